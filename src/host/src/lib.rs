@@ -1,0 +1,1 @@
+//! The operating system, as Heeler uses it: processes, groups, pidfds, signals, run directories.

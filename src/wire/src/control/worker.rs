@@ -1,0 +1,325 @@
+//! Coordinator ↔ worker: discovery jobs, leases, reports, drains.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CallbackAddress, DeliveryLimits, LeaseId, OsBytes, Proof, RawEnd, TestIndex, WorkerId};
+use crate::mtp::{ExecutionState, LogLevel, Trait};
+
+/// Coordinator → worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ToWorker {
+    /// First.
+    Welcome {
+        /// Where to report; `None` relays through the coordinator.
+        callback: Option<CallbackAddress>,
+        /// How long to wait for a client.
+        limits: DeliveryLimits,
+    },
+    /// Lists the tests of one program; answered by [`FromWorker::Discovered`] or [`FromWorker::NotDiscovered`].
+    Discover(DiscoverJob),
+    /// Runs a batch; answered by reports and at last [`FromWorker::LeaseEnded`].
+    Lease(Box<Lease>),
+    /// Ends the lease in hand: the test in flight becomes `cancelled`, the rest goes back.
+    Cancel {
+        /// Milliseconds between TERM and KILL.
+        grace_ms: u64,
+    },
+    /// Stops the test process and the clocks; answered by [`FromWorker::Paused`].
+    Pause,
+    /// Goes on.
+    Resume,
+    /// Proves what was sent of a run; answered by [`FromWorker::Drained`]. Comes when no lease is in hand.
+    Drain {
+        /// Which run.
+        run: String,
+    },
+    /// Leaves.
+    Leave,
+}
+
+/// A program and how to drive it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The suite's name: the first part of each uid.
+    pub suite: String,
+    /// Path of the program.
+    pub path: OsBytes,
+    /// Arguments before all of ours.
+    pub args: Vec<OsBytes>,
+    /// Set on top of the worker's own environment; `None` unsets.
+    pub env: Vec<(OsBytes, Option<OsBytes>)>,
+    /// Working directory.
+    pub cwd: OsBytes,
+    /// The framework's name (`gtest`, `libtest`), or `None` to ask the program.
+    pub framework: Option<String>,
+}
+
+/// A job for a worker: list the tests of one program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiscoverJob {
+    /// Echoed in the answer.
+    pub job: u32,
+    /// Which program.
+    pub program: Program,
+    /// A listing that takes longer is given up.
+    pub timeout_ms: u64,
+}
+
+/// A test as its framework lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct ListedTest {
+    /// As the framework knows it.
+    pub name: String,
+    /// For people, where it differs from the name (a parameter's value).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub display: Option<String>,
+    /// Source file, where the framework tells.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub file: Option<String>,
+    /// Line in the file, from 1.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub line: Option<u32>,
+    /// Why the framework would not run it (`ignored: needs net`, `disabled`); such a test is skipped without a process.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub skip: Option<String>,
+    /// Names and values.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub traits: Vec<TraitPair>,
+}
+
+/// A trait, in control messages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraitPair {
+    /// Name.
+    pub name: String,
+    /// Value.
+    pub value: String,
+}
+
+impl From<&TraitPair> for Trait {
+    fn from(pair: &TraitPair) -> Self {
+        Self { name: pair.name.clone(), value: pair.value.clone() }
+    }
+}
+
+/// A batch of tests of one program, lent to one worker for one test process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Its number.
+    pub lease: LeaseId,
+    /// Which run: the client's run id.
+    pub run: String,
+    /// The run's directory, where the journal goes.
+    pub run_dir: OsBytes,
+    /// The program, its framework known.
+    pub program: Program,
+    /// In the order in which the framework lists them.
+    pub tests: Vec<LeasedTest>,
+    /// Time and output limits.
+    pub limits: TestLimits,
+    /// Whether this is one test in a process of its own: nothing that happens is to be checked by a lone run again.
+    pub is_alone: bool,
+    /// Whether the test's output also goes to the worker's own standard output as it comes.
+    pub is_output_shown: bool,
+}
+
+/// Limits of each test of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestLimits {
+    /// A test that runs longer is terminated; `None` means never.
+    pub timeout_ms: Option<u64>,
+    /// Between TERM and KILL.
+    pub grace_ms: u64,
+    /// Of each of a test's two outputs, so many bytes are kept, half from the head and half from the tail.
+    pub output_bytes: u64,
+    /// A process that has not begun its first test by then, or not left after its last, is killed.
+    pub startup_ms: u64,
+}
+
+/// One test of a lease.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeasedTest {
+    /// Its number.
+    pub test: TestIndex,
+    /// As the framework lists it.
+    pub listed: ListedTest,
+    /// Its name for the client.
+    pub uid: String,
+    /// How many attempts it has had, user's retries only.
+    #[serde(default)]
+    pub attempts: Vec<Attempt>,
+    /// The death that this lone run checks.
+    #[serde(default)]
+    pub death: Option<Attempt>,
+    /// Whether a failure is held back, because a retry may still replace it.
+    pub is_failure_held: bool,
+}
+
+/// One attempt that did not decide, told with the final result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// How it ended.
+    pub state: ExecutionState,
+    /// In words: the error message, cut.
+    pub message: String,
+    /// Signal name or `exit code 0`, for deaths.
+    #[serde(default)]
+    pub death: Option<Death>,
+    /// Its output, cut.
+    #[serde(default)]
+    pub stdout: String,
+    /// Its errors, cut.
+    #[serde(default)]
+    pub stderr: String,
+    /// How long it ran.
+    pub duration_us: u64,
+}
+
+/// How a test process died under a test, or outside any.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Death {
+    /// The signal's name, such as `SIGSEGV`.
+    pub signal: Option<String>,
+    /// The exit code of a process that left by itself.
+    pub code: Option<i32>,
+    /// The system wrote a core file.
+    pub has_core: bool,
+}
+
+impl std::fmt::Display for Death {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.signal, self.code) {
+            (Some(signal), _) => f.write_str(signal),
+            (None, Some(code)) => write!(f, "exit code {code}"),
+            (None, None) => f.write_str("an unknown end"),
+        }
+    }
+}
+
+/// Worker → coordinator. Messages that belong together travel in one packet, in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum FromWorker {
+    /// The tests of a program.
+    Discovered {
+        /// As in the job.
+        job: u32,
+        /// The framework's name.
+        framework: String,
+        /// In the framework's order. Names may stand twice.
+        tests: Vec<ListedTest>,
+        /// What a process of this program costs before its first test, microseconds, as far as the listing tells.
+        start_us: u64,
+    },
+    /// The program could not be listed.
+    NotDiscovered {
+        /// As in the job.
+        job: u32,
+        /// One clear sentence for the user.
+        error: String,
+    },
+    /// What happened to tests of a lease, in order.
+    Reports {
+        /// Which lease.
+        lease: LeaseId,
+        /// In order.
+        reports: Vec<Report>,
+    },
+    /// The lease's process is gone and everything about it is reported.
+    LeaseEnded {
+        /// Which lease.
+        lease: LeaseId,
+        /// How.
+        end: LeaseEnd,
+        /// What the process cost before its first test, microseconds, where it came so far.
+        start_us: Option<u64>,
+    },
+    /// Answers [`ToWorker::Pause`].
+    Paused,
+    /// Answers [`ToWorker::Drain`].
+    Drained {
+        /// Which run.
+        run: String,
+        /// How sure we are.
+        proof: Proof,
+        /// The journal's position up to which that holds.
+        position: u64,
+    },
+    /// For the client's log.
+    Log {
+        /// How loud.
+        level: LogLevel,
+        /// For people.
+        message: String,
+    },
+}
+
+/// One event of one test.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Report {
+    /// It runs.
+    Started(TestIndex),
+    /// It has its terminal result: journalled, and handed to the client's stream.
+    Settled {
+        /// Which.
+        test: TestIndex,
+        /// How it ended.
+        state: ExecutionState,
+        /// How long it ran.
+        duration_us: u64,
+        /// The result's position in the worker's journal of this run, from 1.
+        position: u64,
+    },
+    /// It failed, but a retry may replace that: journalled, not sent.
+    Failed {
+        /// Which.
+        test: TestIndex,
+        /// What is told later.
+        attempt: Box<Attempt>,
+    },
+    /// The process died under it, and it is to be tried alone: journalled, not sent.
+    Died {
+        /// Which.
+        test: TestIndex,
+        /// What is told later.
+        attempt: Box<Attempt>,
+    },
+}
+
+/// How the process of a lease ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseEnd {
+    /// The framework said its own last word, and the exit fits it. Tests without an event were not run.
+    Complete,
+    /// All tests have their results, but the process then died, or left with a code that they don't explain.
+    BadExit {
+        /// The end.
+        end: RawEnd,
+        /// For people: what happened, with the tail of the output.
+        message: String,
+    },
+    /// The process died under a test (which is reported), or was ended because of its time limit.
+    DiedInTest {
+        /// The end.
+        end: RawEnd,
+    },
+    /// The process died before, between or after tests, with tests still waiting.
+    DiedOutside {
+        /// The end.
+        end: RawEnd,
+        /// For people: what happened, with the tail of the output.
+        message: String,
+    },
+    /// The process could not be started.
+    NotStarted {
+        /// Why.
+        error: String,
+    },
+    /// The coordinator wished it.
+    Cancelled,
+}
+
+/// The worker of a lease, as the run directory names its journal.
+#[must_use]
+pub fn journal_name(worker: WorkerId) -> String {
+    format!("worker-{worker}.journal")
+}

@@ -1,0 +1,280 @@
+//! `Content-Length` framing of the test protocol, as its clients really speak it.
+//!
+//! Out: `Content-Length: N\r\n\r\n` and N bytes of UTF-8. In: header names in any case, CRLF or LF, unknown
+//! headers ignored, a byte order mark before the first header tolerated; the length is bounded before memory is taken.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::Decode;
+
+/// The largest body that we read. A run request that names 100,000 tests with all their members is about 60 MB.
+pub const BODY_LIMIT_BYTES: usize = 256 << 20;
+/// The largest block of headers that we read.
+pub const HEADERS_LIMIT_BYTES: usize = 8 << 10;
+
+/// Why a framed stream can't be read on.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FrameError {
+    /// The headers run on and on.
+    #[error("headers of more than {HEADERS_LIMIT_BYTES} bytes")]
+    HeadersTooLong,
+    /// A header line without a colon, or bytes that are no text.
+    #[error("malformed header line {line:?}")]
+    MalformedHeader {
+        /// The line, made printable and cut.
+        line: String,
+    },
+    /// There is no `Content-Length`.
+    #[error("headers without Content-Length")]
+    MissingLength,
+    /// `Content-Length` is no number, or two of them differ.
+    #[error("Content-Length {value:?} is not a length in bytes")]
+    MalformedLength {
+        /// What stood there, cut.
+        value: String,
+    },
+    /// The body would be larger than we read.
+    #[error("body of {length} bytes is over the limit of {limit}")]
+    TooLarge {
+        /// What the header said.
+        length: u64,
+        /// What this decoder reads at the most.
+        limit: usize,
+    },
+    /// A charset other than UTF-8.
+    #[error("Content-Type {value:?} has a charset other than utf-8")]
+    Charset {
+        /// The header's value, cut.
+        value: String,
+    },
+}
+
+/// Decoder of framed bodies.
+#[derive(Debug)]
+pub struct Frames {
+    limit_bytes: usize,
+    is_first: bool,
+    /// The body's length, once its headers are read.
+    expected: Option<usize>,
+    /// How much of the buffer has been searched for the end of the headers.
+    searched: usize,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Self::with_limit(BODY_LIMIT_BYTES)
+    }
+}
+
+impl Frames {
+    /// Returns a decoder that refuses bodies of more than `limit_bytes`.
+    #[must_use]
+    pub fn with_limit(limit_bytes: usize) -> Self {
+        Self { limit_bytes, is_first: true, expected: None, searched: 0 }
+    }
+
+    fn headers(&mut self, buffer: &mut BytesMut) -> Result<Option<usize>, FrameError> {
+        if self.is_first {
+            const MARK: &[u8] = b"\xef\xbb\xbf";
+            if buffer.len() < MARK.len() && MARK.starts_with(buffer) {
+                return Ok(None);
+            }
+            if buffer.starts_with(MARK) {
+                buffer.advance(MARK.len());
+            }
+            self.is_first = false;
+        }
+        let Some(end) = end_of_headers(buffer, self.searched) else {
+            if buffer.len() > HEADERS_LIMIT_BYTES {
+                return Err(FrameError::HeadersTooLong);
+            }
+            self.searched = buffer.len().saturating_sub(3);
+            return Ok(None);
+        };
+        if end > HEADERS_LIMIT_BYTES {
+            return Err(FrameError::HeadersTooLong);
+        }
+        self.searched = 0;
+        let length = content_length(&buffer[..end], self.limit_bytes)?;
+        buffer.advance(end);
+        Ok(Some(length))
+    }
+}
+
+impl Decode for Frames {
+    type Item = Bytes;
+    type Error = FrameError;
+
+    fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Bytes>, FrameError> {
+        let length = match self.expected {
+            Some(length) => length,
+            None => match self.headers(buffer)? {
+                Some(length) => *self.expected.insert(length),
+                None => return Ok(None),
+            },
+        };
+        if buffer.len() < length {
+            return Ok(None);
+        }
+        self.expected = None;
+        Ok(Some(buffer.split_to(length).freeze()))
+    }
+}
+
+/// Finds the byte behind the empty line that ends the headers; CRLF and LF both end a line.
+fn end_of_headers(buffer: &[u8], from: usize) -> Option<usize> {
+    memchr::memchr_iter(b'\n', &buffer[from..]).map(|at| from + at).find_map(|at| {
+        match buffer.get(at + 1) {
+            Some(b'\n') => Some(at + 2),
+            Some(b'\r') if buffer.get(at + 2) == Some(&b'\n') => Some(at + 3),
+            // An empty line with no header before it.
+            _ if at == 0 || (at == 1 && buffer[0] == b'\r') => Some(at + 1),
+            _ => None,
+        }
+    })
+}
+
+fn content_length(headers: &[u8], limit: usize) -> Result<usize, FrameError> {
+    let mut length = None;
+    for line in headers.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            continue;
+        }
+        let malformed = || FrameError::MalformedHeader { line: cut(line) };
+        let text = std::str::from_utf8(line).map_err(|_| malformed())?;
+        let (name, value) = text.split_once(':').ok_or_else(malformed)?;
+        let value = value.trim();
+        if name.trim().eq_ignore_ascii_case("content-length") {
+            let read = read_length(value, limit)?;
+            if length.is_some_and(|earlier| earlier != read) {
+                return Err(FrameError::MalformedLength { value: cut(value.as_bytes()) });
+            }
+            length = Some(read);
+        } else if name.trim().eq_ignore_ascii_case("content-type") && !is_utf8(value) {
+            return Err(FrameError::Charset { value: cut(value.as_bytes()) });
+        }
+    }
+    length.ok_or(FrameError::MissingLength)
+}
+
+fn read_length(value: &str, limit: usize) -> Result<usize, FrameError> {
+    let malformed = || FrameError::MalformedLength { value: cut(value.as_bytes()) };
+    if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(malformed());
+    }
+    // A number of 20 digits and more does not fit; it is too large whatever it is.
+    let length = value.parse::<u64>().unwrap_or(u64::MAX);
+    usize::try_from(length)
+        .ok()
+        .filter(|length| *length <= limit)
+        .ok_or(FrameError::TooLarge { length, limit })
+}
+
+fn is_utf8(content_type: &str) -> bool {
+    content_type.split(';').skip(1).all(|parameter| match parameter.split_once('=') {
+        Some((name, value)) if name.trim().eq_ignore_ascii_case("charset") => {
+            let value = value.trim().trim_matches('"');
+            value.eq_ignore_ascii_case("utf-8") || value.eq_ignore_ascii_case("utf8")
+        }
+        _ => true,
+    })
+}
+
+fn cut(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned()
+}
+
+/// Encodes one body as a frame.
+#[must_use]
+pub fn encode(body: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(body.len() + 32);
+    out.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+    out.extend_from_slice(body);
+    Bytes::from(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(decoder: &mut Frames, bytes: &[u8]) -> Result<Vec<Bytes>, FrameError> {
+        let mut buffer = BytesMut::from(bytes);
+        let mut out = Vec::new();
+        while let Some(body) = decoder.decode(&mut buffer)? {
+            out.push(body);
+        }
+        Ok(out)
+    }
+
+    #[test]
+    fn headers_are_read_as_the_field_writes_them() {
+        for headers in [
+            "Content-Length: 2\r\n\r\n",
+            "content-length:2\r\nContent-Type: application/vscode-jsonrpc; charset=utf-8\r\n\r\n",
+            "\u{feff}Content-Length: 2\r\n\r\n",
+            "CONTENT-LENGTH: 2\n\n",
+            "X-Other: 1\r\nContent-Length: 2\r\nContent-Type: application/testingplatform\r\n\r\n",
+            "Content-Length: 2\r\nContent-Type: a/b; charset=\"UTF8\"\r\n\r\n",
+            "Content-Length: 2\r\nContent-Length: 2\r\n\r\n",
+        ] {
+            let bodies = all(&mut Frames::default(), format!("{headers}{{}}").as_bytes()).unwrap();
+            assert_eq!(bodies, vec![Bytes::from_static(b"{}")], "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn each_bad_header_has_its_own_error() {
+        let error = |text: &str| all(&mut Frames::with_limit(100), text.as_bytes()).unwrap_err();
+        assert_eq!(error("Content-Type: a/b\r\n\r\n"), FrameError::MissingLength);
+        assert_eq!(error("\r\n\r\n"), FrameError::MissingLength);
+        assert!(matches!(error("Content-Length: -1\r\n\r\n"), FrameError::MalformedLength { .. }));
+        assert!(matches!(error("Content-Length: \r\n\r\n"), FrameError::MalformedLength { .. }));
+        assert!(matches!(
+            error("Content-Length: 1\r\nContent-Length: 2\r\n\r\n"),
+            FrameError::MalformedLength { .. }
+        ));
+        assert_eq!(error("Content-Length: 101\r\n\r\n"), FrameError::TooLarge { length: 101, limit: 100 });
+        assert!(matches!(error("Content-Length: 9223372036854775808\r\n\r\n"), FrameError::TooLarge { .. }));
+        assert!(matches!(
+            error("Content-Length: 99999999999999999999999\r\n\r\n"),
+            FrameError::TooLarge { .. }
+        ));
+        assert!(matches!(error("no colon\r\n\r\n"), FrameError::MalformedHeader { .. }));
+        assert!(matches!(
+            error("Content-Length: 1\r\nContent-Type: a; charset=utf-16\r\n\r\n"),
+            FrameError::Charset { .. }
+        ));
+        assert_eq!(error(&"a".repeat(9000)), FrameError::HeadersTooLong);
+    }
+
+    proptest! {
+        #[test]
+        fn bodies_survive_any_cutting(
+            bodies in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..5),
+            step in 1_usize..50,
+        ) {
+            let mut wire = Vec::new();
+            for body in &bodies {
+                wire.extend_from_slice(&encode(body));
+            }
+            let mut decoder = Frames::default();
+            let mut buffer = BytesMut::new();
+            let mut seen = Vec::new();
+            for chunk in wire.chunks(step) {
+                buffer.extend_from_slice(chunk);
+                while let Some(body) = decoder.decode(&mut buffer).unwrap() {
+                    seen.push(body.to_vec());
+                }
+            }
+            prop_assert_eq!(seen, bodies);
+        }
+
+        #[test]
+        fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _outcome = all(&mut Frames::default(), &bytes);
+        }
+    }
+}

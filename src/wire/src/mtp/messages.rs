@@ -1,0 +1,360 @@
+//! Requests, responses and notifications beside the test node.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::TestNode;
+
+/// Method names.
+pub mod method {
+    /// Client → server, first.
+    pub const INITIALIZE: &str = "initialize";
+    /// Client → server.
+    pub const DISCOVER: &str = "testing/discoverTests";
+    /// Client → server.
+    pub const RUN: &str = "testing/runTests";
+    /// Server → client.
+    pub const UPDATES: &str = "testing/testUpdates/tests";
+    /// Server → client.
+    pub const ATTACHMENTS: &str = "testing/testUpdates/attachments";
+    /// Server → client.
+    pub const LOG: &str = "client/log";
+    /// Server → client.
+    pub const TELEMETRY: &str = "telemetry/update";
+    /// Both ways.
+    pub const CANCEL: &str = "$/cancelRequest";
+    /// Sent by one editor instead of a cancel request.
+    pub const CANCEL_RUN: &str = "testing/cancelTestRun";
+    /// Client → server, last.
+    pub const EXIT: &str = "exit";
+    /// The echo barrier: nobody knows it, so everybody answers it with an error, after all that came before.
+    pub const BARRIER: &str = "$/drained";
+    /// First words on a callback connection to a listener of ours, which asked for a token.
+    pub const HELLO: &str = "$/heeler/hello";
+}
+
+/// The version of the protocol that we speak.
+pub const PROTOCOL_VERSION: &str = "1.0.0";
+
+/// Parameters of `initialize`. Everything may be missing.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InitializeParams {
+    /// When this process dies, the server leaves.
+    pub process_id: Option<u32>,
+    /// Who the client is.
+    pub client_info: Option<PeerInfo>,
+    /// What it can do.
+    pub capabilities: ClientCapabilities,
+    /// The versions that it speaks; absent means any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol_versions: Option<Vec<String>>,
+}
+
+/// Name and version of a peer.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeerInfo {
+    /// Such as `vscode`.
+    pub name: String,
+    /// Free text.
+    pub version: String,
+}
+
+/// What a client can do.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientCapabilities {
+    /// All that concerns tests.
+    pub testing: ClientTesting,
+}
+
+/// What a client can do with tests.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClientTesting {
+    /// It can attach and launch debuggers.
+    pub debugger_provider: bool,
+    /// It reads several log messages in one notification.
+    pub batch_logging_support: bool,
+    /// It reads the attachments stream.
+    pub attachments_support: bool,
+    /// It listens for further connections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub callback_provider: Option<CallbackProvider>,
+}
+
+/// Where a client listens for the connections of workers and watchdog.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct CallbackProvider {
+    /// TCP port on the client's host.
+    pub port: u16,
+    /// Ours: a secret that we send first on each connection, so that no other local user can report results.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+/// Result of `initialize`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InitializeResult {
+    /// The server's.
+    pub process_id: u32,
+    /// Who the server is.
+    pub server_info: PeerInfo,
+    /// The version that both speak.
+    pub protocol_version: String,
+    /// What the server can do.
+    pub capabilities: ServerCapabilities,
+}
+
+/// What a server can do.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerCapabilities {
+    /// All that concerns tests.
+    pub testing: ServerTesting,
+}
+
+/// What a server can do with tests.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServerTesting {
+    /// It answers `testing/discoverTests`.
+    pub supports_discovery: bool,
+    /// One process serves many requests.
+    #[serde(rename = "experimental_multiRequestSupport")]
+    pub experimental_multi_request_support: bool,
+    /// It speaks VSTest inside.
+    pub vstest_provider: bool,
+    /// It sends attachments.
+    pub attachments_support: bool,
+    /// The specification's older name for the same.
+    pub attachments_provider: bool,
+    /// It opens connections that the client did not offer.
+    pub multiple_connection_provider: bool,
+    /// It sends coverage.
+    pub supports_test_coverage_messages: bool,
+}
+
+/// Parameters of `testing/discoverTests` and `testing/runTests`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TestsParams {
+    /// Names the request's stream of updates. Any string that a GUID parser takes.
+    pub run_id: String,
+    /// The tests; null or absent means all, `[]` means none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tests: Option<Vec<TestNode>>,
+    /// The specification's older name for `tests`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_cases: Option<Vec<TestNode>>,
+    /// A graph query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+}
+
+/// Parameters of a test update.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateParams {
+    /// Which request's.
+    pub run_id: String,
+    /// Null completes the stream: no update follows. The member is always there.
+    #[serde(default)]
+    pub changes: Option<Vec<Change>>,
+}
+
+/// One change of one node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// The group's uid; null at the top.
+    #[serde(default)]
+    pub parent: Option<String>,
+    /// The node, whole.
+    pub node: TestNode,
+}
+
+/// Encodes changes that are JSON already as one update frame.
+///
+/// Each item is the text of one [`Change`], as [`change_json`] makes it and journals keep it.
+#[must_use]
+pub fn updates_frame<'a>(run_id: &str, changes: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
+    let mut body = Vec::with_capacity(512);
+    body.extend_from_slice(br#"{"jsonrpc":"2.0","method":"testing/testUpdates/tests","params":{"runId":"#);
+    serde_json::to_writer(&mut body, run_id).expect("text is JSON");
+    body.extend_from_slice(br#","changes":["#);
+    for (index, change) in changes.into_iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        body.extend_from_slice(change);
+    }
+    body.extend_from_slice(b"]}}");
+    crate::frame::encode(&body)
+}
+
+/// Encodes one top-level change as JSON, to be journalled and sent.
+#[must_use]
+pub fn change_json(node: &TestNode) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Borrowed<'a> {
+        parent: Option<&'a str>,
+        node: &'a TestNode,
+    }
+    serde_json::to_vec(&Borrowed { parent: None, node }).expect("a node is a struct with text keys")
+}
+
+/// Encodes the completion of a run's updates: `changes` is there, and null.
+#[must_use]
+pub fn completion_frame(run_id: &str) -> Bytes {
+    crate::rpc::notification(method::UPDATES, &UpdateParams { run_id: run_id.to_owned(), changes: None })
+}
+
+/// Parameters of an attachments update.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttachmentParams {
+    /// Which request's.
+    #[serde(default)]
+    pub run_id: String,
+    /// Null ends the stream. The member is always there.
+    #[serde(default)]
+    pub attachments: Option<Vec<Attachment>>,
+}
+
+/// Encodes attachments of a run, or with `None` the end of their stream.
+#[must_use]
+pub fn attachments_frame(run_id: &str, attachments: Option<Vec<Attachment>>) -> Bytes {
+    crate::rpc::notification(
+        method::ATTACHMENTS,
+        &AttachmentParams { run_id: run_id.to_owned(), attachments },
+    )
+}
+
+/// A file beside the results. Clients read the name in either spelling, so both are sent.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Attachment {
+    /// `file://…` in the stream.
+    pub uri: String,
+    /// Who made it.
+    pub producer: String,
+    /// Always `file`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// For people.
+    #[serde(rename = "display-name")]
+    pub display_name: String,
+    /// The same again, for clients that follow the specification's text.
+    #[serde(rename = "displayName")]
+    pub display_name_camel: String,
+    /// For people.
+    pub description: String,
+}
+
+/// Result of `testing/runTests`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunResult {
+    /// Those of the whole run.
+    pub attachments: Vec<Attachment>,
+}
+
+/// How loud a log message is; a text on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum LogLevel {
+    /// Everything.
+    Trace,
+    /// For developers of Heeler.
+    Debug,
+    /// An action of the user took effect.
+    Information,
+    /// Odd, but recovered.
+    Warning,
+    /// Someone must act.
+    Error,
+    /// Nothing works.
+    Critical,
+}
+
+/// Parameters of `client/log`, single form: exactly these two members.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LogParams {
+    /// How loud.
+    pub level: LogLevel,
+    /// For people.
+    pub message: String,
+}
+
+/// Encodes one log message.
+#[must_use]
+pub fn log_frame(level: LogLevel, message: impl Into<String>) -> Bytes {
+    crate::rpc::notification(method::LOG, &LogParams { level, message: message.into() })
+}
+
+/// Parameters of `$/cancelRequest`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CancelParams {
+    /// Which request's.
+    pub id: crate::rpc::RequestId,
+}
+
+/// Parameters of `testing/cancelTestRun`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CancelRunParams {
+    /// Which run.
+    pub run_id: String,
+}
+
+/// Parameters of our `$/heeler/hello`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HelloParams {
+    /// The listener's secret.
+    pub token: String,
+    /// `worker 3`, `watchdog`.
+    pub from: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(frame: &Bytes) -> String {
+        String::from_utf8(frame.to_vec()).unwrap().split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn the_completion_has_its_member_changes_and_it_is_null() {
+        assert_eq!(
+            body(&completion_frame("r")),
+            r#"{"jsonrpc":"2.0","method":"testing/testUpdates/tests","params":{"runId":"r","changes":null}}"#
+        );
+    }
+
+    #[test]
+    fn raw_changes_and_typed_changes_read_the_same() {
+        let node = TestNode::test("s::t", "t", super::super::ExecutionState::Passed);
+        let json = change_json(&node);
+        let frame = updates_frame("r\"", [json.as_slice(), json.as_slice()]);
+        let crate::rpc::Message::Notification { params, .. } =
+            crate::rpc::parse(body(&frame).as_bytes()).unwrap()
+        else {
+            panic!()
+        };
+        let params: UpdateParams = serde_json::from_str(params.unwrap().get()).unwrap();
+        assert_eq!(params.run_id, "r\"");
+        assert_eq!(params.changes.unwrap()[1], Change { parent: None, node });
+    }
+
+    #[test]
+    fn an_initialize_of_a_foreign_client_is_read() {
+        let params: InitializeParams = serde_json::from_str(
+            r#"{"processId":null,"rootUri":null,"capabilities":{"textDocument":{},"testing":{"callbackProvider":{"port":5}}},"trace":"off"}"#,
+        )
+        .unwrap();
+        assert_eq!(params.capabilities.testing.callback_provider.unwrap().port, 5);
+    }
+}

@@ -1,0 +1,7 @@
+//! The messages of the MSTest Runner Protocol, as they must be spoken: what we write is strict, what we read is lenient.
+
+mod messages;
+mod node;
+
+pub use messages::*;
+pub use node::*;

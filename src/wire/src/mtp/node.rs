@@ -1,0 +1,381 @@
+//! The test node: what clients know of a test, its place and its result.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+    ser::{SerializeMap, SerializeSeq},
+};
+use serde_json::Value;
+
+/// Whether a node is a test or a group of tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NodeType {
+    /// A test.
+    #[default]
+    Action,
+    /// A suite, a class, a program.
+    Group,
+}
+
+/// The state of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ExecutionState {
+    /// Known, not run.
+    Discovered,
+    /// Running.
+    InProgress,
+    /// Ended well.
+    Passed,
+    /// Not run by its framework's own decision.
+    Skipped,
+    /// Ended badly, by its framework's word.
+    Failed,
+    /// Ended by its time limit.
+    TimedOut,
+    /// Crashed, vanished, or could not be run.
+    Error,
+    /// Ended by the user's wish.
+    Cancelled,
+    /// A state that this version does not know.
+    Unknown,
+}
+
+impl ExecutionState {
+    /// Returns whether no other state may follow in the same run.
+    #[must_use]
+    pub fn is_terminal(self) -> bool {
+        !matches!(self, Self::Discovered | Self::InProgress | Self::Unknown)
+    }
+
+    /// Returns the word on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Discovered => "discovered",
+            Self::InProgress => "in-progress",
+            Self::Passed => "passed",
+            Self::Skipped => "skipped",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed-out",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn read(word: &str) -> Self {
+        match word {
+            "discovered" => Self::Discovered,
+            "in-progress" => Self::InProgress,
+            "passed" => Self::Passed,
+            "skipped" => Self::Skipped,
+            "failed" => Self::Failed,
+            "timed-out" => Self::TimedOut,
+            "error" => Self::Error,
+            "cancelled" | "canceled" => Self::Cancelled,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for ExecutionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for ExecutionState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for ExecutionState {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::read(&std::borrow::Cow::<str>::deserialize(deserializer)?))
+    }
+}
+
+/// A name and a value that a framework gives a test; on the wire `{"name":"value"}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trait {
+    /// Such as `Category`.
+    pub name: String,
+    /// Empty for a bare tag.
+    pub value: String,
+}
+
+/// One test or group, with what is known of it. Times are UTC in ISO 8601, durations milliseconds.
+///
+/// Members that have no field here are kept in `other` and handed back untouched.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TestNode {
+    /// The test's name for machines, stable from run to run: `<suite>::<name>`.
+    pub uid: String,
+    /// The test's name for people.
+    pub display_name: String,
+    /// Test or group.
+    pub node_type: NodeType,
+    /// Absent for groups.
+    pub state: Option<ExecutionState>,
+    /// A finer word than the state, such as `passed-with-retries`, `crashed`, `not-run`.
+    pub outcome_kind: Option<String>,
+    /// Path of the source file.
+    pub location_file: Option<String>,
+    /// First line, from 1.
+    pub location_line_start: Option<u32>,
+    /// Last line.
+    pub location_line_end: Option<u32>,
+    /// Class or suite.
+    pub location_type: Option<String>,
+    /// Function or case.
+    pub location_method: Option<String>,
+    /// How long it ran.
+    pub duration_ms: Option<f64>,
+    /// When it began.
+    pub start_utc: Option<String>,
+    /// When it ended.
+    pub stop_utc: Option<String>,
+    /// Why it failed, or why it was skipped.
+    pub error_message: Option<String>,
+    /// Where it failed.
+    pub error_stacktrace: Option<String>,
+    /// What an assertion saw.
+    pub assert_actual: Option<String>,
+    /// What it wanted to see.
+    pub assert_expected: Option<String>,
+    /// The test's own output, capped.
+    pub standard_output: Option<String>,
+    /// The test's own errors, capped.
+    pub standard_error: Option<String>,
+    /// Names and values; not sent when empty.
+    pub traits: Vec<Trait>,
+    /// Every other member, among them `heeler.*`, `attachments.N.*`, `retry.*`.
+    pub other: serde_json::Map<String, Value>,
+}
+
+impl TestNode {
+    /// Returns a test with a state and nothing else.
+    #[must_use]
+    pub fn test(uid: impl Into<String>, display_name: impl Into<String>, state: ExecutionState) -> Self {
+        Self { uid: uid.into(), display_name: display_name.into(), state: Some(state), ..Self::default() }
+    }
+
+    /// Returns the text member `key` among the other members.
+    #[must_use]
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.other.get(key)?.as_str()
+    }
+}
+
+/// Members of ours beside the protocol's, on nodes that Heeler sends.
+pub mod key {
+    /// A command line that runs this test alone, for a shell.
+    pub const REPRODUCE: &str = "heeler.reproduce";
+    /// The number of the worker that ran the test, from 1.
+    pub const WORKER: &str = "heeler.worker";
+    /// The name of the signal that killed the test, such as `SIGSEGV`.
+    pub const SIGNAL: &str = "heeler.signal";
+    /// The exit code of a process that ended without a word.
+    pub const EXIT_CODE: &str = "heeler.exit-code";
+    /// The suite's name.
+    pub const SUITE: &str = "heeler.suite";
+    /// Path of the test program.
+    pub const PROGRAM: &str = "heeler.program";
+    /// What happened when the culprit was tried alone: `crashes-alone`, `passes-alone`, `fails-alone`, `hangs-alone`.
+    pub const ALONE: &str = "heeler.alone";
+    /// Number of the attempt that decided, from 1.
+    pub const ATTEMPT: &str = "retry.attempt";
+}
+
+impl Serialize for TestNode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("uid", &self.uid)?;
+        map.serialize_entry("display-name", &self.display_name)?;
+        map.serialize_entry("node-type", if self.node_type == NodeType::Group { "group" } else { "action" })?;
+        if let Some(state) = self.state {
+            map.serialize_entry("execution-state", &state)?;
+        }
+        let texts = [
+            ("outcome-kind", &self.outcome_kind),
+            ("location.file", &self.location_file),
+            ("location.type", &self.location_type),
+            ("location.method", &self.location_method),
+            ("time.start-utc", &self.start_utc),
+            ("time.stop-utc", &self.stop_utc),
+            ("error.message", &self.error_message),
+            ("error.stacktrace", &self.error_stacktrace),
+            ("assert.actual", &self.assert_actual),
+            ("assert.expected", &self.assert_expected),
+            ("standardOutput", &self.standard_output),
+            ("standardError", &self.standard_error),
+        ];
+        for (name, text) in texts {
+            if let Some(text) = text {
+                map.serialize_entry(name, text)?;
+            }
+        }
+        if let Some(line) = self.location_line_start {
+            map.serialize_entry("location.line-start", &line)?;
+        }
+        if let Some(line) = self.location_line_end {
+            map.serialize_entry("location.line-end", &line)?;
+        }
+        if let Some(duration) = self.duration_ms {
+            map.serialize_entry("time.duration-ms", &duration)?;
+        }
+        if !self.traits.is_empty() {
+            map.serialize_entry("traits", &Traits(&self.traits))?;
+        }
+        for (name, value) in &self.other {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+struct Traits<'a>(&'a [Trait]);
+
+impl Serialize for Traits<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut seq = serializer.serialize_seq(Some(self.0.len()))?;
+        for one in self.0 {
+            seq.serialize_element(&serde_json::json!({ (one.name.as_str()): one.value }))?;
+        }
+        seq.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for TestNode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(NodeVisitor)
+    }
+}
+
+struct NodeVisitor;
+
+impl<'de> Visitor<'de> for NodeVisitor {
+    type Value = TestNode;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a test node with a member \"uid\"")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TestNode, A::Error> {
+        let mut node = TestNode::default();
+        let mut has_uid = false;
+        while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+            match name.as_ref() {
+                "uid" => {
+                    node.uid = map.next_value()?;
+                    has_uid = true;
+                }
+                "execution-state" => node.state = map.next_value()?,
+                "traits" => node.traits = read_traits(&map.next_value()?),
+                "node-type" => {
+                    let word: Option<std::borrow::Cow<'de, str>> = map.next_value()?;
+                    node.node_type =
+                        if word.as_deref() == Some("group") { NodeType::Group } else { NodeType::Action };
+                }
+                "display-name" => node.display_name = map.next_value::<Option<String>>()?.unwrap_or_default(),
+                "time.duration-ms" => node.duration_ms = map.next_value()?,
+                "location.line-start" => node.location_line_start = line(&map.next_value()?),
+                "location.line-end" => node.location_line_end = line(&map.next_value()?),
+                other => match text_field(&mut node, other) {
+                    Some(field) => *field = map.next_value()?,
+                    None => {
+                        node.other.insert(name.into_owned(), map.next_value()?);
+                    }
+                },
+            }
+        }
+        if !has_uid {
+            return Err(serde::de::Error::missing_field("uid"));
+        }
+        Ok(node)
+    }
+
+    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<TestNode, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Err(serde::de::Error::invalid_type(serde::de::Unexpected::Seq, &self))
+    }
+}
+
+fn text_field<'a>(node: &'a mut TestNode, name: &str) -> Option<&'a mut Option<String>> {
+    Some(match name {
+        "outcome-kind" => &mut node.outcome_kind,
+        "location.file" => &mut node.location_file,
+        "location.type" => &mut node.location_type,
+        "location.method" => &mut node.location_method,
+        "time.start-utc" => &mut node.start_utc,
+        "time.stop-utc" => &mut node.stop_utc,
+        "error.message" => &mut node.error_message,
+        "error.stacktrace" => &mut node.error_stacktrace,
+        "assert.actual" => &mut node.assert_actual,
+        "assert.expected" => &mut node.assert_expected,
+        "standardOutput" => &mut node.standard_output,
+        "standardError" => &mut node.standard_error,
+        _ => return None,
+    })
+}
+
+fn line(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|line| u32::try_from(line).ok())
+}
+
+/// Reads both spellings: `[{"name":"value"}]` and `[{"key":"name","value":"value"}]`.
+fn read_traits(value: &Value) -> Vec<Trait> {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    let mut out = Vec::new();
+    for one in value.as_array().into_iter().flatten().filter_map(Value::as_object) {
+        match (one.get("key"), one.get("value")) {
+            (Some(Value::String(name)), value) if one.len() <= 2 && (one.len() == 1 || value.is_some()) => {
+                out.push(Trait { name: name.clone(), value: value.map(text).unwrap_or_default() });
+            }
+            _ => out.extend(one.iter().map(|(name, value)| Trait { name: name.clone(), value: text(value) })),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_survives_the_round_trip_with_members_that_nobody_knows() {
+        let text = r#"{"uid":"a::b","display-name":"b","node-type":"action","execution-state":"passed","outcome-kind":"x","location.file":"t.cc","error.message":"m\n","location.line-start":7,"time.duration-ms":1.5,"traits":[{"Category":"fast"},{"Tag":""}],"vendor.thing":{"a":[1,2]}}"#;
+        let node: TestNode = serde_json::from_str(text).unwrap();
+        assert_eq!(node.other["vendor.thing"]["a"][1], 2);
+        let again = serde_json::to_string(&node).unwrap();
+        assert_eq!(serde_json::from_str::<TestNode>(&again).unwrap(), node);
+        assert_eq!(
+            serde_json::from_str::<Value>(&again).unwrap(),
+            serde_json::from_str::<Value>(text).unwrap()
+        );
+    }
+
+    #[test]
+    fn a_node_needs_only_its_uid() {
+        let node: TestNode = serde_json::from_str(r#"{"uid":"u"}"#).unwrap();
+        assert_eq!(node, TestNode { uid: "u".into(), ..TestNode::default() });
+        assert!(serde_json::from_str::<TestNode>(r#"{"display-name":"u"}"#).is_err());
+        assert!(serde_json::from_str::<TestNode>("[1]").is_err());
+    }
+
+    #[test]
+    fn traits_are_read_in_both_spellings() {
+        let node: TestNode =
+            serde_json::from_str(r#"{"uid":"u","traits":[{"key":"a","value":"b"},{"c":null},{"key":"d"}]}"#)
+                .unwrap();
+        let pairs: Vec<_> = node.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect();
+        assert_eq!(pairs, [("a", "b"), ("c", ""), ("d", "")]);
+    }
+}

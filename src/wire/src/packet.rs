@@ -1,0 +1,153 @@
+//! Framing of control connections: four bytes of length, one byte of kind, then the body.
+//!
+//! Control messages are JSON. A relayed frame is a finished frame of the test protocol that the coordinator
+//! forwards without looking inside; eight bytes of position stand before it.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::Decode;
+
+/// No control message is larger: a lease of 100,000 tests with long names is about 30 MB.
+pub const PACKET_LIMIT_BYTES: usize = 256 << 20;
+
+const HEADER_BYTES: usize = 5;
+const KIND_MESSAGE: u8 = 0;
+const KIND_RELAY: u8 = 1;
+
+/// One packet of a control connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Packet {
+    /// A control message, as JSON.
+    Message(Bytes),
+    /// A finished frame for the client, and the sender's stream position once it is forwarded.
+    Relay {
+        /// How many terminal results of the run the sender has handed over with this frame and all before it.
+        position: u64,
+        /// The frame, headers included.
+        frame: Bytes,
+    },
+}
+
+/// Why a control connection can't be read on.
+#[derive(Debug, thiserror::Error)]
+pub enum PacketError {
+    /// The peer announced more than [`PACKET_LIMIT_BYTES`].
+    #[error("control packet of {length} bytes is over the limit of {PACKET_LIMIT_BYTES}")]
+    TooLarge {
+        /// What the header said.
+        length: usize,
+    },
+    /// The kind byte is none that we know.
+    #[error("control packet of unknown kind {kind}")]
+    UnknownKind {
+        /// What the header said.
+        kind: u8,
+    },
+    /// A relayed frame without its position.
+    #[error("relay packet of {length} bytes has no room for its position")]
+    ShortRelay {
+        /// The body's length.
+        length: usize,
+    },
+}
+
+/// Decoder of control packets.
+#[derive(Debug, Default)]
+pub struct Packets;
+
+impl Decode for Packets {
+    type Item = Packet;
+    type Error = PacketError;
+
+    fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Packet>, PacketError> {
+        let Some(header) = buffer.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let [a, b, c, d, kind] = *header;
+        let length = u32::from_le_bytes([a, b, c, d]) as usize;
+        if length > PACKET_LIMIT_BYTES {
+            return Err(PacketError::TooLarge { length });
+        }
+        if kind > KIND_RELAY {
+            return Err(PacketError::UnknownKind { kind });
+        }
+        if buffer.len() < HEADER_BYTES + length {
+            return Ok(None);
+        }
+        buffer.advance(HEADER_BYTES);
+        let mut body = buffer.split_to(length).freeze();
+        if kind == KIND_MESSAGE {
+            return Ok(Some(Packet::Message(body)));
+        }
+        if body.len() < 8 {
+            return Err(PacketError::ShortRelay { length });
+        }
+        let position = body.get_u64_le();
+        Ok(Some(Packet::Relay { position, frame: body }))
+    }
+}
+
+/// Encodes a control message as one packet.
+///
+/// # Panics
+/// Never for the messages of [`crate::control`]: they hold no map with keys that JSON can't write.
+#[must_use]
+pub fn message(message: &impl Serialize) -> Bytes {
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(&[0; HEADER_BYTES]);
+    serde_json::to_writer(&mut out, message).expect("control messages are plain structs and enums");
+    let length = u32::try_from(out.len() - HEADER_BYTES).expect("a control message is far below 4 GiB");
+    out[..4].copy_from_slice(&length.to_le_bytes());
+    out[4] = KIND_MESSAGE;
+    Bytes::from(out)
+}
+
+/// Encodes a finished client frame, to be forwarded as it is.
+#[must_use]
+pub fn relay(position: u64, frame: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(HEADER_BYTES + 8 + frame.len());
+    out.put_u32_le(u32::try_from(frame.len() + 8).expect("a frame is far below 4 GiB"));
+    out.put_u8(KIND_RELAY);
+    out.put_u64_le(position);
+    out.put_slice(frame);
+    out.freeze()
+}
+
+/// Reads the body of a [`Packet::Message`].
+///
+/// # Errors
+/// The body is not the JSON of such a message.
+pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, serde_json::Error> {
+    serde_json::from_slice(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_survive_any_cut() {
+        let mut whole = Vec::new();
+        whole.extend_from_slice(&message(&"hello"));
+        whole.extend_from_slice(&relay(7, b"Content-Length: 2\r\n\r\n{}"));
+        for cut in 0..=whole.len() {
+            let mut buffer = BytesMut::from(&whole[..cut]);
+            let mut seen = Vec::new();
+            while let Some(packet) = Packets.decode(&mut buffer).unwrap() {
+                seen.push(packet);
+            }
+            buffer.extend_from_slice(&whole[cut..]);
+            while let Some(packet) = Packets.decode(&mut buffer).unwrap() {
+                seen.push(packet);
+            }
+            assert_eq!(seen.len(), 2, "cut at {cut}");
+            assert_eq!(seen[0], Packet::Message(Bytes::from_static(b"\"hello\"")));
+            assert!(matches!(&seen[1], Packet::Relay { position: 7, frame } if frame.ends_with(b"{}")));
+        }
+    }
+
+    #[test]
+    fn a_huge_length_is_refused_before_memory_is_taken() {
+        let mut buffer = BytesMut::from(&[0xff, 0xff, 0xff, 0xff, 0][..]);
+        assert!(matches!(Packets.decode(&mut buffer), Err(PacketError::TooLarge { .. })));
+    }
+}

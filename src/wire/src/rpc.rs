@@ -1,0 +1,310 @@
+//! JSON-RPC 2.0 envelopes. A message is read in two steps: the envelope first, its body only where it is needed.
+
+use std::{borrow::Cow, fmt};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// Error codes of JSON-RPC and of the test protocol.
+pub mod code {
+    /// The body is no JSON.
+    pub const PARSE_ERROR: i64 = -32700;
+    /// The body is JSON, but no request.
+    pub const INVALID_REQUEST: i64 = -32600;
+    /// Nobody here knows the method.
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// The method is known, its parameters are not right.
+    pub const INVALID_PARAMS: i64 = -32602;
+    /// Our own failure.
+    pub const INTERNAL_ERROR: i64 = -32603;
+    /// A request came before `initialize`.
+    pub const SERVER_NOT_INITIALIZED: i64 = -32002;
+    /// The request was cancelled.
+    pub const REQUEST_CANCELLED: i64 = -32800;
+    /// None of the client's protocol versions is ours.
+    pub const PROTOCOL_VERSION: i64 = -31699;
+}
+
+/// The id of a request, echoed with its type: 1 is not "1".
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RequestId {
+    /// A number, as its text on the wire, so that none is rounded.
+    Number(Box<str>),
+    /// A string.
+    String(Box<str>),
+    /// `null`, as in an answer to what could not be read.
+    Null,
+}
+
+impl RequestId {
+    /// Returns the id that is this number.
+    #[must_use]
+    pub fn number(number: u64) -> Self {
+        Self::Number(number.to_string().into())
+    }
+
+    fn read(raw: &RawValue) -> Option<Self> {
+        let text = raw.get();
+        match text.as_bytes().first()? {
+            b'"' => serde_json::from_str::<String>(text).ok().map(|id| Self::String(id.into())),
+            b'-' | b'0'..=b'9' => Some(Self::Number(text.into())),
+            b'n' => Some(Self::Null),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(text) => f.write_str(text),
+            Self::String(text) => write!(f, "{text:?}"),
+            Self::Null => f.write_str("null"),
+        }
+    }
+}
+
+impl Serialize for RequestId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Number(text) => RawValue::from_string(text.to_string())
+                .map_err(serde::ser::Error::custom)?
+                .serialize(serializer),
+            Self::String(text) => serializer.serialize_str(text),
+            Self::Null => serializer.serialize_unit(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RequestId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <Box<RawValue>>::deserialize(deserializer)?;
+        Self::read(&raw).ok_or_else(|| serde::de::Error::custom("an id is a number or a string"))
+    }
+}
+
+/// The `error` member of a response.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message} (code {code})")]
+pub struct RpcError {
+    /// One of [`code`], or the peer's own.
+    #[serde(default)]
+    pub code: i64,
+    /// For people.
+    #[serde(default)]
+    pub message: String,
+    /// Anything; we send `{}`.
+    #[serde(default)]
+    pub data: serde_json::Value,
+}
+
+impl RpcError {
+    /// Returns an error with empty data.
+    #[must_use]
+    pub fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: serde_json::Value::Object(serde_json::Map::new()) }
+    }
+}
+
+/// A message as it came in: its envelope is read, its body is not.
+#[derive(Debug, Clone)]
+pub enum Message {
+    /// Wants an answer with the same id.
+    Request {
+        /// To be echoed.
+        id: RequestId,
+        /// Such as `testing/runTests`.
+        method: String,
+        /// Unread.
+        params: Option<Box<RawValue>>,
+    },
+    /// Wants no answer.
+    Notification {
+        /// Such as `exit`.
+        method: String,
+        /// Unread.
+        params: Option<Box<RawValue>>,
+    },
+    /// Answers one of our requests.
+    Response {
+        /// Ours.
+        id: RequestId,
+        /// Unread result (absent counts as null), or the peer's error.
+        outcome: Result<Option<Box<RawValue>>, RpcError>,
+    },
+}
+
+/// A body that is no message, and what to answer.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{error}")]
+pub struct InvalidMessage {
+    /// The id to answer with, where it could be read; else null.
+    pub id: RequestId,
+    /// The error to answer with.
+    pub error: RpcError,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+/// Reads one body.
+///
+/// # Errors
+/// What to answer: a parse error for what is no JSON, an invalid request for JSON that is no message.
+pub fn parse(body: &[u8]) -> Result<Message, InvalidMessage> {
+    let envelope: Envelope<'_> = serde_json::from_slice(body).map_err(|error| InvalidMessage {
+        id: RequestId::Null,
+        error: match error.classify() {
+            serde_json::error::Category::Data => {
+                RpcError::new(code::INVALID_REQUEST, format!("expected one JSON-RPC message: {error}"))
+            }
+            _ => RpcError::new(code::PARSE_ERROR, format!("expected a JSON body: {error}")),
+        },
+    })?;
+    let id = match envelope.id {
+        None => None,
+        Some(raw) => Some(RequestId::read(raw).ok_or_else(|| InvalidMessage {
+            id: RequestId::Null,
+            error: RpcError::new(code::INVALID_REQUEST, "expected a number or a string as id"),
+        })?),
+    };
+    match (envelope.method, id) {
+        (Some(method), Some(id)) => Ok(Message::Request {
+            id,
+            method: method.into_owned(),
+            params: envelope.params.map(ToOwned::to_owned),
+        }),
+        (Some(method), None) => Ok(Message::Notification {
+            method: method.into_owned(),
+            params: envelope.params.map(ToOwned::to_owned),
+        }),
+        (None, Some(id)) => Ok(Message::Response { outcome: outcome(envelope.result, envelope.error), id }),
+        // An error without an id answers what the peer could not read.
+        (None, None) if envelope.error.is_some() => {
+            Ok(Message::Response { outcome: outcome(envelope.result, envelope.error), id: RequestId::Null })
+        }
+        (None, None) => Err(InvalidMessage {
+            id: RequestId::Null,
+            error: RpcError::new(code::INVALID_REQUEST, "expected a member \"method\" or \"id\""),
+        }),
+    }
+}
+
+fn outcome(result: Option<&RawValue>, error: Option<&RawValue>) -> Result<Option<Box<RawValue>>, RpcError> {
+    match error {
+        None => Ok(result.map(ToOwned::to_owned)),
+        Some(raw) => Err(serde_json::from_str(raw.get())
+            .unwrap_or_else(|_| RpcError::new(code::INTERNAL_ERROR, raw.get().to_owned()))),
+    }
+}
+
+#[derive(Serialize)]
+struct Out<'a, P: Serialize> {
+    jsonrpc: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a RequestId>,
+    method: &'a str,
+    params: P,
+}
+
+#[derive(Serialize)]
+struct OutResult<'a, R: Serialize> {
+    jsonrpc: &'static str,
+    id: &'a RequestId,
+    result: R,
+}
+
+#[derive(Serialize)]
+struct OutError<'a> {
+    jsonrpc: &'static str,
+    id: &'a RequestId,
+    error: &'a RpcError,
+}
+
+/// Encodes a request as a frame.
+#[must_use]
+pub fn request(id: &RequestId, method: &str, params: &impl Serialize) -> Bytes {
+    encode(&Out { jsonrpc: "2.0", id: Some(id), method, params })
+}
+
+/// Encodes a notification as a frame.
+#[must_use]
+pub fn notification(method: &str, params: &impl Serialize) -> Bytes {
+    encode(&Out { jsonrpc: "2.0", id: None, method, params })
+}
+
+/// Encodes a successful response as a frame.
+#[must_use]
+pub fn result(id: &RequestId, result: &impl Serialize) -> Bytes {
+    encode(&OutResult { jsonrpc: "2.0", id, result })
+}
+
+/// Encodes an error response as a frame.
+#[must_use]
+pub fn error(id: &RequestId, error: &RpcError) -> Bytes {
+    encode(&OutError { jsonrpc: "2.0", id, error })
+}
+
+fn encode(message: &impl Serialize) -> Bytes {
+    let body = serde_json::to_vec(message).expect("our messages are plain structs with text keys");
+    crate::frame::encode(&body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_echoed_with_their_type() {
+        for id in ["1", "\"1\"", "-7", "18446744073709551616", "\"\\u00fc\"", "1.5"] {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
+            let Message::Request { id: read, .. } = parse(body.as_bytes()).unwrap() else { panic!("{id}") };
+            let frame = result(&read, &());
+            let expected = id.replace("\\u00fc", "ü");
+            let text = String::from_utf8(frame.to_vec()).unwrap();
+            assert!(
+                text.ends_with(&format!(r#"{{"jsonrpc":"2.0","id":{expected},"result":null}}"#)),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_gets_the_right_code() {
+        let code_of = |body: &str| parse(body.as_bytes()).unwrap_err().error.code;
+        assert_eq!(code_of("{"), code::PARSE_ERROR);
+        assert_eq!(code_of("\u{1}"), code::PARSE_ERROR);
+        assert_eq!(code_of("[]"), code::INVALID_REQUEST);
+        assert_eq!(code_of("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\"}]"), code::INVALID_REQUEST);
+        assert_eq!(code_of("{}"), code::INVALID_REQUEST);
+        assert_eq!(code_of(r#"{"id":{},"method":"a"}"#), code::INVALID_REQUEST);
+        assert_eq!(code_of(r#"{"id":1,"id":2,"method":"a"}"#), code::INVALID_REQUEST);
+        assert_eq!(parse(b"\xff\xfe").unwrap_err().error.code, code::PARSE_ERROR);
+    }
+
+    #[test]
+    fn responses_with_and_without_result_are_read() {
+        let Message::Response { outcome, .. } = parse(br#"{"id":1}"#).unwrap() else { panic!() };
+        assert!(outcome.unwrap().is_none());
+        let Message::Response { outcome, .. } = parse(br#"{"id":1,"error":{"message":"no"}}"#).unwrap()
+        else {
+            panic!()
+        };
+        assert_eq!(
+            outcome.unwrap_err(),
+            RpcError { code: 0, message: "no".into(), data: serde_json::Value::Null }
+        );
+    }
+}

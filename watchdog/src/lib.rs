@@ -1,0 +1,1 @@
+//! Heeler's watchdog: ancestor of all workers, guards of test processes, finisher of runs.

@@ -1,0 +1,1 @@
+//! Heeler's worker: drives test programs and streams their results to the client.
