@@ -1,0 +1,1 @@
+//! Proofs over real sockets.
