@@ -11,6 +11,8 @@
 
 mod inbox;
 mod outbox;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub mod callback;

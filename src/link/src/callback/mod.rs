@@ -112,21 +112,25 @@ impl Callback {
     /// The connection is broken, now or since an earlier call. What the client has of earlier frames is unproven,
     /// and nothing more can be sent here.
     pub async fn send(&mut self, frame: Bytes) -> Result<(), Broken> {
-        if let Some(broken) = self.broken() {
-            let broken = *broken;
+        if let Some(broken) = self.broken().copied() {
             return Err(*self.broken.insert(broken));
         }
-        let frame = match self.outbox.try_send(frame) {
-            Ok(()) => return Ok(()),
-            Err(TrySendError::Full(frame)) => frame,
-            Err(TrySendError::Closed(_)) => return Err(*self.broken.insert(Broken::Closed)),
-        };
-        let limit = Duration::from_millis(self.limits.stall_ms);
+        match self.outbox.try_send(frame) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(frame)) => {
+                let limit = Duration::from_millis(self.limits.stall_ms);
+                self.send_waiting(frame, Watch { limit, end: None }).await
+            }
+            Err(TrySendError::Closed(_)) => Err(*self.broken.insert(Broken::Closed)),
+        }
+    }
+
+    async fn send_waiting(&mut self, frame: Bytes, watch: Watch) -> Result<(), Broken> {
         let sent = tokio::select! {
             biased;
             sent = self.outbox.send(frame) => sent.map_err(|_| Broken::Closed),
             () = ended(self.peer.clone()) => Err(Broken::Closed),
-            () = no_progress(&self.outbox, &self.socket, Watch::new(limit)) => Err(Broken::Stalled),
+            () = no_progress(&self.outbox, &self.socket, watch) => Err(Broken::Stalled),
         };
         sent.map_err(|broken| *self.broken.insert(broken))
     }
@@ -139,23 +143,20 @@ impl Callback {
     ///
     /// Cancel safe: yes, because a late answer to a barrier that nobody waits for is ignored.
     pub async fn prove(&mut self) -> Proof {
-        self.barriers += 1;
-        let barrier = self.barriers;
-        let id = RequestId::String(peer::barrier_id(barrier).into());
-        let request = rpc::request(&id, method::BARRIER, &serde_json::Map::new());
-        if self.send(request).await.is_err() {
+        if self.broken().is_some() {
             return self.without_answer();
         }
-        let mut seen = self.peer.clone();
-        let limit = Duration::from_millis(self.limits.drain_ms);
-        let answered = tokio::select! {
-            biased;
-            seen = seen.wait_for(|peer| peer.answered >= barrier || peer.ended.is_some()) => {
-                seen.is_ok_and(|peer| peer.answered >= barrier)
-            }
-            () = no_progress(&self.outbox, &self.socket, Watch::bounded(limit)) => false,
-        };
-        if answered { Proof::Answered } else { self.without_answer() }
+        let watch = self.drain_watch();
+        self.barriers += 1;
+        let id = RequestId::String(peer::barrier_id(self.barriers).into());
+        let request = rpc::request(&id, method::BARRIER, &serde_json::Map::new());
+        if self.send_waiting(request, watch).await.is_err() {
+            return self.without_answer();
+        }
+        match self.wait_for_peer(watch).await {
+            Heard::Answer => Proof::Answered,
+            Heard::End | Heard::Nothing => self.without_answer(),
+        }
     }
 
     /// Proves as [`Self::prove`] does and closes. A client that does not answer has a second way: this end half-closes,
@@ -197,18 +198,34 @@ impl Callback {
             return None;
         }
         self.outbox.close();
-        let limit = Duration::from_millis(self.limits.drain_ms);
-        let is_closed = tokio::select! {
+        Some(match self.wait_for_peer(self.drain_watch()).await {
+            // Late, but it stood behind everything all the same.
+            Heard::Answer => Proof::Answered,
+            // A peer that closes with bytes unread resets, and one that closes before it has them leaves them
+            // unacknowledged: only an orderly end with nothing left says that it read to ours.
+            Heard::End if self.kernel_has_all() => Proof::Closed,
+            Heard::End => Proof::None,
+            Heard::Nothing => self.without_answer(),
+        })
+    }
+
+    /// Waits for the answer to the latest barrier, for the peer's end, or until the peer is given up.
+    async fn wait_for_peer(&self, watch: Watch) -> Heard {
+        let barrier = self.barriers;
+        let mut peer = self.peer.clone();
+        tokio::select! {
             biased;
-            () = ended(self.peer.clone()) => true,
-            () = no_progress(&self.outbox, &self.socket, Watch::bounded(limit)) => false,
-        };
-        if !is_closed {
-            return Some(self.without_answer());
+            seen = peer.wait_for(|peer| peer.answered >= barrier || peer.ended.is_some()) => match seen {
+                Ok(peer) if peer.answered >= barrier => Heard::Answer,
+                Ok(_) | Err(_) => Heard::End,
+            },
+            () = no_progress(&self.outbox, &self.socket, watch) => Heard::Nothing,
         }
-        // A peer that closes with bytes unread resets, and one that closes before it has them leaves them unacknowledged:
-        // only an orderly end with nothing left says that it read to ours.
-        Some(if self.kernel_has_all() { Proof::Closed } else { Proof::None })
+    }
+
+    fn drain_watch(&self) -> Watch {
+        let limit = Duration::from_millis(self.limits.drain_ms);
+        Watch { limit, end: Some(Instant::now() + limit * DRAIN_LIMITS_AT_MOST) }
     }
 
     fn without_answer(&self) -> Proof {
@@ -246,20 +263,20 @@ async fn ended(mut peer: watch::Receiver<Peer>) {
     drop(peer.wait_for(|peer| peer.ended.is_some()).await);
 }
 
-/// When to give up on a peer.
-struct Watch {
-    limit: Duration,
-    end: Option<Instant>,
+/// What came from a peer that has something to prove.
+enum Heard {
+    Answer,
+    End,
+    Nothing,
 }
 
-impl Watch {
-    fn new(limit: Duration) -> Self {
-        Self { limit, end: None }
-    }
-
-    fn bounded(limit: Duration) -> Self {
-        Self { limit, end: Some(Instant::now() + limit * DRAIN_LIMITS_AT_MOST) }
-    }
+/// When to give up on a peer.
+#[derive(Clone, Copy)]
+struct Watch {
+    /// Without progress.
+    limit: Duration,
+    /// In any case.
+    end: Option<Instant>,
 }
 
 /// Waits until the peer has taken no bytes for the limit, or until the end.

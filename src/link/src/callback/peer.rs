@@ -18,6 +18,8 @@ const BARRIER_PREFIX: &str = "heeler-drained-";
 pub(super) struct Peer {
     /// The number of the latest barrier that it answered.
     pub(super) answered: u64,
+    /// How many of its requests were answered.
+    pub(super) served: u64,
     /// Set once nothing more comes from it.
     pub(super) ended: Option<Ended>,
 }
@@ -71,6 +73,7 @@ async fn read_all(
         };
         // After our half-close nothing can be answered any more, but the peer's end is still to be seen.
         let (Ok(()) | Err(Closed { .. })) = outbox.send(answer).await;
+        seen.send_modify(|peer| peer.served += 1);
     }
     Ok(())
 }
