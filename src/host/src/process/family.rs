@@ -114,6 +114,14 @@ pub fn kill_group(group: Pid, signal: Signal) -> io::Result<()> {
     }
 }
 
+/// Kills a child of this process that only the caller reaps, so that its number cannot be another's by now.
+pub fn kill_child(pid: Pid) {
+    assert!(pid.0 > 1, "a child's number is above 1");
+    // It can fail only for a process that has taken another user's rights, and there nothing can be done.
+    // SAFETY: kill touches no memory.
+    unsafe { libc::kill(pid.0, libc::SIGKILL) };
+}
+
 /// Opens a descriptor that stands for a process and never for a later one of the same number.
 ///
 /// # Errors
@@ -135,24 +143,28 @@ pub(crate) fn pidfd_signal(pidfd: &impl AsRawFd, signal: Signal) -> io::Result<(
 
 /// Sends a signal to everything below `root`, and returns whom it was sent to; processes that have ended get none.
 ///
-/// Groups that a descendant leads are signalled as a whole first: that is atomic, so a family that forks faster than
-/// procfs can be read is caught too. `skip` keeps single processes, and everything below them, out of it.
+/// `wants` chooses among them. KILL goes to whole process groups first: that is atomic, so a family that forks faster
+/// than procfs can be read is caught too. Who was born or reparented meanwhile may be missing: repeat until it suffices.
 #[must_use]
-pub fn signal_descendants(root: Pid, signal: Signal, skip: impl Fn(Pid, Stat) -> bool) -> Vec<Pid> {
+pub fn signal_descendants(root: Pid, signal: Signal, wants: impl Fn(Pid, Stat) -> bool) -> Vec<Pid> {
     let own_group = stat(Pid::own()).map(|stat| stat.group);
     let mut families = vec![root];
     let mut seen = HashSet::new();
+    let mut groups = HashSet::new();
     let mut reached = Vec::new();
     while let Some(parent) = families.pop() {
         for pid in children(parent) {
             let Some(stat) = stat(pid).filter(|stat| stat.state != 'Z') else { continue };
-            if skip(pid, stat) || !seen.insert(pid) {
+            if !seen.insert(pid) {
                 continue;
             }
             families.push(pid);
-            if stat.group == pid && Some(pid) != own_group {
+            if !wants(pid, stat) {
+                continue;
+            }
+            if signal == Signal::KILL && Some(stat.group) != own_group && groups.insert(stat.group) {
                 // Best effort: each member is signalled alone too.
-                let _refused = kill_group(pid, signal);
+                let _refused = kill_group(stat.group, signal);
             }
             if signal_child_of(parent, pid, signal) {
                 reached.push(pid);
