@@ -38,11 +38,11 @@ impl Adapter for GoogleTest {
 
     fn command(
         &self,
-        _program: &Program,
+        program: &Program,
         tests: &[&ListedTest],
         scratch: &Path,
     ) -> Result<Invocation, CommandError> {
-        Ok(command::run(tests, scratch))
+        Ok(command::run(&program.args, tests, scratch))
     }
 
     fn transcript(&self, tests: &[&ListedTest]) -> Box<dyn Transcript + Send> {

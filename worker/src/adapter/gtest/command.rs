@@ -33,18 +33,21 @@ const UNSET: [&str; 22] = [
     "XML_OUTPUT_FILE",
 ];
 
-/// On the command line too, because a program's own arguments or its `main` may have set them.
-const RUN_FLAGS: [&str; 9] = [
+/// On the command line too, because a program's own arguments or its `main` may have set them. Every version since 1.8
+/// knows these; a version that does not know a flag prints its help and runs nothing, with exit code 0.
+const RUN_FLAGS: [&str; 7] = [
     "--gtest_also_run_disabled_tests=0",
     "--gtest_break_on_failure=0",
-    "--gtest_brief=0",
     "--gtest_color=no",
-    "--gtest_fail_fast=0",
     "--gtest_print_time=1",
     "--gtest_repeat=1",
     "--gtest_shuffle=0",
     "--gtest_throw_on_failure=0",
 ];
+
+/// Younger flags, which are taken back only where the program's own arguments set them: such a program knows them.
+const YOUNG_FLAGS: [(&str, &str); 2] =
+    [("gtest_brief", "--gtest_brief=0"), ("gtest_fail_fast", "--gtest_fail_fast=0")];
 
 fn environment() -> Vec<(OsBytes, Option<OsBytes>)> {
     UNSET.iter().map(|name| ((*name).into(), None)).collect()
@@ -62,11 +65,18 @@ pub(super) fn listing(scratch: &Path) -> Invocation {
     }
 }
 
-/// Returns the command that runs these tests. The flag file is read after the command line and wins over it.
-pub(super) fn run(tests: &[&ListedTest], scratch: &Path) -> Invocation {
+/// Returns the command that runs these tests. Flags and files are read in their order and the last one wins, so ours
+/// win over the program's own; and the flags that a death test of the thread-safe style adds behind them win over ours.
+pub(super) fn run(own: &[OsBytes], tests: &[&ListedTest], scratch: &Path) -> Invocation {
     let file = scratch.join("gtest-flags");
     let flag = [b"--gtest_flagfile=", file.as_os_str().as_encoded_bytes()].concat();
     let mut args: Vec<OsBytes> = RUN_FLAGS.iter().map(|flag| (*flag).into()).collect();
+    for (name, flag) in YOUNG_FLAGS {
+        let sets = |arg: &OsBytes| memchr::memmem::find(arg.as_bytes(), name.as_bytes()).is_some();
+        if own.iter().any(sets) {
+            args.push(flag.into());
+        }
+    }
     args.push(flag.into());
     Invocation { args, env: environment(), files: vec![(file, flags(tests))], reads: None }
 }
@@ -112,7 +122,7 @@ mod tests {
     #[test]
     fn what_the_filter_language_knows_becomes_any_one_character() {
         let tests = ["A.b", "C.a:b*c?d-e\nf", "Ü. x'\"", "\u{fffd}"].map(test);
-        let command = run(&tests.each_ref(), Path::new("/s"));
+        let command = run(&[], &tests.each_ref(), Path::new("/s"));
         let (path, flags) = &command.files[0];
         assert_eq!(path, Path::new("/s/gtest-flags"));
         assert_eq!(String::from_utf8_lossy(flags), "--gtest_filter=A.b:C.a?b?c?d?e?f:Ü. x'\":*\n");
@@ -121,9 +131,16 @@ mod tests {
     }
 
     #[test]
+    fn a_flag_that_old_versions_do_not_know_is_only_taken_back() {
+        let args = |own: &[OsBytes]| run(own, &[], Path::new("/s")).args;
+        assert!(!args(&["--data".into()]).contains(&"--gtest_brief=0".into()));
+        assert!(args(&["--gtest_brief=1".into()]).contains(&"--gtest_brief=0".into()));
+    }
+
+    #[test]
     fn twenty_thousand_names_go_into_one_file() {
         let tests: Vec<_> = (0..20_000).map(|number| test(&format!("N/Big.Case/{number}"))).collect();
-        let command = run(&tests.iter().collect::<Vec<_>>(), Path::new("/s"));
+        let command = run(&[], &tests.iter().collect::<Vec<_>>(), Path::new("/s"));
         assert!(command.args.iter().all(|arg| arg.as_bytes().len() < 100));
         let flags = String::from_utf8(command.files[0].1.clone()).unwrap();
         assert_eq!(flags.split(':').count(), 20_000);
