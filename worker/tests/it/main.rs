@@ -150,6 +150,15 @@ async fn a_child_that_outlives_its_test_process_is_told_and_holds_up_nothing() {
 }
 
 #[tokio::test]
+async fn a_process_that_left_its_family_holds_up_nothing() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; setsid -f sleep 1000; ok t0; last 1 0");
+    let started = Instant::now();
+    assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
 async fn a_death_before_the_first_test_is_told_with_the_last_output() {
     let mut bench = Bench::new().await;
     let script = bench.script("echo no license >&2; exit 3");
