@@ -111,12 +111,17 @@ impl Orphan {
 
 impl Bench {
     pub(crate) async fn new() -> Self {
+        Self::with_output(Stream::Null).await
+    }
+
+    /// A worker whose own standard output goes somewhere.
+    pub(crate) async fn with_output(stdout: Stream) -> Self {
         let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap();
         let socket = dir.path().join("control");
         let mut listener = Listener::bind(&socket).unwrap();
         let worker = spawn(Spawn {
             args: vec!["__worker".into(), socket.clone().into(), "1".into()],
-            stdout: Stream::Null,
+            stdout,
             ..Spawn::new(roles())
         })
         .unwrap();
