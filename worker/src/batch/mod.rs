@@ -109,6 +109,8 @@ enum Ending {
     Idle,
     /// The coordinator wished it.
     Cancelled,
+    /// The worker leaves in the middle: whoever comes after it decides.
+    Abandoned,
 }
 
 /// How a process ended, and what its transcript says of the whole.
@@ -225,6 +227,11 @@ impl Batch {
         self.ending = Some(Ending::Cancelled);
     }
 
+    /// Takes note that the worker must leave. The process is to be killed, and the test in flight stays undecided.
+    pub(crate) fn abandon(&mut self) {
+        self.ending = Some(Ending::Abandoned);
+    }
+
     /// Takes what one read brought.
     pub(crate) fn chunk(&mut self, chunk: Chunk<'_>, parcel: &mut Parcel) {
         let Chunk { events, stderr, now } = chunk;
@@ -255,8 +262,8 @@ impl Batch {
             let seen = match self.ending {
                 _ if flight.is_timed_out => Seen::TimedOut(self.time_limit().unwrap_or(flight.duration)),
                 Some(Ending::Cancelled) => Seen::Cancelled,
-                // Another test's time was up: this one goes back.
-                Some(Ending::TimedOut) => {
+                // Another test's time was up, or the worker leaves: this one goes back.
+                Some(Ending::TimedOut | Ending::Abandoned) => {
                     self.progress[flight.place].state = State::Waiting;
                     continue;
                 }
@@ -267,7 +274,7 @@ impl Batch {
             self.close(flight, seen, parcel);
         }
         match self.ending {
-            Some(Ending::Cancelled) => LeaseEnd::Cancelled,
+            Some(Ending::Cancelled | Ending::Abandoned) => LeaseEnd::Cancelled,
             _ if is_in_test => LeaseEnd::DiedInTest { end: gone.end },
             Some(Ending::TimedOut | Ending::Idle) | None => self.end_outside(gone),
         }

@@ -387,6 +387,16 @@ fn a_cancel_between_tests_settles_nothing() {
 }
 
 #[test]
+fn a_worker_that_leaves_decides_about_nothing_that_still_runs() {
+    let mut bench = Bench::with_tests(2);
+    bench.chunk(0, [begun(0), passed(0), begun(1)], "");
+    bench.batch.abandon();
+    assert_eq!(bench.finish(1, signal(9), CUT_OFF), LeaseEnd::Cancelled);
+    assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
+    assert!(matches!(bench.parcel.reports.last(), Some(Report::Started(TestIndex(1)))));
+}
+
+#[test]
 fn a_process_that_begins_nothing_is_ended_and_says_so() {
     let mut bench = Bench::with_tests(1);
     bench.chunk(5, [output("loading")], "warning");

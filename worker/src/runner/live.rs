@@ -164,7 +164,7 @@ impl<'a> Live<'a> {
                 self.guard.control.tell(ToGuard::Resume).await;
             }
             Order::Kill => {
-                self.batch.cancel();
+                self.batch.abandon();
                 self.terminate(0).await;
             }
         }
