@@ -107,7 +107,7 @@ impl Drop for Open<'_> {
 async fn hello(inbox: &mut Inbox<Frames>, token: &str, limit: Duration) -> Result<String, String> {
     let body = match timeout(limit, inbox.next()).await {
         Err(_) => return Err(format!("no hello within {limit:?}")),
-        Ok(Err(error)) => return Err(format!("no hello: {error}")),
+        Ok(Err(error)) => return Err(format!("no hello: {}", super::session::chain(&error))),
         Ok(Ok(None)) => return Err("closed without a hello".to_owned()),
         Ok(Ok(Some(body))) => body,
     };

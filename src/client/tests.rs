@@ -323,7 +323,7 @@ async fn requests_of_the_server_are_answered_and_what_can_t_be_read_is_told() {
     let (telemetry, unknown) = (RequestId::String("a".into()), RequestId::number(0));
     server.send(rpc::request(&telemetry, method::TELEMETRY, &[("eventName", 1)])).await;
     server.send(rpc::request(&unknown, "client/attachDebugger", &())).await;
-    server.send(rpc::notification(method::UPDATES, &["no update"])).await;
+    server.send(rpc::notification(method::UPDATES, &"no update")).await;
     server.send(wire::frame::encode(b"{")).await;
     let Message::Response { id, outcome } = server.message().await else { panic!() };
     assert_eq!(id, telemetry);
