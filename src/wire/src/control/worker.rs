@@ -145,6 +145,9 @@ pub struct LeasedTest {
     pub listed: ListedTest,
     /// Its name for the client.
     pub uid: String,
+    /// A test that runs longer is ended; `None` leaves it to the lease's limits.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
     /// How many attempts it has had, user's retries only.
     #[serde(default)]
     pub attempts: Vec<Attempt>,
