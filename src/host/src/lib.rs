@@ -1,1 +1,18 @@
-//! The operating system, as Heeler uses it: processes, groups, pidfds, signals, run directories.
+//! The operating system, as Heeler uses it: processes and their families, descriptors, private directories.
+//! The unsafe code lives here and nowhere else; nothing here knows of tests, messages or the runtime that waits.
+//!
+//! - [`spawn`]: the one way to start a process.
+//! - [`process`]: ids, ends, families of processes, and what this process is towards the system.
+//! - [`io`]: pipes, socket pairs, polling.
+//! - [`dirs`]: directories that belong to one user alone.
+#![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
+
+pub mod dirs;
+pub mod io;
+pub mod process;
+pub mod spawn;
+
+/// Turns the result of a system call that says -1 on error into a `Result`.
+fn check(result: libc::c_int) -> std::io::Result<libc::c_int> {
+    if result == -1 { Err(std::io::Error::last_os_error()) } else { Ok(result) }
+}

@@ -1,1 +1,45 @@
 //! Live connections over Heeler's wire formats: bounded outbox, cancel-safe receive, drain with proof.
+//!
+//! Bytes and messages are defined in `wire`, system calls in `host`; here is what waits for a peer. What a connection
+//! means (a lease, a run, a session) is known by those above.
+//!
+//! - [`open`]: any stream becomes an [`Outbox`], an [`Inbox`] and the [`LinkTask`] that writes.
+//! - [`local`]: local sockets that let only the own user in.
+//! - [`tcp`]: dialling, with a deadline and without delay.
+//! - [`control`]: typed packets between Heeler's own processes.
+//! - [`callback`]: a client's callback port, with proof of what it has read.
+
+mod inbox;
+mod outbox;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub mod callback;
+pub mod control;
+pub mod local;
+pub mod tcp;
+
+pub use inbox::{Inbox, LinkError};
+pub use outbox::{Closed, Outbox, QUEUE_LIMIT_BYTES, TrySendError};
+pub use writer::LinkTask;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Makes a link of a stream: what is sent is queued and written by a task, what comes in is cut by `decoder`.
+///
+/// The task belongs to the caller: dropping [`LinkTask`] cuts the writing side at once, joining it waits until all is
+/// written. It ends by itself after [`Outbox::close`], after the last clone of the outbox is dropped (both flush and
+/// half-close first), or with the first write that fails.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn open<S, D>(stream: S, decoder: D) -> (Outbox, Inbox<D>, LinkTask)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    D: wire::Decode,
+{
+    let (read, write) = tokio::io::split(stream);
+    let (outbox, task) = writer::start(write);
+    (outbox, Inbox::new(Box::new(read), decoder), task)
+}

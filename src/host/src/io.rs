@@ -1,0 +1,135 @@
+//! Descriptors: pipes, socket pairs, and waiting for several of them.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use crate::check;
+
+/// Returns the ends of a new pipe, for reading and for writing; both close on exec.
+///
+/// # Errors
+/// The system gave no descriptors.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = std::io::pipe()?;
+    Ok((reader.into(), writer.into()))
+}
+
+/// Returns the two ends of a new stream socket; both close on exec.
+///
+/// # Errors
+/// The system gave no descriptors.
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (one, other) = std::os::unix::net::UnixStream::pair()?;
+    Ok((one.into(), other.into()))
+}
+
+/// Makes reads and writes say `WouldBlock` instead of waiting, for everyone who shares the open file.
+///
+/// # Errors
+/// The system refused.
+pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: F_GETFL takes no argument; the descriptor is open.
+    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+    // SAFETY: F_SETFL takes an integer; the descriptor is open.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(|_| ())
+}
+
+/// Returns how many bytes written to a TCP socket its peer's kernel has not acknowledged.
+///
+/// # Errors
+/// The descriptor is no such socket.
+pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // TIOCOUTQ is SIOCOUTQ under the name that libc has.
+    // SAFETY: the request writes one int, and `count` is one.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) })?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// Leads this process's standard output and error to `/dev/null`, so that their readers see the end when all others
+/// that hold them are gone.
+///
+/// # Errors
+/// The null device cannot be opened.
+pub fn silence_output() -> io::Result<()> {
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
+    for target in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
+        // SAFETY: both are open or may be opened; nothing of ours owns descriptors 1 and 2.
+        check(unsafe { libc::dup2(null.as_raw_fd(), target) })?;
+    }
+    Ok(())
+}
+
+/// Returns a copy of standard input, above the standard streams, that closes on exec.
+///
+/// # Errors
+/// It is not open.
+pub fn standard_input() -> io::Result<OwnedFd> {
+    // SAFETY: fcntl with an integer argument; it fails if descriptor 0 is not open.
+    let fd = check(unsafe { libc::fcntl(libc::STDIN_FILENO, libc::F_DUPFD_CLOEXEC, 3) })?;
+    // SAFETY: the descriptor is new and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Waits until one of `fds` can be read (or is closed by its peer) or the deadline passes; says which can.
+///
+/// # Errors
+/// The system refused; never because of a signal.
+pub fn wait_readable<const N: usize>(
+    fds: [Option<BorrowedFd<'_>>; N],
+    deadline: Option<Instant>,
+) -> io::Result<[bool; N]> {
+    // The kernel skips negative descriptors.
+    let mut polled = fds.map(|fd| libc::pollfd {
+        fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    loop {
+        let timeout =
+            deadline.map_or(-1, |deadline| milliseconds(deadline.saturating_duration_since(Instant::now())));
+        let count = libc::nfds_t::try_from(N).expect("a handful");
+        // SAFETY: the array is valid for reading and writing of `count` items.
+        match check(unsafe { libc::poll(polled.as_mut_ptr(), count, timeout) }) {
+            Ok(_) => return Ok(polled.map(|one| one.revents != 0)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Rounds up, so that a wait never ends just before its deadline and begins anew.
+fn milliseconds(duration: Duration) -> libc::c_int {
+    libc::c_int::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn waiting_tells_what_is_readable_and_what_is_not() {
+        let (silent, _silent_writer) = pipe().unwrap();
+        let (closed, closed_writer) = pipe().unwrap();
+        drop(closed_writer);
+        let fds = [Some(silent.as_fd()), Some(closed.as_fd()), None];
+        assert_eq!(wait_readable(fds, None).unwrap(), [false, true, false]);
+        let soon = Instant::now() + Duration::from_millis(5);
+        assert_eq!(wait_readable([Some(silent.as_fd())], Some(soon)).unwrap(), [false]);
+        assert!(Instant::now() >= soon);
+    }
+
+    #[test]
+    fn a_socket_tells_what_its_peer_has_not_acknowledged() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(unacknowledged_bytes(stream.as_fd()).unwrap(), 0);
+        let (pipe, _writer) = pipe().unwrap();
+        assert!(unacknowledged_bytes(pipe.as_fd()).is_err());
+    }
+}

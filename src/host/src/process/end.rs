@@ -1,0 +1,93 @@
+//! Ends of processes: the one place where a wait status becomes a value.
+
+use std::{io, time::Duration};
+
+use super::Pid;
+use crate::check;
+
+/// How a process ended, as the system tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RawExit {
+    /// The exit code of a process that left by itself.
+    pub code: Option<i32>,
+    /// The number of the signal that killed it.
+    pub signal: Option<i32>,
+    /// Whether the system wrote a core file, or would have given a place for it.
+    pub has_core: bool,
+    /// User and system time of the process and of its children that it waited for.
+    pub cpu: Duration,
+    /// The peak of its resident memory in KiB.
+    pub peak_kib: u64,
+}
+
+impl RawExit {
+    fn new(status: libc::c_int, usage: &libc::rusage) -> Self {
+        let is_signaled = libc::WIFSIGNALED(status);
+        Self {
+            code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+            signal: is_signaled.then(|| libc::WTERMSIG(status)),
+            has_core: is_signaled && libc::WCOREDUMP(status),
+            cpu: duration(usage.ru_utime) + duration(usage.ru_stime),
+            peak_kib: u64::try_from(usage.ru_maxrss).unwrap_or(0),
+        }
+    }
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let micros = u64::try_from(time.tv_usec).unwrap_or(0);
+    Duration::from_secs(seconds) + Duration::from_micros(micros)
+}
+
+/// Reaps one child that has ended, whoever started it; adopted orphans count. `None`: none has ended, or there is none.
+///
+/// It takes the ends of every [`crate::spawn::Child`] of this process too: who uses it keeps no waits elsewhere.
+///
+/// # Errors
+/// The system call failed in a way that is not "there are no children".
+pub fn reap_any() -> io::Result<Option<(Pid, RawExit)>> {
+    match wait(-1, libc::WNOHANG) {
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+        outcome => outcome,
+    }
+}
+
+/// Returns whether this process has children, running or not yet reaped.
+///
+/// For a subreaper that is exact: as long as anything of a family lives, the head of it is a child.
+#[must_use]
+pub fn has_children() -> bool {
+    loop {
+        // SAFETY: siginfo_t is a plain C struct that may be all zero.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: `info` is valid for writing during the call.
+        let result = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) };
+        match check(result) {
+            Ok(_) => return true,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Waits for one child: at once (`WNOHANG`) or until it ends (0).
+pub(crate) fn wait_for(pid: Pid, options: libc::c_int) -> io::Result<Option<RawExit>> {
+    Ok(wait(pid.0, options)?.map(|(_, exit)| exit))
+}
+
+fn wait(pid: libc::pid_t, options: libc::c_int) -> io::Result<Option<(Pid, RawExit)>> {
+    loop {
+        let mut status = 0;
+        // SAFETY: rusage is a plain C struct that may be all zero.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are to live locals of the right types.
+        let result = unsafe { libc::wait4(pid, &raw mut status, options, &raw mut usage) };
+        match check(result) {
+            Ok(0) => return Ok(None),
+            Ok(pid) => return Ok(Some((Pid(pid), RawExit::new(status, &usage)))),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Names of processes and signals: numbers of the system as types.
+
+use std::fmt;
+
+/// A process id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pid(pub i32);
+
+impl Pid {
+    /// Returns the id of this process.
+    #[must_use]
+    pub fn own() -> Self {
+        // SAFETY: getpid has no preconditions and cannot fail.
+        Self(unsafe { libc::getpid() })
+    }
+
+    /// Returns the id as the control protocol carries it.
+    #[must_use]
+    pub fn as_u32(self) -> u32 {
+        self.0.cast_unsigned()
+    }
+}
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A signal number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Signal(pub i32);
+
+impl Signal {
+    /// Ends a process that cannot refuse.
+    pub const KILL: Self = Self(libc::SIGKILL);
+    /// Asks a process to end.
+    pub const TERM: Self = Self(libc::SIGTERM);
+    /// Stops a process that cannot refuse.
+    pub const STOP: Self = Self(libc::SIGSTOP);
+    /// Lets a stopped process go on.
+    pub const CONT: Self = Self(libc::SIGCONT);
+    /// A bad memory access.
+    pub const SEGV: Self = Self(libc::SIGSEGV);
+    /// `abort()`.
+    pub const ABRT: Self = Self(libc::SIGABRT);
+
+    /// Returns the name, such as `SIGSEGV`; `signal 77` for a number that has none.
+    #[must_use]
+    pub fn name(self) -> String {
+        if let Some((_, name)) = NAMES.iter().find(|(number, _)| *number == self.0) {
+            return (*name).to_owned();
+        }
+        let first = libc::SIGRTMIN();
+        if (first..=libc::SIGRTMAX()).contains(&self.0) {
+            return format!("SIGRTMIN+{}", self.0 - first);
+        }
+        format!("signal {}", self.0)
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+const NAMES: [(i32, &str); 31] = [
+    (libc::SIGHUP, "SIGHUP"),
+    (libc::SIGINT, "SIGINT"),
+    (libc::SIGQUIT, "SIGQUIT"),
+    (libc::SIGILL, "SIGILL"),
+    (libc::SIGTRAP, "SIGTRAP"),
+    (libc::SIGABRT, "SIGABRT"),
+    (libc::SIGBUS, "SIGBUS"),
+    (libc::SIGFPE, "SIGFPE"),
+    (libc::SIGKILL, "SIGKILL"),
+    (libc::SIGUSR1, "SIGUSR1"),
+    (libc::SIGSEGV, "SIGSEGV"),
+    (libc::SIGUSR2, "SIGUSR2"),
+    (libc::SIGPIPE, "SIGPIPE"),
+    (libc::SIGALRM, "SIGALRM"),
+    (libc::SIGTERM, "SIGTERM"),
+    (libc::SIGSTKFLT, "SIGSTKFLT"),
+    (libc::SIGCHLD, "SIGCHLD"),
+    (libc::SIGCONT, "SIGCONT"),
+    (libc::SIGSTOP, "SIGSTOP"),
+    (libc::SIGTSTP, "SIGTSTP"),
+    (libc::SIGTTIN, "SIGTTIN"),
+    (libc::SIGTTOU, "SIGTTOU"),
+    (libc::SIGURG, "SIGURG"),
+    (libc::SIGXCPU, "SIGXCPU"),
+    (libc::SIGXFSZ, "SIGXFSZ"),
+    (libc::SIGVTALRM, "SIGVTALRM"),
+    (libc::SIGPROF, "SIGPROF"),
+    (libc::SIGWINCH, "SIGWINCH"),
+    (libc::SIGIO, "SIGIO"),
+    (libc::SIGPWR, "SIGPWR"),
+    (libc::SIGSYS, "SIGSYS"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_signal_number_has_its_usual_name() {
+        assert_eq!(Signal::SEGV.name(), "SIGSEGV");
+        assert_eq!(Signal(libc::SIGRTMIN() + 2).name(), "SIGRTMIN+2");
+        assert_eq!(Signal(0).name(), "signal 0");
+        assert_eq!(Signal(200).name(), "signal 200");
+    }
+}

@@ -1,0 +1,19 @@
+//! Processes: how they are named, how they end, who descends from whom, and what this one is to the system.
+
+mod end;
+mod family;
+mod id;
+mod own;
+
+pub use end::{RawExit, has_children, reap_any};
+pub use family::{
+    Stat, children, command_line, descendants, kill_child, kill_group, pidfd_open, signal_descendants, stat,
+};
+pub use id::{Pid, Signal};
+pub use own::{
+    ChildEnds, become_subreaper, die_with_parent, effective_uid, ignore_terminal_signals, outlive_parent,
+    own_image, set_name,
+};
+
+pub(crate) use end::wait_for;
+pub(crate) use family::pidfd_signal;

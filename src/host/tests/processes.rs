@@ -1,0 +1,262 @@
+//! Real processes: how they start, with whom they die, and what is told of their end.
+#![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{Read, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
+    time::{Duration, Instant},
+};
+
+use host::{
+    io::{pipe, wait_readable},
+    process::{self, Pid, Signal},
+    spawn::{Child, Spawn, SpawnError, Stream, spawn},
+};
+
+/// Names the part that a re-executed test plays.
+const ROLE: &str = "HEELER_HOST_TEST_ROLE";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn shell(script: &str) -> Spawn {
+    Spawn { args: vec!["-c".into(), script.into()], ..Spawn::new("/bin/sh") }
+}
+
+/// Re-executes this test program for one test, in a part.
+fn role(test: &str, role: &str) -> Spawn {
+    let mut env: Vec<_> = std::env::vars_os().collect();
+    env.push((ROLE.into(), role.into()));
+    Spawn {
+        args: [test, "--exact", "--nocapture", "--test-threads=1"].map(OsString::from).to_vec(),
+        env: Some(env),
+        ..Spawn::new(std::env::current_exe().unwrap())
+    }
+}
+
+fn has_role(role: &str) -> bool {
+    std::env::var(ROLE).is_ok_and(|own| own == role)
+}
+
+fn output(mut what: Spawn) -> String {
+    let (reader, writer) = pipe().unwrap();
+    what.stdout = Stream::Fd(writer);
+    let mut child = spawn(what).unwrap();
+    let text = read_to_end(reader);
+    child.wait().unwrap();
+    text
+}
+
+fn read_to_end(reader: OwnedFd) -> String {
+    let mut text = String::new();
+    File::from(reader).read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Reads until `end` has come; the writers may live on.
+fn read_until(file: &mut File, end: &str) -> String {
+    let mut text = String::new();
+    let mut byte = [0];
+    while !text.ends_with(end) {
+        assert!(wait_readable([Some(file.as_fd())], Some(Instant::now() + PATIENCE)).unwrap()[0], "{text:?}");
+        assert_eq!(file.read(&mut byte).unwrap(), 1, "the end came after {text:?}");
+        text.push(char::from(byte[0]));
+    }
+    text
+}
+
+fn assert_end_comes(file: &mut File) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut rest = [0; 256];
+    loop {
+        assert!(wait_readable([Some(file.as_fd())], Some(deadline)).unwrap()[0], "a holder still lives");
+        if file.read(&mut rest).unwrap() == 0 {
+            return;
+        }
+    }
+}
+
+/// Waits until a level is reached.
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited for: {what}");
+        wait_readable([], Some(Instant::now() + Duration::from_millis(1))).unwrap();
+    }
+}
+
+#[test]
+fn arguments_environment_and_directory_arrive_as_given() {
+    let strange = OsString::from_vec(b"two words \xff '\"*".to_vec());
+    let what = Spawn {
+        args: vec![
+            "-c".into(),
+            r#"printf '%s|%s|%s' "$1" "$NAME" "$PWD"; env | wc -l"#.into(),
+            "sh".into(),
+            strange,
+        ],
+        env: Some(vec![("NAME".into(), "v=1".into())]),
+        cwd: Some("/usr".into()),
+        ..Spawn::new("/bin/sh")
+    };
+    let (reader, writer) = pipe().unwrap();
+    let mut child = spawn(Spawn { stdout: Stream::Fd(writer), ..what }).unwrap();
+    let mut bytes = Vec::new();
+    File::from(reader).read_to_end(&mut bytes).unwrap();
+    assert_eq!(child.wait().unwrap().code, Some(0));
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    assert!(bytes.starts_with(b"two words \xff '\"*|v=1|/usr"), "{text}");
+}
+
+#[test]
+fn a_program_that_cannot_be_executed_is_named_with_the_reason() {
+    let error = spawn(Spawn::new("/no/such/program")).unwrap_err();
+    assert_eq!(error.to_string(), "execute /no/such/program");
+    let SpawnError::Execute { source, .. } = error else { panic!("{error:?}") };
+    assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
+
+    let error = spawn(Spawn::new("/etc/passwd")).unwrap_err();
+    let SpawnError::Execute { source, .. } = error else { panic!("{error:?}") };
+    assert_eq!(source.kind(), std::io::ErrorKind::PermissionDenied);
+
+    let error = spawn(Spawn { cwd: Some("/no/such/place".into()), ..Spawn::new("/bin/true") }).unwrap_err();
+    assert_eq!(error.to_string(), "enter the directory /no/such/place to start /bin/true");
+
+    let error = spawn(Spawn { args: vec!["a\0b".into()], ..Spawn::new("/bin/true") }).unwrap_err();
+    assert!(matches!(error, SpawnError::ZeroByte { text, .. } if text == "a\0b"));
+}
+
+#[test]
+fn a_child_gets_its_three_streams_and_no_other_descriptor() {
+    // An inheritable descriptor that must not arrive.
+    let (_reader, writer) = pipe().unwrap();
+    let mut leaky = shell("ls /proc/self/fd | tr '\\n' ' '; readlink /proc/self/fd/0");
+    leaky.stderr = Stream::Fd(writer);
+    let listing = output(leaky);
+    // `ls` itself has the directory open as 3.
+    assert_eq!(listing, "0 1 2 3 /dev/null\n");
+}
+
+#[test]
+fn streams_below_three_may_be_crossed() {
+    let (out_reader, out_writer) = pipe().unwrap();
+    let (err_reader, err_writer) = pipe().unwrap();
+    let mut what = role("streams_below_three_may_be_crossed", "crosser");
+    if has_role("crosser") {
+        // Own 1 and 2, swapped: each is a source below 3 that the other's target would overwrite.
+        let mut child = spawn(Spawn {
+            stdout: Stream::Fd(std::io::stderr().as_fd().try_clone_to_owned().unwrap()),
+            stderr: Stream::Fd(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),
+            ..shell("echo to-out; echo to-err >&2")
+        })
+        .unwrap();
+        child.wait().unwrap();
+        return;
+    }
+    what.stdout = Stream::Fd(out_writer);
+    what.stderr = Stream::Fd(err_writer);
+    let mut child = spawn(what).unwrap();
+    let (out, err) = (read_to_end(out_reader), read_to_end(err_reader));
+    child.wait().unwrap();
+    assert!(out.contains("to-err") && !out.contains("to-out"), "{out}");
+    assert!(err.contains("to-out") && !err.contains("to-err"), "{err}");
+}
+
+#[test]
+fn a_child_leads_its_own_group_with_no_signal_blocked_or_ignored() {
+    if has_role("deaf") {
+        process::ignore_terminal_signals();
+        let _ends = process::ChildEnds::watch().unwrap();
+        let status = "/proc/self/status".into();
+        let mut child = spawn(Spawn { args: vec![status], ..Spawn::new("/bin/cat") }).unwrap();
+        child.wait().unwrap();
+        return;
+    }
+    let text = output(role("a_child_leads_its_own_group_with_no_signal_blocked_or_ignored", "deaf"));
+    for set in ["SigBlk", "SigIgn", "SigCgt"] {
+        assert!(text.contains(&format!("{set}:\t0000000000000000\n")), "{text}");
+    }
+    let (mut feet, mut child) = sleeper();
+    assert_eq!(process::stat(child.pid()).unwrap().group, child.pid());
+    process::kill_group(child.pid(), Signal::KILL).unwrap();
+    assert_end_comes(&mut feet);
+    child.wait().unwrap();
+    process::kill_group(child.pid(), Signal::KILL).unwrap();
+}
+
+/// A process that lives until it is killed, and a pipe that tells when it is gone.
+fn sleeper() -> (File, Child) {
+    let (reader, writer) = pipe().unwrap();
+    let child =
+        spawn(Spawn { args: vec!["1000".into()], stdout: Stream::Fd(writer), ..Spawn::new("/bin/sleep") })
+            .unwrap();
+    (File::from(reader), child)
+}
+
+#[test]
+fn a_child_dies_with_its_parent() {
+    if has_role("parent") {
+        let child = spawn(Spawn { args: vec!["1000".into()], ..Spawn::new("/bin/sleep") }).unwrap();
+        println!("child {} runs", child.pid());
+        std::io::stdout().flush().unwrap();
+        wait_readable([], None).unwrap();
+    }
+    let (reader, writer) = pipe().unwrap();
+    let mut parent =
+        spawn(Spawn { stdout: Stream::Fd(writer), ..role("a_child_dies_with_its_parent", "parent") })
+            .unwrap();
+    let mut file = File::from(reader);
+    read_until(&mut file, " runs\n");
+    parent.signal(Signal::KILL).unwrap();
+    // The pipe is held by the parent, which is dead, and by the child.
+    assert_end_comes(&mut file);
+    assert_eq!(parent.wait().unwrap().signal, Some(libc_kill()));
+}
+
+fn libc_kill() -> i32 {
+    Signal::KILL.0
+}
+
+#[test]
+fn an_end_is_told_with_code_or_signal_and_its_cost() {
+    let exit = spawn(shell("exit 7")).unwrap().wait().unwrap();
+    assert_eq!((exit.code, exit.signal), (Some(7), None));
+    let exit = spawn(shell("kill -SEGV $$")).unwrap().wait().unwrap();
+    assert_eq!((exit.code, exit.signal), (None, Some(Signal::SEGV.0)));
+    let exit = spawn(shell("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")).unwrap().wait().unwrap();
+    assert!(exit.cpu > Duration::from_millis(1), "{exit:?}");
+    assert!(exit.peak_kib > 500, "{exit:?}");
+}
+
+#[test]
+fn a_child_is_reaped_once_and_told_again() {
+    let (mut feet, mut child) = sleeper();
+    assert_eq!(child.try_wait().unwrap(), None);
+    assert_eq!(wait_readable([Some(child.pidfd())], Some(Instant::now())).unwrap(), [false]);
+    child.signal(Signal::TERM).unwrap();
+    assert_eq!(wait_readable([Some(child.pidfd())], Some(Instant::now() + PATIENCE)).unwrap(), [true]);
+    assert_end_comes(&mut feet);
+    let exit = child.wait().unwrap();
+    assert_eq!(exit.signal, Some(Signal::TERM.0));
+    assert_eq!(child.try_wait().unwrap(), Some(exit));
+    assert_eq!(child.signal(Signal::TERM).unwrap_err().raw_os_error(), Some(3));
+}
+
+#[test]
+fn families_states_and_command_lines_are_read_from_the_system() {
+    let (mut feet, mut child) = sleeper();
+    until("the program runs", || process::command_line(child.pid()) == "/bin/sleep 1000");
+    assert!(process::children(Pid::own()).contains(&child.pid()));
+    assert_eq!(process::stat(child.pid()).unwrap().parent, Pid::own());
+    child.signal(Signal::STOP).unwrap();
+    until("it is stopped", || process::stat(child.pid()).unwrap().state == 'T');
+    child.signal(Signal::KILL).unwrap();
+    assert_end_comes(&mut feet);
+    until("it is a zombie", || process::stat(child.pid()).unwrap().state == 'Z');
+    assert_eq!(process::command_line(child.pid()), "[sleep]");
+    child.wait().unwrap();
+    assert_eq!(process::stat(child.pid()), None);
+}

@@ -1,0 +1,51 @@
+//! A subreaper adopts and kills what hides. A program of its own, because [`ChildEnds`] wants a process of one thread.
+#![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+
+use std::{
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use host::{
+    io::wait_readable,
+    process::{self, ChildEnds, Pid, RawExit, Signal},
+    spawn::{Spawn, spawn},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn sleepers() -> usize {
+    let family = process::descendants(Pid::own());
+    family.into_iter().filter(|pid| process::command_line(*pid).starts_with("sleep 100")).count()
+}
+
+fn main() {
+    process::become_subreaper().unwrap();
+    let ends = ChildEnds::watch().unwrap();
+    // Sessions of their own, and orphans: neither a group nor a living parent leads to them.
+    let script = "setsid sleep 1000 & setsid sh -c 'sleep 1001 & exec sleep 1002' & exit 3";
+    let args = vec!["-c".into(), script.into()];
+    let root = spawn(Spawn { args, ..Spawn::new("/bin/sh") }).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while sleepers() < 3 {
+        assert!(Instant::now() < deadline, "three sleepers were started, {} are seen", sleepers());
+        wait_readable([], Some(Instant::now() + Duration::from_millis(1))).unwrap();
+    }
+
+    let mut exits: Vec<(Pid, RawExit)> = Vec::new();
+    while process::has_children() {
+        let _reached = process::signal_descendants(Pid::own(), Signal::KILL, |_, _| true);
+        assert_eq!(wait_readable([Some(ends.as_fd())], Some(deadline)).unwrap(), [true], "{exits:?}");
+        ends.clear();
+        while let Some(end) = process::reap_any().unwrap() {
+            exits.push(end);
+        }
+    }
+    assert_eq!(sleepers(), 0);
+    let of_root = exits.iter().find(|(pid, _)| *pid == root.pid()).unwrap();
+    assert_eq!(of_root.1.code, Some(3));
+    let killed = exits.iter().filter(|(_, exit)| exit.signal == Some(Signal::KILL.0)).count();
+    assert_eq!(killed, 3, "{exits:?}");
+    assert_eq!(process::reap_any().unwrap(), None);
+    println!("a subreaper adopts and kills what hides: ok");
+}

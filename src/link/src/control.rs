@@ -1,0 +1,131 @@
+//! Typed packets between Heeler's own processes, over any stream.
+
+use bytes::Bytes;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::io::{AsyncRead, AsyncWrite};
+use wire::packet::{self, Packet, PacketError, Packets};
+
+use crate::{Closed, Inbox, LinkError, LinkTask, Outbox};
+
+/// Makes a control connection of a stream; see [`crate::open`] for who owns the task.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn open<S>(stream: S) -> (ControlSender, ControlReceiver, LinkTask)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (outbox, inbox, task) = crate::open(stream, Packets);
+    (ControlSender { outbox }, ControlReceiver { inbox }, task)
+}
+
+/// The sending end of a control connection. Clones share one queue and one order.
+#[derive(Debug, Clone)]
+pub struct ControlSender {
+    outbox: Outbox,
+}
+
+impl ControlSender {
+    /// Queues one message, waiting while the queue is full.
+    ///
+    /// Cancel safe: yes, because a cancelled call has sent nothing.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub async fn send(&self, message: &impl Serialize) -> Result<(), Closed> {
+        // Not held over the wait: a message is often behind a reference that others need.
+        let frame = packet::message(message);
+        self.outbox.send(frame).await
+    }
+
+    /// Queues a finished frame for the client, to be forwarded as it is. `position` is the sender's count of terminal
+    /// results of the run with this frame and all before it.
+    ///
+    /// Cancel safe: yes, because a cancelled call has sent nothing.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub async fn relay(&self, position: u64, frame: &[u8]) -> Result<(), Closed> {
+        self.outbox.send(packet::relay(position, frame)).await
+    }
+
+    /// Waits until all that was queued before this call is handed to the kernel.
+    ///
+    /// Cancel safe: yes, because it only watches.
+    ///
+    /// # Errors
+    /// A write failed before.
+    pub async fn flush(&self) -> Result<(), Closed> {
+        self.outbox.flush().await
+    }
+
+    /// Returns whether no more messages are taken.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.outbox.is_closed()
+    }
+
+    /// Takes no more messages, writes what is queued, and half-closes the stream then.
+    pub fn close(&self) {
+        self.outbox.close();
+    }
+}
+
+/// One packet of a control connection, its message read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Received<T> {
+    /// A control message.
+    Message(T),
+    /// A finished frame for the client.
+    Relay {
+        /// The sender's count of terminal results of the run with this frame and all before it.
+        position: u64,
+        /// The frame, headers included.
+        frame: Bytes,
+    },
+}
+
+/// Why a control connection can't be read on.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// The stream below.
+    #[error("read a control packet")]
+    Link(#[source] LinkError<PacketError>),
+    /// An intact packet with a message that this end does not know. Both ends are the same program: our bug.
+    #[error("read control message {start:?}")]
+    Message {
+        /// How it begins.
+        start: String,
+        /// What does not fit.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// The receiving end of a control connection.
+#[derive(Debug)]
+pub struct ControlReceiver {
+    inbox: Inbox<Packets>,
+}
+
+impl ControlReceiver {
+    /// Waits for the next packet; `None` at the end of the connection.
+    ///
+    /// Cancel safe: yes, because the bytes of a half-read packet stay in `self`.
+    ///
+    /// # Errors
+    /// The stream is damaged or cut off, or the message is not a `T`.
+    pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<Received<T>>, ReceiveError> {
+        match self.inbox.next().await.map_err(ReceiveError::Link)? {
+            None => Ok(None),
+            Some(Packet::Relay { position, frame }) => Ok(Some(Received::Relay { position, frame })),
+            Some(Packet::Message(body)) => match packet::read(&body) {
+                Ok(message) => Ok(Some(Received::Message(message))),
+                Err(source) => {
+                    let start = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
+                    Err(ReceiveError::Message { start, source })
+                }
+            },
+        }
+    }
+}

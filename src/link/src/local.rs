@@ -1,0 +1,157 @@
+//! Local sockets for control connections. They are files in a private directory, and whoever dials in must be the
+//! same user all the same.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use interprocess::{
+    local_socket::{
+        GenericFilePath, ListenerOptions, Name, ToFsName as _,
+        tokio::{Listener as SocketListener, Stream as SocketStream, prelude::*},
+    },
+    os::unix::local_socket::ListenerOptionsExt as _,
+};
+use tokio::{net::UnixStream, time::Instant};
+
+/// One local connection. It is the runtime's own type, because the one of the sockets crate ignores a half-close.
+pub type Stream = UnixStream;
+
+/// How long a dialler waits before it tries a socket again that is not there yet or whose queue is full.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// Why no listener could be made.
+#[derive(Debug, thiserror::Error)]
+#[error("listen on local socket {path}")]
+pub struct BindError {
+    /// The socket's path.
+    pub path: PathBuf,
+    /// What the operating system says; a path of more than 107 bytes is an invalid one.
+    pub source: io::Error,
+}
+
+/// Why a connection was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum AcceptError {
+    /// The operating system refused. The listener may be used on.
+    #[error("accept a local connection")]
+    Accept(#[source] io::Error),
+    /// It can't be told who dialled; the connection is closed. The listener may be used on.
+    #[error("ask who dialled")]
+    Credentials(#[source] io::Error),
+    /// Another user dialled; the connection is closed. The listener may be used on.
+    #[error("accept a connection of user {euid}: only user {own} may dial")]
+    OtherUser {
+        /// The dialler's effective user.
+        euid: u32,
+        /// Ours.
+        own: u32,
+    },
+}
+
+/// Why a local socket could not be dialled.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The operating system refused.
+    #[error("dial local socket {path}")]
+    Refused {
+        /// The socket's path.
+        path: PathBuf,
+        /// What it said at last.
+        source: io::Error,
+    },
+    /// The listener belongs to another user.
+    #[error("dial local socket {path}: it belongs to user {euid}, not to user {own}")]
+    OtherUser {
+        /// The socket's path.
+        path: PathBuf,
+        /// The listener's effective user.
+        euid: u32,
+        /// Ours.
+        own: u32,
+    },
+}
+
+/// A listening local socket; its file is removed when it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    socket: SocketListener,
+    own: u32,
+}
+
+impl Listener {
+    /// Listens on a new socket file that only the own user can open. The directory should be private too.
+    ///
+    /// # Errors
+    /// The path exists, is too long for a socket, or its directory can't be written.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn bind(path: &Path) -> Result<Self, BindError> {
+        let bind = || ListenerOptions::new().name(name(path)?).mode(0o600).create_tokio();
+        let socket = bind().map_err(|source| BindError { path: path.to_owned(), source })?;
+        Ok(Self { socket, own: host::process::effective_uid() })
+    }
+
+    /// Waits for the next connection of the own user.
+    ///
+    /// Cancel safe: yes, because a connection is either still queued in the kernel or returned.
+    ///
+    /// # Errors
+    /// See [`AcceptError`]: one connection failed, the next may well succeed.
+    pub async fn accept(&mut self) -> Result<Stream, AcceptError> {
+        let stream = self.socket.accept().await.map_err(AcceptError::Accept)?;
+        let euid = peer_euid(&stream).map_err(AcceptError::Credentials)?;
+        if euid != self.own {
+            return Err(AcceptError::OtherUser { euid, own: self.own });
+        }
+        Ok(into_stream(stream))
+    }
+}
+
+/// Dials a local socket, again and again until `deadline` while nobody listens there yet.
+///
+/// Cancel safe: yes, because a half-made connection is dropped.
+///
+/// # Errors
+/// It can't be dialled, or another user listens there.
+pub async fn connect(path: &Path, deadline: Instant) -> Result<Stream, ConnectError> {
+    let stream = loop {
+        let refused = |source| ConnectError::Refused { path: path.to_owned(), source };
+        let name = name(path).map_err(refused)?;
+        let attempt = tokio::time::timeout_at(deadline, SocketStream::connect(name));
+        match attempt.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(stream) => break stream,
+            Err(error) if may_come(&error) && Instant::now() + RETRY < deadline => {
+                tokio::time::sleep(RETRY).await;
+            }
+            Err(error) => return Err(refused(error)),
+        }
+    };
+    let own = host::process::effective_uid();
+    match peer_euid(&stream) {
+        Ok(euid) if euid == own => Ok(into_stream(stream)),
+        Ok(euid) => Err(ConnectError::OtherUser { path: path.to_owned(), euid, own }),
+        Err(source) => Err(ConnectError::Refused { path: path.to_owned(), source }),
+    }
+}
+
+fn may_come(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
+    matches!(error.kind(), NotFound | ConnectionRefused | WouldBlock)
+}
+
+fn name(path: &Path) -> io::Result<Name<'_>> {
+    path.to_fs_name::<GenericFilePath>()
+}
+
+fn peer_euid(stream: &SocketStream) -> io::Result<u32> {
+    stream.peer_creds()?.euid().ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+fn into_stream(stream: SocketStream) -> Stream {
+    let SocketStream::UdSocket(stream) = stream;
+    stream.into()
+}

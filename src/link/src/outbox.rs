@@ -1,0 +1,261 @@
+//! The sending end of a link: a queue of finished frames, bounded by bytes. The task that empties it is in `writer`.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use bytes::Bytes;
+use tokio::sync::{Notify, Semaphore, watch};
+
+/// So many bytes wait in one outbox at the most: enough that a reader that pauses for a moment does not stop the
+/// sender, and little enough that a thousand links of readers that never read fit into memory.
+pub const QUEUE_LIMIT_BYTES: usize = 1 << 20;
+
+/// What a frame costs beside its bytes, so that a flood of tiny ones is bounded too.
+const FRAME_COST_BYTES: usize = 64;
+
+/// The link takes no more frames: it was closed, or a write failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("send over a closed connection")]
+pub struct Closed {
+    /// The write that failed; `None` when this end closed the link.
+    #[source]
+    pub cause: Option<Arc<io::Error>>,
+}
+
+/// Why a frame was not taken at once.
+#[derive(Debug, Clone)]
+pub enum TrySendError {
+    /// The queue is full; here is the frame again.
+    Full(Bytes),
+    /// The link is closed.
+    Closed(Closed),
+}
+
+/// The sending end of a link. Clones share one queue and one order; the link half-closes when the last one is dropped.
+#[derive(Debug, Clone)]
+pub struct Outbox {
+    owner: Arc<Owner>,
+}
+
+/// All clones of one outbox. The writer holds only what is inside, so it sees when they are gone.
+#[derive(Debug)]
+struct Owner {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl Outbox {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { owner: Arc::new(Owner { shared }) }
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.owner.shared
+    }
+
+    /// Queues one finished frame behind all that were queued before, waiting while [`QUEUE_LIMIT_BYTES`] are
+    /// queued. A single larger frame waits until the queue is empty and then goes alone.
+    ///
+    /// Cancel safe: yes, because the frame is queued in one step after the wait; a cancelled call has sent nothing.
+    ///
+    /// # Errors
+    /// The link is closed, or was while this call waited. Of earlier frames it is not known what the peer has.
+    pub async fn send(&self, frame: Bytes) -> Result<(), Closed> {
+        let shared = self.shared();
+        let permit = shared.permits.acquire_many(cost(&frame)).await.map_err(|_| shared.closed())?;
+        permit.forget();
+        shared.push(frame)
+    }
+
+    /// Queues one finished frame if there is room now.
+    ///
+    /// # Errors
+    /// [`TrySendError::Full`] gives the frame back.
+    pub fn try_send(&self, frame: Bytes) -> Result<(), TrySendError> {
+        let shared = self.shared();
+        match shared.permits.try_acquire_many(cost(&frame)) {
+            Ok(permit) => {
+                permit.forget();
+                shared.push(frame).map_err(TrySendError::Closed)
+            }
+            Err(tokio::sync::TryAcquireError::NoPermits) => Err(TrySendError::Full(frame)),
+            Err(tokio::sync::TryAcquireError::Closed) => Err(TrySendError::Closed(shared.closed())),
+        }
+    }
+
+    /// Waits until all that was queued before this call is handed to the kernel.
+    ///
+    /// Cancel safe: yes, because it only watches.
+    ///
+    /// # Errors
+    /// A write failed before.
+    pub async fn flush(&self) -> Result<(), Closed> {
+        let shared = self.shared();
+        let target = shared.lock().queued_bytes;
+        let mut progress = shared.progress.subscribe();
+        let seen = progress.wait_for(|now| now.written_bytes >= target || now.end.is_some()).await;
+        match seen {
+            Ok(now) if now.written_bytes >= target => Ok(()),
+            _ => Err(shared.closed()),
+        }
+    }
+
+    /// Returns whether no more frames are taken.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared().permits.is_closed()
+    }
+
+    /// Takes no more frames from any clone, lets the task write what is queued, and half-closes the stream then.
+    pub fn close(&self) {
+        self.shared().close();
+    }
+
+    /// Returns how much was handed to the kernel, and how the writing ended if it has.
+    pub(crate) fn progress(&self) -> Progress {
+        self.shared().progress.borrow().clone()
+    }
+
+    /// Returns how many bytes are queued and not yet handed to the kernel.
+    pub(crate) fn backlog_bytes(&self) -> u64 {
+        let shared = self.shared();
+        // What was written is asked first: it was queued before, so the difference never goes below zero.
+        let written = shared.progress.borrow().written_bytes;
+        shared.lock().queued_bytes - written
+    }
+}
+
+fn cost(frame: &Bytes) -> u32 {
+    let bytes = (frame.len() + FRAME_COST_BYTES).min(QUEUE_LIMIT_BYTES);
+    u32::try_from(bytes).expect("the limit fits into 32 bits")
+}
+
+/// How far the writing has come.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress {
+    /// Handed to the kernel since the link was opened.
+    pub(crate) written_bytes: u64,
+    /// Set once nothing more will be written.
+    pub(crate) end: Option<End>,
+}
+
+/// How the writing ended.
+#[derive(Debug, Clone)]
+pub(crate) enum End {
+    /// All is written and the stream is half-closed.
+    Finished,
+    /// A write failed.
+    Failed(Arc<io::Error>),
+}
+
+/// What outboxes and the writer share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    queue: Mutex<Queue>,
+    permits: Semaphore,
+    wake: Notify,
+    progress: watch::Sender<Progress>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    frames: VecDeque<Bytes>,
+    /// Everything that was ever queued.
+    queued_bytes: u64,
+    is_closing: bool,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self {
+            queue: Mutex::default(),
+            permits: Semaphore::new(QUEUE_LIMIT_BYTES),
+            wake: Notify::new(),
+            progress: watch::Sender::new(Progress::default()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("nothing panics while it holds the queue")
+    }
+
+    fn closed(&self) -> Closed {
+        let cause = match &self.progress.borrow().end {
+            Some(End::Failed(error)) => Some(Arc::clone(error)),
+            Some(End::Finished) | None => None,
+        };
+        Closed { cause }
+    }
+
+    fn push(&self, frame: Bytes) -> Result<(), Closed> {
+        let mut queue = self.lock();
+        if queue.is_closing {
+            drop(queue);
+            return Err(self.closed());
+        }
+        queue.queued_bytes += frame.len() as u64;
+        queue.frames.push_back(frame);
+        drop(queue);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.lock().is_closing = true;
+        self.permits.close();
+        self.wake.notify_one();
+    }
+
+    /// Takes all queued frames into the empty `batch`; `false` when there are none and none will come.
+    pub(crate) async fn take(&self, batch: &mut VecDeque<Bytes>) -> bool {
+        loop {
+            let is_closing = {
+                let mut queue = self.lock();
+                std::mem::swap(&mut queue.frames, batch);
+                queue.is_closing
+            };
+            if !batch.is_empty() {
+                return true;
+            }
+            if is_closing {
+                return false;
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    /// Counts bytes as handed to the kernel.
+    pub(crate) fn wrote(&self, bytes: usize) {
+        self.progress.send_modify(|progress| progress.written_bytes += bytes as u64);
+    }
+
+    /// Makes room for what this frame took.
+    pub(crate) fn release(&self, frame: &Bytes) {
+        self.permits.add_permits(cost(frame) as usize);
+    }
+
+    /// Ends the writing; the first end counts. Everyone who waits is woken.
+    pub(crate) fn end(&self, end: End) {
+        {
+            let mut queue = self.lock();
+            queue.is_closing = true;
+            queue.frames.clear();
+        }
+        self.progress.send_modify(|progress| {
+            progress.end.get_or_insert(end);
+        });
+        self.permits.close();
+    }
+
+    pub(crate) fn how_it_ended(&self) -> Option<End> {
+        self.progress.borrow().end.clone()
+    }
+}

@@ -1,0 +1,206 @@
+//! Links over real sockets: half frames, cut frames, peers that don't read.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    time::{Instant, timeout},
+};
+use wire::frame::{FrameError, Frames};
+
+use crate::{LinkError, QUEUE_LIMIT_BYTES, TrySendError, control, local};
+
+/// No test waits longer for anything.
+const GENEROUS: Duration = Duration::from_secs(20);
+
+fn frame(bytes: usize) -> Bytes {
+    wire::frame::encode(&vec![b'x'; bytes])
+}
+
+#[tokio::test]
+async fn a_frame_that_comes_byte_by_byte_is_read_and_a_cancelled_read_loses_nothing() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let (_outbox, mut inbox, _task) = crate::open(near, Frames::default());
+    for byte in &frame(300)[..] {
+        // No item is ready, so each of these reads is cancelled half-way.
+        assert!(timeout(Duration::ZERO, inbox.next()).await.is_err());
+        far.write_all(&[*byte]).await.unwrap();
+    }
+    let body = timeout(GENEROUS, inbox.next()).await.unwrap().unwrap().unwrap();
+    assert_eq!(body.len(), 300);
+    drop(far);
+    assert!(inbox.next().await.unwrap().is_none());
+    assert!(inbox.next().await.unwrap().is_none(), "the end stays the end");
+}
+
+#[tokio::test]
+async fn a_frame_of_megabytes_passes_whole_between_small_ones() {
+    let (near, far) = UnixStream::pair().unwrap();
+    let (outbox, _near_inbox, mut near_task) = crate::open(near, Frames::default());
+    let (_far_outbox, mut inbox, _far_task) = crate::open(far, Frames::default());
+    let sizes = [10, 5 << 20, 20, 64 << 10, 65_000, 0, 3];
+    let send = async {
+        for size in sizes {
+            outbox.send(frame(size)).await.unwrap();
+        }
+        outbox.flush().await.unwrap();
+        outbox.close();
+        near_task.join().await.unwrap();
+    };
+    let receive = async {
+        for size in sizes {
+            let body = timeout(GENEROUS, inbox.next()).await.unwrap().unwrap().unwrap();
+            assert_eq!(body.len(), size);
+        }
+        assert!(inbox.next().await.unwrap().is_none(), "closing half-closes the stream");
+    };
+    tokio::join!(send, receive);
+}
+
+#[tokio::test]
+async fn the_end_in_the_middle_of_a_frame_is_an_error_that_says_so() {
+    let whole = frame(5);
+    for cut in 1..whole.len() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let (_outbox, mut inbox, _task) = crate::open(near, Frames::default());
+        far.write_all(&whole).await.unwrap();
+        far.write_all(&whole[..cut]).await.unwrap();
+        drop(far);
+        assert!(inbox.next().await.unwrap().is_some());
+        let error = inbox.next().await.unwrap_err();
+        assert!(matches!(error, LinkError::CutOff { .. }), "cut at {cut}: {error}");
+        assert!(error.to_string().contains("in the middle"), "{error}");
+        assert!(inbox.next().await.unwrap().is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_header_ends_the_stream_with_its_own_error() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let (_outbox, mut inbox, _task) = crate::open(near, Frames::default());
+    far.write_all(b"Content-Length: 9223372036854775808\r\n\r\n").await.unwrap();
+    let error = inbox.next().await.unwrap_err();
+    assert!(matches!(error, LinkError::Decode(FrameError::TooLarge { .. })), "{error}");
+    assert!(inbox.next().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_read_blocks_the_sender_in_bounded_memory() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let (outbox, _inbox, _task) = crate::open(near, Frames::default());
+    let mut sent = 0;
+    // Full means full: the kernel takes no more and the queue neither.
+    while timeout(Duration::from_millis(200), outbox.send(frame(1000))).await.is_ok() {
+        sent += 1;
+        assert!(outbox.backlog_bytes() <= QUEUE_LIMIT_BYTES as u64);
+    }
+    assert!(matches!(outbox.try_send(frame(1000)), Err(TrySendError::Full(back)) if back == frame(1000)));
+    // Once it reads, everything comes, and the cancelled frame does not.
+    let drain = async {
+        let mut left = sent * frame(1000).len();
+        let mut buffer = vec![0; 64 << 10];
+        while left > 0 {
+            left -= far.read(&mut buffer).await.unwrap();
+        }
+        assert_eq!(outbox.backlog_bytes(), 0);
+    };
+    timeout(GENEROUS, drain).await.unwrap();
+    outbox.flush().await.unwrap();
+}
+
+#[tokio::test]
+async fn tiny_frames_are_bounded_by_more_than_their_bytes() {
+    let (near, _far) = UnixStream::pair().unwrap();
+    let (outbox, _inbox, _task) = crate::open(near, Frames::default());
+    let mut count = 0;
+    while outbox.try_send(Bytes::from_static(b"x")).is_ok() {
+        count += 1;
+    }
+    assert!(count <= QUEUE_LIMIT_BYTES / 64, "{count}");
+}
+
+#[tokio::test]
+async fn a_failed_write_wakes_everyone_who_waits() {
+    let (near, far) = UnixStream::pair().unwrap();
+    let (outbox, _inbox, mut task) = crate::open(near, Frames::default());
+    while timeout(Duration::from_millis(100), outbox.send(frame(60_000))).await.is_ok() {}
+    let waiting = async { tokio::join!(outbox.send(frame(60_000)), outbox.flush(), task.join()) };
+    let death = async { drop(far) };
+    let ((sent, flushed, joined), ()) =
+        timeout(GENEROUS, async { tokio::join!(waiting, death) }).await.unwrap();
+    for result in [sent, flushed, joined] {
+        let closed = result.unwrap_err();
+        assert!(closed.cause.is_some(), "{closed:?}");
+    }
+    assert!(outbox.is_closed());
+}
+
+#[tokio::test]
+async fn cutting_the_task_fails_later_sends() {
+    let (near, _far) = UnixStream::pair().unwrap();
+    let (outbox, _inbox, mut task) = crate::open(near, Frames::default());
+    outbox.send(frame(1)).await.unwrap();
+    task.cut().await;
+    assert!(outbox.send(frame(1)).await.is_err());
+}
+
+#[tokio::test]
+async fn dropping_the_last_outbox_flushes_and_half_closes() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let (outbox, _inbox, mut task) = crate::open(near, Frames::default());
+    let clone = outbox.clone();
+    drop(outbox);
+    clone.send(frame(100_000)).await.unwrap();
+    drop(clone);
+    let mut all = Vec::new();
+    let (read, joined) = tokio::join!(far.read_to_end(&mut all), task.join());
+    read.unwrap();
+    joined.unwrap();
+    assert_eq!(all, frame(100_000));
+}
+
+#[tokio::test]
+async fn control_messages_and_relayed_frames_keep_their_order_over_a_local_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control");
+    let dial = local::connect(&path, Instant::now() + GENEROUS);
+    // The dialler comes first and waits for the listener.
+    let listen = async {
+        let mut listener = local::Listener::bind(&path).unwrap();
+        let stream = listener.accept().await.unwrap();
+        (listener, stream)
+    };
+    let (dialled, (listener, accepted)) = tokio::join!(dial, listen);
+    let (sender, _, mut task) = control::open(dialled.unwrap());
+    let (_, mut receiver, _receiver_task) = control::open(accepted);
+    sender.send(&wire::control::Join::Watchdog { pid: 7 }).await.unwrap();
+    sender.relay(3, b"frame").await.unwrap();
+    sender.close();
+    task.join().await.unwrap();
+    let first = receiver.next::<wire::control::Join>().await.unwrap().unwrap();
+    assert_eq!(first, control::Received::Message(wire::control::Join::Watchdog { pid: 7 }));
+    let second = receiver.next::<wire::control::Join>().await.unwrap().unwrap();
+    assert_eq!(second, control::Received::Relay { position: 3, frame: Bytes::from_static(b"frame") });
+    assert!(receiver.next::<wire::control::Join>().await.unwrap().is_none());
+    drop(listener);
+    assert!(!path.exists(), "the socket's file goes with its listener");
+}
+
+#[tokio::test]
+async fn a_local_socket_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control");
+    let _listener = local::Listener::bind(&path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn a_socket_that_never_comes_is_named_at_the_deadline() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("nobody");
+    let error = local::connect(&path, Instant::now() + Duration::from_millis(30)).await.unwrap_err();
+    assert!(error.to_string().contains("nobody"), "{error}");
+}

@@ -1,0 +1,127 @@
+//! The task that owns the write half of a stream. Nothing else writes, so no write is ever cancelled half-way
+//! while the link goes on.
+
+use std::{collections::VecDeque, io, sync::Arc};
+
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt},
+    task::JoinSet,
+};
+
+use crate::outbox::{Closed, End, Outbox, Shared};
+
+/// Small frames are gathered until one write has this many bytes: a system call costs as much as copying about so many.
+const GATHER_BYTES: usize = 64 << 10;
+
+/// The task that writes for a link, kept by whoever opened it.
+///
+/// Dropping it cuts the writing side at once: what is queued is lost and later sends fail.
+#[derive(Debug)]
+#[must_use = "dropping the task cuts the link"]
+pub struct LinkTask {
+    tasks: JoinSet<()>,
+    shared: Arc<Shared>,
+}
+
+impl LinkTask {
+    /// Waits for the end of the writing: after [`Outbox::close`] or the last clone's drop, or after a failed write.
+    ///
+    /// Cancel safe: yes, because the task lives in `self`.
+    ///
+    /// # Errors
+    /// A write failed, or the task was cut or panicked; what the peer has is not known.
+    pub async fn join(&mut self) -> Result<(), Closed> {
+        while self.tasks.join_next().await.is_some() {}
+        match self.shared.how_it_ended() {
+            Some(End::Finished) => Ok(()),
+            Some(End::Failed(error)) => Err(Closed { cause: Some(error) }),
+            None => Err(Closed { cause: None }),
+        }
+    }
+
+    /// Stops writing at once and waits until the task has let go of the stream. What is queued is lost.
+    ///
+    /// Cancel safe: yes, because the task is told to stop before the wait.
+    pub async fn cut(&mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+pub(crate) fn start<W: AsyncWrite + Unpin + Send + 'static>(half: W) -> (Outbox, LinkTask) {
+    let shared = Arc::new(Shared::new());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(run(half, EndGuard(Arc::clone(&shared))));
+    (Outbox::new(Arc::clone(&shared)), LinkTask { tasks, shared })
+}
+
+/// Ends the link also when the task is cut or panics, so that no sender waits for ever.
+struct EndGuard(Arc<Shared>);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.0.end(End::Failed(Arc::new(io::Error::new(
+            io::ErrorKind::ConnectionAborted,
+            "the writing task was stopped",
+        ))));
+    }
+}
+
+async fn run<W: AsyncWrite + Unpin>(mut half: W, guard: EndGuard) {
+    let shared = &guard.0;
+    let end = match write_all(&mut half, shared).await {
+        Ok(()) => End::Finished,
+        Err(error) => End::Failed(Arc::new(error)),
+    };
+    shared.end(end);
+}
+
+async fn write_all<W: AsyncWrite + Unpin>(half: &mut W, shared: &Shared) -> io::Result<()> {
+    let mut batch = VecDeque::new();
+    let mut gathered = Vec::with_capacity(GATHER_BYTES);
+    let mut in_gathered = Vec::new();
+    while shared.take(&mut batch).await {
+        while let Some(frame) = batch.pop_front() {
+            if !gathered.is_empty() && gathered.len() + frame.len() > GATHER_BYTES {
+                write_gathered(half, shared, &mut gathered, &mut in_gathered).await?;
+            }
+            if frame.len() >= GATHER_BYTES {
+                write(half, shared, &frame).await?;
+                shared.release(&frame);
+            } else {
+                gathered.extend_from_slice(&frame);
+                in_gathered.push(frame);
+            }
+        }
+        write_gathered(half, shared, &mut gathered, &mut in_gathered).await?;
+        half.flush().await?;
+    }
+    half.shutdown().await
+}
+
+async fn write_gathered<W: AsyncWrite + Unpin>(
+    half: &mut W,
+    shared: &Shared,
+    gathered: &mut Vec<u8>,
+    frames: &mut Vec<Bytes>,
+) -> io::Result<()> {
+    write(half, shared, gathered).await?;
+    gathered.clear();
+    for frame in frames.drain(..) {
+        shared.release(&frame);
+    }
+    Ok(())
+}
+
+/// Writes all of `bytes`, telling of each piece: a stalled peer is recognised by the lack of such progress.
+async fn write<W: AsyncWrite + Unpin>(half: &mut W, shared: &Shared, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let count = half.write(bytes).await?;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        shared.wrote(count);
+        bytes = &bytes[count..];
+    }
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! The one place where the raw end of a test process becomes what is told of it.
+//!
+//! Today the wait status is all there is. A tracer's first-chance signal, a sanitizer's exit and an out-of-memory kill
+//! are to be told apart here, and nowhere else.
+
+use std::time::Duration;
+
+use host::process::RawExit;
+use wire::control::{Leaked, RawEnd};
+
+pub(super) fn raw_end(exit: RawExit, wall: Duration, leaked: Vec<Leaked>) -> RawEnd {
+    RawEnd {
+        code: exit.code,
+        signal: exit.signal,
+        has_core: exit.has_core,
+        leaked,
+        cpu_us: microseconds(exit.cpu),
+        peak_kib: exit.peak_kib,
+        wall_us: microseconds(wall),
+    }
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,92 @@
+//! The test's whole family: killed, stopped, continued. The guard is a subreaper, so all of it is below the guard.
+
+use std::{
+    collections::HashSet,
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use host::{
+    io::wait_readable,
+    process::{self, ChildEnds, Pid, Signal, Stat},
+};
+use wire::control::Leaked;
+
+/// So many survivors are named; a fork bomb has thousands, and one line of it is enough.
+const LEAKED_LIMIT: usize = 32;
+/// Ends come as events; this is for those who were born after the last round of signals.
+const ROUND: Duration = Duration::from_millis(10);
+/// A process in an uninterruptible call can't be stopped; nobody waits longer for it.
+const STOP_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Sends KILL to everything below, once.
+pub(super) fn strike() {
+    let _reached = process::signal_descendants(Pid::own(), Signal::KILL, |_, _| true);
+}
+
+/// Kills and reaps until nothing is left below or the deadline passes, and returns who had to be killed.
+///
+/// Each round kills only the guard's own children: that is one cheap call each, and the children of the dead are the
+/// guard's in the next round. A whole walk through procfs would lose the race against a family that forks for ever.
+pub(super) fn clear(ends: &ChildEnds, deadline: Instant) -> Vec<Leaked> {
+    let mut survivors = Survivors::default();
+    while process::has_children() && Instant::now() < deadline {
+        for pid in process::children(Pid::own()) {
+            survivors.name(pid);
+            process::kill_child(pid);
+        }
+        let round = deadline.min(Instant::now() + ROUND);
+        match wait_readable([Some(ends.as_fd())], Some(round)) {
+            Ok([true]) => ends.clear(),
+            // Nobody ended: a child hangs in the kernel, and what is below it would never come up.
+            Ok([false]) | Err(_) => strike(),
+        }
+        while let Ok(Some(_)) = process::reap_any() {}
+    }
+    survivors.leaked
+}
+
+#[derive(Default)]
+struct Survivors {
+    leaked: Vec<Leaked>,
+    known: HashSet<Pid>,
+}
+
+impl Survivors {
+    fn name(&mut self, pid: Pid) {
+        let is_alive = || process::stat(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
+        if self.leaked.len() < LEAKED_LIMIT && self.known.insert(pid) && is_alive() {
+            self.leaked.push(Leaked { pid: pid.as_u32(), command: process::command_line(pid) });
+        }
+    }
+}
+
+/// The processes that a pause has stopped; those that had stopped themselves stay so after it.
+#[derive(Debug, Default)]
+pub(super) struct Stopped(HashSet<Pid>);
+
+impl Stopped {
+    /// Stops everything below, and waits until it stands still.
+    pub(super) fn stop(&mut self) {
+        let deadline = Instant::now() + STOP_PATIENCE;
+        loop {
+            let stopped = process::signal_descendants(Pid::own(), Signal::STOP, |_, stat| !stands(stat));
+            let is_still = stopped.is_empty();
+            self.0.extend(stopped);
+            if is_still || Instant::now() > deadline {
+                return;
+            }
+            let _ended = wait_readable([], Some(Instant::now() + Duration::from_millis(1)));
+        }
+    }
+
+    /// Lets those go on that were stopped.
+    pub(super) fn resume(&mut self) {
+        let ours = std::mem::take(&mut self.0);
+        let _reached = process::signal_descendants(Pid::own(), Signal::CONT, |pid, _| ours.contains(&pid));
+    }
+}
+
+fn stands(stat: Stat) -> bool {
+    matches!(stat.state, 'T' | 't' | 'Z' | 'X')
+}

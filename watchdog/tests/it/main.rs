@@ -1,0 +1,45 @@
+//! Watchdog and guard with real processes. This program re-executes itself in their roles, as the real one does, and
+//! therefore runs its tests itself: one after the other on the main thread, because children die with the thread that
+//! started them. Arguments choose tests by a part of their name.
+#![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+
+mod guards;
+mod support;
+
+use std::{panic::catch_unwind, process::ExitCode, time::Instant};
+
+type Test = (&'static str, fn());
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("__guard") => return watchdog::guard::main(),
+        Some("measure") => return guards::measure(),
+        _ => {}
+    }
+    let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
+    let tests: Vec<Test> = guards::TESTS.iter().copied().filter(|(name, _)| is_chosen(name)).collect();
+    println!("running {} tests", tests.len());
+    let mut failed = Vec::new();
+    for (name, test) in tests {
+        let started = Instant::now();
+        let is_ok = catch_unwind(test).is_ok();
+        println!("test {name} ... {} ({:.0?})", if is_ok { "ok" } else { "FAILED" }, started.elapsed());
+        if !is_ok {
+            failed.push(name);
+        }
+    }
+    if failed.is_empty() {
+        println!("test result: ok");
+        return ExitCode::SUCCESS;
+    }
+    println!("test result: FAILED: {}", failed.join(", "));
+    ExitCode::FAILURE
+}
+
+/// Lists tests with their names as they stand in the source.
+#[macro_export]
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => { &[$((stringify!($name), $name as fn())),*] };
+}

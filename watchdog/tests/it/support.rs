@@ -1,0 +1,181 @@
+//! What all tests need: patience with a deadline, pipes that tell of deaths, and a guard to talk to.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use host::{
+    io::{pipe, socket_pair, wait_readable},
+    process::{own_image, stat},
+    spawn::{Child, Spawn, Stream, spawn},
+};
+use wire::{
+    Decode,
+    control::{Command, FromGuard, OsBytes, RawEnd, ToGuard},
+    packet::{self, Packet, Packets},
+};
+
+/// No wait of these tests takes long unless something is wrong.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until a level is reached; `state` tells the last status when it is not.
+pub(crate) fn until<T: std::fmt::Debug>(
+    what: &str,
+    state: impl Fn() -> T,
+    is_reached: impl Fn(&T) -> bool,
+) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let now = state();
+        if is_reached(&now) {
+            return now;
+        }
+        assert!(Instant::now() < deadline, "waited for {what}, and it is {now:?}");
+        wait_readable([], Some(Instant::now() + Duration::from_millis(1))).unwrap();
+    }
+}
+
+pub(crate) fn is_gone(pid: u32) -> bool {
+    state_of(pid).is_none_or(|state| state == 'Z')
+}
+
+pub(crate) fn state_of(pid: u32) -> Option<char> {
+    stat(host::process::Pid(pid.cast_signed())).map(|stat| stat.state)
+}
+
+/// The reading end of a pipe that victims hold.
+pub(crate) struct Feet {
+    file: File,
+    pub(crate) text: String,
+}
+
+impl Feet {
+    pub(crate) fn new() -> (Self, OwnedFd) {
+        let (reader, writer) = pipe().unwrap();
+        (Self { file: File::from(reader), text: String::new() }, writer)
+    }
+
+    /// Reads on until the text holds `end`.
+    pub(crate) fn wait_for(&mut self, end: &str) {
+        while !self.text.contains(end) {
+            assert!(self.read(), "the end came without {end:?}: {:?}", self.text);
+        }
+    }
+
+    /// Reads to the end, which comes when all holders are gone.
+    pub(crate) fn wait_for_end(&mut self) -> &str {
+        while self.read() {}
+        &self.text
+    }
+
+    /// The number in the line that begins with `key`.
+    pub(crate) fn number(&mut self, key: &str) -> u32 {
+        loop {
+            let line = self.text.split_inclusive('\n').find_map(|line| line.strip_prefix(key));
+            if let Some(number) = line.filter(|line| line.ends_with('\n')) {
+                return number.trim().parse().unwrap();
+            }
+            assert!(self.read(), "the end came without {key:?}: {:?}", self.text);
+        }
+    }
+
+    fn read(&mut self) -> bool {
+        let fds = [Some(self.file.as_fd())];
+        assert!(wait_readable(fds, Some(Instant::now() + PATIENCE)).unwrap()[0], "still {:?}", self.text);
+        let mut chunk = [0; 4096];
+        let count = self.file.read(&mut chunk).unwrap();
+        self.text.push_str(&String::from_utf8_lossy(&chunk[..count]));
+        count > 0
+    }
+}
+
+/// A guard, its control connection, and the output of its test.
+pub(crate) struct Guarded {
+    pub(crate) guard: Child,
+    pub(crate) control: Option<UnixStream>,
+    pub(crate) output: Feet,
+    buffer: BytesMut,
+}
+
+impl Guarded {
+    pub(crate) fn start() -> Self {
+        let (output, writer) = Feet::new();
+        let (ours, theirs) = socket_pair().unwrap();
+        let stderr = writer.try_clone().unwrap();
+        let guard = spawn(Spawn {
+            args: vec!["__guard".into()],
+            stdin: Stream::Fd(theirs),
+            stdout: Stream::Fd(writer),
+            stderr: Stream::Fd(stderr),
+            ..Spawn::new(own_image())
+        })
+        .unwrap();
+        Self { guard, control: Some(UnixStream::from(ours)), output, buffer: BytesMut::new() }
+    }
+
+    /// A guard that runs a shell script.
+    pub(crate) fn shell(script: &str) -> Self {
+        let mut guarded = Self::start();
+        guarded.send(&ToGuard::Exec(shell(script)));
+        guarded
+    }
+
+    pub(crate) fn send(&mut self, message: &ToGuard) {
+        self.control.as_mut().unwrap().write_all(&packet::message(message)).unwrap();
+    }
+
+    pub(crate) fn next(&mut self) -> Option<FromGuard> {
+        let control = self.control.as_mut().unwrap();
+        loop {
+            match Packets.decode(&mut self.buffer).unwrap() {
+                Some(Packet::Message(body)) => return Some(packet::read(&body).unwrap()),
+                Some(other) => panic!("{other:?}"),
+                None => {}
+            }
+            let fds = [Some(control.as_fd())];
+            assert!(wait_readable(fds, Some(Instant::now() + PATIENCE)).unwrap()[0], "the guard is silent");
+            let mut chunk = [0; 4096];
+            match control.read(&mut chunk).unwrap() {
+                0 => return None,
+                count => self.buffer.extend_from_slice(&chunk[..count]),
+            }
+        }
+    }
+
+    pub(crate) fn started(&mut self) -> u32 {
+        match self.next() {
+            Some(FromGuard::Started { pid }) => pid,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn ended(&mut self) -> RawEnd {
+        match self.next() {
+            Some(FromGuard::Ended(end)) => {
+                assert_eq!(self.next(), None, "nothing follows the end");
+                assert_eq!(self.guard.wait().unwrap().code, Some(0));
+                end
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A shell script as a guard's command.
+pub(crate) fn shell(script: &str) -> Command {
+    Command {
+        program: "/bin/sh".into(),
+        args: vec!["-c".into(), script.into()],
+        env: std::env::vars_os()
+            .map(|(name, value)| (OsBytes::from(name.as_os_str()), OsBytes::from(value.as_os_str())))
+            .collect(),
+        cwd: "/".into(),
+    }
+}
