@@ -145,12 +145,45 @@ pub struct InvalidMessage {
     pub error: RpcError,
 }
 
+/// A message as it lies in its body: nothing is copied, so that hot paths read the body's inside only once.
+#[derive(Debug, Clone)]
+pub enum BorrowedMessage<'a> {
+    /// Wants an answer with the same id.
+    Request {
+        /// To be echoed.
+        id: RequestId,
+        /// Such as `initialize`.
+        method: Cow<'a, str>,
+        /// Unread.
+        params: Option<&'a RawValue>,
+    },
+    /// Wants no answer.
+    Notification {
+        /// Such as `testing/testUpdates/tests`.
+        method: Cow<'a, str>,
+        /// Unread.
+        params: Option<&'a RawValue>,
+    },
+    /// Answers one of our requests.
+    Response {
+        /// Ours.
+        id: RequestId,
+        /// Unread result (absent counts as null), or the peer's error.
+        outcome: Result<Option<&'a RawValue>, RpcError>,
+    },
+}
+
+/// Text that stays where it is when it holds no escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Word<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    method: Option<Cow<'a, str>>,
+    method: Option<Word<'a>>,
     #[serde(borrow, default)]
     params: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -159,11 +192,29 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Reads one body.
+/// Reads one body into a message of its own.
 ///
 /// # Errors
 /// What to answer: a parse error for what is no JSON, an invalid request for JSON that is no message.
 pub fn parse(body: &[u8]) -> Result<Message, InvalidMessage> {
+    Ok(match parse_borrowed(body)? {
+        BorrowedMessage::Request { id, method, params } => {
+            Message::Request { id, method: method.into_owned(), params: params.map(ToOwned::to_owned) }
+        }
+        BorrowedMessage::Notification { method, params } => {
+            Message::Notification { method: method.into_owned(), params: params.map(ToOwned::to_owned) }
+        }
+        BorrowedMessage::Response { id, outcome } => {
+            Message::Response { id, outcome: outcome.map(|result| result.map(ToOwned::to_owned)) }
+        }
+    })
+}
+
+/// Reads one body's envelope, copying nothing.
+///
+/// # Errors
+/// What to answer, as with [`parse`].
+pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedMessage<'_>, InvalidMessage> {
     let envelope: Envelope<'_> = serde_json::from_slice(body).map_err(|error| InvalidMessage {
         id: RequestId::Null,
         error: match error.classify() {
@@ -181,20 +232,18 @@ pub fn parse(body: &[u8]) -> Result<Message, InvalidMessage> {
         })?),
     };
     match (envelope.method, id) {
-        (Some(method), Some(id)) => Ok(Message::Request {
-            id,
-            method: method.into_owned(),
-            params: envelope.params.map(ToOwned::to_owned),
-        }),
-        (Some(method), None) => Ok(Message::Notification {
-            method: method.into_owned(),
-            params: envelope.params.map(ToOwned::to_owned),
-        }),
-        (None, Some(id)) => Ok(Message::Response { outcome: outcome(envelope.result, envelope.error), id }),
-        // An error without an id answers what the peer could not read.
-        (None, None) if envelope.error.is_some() => {
-            Ok(Message::Response { outcome: outcome(envelope.result, envelope.error), id: RequestId::Null })
+        (Some(Word(method)), Some(id)) => {
+            Ok(BorrowedMessage::Request { id, method, params: envelope.params })
         }
+        (Some(Word(method)), None) => Ok(BorrowedMessage::Notification { method, params: envelope.params }),
+        (None, Some(id)) => {
+            Ok(BorrowedMessage::Response { outcome: outcome(envelope.result, envelope.error), id })
+        }
+        // An error without an id answers what the peer could not read.
+        (None, None) if envelope.error.is_some() => Ok(BorrowedMessage::Response {
+            outcome: outcome(envelope.result, envelope.error),
+            id: RequestId::Null,
+        }),
         (None, None) => Err(InvalidMessage {
             id: RequestId::Null,
             error: RpcError::new(code::INVALID_REQUEST, "expected a member \"method\" or \"id\""),
@@ -202,9 +251,12 @@ pub fn parse(body: &[u8]) -> Result<Message, InvalidMessage> {
     }
 }
 
-fn outcome(result: Option<&RawValue>, error: Option<&RawValue>) -> Result<Option<Box<RawValue>>, RpcError> {
+fn outcome<'a>(
+    result: Option<&'a RawValue>,
+    error: Option<&RawValue>,
+) -> Result<Option<&'a RawValue>, RpcError> {
     match error {
-        None => Ok(result.map(ToOwned::to_owned)),
+        None => Ok(result),
         Some(raw) => Err(serde_json::from_str(raw.get())
             .unwrap_or_else(|_| RpcError::new(code::INTERNAL_ERROR, raw.get().to_owned()))),
     }
@@ -279,6 +331,19 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn a_borrowed_message_lies_in_its_body() {
+        let body = br#"{"jsonrpc":"2.0","method":"a/b","params":{"c":[1,2]}}"#;
+        let BorrowedMessage::Notification { method, params } = parse_borrowed(body).unwrap() else {
+            panic!()
+        };
+        assert!(matches!(method, Cow::Borrowed("a/b")));
+        assert_eq!(params.unwrap().get(), r#"{"c":[1,2]}"#);
+        let escaped = br#"{"method":"a\/b"}"#;
+        let BorrowedMessage::Notification { method, .. } = parse_borrowed(escaped).unwrap() else { panic!() };
+        assert!(matches!(method, Cow::Owned(text) if text == "a/b"));
     }
 
     #[test]

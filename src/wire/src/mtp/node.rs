@@ -9,6 +9,8 @@ use serde::{
 };
 use serde_json::Value;
 
+use crate::rpc::Word;
+
 /// Whether a node is a test or a group of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NodeType {
@@ -94,7 +96,7 @@ impl Serialize for ExecutionState {
 
 impl<'de> Deserialize<'de> for ExecutionState {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self::read(&std::borrow::Cow::<str>::deserialize(deserializer)?))
+        Ok(Self::read(&Word::deserialize(deserializer)?.0))
     }
 }
 
@@ -267,7 +269,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TestNode, A::Error> {
         let mut node = TestNode::default();
         let mut has_uid = false;
-        while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+        while let Some(Word(name)) = map.next_key()? {
             match name.as_ref() {
                 "uid" => {
                     node.uid = map.next_value()?;
@@ -276,9 +278,9 @@ impl<'de> Visitor<'de> for NodeVisitor {
                 "execution-state" => node.state = map.next_value()?,
                 "traits" => node.traits = read_traits(&map.next_value()?),
                 "node-type" => {
-                    let word: Option<std::borrow::Cow<'de, str>> = map.next_value()?;
-                    node.node_type =
-                        if word.as_deref() == Some("group") { NodeType::Group } else { NodeType::Action };
+                    let is_group =
+                        map.next_value::<Option<Word<'de>>>()?.is_some_and(|word| word.0 == "group");
+                    node.node_type = if is_group { NodeType::Group } else { NodeType::Action };
                 }
                 "display-name" => node.display_name = map.next_value::<Option<String>>()?.unwrap_or_default(),
                 "time.duration-ms" => node.duration_ms = map.next_value()?,

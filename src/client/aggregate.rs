@@ -1,0 +1,246 @@
+//! What all changes of one run come to: the latest word on each test, and how many are in which state.
+
+use std::collections::HashMap;
+
+use wire::mtp::{Change, ExecutionState, TestNode};
+
+/// The tests and groups of one run, in the order in which they were first told.
+#[derive(Debug, Clone, Default)]
+pub struct Aggregate {
+    tests: Vec<Test>,
+    places: HashMap<String, usize>,
+    counts: Counts,
+    is_complete: bool,
+}
+
+/// The latest word on a test or group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Test {
+    /// The group's uid, where it has one.
+    pub parent: Option<String>,
+    /// The node. Once a test has ended, it is the first terminal one and stays so.
+    pub node: TestNode,
+}
+
+/// What a change did to the aggregate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// A test or group that was not known.
+    New,
+    /// A known one has changed.
+    Changed,
+    /// A test that had ended is told again in the same state: nothing new. Results are sent again when their
+    /// delivery could not be proven.
+    Repeated,
+    /// An earlier state of a test that has ended came late: nothing new.
+    Outdated,
+    /// A test that had ended is told to have ended otherwise. The promise is broken; the first end stays.
+    SecondEnd {
+        /// The state that stays.
+        first: ExecutionState,
+        /// The one that came.
+        second: ExecutionState,
+    },
+    /// The run is complete. The promise is broken; nothing is changed.
+    AfterCompletion,
+}
+
+impl Applied {
+    /// Returns whether the server broke a promise with this change.
+    #[must_use]
+    pub fn is_broken_promise(self) -> bool {
+        matches!(self, Self::SecondEnd { .. } | Self::AfterCompletion)
+    }
+}
+
+impl Aggregate {
+    /// Takes in one change.
+    pub fn apply(&mut self, change: Change) -> Applied {
+        if self.is_complete {
+            return Applied::AfterCompletion;
+        }
+        let Change { parent, node } = change;
+        let Some(&place) = self.places.get(&node.uid) else {
+            self.counts.add(node.state);
+            self.places.insert(node.uid.clone(), self.tests.len());
+            self.tests.push(Test { parent, node });
+            return Applied::New;
+        };
+        let known = &mut self.tests[place];
+        if let Some(first) = known.node.state.filter(|state| state.is_terminal()) {
+            return match node.state {
+                Some(second) if second == first => Applied::Repeated,
+                Some(second) if second.is_terminal() => Applied::SecondEnd { first, second },
+                Some(_) | None => Applied::Outdated,
+            };
+        }
+        self.counts.remove(known.node.state);
+        self.counts.add(node.state);
+        *known = Test { parent: parent.or(known.parent.take()), node };
+        Applied::Changed
+    }
+
+    /// Ends the run: whatever is applied afterwards breaks the promise.
+    pub fn complete(&mut self) {
+        self.is_complete = true;
+    }
+
+    /// Returns whether the run is complete.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Returns how many tests are in which state.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns one test or group.
+    #[must_use]
+    pub fn get(&self, uid: &str) -> Option<&Test> {
+        self.places.get(uid).map(|&place| &self.tests[place])
+    }
+
+    /// Returns all tests and groups, in the order in which they were first told.
+    #[must_use]
+    pub fn tests(&self) -> &[Test] {
+        &self.tests
+    }
+}
+
+/// How many tests are in which state. Groups are in none and don't count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Known, not run.
+    pub discovered: usize,
+    /// Running.
+    pub in_progress: usize,
+    /// Ended well.
+    pub passed: usize,
+    /// Not run by their framework's own decision.
+    pub skipped: usize,
+    /// Ended badly, by their framework's word.
+    pub failed: usize,
+    /// Ended by their time limit.
+    pub timed_out: usize,
+    /// Crashed, vanished, or could not be run.
+    pub error: usize,
+    /// Ended by the user's wish.
+    pub cancelled: usize,
+    /// In a state that this version does not know.
+    pub unknown: usize,
+}
+
+impl Counts {
+    /// Returns how many tests are in a state.
+    #[must_use]
+    pub fn of(&self, state: ExecutionState) -> usize {
+        let mut copy = *self;
+        *copy.field(state)
+    }
+
+    /// Returns how many tests there are.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.discovered + self.in_progress + self.unknown + self.ended()
+    }
+
+    /// Returns how many tests are in a terminal state.
+    #[must_use]
+    pub fn ended(&self) -> usize {
+        self.passed + self.skipped + self.failed + self.timed_out + self.error + self.cancelled
+    }
+
+    fn add(&mut self, state: Option<ExecutionState>) {
+        if let Some(state) = state {
+            *self.field(state) += 1;
+        }
+    }
+
+    fn remove(&mut self, state: Option<ExecutionState>) {
+        if let Some(state) = state {
+            *self.field(state) -= 1;
+        }
+    }
+
+    fn field(&mut self, state: ExecutionState) -> &mut usize {
+        match state {
+            ExecutionState::Discovered => &mut self.discovered,
+            ExecutionState::InProgress => &mut self.in_progress,
+            ExecutionState::Passed => &mut self.passed,
+            ExecutionState::Skipped => &mut self.skipped,
+            ExecutionState::Failed => &mut self.failed,
+            ExecutionState::TimedOut => &mut self.timed_out,
+            ExecutionState::Error => &mut self.error,
+            ExecutionState::Cancelled => &mut self.cancelled,
+            ExecutionState::Unknown => &mut self.unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(uid: &str, state: ExecutionState) -> Change {
+        Change { parent: None, node: TestNode::test(uid, uid, state) }
+    }
+
+    #[test]
+    fn a_test_is_counted_once_in_its_latest_state() {
+        let mut aggregate = Aggregate::default();
+        assert_eq!(aggregate.apply(change("a", ExecutionState::Discovered)), Applied::New);
+        assert_eq!(aggregate.apply(change("b", ExecutionState::Discovered)), Applied::New);
+        assert_eq!(aggregate.apply(change("a", ExecutionState::InProgress)), Applied::Changed);
+        assert_eq!(aggregate.apply(change("a", ExecutionState::Passed)), Applied::Changed);
+        let counts = Counts { discovered: 1, passed: 1, ..Counts::default() };
+        assert_eq!(aggregate.counts(), counts);
+        assert_eq!((counts.total(), counts.ended(), counts.of(ExecutionState::Passed)), (2, 1, 1));
+        let uids: Vec<_> = aggregate.tests().iter().map(|test| test.node.uid.as_str()).collect();
+        assert_eq!(uids, ["a", "b"]);
+    }
+
+    #[test]
+    fn the_first_end_stays_and_a_different_second_one_is_told() {
+        let mut aggregate = Aggregate::default();
+        aggregate.apply(change("a", ExecutionState::Passed));
+        assert_eq!(aggregate.apply(change("a", ExecutionState::Passed)), Applied::Repeated);
+        assert_eq!(aggregate.apply(change("a", ExecutionState::InProgress)), Applied::Outdated);
+        let second = aggregate.apply(change("a", ExecutionState::Failed));
+        assert_eq!(
+            second,
+            Applied::SecondEnd { first: ExecutionState::Passed, second: ExecutionState::Failed }
+        );
+        assert!(second.is_broken_promise());
+        assert_eq!(aggregate.get("a").unwrap().node.state, Some(ExecutionState::Passed));
+        assert_eq!(aggregate.counts(), Counts { passed: 1, ..Counts::default() });
+    }
+
+    #[test]
+    fn nothing_changes_after_the_completion() {
+        let mut aggregate = Aggregate::default();
+        aggregate.apply(change("a", ExecutionState::InProgress));
+        aggregate.complete();
+        let late = aggregate.apply(change("a", ExecutionState::Passed));
+        assert_eq!(late, Applied::AfterCompletion);
+        assert!(late.is_broken_promise());
+        assert_eq!(aggregate.counts().in_progress, 1);
+    }
+
+    #[test]
+    fn groups_are_kept_but_not_counted() {
+        let mut aggregate = Aggregate::default();
+        let node = TestNode { uid: "g".into(), ..TestNode::default() };
+        aggregate.apply(Change { parent: None, node });
+        let mut test = change("t", ExecutionState::Discovered);
+        test.parent = Some("g".into());
+        aggregate.apply(test);
+        // A later word without the parent does not forget it.
+        aggregate.apply(change("t", ExecutionState::Passed));
+        assert_eq!(aggregate.get("t").unwrap().parent.as_deref(), Some("g"));
+        assert_eq!(aggregate.counts().total(), 1);
+        assert_eq!(aggregate.tests().len(), 2);
+    }
+}

@@ -1,0 +1,167 @@
+//! The callback listener: the server's own processes dial in, show the token, and report.
+//!
+//! Whoever answers a request here has read all that stood before it and handed it to the events: that is what the
+//! echo barrier proves to the other end.
+
+use std::{io, sync::Arc, time::Duration};
+
+use link::{Inbox, Outbox};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::timeout,
+};
+use wire::{
+    frame::Frames,
+    mtp::{CallbackProvider, HelloParams, method},
+    rpc::{self, BorrowedMessage, RequestId, RpcError, code},
+};
+
+use super::{
+    events::{Event, Source},
+    intake::Intake,
+};
+
+/// More connections than any machine has workers; the next one waits until one of them ends.
+const CONNECTIONS_AT_MOST: usize = 1024;
+/// A hello with its token is a few hundred bytes; nothing larger is read from someone unknown.
+const HELLO_LIMIT_BYTES: usize = 4 << 10;
+
+/// A listener on a port of its own.
+#[derive(Debug)]
+pub(super) struct Listener {
+    socket: TcpListener,
+    token: Arc<str>,
+    hello_limit: Duration,
+}
+
+impl Listener {
+    pub(super) async fn bind(hello_limit: Duration) -> io::Result<Self> {
+        let socket = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
+        Ok(Self { socket, token: uuid::Uuid::new_v4().simple().to_string().into(), hello_limit })
+    }
+
+    /// Returns what the server must know.
+    pub(super) fn provider(&self) -> io::Result<CallbackProvider> {
+        Ok(CallbackProvider { port: self.socket.local_addr()?.port(), token: Some(self.token.to_string()) })
+    }
+
+    /// Lets processes in, for as long as the session lasts.
+    pub(super) async fn serve(self, intake: Arc<Intake>) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                Some(ended) = connections.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "the reader of a callback connection has failed");
+                    }
+                }
+                accepted = self.socket.accept(), if connections.len() < CONNECTIONS_AT_MOST => match accepted {
+                    Ok((stream, _)) => {
+                        let connection = connection(
+                            stream, Arc::clone(&self.token), self.hello_limit, Arc::clone(&intake),
+                        );
+                        connections.spawn(connection);
+                    }
+                    Err(error) => {
+                        let reason = format!("accept: {error}");
+                        intake.tell(Event::CallbackRefused { reason }).await;
+                    }
+                },
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, token: Arc<str>, hello_limit: Duration, intake: Arc<Intake>) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a callback connection will be slow to answer");
+    }
+    let (outbox, mut inbox, mut task) = link::open(stream, Frames::with_limit(HELLO_LIMIT_BYTES));
+    let source = match hello(&mut inbox, &token, hello_limit).await {
+        Ok(from) => Source::Callback(from.into()),
+        Err(reason) => return intake.tell(Event::CallbackRefused { reason }).await,
+    };
+    *inbox.decoder_mut() = Frames::default();
+    intake.callback_opened();
+    let open = Open(&intake);
+    if let Err(reason) = read(&mut inbox, &outbox, &source, &intake).await {
+        intake.tell(Event::ConnectionLost { source, reason }).await;
+    }
+    drop(open);
+    outbox.close();
+    // The other end has closed: what can't be written now never can.
+    drop(timeout(hello_limit, task.join()).await);
+}
+
+/// Counts a connection as open, also if its reader panics.
+struct Open<'a>(&'a Intake);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.callback_closed();
+    }
+}
+
+/// Waits for the first message; returns who it is, or why it is not let in.
+async fn hello(inbox: &mut Inbox<Frames>, token: &str, limit: Duration) -> Result<String, String> {
+    let body = match timeout(limit, inbox.next()).await {
+        Err(_) => return Err(format!("no hello within {limit:?}")),
+        Ok(Err(error)) => return Err(format!("no hello: {}", super::session::chain(&error))),
+        Ok(Ok(None)) => return Err("closed without a hello".to_owned()),
+        Ok(Ok(Some(body))) => body,
+    };
+    let hello = match rpc::parse_borrowed(&body) {
+        Ok(BorrowedMessage::Notification { method, params: Some(params) }) if method == method::HELLO => {
+            params
+        }
+        Ok(_) | Err(_) => return Err(format!("first message is no {}", method::HELLO)),
+    };
+    match serde_json::from_str::<HelloParams>(hello.get()) {
+        Ok(hello) if hello.token == token => Ok(hello.from),
+        Ok(hello) => Err(format!("wrong token from {:?}", hello.from)),
+        Err(error) => Err(format!("hello: {error}")),
+    }
+}
+
+/// Reads to the end of the connection; an error says why it is not an orderly one.
+async fn read(
+    inbox: &mut Inbox<Frames>,
+    outbox: &Outbox,
+    source: &Source,
+    intake: &Intake,
+) -> Result<(), String> {
+    loop {
+        let body = match inbox.next().await {
+            Ok(Some(body)) => body,
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(super::session::chain(&error)),
+        };
+        match rpc::parse_borrowed(&body) {
+            Ok(BorrowedMessage::Notification { method, params }) => {
+                intake.notification(source, &method, params).await;
+            }
+            Ok(BorrowedMessage::Request { id, method, params }) => {
+                if method == method::TELEMETRY {
+                    intake.notification(source, &method, params).await;
+                }
+                // Nobody else sends on this connection, so a failure shows as its end.
+                drop(outbox.send(answer(&id, &method)).await);
+            }
+            Ok(BorrowedMessage::Response { .. }) => {}
+            Err(invalid) => {
+                let reason = invalid.to_string();
+                intake.tell(Event::Unreadable { source: source.clone(), reason }).await;
+                drop(outbox.send(rpc::error(&invalid.id, &invalid.error)).await);
+            }
+        }
+    }
+}
+
+/// Answers what a server or one of its processes may ask: telemetry is taken as a request too, all else is not known.
+pub(super) fn answer(id: &RequestId, name: &str) -> bytes::Bytes {
+    if name == method::TELEMETRY {
+        return rpc::result(id, &());
+    }
+    rpc::error(id, &RpcError::new(code::METHOD_NOT_FOUND, format!("method {name:?} is not known here")))
+}

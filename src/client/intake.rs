@@ -1,0 +1,175 @@
+//! Where the notifications of all connections meet. What each of them means for its run is decided here, in one step
+//! with its place among the events, so that the order of events is the order of facts.
+
+use std::{
+    collections::HashSet,
+    sync::{Mutex, MutexGuard},
+    time::Duration,
+};
+
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{mpsc, watch},
+    time::timeout,
+};
+use wire::mtp::{AttachmentParams, LogParams, UpdateParams, method};
+
+use super::events::{Event, Late, Source};
+
+/// Shared by the readers of all connections.
+#[derive(Debug)]
+pub(super) struct Intake {
+    events: mpsc::Sender<Event>,
+    state: Mutex<State>,
+    /// Changes with each change of the state that someone may wait for.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Runs of this session that are complete. They stay, because it is for good.
+    completed: HashSet<String>,
+    /// Callback connections that are open.
+    callbacks: usize,
+    is_main_lost: bool,
+}
+
+impl State {
+    /// Whether anything can still come.
+    fn is_deaf(&self) -> bool {
+        self.is_main_lost && self.callbacks == 0
+    }
+}
+
+impl Intake {
+    pub(super) fn new(events: mpsc::Sender<Event>) -> Self {
+        Self { events, state: Mutex::default(), changed: watch::Sender::new(()) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it holds the state")
+    }
+
+    /// Begins a run; the same id may have been used before.
+    pub(super) fn begin(&self, run_id: &str) {
+        self.lock().completed.remove(run_id);
+    }
+
+    pub(super) fn callback_opened(&self) {
+        self.lock().callbacks += 1;
+        self.changed.send_replace(());
+    }
+
+    pub(super) fn callback_closed(&self) {
+        self.lock().callbacks -= 1;
+        self.changed.send_replace(());
+    }
+
+    pub(super) fn main_lost(&self) {
+        self.lock().is_main_lost = true;
+        self.changed.send_replace(());
+    }
+
+    /// Waits until a run is complete; `false` if it is not and can't be any more, or not within the limit.
+    pub(super) async fn completion(&self, run_id: &str, limit: Duration) -> bool {
+        let mut changed = self.changed.subscribe();
+        let known = async {
+            loop {
+                {
+                    let state = self.lock();
+                    let is_complete = state.completed.contains(run_id);
+                    if is_complete || state.is_deaf() {
+                        return is_complete;
+                    }
+                }
+                if changed.changed().await.is_err() {
+                    return false;
+                }
+            }
+        };
+        timeout(limit, known).await.unwrap_or(false)
+    }
+
+    /// Hands over an event that concerns no run's order, waiting for room.
+    pub(super) async fn tell(&self, event: Event) {
+        // Without a receiver nobody wants to know.
+        drop(self.events.send(event).await);
+    }
+
+    /// Takes in one notification. When this returns, what it told has its place among the events.
+    ///
+    /// Cancel safe: no, because what was read is lost with a cancelled call.
+    pub(super) async fn notification(&self, source: &Source, name: &str, params: Option<&RawValue>) {
+        let text = params.map_or("null", RawValue::get);
+        let read = match name {
+            method::UPDATES => match serde_json::from_str(text) {
+                Ok(params) => return self.updates(source, params).await,
+                Err(error) => Err(error),
+            },
+            method::ATTACHMENTS => match serde_json::from_str(text) {
+                Ok(params) => return self.attachments(source, params).await,
+                Err(error) => Err(error),
+            },
+            method::LOG => {
+                serde_json::from_str(text).map(|LogParams { level, message }| Event::Log { level, message })
+            }
+            method::TELEMETRY => serde_json::from_str(text).map(|params| Event::Telemetry { params }),
+            _ => {
+                tracing::debug!(%source, name, "a notification that is not known here");
+                return;
+            }
+        };
+        let event = read.unwrap_or_else(|error| Event::Unreadable {
+            source: source.clone(),
+            reason: format!("parameters of {name}: {error}"),
+        });
+        self.tell(event).await;
+    }
+
+    async fn updates(&self, source: &Source, params: UpdateParams) {
+        let UpdateParams { run_id, changes } = params;
+        let source = source.clone();
+        self.in_order(|state| match changes {
+            None if state.completed.insert(run_id.clone()) => Some(Event::Completed { run_id }),
+            // Told again because its delivery could not be proven: nothing new.
+            None => None,
+            Some(changes) if state.completed.contains(&run_id) => {
+                Some(Event::UpdateAfterCompletion { run_id, source, late: Late::Changes(changes) })
+            }
+            Some(changes) => Some(Event::Changes { run_id, source, changes }),
+        })
+        .await;
+    }
+
+    async fn attachments(&self, source: &Source, params: AttachmentParams) {
+        let AttachmentParams { run_id, attachments } = params;
+        let source = source.clone();
+        self.in_order(|state| {
+            let is_late = state.completed.contains(&run_id);
+            Some(match attachments {
+                Some(attachments) if is_late => {
+                    let late = Late::Attachments(attachments);
+                    Event::UpdateAfterCompletion { run_id, source, late }
+                }
+                Some(attachments) => Event::Attachments { run_id, source, attachments },
+                None if is_late => {
+                    Event::UpdateAfterCompletion { run_id, source, late: Late::AttachmentsEnded }
+                }
+                None => Event::AttachmentsEnded { run_id },
+            })
+        })
+        .await;
+    }
+
+    /// Waits for room among the events, and then decides and sends in one step.
+    async fn in_order(&self, decide: impl FnOnce(&mut State) -> Option<Event>) {
+        let room = self.events.reserve().await.ok();
+        {
+            let mut state = self.lock();
+            if let (Some(event), Some(room)) = (decide(&mut state), room) {
+                room.send(event);
+            }
+        }
+        self.changed.send_replace(());
+    }
+}

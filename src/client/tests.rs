@@ -1,0 +1,339 @@
+//! Sessions against a scripted server, with real callback connections as workers make them.
+
+use std::{cell::Cell, time::Duration};
+
+use bytes::Bytes;
+use link::{Inbox, LinkTask, Outbox, callback::Callback};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream},
+    net::TcpStream,
+    time::{Instant, timeout},
+};
+use wire::{
+    control::{CallbackAddress, DeliveryLimits, Proof},
+    frame::Frames,
+    mtp::{
+        self, Attachment, CancelParams, ExecutionState, InitializeParams, LogLevel, TestNode, TestsParams,
+        method,
+    },
+    rpc::{self, Message, RequestId, RpcError, code},
+};
+
+use super::{
+    Client, ClientError, ClientOptions, Event, Events, Late, Request, Source, events::EVENTS_AT_MOST,
+};
+
+/// No test waits longer for anything.
+const GENEROUS: Duration = Duration::from_secs(20);
+const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 5_000, stall_ms: 5_000, drain_ms: 5_000 };
+const RUN: &str = "5e6cd8f8-63a9-4f0a-9d0c-6a2a4c4d6e01";
+
+/// The server's end of a session.
+struct Server {
+    outbox: Outbox,
+    inbox: Inbox<Frames>,
+    task: LinkTask,
+    callback: Option<CallbackAddress>,
+}
+
+impl Server {
+    async fn accept(stream: DuplexStream) -> Self {
+        let (outbox, inbox, task) = link::open(stream, Frames::default());
+        let mut server = Self { outbox, inbox, task, callback: None };
+        let (id, params) = server.request(method::INITIALIZE).await;
+        let params: InitializeParams = serde_json::from_str(&params).unwrap();
+        assert_eq!(params.process_id, Some(std::process::id()));
+        let testing = params.capabilities.testing;
+        assert!(testing.attachments_support && !testing.debugger_provider && !testing.batch_logging_support);
+        server.callback = testing.callback_provider.map(|provider| CallbackAddress {
+            host: "127.0.0.1".to_owned(),
+            port: provider.port,
+            token: provider.token,
+        });
+        let result = mtp::InitializeResult { process_id: 7, ..mtp::InitializeResult::default() };
+        server.send(rpc::result(&id, &result)).await;
+        server
+    }
+
+    async fn send(&self, frame: Bytes) {
+        timeout(GENEROUS, self.outbox.send(frame)).await.unwrap().unwrap();
+    }
+
+    async fn message(&mut self) -> Message {
+        rpc::parse(&timeout(GENEROUS, self.inbox.next()).await.unwrap().unwrap().unwrap()).unwrap()
+    }
+
+    async fn request(&mut self, expected: &str) -> (RequestId, String) {
+        let Message::Request { id, method, params } = self.message().await else { panic!() };
+        assert_eq!(method, expected);
+        (id, params.unwrap().get().to_owned())
+    }
+
+    async fn dial(&self, from: &str, limits: DeliveryLimits) -> Callback {
+        link::callback::dial(self.callback.as_ref().unwrap(), &limits, from).await.unwrap()
+    }
+}
+
+async fn session_with(options: ClientOptions) -> (Client, Events, Server) {
+    let (near, far) = tokio::io::duplex(64 << 10);
+    let (connected, server) = tokio::join!(Client::connect(near, options), Server::accept(far));
+    let (client, events) = connected.unwrap();
+    (client, events, server)
+}
+
+async fn session() -> (Client, Events, Server) {
+    session_with(ClientOptions::default()).await
+}
+
+async fn event(events: &mut Events) -> Event {
+    timeout(GENEROUS, events.next()).await.unwrap().unwrap()
+}
+
+fn request() -> Request {
+    Request { run_id: RUN.to_owned(), ..Request::default() }
+}
+
+fn update(uid: &str, state: ExecutionState) -> Bytes {
+    let change = mtp::change_json(&TestNode::test(uid, uid, state));
+    mtp::updates_frame(RUN, [change.as_slice()])
+}
+
+fn worker(name: &str) -> Source {
+    Source::Callback(name.into())
+}
+
+#[tokio::test]
+async fn a_run_ends_after_its_answer_and_its_completion_on_whichever_connection() {
+    let (client, mut events, mut server) = session().await;
+    assert_eq!(client.server().process_id, 7);
+    let has_ended = Cell::new(false);
+    let run = async {
+        let result = client.run(request()).await.unwrap();
+        has_ended.set(true);
+        result
+    };
+    let script = async {
+        let (id, params) = server.request(method::RUN).await;
+        let params: TestsParams = serde_json::from_str(&params).unwrap();
+        assert_eq!((params.run_id.as_str(), params.tests), (RUN, None));
+        let attachments = vec![Attachment { uri: "/a".to_owned(), ..Attachment::default() }];
+        server.send(rpc::result(&id, &mtp::RunResult { attachments })).await;
+        // The log stands behind the answer: once it is seen, the answer was.
+        server.send(mtp::log_frame(LogLevel::Warning, "answered")).await;
+        let log = Event::Log { level: LogLevel::Warning, message: "answered".to_owned() };
+        assert_eq!(event(&mut events).await, log);
+        assert!(!has_ended.get(), "the completion has not come yet");
+        let mut watchdog = server.dial("watchdog", LIMITS).await;
+        watchdog.send(mtp::completion_frame(RUN)).await.unwrap();
+        assert_eq!(watchdog.finish().await, Proof::Answered);
+        assert_eq!(event(&mut events).await, Event::Completed { run_id: RUN.to_owned() });
+    };
+    let (result, ()) = timeout(GENEROUS, async { tokio::join!(run, script) }).await.unwrap();
+    assert_eq!(result.attachments[0].uri, "/a");
+}
+
+#[tokio::test]
+async fn an_answered_barrier_means_that_everything_before_it_is_among_the_events() {
+    let (_client, mut events, server) = session().await;
+    let mut callback = server.dial("worker 3", LIMITS).await;
+    let uids: Vec<_> = (0..100).map(|number| format!("t{number}")).collect();
+    for uid in &uids {
+        callback.send(update(uid, ExecutionState::Passed)).await.unwrap();
+    }
+    assert_eq!(callback.prove().await, Proof::Answered);
+    for uid in &uids {
+        let Some(Event::Changes { run_id, source, changes }) = events.try_next() else { panic!("{uid}") };
+        assert_eq!((run_id.as_str(), source), (RUN, worker("worker 3")));
+        assert_eq!(&changes[0].node.uid, uid);
+    }
+    assert_eq!(events.try_next(), None);
+}
+
+#[tokio::test]
+async fn a_barrier_is_not_answered_while_nobody_takes_what_stands_before_it() {
+    let (_client, mut events, server) = session().await;
+    let limits = DeliveryLimits { drain_ms: 100, ..LIMITS };
+    let mut callback = server.dial("worker 1", limits).await;
+    for _ in 0..=EVENTS_AT_MOST {
+        callback.send(update("t", ExecutionState::InProgress)).await.unwrap();
+    }
+    assert_eq!(callback.prove().await, Proof::Delivered, "the last update has no room");
+    event(&mut events).await;
+    event(&mut events).await;
+    assert_eq!(callback.prove().await, Proof::Answered);
+}
+
+#[tokio::test]
+async fn what_comes_after_the_completion_is_told_loudly_and_a_second_completion_is_not() {
+    let (_client, mut events, server) = session().await;
+    let mut callback = server.dial("worker 1", LIMITS).await;
+    server.send(mtp::completion_frame(RUN)).await;
+    assert_eq!(event(&mut events).await, Event::Completed { run_id: RUN.to_owned() });
+    callback.send(mtp::completion_frame(RUN)).await.unwrap();
+    callback.send(update("t", ExecutionState::Passed)).await.unwrap();
+    callback.send(mtp::attachments_frame(RUN, Some(Vec::new()))).await.unwrap();
+    callback.send(mtp::attachments_frame(RUN, None)).await.unwrap();
+    callback.send(mtp::attachments_frame("another", None)).await.unwrap();
+    let mut late_ones = Vec::new();
+    for _ in 0..3 {
+        let Event::UpdateAfterCompletion { run_id, source, late } = event(&mut events).await else {
+            panic!()
+        };
+        assert_eq!((run_id.as_str(), source), (RUN, worker("worker 1")));
+        late_ones.push(late);
+    }
+    assert!(matches!(&late_ones[0], Late::Changes(changes) if changes[0].node.uid == "t"));
+    assert_eq!(late_ones[1..], [Late::Attachments(Vec::new()), Late::AttachmentsEnded]);
+    assert_eq!(event(&mut events).await, Event::AttachmentsEnded { run_id: "another".to_owned() });
+}
+
+#[tokio::test]
+async fn who_does_not_show_the_token_is_turned_away() {
+    let options = ClientOptions { hello_limit: Duration::from_millis(200), ..ClientOptions::default() };
+    let (_client, mut events, server) = session_with(options).await;
+    let address = server.callback.clone().unwrap();
+    let strangers = [
+        (update("forged", ExecutionState::Passed), "no $/heeler/hello"),
+        (
+            rpc::notification(
+                method::HELLO,
+                &mtp::HelloParams { token: "guess".to_owned(), from: "worker 1".to_owned() },
+            ),
+            "wrong token",
+        ),
+        (wire::frame::encode(&[b' '; 5000]), "over the limit"),
+        (Bytes::from_static(b"Content-Le"), "no hello within"),
+    ];
+    for (words, expected) in strangers {
+        let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await.unwrap();
+        stream.write_all(&words).await.unwrap();
+        let Event::CallbackRefused { reason } = event(&mut events).await else { panic!() };
+        assert!(reason.contains(expected), "{reason}");
+        // Nothing is said to a stranger, and the connection ends.
+        let mut heard = Vec::new();
+        let end = timeout(GENEROUS, stream.read_to_end(&mut heard)).await.unwrap();
+        assert!(end.is_err() || heard.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_run_ends_with_the_server_s_word() {
+    let (client, mut events, mut server) = session().await;
+    client.cancel(RUN).await.unwrap();
+    let run = client.run(request());
+    let script = async {
+        let (id, _) = server.request(method::RUN).await;
+        client.cancel("another run").await.unwrap();
+        client.cancel(RUN).await.unwrap();
+        let Message::Notification { method, params } = server.message().await else { panic!() };
+        assert_eq!(method, method::CANCEL);
+        let params: CancelParams = serde_json::from_str(params.unwrap().get()).unwrap();
+        assert_eq!(params.id, id);
+        server.send(mtp::completion_frame(RUN)).await;
+        server.send(rpc::error(&id, &RpcError::new(code::REQUEST_CANCELLED, "cancelled"))).await;
+    };
+    let (ran, ()) = tokio::join!(run, script);
+    assert!(ran.unwrap_err().is_cancelled());
+    assert_eq!(event(&mut events).await, Event::Completed { run_id: RUN.to_owned() });
+}
+
+#[tokio::test]
+async fn results_come_on_callback_connections_although_the_server_has_died() {
+    let (client, mut events, mut server) = session().await;
+    let run = client.run(request());
+    let script = async {
+        server.request(method::RUN).await;
+        let mut watchdog = server.dial("watchdog", LIMITS).await;
+        // Proves that the client knows of this connection before the other one breaks.
+        assert_eq!(watchdog.prove().await, Proof::Answered);
+        server.task.cut().await;
+        drop(server);
+        let Event::ConnectionLost { source: Source::Main, .. } = event(&mut events).await else { panic!() };
+        watchdog.send(update("t", ExecutionState::Passed)).await.unwrap();
+        watchdog.send(mtp::completion_frame(RUN)).await.unwrap();
+        assert_eq!(watchdog.finish().await, Proof::Answered);
+    };
+    let (ran, ()) = timeout(GENEROUS, async { tokio::join!(run, script) }).await.unwrap();
+    assert!(matches!(ran.unwrap_err(), ClientError::ConnectionLost { is_complete: true, .. }));
+    assert!(matches!(event(&mut events).await, Event::Changes { .. }));
+    assert!(matches!(event(&mut events).await, Event::Completed { .. }));
+    let error = client.run(request()).await.unwrap_err();
+    assert!(error.to_string().contains("closed"), "{error}");
+}
+
+#[tokio::test]
+async fn a_run_whose_last_connection_breaks_ends_at_once() {
+    let (client, mut events, mut server) = session().await;
+    let script = async {
+        server.request(method::RUN).await;
+        server.send(Bytes::from_static(b"Content-Length: 5\r\n\r\n{")).await;
+        server.outbox.flush().await.unwrap();
+        drop(server);
+    };
+    let (ran, ()) = timeout(GENEROUS, async { tokio::join!(client.run(request()), script) }).await.unwrap();
+    let error = ran.unwrap_err();
+    assert!(matches!(error, ClientError::ConnectionLost { is_complete: false, .. }), "{error}");
+    let Event::ConnectionLost { source: Source::Main, reason } = event(&mut events).await else { panic!() };
+    assert!(reason.contains("in the middle"), "{reason}");
+}
+
+#[tokio::test]
+async fn an_answer_without_a_completion_is_an_error_that_names_the_run() {
+    let options = ClientOptions { completion_limit: Duration::from_millis(50), ..ClientOptions::default() };
+    let (client, _events, mut server) = session_with(options).await;
+    let script = async {
+        let (id, _) = server.request(method::DISCOVER).await;
+        server.send(rpc::result(&id, &())).await;
+    };
+    let (ran, ()) = tokio::join!(client.discover(request()), script);
+    let error = ran.unwrap_err();
+    assert!(matches!(error, ClientError::NotCompleted { .. }) && error.to_string().contains(RUN), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_leaves_after_exit_has_left_and_one_that_stays_is_named() {
+    let (client, mut events, mut server) = session().await;
+    let script = async {
+        let Message::Notification { method, .. } = server.message().await else { panic!() };
+        assert_eq!(method, method::EXIT);
+        drop(server);
+    };
+    let (left, ()) = tokio::join!(client.exit(Instant::now() + GENEROUS), script);
+    left.unwrap();
+    while timeout(GENEROUS, events.next()).await.unwrap().is_some() {}
+
+    let (client, _events, _server) = session().await;
+    let left = client.exit(Instant::now() + Duration::from_millis(50)).await;
+    assert!(matches!(left, Err(ClientError::NotLeft)));
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_initialize_is_given_up() {
+    let (near, _far) = tokio::io::duplex(64 << 10);
+    let options = ClientOptions { initialize_limit: Duration::from_millis(50), ..ClientOptions::default() };
+    let error = Client::connect(near, options).await.unwrap_err();
+    assert!(matches!(error, ClientError::NotInitialized { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn requests_of_the_server_are_answered_and_what_can_t_be_read_is_told() {
+    let options = ClientOptions { callback: false, ..ClientOptions::default() };
+    let (_client, mut events, mut server) = session_with(options).await;
+    assert_eq!(server.callback, None);
+    let (telemetry, unknown) = (RequestId::String("a".into()), RequestId::number(0));
+    server.send(rpc::request(&telemetry, method::TELEMETRY, &[("eventName", 1)])).await;
+    server.send(rpc::request(&unknown, "client/attachDebugger", &())).await;
+    server.send(rpc::notification(method::UPDATES, &"no update")).await;
+    server.send(wire::frame::encode(b"{")).await;
+    let Message::Response { id, outcome } = server.message().await else { panic!() };
+    assert_eq!(id, telemetry);
+    outcome.unwrap();
+    let Message::Response { id, outcome } = server.message().await else { panic!() };
+    assert_eq!((id, outcome.unwrap_err().code), (unknown, code::METHOD_NOT_FOUND));
+    assert!(matches!(event(&mut events).await, Event::Telemetry { .. }));
+    for _ in 0..2 {
+        assert!(matches!(event(&mut events).await, Event::Unreadable { source: Source::Main, .. }));
+    }
+    let Message::Response { id, outcome } = server.message().await else { panic!() };
+    assert_eq!((id, outcome.unwrap_err().code), (RequestId::Null, code::PARSE_ERROR));
+}
