@@ -1,1 +1,13 @@
-//! Heeler's worker: drives test programs and streams their results to the client.
+//! The worker.
+pub mod adapter;
+mod attribution;
+mod batch;
+mod clock;
+mod conclusion;
+mod death;
+mod node;
+mod output;
+mod outside;
+mod parcel;
+#[cfg(test)]
+mod samples;

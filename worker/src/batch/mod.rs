@@ -1,0 +1,422 @@
+//! The tests of one lease, from the first event to the end of the process: which is in flight, what it wrote, when
+//! its time is up, and what the end of the process means for those without a result.
+//!
+//! ```text
+//! waiting ──Begun──► in flight ──Ended──────────────► done (settled, or held for a retry)
+//!    ▲                   ├─ process ended ──────────► done (died: held for a lone run, or settled)
+//!    │                   ├─ time limit, then ended ─► done (timed out)
+//!    └── process ended   └─ cancelled, then ended ──► done (cancelled)
+//! ```
+//!
+//! Pure: events and times come in, parcels and deadlines go out. No test has two results, and a test without one is
+//! still waiting, whatever the order of events: the coordinator lends those out again.
+
+use std::time::Duration;
+
+use wire::{
+    control::{JournalledResult, Lease, LeaseEnd, LeasedTest, RawEnd, TestLimits, WorkerId},
+    mtp::ExecutionState,
+};
+
+use crate::{
+    adapter::{Event, Verdict},
+    attribution::{Attribution, attribute},
+    clock::{Moment, Utc},
+    conclusion::{Conclusion, Outcome, Outputs, Rules, Seen, conclude, microseconds},
+    death::death_of,
+    node::{NodeWriter, Times, Told},
+    output::{Capture, cut_text},
+    outside::{Outside, Place},
+    parcel::Parcel,
+};
+
+/// The framework's own durations are whole milliseconds, or none: below one, we measure.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// An error message may be this long, however small the limit for output is.
+const TEXT_BYTES: u64 = 64 << 10;
+
+const SHARED_NOTE: &[u8] =
+    b"[heeler: several tests ran while this was written, and which of them wrote it can't be told]\n";
+
+/// Writes the command line that runs one test alone.
+pub(crate) type Reproduce = Box<dyn Fn(&wire::control::ListedTest) -> String + Send>;
+
+/// The tests of one lease.
+pub(crate) struct Batch {
+    tests: Vec<LeasedTest>,
+    progress: Vec<Progress>,
+    /// In the order in which they began; with our frameworks, one at the most.
+    flights: Vec<Flight>,
+    /// Memory of an ended flight, for the next.
+    spare: Option<Flight>,
+    limits: TestLimits,
+    is_alone: bool,
+    nodes: NodeWriter,
+    reproduce: Reproduce,
+    outside: Outside,
+    ending: Option<Ending>,
+    first_begun: Option<Duration>,
+    /// Since when no test has been in flight.
+    idle_since: Duration,
+    /// When the last chunk came.
+    last_chunk: Duration,
+    last_ended: Option<usize>,
+    /// Counts chunks, to mark who receives a chunk's errors without clearing the marks.
+    chunk: u32,
+    /// Whether several tests can have written this chunk's errors.
+    is_shared: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Waiting,
+    InFlight,
+    Done,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Progress {
+    state: State,
+    /// The last chunk whose errors may be this test's.
+    receives_in: u32,
+}
+
+#[derive(Debug)]
+struct Flight {
+    place: usize,
+    begun: Moment,
+    stdout: Capture,
+    stderr: Capture,
+    is_timed_out: bool,
+}
+
+/// What stands around the events of a chunk.
+#[derive(Debug, Clone, Copy)]
+struct Came<'a> {
+    stderr: &'a [u8],
+    now: Moment,
+    /// What each test that ended in this chunk took, where its framework's clock is too coarse to tell.
+    share: Duration,
+}
+
+/// How long a test ran, and until when.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    duration: Duration,
+    now: Moment,
+}
+
+/// Why the process was told to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// The tests in flight that are marked ran too long.
+    TimedOut,
+    /// Nothing began, or the process did not leave, for so long.
+    Idle,
+    /// The coordinator wished it.
+    Cancelled,
+}
+
+/// What the transcript says of the whole process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LastWord {
+    /// The framework said its own last word.
+    pub(crate) is_complete: bool,
+    /// The process left by itself, with a code that the transcript explains.
+    pub(crate) is_explained: bool,
+}
+
+/// What one read brought.
+#[derive(Debug)]
+pub(crate) struct Chunk<'a> {
+    /// From the standard output; left empty.
+    pub(crate) events: &'a mut Vec<Event>,
+    /// What came on the standard error since the last chunk, read after the standard output.
+    pub(crate) stderr: &'a [u8],
+    pub(crate) now: Moment,
+}
+
+impl Batch {
+    /// Settles the tests that their framework would not run, and returns the batch of the others, and what is settled.
+    pub(crate) fn new(lease: Lease, worker: WorkerId, parcel: &mut Parcel, reproduce: Reproduce) -> Self {
+        let nodes = NodeWriter::new(&lease.program, worker);
+        let (skipped, tests): (Vec<_>, Vec<_>) =
+            lease.tests.into_iter().partition(|test| test.listed.skip.is_some());
+        for test in skipped {
+            skip(&nodes, &test, parcel);
+        }
+        Self {
+            progress: vec![Progress { state: State::Waiting, receives_in: 0 }; tests.len()],
+            tests,
+            flights: Vec::new(),
+            spare: None,
+            limits: lease.limits,
+            is_alone: lease.is_alone,
+            nodes,
+            reproduce,
+            outside: Outside::default(),
+            ending: None,
+            first_begun: None,
+            idle_since: Duration::ZERO,
+            last_chunk: Duration::ZERO,
+            last_ended: None,
+            chunk: 0,
+            is_shared: false,
+        }
+    }
+
+    /// Returns the tests that need a process, in order: events name them by their place here.
+    pub(crate) fn tests(&self) -> &[LeasedTest] {
+        &self.tests
+    }
+
+    /// Returns how long the process ran before its first test.
+    pub(crate) fn first_begun(&self) -> Option<Duration> {
+        self.first_begun
+    }
+
+    /// Returns when, in running time, something must have happened; `None` when nothing is waited for.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        if self.ending.is_some() {
+            return None;
+        }
+        if self.flights.is_empty() {
+            return Some(self.idle_since.saturating_add(Duration::from_millis(self.limits.startup_ms)));
+        }
+        let limit = self.time_limit()?;
+        self.flights.iter().map(|flight| flight.begun.running.saturating_add(limit)).min()
+    }
+
+    /// Takes note of the time; returns whether the process is to be terminated.
+    pub(crate) fn on_time(&mut self, now: Moment) -> bool {
+        if self.deadline().is_none_or(|deadline| now.running < deadline) {
+            return false;
+        }
+        let limit = self.time_limit().unwrap_or(Duration::MAX);
+        for flight in &mut self.flights {
+            flight.is_timed_out = flight.begun.running.saturating_add(limit) <= now.running;
+        }
+        self.ending = Some(if self.flights.is_empty() { Ending::Idle } else { Ending::TimedOut });
+        true
+    }
+
+    /// Takes note that the coordinator wishes an end. The process is to be terminated.
+    pub(crate) fn cancel(&mut self) {
+        self.ending = Some(Ending::Cancelled);
+    }
+
+    /// Takes what one read brought.
+    pub(crate) fn chunk(&mut self, chunk: Chunk<'_>, parcel: &mut Parcel) {
+        let Chunk { events, stderr, now } = chunk;
+        self.chunk += 1;
+        let came = Came { stderr, now, share: self.share_of_each(events, now) };
+        if !stderr.is_empty() {
+            self.attribute(events, stderr);
+        }
+        for event in events.drain(..) {
+            match event {
+                Event::Begun { place } => self.begin(place, came, parcel),
+                Event::Output(bytes) => self.output(&bytes),
+                Event::Ended { place, verdict } => {
+                    // An end without a beginning: some frameworks tell tests that they skip only so.
+                    self.begin(place, came, parcel);
+                    self.end(place, verdict, came, parcel);
+                }
+            }
+        }
+        self.last_chunk = now.running;
+    }
+
+    /// Decides about all tests that are still in flight when the process is gone and its output is read to the end.
+    pub(crate) fn finish(
+        &mut self,
+        end: RawEnd,
+        word: LastWord,
+        now: Moment,
+        parcel: &mut Parcel,
+    ) -> LeaseEnd {
+        let is_in_test = !self.flights.is_empty();
+        for flight in std::mem::take(&mut self.flights) {
+            let duration = now.running.saturating_sub(flight.begun.running);
+            let seen = match self.ending {
+                _ if flight.is_timed_out => Seen::TimedOut(self.time_limit().unwrap_or(duration)),
+                Some(Ending::Cancelled) => Seen::Cancelled,
+                // Another test's time was up: this one goes back.
+                Some(Ending::TimedOut) => {
+                    self.progress[flight.place].state = State::Waiting;
+                    continue;
+                }
+                Some(Ending::Idle) | None => Seen::Died(death_of(&end)),
+            };
+            self.close(flight, seen, Span { duration, now }, parcel);
+        }
+        match self.ending {
+            Some(Ending::Cancelled) => LeaseEnd::Cancelled,
+            _ if is_in_test => LeaseEnd::DiedInTest { end },
+            Some(Ending::TimedOut | Ending::Idle) | None => self.end_outside(end, word),
+        }
+    }
+
+    fn end_outside(&self, end: RawEnd, word: LastWord) -> LeaseEnd {
+        let is_idle = self.ending == Some(Ending::Idle);
+        if word.is_complete && word.is_explained && !is_idle {
+            return LeaseEnd::Complete;
+        }
+        let is_waiting = self.progress.iter().any(|one| one.state == State::Waiting);
+        let place = match self.last_ended {
+            None => Place::BeforeFirst,
+            Some(last) if is_waiting => Place::After(&self.tests[last].listed.name),
+            Some(_) => Place::AfterLast,
+        };
+        let limit = is_idle.then(|| Duration::from_millis(self.limits.startup_ms));
+        let message = self.outside.message(place, &end, limit);
+        if is_waiting { LeaseEnd::DiedOutside { end, message } } else { LeaseEnd::BadExit { end, message } }
+    }
+
+    fn time_limit(&self) -> Option<Duration> {
+        self.limits.timeout_ms.map(Duration::from_millis)
+    }
+
+    fn share_of_each(&self, events: &[Event], now: Moment) -> Duration {
+        let ended = events.iter().filter(|event| matches!(event, Event::Ended { .. })).count();
+        let since = self.flights.first().map_or(self.last_chunk, |flight| flight.begun.running);
+        now.running.saturating_sub(since) / u32::try_from(ended.max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// Marks the tests that get a chunk's errors; those in flight get them now, others when they begin.
+    fn attribute(&mut self, events: &[Event], stderr: &[u8]) {
+        let places = self.flights.iter().map(|flight| flight.place);
+        let is_open = |place| self.progress.get(place).is_some_and(|one: &Progress| one.state != State::Done);
+        let Attribution { receivers, is_shared } = attribute(places, events, is_open);
+        if receivers.is_empty() {
+            self.outside.stderr(stderr);
+        }
+        for place in receivers {
+            self.progress[place].receives_in = self.chunk;
+        }
+        self.is_shared = is_shared;
+        for flight in &mut self.flights {
+            if self.progress[flight.place].receives_in == self.chunk {
+                flight.give(stderr, is_shared);
+            }
+        }
+    }
+
+    fn begin(&mut self, place: usize, came: Came<'_>, parcel: &mut Parcel) {
+        let is_waiting = self.progress.get(place).is_some_and(|one| one.state == State::Waiting);
+        // A process that is being ended begins nothing that would count.
+        if !is_waiting || self.ending.is_some() {
+            return;
+        }
+        let test = &self.tests[place];
+        let mut flight = self.spare.take().unwrap_or_else(|| Flight::with_limit(self.limits.output_bytes));
+        (flight.place, flight.begun) = (place, came.now);
+        if self.progress[place].receives_in == self.chunk {
+            flight.give(came.stderr, self.is_shared);
+        }
+        self.first_begun.get_or_insert(came.now.running);
+        parcel.started(test.test, |out| self.nodes.in_progress(out, test, came.now.utc));
+        self.progress[place].state = State::InFlight;
+        self.flights.push(flight);
+    }
+
+    fn output(&mut self, bytes: &[u8]) {
+        match self.flights.last_mut() {
+            Some(flight) => flight.stdout.push(bytes),
+            None => self.outside.stdout(bytes),
+        }
+    }
+
+    fn end(&mut self, place: usize, verdict: Verdict, came: Came<'_>, parcel: &mut Parcel) {
+        let Some(index) = self.flights.iter().position(|flight| flight.place == place) else { return };
+        // Its time was up, or it ended badly because the user ended it: the end of the process decides.
+        let is_over = self.flights[index].is_timed_out
+            || self.ending == Some(Ending::Cancelled) && verdict.state == ExecutionState::Failed;
+        if is_over {
+            return;
+        }
+        let mut flight = self.flights.remove(index);
+        let mut verdict = verdict;
+        if let Some(captured) = verdict.stdout.take() {
+            flight.stdout.push(captured.as_bytes());
+        }
+        verdict.message =
+            verdict.message.map(|text| cut_text(text, self.limits.output_bytes.max(TEXT_BYTES)));
+        let since_begun = came.now.running.saturating_sub(flight.begun.running);
+        let duration = match verdict.duration {
+            Some(duration) if !duration.is_zero() => duration,
+            None if !since_begun.is_zero() => since_begun,
+            Some(_) | None => came.share.min(SHORT),
+        };
+        self.close(flight, Seen::Verdict(verdict), Span { duration, now: came.now }, parcel);
+    }
+
+    /// Gives a test its result: settled, or held.
+    fn close(&mut self, mut flight: Flight, seen: Seen, span: Span, parcel: &mut Parcel) {
+        let test = &self.tests[flight.place];
+        let Span { duration, now } = span;
+        let rules = Rules { test, is_alone: self.is_alone, duration };
+        match conclude(rules, seen, flight.outputs()) {
+            Conclusion::Settle(outcome) => {
+                let is_good = matches!(outcome.state, ExecutionState::Passed | ExecutionState::Skipped);
+                let reproduce = (!is_good).then(|| (self.reproduce)(&test.listed));
+                let times = Times { start: Some(flight.begun.utc), stop: now.utc, duration };
+                settle(&self.nodes, test, &Told { outcome: &outcome, times, reproduce }, parcel);
+            }
+            Conclusion::Hold(attempt, held) => parcel.held(test.test, *attempt, held),
+        }
+        self.progress[flight.place].state = State::Done;
+        self.last_ended = Some(flight.place);
+        self.idle_since = now.running;
+        flight.clear();
+        self.spare = Some(flight);
+    }
+}
+
+impl Flight {
+    fn with_limit(limit_bytes: u64) -> Self {
+        Self {
+            place: 0,
+            begun: Moment::default(),
+            stdout: Capture::with_limit(limit_bytes),
+            stderr: Capture::with_limit(limit_bytes),
+            is_timed_out: false,
+        }
+    }
+
+    fn give(&mut self, stderr: &[u8], is_shared: bool) {
+        if is_shared {
+            self.stderr.push(SHARED_NOTE);
+        }
+        self.stderr.push(stderr);
+    }
+
+    fn outputs(&self) -> Outputs {
+        Outputs { stdout: self.stdout.text(), stderr: self.stderr.text() }
+    }
+
+    fn clear(&mut self) {
+        self.stdout.clear();
+        self.stderr.clear();
+        self.is_timed_out = false;
+    }
+}
+
+fn skip(nodes: &NodeWriter, test: &LeasedTest, parcel: &mut Parcel) {
+    let outcome = Outcome::skipped(test.listed.skip.as_deref().unwrap_or_default());
+    let times = Times { start: None, stop: Utc::now(), duration: Duration::ZERO };
+    settle(nodes, test, &Told { outcome: &outcome, times, reproduce: None }, parcel);
+}
+
+fn settle(nodes: &NodeWriter, test: &LeasedTest, told: &Told<'_>, parcel: &mut Parcel) {
+    let result = JournalledResult {
+        test: test.test,
+        state: told.outcome.state,
+        duration_us: microseconds(told.times.duration),
+    };
+    parcel.settled(result, |out| nodes.terminal(out, test, told));
+}
+
+#[cfg(test)]
+mod tests;

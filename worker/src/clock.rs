@@ -1,0 +1,152 @@
+//! Time as a lease sees it: how long its process has been running, and the time of day. Pauses do not count, nor
+//! does the time in which a slow client keeps the worker from reading. Deadlines are decided elsewhere.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A time of day, UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Utc {
+    since_epoch: Duration,
+}
+
+impl Utc {
+    /// Returns now.
+    pub(crate) fn now() -> Self {
+        // A clock before 1970 is a machine without a clock.
+        Self { since_epoch: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
+    }
+
+    /// Returns the time so long after 1970.
+    #[cfg(test)]
+    pub(crate) fn at(since_epoch: Duration) -> Self {
+        Self { since_epoch }
+    }
+
+    /// Appends the time in ISO 8601 with milliseconds: `2026-02-03T04:05:06.789Z`.
+    pub(crate) fn write(self, out: &mut Vec<u8>) {
+        let seconds = self.since_epoch.as_secs();
+        let (year, month, day) = civil(seconds / 86_400);
+        digits(out, year, 4);
+        out.push(b'-');
+        digits(out, month, 2);
+        out.push(b'-');
+        digits(out, day, 2);
+        out.push(b'T');
+        digits(out, seconds / 3600 % 24, 2);
+        out.push(b':');
+        digits(out, seconds / 60 % 60, 2);
+        out.push(b':');
+        digits(out, seconds % 60, 2);
+        out.push(b'.');
+        digits(out, u64::from(self.since_epoch.subsec_millis()), 3);
+        out.push(b'Z');
+    }
+}
+
+fn digits(out: &mut Vec<u8>, number: u64, width: u32) {
+    for place in (0..width).rev() {
+        let digit = number / 10_u64.pow(place) % 10;
+        out.push(b'0' + u8::try_from(digit).expect("one digit"));
+    }
+}
+
+/// Returns year, month and day of a day since 1970 (Hinnant's algorithm for the Gregorian calendar).
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+/// One point in the life of a lease's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Moment {
+    /// How long the process has been running.
+    pub(crate) running: Duration,
+    /// The time of day.
+    pub(crate) utc: Utc,
+}
+
+/// The clock of one process. It stands still while anything holds it.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    started: Instant,
+    held: Duration,
+    held_since: Option<Instant>,
+}
+
+impl Clock {
+    /// Returns a clock that starts now.
+    pub(crate) fn start() -> Self {
+        Self { started: Instant::now(), held: Duration::ZERO, held_since: None }
+    }
+
+    /// Returns now.
+    pub(crate) fn now(&self) -> Moment {
+        let until = self.held_since.unwrap_or_else(Instant::now);
+        Moment { running: until.duration_since(self.started).saturating_sub(self.held), utc: Utc::now() }
+    }
+
+    /// Stops or lets go on.
+    pub(crate) fn hold(&mut self, is_held: bool) {
+        match (is_held, self.held_since) {
+            (true, None) => self.held_since = Some(Instant::now()),
+            (false, Some(since)) => {
+                self.held += since.elapsed();
+                self.held_since = None;
+            }
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+
+    /// Returns when the process will have been running for so long; `None` while the clock stands still.
+    pub(crate) fn instant_of(&self, running: Duration) -> Option<Instant> {
+        match self.held_since {
+            Some(_) => None,
+            None => self.started.checked_add(self.held)?.checked_add(running),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn iso(seconds: u64, millis: u64) -> String {
+        let mut out = Vec::new();
+        Utc::at(Duration::from_millis(seconds * 1000 + millis)).write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn times_of_day_are_written_in_iso_8601() {
+        assert_eq!(iso(0, 0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(iso(951_782_399, 999), "2000-02-28T23:59:59.999Z");
+        assert_eq!(iso(951_782_400, 5), "2000-02-29T00:00:00.005Z");
+        assert_eq!(iso(1_709_251_200, 0), "2024-03-01T00:00:00.000Z");
+        assert_eq!(iso(1_767_225_599, 1), "2025-12-31T23:59:59.001Z");
+        assert_eq!(iso(4_102_444_800, 0), "2100-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn a_held_clock_stands_still_and_has_no_instants() {
+        let mut clock = Clock::start();
+        clock.hold(true);
+        let then = clock.now().running;
+        assert_eq!(clock.instant_of(Duration::ZERO), None);
+        let until = Instant::now() + Duration::from_millis(5);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        assert_eq!(clock.now().running, then);
+        clock.hold(false);
+        assert!(
+            clock.now().running < then + Duration::from_millis(5) || clock.held >= Duration::from_millis(5)
+        );
+        assert!(clock.instant_of(Duration::ZERO).unwrap() >= clock.started + Duration::from_millis(5));
+    }
+}

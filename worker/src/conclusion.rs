@@ -1,0 +1,452 @@
+//! What one end of one test means, together with what was seen of it before: earlier attempts, or the death that a
+//! lone run checks. Pure; the words that users read about crashes are here.
+
+use std::{fmt::Write as _, time::Duration};
+
+use wire::{
+    control::{Attempt, Death, LeasedTest},
+    mtp::ExecutionState,
+};
+
+use crate::{adapter::Verdict, output::cut_text, parcel::Held};
+
+/// An attempt travels to the coordinator and comes back with the next lease, so its texts are cut once more.
+const ATTEMPT_TEXT_BYTES: u64 = 64 << 10;
+
+/// How a test was seen to end.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// Its framework said so.
+    Verdict(Verdict),
+    /// Its process died under it.
+    Died(Death),
+    /// It ran longer than it may.
+    TimedOut(Duration),
+    /// The user wished it.
+    Cancelled,
+}
+
+/// What a test wrote.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Outputs {
+    /// To its standard output.
+    pub(crate) stdout: String,
+    /// To its standard error.
+    pub(crate) stderr: String,
+}
+
+/// A terminal result, without the test that it is of.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Outcome {
+    pub(crate) state: ExecutionState,
+    pub(crate) kind: Option<&'static str>,
+    pub(crate) message: Option<String>,
+    pub(crate) stacktrace: Option<String>,
+    pub(crate) actual: Option<String>,
+    pub(crate) expected: Option<String>,
+    pub(crate) file: Option<String>,
+    pub(crate) line: Option<u32>,
+    pub(crate) outputs: Outputs,
+    pub(crate) death: Option<Death>,
+    /// What happened when the culprit was tried alone.
+    pub(crate) alone: Option<&'static str>,
+    /// Number of the attempt that decided, from 1.
+    pub(crate) attempt: usize,
+}
+
+impl Outcome {
+    fn new(state: ExecutionState, outputs: Outputs) -> Self {
+        Self {
+            state,
+            kind: None,
+            message: None,
+            stacktrace: None,
+            actual: None,
+            expected: None,
+            file: None,
+            line: None,
+            outputs,
+            death: None,
+            alone: None,
+            attempt: 1,
+        }
+    }
+
+    /// Returns the result of a test that its framework would not run.
+    pub(crate) fn skipped(reason: &str) -> Self {
+        Self { message: Some(reason.to_owned()), ..Self::new(ExecutionState::Skipped, Outputs::default()) }
+    }
+
+    /// Returns whether the test did not do what it should: such a result may be replaced by a retry.
+    fn is_bad(&self) -> bool {
+        matches!(self.state, ExecutionState::Failed | ExecutionState::TimedOut | ExecutionState::Error)
+    }
+}
+
+/// What is done with a result.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Conclusion {
+    /// It is final.
+    Settle(Box<Outcome>),
+    /// It is kept back.
+    Hold(Box<Attempt>, Held),
+}
+
+/// The rules that hold for the test.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    /// With its earlier attempts, or the death that this run checks.
+    pub(crate) test: &'a LeasedTest,
+    /// Whether a death is final, because the test had its process to itself.
+    pub(crate) is_alone: bool,
+    /// How long it ran.
+    pub(crate) duration: Duration,
+}
+
+/// Decides what the end of a test means.
+pub(crate) fn conclude(rules: Rules<'_>, seen: Seen, outputs: Outputs) -> Conclusion {
+    if let (Seen::Died(death), false) = (&seen, rules.is_alone) {
+        let outcome = died(death.clone(), outputs);
+        return Conclusion::Hold(Box::new(attempt_of(outcome, rules.duration)), Held::Died);
+    }
+    let is_cancelled = matches!(seen, Seen::Cancelled);
+    let outcome = match &rules.test.death {
+        None => alone_or_not(seen, outputs),
+        Some(first) => checked(first, seen, outputs),
+    };
+    if rules.test.is_failure_held && outcome.is_bad() && !is_cancelled {
+        return Conclusion::Hold(Box::new(attempt_of(outcome, rules.duration)), Held::Failed);
+    }
+    Conclusion::Settle(Box::new(with_attempts(outcome, &rules.test.attempts)))
+}
+
+/// The result of a test by itself.
+fn alone_or_not(seen: Seen, outputs: Outputs) -> Outcome {
+    match seen {
+        Seen::Verdict(verdict) => Outcome {
+            message: verdict.message,
+            stacktrace: verdict.stacktrace,
+            actual: verdict.actual,
+            expected: verdict.expected,
+            file: verdict.file,
+            line: verdict.line,
+            ..Outcome::new(verdict.state, outputs)
+        },
+        Seen::Died(death) => died(death, outputs),
+        Seen::TimedOut(limit) => Outcome {
+            message: Some(format!("timed out after {}", seconds(limit))),
+            ..Outcome::new(ExecutionState::TimedOut, outputs)
+        },
+        Seen::Cancelled => Outcome {
+            message: Some("cancelled while it ran".into()),
+            ..Outcome::new(ExecutionState::Cancelled, outputs)
+        },
+    }
+}
+
+fn died(death: Death, outputs: Outputs) -> Outcome {
+    Outcome {
+        kind: Some(death_kind(&death)),
+        message: Some(death_text(&death)),
+        death: Some(death),
+        ..Outcome::new(ExecutionState::Error, outputs)
+    }
+}
+
+/// The result of a test whose process died under it among others, and that has now been tried alone. The first death
+/// stands, whatever the lone run did: it happened.
+fn checked(first: &Attempt, seen: Seen, lone: Outputs) -> Outcome {
+    let death = first.death.clone().unwrap_or(Death { signal: None, code: None, has_core: false });
+    let what = death_text(&death);
+    let after_others = match death.signal {
+        Some(_) => format!("{what} when run after other tests"),
+        None => format!("{what}, when run after other tests"),
+    };
+    let (message, alone) = match &seen {
+        Seen::Died(again) if again.signal == death.signal && again.code == death.code => (
+            format!(
+                "{what}; {}",
+                if death.signal.is_some() { "crashes alone as well" } else { "alone as well" }
+            ),
+            "crashes-alone",
+        ),
+        Seen::Died(again) => (format!("{what}; alone: {}", death_text(again)), "crashes-alone"),
+        Seen::TimedOut(limit) => {
+            (format!("{after_others}; times out alone (after {})", seconds(*limit)), "hangs-alone")
+        }
+        Seen::Cancelled => (format!("{what}; the check alone was cancelled"), ""),
+        Seen::Verdict(verdict) => match verdict.state {
+            ExecutionState::Passed => {
+                (format!("{after_others}; passes alone (order-dependent?)"), "passes-alone")
+            }
+            ExecutionState::Skipped => (format!("{after_others}; is skipped alone"), "passes-alone"),
+            _ => {
+                let message = verdict.message.as_deref().unwrap_or("it gave no message");
+                (format!("{after_others}; fails alone: {message}"), "fails-alone")
+            }
+        },
+    };
+    let outputs =
+        Outputs { stdout: both(&first.stdout, &lone.stdout), stderr: both(&first.stderr, &lone.stderr) };
+    let own = alone_or_not(seen, Outputs::default());
+    Outcome {
+        kind: Some(death_kind(&death)),
+        message: Some(message),
+        alone: (!alone.is_empty()).then_some(alone),
+        death: Some(death),
+        stacktrace: own.stacktrace,
+        ..Outcome::new(ExecutionState::Error, outputs)
+    }
+}
+
+/// The output under the first death, and what the lone run wrote where that is something else.
+fn both(first: &str, lone: &str) -> String {
+    if lone.is_empty() || lone == first {
+        return first.to_owned();
+    }
+    let border = if first.is_empty() || first.ends_with('\n') { "" } else { "\n" };
+    format!("{first}{border}--- when run alone ---\n{lone}")
+}
+
+fn with_attempts(mut outcome: Outcome, attempts: &[Attempt]) -> Outcome {
+    if attempts.is_empty() {
+        return outcome;
+    }
+    outcome.attempt = attempts.len() + 1;
+    let mut told = String::new();
+    for (index, attempt) in attempts.iter().enumerate() {
+        let message = if attempt.message.is_empty() { "no message" } else { attempt.message.trim_end() };
+        writeln!(told, "attempt {} ({}): {message}", index + 1, attempt.state).expect("a String takes all");
+    }
+    if outcome.state == ExecutionState::Passed {
+        outcome.kind = Some("passed-with-retries");
+        outcome.outputs.stdout.insert_str(0, &told);
+    } else {
+        let message = outcome.message.get_or_insert_default();
+        if !message.is_empty() && !message.ends_with('\n') {
+            message.push('\n');
+        }
+        message.push_str("earlier attempts:\n");
+        message.push_str(told.trim_end());
+    }
+    outcome
+}
+
+fn attempt_of(outcome: Outcome, duration: Duration) -> Attempt {
+    Attempt {
+        state: outcome.state,
+        message: cut_text(outcome.message.unwrap_or_default(), ATTEMPT_TEXT_BYTES),
+        death: outcome.death,
+        stdout: cut_text(outcome.outputs.stdout, ATTEMPT_TEXT_BYTES),
+        stderr: cut_text(outcome.outputs.stderr, ATTEMPT_TEXT_BYTES),
+        duration_us: microseconds(duration),
+    }
+}
+
+/// Returns whole microseconds.
+pub(crate) fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Says how the process of a test in flight ended.
+pub(crate) fn death_text(death: &Death) -> String {
+    match (death.signal.as_deref(), death.code) {
+        (Some(signal @ ("SIGKILL" | "SIGTERM" | "SIGINT" | "SIGHUP")), _) => format!("killed by {signal}"),
+        (Some(signal), _) => format!("crashed with {signal}"),
+        (None, Some(code)) => format!("the process left with exit code {code} before the test ended"),
+        (None, None) => "the process was lost before the test ended".to_owned(),
+    }
+}
+
+fn death_kind(death: &Death) -> &'static str {
+    match (&death.signal, death.code) {
+        (Some(_), _) => "crashed",
+        (None, Some(_)) => "exited",
+        (None, None) => "lost",
+    }
+}
+
+/// Writes a limit as people give it: `2 s`, `0.5 s`.
+pub(crate) fn seconds(duration: Duration) -> String {
+    format!("{} s", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    fn test() -> LeasedTest {
+        samples::leased(0)
+    }
+
+    fn death(signal: Option<&str>, code: Option<i32>) -> Death {
+        Death { signal: signal.map(str::to_owned), code, has_core: false }
+    }
+
+    fn verdict(state: ExecutionState, message: Option<&str>) -> Seen {
+        Seen::Verdict(Verdict { message: message.map(str::to_owned), ..samples::verdict(state) })
+    }
+
+    fn attempt(state: ExecutionState, message: &str, death: Option<Death>) -> Attempt {
+        Attempt {
+            state,
+            message: message.into(),
+            death,
+            stdout: "first out".into(),
+            stderr: "first err".into(),
+            duration_us: 1,
+        }
+    }
+
+    fn out(stdout: &str) -> Outputs {
+        Outputs { stdout: stdout.into(), stderr: String::new() }
+    }
+
+    fn conclusion(test: &LeasedTest, is_alone: bool, seen: Seen) -> Conclusion {
+        conclude(Rules { test, is_alone, duration: Duration::from_micros(7) }, seen, out("lone out"))
+    }
+
+    fn settled(test: &LeasedTest, seen: Seen) -> Outcome {
+        match conclusion(test, true, seen) {
+            Conclusion::Settle(outcome) => *outcome,
+            held @ Conclusion::Hold(..) => panic!("{held:?}"),
+        }
+    }
+
+    fn checking(first: Death) -> LeasedTest {
+        LeasedTest { death: Some(attempt(ExecutionState::Error, "", Some(first))), ..test() }
+    }
+
+    #[test]
+    fn the_lone_check_of_a_crash_says_what_both_runs_did() {
+        let segv = || death(Some("SIGSEGV"), None);
+        let cases = [
+            (Seen::Died(segv()), "crashed with SIGSEGV; crashes alone as well", "crashes-alone"),
+            (
+                Seen::Died(death(Some("SIGABRT"), None)),
+                "crashed with SIGSEGV; alone: crashed with SIGABRT",
+                "crashes-alone",
+            ),
+            (
+                verdict(ExecutionState::Passed, None),
+                "crashed with SIGSEGV when run after other tests; passes alone (order-dependent?)",
+                "passes-alone",
+            ),
+            (
+                verdict(ExecutionState::Failed, Some("1 is not 2")),
+                "crashed with SIGSEGV when run after other tests; fails alone: 1 is not 2",
+                "fails-alone",
+            ),
+            (
+                Seen::TimedOut(Duration::from_secs(2)),
+                "crashed with SIGSEGV when run after other tests; times out alone (after 2 s)",
+                "hangs-alone",
+            ),
+        ];
+        for (seen, message, alone) in cases {
+            let outcome = settled(&checking(segv()), seen);
+            assert_eq!(outcome.message.as_deref(), Some(message));
+            assert_eq!((outcome.state, outcome.kind), (ExecutionState::Error, Some("crashed")));
+            assert_eq!(outcome.alone, Some(alone));
+            assert_eq!(outcome.death, Some(segv()));
+            assert_eq!(outcome.outputs.stdout, "first out\n--- when run alone ---\nlone out");
+            assert_eq!(outcome.outputs.stderr, "first err");
+        }
+    }
+
+    #[test]
+    fn the_lone_check_of_an_exit_says_what_both_runs_did() {
+        let exit = || death(None, Some(0));
+        let outcome = settled(&checking(exit()), Seen::Died(exit()));
+        assert_eq!(
+            outcome.message.as_deref(),
+            Some("the process left with exit code 0 before the test ended; alone as well")
+        );
+        assert_eq!(outcome.kind, Some("exited"));
+        let outcome = settled(&checking(exit()), verdict(ExecutionState::Passed, None));
+        assert_eq!(
+            outcome.message.as_deref(),
+            Some(
+                "the process left with exit code 0 before the test ended, when run after other tests; passes alone (order-dependent?)"
+            )
+        );
+    }
+
+    #[test]
+    fn a_cancelled_check_leaves_the_crash_standing() {
+        let test = LeasedTest { is_failure_held: true, ..checking(death(Some("SIGBUS"), None)) };
+        let outcome = settled(&test, Seen::Cancelled);
+        assert_eq!(outcome.state, ExecutionState::Error);
+        assert_eq!(outcome.message.as_deref(), Some("crashed with SIGBUS; the check alone was cancelled"));
+        assert_eq!(outcome.alone, None);
+    }
+
+    #[test]
+    fn a_death_among_others_is_held_and_a_death_alone_is_final() {
+        let seen = || Seen::Died(death(Some("SIGSEGV"), None));
+        let Conclusion::Hold(held, Held::Died) = conclusion(&test(), false, seen()) else { panic!() };
+        assert_eq!((held.state, held.message.as_str()), (ExecutionState::Error, "crashed with SIGSEGV"));
+        assert_eq!((held.stdout.as_str(), held.duration_us), ("lone out", 7));
+        let outcome = settled(&test(), seen());
+        assert_eq!((outcome.state, outcome.kind), (ExecutionState::Error, Some("crashed")));
+        assert_eq!(settled(&test(), Seen::Died(death(None, None))).kind, Some("lost"));
+    }
+
+    #[test]
+    fn only_bad_results_are_held_for_a_retry() {
+        let test = LeasedTest { is_failure_held: true, ..test() };
+        for seen in [
+            verdict(ExecutionState::Failed, None),
+            Seen::TimedOut(Duration::from_secs(1)),
+            Seen::Died(death(None, Some(3))),
+        ] {
+            assert!(matches!(conclusion(&test, true, seen), Conclusion::Hold(_, Held::Failed)));
+        }
+        for seen in
+            [verdict(ExecutionState::Passed, None), verdict(ExecutionState::Skipped, None), Seen::Cancelled]
+        {
+            assert!(matches!(conclusion(&test, true, seen), Conclusion::Settle(_)));
+        }
+    }
+
+    #[test]
+    fn a_pass_after_failures_tells_them() {
+        let attempts = vec![
+            attempt(ExecutionState::Failed, "1 is not 2\n", None),
+            attempt(ExecutionState::TimedOut, "", None),
+        ];
+        let outcome = settled(&LeasedTest { attempts, ..test() }, verdict(ExecutionState::Passed, None));
+        assert_eq!((outcome.kind, outcome.attempt), (Some("passed-with-retries"), 3));
+        assert_eq!(
+            outcome.outputs.stdout,
+            "attempt 1 (failed): 1 is not 2\nattempt 2 (timed-out): no message\nlone out"
+        );
+        assert_eq!(outcome.message, None);
+    }
+
+    #[test]
+    fn a_last_failure_tells_all_attempts() {
+        let attempts = vec![attempt(ExecutionState::Failed, "first", None)];
+        let test = LeasedTest { attempts, ..test() };
+        let outcome = settled(&test, verdict(ExecutionState::Failed, Some("last")));
+        assert_eq!(outcome.message.as_deref(), Some("last\nearlier attempts:\nattempt 1 (failed): first"));
+        assert_eq!((outcome.state, outcome.attempt), (ExecutionState::Failed, 2));
+    }
+
+    #[test]
+    fn a_timeout_says_its_limit() {
+        let message = |ms| settled(&test(), Seen::TimedOut(Duration::from_millis(ms))).message.unwrap();
+        assert_eq!(message(2000), "timed out after 2 s");
+        assert_eq!(message(500), "timed out after 0.5 s");
+    }
+
+    #[test]
+    fn a_kill_is_not_called_a_crash() {
+        assert_eq!(death_text(&death(Some("SIGKILL"), None)), "killed by SIGKILL");
+        assert_eq!(
+            death_text(&death(None, Some(0))),
+            "the process left with exit code 0 before the test ended"
+        );
+    }
+}

@@ -1,0 +1,13 @@
+//! A raw end, classified: the one place where a signal number becomes a name.
+
+use host::process::Signal;
+use wire::control::{Death, RawEnd};
+
+/// Says how a process died under a test.
+pub(crate) fn death_of(end: &RawEnd) -> Death {
+    Death {
+        signal: end.signal.map(|number| Signal(number).name()),
+        code: if end.signal.is_some() { None } else { end.code },
+        has_core: end.has_core,
+    }
+}

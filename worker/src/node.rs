@@ -1,0 +1,321 @@
+//! A test's changes as JSON, written straight into the buffer that goes to journal and client: one worker writes
+//! a hundred thousand a second. What a result means is decided elsewhere.
+
+use std::time::Duration;
+
+use wire::{
+    control::{LeasedTest, Program, WorkerId},
+    mtp::key,
+};
+
+use crate::{clock::Utc, conclusion::Outcome};
+
+/// Writes the changes of one lease's tests.
+#[derive(Debug)]
+pub(crate) struct NodeWriter {
+    /// `,"heeler.worker":N`.
+    worker: Vec<u8>,
+    /// The same with suite and program before it.
+    common: Vec<u8>,
+}
+
+/// When a test ran and how long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    /// `None` for a test that was never begun.
+    pub(crate) start: Option<Utc>,
+    pub(crate) stop: Utc,
+    pub(crate) duration: Duration,
+}
+
+impl NodeWriter {
+    /// Returns the writer for one program's tests.
+    pub(crate) fn new(program: &Program, worker: WorkerId) -> Self {
+        let mut own = Vec::new();
+        number(&mut own, key::WORKER, worker.0);
+        let mut common = Vec::new();
+        text(&mut common, key::SUITE, &program.suite);
+        text(&mut common, key::PROGRAM, &program.path.to_text());
+        common.extend_from_slice(&own);
+        Self { worker: own, common }
+    }
+
+    /// Appends the change of a test that has begun.
+    pub(crate) fn in_progress(&self, out: &mut Vec<u8>, test: &LeasedTest, start: Utc) {
+        head(out, test, "in-progress");
+        location(out, test, None);
+        time(out, "time.start-utc", start);
+        out.extend_from_slice(&self.worker);
+        out.extend_from_slice(b"}}");
+    }
+
+    /// Appends the change of a test that has its terminal result.
+    pub(crate) fn terminal(&self, out: &mut Vec<u8>, test: &LeasedTest, result: &Told<'_>) {
+        let Told { outcome, times, reproduce } = result;
+        head(out, test, outcome.state.as_str());
+        optional(out, "outcome-kind", outcome.kind);
+        location(out, test, Some(outcome));
+        if let Some(start) = times.start {
+            time(out, "time.start-utc", start);
+        }
+        time(out, "time.stop-utc", times.stop);
+        number(out, "time.duration-ms", times.duration.as_secs_f64() * 1000.0);
+        optional(out, "error.message", outcome.message.as_deref());
+        self.place_of_failure(out, test, outcome);
+        optional(out, "assert.actual", outcome.actual.as_deref());
+        optional(out, "assert.expected", outcome.expected.as_deref());
+        optional(out, "standardOutput", non_empty(&outcome.outputs.stdout));
+        optional(out, "standardError", non_empty(&outcome.outputs.stderr));
+        traits(out, test);
+        out.extend_from_slice(&self.common);
+        optional(out, key::REPRODUCE, reproduce.as_deref());
+        if let Some(death) = &outcome.death {
+            optional(out, key::SIGNAL, death.signal.as_deref());
+            if let Some(code) = death.code {
+                number(out, key::EXIT_CODE, code);
+            }
+        }
+        optional(out, key::ALONE, outcome.alone);
+        if outcome.attempt > 1 {
+            number(out, key::ATTEMPT, outcome.attempt);
+        }
+        out.extend_from_slice(b"}}");
+    }
+
+    /// The framework's stack, or where it has none the place of the assertion that failed, when the test itself
+    /// stands elsewhere.
+    fn place_of_failure(&self, out: &mut Vec<u8>, test: &LeasedTest, outcome: &Outcome) {
+        match (&outcome.stacktrace, &outcome.file) {
+            (Some(stacktrace), _) => text(out, "error.stacktrace", stacktrace),
+            (None, Some(file)) if test.listed.file.is_some() => {
+                let line = outcome.line.map_or(String::new(), |line| format!(":{line}"));
+                text(out, "error.stacktrace", &format!("{file}{line}"));
+            }
+            (None, _) => {}
+        }
+    }
+}
+
+/// A result as it is told.
+#[derive(Debug)]
+pub(crate) struct Told<'a> {
+    pub(crate) outcome: &'a Outcome,
+    pub(crate) times: Times,
+    /// A command line that runs the test alone.
+    pub(crate) reproduce: Option<String>,
+}
+
+fn head(out: &mut Vec<u8>, test: &LeasedTest, state: &'static str) {
+    out.extend_from_slice(br#"{"parent":null,"node":{"uid":"#);
+    quote(out, &test.uid);
+    text(out, "display-name", test.listed.display.as_deref().unwrap_or(&test.listed.name));
+    out.extend_from_slice(br#","node-type":"action","execution-state":""#);
+    out.extend_from_slice(state.as_bytes());
+    out.push(b'"');
+}
+
+fn location(out: &mut Vec<u8>, test: &LeasedTest, outcome: Option<&Outcome>) {
+    let (file, line) = match (&test.listed.file, outcome) {
+        (None, Some(outcome)) => (outcome.file.as_deref(), outcome.line),
+        (file, _) => (file.as_deref(), test.listed.line),
+    };
+    let Some(file) = file else { return };
+    text(out, "location.file", file);
+    if let Some(line) = line {
+        number(out, "location.line-start", line);
+    }
+}
+
+fn traits(out: &mut Vec<u8>, test: &LeasedTest) {
+    for (index, one) in test.listed.traits.iter().enumerate() {
+        out.extend_from_slice(if index == 0 { br#","traits":[{"# } else { b",{" });
+        quote(out, &one.name);
+        out.push(b':');
+        quote(out, &one.value);
+        out.push(b'}');
+    }
+    if !test.listed.traits.is_empty() {
+        out.push(b']');
+    }
+}
+
+fn time(out: &mut Vec<u8>, name: &str, utc: Utc) {
+    member(out, name);
+    out.push(b'"');
+    utc.write(out);
+    out.push(b'"');
+}
+
+fn optional(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
+    if let Some(value) = value {
+        text(out, name, value);
+    }
+}
+
+fn text(out: &mut Vec<u8>, name: &str, value: &str) {
+    member(out, name);
+    quote(out, value);
+}
+
+fn number(out: &mut Vec<u8>, name: &str, value: impl std::fmt::Display) {
+    use std::io::Write as _;
+    member(out, name);
+    write!(out, "{value}").expect("a Vec takes all");
+}
+
+/// The names are ours and need no escapes.
+fn member(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+fn quote(out: &mut Vec<u8>, value: &str) {
+    serde_json::to_writer(out, value).expect("text is JSON");
+}
+
+fn non_empty(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{
+        control::{Death, ListedTest, TestIndex, TraitPair},
+        mtp::{Change, ExecutionState, TestNode, Trait},
+    };
+
+    use super::*;
+    use crate::conclusion::Outputs;
+
+    fn program() -> Program {
+        Program {
+            suite: "sui\"te".into(),
+            path: "/bin/p q".into(),
+            args: vec![],
+            env: vec![],
+            cwd: "/".into(),
+            framework: None,
+        }
+    }
+
+    fn leased() -> LeasedTest {
+        LeasedTest {
+            test: TestIndex(0),
+            listed: ListedTest {
+                name: "A.b".into(),
+                display: Some("b\n\u{1}ü".into()),
+                file: Some("a.cc".into()),
+                line: Some(7),
+                skip: None,
+                traits: vec![
+                    TraitPair { name: "k".into(), value: "v\\".into() },
+                    TraitPair { name: "l".into(), value: String::new() },
+                ],
+            },
+            uid: "s::A.b".into(),
+            attempts: vec![],
+            death: None,
+            is_failure_held: false,
+        }
+    }
+
+    fn outcome() -> Outcome {
+        Outcome { state: ExecutionState::Passed, message: None, ..Outcome::skipped("") }
+    }
+
+    fn terminal(test: &LeasedTest, outcome: &Outcome, reproduce: Option<&str>) -> TestNode {
+        let mut out = Vec::new();
+        let times = Times {
+            start: Some(Utc::at(Duration::from_secs(1))),
+            stop: Utc::at(Duration::from_secs(2)),
+            duration: Duration::from_micros(1500),
+        };
+        let told = Told { outcome, times, reproduce: reproduce.map(str::to_owned) };
+        NodeWriter::new(&program(), WorkerId(3)).terminal(&mut out, test, &told);
+        read(&out)
+    }
+
+    fn read(json: &[u8]) -> TestNode {
+        let change: Change = serde_json::from_slice(json).unwrap();
+        assert_eq!(change.parent, None);
+        change.node
+    }
+
+    #[test]
+    fn a_node_in_progress_says_where_and_when() {
+        let mut out = Vec::new();
+        NodeWriter::new(&program(), WorkerId(3)).in_progress(&mut out, &leased(), Utc::at(Duration::ZERO));
+        let mut expected = TestNode::test("s::A.b", "b\n\u{1}ü", ExecutionState::InProgress);
+        expected.location_file = Some("a.cc".into());
+        expected.location_line_start = Some(7);
+        expected.start_utc = Some("1970-01-01T00:00:00.000Z".into());
+        expected.other.insert(key::WORKER.into(), 3.into());
+        assert_eq!(read(&out), expected);
+    }
+
+    #[test]
+    fn a_result_says_all_that_is_known() {
+        let outcome = Outcome {
+            kind: Some("crashed"),
+            message: Some("m\0".into()),
+            actual: Some("1".into()),
+            expected: Some("2".into()),
+            file: Some("other.cc".into()),
+            line: Some(9),
+            outputs: Outputs { stdout: "o".into(), stderr: "e".into() },
+            death: Some(Death { signal: Some("SIGSEGV".into()), code: Some(3), has_core: true }),
+            alone: Some("crashes-alone"),
+            attempt: 2,
+            state: ExecutionState::Error,
+            stacktrace: None,
+        };
+        let node = terminal(&leased(), &outcome, Some("./p --x"));
+        assert_eq!(node.state, Some(ExecutionState::Error));
+        assert_eq!(node.outcome_kind.as_deref(), Some("crashed"));
+        assert_eq!((node.location_file.as_deref(), node.location_line_start), (Some("a.cc"), Some(7)));
+        assert_eq!(node.error_stacktrace.as_deref(), Some("other.cc:9"));
+        assert_eq!(node.error_message.as_deref(), Some("m\0"));
+        assert_eq!((node.assert_actual.as_deref(), node.assert_expected.as_deref()), (Some("1"), Some("2")));
+        assert_eq!((node.standard_output.as_deref(), node.standard_error.as_deref()), (Some("o"), Some("e")));
+        assert_eq!(node.duration_ms, Some(1.5));
+        assert_eq!(node.stop_utc.as_deref(), Some("1970-01-01T00:00:02.000Z"));
+        assert_eq!(node.traits[0], Trait { name: "k".into(), value: "v\\".into() });
+        assert_eq!(node.traits.len(), 2);
+        assert_eq!(node.text(key::SUITE), Some("sui\"te"));
+        assert_eq!(node.text(key::PROGRAM), Some("/bin/p q"));
+        assert_eq!(node.text(key::REPRODUCE), Some("./p --x"));
+        assert_eq!(node.text(key::SIGNAL), Some("SIGSEGV"));
+        assert_eq!(node.text(key::ALONE), Some("crashes-alone"));
+        assert_eq!(
+            (&node.other[key::EXIT_CODE], &node.other[key::WORKER], &node.other[key::ATTEMPT]),
+            (&3.into(), &3.into(), &2.into())
+        );
+    }
+
+    #[test]
+    fn a_plain_pass_says_no_more_than_it_must() {
+        let mut test = leased();
+        test.listed = ListedTest { name: "A.b".into(), ..ListedTest::default() };
+        let node = terminal(&test, &outcome(), None);
+        let mut expected = TestNode::test("s::A.b", "A.b", ExecutionState::Passed);
+        expected.duration_ms = Some(1.5);
+        expected.start_utc = Some("1970-01-01T00:00:01.000Z".into());
+        expected.stop_utc = Some("1970-01-01T00:00:02.000Z".into());
+        for (name, value) in [(key::SUITE, "sui\"te"), (key::PROGRAM, "/bin/p q")] {
+            expected.other.insert(name.into(), value.into());
+        }
+        expected.other.insert(key::WORKER.into(), 3.into());
+        assert_eq!(node, expected);
+    }
+
+    #[test]
+    fn the_place_of_a_failure_stands_in_for_a_place_that_no_listing_told() {
+        let mut test = leased();
+        (test.listed.file, test.listed.line) = (None, None);
+        let failed = Outcome { file: Some("x.rs".into()), line: Some(4), ..outcome() };
+        let node = terminal(&test, &failed, None);
+        assert_eq!((node.location_file.as_deref(), node.location_line_start), (Some("x.rs"), Some(4)));
+        assert_eq!(node.error_stacktrace, None);
+    }
+}

@@ -1,0 +1,182 @@
+//! A test's output, capped: the head and the tail are kept, and what was cut between them is said. Where bytes
+//! come from and whose they are is decided elsewhere.
+
+use std::{borrow::Cow, collections::VecDeque};
+
+/// What is kept of one stream of one test. Memory is bounded by the limit, whatever is printed.
+#[derive(Debug, Default)]
+pub(crate) struct Capture {
+    head_limit: usize,
+    tail_limit: usize,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    total_bytes: u64,
+}
+
+impl Capture {
+    /// Returns a capture that keeps `limit_bytes`: half from the head, half from the tail.
+    pub(crate) fn with_limit(limit_bytes: u64) -> Self {
+        let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
+        Self { head_limit: limit / 2, tail_limit: limit - limit / 2, ..Self::default() }
+    }
+
+    /// Returns a capture that keeps the last `limit_bytes` only.
+    pub(crate) fn of_tail(limit_bytes: usize) -> Self {
+        Self { tail_limit: limit_bytes, ..Self::default() }
+    }
+
+    /// Takes more bytes.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.total_bytes += bytes.len() as u64;
+        let (head, rest) = bytes.split_at(bytes.len().min(self.head_limit - self.head.len()));
+        self.head.extend_from_slice(head);
+        let rest = &rest[rest.len().saturating_sub(self.tail_limit)..];
+        let excess = (self.tail.len() + rest.len()).saturating_sub(self.tail_limit);
+        self.tail.drain(..excess);
+        self.tail.extend(rest);
+    }
+
+    /// Returns whether nothing came.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.total_bytes == 0
+    }
+
+    /// Forgets everything and keeps the memory for the next test.
+    pub(crate) fn clear(&mut self) {
+        self.head.clear();
+        self.tail.clear();
+        self.total_bytes = 0;
+    }
+
+    /// Returns what was kept, printable, and in its middle how much was cut.
+    pub(crate) fn text(&self) -> String {
+        if self.is_empty() {
+            return String::new();
+        }
+        let (front, back) = self.tail.as_slices();
+        if self.total_bytes == (self.head.len() + self.tail.len()) as u64 {
+            // Head and tail are one text: a character may lie across the border.
+            return String::from_utf8_lossy(&[&self.head, front, back].concat()).into_owned();
+        }
+        let tail = [front, back].concat();
+        let (head, tail) = (without_torn_end(&self.head), without_torn_start(&tail));
+        let cut_bytes = self.total_bytes - (head.len() + tail.len()) as u64;
+        format!("{}{}{}", printable(head), cut_note(cut_bytes, !head.is_empty()), printable(tail))
+    }
+}
+
+/// Cuts a text that a framework captured itself to the same limit, and in the same way.
+pub(crate) fn cut_text(text: String, limit_bytes: u64) -> String {
+    if text.len() as u64 <= limit_bytes {
+        return text;
+    }
+    let mut capture = Capture::with_limit(limit_bytes);
+    capture.push(text.as_bytes());
+    capture.text()
+}
+
+fn cut_note(cut_bytes: u64, has_head: bool) -> String {
+    let start = if has_head { "\n" } else { "" };
+    format!("{start}[... {cut_bytes} bytes cut ...]\n")
+}
+
+fn printable(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// Leaves out the first bytes of a character whose others were cut.
+fn without_torn_end(bytes: &[u8]) -> &[u8] {
+    match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
+        _ => bytes,
+    }
+}
+
+/// Leaves out the last bytes of a character whose first were cut.
+fn without_torn_start(bytes: &[u8]) -> &[u8] {
+    let torn = bytes.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
+    &bytes[torn..]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_fits_is_kept_whole() {
+        let mut capture = Capture::with_limit(10);
+        capture.push("0123".as_bytes());
+        capture.push("é567".as_bytes());
+        assert_eq!(capture.text(), "0123é567");
+        assert!(!capture.is_empty());
+        capture.clear();
+        assert_eq!(capture.text(), "");
+        assert!(capture.is_empty());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut_in_the_middle_and_the_cut_is_said() {
+        let mut capture = Capture::with_limit(10);
+        capture.push(b"head!");
+        for _ in 0..100 {
+            capture.push(b"0123456789");
+        }
+        capture.push(b"tail!");
+        assert_eq!(capture.text(), "head!\n[... 1000 bytes cut ...]\ntail!");
+    }
+
+    #[test]
+    fn a_character_torn_by_the_cut_leaves_no_replacement_mark() {
+        let mut capture = Capture::with_limit(8);
+        capture.push("aaaé".as_bytes());
+        capture.push(&[b'x'; 20]);
+        capture.push("éaaa".as_bytes());
+        assert_eq!(capture.text(), "aaa\n[... 24 bytes cut ...]\naaa");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_made_printable() {
+        let mut capture = Capture::with_limit(100);
+        capture.push(b"a\xff\xfeb");
+        assert_eq!(capture.text(), "a\u{fffd}\u{fffd}b");
+    }
+
+    #[test]
+    fn a_tail_keeps_the_last_bytes_alone() {
+        let mut capture = Capture::of_tail(4);
+        capture.push(b"0123456789");
+        assert_eq!(capture.text(), "[... 6 bytes cut ...]\n6789");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_a_short_one_is_not() {
+        assert_eq!(cut_text("abc".into(), 3), "abc");
+        assert_eq!(cut_text("abcdef".into(), 2), "a\n[... 4 bytes cut ...]\nf");
+    }
+
+    proptest! {
+        #[test]
+        fn memory_is_bounded_and_both_ends_are_right(
+            chunks in proptest::collection::vec(proptest::collection::vec(b'a'..=b'z', 0..30), 0..30),
+            limit in 0_u64..64,
+        ) {
+            let mut capture = Capture::with_limit(limit);
+            for chunk in &chunks {
+                capture.push(chunk);
+            }
+            let all = chunks.concat();
+            prop_assert!(capture.head.len() as u64 + capture.tail.len() as u64 <= limit);
+            let half = usize::try_from(limit).unwrap() / 2;
+            let text = capture.text();
+            if all.len() as u64 <= limit {
+                prop_assert_eq!(text.as_bytes(), &all[..]);
+            } else {
+                let rest = usize::try_from(limit).unwrap() - half;
+                prop_assert!(text.as_bytes().starts_with(&all[..half]));
+                prop_assert!(text.as_bytes().ends_with(&all[all.len() - rest..]));
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What one chunk of a test process's output comes to: bytes for the journal, changes for the client, reports for
+//! the coordinator, all in order. Nothing is written or sent here.
+
+use wire::{
+    control::{Attempt, JournalledResult, Report, TestIndex},
+    journal::{self, Record},
+};
+
+/// The body of one update frame stays about below this, so that a client can show what came so far.
+const FRAME_BODY_BYTES: usize = 256 << 10;
+
+/// Why a result is not told to the client yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// A retry may replace it.
+    Failed,
+    /// The test is to be tried alone.
+    Died,
+}
+
+/// What goes out together.
+#[derive(Debug, Default)]
+pub(crate) struct Parcel {
+    /// For the journal, first of all.
+    pub(crate) journal: Vec<u8>,
+    /// For the coordinator, last of all.
+    pub(crate) reports: Vec<Report>,
+    /// Raw output, for the worker's own standard output.
+    pub(crate) shown: Vec<u8>,
+    changes: Vec<u8>,
+    ends: Vec<ChangeEnd>,
+    /// How many results of the run are settled, this parcel's included.
+    position: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ChangeEnd {
+    at: usize,
+    position: u64,
+}
+
+/// Changes that fit into one frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Load<'a> {
+    /// How many results of the run are handed over with these and all before them.
+    pub(crate) position: u64,
+    /// The JSON of each change.
+    pub(crate) changes: Vec<&'a [u8]>,
+}
+
+impl Parcel {
+    /// Returns an empty parcel of a run that has so many results in this worker's journal.
+    pub(crate) fn behind(position: u64) -> Self {
+        Self { position, ..Self::default() }
+    }
+
+    /// Returns how many results of the run are settled with this parcel.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Returns whether there is nothing to do.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.journal.is_empty() && self.reports.is_empty() && self.shown.is_empty() && self.ends.is_empty()
+    }
+
+    /// Takes everything out and leaves an empty parcel that goes on behind it.
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::behind(self.position))
+    }
+
+    /// A test runs; `write` appends its change.
+    pub(crate) fn started(&mut self, test: TestIndex, write: impl FnOnce(&mut Vec<u8>)) {
+        journal::write(&mut self.journal, &Record::Started(test));
+        write(&mut self.changes);
+        self.ends.push(ChangeEnd { at: self.changes.len(), position: self.position });
+        self.reports.push(Report::Started(test));
+    }
+
+    /// A test has its terminal result; `write` appends its change, and the same bytes go to the journal.
+    pub(crate) fn settled(&mut self, result: JournalledResult, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.changes.len();
+        write(&mut self.changes);
+        journal::write_settled(&mut self.journal, result, &self.changes[start..]);
+        self.position += 1;
+        self.ends.push(ChangeEnd { at: self.changes.len(), position: self.position });
+        let JournalledResult { test, state, duration_us } = result;
+        self.reports.push(Report::Settled { test, state, duration_us, position: self.position });
+    }
+
+    /// A test has a result that may be replaced.
+    pub(crate) fn held(&mut self, test: TestIndex, attempt: Attempt, held: Held) {
+        journal::write(&mut self.journal, &Record::Held { test, attempt: attempt.clone() });
+        let attempt = Box::new(attempt);
+        self.reports.push(match held {
+            Held::Failed => Report::Failed { test, attempt },
+            Held::Died => Report::Died { test, attempt },
+        });
+    }
+
+    /// Returns the changes, frame by frame.
+    pub(crate) fn loads(&self) -> impl Iterator<Item = Load<'_>> {
+        let mut next = 0_usize;
+        std::iter::from_fn(move || {
+            let first = next;
+            let from = first.checked_sub(1).map_or(0, |before| self.ends[before].at);
+            let mut start = from;
+            let mut changes = Vec::new();
+            while let Some(end) = self.ends.get(next) {
+                if next > first && end.at - from > FRAME_BODY_BYTES {
+                    break;
+                }
+                changes.push(&self.changes[start..end.at]);
+                start = end.at;
+                next += 1;
+            }
+            (next > first).then(|| Load { position: self.ends[next - 1].position, changes })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::mtp::ExecutionState;
+
+    use super::*;
+
+    fn settle(parcel: &mut Parcel, test: u32, change: &[u8]) {
+        let result =
+            JournalledResult { test: TestIndex(test), state: ExecutionState::Passed, duration_us: 1 };
+        parcel.settled(result, |out| out.extend_from_slice(change));
+    }
+
+    #[test]
+    fn a_parcel_says_everything_once_and_in_order() {
+        let mut parcel = Parcel::behind(4);
+        parcel.started(TestIndex(7), |out| out.extend_from_slice(b"a"));
+        settle(&mut parcel, 7, b"bc");
+        let loads: Vec<_> = parcel.loads().collect();
+        assert_eq!(loads, [Load { position: 5, changes: vec![&b"a"[..], b"bc"] }]);
+        assert!(matches!(parcel.reports[1], Report::Settled { position: 5, .. }));
+        let bytes = [journal::MAGIC, &parcel.journal].concat();
+        let (records, damage) = journal::read(&bytes);
+        assert_eq!(damage, None);
+        assert!(
+            matches!(&records[..], [Record::Started(_), Record::Settled { change, .. }] if change == b"bc")
+        );
+        let taken = parcel.take();
+        assert!(!taken.is_empty() && parcel.is_empty());
+        assert_eq!(parcel.position(), 5);
+    }
+
+    #[test]
+    fn many_changes_go_in_several_frames_and_a_huge_one_goes_alone() {
+        let mut parcel = Parcel::default();
+        let sizes = [FRAME_BODY_BYTES / 2, FRAME_BODY_BYTES / 2, 1, FRAME_BODY_BYTES * 3, 5];
+        for (test, size) in sizes.iter().enumerate() {
+            settle(&mut parcel, u32::try_from(test).unwrap(), &vec![b'x'; *size]);
+        }
+        let seen: Vec<_> = parcel.loads().map(|load| (load.position, load.changes.len())).collect();
+        assert_eq!(seen, [(2, 2), (3, 1), (4, 1), (5, 1)]);
+        let lengths: Vec<_> = parcel.loads().flat_map(|load| load.changes).map(<[u8]>::len).collect();
+        assert_eq!(lengths, sizes);
+    }
+
+    #[test]
+    fn a_held_result_is_journalled_and_reported_but_not_sent() {
+        let mut parcel = Parcel::default();
+        let attempt = Attempt {
+            state: ExecutionState::Error,
+            message: "m".into(),
+            death: None,
+            stdout: String::new(),
+            stderr: String::new(),
+            duration_us: 0,
+        };
+        parcel.held(TestIndex(1), attempt, Held::Died);
+        assert_eq!(parcel.loads().count(), 0);
+        assert!(matches!(parcel.reports[..], [Report::Died { test: TestIndex(1), .. }]));
+        assert_eq!(parcel.position(), 0);
+        assert!(!parcel.journal.is_empty());
+    }
+}
