@@ -140,6 +140,8 @@ struct Pending {
     waiting: HashMap<u64, Waiting>,
     /// Why no answers come any more.
     lost: Option<String>,
+    /// The server was told to leave, so that the connection's end is in order.
+    is_leaving: bool,
 }
 
 #[derive(Debug)]
@@ -168,10 +170,12 @@ impl Requests {
         }
     }
 
-    fn lost(&self, reason: String) {
+    /// Fails all requests; returns whether that was to be expected.
+    fn lost(&self, reason: String) -> bool {
         let mut pending = self.lock();
         pending.lost.get_or_insert(reason);
         pending.waiting.clear();
+        pending.is_leaving
     }
 }
 
@@ -315,13 +319,15 @@ impl Client {
         self.outbox.send(frame).await.map_err(|_| self.lost(method::CANCEL))
     }
 
-    /// Sends `exit`, waits until the server has closed the connection, and ends the session.
+    /// Sends `exit`, waits until the server has closed the connection, and ends the session. The events must be read
+    /// meanwhile, or their stream dropped.
     ///
     /// Cancel safe: no, because the session is cut with the call.
     ///
     /// # Errors
     /// The server had not left at `deadline`. The session is ended all the same.
     pub async fn exit(mut self, deadline: Instant) -> Result<(), ClientError> {
+        self.requests.lock().is_leaving = true;
         let leave = async {
             // A server that is gone already has left.
             drop(self.outbox.send(rpc::notification(method::EXIT, &serde_json::Map::new())).await);
@@ -425,9 +431,11 @@ impl Main {
                 Err(error) => break chain(&error),
             }
         };
-        self.requests.lost(reason.clone());
+        let is_expected = self.requests.lost(reason.clone());
         self.intake.main_lost();
-        self.intake.tell(Event::ConnectionLost { source: Source::Main, reason }).await;
+        if !is_expected {
+            self.intake.tell(Event::ConnectionLost { source: Source::Main, reason }).await;
+        }
     }
 
     async fn message(&self, body: &[u8]) {

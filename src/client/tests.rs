@@ -300,7 +300,11 @@ async fn a_server_that_leaves_after_exit_has_left_and_one_that_stays_is_named() 
     };
     let (left, ()) = tokio::join!(client.exit(Instant::now() + GENEROUS), script);
     left.unwrap();
-    while timeout(GENEROUS, events.next()).await.unwrap().is_some() {}
+    assert_eq!(
+        timeout(GENEROUS, events.next()).await.unwrap(),
+        None,
+        "the end is in order and the last word"
+    );
 
     let (client, _events, _server) = session().await;
     let left = client.exit(Instant::now() + Duration::from_millis(50)).await;

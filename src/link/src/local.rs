@@ -155,3 +155,28 @@ fn into_stream(stream: SocketStream) -> Stream {
     let SocketStream::UdSocket(stream) = stream;
     stream.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_dialler_that_is_another_user_is_closed_and_the_next_one_is_served() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        let mut listener = Listener::bind(&path).unwrap();
+        let own = listener.own;
+        // The same as another user for the comparison, without needing one.
+        listener.own = own + 1;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let (dialled, accepted) = tokio::join!(connect(&path, deadline), listener.accept());
+        assert!(matches!(accepted, Err(AcceptError::OtherUser { euid, .. }) if euid == own));
+        assert_eq!(dialled.unwrap().read(&mut [0; 8]).await.unwrap(), 0);
+        listener.own = own;
+        let (dialled, accepted) = tokio::join!(connect(&path, deadline), listener.accept());
+        dialled.unwrap();
+        accepted.unwrap();
+    }
+}

@@ -189,6 +189,16 @@ async fn control_messages_and_relayed_frames_keep_their_order_over_a_local_socke
 }
 
 #[tokio::test]
+async fn a_control_message_of_another_kind_is_an_error_that_shows_it() {
+    let (near, far) = UnixStream::pair().unwrap();
+    let (sender, _, _task) = control::open(near);
+    let (_, mut receiver, _receiver_task) = control::open(far);
+    sender.send(&"hello").await.unwrap();
+    let error = receiver.next::<wire::control::Join>().await.unwrap_err();
+    assert!(error.to_string().contains("hello"), "{error}");
+}
+
+#[tokio::test]
 async fn a_local_socket_is_for_its_owner_alone() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().unwrap();

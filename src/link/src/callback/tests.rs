@@ -15,7 +15,7 @@ use wire::{
     rpc::{self, Message, RequestId, RpcError, code},
 };
 
-use super::{Broken, Callback, DialError, dial};
+use super::{Broken, Callback, DialError, connection, dial};
 use crate::{Inbox, LinkTask, Outbox};
 
 /// No test waits longer for anything.
@@ -215,7 +215,7 @@ async fn a_client_that_closes_in_the_middle_proves_nothing() {
 async fn a_client_that_only_stops_to_speak_does_not_count_as_having_read_to_the_end() {
     let (mut callback, mut stream) = pair_with(None, LIMITS).await;
     stream.shutdown().await.unwrap();
-    timeout(GENEROUS, super::ended(callback.peer.clone())).await.unwrap();
+    timeout(GENEROUS, connection::ended(callback.peer.clone())).await.unwrap();
     assert_eq!(callback.broken(), Some(&Broken::Closed));
     assert_eq!(callback.send(update()).await, Err(Broken::Closed));
     let proof = callback.finish().await;

@@ -1,0 +1,301 @@
+//! The connection itself: sending with a limit on stalls, and the proofs of what the client has read. What the client
+//! says is heard in `peer`.
+
+use std::{io, os::fd::AsFd, time::Duration};
+
+use bytes::Bytes;
+use tokio::{
+    net::TcpStream,
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+use wire::{
+    control::{CallbackAddress, DeliveryLimits, Proof},
+    frame::Frames,
+    mtp::{HelloParams, method},
+    rpc::{self, RequestId},
+};
+
+use super::peer::{self, Ended, Peer};
+use crate::{
+    LinkTask, Outbox, TrySendError,
+    tcp::{self, DialError},
+};
+
+/// A drain may go on for so many times its limit while there is progress, and not longer.
+const DRAIN_LIMITS_AT_MOST: u32 = 6;
+
+/// Why nothing more can be sent on a callback connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// The client closed or reset it.
+    #[error("send to the client's callback port: the client closed the connection")]
+    Closed,
+    /// The client read nothing for `stall_ms` while there was something to send.
+    #[error("send to the client's callback port: the client has stopped reading")]
+    Stalled,
+}
+
+/// One connection to a client's callback port.
+///
+/// When it is dropped while it is broken or unproven, it is reset: what its kernel buffer still holds is discarded,
+/// because the sender is about to tell the same on another way.
+#[derive(Debug)]
+pub struct Callback {
+    pub(super) outbox: Outbox,
+    task: LinkTask,
+    /// Runs the background reader.
+    reader: JoinSet<()>,
+    pub(super) peer: watch::Receiver<Peer>,
+    /// The same socket once more, for what the two halves don't show.
+    socket: TcpStream,
+    limits: DeliveryLimits,
+    broken: Option<Broken>,
+    barriers: u64,
+}
+
+/// Dials a client's callback port and introduces this end as `from` (`worker 3`) where the listener asks for a token.
+/// The client's requests are answered in the background.
+///
+/// Cancel safe: yes, because a half-made connection is dropped.
+///
+/// # Errors
+/// The port is not reached within `limits.connect_ms`.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub async fn dial(
+    address: &CallbackAddress,
+    limits: &DeliveryLimits,
+    from: &str,
+) -> Result<Callback, DialError> {
+    let deadline = Instant::now() + Duration::from_millis(limits.connect_ms);
+    let stream = tcp::dial(&address.host, address.port, deadline).await?;
+    let refused = |source| DialError::Refused { host: address.host.clone(), port: address.port, source };
+    let socket = second_handle(&stream).map_err(refused)?;
+    let (outbox, inbox, task) = crate::open(stream, Frames::default());
+    let (peer, seen) = watch::channel(Peer::default());
+    let mut reader = JoinSet::new();
+    reader.spawn(peer::read(inbox, outbox.clone(), peer));
+    let callback =
+        Callback { outbox, task, reader, peer: seen, socket, limits: *limits, broken: None, barriers: 0 };
+    if let Some(token) = &address.token {
+        let hello = HelloParams { token: token.clone(), from: from.to_owned() };
+        let frame = rpc::notification(method::HELLO, &hello);
+        callback.outbox.send(frame).await.map_err(|closed| refused(into_io(closed)))?;
+    }
+    Ok(callback)
+}
+
+fn second_handle(stream: &TcpStream) -> io::Result<TcpStream> {
+    let duplicate = stream.as_fd().try_clone_to_owned()?;
+    TcpStream::from_std(duplicate.into())
+}
+
+fn into_io(closed: crate::Closed) -> io::Error {
+    closed.cause.map_or_else(|| io::ErrorKind::NotConnected.into(), io::Error::other)
+}
+
+impl Callback {
+    /// Queues one frame, waiting while a megabyte is queued.
+    ///
+    /// Cancel safe: yes, because the frame is queued in one step after the wait; a cancelled call has sent nothing.
+    ///
+    /// # Errors
+    /// The connection is broken, now or since an earlier call. What the client has of earlier frames is unproven,
+    /// and nothing more can be sent here.
+    pub async fn send(&mut self, frame: Bytes) -> Result<(), Broken> {
+        if let Some(broken) = self.broken().copied() {
+            return Err(*self.broken.insert(broken));
+        }
+        match self.outbox.try_send(frame) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(frame)) => {
+                let limit = Duration::from_millis(self.limits.stall_ms);
+                self.send_waiting(frame, Watch { limit, end: None }).await
+            }
+            Err(TrySendError::Closed(_)) => Err(*self.broken.insert(Broken::Closed)),
+        }
+    }
+
+    async fn send_waiting(&mut self, frame: Bytes, watch: Watch) -> Result<(), Broken> {
+        let sent = tokio::select! {
+            biased;
+            sent = self.outbox.send(frame) => sent.map_err(|_| Broken::Closed),
+            () = ended(self.peer.clone()) => Err(Broken::Closed),
+            () = no_progress(&self.outbox, &self.socket, watch) => Err(Broken::Stalled),
+        };
+        sent.map_err(|broken| *self.broken.insert(broken))
+    }
+
+    /// Proves that the client has read all that was sent: sends a request that no client knows, and waits for its
+    /// answer. The connection stays usable when the proof is [`Proof::Answered`].
+    ///
+    /// The wait ends `drain_ms` after the client last took bytes, and in any case after six times `drain_ms`. The
+    /// proof is [`Proof::Delivered`] then if its kernel acknowledged every byte, else [`Proof::None`].
+    ///
+    /// Cancel safe: yes, because a late answer to a barrier that nobody waits for is ignored.
+    pub async fn prove(&mut self) -> Proof {
+        if self.broken().is_some() {
+            return self.without_answer();
+        }
+        let watch = self.drain_watch();
+        self.barriers += 1;
+        let id = RequestId::String(peer::barrier_id(self.barriers).into());
+        let request = rpc::request(&id, method::BARRIER, &serde_json::Map::new());
+        if self.send_waiting(request, watch).await.is_err() {
+            return self.without_answer();
+        }
+        match self.wait_for_peer(watch).await {
+            Heard::Answer => Proof::Answered,
+            Heard::End | Heard::Nothing => self.without_answer(),
+        }
+    }
+
+    /// Proves as [`Self::prove`] does and closes. A client that does not answer has a second way: this end half-closes,
+    /// and a client that reads to the end and closes has proven it ([`Proof::Closed`]).
+    ///
+    /// Below these proofs the connection is reset, so that what was not read comes by no two ways.
+    ///
+    /// Cancel safe: no, because the connection is given up with the call.
+    pub async fn finish(mut self) -> Proof {
+        let proof = match self.prove().await {
+            Proof::Answered => Proof::Answered,
+            below => self.wait_for_close().await.unwrap_or(below),
+        };
+        self.outbox.close();
+        if proof.is_enough() {
+            let flushed = Duration::from_millis(self.limits.drain_ms);
+            // The proof holds already; what is left are answers to the client's own requests.
+            drop(tokio::time::timeout(flushed, self.task.join()).await);
+        } else {
+            self.reset();
+        }
+        self.reader.shutdown().await;
+        self.task.cut().await;
+        proof
+    }
+
+    /// Returns why nothing more can be sent, if so.
+    #[must_use]
+    pub fn broken(&self) -> Option<&Broken> {
+        self.broken.as_ref().or_else(|| {
+            let is_over = self.peer.borrow().ended.is_some() || self.outbox.is_closed();
+            is_over.then_some(&Broken::Closed)
+        })
+    }
+
+    /// Half-closes and waits until the client closes too; `None` if that proves nothing.
+    async fn wait_for_close(&mut self) -> Option<Proof> {
+        if self.broken().is_some() {
+            return None;
+        }
+        self.outbox.close();
+        Some(match self.wait_for_peer(self.drain_watch()).await {
+            // Late, but it stood behind everything all the same.
+            Heard::Answer => Proof::Answered,
+            // A peer that closes with bytes unread resets, and one that closes before it has them leaves them
+            // unacknowledged: only an orderly end with nothing left says that it read to ours.
+            Heard::End if self.kernel_has_all() => Proof::Closed,
+            Heard::End => Proof::None,
+            Heard::Nothing => self.without_answer(),
+        })
+    }
+
+    /// Waits for the answer to the latest barrier, for the peer's end, or until the peer is given up.
+    async fn wait_for_peer(&self, watch: Watch) -> Heard {
+        let barrier = self.barriers;
+        let mut peer = self.peer.clone();
+        tokio::select! {
+            biased;
+            seen = peer.wait_for(|peer| peer.answered >= barrier || peer.ended.is_some()) => match seen {
+                Ok(peer) if peer.answered >= barrier => Heard::Answer,
+                Ok(_) | Err(_) => Heard::End,
+            },
+            () = no_progress(&self.outbox, &self.socket, watch) => Heard::Nothing,
+        }
+    }
+
+    fn drain_watch(&self) -> Watch {
+        let limit = Duration::from_millis(self.limits.drain_ms);
+        Watch { limit, end: Some(Instant::now() + limit * DRAIN_LIMITS_AT_MOST) }
+    }
+
+    fn without_answer(&self) -> Proof {
+        if self.kernel_has_all() { Proof::Delivered } else { Proof::None }
+    }
+
+    /// Whether the peer's kernel acknowledged every byte, and nothing says that it threw some away.
+    fn kernel_has_all(&self) -> bool {
+        let is_reset = matches!(self.peer.borrow().ended, Some(Ended::Failed))
+            || !matches!(self.socket.take_error(), Ok(None));
+        let is_written = self.outbox.backlog_bytes() == 0;
+        let unacknowledged = host::io::unacknowledged_bytes(self.socket.as_fd());
+        !is_reset && is_written && matches!(unacknowledged, Ok(0))
+    }
+
+    /// Makes the coming close discard what the kernel has not sent yet.
+    fn reset(&self) {
+        if let Err(error) = self.socket.set_zero_linger() {
+            tracing::debug!(%error, "could not ask for a reset of a broken callback connection");
+        }
+    }
+}
+
+impl Drop for Callback {
+    fn drop(&mut self) {
+        if self.broken.is_some() {
+            self.reset();
+        }
+    }
+}
+
+/// Waits until the peer's side has ended.
+pub(super) async fn ended(mut peer: watch::Receiver<Peer>) {
+    // An error means that the reader is gone, which is an end too.
+    drop(peer.wait_for(|peer| peer.ended.is_some()).await);
+}
+
+/// What came from a peer that has something to prove.
+enum Heard {
+    Answer,
+    End,
+    Nothing,
+}
+
+/// When to give up on a peer.
+#[derive(Clone, Copy)]
+struct Watch {
+    /// Without progress.
+    limit: Duration,
+    /// In any case.
+    end: Option<Instant>,
+}
+
+/// Waits until the peer has taken no bytes for the limit, or until the end.
+async fn no_progress(outbox: &Outbox, socket: &TcpStream, watch: Watch) {
+    // Progress is looked at so often; a peer may be given more than its limit by this much.
+    let look = (watch.limit / 8).clamp(Duration::from_millis(1), Duration::from_millis(250));
+    let mut best = taken_bytes(outbox, socket);
+    let mut since = Instant::now();
+    loop {
+        let now = Instant::now();
+        let taken = taken_bytes(outbox, socket);
+        if taken > best {
+            best = taken;
+            since = now;
+        }
+        if now >= since + watch.limit || watch.end.is_some_and(|end| now >= end) {
+            return;
+        }
+        let next = now + look;
+        sleep_until(watch.end.map_or(next, |end| end.min(next))).await;
+    }
+}
+
+/// How many bytes the peer's kernel has acknowledged since the start.
+fn taken_bytes(outbox: &Outbox, socket: &TcpStream) -> u64 {
+    let pending = host::io::unacknowledged_bytes(socket.as_fd()).unwrap_or(0);
+    outbox.progress().written_bytes.saturating_sub(pending as u64)
+}
