@@ -27,8 +27,11 @@ pub struct End {
 const LISTED: usize = 200;
 /// So many names stand for the tests that never ran for one reason.
 const EXAMPLES: usize = 5;
-/// Where names begin: label, time, and the spaces between.
-const NAME_COLUMN: usize = LABEL_COLUMNS + 1 + 9 + 2;
+
+/// What belongs to the line above it begins where that line's words begin.
+const INDENT: usize = LABEL_COLUMNS + 1;
+/// Stands behind the name of a flaky test; a name leaves room for it.
+const ATTEMPT: &str = "  (passed at attempt ";
 
 /// Returns the lines of the end.
 pub(super) fn lines(summary: &Summary, end: &End, manner: &Manner<'_>) -> Vec<Line> {
@@ -43,15 +46,9 @@ pub(super) fn lines(summary: &Summary, end: &End, manner: &Manner<'_>) -> Vec<Li
     for (what, path) in &end.files {
         lines.push(Line::labelled(Tone::Good, "Written").and(format!("{what}: {}", text::one_line(path))));
     }
-    lines.push(
-        Line::labelled(tone(summary), "Summary")
-            .and(format!("{:>9}  ", format::precise(end.duration)))
-            .with(Tone::Bold, count_of(summary.selected(), "test"))
-            .and(": ")
-            .join(format::counts(summary.counts())),
-    );
+    lines.push(Line::labelled(tone(summary), "Summary").join(format::counts(summary.counts())));
     books(&mut lines, summary);
-    lines.push(verdict(summary));
+    lines.push(verdict(summary, end));
     lines
 }
 
@@ -71,19 +68,16 @@ fn flaky(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
             lines.push(more(summary.counts().of(Outcome::Flaky) - LISTED));
             break;
         }
-        let attempt = format!("  (passed at attempt {})", record.attempts());
         let line = named(Tone::Warn, if place == 0 { "Flaky" } else { "" }, record, manner);
-        lines.push(line.with(Tone::Warn, attempt));
+        lines.push(line.with(Tone::Warn, format!("{ATTEMPT}{})", record.attempts())));
     }
 }
 
 fn named(tone: Tone, label: &str, record: &Record, manner: &Manner<'_>) -> Line {
     let time = record.duration.map(format::precise).unwrap_or_default();
-    Line::labelled(tone, label).and(format!("{time:>9}  ")).join(format::name(
-        record,
-        manner.suites,
-        NAME_COLUMNS,
-    ))
+    let line = Line::labelled(tone, label).and(format!("{time:>9}  "));
+    let columns = manner.name_columns(line.columns() + ATTEMPT.len() + 3);
+    line.join(format::name(record, manner.suites, columns))
 }
 
 fn not_run(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
@@ -95,7 +89,7 @@ fn not_run(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
                 .and(format::cut_name(&text::headline(reason), NAME_COLUMNS)),
         );
         for record in records.iter().take(EXAMPLES) {
-            lines.push(indented(format::name(record, manner.suites, NAME_COLUMNS)));
+            lines.push(indented(format::name(record, manner.suites, manner.name_columns(INDENT))));
         }
         if records.len() > EXAMPLES {
             lines.push(more(records.len() - EXAMPLES));
@@ -119,7 +113,7 @@ fn failures(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
             lines.push(indented(Line::new().and(format::cut_name(&why, NAME_COLUMNS))));
         }
         lines.extend(result::alone(record).map(|words| indented(Line::new().and(words))));
-        lines.extend(result::again(record, NAME_COLUMN - 1));
+        lines.extend(result::again(record).map(indented));
     }
     if total > LISTED {
         lines.push(more(total - LISTED));
@@ -127,7 +121,7 @@ fn failures(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
 }
 
 fn indented(line: Line) -> Line {
-    Line::new().and(" ".repeat(NAME_COLUMN)).join(line)
+    Line::new().and(" ".repeat(INDENT)).join(line)
 }
 
 fn more(number: usize) -> Line {
@@ -168,25 +162,25 @@ fn tone(summary: &Summary) -> Tone {
 }
 
 /// Returns the last line.
-fn verdict(summary: &Summary) -> Line {
+fn verdict(summary: &Summary, end: &End) -> Line {
     let counts = summary.counts();
-    let selected = count_of(summary.selected(), "test");
+    let time = format::rough(end.duration);
     let (label, words) = match summary.verdict() {
         Verdict::Passed => {
-            let passed = count_of(counts.passed(), "test");
             let skipped = match counts.of(Outcome::Skipped) {
                 0 => String::new(),
                 skipped => format!(", {} skipped", grouped(skipped)),
             };
-            ("PASSED", format!("{passed} passed{skipped}"))
+            ("PASSED", format!("{} in {time}{skipped}", count_of(counts.passed(), "test")))
         }
         Verdict::NothingRan => ("NOTHING RAN", "no test was selected".to_owned()),
-        Verdict::Cancelled => (
-            "CANCELLED",
-            format!("{} of {selected} did not come to an end", grouped(counts.of(Outcome::Cancelled))),
-        ),
-        Verdict::Failed => ("FAILED", failed_words(summary)),
-        Verdict::Unbalanced => ("FAILED", "the books do not balance".to_owned()),
+        Verdict::Cancelled => {
+            let cancelled = grouped(counts.of(Outcome::Cancelled));
+            let selected = count_of(summary.selected(), "test");
+            ("CANCELLED", format!("{cancelled} of {selected} did not come to an end, after {time}"))
+        }
+        Verdict::Failed => ("FAILED", format!("{} in {time}", failed_words(summary))),
+        Verdict::Unbalanced => ("FAILED", format!("the books do not balance, after {time}")),
     };
     Line::labelled(tone(summary), label).with(tone(summary), words)
 }
@@ -198,7 +192,7 @@ fn failed_words(summary: &Summary) -> String {
     let programs = format!("{} outside any test", count_of(groups, "program"));
     match (bad, groups) {
         (_, 0) => tests,
-        (0, _) => format!("{programs}; {} passed", count_of(summary.counts().passed(), "test")),
+        (0, _) => programs,
         (_, _) => format!("{tests}, and {programs}"),
     }
 }

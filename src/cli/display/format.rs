@@ -79,6 +79,13 @@ pub(super) enum Suites {
     Many,
 }
 
+impl Suites {
+    /// Returns whether to name the suite in a run of so many programs.
+    pub(super) fn of(programs: usize) -> Self {
+        if programs == 1 { Self::One } else { Self::Many }
+    }
+}
+
 /// Returns a name as one harmless line of at most so many columns, in a time bounded by the columns.
 pub(super) fn cut_name(name: &str, columns: usize) -> String {
     // What is cut out of the middle need not be cleaned first.

@@ -119,7 +119,17 @@ mod tests {
 
     #[test]
     fn people_read_tests_grouped_by_suite_with_their_places() {
-        insta::assert_snapshot!(list(&nodes(), ListFormat::Human, Colour::Off, "/w"), @"");
+        insta::assert_snapshot!(list(&nodes(), ListFormat::Human, Colour::Off, "/w"), @r#"
+        core  3 tests
+            adds     src/add.rs:12
+            a\nname  src/name.rs
+            long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_  /x/long.rs:1
+
+        net  1 test
+            Net.connects  (ignored: needs net)
+
+        4 tests in 2 suites
+        "#);
         assert_eq!(list(&[], ListFormat::Human, Colour::Off, ""), "0 tests in 0 suites\n");
     }
 

@@ -27,3 +27,6 @@ pub use options::{ColourWish, Kind, Options, Output, Size, SizeSource, StatusLev
 pub use progress::RunHead;
 pub use show::Display;
 pub use style::{Colour, Line, Tone};
+
+#[cfg(test)]
+mod tests;

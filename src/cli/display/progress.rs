@@ -8,6 +8,7 @@ use std::{
 
 use wire::mtp::{ExecutionState, TestNode, key};
 
+use super::format::Suites;
 use crate::report::{Counts, Outcome};
 
 /// What is known of a run when it begins.
@@ -92,6 +93,11 @@ impl Progress {
         &self.head
     }
 
+    /// Returns whether names are told with their suites.
+    pub(super) fn suites(&self) -> Suites {
+        Suites::of(self.head.programs)
+    }
+
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -174,7 +180,6 @@ impl Progress {
         let running = Running { worker, suite, name, since: now, warnings: 0, expected };
         self.running.insert(uid, running);
     }
-
 
     /// Returns what runs, longest first.
     pub(super) fn running(&self) -> Vec<&Running> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     format::{self, NAME_COLUMNS, Suites},
-    style::{Colour, LABEL_COLUMNS, Line, Tone},
+    style::{Colour, Line, Tone},
 };
 use crate::report::{
     Outcome, Record,
@@ -25,6 +25,16 @@ pub(super) struct Manner<'a> {
     pub(super) colour: Colour,
     pub(super) root: &'a str,
     pub(super) slow_after: Duration,
+    /// Of the terminal; a log has no end.
+    pub(super) columns: usize,
+}
+
+impl Manner<'_> {
+    /// Returns how many columns a name may take where `used` are taken.
+    pub(super) fn name_columns(&self, used: usize) -> usize {
+        // On a terminal that is too narrow for anything a name may wrap rather than vanish.
+        self.columns.saturating_sub(used + 1).clamp(24, NAME_COLUMNS)
+    }
 }
 
 /// Returns the line of a result: label, time, `place` and name.
@@ -37,7 +47,8 @@ pub(super) fn line(record: &Record, manner: &Manner<'_>, place: &str) -> Line {
     if !place.is_empty() {
         line = line.with(Tone::Dim, place).and("  ");
     }
-    line = line.join(format::name(record, manner.suites, NAME_COLUMNS));
+    let columns = manner.name_columns(line.columns());
+    line = line.join(format::name(record, manner.suites, columns));
     if record.is_group {
         line = line.with(Tone::Bold, " (outside any test)");
     }
@@ -72,7 +83,7 @@ pub(super) fn block(record: &Record, manner: &Manner<'_>) -> Vec<Line> {
         }
     }
     lines.extend(alone(record).map(|words| Line::labelled(Tone::Dim, "alone").and(words)));
-    lines.extend(again(record, LABEL_COLUMNS));
+    lines.extend(again(record).map(|command| Line::labelled(Tone::Dim, "again").join(command)));
     lines.push(Line::new());
     lines
 }
@@ -149,15 +160,11 @@ pub(super) fn alone(record: &Record) -> Option<String> {
     })
 }
 
-/// Returns the command that runs the test alone, its dollar after `columns` columns.
-pub(super) fn again(record: &Record, columns: usize) -> Option<Line> {
+/// Returns the command that runs the test alone, as a shell takes it.
+pub(super) fn again(record: &Record) -> Option<Line> {
     let command = record.text(|detail| detail.reproduce.as_ref())?;
-    let label = if columns == LABEL_COLUMNS { "again" } else { "" };
-    Some(
-        Line::new()
-            .with(Tone::Dim, format!("{label:>columns$} $ "))
-            .and(format::cut_name(&text::command_line(command), COMMAND_COLUMNS)),
-    )
+    let command = format::cut_name(&text::command_line(command), COMMAND_COLUMNS);
+    Some(Line::new().with(Tone::Dim, "$ ").and(command))
 }
 
 /// A command is cut only where no shell would take it from a terminal anyway.

@@ -8,8 +8,9 @@ use super::{
 /// What stands on the terminal below the log: the columns of each line drawn.
 ///
 /// The cursor stays visible at the end of the last line, so that there is nothing to restore whatever ends us.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Screen {
+    colour: Colour,
     drawn: Vec<usize>,
 }
 
@@ -24,9 +25,14 @@ const ERASE_LINE: &str = "\u{1b}[K";
 const ERASE_BELOW: &str = "\u{1b}[J";
 
 impl Screen {
+    /// Returns a screen on which nothing is drawn.
+    pub(super) fn new(colour: Colour) -> Self {
+        Self { colour, drawn: Vec::new() }
+    }
+
     /// Returns the bytes that put `above` (lines with their ends) where the view was, and the view below it. An
     /// empty view takes the view away.
-    pub(super) fn replace(&mut self, above: &str, view: &[Line], colour: Colour, size: Size) -> String {
+    pub(super) fn replace(&mut self, above: &str, view: &[Line], size: Size) -> String {
         let mut out = String::with_capacity(above.len() + 1024);
         out.push_str(BEGIN_UPDATE);
         self.go_to_top(&mut out, size);
@@ -35,15 +41,19 @@ impl Screen {
             out.push_str(ERASE_BELOW);
             out.push_str(above);
         }
-        out.push_str(WRAP_OFF);
+        if !view.is_empty() {
+            out.push_str(WRAP_OFF);
+        }
         for (place, line) in view.iter().enumerate() {
             if place > 0 {
                 out.push('\n');
             }
-            line.render(colour, &mut out);
+            line.render(self.colour, &mut out);
             out.push_str(ERASE_LINE);
         }
-        out.push_str(WRAP_ON);
+        if !view.is_empty() {
+            out.push_str(WRAP_ON);
+        }
         out.push_str(ERASE_BELOW);
         out.push_str(END_UPDATE);
         self.drawn = view.iter().map(Line::columns).collect();

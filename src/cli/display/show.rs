@@ -10,7 +10,8 @@ use wire::mtp::{Change, LogLevel, TestNode};
 use super::{
     End, Kind, Line, Options, RunHead, StatusLevel, Tone, closing,
     format::{self, NAME_COLUMNS, Suites, count_of, grouped},
-    github, live,
+    github,
+    live::{self, View},
     progress::{Heard, Progress},
     result::{self, Manner},
     screen::Screen,
@@ -50,11 +51,11 @@ impl Display {
     #[must_use]
     pub fn new(options: Options, out: Box<dyn Write + Send>) -> Self {
         Self {
+            screen: Screen::new(options.colour),
             options,
             out,
             progress: None,
             phase: None,
-            screen: Screen::default(),
             pending: String::new(),
             last_write: None,
             milestone: 0,
@@ -142,7 +143,7 @@ impl Display {
     pub fn end(&mut self, summary: &Summary, end: &End) -> io::Result<()> {
         let programs = self.progress.take().map_or(0, |progress| progress.head().programs);
         self.phase = None;
-        let suites = suites(programs.max(summary.suite_count()));
+        let suites = Suites::of(programs.max(summary.suite_count()));
         let lines = closing::lines(summary, end, &self.manner(suites));
         self.tell(&lines);
         self.clear();
@@ -176,7 +177,7 @@ impl Display {
         let total = grouped(progress.total());
         let place = format!("{:>width$}/{total}", grouped(progress.done()), width = total.len());
         let place = if record.is_group { String::new() } else { place };
-        let manner = self.manner(suites(progress.head().programs));
+        let manner = self.manner(progress.suites());
         let line = result::line(record, &manner, &place);
         if !record.outcome.is_bad() || record.outcome == Outcome::NotRun {
             self.tell(&[line]);
@@ -203,7 +204,7 @@ impl Display {
         }
         let Some(progress) = &mut self.progress else { return };
         let slow = progress.newly_slow(now, self.options.slow_after);
-        let suites = suites(progress.head().programs);
+        let suites = progress.suites();
         let lines: Vec<Line> = slow
             .iter()
             .map(|one| {
@@ -252,6 +253,10 @@ impl Display {
             colour: self.options.colour,
             root: &self.options.root,
             slow_after: self.options.slow_after,
+            columns: match self.options.kind {
+                Kind::Live => (self.options.size)().columns,
+                Kind::Plain | Kind::GitHub => usize::MAX,
+            },
         }
     }
 
@@ -297,14 +302,14 @@ impl Display {
     fn draw(&mut self, now: Instant) {
         let size = (self.options.size)();
         let view = match (&self.progress, &self.phase) {
-            (Some(progress), _) => live::frame(progress, &self.options, size, now),
+            (Some(progress), _) => View { progress, slow_after: self.options.slow_after, size, now }.lines(),
             (None, Some((label, words))) => {
                 vec![phase_line(label, words).cut(size.columns.saturating_sub(1))]
             }
             (None, None) => Vec::new(),
         };
         let above = std::mem::take(&mut self.pending);
-        let bytes = self.screen.replace(&above, &view, self.options.colour, size);
+        let bytes = self.screen.replace(&above, &view, size);
         self.write(&bytes);
     }
 
@@ -315,7 +320,7 @@ impl Display {
             return;
         }
         let above = std::mem::take(&mut self.pending);
-        let bytes = self.screen.replace(&above, &[], self.options.colour, (self.options.size)());
+        let bytes = self.screen.replace(&above, &[], (self.options.size)());
         self.write(&bytes);
     }
 
@@ -352,10 +357,6 @@ fn level_of(outcome: Outcome, is_slow: bool) -> StatusLevel {
     }
 }
 
-fn suites(programs: usize) -> Suites {
-    if programs == 1 { Suites::One } else { Suites::Many }
-}
-
 fn phase_line(label: &str, words: &str) -> Line {
     Line::labelled(Tone::Good, label).and(text::one_line(words))
 }
@@ -376,7 +377,7 @@ fn head_line(head: &RunHead) -> Line {
         .with(Tone::Dim, format!(" (run {})", text::one_line(&run)))
 }
 
-/// `Running 4,000/20,000 (20%) in 12s, about 48s left: 3,998 passed, 2 failed; for 9s suite name`.
+/// `Running 4,000/20,000 (20%) in 12s, about 48s left: 3,998 passed, 2 failed; longest: suite name (9.2s)`.
 fn standing(progress: &Progress, now: Instant) -> Line {
     let mut words = format!(
         "{}/{} ({}%) in {}",
@@ -395,10 +396,6 @@ fn standing(progress: &Progress, now: Instant) -> Line {
     if ran < MILESTONE {
         return line;
     }
-    let suites = suites(progress.head().programs);
-    line.and(format!("; for {} already ", format::rough(ran))).join(live::running_name(
-        longest,
-        suites,
-        NAME_COLUMNS,
-    ))
+    let name = live::running_name(longest, progress.suites(), NAME_COLUMNS);
+    line.and("; longest: ").join(name).and(format!(" ({})", format::rough(ran)))
 }
