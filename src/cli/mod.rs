@@ -1,4 +1,3 @@
 //! The command line. Being built.
 
-/// What a run looks like, on a terminal and in a log.
 pub mod display;

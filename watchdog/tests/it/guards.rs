@@ -244,6 +244,7 @@ i=0; while [ $i -lt 16 ]; do sh "$0" & i=$((i+1)); done; sleep 0.1; exit 0"#;
 pub(crate) fn measure() -> ExitCode {
     const ROUNDS: u32 = 200;
     let mut bare = Vec::new();
+    let mut idle = Vec::new();
     let mut guarded = Vec::new();
     for _ in 0..ROUNDS {
         let started = Instant::now();
@@ -255,12 +256,17 @@ pub(crate) fn measure() -> ExitCode {
         bare.push(started.elapsed());
         let started = Instant::now();
         let mut one = Guarded::start();
+        drop(one.control.take());
+        one.guard.wait().unwrap();
+        idle.push(started.elapsed());
+        let started = Instant::now();
+        let mut one = Guarded::start();
         one.send(&ToGuard::Exec(Command { program: "/bin/true".into(), args: Vec::new(), ..shell("") }));
         let _pid = one.started();
         one.ended();
         guarded.push(started.elapsed());
     }
-    for (name, mut times) in [("bare", bare), ("guarded", guarded)] {
+    for (name, mut times) in [("bare", bare), ("a guard without work", idle), ("guarded", guarded)] {
         times.sort();
         let mean = times.iter().sum::<Duration>() / ROUNDS;
         println!(
