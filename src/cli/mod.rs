@@ -1,3 +1,4 @@
-//! The command line. Being built.
+//! The command line.
 
+pub mod arguments;
 pub mod display;

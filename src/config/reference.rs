@@ -89,7 +89,8 @@ const KEYS: &[Key] = keys! {
         /// Order by chance: a seed, or `true` for a new one each time.
         "shuffle": "seed, true or false" = "false";
         /// What is printed while tests run: none, fail, retry, slow, pass, skip or all; each includes those before it.
-        "status-level": "word" = "\"pass\"";
+        /// Without it, whatever fits the terminal or log and the number of tests.
+        "status-level": "word" = "";
         /// Where a JUnit report is written, relative to the file.
         "junit": "path" = "";
         /// Whether output of tests is shown as it comes. Then one test runs at a time, unless `--jobs` says otherwise.

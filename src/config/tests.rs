@@ -119,7 +119,7 @@ fn everything_in_a_file_is_read() {
     assert_eq!(run.jobs, Jobs::Cpus);
     assert_eq!(run.fail_limit, FailLimit::After(5.try_into().unwrap()));
     assert_eq!(run.shuffle, Shuffle::Seed(7));
-    assert_eq!(run.status_level, StatusLevel::Fail);
+    assert_eq!(run.status_level, Some(StatusLevel::Fail));
     assert_eq!(run.junit.as_deref(), Some(Path::new("out/junit.xml")));
     assert_eq!(run.output_limit_bytes, 65_536);
     assert_eq!(run.list_timeout, Duration::from_millis(500));
