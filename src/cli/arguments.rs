@@ -17,6 +17,7 @@ use clap_complete::Shell;
 pub use normalise::{NormaliseError, normalise};
 pub use parse::{Refusal, completions, parse};
 
+use super::display::list::ListFormat;
 use crate::config::{Jobs, Partition, Pattern, Shuffle, SlowTimeout, StatusLevel, TimeLimit};
 
 const EXAMPLES: &str = "\
@@ -99,6 +100,9 @@ pub struct ListArguments {
     /// Which tests.
     #[command(flatten)]
     pub selection: SelectionArguments,
+    /// Print for people, for programs, or one name a line.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
+    pub format: ListFormat,
     /// Of every command.
     #[command(flatten)]
     pub general: GeneralArguments,
