@@ -113,7 +113,7 @@ impl CargoBuild {
         self.cargo.child.pid()
     }
 
-    /// Waits for the end of the build and returns the test programs, in cargo's order.
+    /// Waits for the end of the build and returns the test programs, sorted by suite.
     ///
     /// # Errors
     /// The build fails, or cargo can't be understood.

@@ -351,3 +351,16 @@ fn a_test_is_selected_by_any_filter_or_when_there_is_none() {
     assert!(some.is_selected("a::b"));
     assert!(!some.is_selected("a::c"));
 }
+
+#[test]
+fn the_file_of_this_repository_is_right() {
+    let file = Config::find(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let config = Config::load(&file).unwrap();
+    let settings = Settings::resolve(&config, CommandLine::default()).unwrap();
+    let fox = settings.of_test(Some("samples"), "kennel::night_watch::the_fox_comes_back");
+    assert_eq!(fox.timeout, Some(Duration::from_secs(2)));
+    assert!(
+        Settings::resolve(&config, CommandLine { profile: Some("ci".to_owned()), ..CommandLine::default() })
+            .is_ok()
+    );
+}

@@ -101,7 +101,7 @@ impl Messages {
         self.build_scripts.get(package_id).unwrap_or(&Value::Null)
     }
 
-    /// The test programs, named and ready to start.
+    /// The test programs, named and ready to start, by name: cargo writes in the order in which builds end.
     pub(super) fn into_programs(self, surroundings: &Surroundings) -> Vec<CargoProgram> {
         let names: Vec<String> = self.programs.iter().map(suite_name).collect();
         let programs = self.programs.iter().zip(&names).map(|(artifact, name)| {
@@ -115,7 +115,9 @@ impl Messages {
                 env: environment(artifact, &self, surroundings),
             }
         });
-        programs.collect()
+        let mut programs: Vec<CargoProgram> = programs.collect();
+        programs.sort_by(|a, b| a.suite.cmp(&b.suite));
+        programs
     }
 }
 
