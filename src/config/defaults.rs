@@ -26,7 +26,7 @@ impl Default for RunSettings {
             output_limit_bytes: 1 << 20,
             grace_period: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(5),
-            stall_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(120),
             connect_timeout: Duration::from_secs(5),
             startup_timeout: Duration::from_secs(60),
             list_timeout: Duration::from_secs(60),

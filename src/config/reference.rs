@@ -100,7 +100,7 @@ const KEYS: &[Key] = keys! {
         /// How long each step of proving that the client has everything may go on without progress.
         "drain-timeout": "duration" = "\"5s\"";
         /// A client that reads nothing for so long, while there is something to send, counts as gone.
-        "stall-timeout": "duration" = "\"30s\"";
+        "stall-timeout": "duration" = "\"2m\"";
         /// A callback connection that is not up by then counts as refused.
         "connect-timeout": "duration" = "\"5s\"";
         /// A test process that has not begun its first test by then, or not left after its last, is killed.
