@@ -21,8 +21,9 @@ use crate::{deliver::Deliverer, errors::chain, journals, workers::Workers};
 const JOIN_LIMIT: Duration = Duration::from_secs(10);
 /// An orphan comes to us without a signal; so often we look for some.
 const LOOK: Duration = Duration::from_millis(500);
-/// Everything is gone a second after the coordinator; this leaves time for ourselves.
-const CLEAR_LIMIT: Duration = Duration::from_millis(900);
+/// All below is killed at once and gone in milliseconds. On a machine so busy that the dead wait for their turn it is
+/// better to stay than to leave something behind; only what hangs in the kernel needs all of this.
+const CLEAR_LIMIT: Duration = Duration::from_secs(5);
 /// Workers that were told to leave close their connections to the client in good order.
 const LEAVE_GRACE: Duration = Duration::from_millis(300);
 

@@ -49,13 +49,14 @@ impl Workers {
     /// Kills a worker, if it lives; its end is noticed as any other.
     pub(crate) fn kill(&mut self, worker: WorkerId) {
         for (_, child) in self.living.values().filter(|(one, _)| *one == worker) {
-            kill(child);
+            // A worker that has ended by itself meanwhile is as good.
+            let _gone = child.signal(Signal::KILL);
         }
     }
 
-    /// Kills all workers.
+    /// Kills all workers and everything else below.
     pub(crate) fn kill_all(&mut self) {
-        self.living.values().for_each(|(_, child)| kill(child));
+        let _reached = process::signal_descendants(Pid::own(), Signal::KILL, |_, _| true);
     }
 
     /// Reaps what has ended, kills what was orphaned, and returns the deaths that are complete.
@@ -93,13 +94,10 @@ impl Workers {
             if !self.living.contains_key(&pid) {
                 count += 1;
                 process::kill_child(pid);
+                // What is below would come to us one generation after the other.
+                let _reached = process::signal_descendants(pid, Signal::KILL, |_, _| true);
             }
         }
         count
     }
-}
-
-fn kill(child: &Child) {
-    // A worker that has ended by itself meanwhile is as good.
-    let _gone = child.signal(Signal::KILL);
 }

@@ -18,8 +18,8 @@ use wire::control::{CallbackAddress, DeliveryLimits, FromWatchdog, Join, ToWatch
 
 use crate::support::{Feet, PATIENCE};
 
-/// A client gets little time here, because some tests wait for all of it.
-pub(crate) const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 5000, stall_ms: 500, drain_ms: 300 };
+/// Enough for a client on a busy machine.
+const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 10_000, stall_ms: 10_000, drain_ms: 10_000 };
 
 /// Tells the worker that a watchdog of these tests starts what to be; see `sessions::worker`.
 pub(crate) const WORKER: &str = "HEELER_TEST_WORKER";
@@ -44,6 +44,15 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
 impl Coordinator {
     /// Starts a watchdog whose workers play `worker`, and welcomes it.
     pub(crate) async fn start(worker: &str, callback: Option<CallbackAddress>) -> Self {
+        Self::start_with(worker, callback, LIMITS).await
+    }
+
+    /// The same with little patience for a client that will use all of it up.
+    pub(crate) async fn start_impatient(callback: Option<CallbackAddress>) -> Self {
+        Self::start_with("exit", callback, DeliveryLimits { drain_ms: 300, ..LIMITS }).await
+    }
+
+    async fn start_with(worker: &str, callback: Option<CallbackAddress>, limits: DeliveryLimits) -> Self {
         let directory = socket_dir().unwrap();
         let path = directory.path().join("control");
         let mut listener = Listener::bind(&path).unwrap();
@@ -63,7 +72,7 @@ impl Coordinator {
         let joined = receiver.next::<Join>().await.unwrap();
         let join = Join::Watchdog { pid: watchdog.pid().as_u32() };
         assert_eq!(joined, Some(Received::Message(join)));
-        control.send(&ToWatchdog::Welcome { callback, limits: LIMITS }).await.unwrap();
+        control.send(&ToWatchdog::Welcome { callback, limits }).await.unwrap();
         Self { watchdog, feet, control, receiver, writer, listener, directory }
     }
 

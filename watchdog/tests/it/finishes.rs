@@ -231,7 +231,7 @@ fn a_client_that_answers_nothing_but_reads_to_the_end_gets_no_result_twice() {
     run(async {
         let directory = tempfile::tempdir().unwrap();
         let (listener, address) = port().await;
-        let mut coordinator = Coordinator::start("exit", address).await;
+        let mut coordinator = Coordinator::start_impatient(address).await;
         coordinator.tell(ToWatchdog::Finish(Box::new(big(directory.path())))).await;
         let mut client = Client::accept(&listener).await;
         assert_eq!(client.read().await.0, BIG[..6]);
