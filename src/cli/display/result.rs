@@ -74,9 +74,12 @@ pub(super) fn block(record: &Record, manner: &Manner<'_>) -> Vec<Line> {
         section(&mut lines, message, manner.colour);
     }
     lines.extend(assertion(record));
-    for (label, output) in
-        [("stack", record.text(|detail| detail.stacktrace.as_ref())), ("stdout", stdout), ("stderr", stderr)]
-    {
+    // Frameworks print the stack themselves, and a single frame is the location again.
+    let stack = record.text(|detail| detail.stacktrace.as_ref()).filter(|stack| {
+        let is_shown = [stdout, stderr].into_iter().flatten().any(|output| output.contains(stack.trim()));
+        stack.lines().nth(1).is_some() && !is_shown
+    });
+    for (label, output) in [("stack", stack), ("stdout", stdout), ("stderr", stderr)] {
         if let Some(output) = output {
             lines.push(Line::labelled(Tone::Dim, label).with(Tone::Dim, "────────"));
             section(&mut lines, output, manner.colour);
@@ -147,8 +150,11 @@ fn assertion(record: &Record) -> Vec<Line> {
     lines
 }
 
-/// Returns what happened when the culprit of a death was tried alone.
+/// Returns what happened when the culprit of a death was tried alone, where the message does not tell it.
 pub(super) fn alone(record: &Record) -> Option<String> {
+    if record.text(|detail| detail.message.as_ref()).is_some_and(|message| message.contains("alone")) {
+        return None;
+    }
     Some(match record.text(|detail| detail.alone.as_ref())? {
         "crashes-alone" => "crashes alone, too".to_owned(),
         "passes-alone" => {
