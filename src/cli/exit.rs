@@ -84,9 +84,11 @@ impl CommandError {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Config(_) | Self::Profile(_) => Exit::CommandLine,
-            Self::Sources(_) | Self::NothingToRun | Self::Listen(_) | Self::Junit { .. } | Self::Write { .. } => {
-                Exit::Setup
-            }
+            Self::Sources(_)
+            | Self::NothingToRun
+            | Self::Listen(_)
+            | Self::Junit { .. }
+            | Self::Write { .. } => Exit::Setup,
             Self::Client(_) | Self::Signals(_) => Exit::Internal,
         }
     }

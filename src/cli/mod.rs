@@ -21,5 +21,5 @@ mod watch;
 
 pub use exit::{CommandError, Exit};
 pub use sources::SourcesError;
-pub use start::main;
 use start::load_config;
+pub use start::main;

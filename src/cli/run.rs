@@ -32,8 +32,7 @@ use crate::{
 /// Runs tests and reports.
 pub(super) async fn run(arguments: &RunArguments) -> Result<Exit, CommandError> {
     let config = super::load_config(arguments.general.config_file.as_deref())?;
-    let mut settings =
-        Settings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
+    let mut settings = Settings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
     if settings.run.shuffle == Shuffle::Random {
         settings.run.shuffle = Shuffle::Seed(seed());
     }
@@ -132,8 +131,7 @@ impl Runner<'_> {
         let mut files = Vec::new();
         let mut failed = None;
         if let Some(path) = &self.settings.run.junit {
-            let head =
-                junit::Head { name: &self.settings.profile, run: run_id, start_utc, duration };
+            let head = junit::Head { name: &self.settings.profile, run: run_id, start_utc, duration };
             match write_junit(&self.watch.summary, &head, path) {
                 Ok(()) => files.push(("JUnit report".to_owned(), path.display().to_string())),
                 Err(error) => failed = Some(error),
@@ -176,7 +174,9 @@ fn is_cancelled<T>(answer: Result<T, ClientError>) -> Result<bool, CommandError>
 pub(super) fn nothing_selected(found: usize) -> String {
     match found {
         0 => "the programs have no tests".to_owned(),
-        _ => format!("none of the {found} tests that were found is selected by the filters and the partition"),
+        _ => {
+            format!("none of the {found} tests that were found is selected by the filters and the partition")
+        }
     }
 }
 

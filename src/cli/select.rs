@@ -45,7 +45,8 @@ fn durations(state_dir: &Path, nodes: &[TestNode]) -> HashMap<String, Duration> 
     if !path.exists() {
         return HashMap::new();
     }
-    let known = History::open(&path).and_then(|history| history.load(nodes.iter().map(|node| node.uid.as_str())));
+    let known =
+        History::open(&path).and_then(|history| history.load(nodes.iter().map(|node| node.uid.as_str())));
     match known {
         Ok(known) => {
             known.into_iter().filter_map(|(uid, test)| Some((uid, test.mean.or(test.last)?))).collect()

@@ -18,8 +18,7 @@ use crate::{
 /// Serves until the clients or the user have had enough.
 pub(super) async fn serve(arguments: &ServeArguments) -> Result<Exit, CommandError> {
     let general = &arguments.general;
-    let options =
-        options(general.config_file.clone(), arguments.command_line(), &arguments.programs)?;
+    let options = options(general.config_file.clone(), arguments.command_line(), &arguments.programs)?;
     if arguments.is_stdio {
         return one(front::standard_streams(), options).await;
     }
@@ -28,8 +27,13 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<Exit, CommandErr
     let serving = async {
         match (&arguments.listen, &arguments.pipe) {
             (Some(address), _) => {
-                front::serve_tcp(address, &options, |address| eprintln!("heeler: listening on {address}"), stopped)
-                    .await
+                front::serve_tcp(
+                    address,
+                    &options,
+                    |address| eprintln!("heeler: listening on {address}"),
+                    stopped,
+                )
+                .await
             }
             (None, Some(path)) => {
                 let ready = || eprintln!("heeler: listening on {}", path.display());

@@ -82,6 +82,7 @@ pub(super) fn named(
         suite: name_below(&base, &absolute),
         path: OsBytes::from(absolute.as_path()),
         args: Vec::new(),
+        tool_env: Vec::new(),
         env: Vec::new(),
         cwd: OsBytes::from(cwd.as_path()),
         framework,
@@ -123,6 +124,7 @@ fn of_suite(
                     suite: found.suite,
                     path: OsBytes::from(path.as_path()),
                     args: Vec::new(),
+                    tool_env: Vec::new(),
                     env: Vec::new(),
                     cwd: OsBytes::from(config.dir.as_path()),
                     framework: None,
@@ -163,11 +165,12 @@ fn test_programs(dir: &Path, args: &[String]) -> Result<Vec<Program>, SourcesErr
         suite: built.suite,
         path: OsBytes::from(built.path.as_path()),
         args: Vec::new(),
-        env: built
+        tool_env: built
             .env
             .iter()
-            .map(|(name, value)| (OsBytes::from(name.as_os_str()), Some(OsBytes::from(value.as_os_str()))))
+            .map(|(name, value)| (OsBytes::from(name.as_os_str()), OsBytes::from(value.as_os_str())))
             .collect(),
+        env: Vec::new(),
         cwd: OsBytes::from(built.cwd.as_path()),
         framework: None,
     };

@@ -91,9 +91,11 @@ fn log(verbose: u8) {
 
 /// Reads the named configuration, else the nearest, else none.
 pub(super) fn load_config(file: Option<&Path>) -> Result<Config, CommandError> {
-    let here = || std::env::current_dir().map_err(|source| {
-        CommandError::Config(ConfigError::Read { path: Path::new(".").to_owned(), source })
-    });
+    let here = || {
+        std::env::current_dir().map_err(|source| {
+            CommandError::Config(ConfigError::Read { path: Path::new(".").to_owned(), source })
+        })
+    };
     let found = match file {
         Some(file) => Some(file.to_owned()),
         None => Config::find(&here()?),

@@ -136,9 +136,13 @@ impl Watch {
             }
             Event::Log { level, message } => self.display.log(level, &message),
             Event::UpdateAfterCompletion { late, .. } => {
-                self.trouble(format!("Heeler broke its promise: an update came after the completion: {late:?}"));
+                self.trouble(format!(
+                    "Heeler broke its promise: an update came after the completion: {late:?}"
+                ));
             }
-            Event::Unreadable { reason, .. } => self.trouble(format!("a message could not be read: {reason}")),
+            Event::Unreadable { reason, .. } => {
+                self.trouble(format!("a message could not be read: {reason}"))
+            }
             Event::CallbackRefused { reason } => {
                 self.trouble(format!("a connection to the callback port was turned away: {reason}"));
             }

@@ -1,7 +1,6 @@
 //! The settings of one run: command line over suite over profile over defaults, and the overrides of single tests.
 
-use std::{
-    time::Duration,collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use super::{
     Capture, Config, Jobs, Override, Partition, Pattern, RunLayer, RunSettings, TestLayer, TestSettings,

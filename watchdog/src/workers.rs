@@ -40,7 +40,8 @@ impl Workers {
         let args =
             ["__worker".into(), socket_path.as_os_str().to_owned(), OsString::from(worker.to_string())];
         // Its output goes where ours goes: to the user when output is not captured, else nowhere.
-        let spawned = Spawn { args: args.into(), stdout: Stream::Inherit, ..Spawn::new(process::own_image()) };
+        let spawned =
+            Spawn { args: args.into(), stdout: Stream::Inherit, ..Spawn::new(process::own_image()) };
         let child = spawn(spawned)?;
         self.living.insert(child.pid(), (worker, child));
         Ok(())

@@ -16,6 +16,7 @@ pub(crate) fn program() -> Program {
         suite: "suite".into(),
         path: "/bin/program".into(),
         args: vec![],
+        tool_env: Vec::new(),
         env: vec![],
         cwd: "/".into(),
         framework: Some("gtest".into()),

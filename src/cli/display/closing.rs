@@ -113,7 +113,7 @@ fn failures(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
             lines.push(indented(Line::new().and(format::cut_name(&why, NAME_COLUMNS))));
         }
         lines.extend(result::alone(record).map(|words| indented(Line::new().and(words))));
-        lines.extend(result::again(record).map(indented));
+        lines.extend(result::again(record, manner.root).map(indented));
     }
     if total > LISTED {
         lines.push(more(total - LISTED));

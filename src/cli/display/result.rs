@@ -1,6 +1,6 @@
 //! One result: its line, and for a failure the block that tells all about it.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use super::{
     format::{self, NAME_COLUMNS, Suites},
@@ -86,7 +86,7 @@ pub(super) fn block(record: &Record, manner: &Manner<'_>) -> Vec<Line> {
         }
     }
     lines.extend(alone(record).map(|words| Line::labelled(Tone::Dim, "alone").and(words)));
-    lines.extend(again(record).map(|command| Line::labelled(Tone::Dim, "again").join(command)));
+    lines.extend(again(record, manner.root).map(|command| Line::labelled(Tone::Dim, "again").join(command)));
     lines.push(Line::new());
     lines
 }
@@ -167,10 +167,22 @@ pub(super) fn alone(record: &Record) -> Option<String> {
 }
 
 /// Returns the command that runs the test alone, as a shell takes it.
-pub(super) fn again(record: &Record) -> Option<Line> {
-    let command = record.text(|detail| detail.reproduce.as_ref())?;
-    let command = format::cut_name(&text::command_line(command), COMMAND_COLUMNS);
+pub(super) fn again(record: &Record, root: &str) -> Option<Line> {
+    let command = from_here(record.text(|detail| detail.reproduce.as_ref())?, root);
+    let command = format::cut_name(&text::command_line(&command), COMMAND_COLUMNS);
     Some(Line::new().with(Tone::Dim, "$ ").and(command))
+}
+
+/// Shortens `(cd DIRECTORY && COMMAND)` for people who stand in `root`.
+fn from_here<'a>(command: &'a str, root: &str) -> Cow<'a, str> {
+    let root = root.trim_end_matches('/');
+    let rest =
+        command.strip_prefix("(cd ").and_then(|rest| rest.strip_prefix(root)).filter(|_| !root.is_empty());
+    let Some(rest) = rest else { return command.into() };
+    if let Some(inner) = rest.strip_prefix(" && ").and_then(|rest| rest.strip_suffix(')')) {
+        return inner.into();
+    }
+    rest.strip_prefix('/').map_or(command.into(), |rest| format!("(cd {rest}").into())
 }
 
 /// A command is cut only where no shell would take it from a terminal anyway.

@@ -254,7 +254,9 @@ impl Batch {
         for mut flight in std::mem::take(&mut self.flights) {
             flight.duration = now.running.saturating_sub(flight.begun.running);
             let seen = match self.ending {
-                _ if flight.is_timed_out => Seen::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration)),
+                _ if flight.is_timed_out => {
+                    Seen::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
+                }
                 Some(Ending::Cancelled) => Seen::Cancelled,
                 // Another test's time was up: this one goes back.
                 Some(Ending::TimedOut) => {
