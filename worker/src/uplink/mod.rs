@@ -201,3 +201,6 @@ async fn show(parcel: &Parcel) {
         drop(stderr.flush().await);
     }
 }
+
+#[cfg(test)]
+mod tests;
