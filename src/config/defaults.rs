@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Capture, Config, FailLimit, Jobs, Profile, RunLayer, RunSettings, Shuffle, StatusLevel, TestLayer,
-    TestSettings, TimeLimit, UnknownProfile, reader::nearest,
+    Capture, Config, FailLimit, Jobs, Profile, RunLayer, RunSettings, Shuffle, TestLayer, TestSettings,
+    TimeLimit, UnknownProfile, reader::nearest,
 };
 
 /// The profile that all others inherit from, and that holds when none is named.
@@ -20,13 +20,13 @@ impl Default for RunSettings {
             jobs: Jobs::Cpus,
             fail_limit: FailLimit::Never,
             shuffle: Shuffle::Off,
-            status_level: StatusLevel::Pass,
+            status_level: None,
             junit: None,
             capture: Capture::Kept,
             output_limit_bytes: 1 << 20,
             grace_period: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(5),
-            stall_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(120),
             connect_timeout: Duration::from_secs(5),
             startup_timeout: Duration::from_secs(60),
             list_timeout: Duration::from_secs(60),
@@ -44,7 +44,7 @@ impl RunSettings {
             jobs: layer.jobs.unwrap_or(self.jobs),
             fail_limit: layer.fail_limit.unwrap_or(self.fail_limit),
             shuffle: layer.shuffle.unwrap_or(self.shuffle),
-            status_level: layer.status_level.unwrap_or(self.status_level),
+            status_level: layer.status_level.or(self.status_level),
             junit: layer.junit.clone().or(self.junit),
             capture: layer.capture.unwrap_or(self.capture),
             output_limit_bytes: layer.output_limit_bytes.unwrap_or(self.output_limit_bytes),

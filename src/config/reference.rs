@@ -89,7 +89,8 @@ const KEYS: &[Key] = keys! {
         /// Order by chance: a seed, or `true` for a new one each time.
         "shuffle": "seed, true or false" = "false";
         /// What is printed while tests run: none, fail, retry, slow, pass, skip or all; each includes those before it.
-        "status-level": "word" = "\"pass\"";
+        /// Without it, whatever fits the terminal or log and the number of tests.
+        "status-level": "word" = "";
         /// Where a JUnit report is written, relative to the file.
         "junit": "path" = "";
         /// Whether output of tests is shown as it comes. Then one test runs at a time, unless `--jobs` says otherwise.
@@ -99,7 +100,7 @@ const KEYS: &[Key] = keys! {
         /// How long each step of proving that the client has everything may go on without progress.
         "drain-timeout": "duration" = "\"5s\"";
         /// A client that reads nothing for so long, while there is something to send, counts as gone.
-        "stall-timeout": "duration" = "\"30s\"";
+        "stall-timeout": "duration" = "\"2m\"";
         /// A callback connection that is not up by then counts as refused.
         "connect-timeout": "duration" = "\"5s\"";
         /// A test process that has not begun its first test by then, or not left after its last, is killed.

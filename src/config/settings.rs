@@ -1,6 +1,6 @@
 //! The settings of one run: command line over suite over profile over defaults, and the overrides of single tests.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use super::{
     Capture, Config, Jobs, Override, Partition, Pattern, RunLayer, RunSettings, TestLayer, TestSettings,
@@ -83,6 +83,12 @@ impl Settings {
     #[must_use]
     pub fn is_selected(&self, uid: &str) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| filter.is_match(uid))
+    }
+
+    /// Returns after how long the display calls a test slow.
+    #[must_use]
+    pub fn slow_after(&self) -> Duration {
+        self.profile_tests.under(&self.command_line_tests).slow_period
     }
 
     /// Returns the settings of one test: command line over overrides over suite over profile over defaults.

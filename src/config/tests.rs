@@ -119,7 +119,7 @@ fn everything_in_a_file_is_read() {
     assert_eq!(run.jobs, Jobs::Cpus);
     assert_eq!(run.fail_limit, FailLimit::After(5.try_into().unwrap()));
     assert_eq!(run.shuffle, Shuffle::Seed(7));
-    assert_eq!(run.status_level, StatusLevel::Fail);
+    assert_eq!(run.status_level, Some(StatusLevel::Fail));
     assert_eq!(run.junit.as_deref(), Some(Path::new("out/junit.xml")));
     assert_eq!(run.output_limit_bytes, 65_536);
     assert_eq!(run.list_timeout, Duration::from_millis(500));
@@ -350,4 +350,17 @@ fn a_test_is_selected_by_any_filter_or_when_there_is_none() {
     let some = settings(CommandLine { filters, ..CommandLine::default() });
     assert!(some.is_selected("a::b"));
     assert!(!some.is_selected("a::c"));
+}
+
+#[test]
+fn the_file_of_this_repository_is_right() {
+    let file = Config::find(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let config = Config::load(&file).unwrap();
+    let settings = Settings::resolve(&config, CommandLine::default()).unwrap();
+    let fox = settings.of_test(Some("samples"), "kennel::night_watch::the_fox_comes_back");
+    assert_eq!(fox.timeout, Some(Duration::from_secs(2)));
+    assert!(
+        Settings::resolve(&config, CommandLine { profile: Some("ci".to_owned()), ..CommandLine::default() })
+            .is_ok()
+    );
 }

@@ -122,8 +122,8 @@ pub struct RunSettings {
     pub fail_limit: FailLimit,
     /// Order of tests.
     pub shuffle: Shuffle,
-    /// Which results are printed as they come.
-    pub status_level: StatusLevel,
+    /// Which results are printed as they come; `None` leaves it to the display.
+    pub status_level: Option<StatusLevel>,
     /// Where the JUnit report goes; `None` for nowhere.
     pub junit: Option<PathBuf>,
     /// Whether output is kept or shown.

@@ -254,6 +254,7 @@ mod tests {
             suite: suite.to_owned(),
             path: OsBytes::from(path),
             args: Vec::new(),
+            tool_env: Vec::new(),
             env: Vec::new(),
             cwd: OsBytes::from("/"),
             framework: None,

@@ -2,12 +2,13 @@
 //!
 //! The order of answers: requests that do work are answered in the order of their coming, everything else at once.
 
-use std::{collections::HashMap, future::pending, os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
 
 use link::{Inbox, LinkTask, Outbox};
 use serde_json::value::RawValue;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, unix::AsyncFd},
+    io::{AsyncRead, AsyncWrite},
+    net::unix::pipe::Receiver,
     sync::{mpsc, oneshot},
     task::JoinSet,
 };
@@ -81,7 +82,7 @@ pub struct Session {
     open: HashMap<RequestId, (mpsc::Sender<RunCommand>, String)>,
     engine: JoinSet<()>,
     /// Processes with whose death the session ends.
-    watched: Vec<AsyncFd<OwnedFd>>,
+    watched: Vec<Receiver>,
 }
 
 enum Next {
@@ -220,7 +221,9 @@ impl Session {
         let Some(process) = process.filter(|process| *process != std::process::id()) else { return };
         let Ok(pid) = i32::try_from(process) else { return };
         // A client on another machine, or in another namespace, has a number that says nothing here.
-        match host::process::pidfd_open(host::process::Pid(pid)).and_then(AsyncFd::new) {
+        // A process descriptor becomes readable when the process ends; tokio's pipe type is its safe way to wait for that.
+        let opened = host::process::pidfd_open(host::process::Pid(pid));
+        match opened.and_then(Receiver::from_owned_fd_unchecked) {
             Ok(watched) => self.watched.push(watched),
             Err(error) => tracing::debug!(process, %error, "the client's process can't be watched"),
         }
@@ -369,7 +372,7 @@ impl Session {
 }
 
 /// Waits for a process's death; for ever without one.
-async fn death(process: Option<&AsyncFd<OwnedFd>>) {
+async fn death(process: Option<&Receiver>) {
     match process {
         Some(process) => match process.readable().await {
             Ok(_ready) => {}

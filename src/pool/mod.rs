@@ -2,9 +2,11 @@
 //! and replaces a dead watchdog; it decides nothing about tests.
 //!
 //! - `connection`: one task for each control connection.
+//! - `orphans`: what a dead watchdog leaves behind.
 //! - `workers`: the pool itself.
 
 mod connection;
+mod orphans;
 mod workers;
 
 pub use workers::{Pool, PoolError, PoolEvent, PoolOptions};

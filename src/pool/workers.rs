@@ -19,7 +19,10 @@ use wire::control::{
     CallbackAddress, DeliveryLimits, FromWatchdog, FromWorker, ToWatchdog, ToWorker, WorkerId,
 };
 
-use super::connection::{self, Greeting, Raw};
+use super::{
+    connection::{self, Greeting, Raw},
+    orphans,
+};
 
 /// A process that has not joined by then does not come.
 const START_DEADLINE: Duration = Duration::from_secs(20);
@@ -151,6 +154,7 @@ impl Pool {
             Greeting { callback: options.callback, limits: options.limits, client: options.client };
         let mut tasks = JoinSet::new();
         tasks.spawn(connection::accept(listener, greeting, sender));
+        orphans::adopt();
         let child = spawn_watchdog(&path, options.is_output_shared).map_err(PoolError::Spawn)?;
         let mut pool = Self {
             socket_dir,
@@ -358,10 +362,8 @@ impl Pool {
     }
 
     fn replace_watchdog(&mut self) {
-        self.kill_watchdog();
-        if let Err(error) = self.watchdog.child.wait() {
-            tracing::debug!(%error, "the watchdog could not be waited for");
-        }
+        self.bury_watchdog();
+        orphans::clear();
         self.watchdog.sender = None;
         for (worker, _) in std::mem::take(&mut self.starting) {
             let error = "the watchdog died".to_owned();
@@ -399,6 +401,9 @@ impl Pool {
     ///
     /// Cancel safe: yes, because dropping the pool ends the control connections, which has the same effect.
     pub async fn leave(mut self) {
+        for worker in self.ready_workers() {
+            self.tell(worker, &ToWorker::Leave).await;
+        }
         self.tell_watchdog(&ToWatchdog::Leave).await;
         let deadline = Instant::now() + LEAVE_DEADLINE;
         let pid = self.watchdog.child.pid().as_u32();
@@ -416,10 +421,15 @@ impl Pool {
                 }
             }
         }
+        self.bury_watchdog();
+    }
+
+    fn bury_watchdog(&mut self) {
         self.kill_watchdog();
         if let Err(error) = self.watchdog.child.wait() {
             tracing::debug!(%error, "the watchdog could not be waited for");
         }
+        orphans::forget(self.watchdog.child.pid());
     }
 }
 
@@ -433,5 +443,7 @@ fn spawn_watchdog(socket: &std::path::Path, is_output_shared: bool) -> Result<Ch
     let mut spawn = Spawn::new(host::process::own_image());
     spawn.args = vec![OsString::from("__watchdog"), socket.as_os_str().to_owned()];
     spawn.stdout = if is_output_shared { Stream::Inherit } else { Stream::Null };
-    host::spawn::spawn(spawn)
+    let child = host::spawn::spawn(spawn)?;
+    orphans::register(child.pid());
+    Ok(child)
 }

@@ -15,4 +15,5 @@ pub mod text;
 
 pub use outcome::{Counts, Outcome};
 pub use record::{Detail, Record};
+pub(crate) use record::{is_group, number, split_name};
 pub use summary::{Summary, Verdict};

@@ -72,16 +72,14 @@ impl Record {
     pub fn new(node: &TestNode) -> Option<Self> {
         let outcome = Outcome::of(node)?;
         let suite = node.text(key::SUITE);
-        let name = suite_free(&node.uid, suite);
-        let display = &node.display_name;
         Some(Self {
             uid: node.uid.clone(),
             suite: suite.map(Arc::from),
-            display: (!display.is_empty() && !name.ends_with(display.as_str())).then(|| display.clone()),
+            display: telling_display(node, suite).map(str::to_owned),
             outcome,
             duration: node.duration_ms.and_then(milliseconds),
             start_utc: node.start_utc.clone(),
-            is_group: node.node_type == NodeType::Group || suite == Some(node.uid.as_str()),
+            is_group: is_group(node),
             detail: (outcome != Outcome::Passed).then(|| Box::new(Detail::new(node))),
         })
     }
@@ -133,6 +131,24 @@ impl Detail {
             worker: number(node, key::WORKER),
         }
     }
+}
+
+/// Returns whether a node is a suite or a program, not a test.
+pub(crate) fn is_group(node: &TestNode) -> bool {
+    node.node_type == NodeType::Group || node.text(key::SUITE) == Some(node.uid.as_str())
+}
+
+/// Returns suite and name of a node as people are shown them.
+pub(crate) fn split_name(node: &TestNode) -> (Option<String>, String) {
+    let suite = node.text(key::SUITE);
+    let name = telling_display(node, suite).unwrap_or_else(|| suite_free(&node.uid, suite));
+    (suite.map(str::to_owned), name.to_owned())
+}
+
+/// Returns the display name where it says more than the end of the name.
+fn telling_display<'a>(node: &'a TestNode, suite: Option<&str>) -> Option<&'a str> {
+    let display = node.display_name.as_str();
+    (!display.is_empty() && !suite_free(&node.uid, suite).ends_with(display)).then_some(display)
 }
 
 /// Reads a number, also one that a foreign server wrote as text.

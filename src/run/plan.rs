@@ -181,6 +181,7 @@ fn missing(uid: &str, programs: &mut Programs) -> (SelectedTest, PlannedTest) {
             suite: String::new(),
             path: "".into(),
             args: Vec::new(),
+            tool_env: Vec::new(),
             env: Vec::new(),
             cwd: "".into(),
             framework: None,

@@ -19,7 +19,12 @@ pub(crate) enum Seen {
     /// Its framework said so.
     Verdict(Verdict),
     /// Its process died under it.
-    Died(Death),
+    Died {
+        /// How.
+        death: Death,
+        /// Its framework wrote an end marker for it, but nothing came behind that to confirm it.
+        is_after_end_marker: bool,
+    },
     /// It ran longer than it may.
     TimedOut(Duration),
     /// The user wished it.
@@ -77,6 +82,15 @@ impl Outcome {
         Self { message: Some(reason.to_owned()), ..Self::new(ExecutionState::Skipped, Outputs::default()) }
     }
 
+    /// Returns the result of a test that could not be run.
+    pub(crate) fn not_run(reason: &str) -> Self {
+        Self {
+            kind: Some("not-run"),
+            message: Some(format!("not run: {reason}")),
+            ..Self::new(ExecutionState::Error, Outputs::default())
+        }
+    }
+
     /// Returns whether the test did not do what it should: such a result may be replaced by a retry.
     fn is_bad(&self) -> bool {
         matches!(self.state, ExecutionState::Failed | ExecutionState::TimedOut | ExecutionState::Error)
@@ -105,8 +119,8 @@ pub(crate) struct Rules<'a> {
 
 /// Decides what the end of a test means.
 pub(crate) fn conclude(rules: Rules<'_>, seen: Seen, outputs: Outputs) -> Conclusion {
-    if let (Seen::Died(death), false) = (&seen, rules.is_alone) {
-        let outcome = died(death.clone(), outputs);
+    if !rules.is_alone && matches!(seen, Seen::Died { .. }) {
+        let outcome = alone_or_not(seen, outputs);
         return Conclusion::Hold(Box::new(attempt_of(outcome, rules.duration)), Held::Died);
     }
     let is_cancelled = matches!(seen, Seen::Cancelled);
@@ -132,7 +146,18 @@ fn alone_or_not(seen: Seen, outputs: Outputs) -> Outcome {
             line: verdict.line,
             ..Outcome::new(verdict.state, outputs)
         },
-        Seen::Died(death) => died(death, outputs),
+        Seen::Died { death, is_after_end_marker } => {
+            let mut message = death_text(&death);
+            if is_after_end_marker {
+                message.push_str(" after its end marker: in the test's own tear-down or its suite's");
+            }
+            Outcome {
+                kind: Some(death_kind(&death)),
+                message: Some(message),
+                death: Some(death),
+                ..Outcome::new(ExecutionState::Error, outputs)
+            }
+        }
         Seen::TimedOut(limit) => Outcome {
             message: Some(format!("timed out after {}", seconds(limit))),
             ..Outcome::new(ExecutionState::TimedOut, outputs)
@@ -141,15 +166,6 @@ fn alone_or_not(seen: Seen, outputs: Outputs) -> Outcome {
             message: Some("cancelled while it ran".into()),
             ..Outcome::new(ExecutionState::Cancelled, outputs)
         },
-    }
-}
-
-fn died(death: Death, outputs: Outputs) -> Outcome {
-    Outcome {
-        kind: Some(death_kind(&death)),
-        message: Some(death_text(&death)),
-        death: Some(death),
-        ..Outcome::new(ExecutionState::Error, outputs)
     }
 }
 
@@ -163,26 +179,25 @@ fn checked(first: &Attempt, seen: Seen, lone: Outputs) -> Outcome {
         None => format!("{what}, when run after other tests"),
     };
     let (message, alone) = match &seen {
-        Seen::Died(again) if again.signal == death.signal && again.code == death.code => (
-            format!(
-                "{what}; {}",
-                if death.signal.is_some() { "crashes alone as well" } else { "alone as well" }
-            ),
-            "crashes-alone",
-        ),
-        Seen::Died(again) => (format!("{what}; alone: {}", death_text(again)), "crashes-alone"),
-        Seen::TimedOut(limit) => {
-            (format!("{after_others}; times out alone (after {})", seconds(*limit)), "hangs-alone")
+        Seen::Died { death: again, .. } if (&again.signal, again.code) == (&death.signal, death.code) => {
+            let again = if death.signal.is_some() { "crashes alone as well" } else { "alone as well" };
+            (format!("{what}; {again}"), Some("crashes-alone"))
         }
-        Seen::Cancelled => (format!("{what}; the check alone was cancelled"), ""),
+        Seen::Died { death: again, .. } => {
+            (format!("{what}; alone: {}", death_text(again)), Some("crashes-alone"))
+        }
+        Seen::TimedOut(limit) => {
+            (format!("{after_others}; times out alone (after {})", seconds(*limit)), Some("hangs-alone"))
+        }
+        Seen::Cancelled => (format!("{what}; the check alone was cancelled"), None),
         Seen::Verdict(verdict) => match verdict.state {
             ExecutionState::Passed => {
-                (format!("{after_others}; passes alone (order-dependent?)"), "passes-alone")
+                (format!("{after_others}; passes alone (order-dependent?)"), Some("passes-alone"))
             }
-            ExecutionState::Skipped => (format!("{after_others}; is skipped alone"), "passes-alone"),
+            ExecutionState::Skipped => (format!("{after_others}; is skipped alone"), Some("passes-alone")),
             _ => {
                 let message = verdict.message.as_deref().unwrap_or("it gave no message");
-                (format!("{after_others}; fails alone: {message}"), "fails-alone")
+                (format!("{after_others}; fails alone: {message}"), Some("fails-alone"))
             }
         },
     };
@@ -192,7 +207,7 @@ fn checked(first: &Attempt, seen: Seen, lone: Outputs) -> Outcome {
     Outcome {
         kind: Some(death_kind(&death)),
         message: Some(message),
-        alone: (!alone.is_empty()).then_some(alone),
+        alone,
         death: Some(death),
         stacktrace: own.stacktrace,
         ..Outcome::new(ExecutionState::Error, outputs)
@@ -288,6 +303,10 @@ mod tests {
         Seen::Verdict(Verdict { message: message.map(str::to_owned), ..samples::verdict(state) })
     }
 
+    fn died(death: Death) -> Seen {
+        Seen::Died { death, is_after_end_marker: false }
+    }
+
     fn attempt(state: ExecutionState, message: &str, death: Option<Death>) -> Attempt {
         Attempt {
             state,
@@ -322,9 +341,9 @@ mod tests {
     fn the_lone_check_of_a_crash_says_what_both_runs_did() {
         let segv = || death(Some("SIGSEGV"), None);
         let cases = [
-            (Seen::Died(segv()), "crashed with SIGSEGV; crashes alone as well", "crashes-alone"),
+            (died(segv()), "crashed with SIGSEGV; crashes alone as well", "crashes-alone"),
             (
-                Seen::Died(death(Some("SIGABRT"), None)),
+                died(death(Some("SIGABRT"), None)),
                 "crashed with SIGSEGV; alone: crashed with SIGABRT",
                 "crashes-alone",
             ),
@@ -358,7 +377,7 @@ mod tests {
     #[test]
     fn the_lone_check_of_an_exit_says_what_both_runs_did() {
         let exit = || death(None, Some(0));
-        let outcome = settled(&checking(exit()), Seen::Died(exit()));
+        let outcome = settled(&checking(exit()), died(exit()));
         assert_eq!(
             outcome.message.as_deref(),
             Some("the process left with exit code 0 before the test ended; alone as well")
@@ -384,13 +403,13 @@ mod tests {
 
     #[test]
     fn a_death_among_others_is_held_and_a_death_alone_is_final() {
-        let seen = || Seen::Died(death(Some("SIGSEGV"), None));
+        let seen = || died(death(Some("SIGSEGV"), None));
         let Conclusion::Hold(held, Held::Died) = conclusion(&test(), false, seen()) else { panic!() };
         assert_eq!((held.state, held.message.as_str()), (ExecutionState::Error, "crashed with SIGSEGV"));
         assert_eq!((held.stdout.as_str(), held.duration_us), ("lone out", 7));
         let outcome = settled(&test(), seen());
         assert_eq!((outcome.state, outcome.kind), (ExecutionState::Error, Some("crashed")));
-        assert_eq!(settled(&test(), Seen::Died(death(None, None))).kind, Some("lost"));
+        assert_eq!(settled(&test(), died(death(None, None))).kind, Some("lost"));
     }
 
     #[test]
@@ -399,7 +418,7 @@ mod tests {
         for seen in [
             verdict(ExecutionState::Failed, None),
             Seen::TimedOut(Duration::from_secs(1)),
-            Seen::Died(death(None, Some(3))),
+            died(death(None, Some(3))),
         ] {
             assert!(matches!(conclusion(&test, true, seen), Conclusion::Hold(_, Held::Failed)));
         }

@@ -193,6 +193,7 @@ mod tests {
             suite: "sui\"te".into(),
             path: "/bin/p q".into(),
             args: vec![],
+            tool_env: Vec::new(),
             env: vec![],
             cwd: "/".into(),
             framework: None,

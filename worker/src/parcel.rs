@@ -27,6 +27,8 @@ pub(crate) struct Parcel {
     pub(crate) reports: Vec<Report>,
     /// Raw output, for the worker's own standard output.
     pub(crate) shown: Vec<u8>,
+    /// The same for standard error.
+    pub(crate) shown_errors: Vec<u8>,
     changes: Vec<u8>,
     ends: Vec<ChangeEnd>,
     /// How many results of the run are settled, this parcel's included.
@@ -61,7 +63,8 @@ impl Parcel {
 
     /// Returns whether there is nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
-        self.journal.is_empty() && self.reports.is_empty() && self.shown.is_empty() && self.ends.is_empty()
+        let bytes = [&self.journal, &self.shown, &self.shown_errors, &self.changes];
+        self.reports.is_empty() && bytes.iter().all(|bytes| bytes.is_empty())
     }
 
     /// Takes everything out and leaves an empty parcel that goes on behind it.

@@ -8,17 +8,7 @@ use wire::{
 use crate::adapter::Verdict;
 
 pub(crate) fn verdict(state: ExecutionState) -> Verdict {
-    Verdict {
-        state,
-        duration: None,
-        message: None,
-        stacktrace: None,
-        actual: None,
-        expected: None,
-        file: None,
-        line: None,
-        stdout: None,
-    }
+    Verdict::new(state, None)
 }
 
 pub(crate) fn program() -> Program {
@@ -26,6 +16,7 @@ pub(crate) fn program() -> Program {
         suite: "suite".into(),
         path: "/bin/program".into(),
         args: vec![],
+        tool_env: Vec::new(),
         env: vec![],
         cwd: "/".into(),
         framework: Some("gtest".into()),

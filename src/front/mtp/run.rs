@@ -12,7 +12,7 @@ use super::{discover::cancelled, params::TestsRequest};
 use crate::{
     discover::TestRef,
     front::engine::{Engine, make_run_dir},
-    run::{RunOutcome, RunPlan},
+    run::RunOutcome,
 };
 
 /// Answers the request; the completion has gone before on whichever connection carries it.

@@ -1,6 +1,6 @@
 //! The ledger: what was promised, and what is proven delivered.
 //!
-//! One line for each selected test, one for each stream that carried results. A run may complete only when the ledger
+//! One line for each selected test, one for each stream that may carry some. A run may complete only when the ledger
 //! balances: every test has its one terminal result, and each result either stands on a stream below its proven position,
 //! or is due to be sent by the finisher. An empty queue proves nothing.
 
@@ -61,6 +61,11 @@ impl Ledger {
         Self { entries: vec![Entry::Open; selected], open: selected, streams: BTreeMap::new() }
     }
 
+    /// Opens a worker's stream: something of this run may come on it, if only that a test runs.
+    pub fn open_stream(&mut self, worker: WorkerId) {
+        self.streams.entry(worker).or_default();
+    }
+
     /// Books a result that stands on a worker's stream.
     ///
     /// # Errors
@@ -114,10 +119,15 @@ impl Ledger {
         &self.entries
     }
 
-    /// Returns the streams that carried results.
+    /// Returns the streams of the run, by worker.
     #[must_use]
     pub fn streams(&self) -> &BTreeMap<WorkerId, Stream> {
         &self.streams
+    }
+
+    /// Returns whose streams are to be proven yet.
+    pub fn open_streams(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.streams.iter().filter(|(_, stream)| !stream.is_closed).map(|(worker, _)| *worker)
     }
 
     /// Returns how many tests have no result yet.

@@ -45,10 +45,10 @@ pub enum NotRun {
     TooManyFailures,
     /// Its program kept dying outside any test.
     GivenUp {
-        /// How many of its processes died in a row.
+        /// How many of its processes, each with one test, died so in a row.
         deaths: u32,
     },
-    /// Its program ended well, twice, without running it.
+    /// Its program kept ending well without running it, at last in a process of its own.
     NeverBegan,
     /// Its worker died under it, twice.
     WorkerDied,

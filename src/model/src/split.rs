@@ -2,14 +2,14 @@
 //!
 //! Order: the rest of a batch whose process died, whole, in one new process · tests that go alone (known crashers,
 //! tests over a second, isolated ones, lone checks), longest first · everything else in chunks, from the program with the
-//! most work left. Chunks shrink as the work does (guided self-scheduling), but a process start should be at most 2 % of
+//! most work left · of each program, what could not begin by itself. Chunks shrink as the work does (guided self-scheduling), but a process start should be at most 2 % of
 //! its batch; where durations are known, that rule gives way to keeping all slots busy.
 //!
 //! Tests of one chunk stand next to each other in their framework's order, because neighbours share expensive set-up.
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -29,7 +29,7 @@ const LEAST_BATCH_PER_START: u32 = 3;
 const OBSERVED: usize = 512;
 
 /// What splitting needs to know of a test.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Item {
     /// Which.
     pub test: TestId,
@@ -42,7 +42,7 @@ pub struct Item {
 }
 
 /// What splitting needs to know of a program.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ProgramCosts {
     /// What a process costs before its first test.
     pub start: Option<Duration>,
@@ -61,9 +61,17 @@ pub struct Batch {
     pub is_alone: bool,
 }
 
-#[derive(Debug, Clone, Default)]
+/// The rest of a dead process's batch. It is cut only when it is handed out, by what is then known of its program.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Rest {
+    program: ProgramId,
+    tests: VecDeque<TestId>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct ProgramQueue {
     costs: ProgramCosts,
+    /// Those that go alone stand at the end here: they failed to begin, and are tried again after all others.
     waiting: VecDeque<Item>,
     /// What the waiting tests weigh of which something is known, and how many the others are.
     known: Duration,
@@ -75,14 +83,12 @@ struct ProgramQueue {
 }
 
 /// The tests that wait for a worker.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Queue {
-    resumed: VecDeque<Batch>,
-    /// The heaviest first, equals in the order of their coming.
-    alone: BinaryHeap<(Duration, Reverse<u32>, ProgramId, TestId)>,
+    resumed: VecDeque<Rest>,
+    /// The heaviest first, equals in the plan's order.
+    alone: BTreeSet<(Reverse<Duration>, TestId, ProgramId)>,
     programs: BTreeMap<ProgramId, ProgramQueue>,
-    /// Puts equals among `alone` in the order of their coming.
-    arrivals: u32,
     known_median: Option<Duration>,
 }
 
@@ -98,42 +104,33 @@ impl Queue {
         Self { programs, ..Self::default() }
     }
 
-    /// Adds tests of one program, in the order in which they are to be split.
-    pub fn add(&mut self, program: ProgramId, items: impl IntoIterator<Item = Item>) {
-        for item in items {
+    /// Adds tests, those of each program in the order in which they are to be split.
+    pub fn add(&mut self, items: impl IntoIterator<Item = (ProgramId, Item)>) {
+        for (program, item) in items {
             if item.is_alone || item.weight.is_some_and(|weight| weight >= ALONE_FROM) {
                 self.add_alone(program, item.test, item.weight);
             } else {
                 self.program(program).push(item);
             }
         }
-        let mut known: Vec<_> = self
-            .programs
-            .values()
-            .flat_map(|one| one.waiting.iter().filter_map(|item| item.weight))
-            .collect();
-        self.known_median = median(&mut known);
+        let waiting = self.programs.values().flat_map(|one| &one.waiting);
+        self.known_median = median(&mut waiting.filter_map(|item| item.weight).collect::<Vec<_>>());
     }
 
     /// Adds a test that goes alone.
     pub fn add_alone(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
-        self.arrivals += 1;
-        self.alone.push((weight.unwrap_or(UNKNOWN_WEIGHT), Reverse(self.arrivals), program, test));
+        self.alone.insert((Reverse(weight.unwrap_or(UNKNOWN_WEIGHT)), test, program));
+    }
+
+    /// Adds a test that goes alone, after all that waits of its program now.
+    pub fn add_last(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
+        self.program(program).push(Item { test, weight, is_alone: true, selection_bytes: 0 });
     }
 
     /// Puts the rest of a dead process's batch first in line, to run in one new process.
     pub fn resume(&mut self, program: ProgramId, tests: Vec<TestId>) {
-        if tests.is_empty() {
-            return;
-        }
-        match self.program(program).cap {
-            None => self.resumed.push_back(Batch { program, tests, is_alone: false }),
-            Some(cap) => {
-                for chunk in tests.chunks(cap) {
-                    let tests = chunk.to_vec();
-                    self.resumed.push_back(Batch { program, is_alone: cap == 1, tests });
-                }
-            }
+        if !tests.is_empty() {
+            self.resumed.push_back(Rest { program, tests: tests.into() });
         }
     }
 
@@ -145,10 +142,12 @@ impl Queue {
         cap
     }
 
-    /// Lets the batches of a program grow again, after one that ended well.
-    pub fn relax(&mut self, program: ProgramId) {
+    /// Lets the batches of a program grow again, after one that ended well, unless it was smaller than they may be now.
+    pub fn relax(&mut self, program: ProgramId, ended_with: usize) {
         let cap = &mut self.program(program).cap;
-        *cap = cap.map(|cap| cap.saturating_mul(10)).filter(|cap| *cap < 10_000);
+        if cap.is_some_and(|cap| ended_with >= cap) {
+            *cap = cap.map(|cap| cap.saturating_mul(10)).filter(|cap| *cap < 10_000);
+        }
     }
 
     /// Takes note of what a process start cost.
@@ -170,28 +169,28 @@ impl Queue {
     /// Takes all waiting tests of one program out.
     pub fn forget_program(&mut self, program: ProgramId) -> Vec<TestId> {
         let mut out = Vec::new();
-        self.resumed.retain(|batch| {
-            if batch.program == program {
-                out.extend(&batch.tests);
+        self.resumed.retain(|rest| {
+            if rest.program == program {
+                out.extend(&rest.tests);
             }
-            batch.program != program
+            rest.program != program
         });
-        self.alone.retain(|(_, _, of, test)| {
+        self.alone.retain(|(_, test, of)| {
             if *of == program {
                 out.push(*test);
             }
             *of != program
         });
-        let queue = self.program(program);
-        (queue.known, queue.unknown) = (Duration::ZERO, 0);
-        out.extend(queue.waiting.drain(..).map(|item| item.test));
+        out.extend(self.program(program).forget());
         out
     }
 
     /// Takes all waiting tests out.
     pub fn forget_all(&mut self) -> Vec<TestId> {
-        let programs: Vec<_> = self.programs.keys().copied().collect();
-        programs.into_iter().flat_map(|program| self.forget_program(program)).collect()
+        let mut out: Vec<_> = self.resumed.drain(..).flat_map(|rest| rest.tests).collect();
+        out.extend(std::mem::take(&mut self.alone).into_iter().map(|(_, test, _)| test));
+        out.extend(self.programs.values_mut().flat_map(ProgramQueue::forget));
+        out
     }
 
     /// Returns whether nothing waits.
@@ -205,8 +204,15 @@ impl Queue {
     /// Returns how many of `slots` workers would find a batch now, roughly.
     #[must_use]
     pub fn wanted(&self, slots: usize) -> usize {
-        let ready = self.resumed.len() + self.alone.len();
-        let total: Duration = self.programs.values().map(|one| one.work(self.known_median)).sum();
+        let resumed = self.resumed.iter().map(|rest| {
+            let cap = self.programs.get(&rest.program).and_then(|one| one.cap).unwrap_or(usize::MAX);
+            rest.tests.len().div_ceil(cap)
+        });
+        let ready = resumed.sum::<usize>() + self.alone.len();
+        if ready >= slots {
+            return slots;
+        }
+        let total = sum(self.programs.values().map(|one| one.work(self.known_median)));
         let chunks = self.programs.values().filter(|one| !one.waiting.is_empty()).map(|one| {
             let target = one.target(total, slots, self.known_median).max(Duration::from_nanos(1));
             let by_work = one.work(self.known_median).as_nanos().div_ceil(target.as_nanos());
@@ -217,10 +223,10 @@ impl Queue {
 
     /// Takes the next batch out, for one of `slots` workers.
     pub fn next(&mut self, slots: usize) -> Option<Batch> {
-        if let Some(batch) = self.resumed.pop_front() {
+        if let Some(batch) = self.next_resumed() {
             return Some(batch);
         }
-        if let Some((_, _, program, test)) = self.alone.pop() {
+        if let Some((_, test, program)) = self.alone.pop_first() {
             return Some(Batch { program, tests: vec![test], is_alone: true });
         }
         let known_median = self.known_median;
@@ -230,14 +236,26 @@ impl Queue {
             .filter(|(_, one)| !one.waiting.is_empty())
             .map(|(id, one)| (*id, one.work(known_median)))
             .collect();
-        let total: Duration = works.iter().map(|(_, work)| *work).sum();
+        let total = sum(works.iter().map(|(_, work)| *work));
         // Among equals the first, so that the order is the user's.
         let (program, _) = works.into_iter().rev().max_by_key(|(_, work)| *work)?;
         let queue = self.program(program);
         let target = queue.target(total, slots, known_median);
+        let is_alone = queue.cap == Some(1) || queue.waiting.front().is_some_and(|item| item.is_alone);
         let tests = queue.take(target, known_median);
-        let is_alone = queue.cap == Some(1);
         Some(Batch { program, tests, is_alone })
+    }
+
+    fn next_resumed(&mut self) -> Option<Batch> {
+        let rest = self.resumed.front_mut()?;
+        let program = rest.program;
+        let cap = self.programs.get(&program).and_then(|one| one.cap);
+        let count = cap.unwrap_or(usize::MAX).min(rest.tests.len());
+        let tests: Vec<_> = rest.tests.drain(..count).collect();
+        if rest.tests.is_empty() {
+            self.resumed.pop_front();
+        }
+        Some(Batch { program, tests, is_alone: cap == Some(1) })
     }
 
     fn program(&mut self, program: ProgramId) -> &mut ProgramQueue {
@@ -254,12 +272,12 @@ impl ProgramQueue {
     }
 
     fn work(&self, known_median: Option<Duration>) -> Duration {
-        self.known + self.unknown_weight(known_median) * self.unknown
+        self.known.saturating_add(self.unknown_weight(known_median).saturating_mul(self.unknown))
     }
 
     fn push(&mut self, item: Item) {
         match item.weight {
-            Some(weight) => self.known += weight,
+            Some(weight) => self.known = self.known.saturating_add(weight),
             None => self.unknown += 1,
         }
         self.waiting.push_back(item);
@@ -273,15 +291,20 @@ impl ProgramQueue {
         }
     }
 
+    fn forget(&mut self) -> Vec<TestId> {
+        (self.known, self.unknown) = (Duration::ZERO, 0);
+        self.waiting.drain(..).map(|item| item.test).collect()
+    }
+
     fn target(&self, total: Duration, slots: usize, known_median: Option<Duration>) -> Duration {
         let slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
         let start = self.costs.start.unwrap_or(UNKNOWN_START);
         let is_known = !self.observed.is_empty()
             || known_median.is_some()
             || self.waiting.front().is_some_and(|item| item.weight.is_some());
-        let economical = start * BATCH_PER_START;
+        let economical = start.saturating_mul(BATCH_PER_START);
         let least = if is_known {
-            economical.min((total / slots).max(start * LEAST_BATCH_PER_START))
+            economical.min((total / slots).max(start.saturating_mul(LEAST_BATCH_PER_START)))
         } else {
             economical
         };
@@ -293,23 +316,31 @@ impl ProgramQueue {
         let mut weight = Duration::ZERO;
         let mut bytes = 0_usize;
         let mut tests = Vec::new();
+        let mut is_lone = false;
         while let Some(item) = self.waiting.front() {
+            is_lone |= item.is_alone;
             let is_over_budget = self
                 .costs
                 .selection_budget_bytes
                 .is_some_and(|budget| bytes.saturating_add(item.selection_bytes) > budget);
-            let is_full =
-                weight >= target || self.cap.is_some_and(|cap| tests.len() >= cap) || is_over_budget;
+            let is_full = weight >= target
+                || self.cap.is_some_and(|cap| tests.len() >= cap)
+                || is_over_budget
+                || is_lone;
             if is_full && !tests.is_empty() {
                 break;
             }
-            weight += item.weight.unwrap_or(unknown);
+            weight = weight.saturating_add(item.weight.unwrap_or(unknown));
             bytes = bytes.saturating_add(item.selection_bytes);
             tests.push(item.test);
             self.pop();
         }
         tests
     }
+}
+
+fn sum(durations: impl Iterator<Item = Duration>) -> Duration {
+    durations.fold(Duration::ZERO, Duration::saturating_add)
 }
 
 fn median(values: &mut [Duration]) -> Option<Duration> {
@@ -326,8 +357,9 @@ mod tests {
 
     use super::*;
 
-    fn items(count: u32, weight: Option<Duration>) -> impl Iterator<Item = Item> {
-        (0..count).map(move |test| Item { test: TestId(test), weight, is_alone: false, selection_bytes: 0 })
+    fn items(count: u32, weight: Option<Duration>) -> impl Iterator<Item = (ProgramId, Item)> {
+        let item = move |test| Item { test: TestId(test), weight, is_alone: false, selection_bytes: 0 };
+        (0..count).map(move |test| (ProgramId(0), item(test)))
     }
 
     fn costs(start_ms: u64) -> ProgramCosts {
@@ -341,14 +373,14 @@ mod tests {
     #[test]
     fn a_program_that_starts_slowly_gets_one_batch_when_nothing_is_known() {
         let mut queue = Queue::new([costs(60)]);
-        queue.add(ProgramId(0), items(500, None));
+        queue.add(items(500, None));
         assert_eq!(sizes(&mut queue, 2), [500]);
     }
 
     #[test]
     fn trivial_tests_need_a_handful_of_processes_once_the_first_batch_has_shown_them() {
         let mut queue = Queue::new([costs(2)]);
-        queue.add(ProgramId(0), items(2000, None));
+        queue.add(items(2000, None));
         assert_eq!(queue.next(2).unwrap().tests.len(), 500);
         for _ in 0..500 {
             queue.observe(ProgramId(0), Duration::from_micros(10));
@@ -360,7 +392,7 @@ mod tests {
     #[test]
     fn chunks_shrink_as_the_work_does_and_keep_all_slots_busy() {
         let mut queue = Queue::new([costs(2)]);
-        queue.add(ProgramId(0), items(800, Some(Duration::from_millis(10))));
+        queue.add(items(800, Some(Duration::from_millis(10))));
         let sizes = sizes(&mut queue, 4);
         assert_eq!(sizes.iter().sum::<usize>(), 800);
         assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
@@ -377,16 +409,14 @@ mod tests {
             is_alone,
             selection_bytes: 0,
         };
-        queue.add(
-            ProgramId(0),
-            [
-                item(0, 0.1, false),
-                item(1, 1.5, false),
-                item(2, 0.2, true),
-                item(3, 9.0, false),
-                item(4, 0.2, true),
-            ],
-        );
+        let items = [
+            item(0, 0.1, false),
+            item(1, 1.5, false),
+            item(2, 0.2, true),
+            item(3, 9.0, false),
+            item(4, 0.2, true),
+        ];
+        queue.add(items.map(|item| (ProgramId(0), item)));
         let batches: Vec<_> = std::iter::from_fn(|| queue.next(2)).collect();
         let order: Vec<_> = batches.iter().map(|batch| (batch.tests[0].0, batch.is_alone)).collect();
         assert_eq!(order, [(3, true), (1, true), (2, true), (4, true), (0, false)]);
@@ -395,7 +425,7 @@ mod tests {
     #[test]
     fn the_rest_of_a_dead_batch_is_one_batch_until_its_program_is_shrunk() {
         let mut queue = Queue::new([costs(2)]);
-        queue.add(ProgramId(0), items(3, None));
+        queue.add(items(3, None));
         let rest: Vec<_> = (100..463).map(TestId).collect();
         queue.resume(ProgramId(0), rest.clone());
         assert_eq!(
@@ -412,6 +442,45 @@ mod tests {
     }
 
     #[test]
+    fn a_waiting_rest_is_cut_by_what_is_known_when_it_is_handed_out() {
+        let mut queue = Queue::new([costs(2)]);
+        queue.resume(ProgramId(0), (0..1000).map(TestId).collect());
+        queue.shrink(ProgramId(0), 1000);
+        assert_eq!(queue.next(2).unwrap().tests.len(), 100);
+        assert_eq!(queue.wanted(99), 9);
+        queue.shrink(ProgramId(0), 100);
+        queue.shrink(ProgramId(0), 10);
+        let lone = queue.next(2).unwrap();
+        assert_eq!((lone.tests, lone.is_alone), (vec![TestId(100)], true));
+        queue.relax(ProgramId(0), 1);
+        assert_eq!(queue.next(2).unwrap().tests.len(), 10);
+        queue.relax(ProgramId(0), 1);
+        assert_eq!(queue.next(2).unwrap().tests.len(), 10, "a small batch proves nothing for larger ones");
+    }
+
+    #[test]
+    fn what_failed_to_begin_waits_alone_behind_all_others_of_its_program() {
+        let mut queue = Queue::new([costs(2)]);
+        queue.add(items(3, None));
+        queue.add_last(ProgramId(0), TestId(7), None);
+        queue.add_last(ProgramId(0), TestId(8), None);
+        let batches: Vec<_> = std::iter::from_fn(|| queue.next(1)).collect();
+        let seen: Vec<_> = batches.iter().map(|batch| (batch.tests.len(), batch.is_alone)).collect();
+        assert_eq!(seen, [(3, false), (1, true), (1, true)]);
+        assert_eq!(batches[1].tests, [TestId(7)]);
+    }
+
+    #[test]
+    fn durations_beyond_all_reason_do_not_overflow() {
+        let mut queue =
+            Queue::new([ProgramCosts { start: Some(Duration::MAX), selection_budget_bytes: None }]);
+        queue.add(items(3, None));
+        queue.observe(ProgramId(0), Duration::MAX);
+        assert_eq!(queue.wanted(2), 1);
+        assert_eq!(sizes(&mut queue, 2).iter().sum::<usize>(), 3);
+    }
+
+    #[test]
     fn names_on_the_command_line_stay_within_the_budget() {
         let mut queue = Queue::new([ProgramCosts { start: None, selection_budget_bytes: Some(100) }]);
         let item = |test, selection_bytes| Item {
@@ -420,7 +489,8 @@ mod tests {
             is_alone: false,
             selection_bytes,
         };
-        queue.add(ProgramId(0), [item(0, 60), item(1, 60), item(2, 500), item(3, 40), item(4, 60)]);
+        let items = [item(0, 60), item(1, 60), item(2, 500), item(3, 40), item(4, 60)];
+        queue.add(items.map(|item| (ProgramId(0), item)));
         assert_eq!(sizes(&mut queue, 1), [1, 1, 1, 2]);
     }
 
@@ -434,12 +504,12 @@ mod tests {
             let costs = ProgramCosts { start: start.map(Duration::from_millis), selection_budget_bytes: Some(60) };
             let mut queue = Queue::new([costs.clone(), costs.clone(), costs]);
             for (test, (program, weight, is_alone, selection_bytes)) in (0..).zip(&weights) {
-                queue.add(ProgramId(*program), [Item {
+                queue.add([(ProgramId(*program), Item {
                     test: TestId(test),
                     weight: weight.map(Duration::from_millis),
                     is_alone: *is_alone,
                     selection_bytes: *selection_bytes,
-                }]);
+                })]);
             }
             let mut seen = Vec::new();
             while let Some(batch) = queue.next(slots) {

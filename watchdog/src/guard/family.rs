@@ -16,7 +16,8 @@ use wire::control::Leaked;
 const LEAKED_LIMIT: usize = 32;
 /// Ends come as events; this is for those who were born after the last round of signals.
 const ROUND: Duration = Duration::from_millis(10);
-/// A process in an uninterruptible call can't be stopped; nobody waits longer for it.
+/// A process in an uninterruptible call can't be stopped, such as one in `vfork` whose child has just been stopped.
+/// Nobody waits longer for it.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Sends KILL to everything below, once.

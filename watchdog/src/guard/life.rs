@@ -7,7 +7,6 @@
 //! ```
 
 use std::{
-    error::Error,
     os::fd::AsFd,
     process::ExitCode,
     time::{Duration, Instant},
@@ -19,6 +18,8 @@ use host::{
     spawn::{Spawn, SpawnError, Stream, spawn},
 };
 use wire::control::{Command, FromGuard, OsBytes, ToGuard};
+
+use crate::errors::chain;
 
 use super::{
     control::{Control, Gone},
@@ -77,10 +78,16 @@ fn guard(mut control: Control, ends: ChildEnds, command: &Command) -> Result<(),
     };
     // The test alone holds its outputs now. If the null device is gone, its end-of-file comes with the guard's own end.
     let _silenced = silence_output();
-    let mut guard =
-        Guard { control, ends, root, kill_at: None, is_killed: false, stopped: Stopped::default() };
-    let end = guard.run();
-    match end {
+    let mut guard = Guard {
+        control,
+        ends,
+        root,
+        is_over: false,
+        kill_at: None,
+        is_killed: false,
+        stopped: Stopped::default(),
+    };
+    match guard.run() {
         Ok(exit) => guard.leave(exit, started),
         Err(Gone) => {
             let _leaked = family::clear(&guard.ends, Instant::now() + LEAVE_LIMIT);
@@ -103,21 +110,12 @@ fn start(command: &Command) -> Result<Pid, SpawnError> {
     Ok(child.pid())
 }
 
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
-}
-
 struct Guard {
     control: Control,
     ends: ChildEnds,
     root: Pid,
+    /// The root is reaped: its number may be another's.
+    is_over: bool,
     /// When the grace of a Terminate ends.
     kill_at: Option<Instant>,
     /// The worker wished the whole family dead: survivors are no leak.
@@ -178,7 +176,7 @@ impl Guard {
     }
 
     fn terminate(&mut self, grace: Duration) {
-        if process::stat(self.root).is_some() {
+        if !self.is_over {
             // It may be refused by a program of another user; the KILL after the grace is the answer to all.
             let _refused = process::kill_group(self.root, Signal::TERM);
         }
@@ -196,10 +194,14 @@ impl Guard {
     /// Sees the rest of the family off, and tells the end.
     fn leave(&mut self, exit: RawExit, started: Instant) -> Result<(), Gone> {
         let wall = started.elapsed();
+        self.is_over = true;
         let linger_until = Instant::now() + LINGER;
         let mut limit = CLEAR_LIMIT;
-        while process::has_children() && !self.is_killed && Instant::now() < linger_until {
+        while process::has_children() && !self.is_killed {
             let until = self.kill_at.map_or(linger_until, |at| at.min(linger_until));
+            if Instant::now() >= until {
+                break;
+            }
             if self.wait(Some(until)).is_err() {
                 limit = LEAVE_LIMIT;
                 break;

@@ -24,7 +24,7 @@ pub(crate) const TESTS: &[Test] = tests![
     a_program_that_cannot_run_is_named_with_the_reason,
     input_is_empty_and_nothing_of_the_guard_is_inherited,
     a_daemon_of_the_test_is_killed_and_named_as_leaked,
-    a_helper_that_leaves_by_itself_is_no_leak,
+    a_helper_gets_a_tenth_of_a_second_to_leave_by_itself,
     a_test_that_ignores_term_is_killed_after_the_grace,
     a_test_that_obeys_term_ends_before_the_grace,
     a_paused_test_hears_term,
@@ -107,16 +107,20 @@ fn a_daemon_of_the_test_is_killed_and_named_as_leaked() {
     guarded.output.wait_for_end();
 }
 
-fn a_helper_that_leaves_by_itself_is_no_leak() {
+fn a_helper_gets_a_tenth_of_a_second_to_leave_by_itself() {
     // It sees the test's end as the end of a pipe.
     let directory = tempfile::tempdir().unwrap();
     let mut command = shell("mkfifo \"$0\"; cat < \"$0\" & exec 9> \"$0\"; exit 4");
     command.args.push(directory.path().join("fifo").as_path().into());
     let mut guarded = Guarded::start();
+    let started = Instant::now();
     guarded.send(&ToGuard::Exec(command));
     let _pid = guarded.started();
     let end = guarded.ended();
-    assert_eq!((end.code, end.leaked), (Some(4), Vec::new()));
+    let after = started.elapsed().saturating_sub(Duration::from_micros(end.wall_us));
+    assert_eq!(end.code, Some(4));
+    // A machine that is busy enough may not let it leave in time.
+    assert!(end.leaked.is_empty() || after >= Duration::from_millis(100), "{after:?} {end:?}");
 }
 
 fn a_test_that_ignores_term_is_killed_after_the_grace() {
@@ -181,10 +185,12 @@ fn a_guard_that_is_killed_takes_its_test_with_it() {
 }
 
 fn a_pause_stops_the_whole_family_until_resume() {
-    let script = "setsid sleep 1001 & echo hidden: $!; sleep 1002 & echo near: $!; wait";
+    let script = "setsid sleep 1001 & echo hidden: $!; sleep 1002 & echo near: $!; exec sleep 1003";
     let mut guarded = Guarded::shell(script);
     let pid = guarded.started();
     let family = [pid, guarded.output.number("hidden: "), guarded.output.number("near: ")];
+    let lines = || family.map(|pid| command_line(Pid(pid.cast_signed())));
+    until("all run", lines, |lines| *lines == ["sleep 1003", "sleep 1001", "sleep 1002"]);
     guarded.send(&ToGuard::Pause);
     assert_eq!(guarded.next(), Some(FromGuard::Paused));
     assert_eq!(family.map(state_of), [Some('T'); 3]);
@@ -195,8 +201,10 @@ fn a_pause_stops_the_whole_family_until_resume() {
 }
 
 fn what_had_stopped_itself_stays_stopped_after_a_resume() {
-    let mut guarded = Guarded::shell("sh -c 'echo self: $$; kill -STOP $$' & sleep 1002");
+    let mut guarded = Guarded::shell("sh -c 'echo self: $$; kill -STOP $$' & exec sleep 1002");
     let pid = guarded.started();
+    // A shell may stand in vfork until then, which is a stop of another kind.
+    until("the test runs", || command_line(Pid(pid.cast_signed())), |line| line == "sleep 1002");
     let stopped = guarded.output.number("self: ");
     until("it has stopped itself", || state_of(stopped), |state| *state == Some('T'));
     guarded.send(&ToGuard::Pause);
@@ -244,6 +252,7 @@ i=0; while [ $i -lt 16 ]; do sh "$0" & i=$((i+1)); done; sleep 0.1; exit 0"#;
 pub(crate) fn measure() -> ExitCode {
     const ROUNDS: u32 = 200;
     let mut bare = Vec::new();
+    let mut idle = Vec::new();
     let mut guarded = Vec::new();
     for _ in 0..ROUNDS {
         let started = Instant::now();
@@ -255,12 +264,17 @@ pub(crate) fn measure() -> ExitCode {
         bare.push(started.elapsed());
         let started = Instant::now();
         let mut one = Guarded::start();
+        drop(one.control.take());
+        one.guard.wait().unwrap();
+        idle.push(started.elapsed());
+        let started = Instant::now();
+        let mut one = Guarded::start();
         one.send(&ToGuard::Exec(Command { program: "/bin/true".into(), args: Vec::new(), ..shell("") }));
         let _pid = one.started();
         one.ended();
         guarded.push(started.elapsed());
     }
-    for (name, mut times) in [("bare", bare), ("guarded", guarded)] {
+    for (name, mut times) in [("bare", bare), ("a guard without work", idle), ("guarded", guarded)] {
         times.sort();
         let mean = times.iter().sum::<Duration>() / ROUNDS;
         println!(

@@ -3,7 +3,10 @@
 //! started them. Arguments choose tests by a part of their name.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
+mod coordinator;
+mod finishes;
 mod guards;
+mod sessions;
 mod support;
 
 use std::{panic::catch_unwind, process::ExitCode, time::Instant};
@@ -14,12 +17,15 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("__guard") => return watchdog::guard::main(),
+        Some("__watchdog") => return watchdog::main(std::path::Path::new(&args[1])),
+        Some("__worker") => return sessions::worker(),
         Some("measure") => return guards::measure(),
         _ => {}
     }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
-    let tests: Vec<Test> = guards::TESTS.iter().copied().filter(|(name, _)| is_chosen(name)).collect();
+    let all = [guards::TESTS, sessions::TESTS, finishes::TESTS].concat();
+    let tests: Vec<Test> = all.into_iter().filter(|(name, _)| is_chosen(name)).collect();
     println!("running {} tests", tests.len());
     let mut failed = Vec::new();
     for (name, test) in tests {

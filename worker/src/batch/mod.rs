@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use wire::{
-    control::{JournalledResult, Lease, LeaseEnd, LeasedTest, RawEnd, TestLimits, WorkerId},
+    control::{JournalledResult, Lease, LeaseEnd, LeasedTest, ListedTest, RawEnd, TestLimits, WorkerId},
     mtp::ExecutionState,
 };
 
@@ -39,8 +39,13 @@ const TEXT_BYTES: u64 = 64 << 10;
 const SHARED_NOTE: &[u8] =
     b"[heeler: several tests ran while this was written, and which of them wrote it can't be told]\n";
 
-/// Writes the command line that runs one test alone.
-pub(crate) type Reproduce = Box<dyn Fn(&wire::control::ListedTest) -> String + Send>;
+/// What a batch asks its framework.
+pub(crate) trait Framework: Send {
+    /// Returns the command line that runs one test alone.
+    fn reproduce(&self, test: &ListedTest) -> String;
+    /// Fills in what the framework wrote about a failed test to standard error.
+    fn complete(&self, verdict: &mut Verdict, stderr: &str);
+}
 
 /// The tests of one lease.
 pub(crate) struct Batch {
@@ -53,14 +58,16 @@ pub(crate) struct Batch {
     limits: TestLimits,
     is_alone: bool,
     nodes: NodeWriter,
-    reproduce: Reproduce,
+    framework: Box<dyn Framework>,
     outside: Outside,
     ending: Option<Ending>,
     first_begun: Option<Duration>,
     /// Since when no test has been in flight.
     idle_since: Duration,
-    /// When the last chunk came.
-    last_chunk: Duration,
+    /// When the last chunk came, or the end.
+    now: Moment,
+    /// What each test that ended in this chunk took, where its framework's clock is too coarse to tell.
+    share: Duration,
     last_ended: Option<usize>,
     /// Counts chunks, to mark who receives a chunk's errors without clearing the marks.
     chunk: u32,
@@ -86,25 +93,11 @@ struct Progress {
 struct Flight {
     place: usize,
     begun: Moment,
+    /// Known at the end.
+    duration: Duration,
     stdout: Capture,
     stderr: Capture,
     is_timed_out: bool,
-}
-
-/// What stands around the events of a chunk.
-#[derive(Debug, Clone, Copy)]
-struct Came<'a> {
-    stderr: &'a [u8],
-    now: Moment,
-    /// What each test that ended in this chunk took, where its framework's clock is too coarse to tell.
-    share: Duration,
-}
-
-/// How long a test ran, and until when.
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    duration: Duration,
-    now: Moment,
 }
 
 /// Why the process was told to end.
@@ -118,13 +111,18 @@ enum Ending {
     Cancelled,
 }
 
-/// What the transcript says of the whole process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LastWord {
+/// How a process ended, and what its transcript says of the whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) end: RawEnd,
     /// The framework said its own last word.
     pub(crate) is_complete: bool,
     /// The process left by itself, with a code that the transcript explains.
     pub(crate) is_explained: bool,
+    /// The test in flight wrote its end marker, but nothing behind it came to confirm that.
+    pub(crate) is_after_end_marker: bool,
+    /// What the framework reported as failed outside of any test.
+    pub(crate) outside_failure: Option<String>,
 }
 
 /// What one read brought.
@@ -139,7 +137,12 @@ pub(crate) struct Chunk<'a> {
 
 impl Batch {
     /// Settles the tests that their framework would not run, and returns the batch of the others, and what is settled.
-    pub(crate) fn new(lease: Lease, worker: WorkerId, parcel: &mut Parcel, reproduce: Reproduce) -> Self {
+    pub(crate) fn new(
+        lease: Lease,
+        worker: WorkerId,
+        parcel: &mut Parcel,
+        framework: Box<dyn Framework>,
+    ) -> Self {
         let nodes = NodeWriter::new(&lease.program, worker);
         let (skipped, tests): (Vec<_>, Vec<_>) =
             lease.tests.into_iter().partition(|test| test.listed.skip.is_some());
@@ -154,12 +157,13 @@ impl Batch {
             limits: lease.limits,
             is_alone: lease.is_alone,
             nodes,
-            reproduce,
+            framework,
             outside: Outside::default(),
             ending: None,
             first_begun: None,
             idle_since: Duration::ZERO,
-            last_chunk: Duration::ZERO,
+            now: Moment::default(),
+            share: Duration::ZERO,
             last_ended: None,
             chunk: 0,
             is_shared: false,
@@ -184,8 +188,8 @@ impl Batch {
         if self.flights.is_empty() {
             return Some(self.idle_since.saturating_add(Duration::from_millis(self.limits.startup_ms)));
         }
-        let limit = self.time_limit()?;
-        self.flights.iter().map(|flight| flight.begun.running.saturating_add(limit)).min()
+        let end = |flight: &Flight| Some(flight.begun.running.saturating_add(self.time_limit(flight.place)?));
+        self.flights.iter().filter_map(end).min()
     }
 
     /// Takes note of the time; returns whether the process is to be terminated.
@@ -193,12 +197,28 @@ impl Batch {
         if self.deadline().is_none_or(|deadline| now.running < deadline) {
             return false;
         }
-        let limit = self.time_limit().unwrap_or(Duration::MAX);
-        for flight in &mut self.flights {
+        for place in 0..self.flights.len() {
+            let limit = self.time_limit(self.flights[place].place).unwrap_or(Duration::MAX);
+            let flight = &mut self.flights[place];
             flight.is_timed_out = flight.begun.running.saturating_add(limit) <= now.running;
         }
         self.ending = Some(if self.flights.is_empty() { Ending::Idle } else { Ending::TimedOut });
         true
+    }
+
+    /// Settles a test that no command can select, before the start. Those behind it move up by one place.
+    pub(crate) fn refuse(&mut self, place: usize, reason: &str, parcel: &mut Parcel) {
+        let test = self.tests.remove(place);
+        self.progress.remove(place);
+        let times = Times { start: None, stop: Utc::now(), duration: Duration::ZERO };
+        let outcome = Outcome::not_run(reason);
+        settle(&self.nodes, &test, &Told { outcome: &outcome, times, reproduce: None }, parcel);
+    }
+
+    /// Keeps only the first tests: the others don't fit into one command, and stay waiting.
+    pub(crate) fn cut_at(&mut self, count: usize) {
+        self.tests.truncate(count);
+        self.progress.truncate(count);
     }
 
     /// Takes note that the coordinator wishes an end. The process is to be terminated.
@@ -210,57 +230,55 @@ impl Batch {
     pub(crate) fn chunk(&mut self, chunk: Chunk<'_>, parcel: &mut Parcel) {
         let Chunk { events, stderr, now } = chunk;
         self.chunk += 1;
-        let came = Came { stderr, now, share: self.share_of_each(events, now) };
+        (self.share, self.now) = (self.share_of_each(events, now), now);
         if !stderr.is_empty() {
             self.attribute(events, stderr);
         }
         for event in events.drain(..) {
             match event {
-                Event::Begun { place } => self.begin(place, came, parcel),
+                Event::Begun { place } => self.begin(place, stderr, parcel),
                 Event::Output(bytes) => self.output(&bytes),
                 Event::Ended { place, verdict } => {
                     // An end without a beginning: some frameworks tell tests that they skip only so.
-                    self.begin(place, came, parcel);
-                    self.end(place, verdict, came, parcel);
+                    self.begin(place, stderr, parcel);
+                    self.end(place, verdict, parcel);
                 }
             }
         }
-        self.last_chunk = now.running;
     }
 
     /// Decides about all tests that are still in flight when the process is gone and its output is read to the end.
-    pub(crate) fn finish(
-        &mut self,
-        end: RawEnd,
-        word: LastWord,
-        now: Moment,
-        parcel: &mut Parcel,
-    ) -> LeaseEnd {
+    pub(crate) fn finish(&mut self, gone: Gone, now: Moment, parcel: &mut Parcel) -> LeaseEnd {
+        self.now = now;
         let is_in_test = !self.flights.is_empty();
-        for flight in std::mem::take(&mut self.flights) {
-            let duration = now.running.saturating_sub(flight.begun.running);
+        for mut flight in std::mem::take(&mut self.flights) {
+            flight.duration = now.running.saturating_sub(flight.begun.running);
             let seen = match self.ending {
-                _ if flight.is_timed_out => Seen::TimedOut(self.time_limit().unwrap_or(duration)),
+                _ if flight.is_timed_out => {
+                    Seen::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
+                }
                 Some(Ending::Cancelled) => Seen::Cancelled,
                 // Another test's time was up: this one goes back.
                 Some(Ending::TimedOut) => {
                     self.progress[flight.place].state = State::Waiting;
                     continue;
                 }
-                Some(Ending::Idle) | None => Seen::Died(death_of(&end)),
+                Some(Ending::Idle) | None => {
+                    Seen::Died { death: death_of(&gone.end), is_after_end_marker: gone.is_after_end_marker }
+                }
             };
-            self.close(flight, seen, Span { duration, now }, parcel);
+            self.close(flight, seen, parcel);
         }
         match self.ending {
             Some(Ending::Cancelled) => LeaseEnd::Cancelled,
-            _ if is_in_test => LeaseEnd::DiedInTest { end },
-            Some(Ending::TimedOut | Ending::Idle) | None => self.end_outside(end, word),
+            _ if is_in_test => LeaseEnd::DiedInTest { end: gone.end },
+            Some(Ending::TimedOut | Ending::Idle) | None => self.end_outside(gone),
         }
     }
 
-    fn end_outside(&self, end: RawEnd, word: LastWord) -> LeaseEnd {
+    fn end_outside(&self, gone: Gone) -> LeaseEnd {
         let is_idle = self.ending == Some(Ending::Idle);
-        if word.is_complete && word.is_explained && !is_idle {
+        if gone.is_complete && gone.is_explained && !is_idle {
             return LeaseEnd::Complete;
         }
         let is_waiting = self.progress.iter().any(|one| one.state == State::Waiting);
@@ -270,17 +288,23 @@ impl Batch {
             Some(_) => Place::AfterLast,
         };
         let limit = is_idle.then(|| Duration::from_millis(self.limits.startup_ms));
-        let message = self.outside.message(place, &end, limit);
+        let mut message = self.outside.message(place, &gone.end, limit);
+        if let Some(failure) = &gone.outside_failure {
+            message.push_str("\n--- failed outside tests ---\n");
+            message.push_str(failure.trim_end());
+        }
+        let end = gone.end;
         if is_waiting { LeaseEnd::DiedOutside { end, message } } else { LeaseEnd::BadExit { end, message } }
     }
 
-    fn time_limit(&self) -> Option<Duration> {
-        self.limits.timeout_ms.map(Duration::from_millis)
+    /// A test's own limit goes before the lease's.
+    fn time_limit(&self, place: usize) -> Option<Duration> {
+        self.tests[place].timeout_ms.or(self.limits.timeout_ms).map(Duration::from_millis)
     }
 
     fn share_of_each(&self, events: &[Event], now: Moment) -> Duration {
         let ended = events.iter().filter(|event| matches!(event, Event::Ended { .. })).count();
-        let since = self.flights.first().map_or(self.last_chunk, |flight| flight.begun.running);
+        let since = self.flights.first().map_or(self.now.running, |flight| flight.begun.running);
         now.running.saturating_sub(since) / u32::try_from(ended.max(1)).unwrap_or(u32::MAX)
     }
 
@@ -303,7 +327,7 @@ impl Batch {
         }
     }
 
-    fn begin(&mut self, place: usize, came: Came<'_>, parcel: &mut Parcel) {
+    fn begin(&mut self, place: usize, stderr: &[u8], parcel: &mut Parcel) {
         let is_waiting = self.progress.get(place).is_some_and(|one| one.state == State::Waiting);
         // A process that is being ended begins nothing that would count.
         if !is_waiting || self.ending.is_some() {
@@ -311,12 +335,12 @@ impl Batch {
         }
         let test = &self.tests[place];
         let mut flight = self.spare.take().unwrap_or_else(|| Flight::with_limit(self.limits.output_bytes));
-        (flight.place, flight.begun) = (place, came.now);
+        (flight.place, flight.begun) = (place, self.now);
         if self.progress[place].receives_in == self.chunk {
-            flight.give(came.stderr, self.is_shared);
+            flight.give(stderr, self.is_shared);
         }
-        self.first_begun.get_or_insert(came.now.running);
-        parcel.started(test.test, |out| self.nodes.in_progress(out, test, came.now.utc));
+        self.first_begun.get_or_insert(self.now.running);
+        parcel.started(test.test, |out| self.nodes.in_progress(out, test, self.now.utc));
         self.progress[place].state = State::InFlight;
         self.flights.push(flight);
     }
@@ -328,7 +352,7 @@ impl Batch {
         }
     }
 
-    fn end(&mut self, place: usize, verdict: Verdict, came: Came<'_>, parcel: &mut Parcel) {
+    fn end(&mut self, place: usize, verdict: Verdict, parcel: &mut Parcel) {
         let Some(index) = self.flights.iter().position(|flight| flight.place == place) else { return };
         // Its time was up, or it ended badly because the user ended it: the end of the process decides.
         let is_over = self.flights[index].is_timed_out
@@ -341,34 +365,37 @@ impl Batch {
         if let Some(captured) = verdict.stdout.take() {
             flight.stdout.push(captured.as_bytes());
         }
+        if verdict.state == ExecutionState::Failed {
+            self.framework.complete(&mut verdict, &flight.stderr.text());
+        }
         verdict.message =
             verdict.message.map(|text| cut_text(text, self.limits.output_bytes.max(TEXT_BYTES)));
-        let since_begun = came.now.running.saturating_sub(flight.begun.running);
-        let duration = match verdict.duration {
+        let since_begun = self.now.running.saturating_sub(flight.begun.running);
+        flight.duration = match verdict.duration {
             Some(duration) if !duration.is_zero() => duration,
             None if !since_begun.is_zero() => since_begun,
-            Some(_) | None => came.share.min(SHORT),
+            Some(_) | None => self.share.min(SHORT),
         };
-        self.close(flight, Seen::Verdict(verdict), Span { duration, now: came.now }, parcel);
+        self.close(flight, Seen::Verdict(verdict), parcel);
     }
 
     /// Gives a test its result: settled, or held.
-    fn close(&mut self, mut flight: Flight, seen: Seen, span: Span, parcel: &mut Parcel) {
+    fn close(&mut self, mut flight: Flight, seen: Seen, parcel: &mut Parcel) {
         let test = &self.tests[flight.place];
-        let Span { duration, now } = span;
+        let duration = flight.duration;
         let rules = Rules { test, is_alone: self.is_alone, duration };
         match conclude(rules, seen, flight.outputs()) {
             Conclusion::Settle(outcome) => {
                 let is_good = matches!(outcome.state, ExecutionState::Passed | ExecutionState::Skipped);
-                let reproduce = (!is_good).then(|| (self.reproduce)(&test.listed));
-                let times = Times { start: Some(flight.begun.utc), stop: now.utc, duration };
+                let reproduce = (!is_good).then(|| self.framework.reproduce(&test.listed));
+                let times = Times { start: Some(flight.begun.utc), stop: self.now.utc, duration };
                 settle(&self.nodes, test, &Told { outcome: &outcome, times, reproduce }, parcel);
             }
             Conclusion::Hold(attempt, held) => parcel.held(test.test, *attempt, held),
         }
         self.progress[flight.place].state = State::Done;
         self.last_ended = Some(flight.place);
-        self.idle_since = now.running;
+        self.idle_since = self.now.running;
         flight.clear();
         self.spare = Some(flight);
     }
@@ -379,6 +406,7 @@ impl Flight {
         Self {
             place: 0,
             begun: Moment::default(),
+            duration: Duration::ZERO,
             stdout: Capture::with_limit(limit_bytes),
             stderr: Capture::with_limit(limit_bytes),
             is_timed_out: false,

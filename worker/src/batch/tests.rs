@@ -12,8 +12,27 @@ use wire::{
 use super::*;
 use crate::samples::{lease, verdict};
 
-const COMPLETE: LastWord = LastWord { is_complete: true, is_explained: true };
-const CUT_OFF: LastWord = LastWord { is_complete: false, is_explained: false };
+/// What a transcript says: (complete, explains the exit code).
+type Word = (bool, bool);
+
+const COMPLETE: Word = (true, true);
+const CUT_OFF: Word = (false, false);
+
+fn gone(end: RawEnd, (is_complete, is_explained): Word) -> Gone {
+    Gone { end, is_complete, is_explained, is_after_end_marker: false, outside_failure: None }
+}
+
+struct Fake;
+
+impl Framework for Fake {
+    fn reproduce(&self, test: &ListedTest) -> String {
+        format!("run {}", test.name)
+    }
+
+    fn complete(&self, verdict: &mut Verdict, stderr: &str) {
+        verdict.message.get_or_insert_with(|| format!("said: {stderr}"));
+    }
+}
 
 fn at(milliseconds: u64) -> Moment {
     let running = Duration::from_millis(milliseconds);
@@ -53,8 +72,7 @@ struct Bench {
 impl Bench {
     fn of(lease: Lease) -> Self {
         let mut parcel = Parcel::default();
-        let reproduce = Box::new(|test: &wire::control::ListedTest| format!("run {}", test.name));
-        let batch = Batch::new(lease, WorkerId(1), &mut parcel, reproduce);
+        let batch = Batch::new(lease, WorkerId(1), &mut parcel, Box::new(Fake));
         Self { batch, parcel }
     }
 
@@ -69,8 +87,12 @@ impl Bench {
         assert!(events.is_empty());
     }
 
-    fn finish(&mut self, milliseconds: u64, end: RawEnd, word: LastWord) -> LeaseEnd {
-        self.batch.finish(end, word, at(milliseconds), &mut self.parcel)
+    fn finish(&mut self, milliseconds: u64, end: RawEnd, word: Word) -> LeaseEnd {
+        self.finish_as(milliseconds, gone(end, word))
+    }
+
+    fn finish_as(&mut self, milliseconds: u64, gone: Gone) -> LeaseEnd {
+        self.batch.finish(gone, at(milliseconds), &mut self.parcel)
     }
 
     /// The nodes that the client gets.
@@ -213,10 +235,47 @@ fn a_crash_costs_the_test_in_flight_alone() {
 }
 
 #[test]
+fn a_failure_is_completed_from_what_the_test_wrote() {
+    let mut bench = Bench::with_tests(1);
+    bench.chunk(1, [begun(0), ended(0, ExecutionState::Failed)], "panicked");
+    assert_eq!(bench.results()[0].error_message.as_deref(), Some("said: panicked"));
+}
+
+#[test]
+fn a_test_that_can_not_be_selected_is_told_and_the_others_move_up() {
+    let mut bench = Bench::with_tests(3);
+    bench.batch.refuse(1, "its name has a newline", &mut bench.parcel);
+    bench.chunk(1, [begun(1), passed(1)], "");
+    let results = bench.results();
+    assert_eq!(results[0].display_name, "A.t1");
+    assert_eq!(results[0].outcome_kind.as_deref(), Some("not-run"));
+    assert_eq!(results[0].error_message.as_deref(), Some("not run: its name has a newline"));
+    assert_eq!(results[1].display_name, "A.t2");
+}
+
+#[test]
+fn a_failure_outside_tests_is_told_with_the_exit() {
+    let mut bench = Bench::with_tests(1);
+    bench.chunk(1, [begun(0), passed(0)], "");
+    let gone = Gone { outside_failure: Some("SetUp failed\n".into()), ..gone(exit(1), (true, false)) };
+    let LeaseEnd::BadExit { message, .. } = bench.finish_as(2, gone) else { panic!() };
+    assert!(message.ends_with("--- failed outside tests ---\nSetUp failed"), "{message}");
+}
+
+#[test]
+fn a_death_behind_an_unconfirmed_end_marker_says_so() {
+    let mut bench = Bench::with_tests(1);
+    bench.chunk(1, [begun(0)], "");
+    bench.finish_as(2, Gone { is_after_end_marker: true, ..gone(signal(11), CUT_OFF) });
+    let message = bench.results()[0].error_message.clone().unwrap();
+    assert!(message.starts_with("crashed with SIGSEGV after its end marker"), "{message}");
+}
+
+#[test]
 fn exit_code_zero_under_a_test_is_a_death() {
     let mut bench = Bench::with_tests(2);
     bench.chunk(1, [begun(0)], "");
-    let end = bench.finish(2, exit(0), LastWord { is_complete: false, is_explained: true });
+    let end = bench.finish(2, exit(0), (false, true));
     assert!(matches!(end, LeaseEnd::DiedInTest { .. }));
     let Some(Report::Died { attempt, .. }) = bench.parcel.reports.last() else { panic!() };
     assert_eq!(attempt.message, "the process left with exit code 0 before the test ended");
@@ -361,11 +420,7 @@ fn a_death_with_tests_waiting_and_none_in_flight_is_outside() {
 
 #[test]
 fn an_exit_that_the_results_do_not_explain_is_told_beside_them() {
-    for (end, word) in [
-        (exit(1), LastWord { is_complete: true, is_explained: false }),
-        (exit(0), LastWord { is_complete: false, is_explained: true }),
-        (signal(11), LastWord { is_complete: true, is_explained: false }),
-    ] {
+    for (end, word) in [(exit(1), (true, false)), (exit(0), (false, true)), (signal(11), (true, false))] {
         let mut bench = Bench::with_tests(1);
         bench.chunk(1, [begun(0), passed(0)], "");
         assert!(matches!(bench.finish(2, end, word), LeaseEnd::BadExit { .. }));
@@ -445,7 +500,7 @@ proptest! {
                 Step::Cancel => bench.batch.cancel(),
             }
         }
-        let ended = bench.finish(now + 1, end, LastWord { is_complete, is_explained });
+        let ended = bench.finish(now + 1, end, (is_complete, is_explained));
 
         let mut started: HashMap<TestIndex, usize> = HashMap::new();
         let mut decided: HashMap<TestIndex, usize> = HashMap::new();

@@ -1,0 +1,55 @@
+//! Reading of workers' journals: for the coordinator's question, and for what is sent again.
+
+use std::{fs, io, path::PathBuf};
+
+use wire::{
+    control::{FromWatchdog, JournalledResult, OsBytes, WorkerId, journal_name},
+    journal::{self, Record},
+};
+
+use crate::errors::chain;
+
+/// The terminal results of one journal, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    /// Results, each with the JSON of its change.
+    pub(crate) results: Vec<(JournalledResult, Vec<u8>)>,
+    /// Why the journal could not be read to its end, if so.
+    pub(crate) damage: Option<String>,
+}
+
+/// Reads a worker's journal. One that was never begun is empty.
+///
+/// Cancel safe: yes, because it only reads.
+pub(crate) async fn settled(run_dir: &OsBytes, worker: WorkerId) -> Settled {
+    let path = run_dir.as_path().join(journal_name(worker));
+    let read = tokio::task::spawn_blocking(move || read(path)).await;
+    read.unwrap_or_else(|error| Settled { results: Vec::new(), damage: Some(chain(&error)) })
+}
+
+fn read(path: PathBuf) -> Settled {
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Settled::default(),
+        Err(error) => {
+            let damage = Some(format!("read {}: {error}", path.display()));
+            return Settled { results: Vec::new(), damage };
+        }
+    };
+    let (records, error) = journal::read(&bytes);
+    let results = records.into_iter().filter_map(|record| match record {
+        Record::Settled { result, change } => Some((result, change)),
+        Record::Started(_) | Record::Held { .. } => None,
+    });
+    let damage = error.map(|error| format!("read {}: {}", path.display(), chain(&error)));
+    Settled { results: results.collect(), damage }
+}
+
+/// Answers the coordinator's question for a journal.
+///
+/// Cancel safe: yes, because it only reads.
+pub(crate) async fn answer(run: String, run_dir: OsBytes, worker: WorkerId) -> FromWatchdog {
+    let Settled { results, damage } = settled(&run_dir, worker).await;
+    let settled = results.into_iter().map(|(result, _)| result).collect();
+    FromWatchdog::Journal { run, worker, settled, damage }
+}

@@ -1,0 +1,285 @@
+//! The session's watchdog: one loop that waits for the coordinator, for deaths and for finishes in hand.
+
+use std::{collections::VecDeque, io, path::Path, process::ExitCode, time::Duration};
+
+use host::process;
+use link::{
+    LinkError,
+    control::{ControlReceiver, ControlSender, ReceiveError, Received},
+    local,
+};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    task::{JoinError, JoinSet},
+    time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout},
+};
+use wire::control::{Finish, FromWatchdog, Join, ToWatchdog, WorkerId};
+
+use crate::{deliver::Deliverer, errors::chain, journals, workers::Workers};
+
+/// The coordinator listens before it starts us.
+const JOIN_LIMIT: Duration = Duration::from_secs(10);
+/// An orphan comes to us without a signal; so often we look for some.
+const LOOK: Duration = Duration::from_millis(500);
+/// All below is killed at once and gone in milliseconds. On a machine so busy that the dead wait for their turn it is
+/// better to stay than to leave something behind; only what hangs in the kernel needs all of this.
+const CLEAR_LIMIT: Duration = Duration::from_secs(5);
+/// Workers that were told to leave close their connections to the client in good order.
+const LEAVE_GRACE: Duration = Duration::from_millis(300);
+
+/// Why a watchdog could not serve.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error("prepare the watchdog's process")]
+    Prepare(#[source] io::Error),
+    #[error("join the coordinator")]
+    Connect(#[source] local::ConnectError),
+    #[error("introduce the watchdog to the coordinator")]
+    Join(#[source] link::Closed),
+}
+
+/// How a session ends for its watchdog.
+enum End {
+    /// The coordinator wished it.
+    Leave,
+    /// The coordinator is gone.
+    Alone,
+    /// One of us has a bug; the coordinator may live and start another watchdog.
+    Failed,
+}
+
+/// Runs as the watchdog of the coordinator that listens at `socket_path`, until told to leave or left alone.
+#[must_use]
+pub fn main(socket_path: &Path) -> ExitCode {
+    process::set_name(c"heeler-watchdog");
+    process::ignore_terminal_signals();
+    let outcome = prepare().map_err(SessionError::Prepare).and_then(|runtime| {
+        let outcome = runtime.block_on(run(socket_path));
+        // A journal on a hung disk keeps a thread of the runtime; nobody waits for it.
+        runtime.shutdown_background();
+        outcome
+    });
+    match outcome {
+        Ok(End::Leave) => ExitCode::SUCCESS,
+        Ok(End::Alone) => {
+            remove_socket(socket_path);
+            ExitCode::FAILURE
+        }
+        Ok(End::Failed) => ExitCode::FAILURE,
+        Err(error) => {
+            tracing::error!(error = chain(&error), "the watchdog failed");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn prepare() -> io::Result<tokio::runtime::Runtime> {
+    process::become_subreaper()?;
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// Removes what a coordinator that was killed could not: its socket, and the directory if nothing else is in it.
+fn remove_socket(path: &Path) {
+    let _missing = std::fs::remove_file(path);
+    if let Some(directory) = path.parent() {
+        let _in_use = std::fs::remove_dir(directory);
+    }
+}
+
+async fn run(socket_path: &Path) -> Result<End, SessionError> {
+    let deaths = signal(SignalKind::child()).map_err(SessionError::Prepare)?;
+    let deadline = Instant::now() + JOIN_LIMIT;
+    let stream = local::connect(socket_path, deadline).await.map_err(SessionError::Connect)?;
+    // From here on the coordinator's death is seen as the end of the connection. It must not kill the watchdog, which
+    // has to clear away what is below.
+    process::outlive_parent().map_err(SessionError::Prepare)?;
+    let (control, receiver, _writer) = link::control::open(stream);
+    control.send(&Join::Watchdog { pid: std::process::id() }).await.map_err(SessionError::Join)?;
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let session = Session {
+        socket_path,
+        control,
+        receiver,
+        deaths,
+        look,
+        workers: Workers::default(),
+        deliverer: DelivererPlace::Unwelcomed,
+        waiting: VecDeque::new(),
+        tasks: JoinSet::new(),
+        outgoing: VecDeque::new(),
+    };
+    Ok(session.serve().await)
+}
+
+struct Session<'a> {
+    socket_path: &'a Path,
+    control: ControlSender,
+    receiver: ControlReceiver,
+    deaths: Signal,
+    look: Interval,
+    workers: Workers,
+    deliverer: DelivererPlace,
+    /// Finishes that come while one is in hand. A coordinator has few runs at once.
+    waiting: VecDeque<Box<Finish>>,
+    tasks: JoinSet<Done>,
+    /// What could not be sent at once; at most one message for each worker, question and run.
+    outgoing: VecDeque<FromWatchdog>,
+}
+
+enum DelivererPlace {
+    Unwelcomed,
+    Here(Box<Deliverer>),
+    /// In a task, with a finish.
+    Away,
+}
+
+/// What a task brings back.
+enum Done {
+    Finish(Box<Deliverer>, FromWatchdog),
+    Journal(FromWatchdog),
+}
+
+enum Event {
+    Told(Result<Option<Received<ToWatchdog>>, ReceiveError>),
+    Death,
+    Look,
+    Done(Result<Done, JoinError>),
+    Sent(Result<(), link::Closed>),
+}
+
+impl Session<'_> {
+    async fn serve(mut self) -> End {
+        loop {
+            let event = self.next().await;
+            if let Some(end) = self.handle(event) {
+                self.leave(&end).await;
+                return end;
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Event {
+        let front = self.outgoing.front();
+        tokio::select! {
+            biased;
+            _ = self.deaths.recv() => Event::Death,
+            told = self.receiver.next() => Event::Told(told),
+            Some(done) = self.tasks.join_next() => Event::Done(done),
+            sent = send_front(&self.control, front), if front.is_some() => Event::Sent(sent),
+            _ = self.look.tick() => Event::Look,
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> Option<End> {
+        match event {
+            Event::Told(Ok(Some(Received::Message(message)))) => return self.obey(message),
+            Event::Told(
+                Ok(None) | Err(ReceiveError::Link(LinkError::Read(_) | LinkError::CutOff { .. })),
+            ) => return Some(End::Alone),
+            Event::Told(Ok(Some(Received::Relay { .. }))) => {
+                tracing::error!("the coordinator sent a relayed frame");
+                return Some(End::Failed);
+            }
+            Event::Told(Err(error)) => {
+                tracing::error!(error = chain(&error), "the coordinator cannot be understood");
+                return Some(End::Failed);
+            }
+            Event::Death | Event::Look => self.outgoing.extend(self.workers.settle()),
+            Event::Done(Ok(Done::Journal(answer))) => self.outgoing.push_back(answer),
+            Event::Done(Ok(Done::Finish(deliverer, finished))) => {
+                self.deliverer = DelivererPlace::Here(deliverer);
+                self.outgoing.push_back(finished);
+                self.finish_next();
+            }
+            // A finish without an answer would hang its run; without us the coordinator starts another watchdog.
+            Event::Done(Err(error)) => {
+                tracing::error!(%error, "a task of the watchdog failed");
+                return Some(End::Failed);
+            }
+            Event::Sent(Ok(())) => drop(self.outgoing.pop_front()),
+            Event::Sent(Err(_)) => return Some(End::Alone),
+        }
+        None
+    }
+
+    fn obey(&mut self, message: ToWatchdog) -> Option<End> {
+        match message {
+            ToWatchdog::Welcome { callback, limits } => {
+                let deliverer = Deliverer::new(self.control.clone(), callback, limits);
+                self.deliverer = DelivererPlace::Here(Box::new(deliverer));
+            }
+            ToWatchdog::StartWorker { worker } => self.start(worker),
+            ToWatchdog::KillWorker { worker } => self.workers.kill(worker),
+            ToWatchdog::ReadJournal { run, run_dir, worker } => {
+                self.tasks.spawn(async move { Done::Journal(journals::answer(run, run_dir, worker).await) });
+            }
+            ToWatchdog::Finish(finish) => {
+                self.waiting.push_back(finish);
+                self.finish_next();
+            }
+            ToWatchdog::Leave => return Some(End::Leave),
+        }
+        None
+    }
+
+    fn start(&mut self, worker: WorkerId) {
+        if let Err(error) = self.workers.start(worker, self.socket_path) {
+            let error = chain(&error);
+            self.outgoing.push_back(FromWatchdog::WorkerNotStarted { worker, error });
+        }
+    }
+
+    /// Begins the next finish if there is one and the deliverer is free.
+    fn finish_next(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        match std::mem::replace(&mut self.deliverer, DelivererPlace::Away) {
+            DelivererPlace::Here(mut deliverer) => {
+                let finish = self.waiting.pop_front().expect("checked above");
+                self.tasks.spawn(async move {
+                    let finished = deliverer.finish(&finish).await;
+                    Done::Finish(deliverer, finished)
+                });
+            }
+            other => self.deliverer = other,
+        }
+    }
+
+    /// Ends what is below, and lets go of the client.
+    async fn leave(mut self, end: &End) {
+        let deadline = Instant::now() + CLEAR_LIMIT;
+        if matches!(end, End::Leave) {
+            self.clear(Instant::now() + LEAVE_GRACE).await;
+        }
+        self.workers.kill_all();
+        self.clear(deadline).await;
+        if let DelivererPlace::Here(deliverer) = self.deliverer {
+            // What was sent is proven or named as unproven by now; this is politeness.
+            let _late = timeout(LEAVE_GRACE, deliverer.close()).await;
+        }
+    }
+
+    /// Waits until nothing is below, at most until the deadline.
+    async fn clear(&mut self, deadline: Instant) {
+        loop {
+            drop(self.workers.settle());
+            if !process::has_children() {
+                return;
+            }
+            tokio::select! {
+                _ = self.deaths.recv() => {}
+                _ = self.look.tick() => {}
+                () = sleep_until(deadline) => return,
+            }
+        }
+    }
+}
+
+async fn send_front(control: &ControlSender, front: Option<&FromWatchdog>) -> Result<(), link::Closed> {
+    match front {
+        Some(message) => control.send(message).await,
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,125 @@
+//! The coordinator's end of a watchdog's connection, played by the test.
+
+use std::{future::Future, path::PathBuf};
+
+use bytes::Bytes;
+use host::{
+    dirs::{SocketDir, socket_dir},
+    process::own_image,
+    spawn::{Child, Spawn, Stream, spawn},
+};
+use link::{
+    LinkTask,
+    control::{ControlReceiver, ControlSender, Received},
+    local::Listener,
+};
+use tokio::time::timeout;
+use wire::control::{CallbackAddress, DeliveryLimits, FromWatchdog, Join, ToWatchdog};
+
+use crate::support::{Feet, PATIENCE};
+
+/// Enough for a client on a busy machine.
+const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 10_000, stall_ms: 10_000, drain_ms: 10_000 };
+
+/// Tells the worker that a watchdog of these tests starts what to be; see `sessions::worker`.
+pub(crate) const WORKER: &str = "HEELER_TEST_WORKER";
+
+pub(crate) struct Coordinator {
+    pub(crate) watchdog: Child,
+    /// The standard error of the watchdog and all below it.
+    pub(crate) feet: Feet,
+    pub(crate) control: ControlSender,
+    receiver: ControlReceiver,
+    writer: LinkTask,
+    listener: Listener,
+    directory: SocketDir,
+}
+
+/// Runs an asynchronous test on the main thread.
+pub(crate) fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { timeout(PATIENCE * 3, test).await.unwrap() });
+}
+
+impl Coordinator {
+    /// Starts a watchdog whose workers play `worker`, and welcomes it.
+    pub(crate) async fn start(worker: &str, callback: Option<CallbackAddress>) -> Self {
+        Self::start_with(worker, callback, LIMITS).await
+    }
+
+    /// The same with little patience for a client that will use all of it up.
+    pub(crate) async fn start_impatient(callback: Option<CallbackAddress>) -> Self {
+        Self::start_with("exit", callback, DeliveryLimits { drain_ms: 300, ..LIMITS }).await
+    }
+
+    async fn start_with(worker: &str, callback: Option<CallbackAddress>, limits: DeliveryLimits) -> Self {
+        let directory = socket_dir().unwrap();
+        let path = directory.path().join("control");
+        let mut listener = Listener::bind(&path).unwrap();
+        let (feet, stderr) = Feet::new();
+        let mut env: Vec<_> = std::env::vars_os().collect();
+        env.push((WORKER.into(), worker.into()));
+        let watchdog = spawn(Spawn {
+            args: vec!["__watchdog".into(), path.into()],
+            env: Some(env),
+            stdout: Stream::Null,
+            stderr: Stream::Fd(stderr),
+            ..Spawn::new(own_image())
+        })
+        .unwrap();
+        let stream = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+        let (control, mut receiver, writer) = link::control::open(stream);
+        let joined = receiver.next::<Join>().await.unwrap();
+        let join = Join::Watchdog { pid: watchdog.pid().as_u32() };
+        assert_eq!(joined, Some(Received::Message(join)));
+        control.send(&ToWatchdog::Welcome { callback, limits }).await.unwrap();
+        Self { watchdog, feet, control, receiver, writer, listener, directory }
+    }
+
+    pub(crate) async fn tell(&self, message: ToWatchdog) {
+        self.control.send(&message).await.unwrap();
+    }
+
+    pub(crate) async fn next(&mut self) -> Received<FromWatchdog> {
+        let next = timeout(PATIENCE, self.receiver.next()).await.expect("the watchdog is silent");
+        next.unwrap().expect("the watchdog has left")
+    }
+
+    pub(crate) async fn message(&mut self) -> FromWatchdog {
+        match self.next().await {
+            Received::Message(message) => message,
+            Received::Relay { .. } => panic!("a relayed frame instead of a message"),
+        }
+    }
+
+    /// The relayed frames with their positions, and the message behind them.
+    pub(crate) async fn relayed(&mut self) -> (Vec<(u64, Bytes)>, FromWatchdog) {
+        let mut frames = Vec::new();
+        loop {
+            match self.next().await {
+                Received::Message(message) => return (frames, message),
+                Received::Relay { position, frame } => frames.push((position, frame)),
+            }
+        }
+    }
+
+    /// Ends the watchdog as at the end of a session.
+    pub(crate) async fn leave(mut self) {
+        self.tell(ToWatchdog::Leave).await;
+        self.control.flush().await.unwrap();
+        self.feet.wait_for_end();
+        assert_eq!(self.watchdog.wait().unwrap().code, Some(0));
+    }
+
+    /// Cuts the connection as the kernel does it for a coordinator that was killed, and returns what is left: the
+    /// watchdog, its feet, and the directory that nobody removes.
+    pub(crate) async fn die(mut self) -> (Child, Feet, PathBuf) {
+        let path = self.directory.path().to_owned();
+        std::mem::forget(self.directory);
+        drop(self.listener);
+        drop(self.control);
+        self.writer.cut().await;
+        drop(self.receiver);
+        (self.watchdog, self.feet, path)
+    }
+}

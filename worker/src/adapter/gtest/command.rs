@@ -1,0 +1,149 @@
+//! What a GoogleTest program is told: arguments, environment, and the file that names tests.
+
+use std::path::Path;
+
+use wire::control::{ListedTest, OsBytes};
+
+use crate::adapter::Invocation;
+
+/// Flags that the environment may set, and that would select, repeat, reorder, redirect or silence; and what Bazel
+/// sets for the same. The shard variables change nothing in a listing, and would make most of a batch vanish in a run.
+const UNSET: [&str; 22] = [
+    "GTEST_ALSO_RUN_DISABLED_TESTS",
+    "GTEST_BREAK_ON_FAILURE",
+    "GTEST_BRIEF",
+    "GTEST_COLOR",
+    "GTEST_FAIL_FAST",
+    "GTEST_FILTER",
+    "GTEST_FLAGFILE",
+    "GTEST_LIST_TESTS",
+    "GTEST_OUTPUT",
+    "GTEST_PRINT_TIME",
+    "GTEST_RANDOM_SEED",
+    "GTEST_REPEAT",
+    "GTEST_SHARD_INDEX",
+    "GTEST_SHARD_STATUS_FILE",
+    "GTEST_SHUFFLE",
+    "GTEST_STREAM_RESULT_TO",
+    "GTEST_THROW_ON_FAILURE",
+    "GTEST_TOTAL_SHARDS",
+    "TESTBRIDGE_TEST_ONLY",
+    "TESTBRIDGE_TEST_RUNNER_FAIL_FAST",
+    "TEST_PREMATURE_EXIT_FILE",
+    "XML_OUTPUT_FILE",
+];
+
+/// On the command line too, because a program's own arguments or its `main` may have set them. Every version since 1.8
+/// knows these; a version that does not know a flag prints its help and runs nothing, with exit code 0.
+const RUN_FLAGS: [&str; 7] = [
+    "--gtest_also_run_disabled_tests=0",
+    "--gtest_break_on_failure=0",
+    "--gtest_color=no",
+    "--gtest_print_time=1",
+    "--gtest_repeat=1",
+    "--gtest_shuffle=0",
+    "--gtest_throw_on_failure=0",
+];
+
+/// Younger flags, which are taken back only where the program's own arguments set them: such a program knows them.
+const YOUNG_FLAGS: [(&str, &str); 2] =
+    [("gtest_brief", "--gtest_brief=0"), ("gtest_fail_fast", "--gtest_fail_fast=0")];
+
+fn environment() -> Vec<(OsBytes, Option<OsBytes>)> {
+    UNSET.iter().map(|name| ((*name).into(), None)).collect()
+}
+
+/// Returns the command that lists.
+pub(super) fn listing(scratch: &Path) -> Invocation {
+    let file = scratch.join("gtest-list.xml");
+    let output = [b"--gtest_output=xml:", file.as_os_str().as_encoded_bytes()].concat();
+    Invocation {
+        args: vec!["--gtest_list_tests".into(), output.into()],
+        env: environment(),
+        files: Vec::new(),
+        reads: Some(file),
+    }
+}
+
+/// Returns the command that runs these tests. Flags and files are read in their order and the last one wins, so ours
+/// win over the program's own; and the flags that a death test of the thread-safe style adds behind them win over ours.
+pub(super) fn run(own: &[OsBytes], tests: &[&ListedTest], scratch: &Path) -> Invocation {
+    let file = scratch.join("gtest-flags");
+    let flag = [b"--gtest_flagfile=", file.as_os_str().as_encoded_bytes()].concat();
+    let mut args: Vec<OsBytes> = RUN_FLAGS.iter().map(|flag| (*flag).into()).collect();
+    for (name, flag) in YOUNG_FLAGS {
+        let sets = |arg: &OsBytes| memchr::memmem::find(arg.as_bytes(), name.as_bytes()).is_some();
+        if own.iter().any(sets) {
+            args.push(flag.into());
+        }
+    }
+    args.push(flag.into());
+    Invocation { args, env: environment(), files: vec![(file, flags(tests))], reads: None }
+}
+
+fn flags(tests: &[&ListedTest]) -> Vec<u8> {
+    let mut flags = b"--gtest_filter=".to_vec();
+    for (place, test) in tests.iter().enumerate() {
+        if place > 0 {
+            flags.push(b':');
+        }
+        write_pattern(&mut flags, &test.name);
+    }
+    flags.push(b'\n');
+    flags
+}
+
+/// Writes the narrowest pattern that selects a test. The filter language has no escapes: what is special in it, or
+/// would end the line, becomes "any one character", and what was no UTF-8 becomes "anything", so that other tests may
+/// be selected too.
+pub(super) fn write_pattern(out: &mut Vec<u8>, name: &str) {
+    for character in name.chars() {
+        match character {
+            ':' | '*' | '?' | '-' | '\n' => out.push(b'?'),
+            char::REPLACEMENT_CHARACTER => out.push(b'*'),
+            _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+}
+
+/// Returns whether the pattern of a test may select others.
+pub(super) fn is_vague(name: &str) -> bool {
+    name.contains([':', '*', '?', '-', '\n', char::REPLACEMENT_CHARACTER])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(name: &str) -> ListedTest {
+        ListedTest { name: name.to_owned(), ..ListedTest::default() }
+    }
+
+    #[test]
+    fn what_the_filter_language_knows_becomes_any_one_character() {
+        let tests = ["A.b", "C.a:b*c?d-e\nf", "Ü. x'\"", "\u{fffd}"].map(test);
+        let command = run(&[], &tests.each_ref(), Path::new("/s"));
+        let (path, flags) = &command.files[0];
+        assert_eq!(path, Path::new("/s/gtest-flags"));
+        assert_eq!(String::from_utf8_lossy(flags), "--gtest_filter=A.b:C.a?b?c?d?e?f:Ü. x'\":*\n");
+        assert!(command.args.contains(&"--gtest_flagfile=/s/gtest-flags".into()));
+        assert!(!is_vague("A.b/0") && is_vague("A.b-0"));
+    }
+
+    #[test]
+    fn a_flag_that_old_versions_do_not_know_is_only_taken_back() {
+        let args = |own: &[OsBytes]| run(own, &[], Path::new("/s")).args;
+        assert!(!args(&["--data".into()]).contains(&"--gtest_brief=0".into()));
+        assert!(args(&["--gtest_brief=1".into()]).contains(&"--gtest_brief=0".into()));
+    }
+
+    #[test]
+    fn twenty_thousand_names_go_into_one_file() {
+        let tests: Vec<_> = (0..20_000).map(|number| test(&format!("N/Big.Case/{number}"))).collect();
+        let command = run(&[], &tests.iter().collect::<Vec<_>>(), Path::new("/s"));
+        assert!(command.args.iter().all(|arg| arg.as_bytes().len() < 100));
+        let flags = String::from_utf8(command.files[0].1.clone()).unwrap();
+        assert_eq!(flags.split(':').count(), 20_000);
+        assert!(flags.ends_with(":N/Big.Case/19999\n"));
+    }
+}

@@ -1,0 +1,13 @@
+//! GoogleTest, 1.8 to today: lists into an XML file, takes names from a flag file, tells what happens on standard
+//! output.
+
+mod adapter;
+mod command;
+mod failure;
+mod grammar;
+mod listing;
+
+pub(super) use adapter::GoogleTest;
+
+#[cfg(test)]
+pub(super) use grammar::follow;

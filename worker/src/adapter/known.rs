@@ -1,0 +1,31 @@
+//! The frameworks that Heeler knows, by name. Order matters: who asks a program of unknown kind asks from the front.
+
+use super::{Adapter, gtest::GoogleTest, libtest::Libtest};
+
+static ALL: [&dyn Adapter; 3] = [&GoogleTest, &Libtest::Events, &Libtest::Plain];
+
+/// Returns the adapter of that name: `gtest`, `libtest` or `libtest-plain`.
+#[must_use]
+pub fn by_name(name: &str) -> Option<&'static dyn Adapter> {
+    ALL.iter().copied().find(|adapter| adapter.name() == name)
+}
+
+/// Returns the adapters that may be asked about a program of unknown kind. `libtest-plain` is not among them: the
+/// listing of `libtest` says when a program needs it.
+#[must_use]
+pub fn all() -> &'static [&'static dyn Adapter] {
+    &ALL[..2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_adapter_is_found_by_its_name() {
+        for name in ["gtest", "libtest", "libtest-plain"] {
+            assert_eq!(by_name(name).unwrap().name(), name);
+        }
+        assert!(by_name("pytest").is_none());
+    }
+}

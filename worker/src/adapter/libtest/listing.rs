@@ -1,0 +1,131 @@
+//! Reading of libtest's listings: JSON, or two terse ones, all tests and the ignored ones.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+use wire::control::ListedTest;
+
+use super::Libtest;
+use crate::adapter::{ListingError, ListingOutput, scan};
+
+const NAME: &str = "libtest";
+const DISCOVERED: &[u8] = br#"{ "type": "test", "event": "discovered", "#;
+const DISCOVERY: &[u8] = br#"{ "type": "suite", "event": "discovery" }"#;
+const COMPLETED: &[u8] = br#"{ "type": "suite", "event": "completed", "#;
+
+/// Returns whether the terse listings are needed too. A program that died of a signal is not asked again.
+pub(super) fn needs_more(outputs: &[ListingOutput]) -> bool {
+    match outputs {
+        [] => true,
+        [json] => json.signal.is_none() && !is_json(json),
+        [_, .., last] => last.code == Some(0),
+    }
+}
+
+fn is_json(output: &ListingOutput) -> bool {
+    output.code == Some(0) && memchr::memmem::find(&output.stdout, DISCOVERY).is_some()
+}
+
+/// Reads whatever the program gave; says in which form it must run.
+pub(super) fn read(
+    outputs: &[ListingOutput],
+    is_told: bool,
+) -> Result<(Libtest, Vec<ListedTest>), ListingError> {
+    match outputs {
+        [json, ..] if is_json(json) => Ok((Libtest::Events, read_json(&json.stdout)?)),
+        [json, ..] if json.signal.is_some() => Err(ListingError::of_death(json)),
+        [_, terse @ ..] => Ok((Libtest::Plain, read_terse(terse, is_told)?)),
+        [] => Ok((Libtest::Plain, read_terse(&[], is_told)?)),
+    }
+}
+
+fn damaged(reason: impl Into<String>) -> ListingError {
+    ListingError::Damaged { framework: NAME, reason: reason.into() }
+}
+
+fn read_json(stdout: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
+    let start = memchr::memmem::find(stdout, DISCOVERY).unwrap_or(0);
+    let end = memchr::memmem::rfind(stdout, COMPLETED)
+        .filter(|end| *end > start)
+        .ok_or_else(|| damaged("it ends in the middle"))?;
+    let found = &stdout[start + DISCOVERY.len()..end];
+    let starts: Vec<usize> = memchr::memmem::find_iter(found, DISCOVERED)
+        .filter(|at| *at == 0 || found[*at - 1] == b'\n')
+        .collect();
+    let ends = starts.iter().skip(1).copied().chain([found.len()]);
+    starts.iter().zip(ends).map(|(start, end)| read_test(&found[*start..end])).collect()
+}
+
+fn read_test(entry: &[u8]) -> Result<ListedTest, ListingError> {
+    let unreadable =
+        || damaged(format!("unreadable entry {:?}", scan::head(&String::from_utf8_lossy(entry), 200)));
+    let (entry, message) = without_message(entry).ok_or_else(unreadable)?;
+    let value: Value = serde_json::from_slice(&entry).map_err(|_| unreadable())?;
+    let text = |key: &str| value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let is_ignored = value["ignore"].as_bool().unwrap_or(false);
+    Ok(ListedTest {
+        name: value["name"].as_str().ok_or_else(unreadable)?.to_owned(),
+        file: text("source_path"),
+        line: value["start_line"].as_u64().and_then(|line| u32::try_from(line).ok()).filter(|line| *line > 0),
+        skip: is_ignored.then(|| ignored(&message)),
+        ..ListedTest::default()
+    })
+}
+
+/// Takes the reason out of an entry: libtest writes it as it is, with quotes and newlines, so that the entry is no
+/// JSON. The fields around it are written with care, and always stand in this order.
+fn without_message(entry: &[u8]) -> Option<(Vec<u8>, String)> {
+    const BEFORE: &[u8] = br#", "ignore_message": ""#;
+    const BEHIND: &[u8] = br#"", "source_path": ""#;
+    let entry = entry.trim_ascii_end();
+    let Some(before) = memchr::memmem::find(entry, BEFORE) else {
+        return Some((entry.to_vec(), String::new()));
+    };
+    let behind = memchr::memmem::rfind(entry, BEHIND)?;
+    let message = entry.get(before + BEFORE.len()..behind)?;
+    Some(([&entry[..before], &entry[behind + 1..]].concat(), scan::spell(message)))
+}
+
+fn ignored(message: &str) -> String {
+    if message.is_empty() { "ignored".to_owned() } else { format!("ignored: {message}") }
+}
+
+/// Reads the terse listings. A program that lists nothing at all is believed only when the user says what it is:
+/// most programs that know no arguments say nothing.
+pub(super) fn read_terse(outputs: &[ListingOutput], is_told: bool) -> Result<Vec<ListedTest>, ListingError> {
+    if let Some(dead) = outputs.iter().find(|output| output.code != Some(0)) {
+        return Err(ListingError::of_death(dead));
+    }
+    let [all, ignored] = outputs else { return Err(damaged("a command did not run")) };
+    let (all, skipped) = (scan::spell(&all.stdout), scan::spell(&ignored.stdout));
+    let skipped: HashSet<&str> = names(&skipped)?.into_iter().collect();
+    let tests: Vec<ListedTest> = names(&all)?
+        .into_iter()
+        .map(|name| ListedTest {
+            name: name.to_owned(),
+            skip: skipped.contains(name).then(|| "ignored".to_owned()),
+            ..ListedTest::default()
+        })
+        .collect();
+    if tests.is_empty() && !is_told {
+        let reason = "it listed nothing".to_owned();
+        return Err(ListingError::NotThisFramework { framework: NAME, reason });
+    }
+    Ok(tests)
+}
+
+/// Benchmarks are left out: they would run as tests of one iteration.
+fn names(text: &str) -> Result<Vec<&str>, ListingError> {
+    let mut names = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        match line.rsplit_once(": ") {
+            Some((name, "test")) => names.push(name),
+            Some((_, "benchmark")) => {}
+            _ => {
+                let reason = format!("instead of a listing it wrote {:?}", scan::head(line, 200));
+                return Err(ListingError::NotThisFramework { framework: NAME, reason });
+            }
+        }
+    }
+    Ok(names)
+}

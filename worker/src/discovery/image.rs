@@ -1,0 +1,43 @@
+//! A program's bytes, read in pieces for the frameworks' hints. Nothing is mapped: a program that is written to while
+//! it is read must not take us down.
+
+use std::{fs::File, io::Read as _, path::Path};
+
+use crate::adapter;
+
+/// Programs are read in pieces of this size, so that a program of any size takes the same memory.
+const PIECE_BYTES: usize = 1 << 20;
+/// Neighbouring pieces share so many bytes, so that no hint is cut.
+const OVERLAP_BYTES: usize = 4 << 10;
+/// What frameworks leave in a program stands before its debug information.
+const LIMIT_BYTES: usize = 64 << 20;
+
+/// Returns the names of the frameworks that the program's bytes speak for.
+///
+/// A program that can't be read speaks for none: it may be executable all the same.
+///
+/// Cancel safe: yes, because it changes nothing.
+pub(super) async fn hinted(path: &Path) -> Vec<&'static str> {
+    let mut hinted: Vec<&'static str> = Vec::new();
+    let Ok(mut file) = File::open(path) else { return hinted };
+    let mut piece = vec![0; PIECE_BYTES];
+    let (mut kept, mut total) = (0, 0);
+    while total < LIMIT_BYTES && hinted.len() < adapter::all().len() {
+        let count = match file.read(&mut piece[kept..]) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => count,
+        };
+        total += count;
+        let filled = kept + count;
+        for adapter in adapter::all() {
+            if !hinted.contains(&adapter.name()) && adapter.hint(&piece[..filled]) {
+                hinted.push(adapter.name());
+            }
+        }
+        kept = filled.min(OVERLAP_BYTES);
+        piece.copy_within(filled - kept..filled, 0);
+        // Control messages are heard between pieces.
+        tokio::task::yield_now().await;
+    }
+    hinted
+}

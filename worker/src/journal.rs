@@ -1,0 +1,165 @@
+//! The worker's write-ahead journal of one run: a file that is only appended to, one write for each chunk. What stands
+//! in it is decided elsewhere.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use wire::{
+    control::{WorkerId, journal_name},
+    journal::MAGIC,
+};
+
+/// Why results are not journalled from here on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JournalError {
+    #[error("open the journal {}", path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error("write to the journal {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// The journal of one run.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    path: PathBuf,
+    state: State,
+    /// How many results of the run have been settled here.
+    position: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Opened with the first bytes.
+    Closed {
+        length: u64,
+    },
+    Open {
+        file: File,
+        length: u64,
+    },
+    /// What is in the file is whole, but what came later is not in it: positions would be wrong with a hole.
+    GivenUp,
+}
+
+impl Journal {
+    /// Returns the journal of a run that has not begun here.
+    pub(crate) fn new(run_dir: &Path, worker: WorkerId) -> Self {
+        Self { path: run_dir.join(journal_name(worker)), state: State::Closed { length: 0 }, position: 0 }
+    }
+
+    /// Returns how many results of the run are settled.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Appends whole records, after which so many results of the run are settled.
+    ///
+    /// # Errors
+    /// Once: then the journal is given up with whole records at its end, and later calls write nothing and succeed.
+    /// The position counts on.
+    pub(crate) fn append(&mut self, records: &[u8], position: u64) -> Result<(), JournalError> {
+        self.position = position;
+        if records.is_empty() {
+            return Ok(());
+        }
+        let written = self.try_append(records);
+        if written.is_err() {
+            self.state = State::GivenUp;
+        }
+        written
+    }
+
+    /// Closes the file; it is opened again if more comes.
+    pub(crate) fn close(&mut self) {
+        if let State::Open { length, .. } = self.state {
+            self.state = State::Closed { length };
+        }
+    }
+
+    fn try_append(&mut self, records: &[u8]) -> Result<(), JournalError> {
+        if let State::Closed { length } = self.state {
+            let file =
+                open(&self.path).map_err(|source| JournalError::Open { path: self.path.clone(), source })?;
+            self.state = State::Open { file, length };
+        }
+        let State::Open { file, length } = &mut self.state else { return Ok(()) };
+        let written = if *length == 0 {
+            file.write_all(&[MAGIC, records].concat()).map(|()| MAGIC.len())
+        } else {
+            file.write_all(records).map(|()| 0)
+        };
+        match written {
+            Ok(magic) => {
+                *length += (magic + records.len()) as u64;
+                Ok(())
+            }
+            Err(source) => {
+                // Readers tolerate a torn record at the end; cutting it off is only neater, so a failure is ignored.
+                drop(file.set_len(*length));
+                Err(JournalError::Write { path: self.path.clone(), source })
+            }
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use wire::{
+        control::TestIndex,
+        journal::{self, Record},
+    };
+
+    use super::*;
+
+    fn record(number: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        journal::write(&mut out, &Record::Started(TestIndex(number)));
+        out
+    }
+
+    #[test]
+    fn a_journal_is_private_and_goes_on_after_it_was_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::new(dir.path(), WorkerId(7));
+        let path = dir.path().join("worker-7.journal");
+        assert!(!path.exists(), "no file before the first record");
+        journal.append(&record(1), 0).unwrap();
+        journal.close();
+        journal.append(&record(2), 5).unwrap();
+        assert_eq!(journal.position(), 5);
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let (records, damage) = journal::read(&std::fs::read(&path).unwrap());
+        assert_eq!(damage, None);
+        assert_eq!(records, [Record::Started(TestIndex(1)), Record::Started(TestIndex(2))]);
+    }
+
+    #[test]
+    fn a_full_disk_is_told_once_and_the_run_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::new(dir.path(), WorkerId(7));
+        std::os::unix::fs::symlink("/dev/full", dir.path().join("worker-7.journal")).unwrap();
+        let error = journal.append(&record(1), 1).unwrap_err();
+        assert!(
+            matches!(&error, JournalError::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+        );
+        journal.append(&record(2), 2).unwrap();
+        assert_eq!(journal.position(), 2);
+    }
+
+    #[test]
+    fn a_missing_run_directory_is_told_once() {
+        let mut journal = Journal::new(Path::new("/nowhere/at/all"), WorkerId(1));
+        assert!(matches!(journal.append(&record(1), 1), Err(JournalError::Open { .. })));
+        journal.append(&record(1), 2).unwrap();
+    }
+}

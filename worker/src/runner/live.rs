@@ -1,0 +1,283 @@
+//! The life of one test process, event by event.
+
+use std::time::Duration;
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until, timeout_at},
+};
+use wire::control::{LeaseEnd, RawEnd, ToGuard};
+
+use super::{Order, Outlet, Ready};
+use crate::{
+    adapter::{Event, Transcript},
+    batch::{Batch, Chunk, Gone},
+    clock::Clock,
+    conclusion::microseconds,
+    guard_link::{Guard, News, Pipe, Read},
+};
+
+/// As much as a pipe holds: what was in it at one moment is read at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Frameworks write each line by itself. Waking up for each would cost more than the tests; so after a read, the next
+/// one waits so long, unless the pipe is filling up or the test writes to its standard error.
+const GATHER: Duration = Duration::from_millis(1);
+
+/// A read of more than this says that the pipe is filling up.
+const BUSY_BYTES: usize = CHUNK_BYTES / 8;
+
+/// How long an output that nobody should hold any more is read on after the end of the process.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// A guard that does not end its process so long after the grace is killed itself.
+const OVERDUE: Duration = Duration::from_secs(5);
+
+/// One test process and all that is known of it.
+pub(super) struct Live<'a> {
+    batch: Batch,
+    transcript: Box<dyn Transcript + Send>,
+    guard: Guard,
+    clock: Clock,
+    outlet: &'a mut Outlet,
+    orders: mpsc::Receiver<Order>,
+    grace_ms: u64,
+    is_output_shown: bool,
+    is_paused: bool,
+    /// Who waits for the pause.
+    pausing: Option<oneshot::Sender<()>>,
+    /// When the guard is overdue.
+    overdue: Option<Instant>,
+    /// No read before this, unless there is a reason.
+    next_read: Instant,
+    events: Vec<Event>,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+/// What a runner waits for.
+enum Happened {
+    Order(Order),
+    News(News),
+    /// The uplink takes more.
+    Room,
+    /// There is something to read.
+    Output,
+    /// A test, or the process, has had its time.
+    Deadline,
+    /// The guard has.
+    Overdue,
+}
+
+impl<'a> Live<'a> {
+    pub(super) fn new(ready: Ready, outlet: &'a mut Outlet, orders: mpsc::Receiver<Order>) -> Self {
+        let Ready { batch, transcript, guard, clock, is_output_shown, grace_ms } = ready;
+        Self {
+            batch,
+            transcript,
+            guard,
+            clock,
+            outlet,
+            orders,
+            grace_ms,
+            is_output_shown,
+            is_paused: false,
+            pausing: None,
+            overdue: None,
+            next_read: Instant::now(),
+            events: Vec::new(),
+            stdout: vec![0; CHUNK_BYTES],
+            stderr: vec![0; CHUNK_BYTES],
+        }
+    }
+
+    /// Lives to the end of the process.
+    pub(super) async fn run(mut self) -> (LeaseEnd, Option<u64>) {
+        loop {
+            let happened = self.next().await;
+            if let Some(end) = self.handle(happened).await {
+                let start_us = self.batch.first_begun().map(microseconds);
+                let Self { guard, .. } = self;
+                guard.control.reap().await;
+                return (end, start_us);
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Happened {
+        let is_blocked = self.outlet.is_blocked();
+        // While a slow client keeps us from reading, a test may stand still for it: that is not the test's time.
+        self.clock.hold(self.is_paused || is_blocked);
+        let deadline = self.batch.deadline().and_then(|running| self.clock.instant_of(running));
+        let Guard { control, stdout, stderr } = &mut self.guard;
+        tokio::select! {
+            biased;
+            order = self.orders.recv() => Happened::Order(order.unwrap_or(Order::Kill)),
+            news = control.next() => Happened::News(news),
+            // Behind an error, the coordinator is gone; handing over then drops the parcel.
+            _ = self.outlet.uplink.reserve(), if is_blocked => Happened::Room,
+            () = output((stdout, stderr), self.next_read), if !is_blocked => Happened::Output,
+            () = until(deadline.map(Into::into)) => Happened::Deadline,
+            () = until(self.overdue) => Happened::Overdue,
+        }
+    }
+
+    async fn handle(&mut self, happened: Happened) -> Option<LeaseEnd> {
+        match happened {
+            Happened::Order(order) => self.obey(order).await,
+            Happened::News(News::Started) => {}
+            Happened::News(News::NotStarted(error)) => return Some(LeaseEnd::NotStarted { error }),
+            Happened::News(News::Paused) => self.answer_pause(),
+            Happened::News(News::Ended(end)) => return Some(self.end(end).await),
+            Happened::Room => self.outlet.try_hand_over(),
+            Happened::Output => self.read(),
+            Happened::Deadline => {
+                // What has ended in time may still be in the pipe.
+                self.read();
+                if self.batch.on_time(self.clock.now()) {
+                    self.terminate(self.grace_ms).await;
+                }
+            }
+            Happened::Overdue => {
+                self.overdue = None;
+                self.guard.control.kill();
+            }
+        }
+        None
+    }
+
+    async fn obey(&mut self, order: Order) {
+        match order {
+            Order::Cancel { grace_ms } => {
+                self.batch.cancel();
+                self.terminate(grace_ms).await;
+            }
+            Order::Pause { paused } => {
+                self.is_paused = true;
+                self.pausing = Some(paused);
+                self.guard.control.tell(ToGuard::Pause).await;
+            }
+            Order::Resume => {
+                self.is_paused = false;
+                self.guard.control.tell(ToGuard::Resume).await;
+            }
+            Order::Kill => {
+                self.batch.cancel();
+                self.terminate(0).await;
+            }
+        }
+    }
+
+    fn answer_pause(&mut self) {
+        if let Some(paused) = self.pausing.take() {
+            // Who asked may have gone.
+            paused.send(()).ok();
+        }
+    }
+
+    async fn terminate(&mut self, grace_ms: u64) {
+        if std::mem::take(&mut self.is_paused) {
+            self.guard.control.tell(ToGuard::Resume).await;
+        }
+        let message = if grace_ms == 0 { ToGuard::Kill } else { ToGuard::Terminate { grace_ms } };
+        self.guard.control.tell(message).await;
+        self.overdue = Some(Instant::now() + Duration::from_millis(grace_ms) + OVERDUE);
+    }
+
+    /// Reads what is there, from the standard output first: what a test wrote to its standard error before its end
+    /// marker is then in the other pipe already.
+    fn read(&mut self) {
+        let Guard { stdout, stderr, .. } = &mut self.guard;
+        let count = bytes_of(stdout.try_read(&mut self.stdout));
+        let errors = bytes_of(stderr.try_read(&mut self.stderr));
+        if count > 0 {
+            self.transcript.stdout(&self.stdout[..count], &mut self.events);
+        }
+        self.digest(errors);
+        self.next_read = Instant::now() + if count > BUSY_BYTES { Duration::ZERO } else { GATHER };
+    }
+
+    /// Makes results of events and errors, and hands them on.
+    fn digest(&mut self, errors: usize) {
+        if self.events.is_empty() && errors == 0 {
+            return;
+        }
+        let stderr = &self.stderr[..errors];
+        let parcel = &mut self.outlet.parcel;
+        if self.is_output_shown {
+            for event in &self.events {
+                if let Event::Output(bytes) = event {
+                    parcel.shown.extend_from_slice(bytes);
+                }
+            }
+            parcel.shown_errors.extend_from_slice(stderr);
+        }
+        let chunk = Chunk { events: &mut self.events, stderr, now: self.clock.now() };
+        self.batch.chunk(chunk, parcel);
+        self.outlet.write_ahead();
+        self.outlet.try_hand_over();
+    }
+
+    /// Reads the outputs to their ends and decides about the tests without a result.
+    async fn end(&mut self, raw: RawEnd) -> LeaseEnd {
+        self.clock.hold(false);
+        let deadline = Instant::now() + LINGER;
+        loop {
+            self.read();
+            let Guard { stdout, stderr, .. } = &self.guard;
+            if stdout.is_at_end() && stderr.is_at_end() {
+                break;
+            }
+            // A process that escaped its guard may hold an output open, and even write to it, for ever.
+            if timeout_at(deadline, either((stdout, stderr))).await.is_err() || Instant::now() >= deadline {
+                tracing::warn!("a test process left its output open behind it");
+                break;
+            }
+        }
+        self.transcript.end(&mut self.events);
+        self.digest(0);
+        let is_explained =
+            raw.signal.is_none() && raw.code.is_some_and(|code| self.transcript.explains(code));
+        let gone = Gone {
+            end: raw,
+            is_complete: self.transcript.is_complete(),
+            is_explained,
+            is_after_end_marker: self.transcript.is_after_end_marker(),
+            outside_failure: self.transcript.outside_failure().map(str::to_owned),
+        };
+        self.batch.finish(gone, self.clock.now(), &mut self.outlet.parcel)
+    }
+}
+
+fn bytes_of(read: Read) -> usize {
+    match read {
+        Read::Some(count) => count,
+        Read::Nothing | Read::End => 0,
+    }
+}
+
+/// Waits until there is something to read, and a little longer for more to come.
+async fn output((stdout, stderr): (&Pipe, &Pipe), next_read: Instant) {
+    tokio::select! {
+        () = stderr.readable() => return,
+        () = stdout.readable() => {}
+    }
+    tokio::select! {
+        () = stderr.readable() => {}
+        () = sleep_until(next_read) => {}
+    }
+}
+
+async fn either((stdout, stderr): (&Pipe, &Pipe)) {
+    tokio::select! {
+        () = stdout.readable() => {}
+        () = stderr.readable() => {}
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,147 @@
+//! Where a worker lives and how it starts test programs: its scratch directory, and the commands for the guard.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use wire::control::{Command, OsBytes, Program, WorkerId};
+
+use crate::adapter::Invocation;
+
+/// What stays the same as long as a worker lives.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    pub(crate) worker: WorkerId,
+    /// The program that is a guard when told so.
+    pub(crate) image: PathBuf,
+    /// A private directory for files that tell frameworks what to run.
+    pub(crate) scratch: PathBuf,
+}
+
+/// Why a command could not be prepared.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PrepareError {
+    #[error("create the scratch directory")]
+    Scratch(#[source] host::dirs::DirError),
+    #[error("write {}", path.display())]
+    File { path: PathBuf, source: io::Error },
+}
+
+impl Setting {
+    /// Writes the files of a command and returns what the guard is to run.
+    pub(crate) fn prepare(
+        &self,
+        program: &Program,
+        invocation: &Invocation,
+        run: Option<&str>,
+    ) -> Result<Command, PrepareError> {
+        for (path, content) in &invocation.files {
+            write_new(path, content).map_err(|source| PrepareError::File { path: path.clone(), source })?;
+        }
+        let mut args = program.args.clone();
+        args.extend(invocation.args.iter().cloned());
+        Ok(Command {
+            program: program.path.clone(),
+            args,
+            env: self.environment(program, invocation, run),
+            cwd: program.cwd.clone(),
+        })
+    }
+
+    /// Makes sure that there is an empty scratch directory.
+    pub(crate) fn sweep(&self) -> Result<&Path, PrepareError> {
+        match fs::remove_dir_all(&self.scratch) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::debug!(%error, "could not empty the scratch directory");
+            }
+            Ok(()) | Err(_) => {}
+        }
+        host::dirs::private_dir(&self.scratch).map_err(PrepareError::Scratch)?;
+        Ok(&self.scratch)
+    }
+
+    /// The worker's own environment, under the program's, under the framework's, under ours.
+    fn environment(
+        &self,
+        program: &Program,
+        invocation: &Invocation,
+        run: Option<&str>,
+    ) -> Vec<(OsBytes, OsBytes)> {
+        let mut all: BTreeMap<Vec<u8>, OsBytes> = std::env::vars_os()
+            .map(|(name, value)| (name.as_bytes().to_vec(), OsBytes::from(value.as_os_str())))
+            .collect();
+        let tool = program.tool_env.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.clone()));
+        all.extend(tool);
+        let ours = [
+            ("HEELER", Some("1".to_owned())),
+            ("HEELER_WORKER", Some(self.worker.to_string())),
+            ("HEELER_RUN_ID", run.map(str::to_owned)),
+        ];
+        let ours = ours.map(|(name, value)| (OsBytes::from(name), value.map(OsBytes::from)));
+        for (name, value) in program.env.iter().chain(&invocation.env).chain(&ours) {
+            match value {
+                Some(value) => all.insert(name.as_bytes().to_vec(), value.clone()),
+                None => all.remove(name.as_bytes()),
+            };
+        }
+        all.into_iter().map(|(name, value)| (OsBytes::from(name), value)).collect()
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        // It is inside the session's directory, which the coordinator removes whole.
+        drop(fs::remove_dir_all(&self.scratch));
+    }
+}
+
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+    use io::Write as _;
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::program;
+
+    fn pair(name: &str, value: Option<&str>) -> (OsBytes, Option<OsBytes>) {
+        (name.into(), value.map(Into::into))
+    }
+
+    #[test]
+    fn later_environments_win_and_unset() {
+        let dir = tempfile::tempdir().unwrap();
+        let setting =
+            Setting { worker: WorkerId(4), image: "/x".into(), scratch: dir.path().join("scratch") };
+        setting.sweep().unwrap();
+        let mut program = program();
+        program.args = vec!["first".into()];
+        program.env = vec![pair("A", Some("program")), pair("B", Some("program")), pair("PATH", None)];
+        let file = setting.scratch.join("names");
+        let invocation = Invocation {
+            args: vec!["second".into()],
+            env: vec![pair("A", Some("framework")), pair("B", None)],
+            files: vec![(file.clone(), b"A.b".to_vec())],
+            reads: None,
+        };
+        let command = setting.prepare(&program, &invocation, Some("run")).unwrap();
+        let value = |name: &str| {
+            let name = OsBytes::from(name);
+            command.env.iter().find(|one| one.0 == name).map(|one| one.1.to_text().into_owned())
+        };
+        assert_eq!(value("A").as_deref(), Some("framework"));
+        assert_eq!((value("B"), value("PATH")), (None, None));
+        assert_eq!(value("HEELER").as_deref(), Some("1"));
+        assert_eq!(value("HEELER_WORKER").as_deref(), Some("4"));
+        assert_eq!(value("HEELER_RUN_ID").as_deref(), Some("run"));
+        assert_eq!(command.args, ["first".into(), "second".into()]);
+        assert_eq!(fs::read(&file).unwrap(), b"A.b");
+        setting.sweep().unwrap();
+        assert!(!file.exists());
+    }
+}

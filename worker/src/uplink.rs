@@ -1,0 +1,203 @@
+//! The way of results out of the worker: first to the client, on a callback connection of the worker's own or through
+//! the coordinator, then to the coordinator. One task owns it, so that a client that reads slowly makes only this wait.
+
+use std::{collections::HashMap, sync::Arc};
+
+use link::{
+    Closed,
+    callback::{self, Callback},
+    control::ControlSender,
+};
+use tokio::{io::AsyncWriteExt as _, sync::mpsc};
+use wire::{
+    control::{CallbackAddress, DeliveryLimits, FromWorker, LeaseEnd, LeaseId, Proof, WorkerId},
+    mtp::{LogLevel, updates_frame},
+};
+
+use crate::{chain::chain, parcel::Parcel};
+
+/// Two parcels wait at the most, beside the one in hand: one is being written while the next is made. More would only
+/// take memory: a client that is slower than that slows the run.
+pub(crate) const QUEUED_PARCELS: usize = 2;
+
+/// What the uplink is told.
+#[derive(Debug)]
+pub(crate) enum ToUplink {
+    /// Results of a lease, journalled.
+    Parcel { run: Arc<str>, lease: LeaseId, parcel: Box<Parcel> },
+    /// Nothing more comes of a lease.
+    LeaseEnded { lease: LeaseId, end: Box<LeaseEnd>, start_us: Option<u64> },
+    /// What was handed over of a run is to be proven.
+    Drain { run: String },
+    /// For the client's log.
+    Log { level: LogLevel, message: String },
+}
+
+/// Where results go.
+enum Route {
+    /// Through the coordinator.
+    Relay,
+    /// To the client, when there is something to send.
+    NotDialled(CallbackAddress),
+    /// To the client.
+    Open(CallbackAddress, Box<Callback>),
+    /// To the journal only: the watchdog sends them from there.
+    Broken,
+}
+
+/// How far the results of one run got.
+#[derive(Debug, Clone, Copy, Default)]
+struct Position {
+    handed: u64,
+    proven: u64,
+}
+
+/// The task that owns the way out.
+pub(crate) struct Uplink {
+    control: ControlSender,
+    worker: WorkerId,
+    limits: DeliveryLimits,
+    route: Route,
+    positions: HashMap<Arc<str>, Position>,
+}
+
+impl Uplink {
+    /// Returns the uplink of a worker. The client is dialled with the first result.
+    pub(crate) fn new(
+        control: ControlSender,
+        worker: WorkerId,
+        callback: Option<CallbackAddress>,
+        limits: DeliveryLimits,
+    ) -> Self {
+        let route = callback.map_or(Route::Relay, Route::NotDialled);
+        Self { control, worker, limits, route, positions: HashMap::new() }
+    }
+
+    /// Works until the senders are gone.
+    ///
+    /// Cancel safe: no, because a parcel in hand is lost with the call. Its results are in the journal.
+    ///
+    /// # Errors
+    /// The coordinator is gone.
+    pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<ToUplink>) -> Result<(), Closed> {
+        while let Some(message) = inbox.recv().await {
+            match message {
+                ToUplink::Parcel { run, lease, parcel } => self.parcel(run, lease, *parcel).await?,
+                ToUplink::LeaseEnded { lease, end, start_us } => {
+                    self.control.send(&FromWorker::LeaseEnded { lease, end: *end, start_us }).await?;
+                }
+                ToUplink::Drain { run } => self.drain(run).await?,
+                ToUplink::Log { level, message } => self.log(level, message).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn parcel(&mut self, run: Arc<str>, lease: LeaseId, parcel: Parcel) -> Result<(), Closed> {
+        show(&parcel).await;
+        for load in parcel.loads() {
+            let frame = updates_frame(&run, load.changes.iter().copied());
+            self.hand_over(load.position, frame).await?;
+        }
+        let position = parcel.position();
+        self.positions.entry(run).or_default().handed = position;
+        if !parcel.reports.is_empty() {
+            self.control.send(&FromWorker::Reports { lease, reports: parcel.reports }).await?;
+        }
+        Ok(())
+    }
+
+    async fn hand_over(&mut self, position: u64, frame: bytes::Bytes) -> Result<(), Closed> {
+        if let Route::NotDialled(address) = &self.route {
+            self.dial(address.clone()).await?;
+        }
+        let broken = match &mut self.route {
+            Route::Relay => return self.control.relay(position, &frame).await,
+            Route::Open(_, callback) => match callback.send(frame).await {
+                Ok(()) => return Ok(()),
+                Err(broken) => broken,
+            },
+            Route::NotDialled(_) | Route::Broken => return Ok(()),
+        };
+        self.give_up(&chain(&broken)).await
+    }
+
+    async fn dial(&mut self, address: CallbackAddress) -> Result<(), Closed> {
+        let from = format!("worker {}", self.worker);
+        match callback::dial(&address, &self.limits, &from).await {
+            Ok(callback) => {
+                self.route = Route::Open(address, Box::new(callback));
+                Ok(())
+            }
+            Err(error) => self.give_up(&chain(&error)).await,
+        }
+    }
+
+    async fn give_up(&mut self, why: &str) -> Result<(), Closed> {
+        self.route = Route::Broken;
+        let message = format!(
+            "worker {} failed to {why}; its results are kept in its journal and sent when the run ends",
+            self.worker
+        );
+        self.log(LogLevel::Warning, message).await
+    }
+
+    async fn log(&self, level: LogLevel, message: String) -> Result<(), Closed> {
+        self.control.send(&FromWorker::Log { level, message }).await
+    }
+
+    async fn drain(&mut self, run: String) -> Result<(), Closed> {
+        let Position { handed, proven } = self.positions.get(run.as_str()).copied().unwrap_or_default();
+        let (proof, position) = match std::mem::replace(&mut self.route, Route::Broken) {
+            Route::Relay => {
+                self.route = Route::Relay;
+                (Proof::Ordered, handed)
+            }
+            // Nothing was ever sent, so nothing can be missing.
+            Route::NotDialled(address) => {
+                self.route = Route::NotDialled(address);
+                (Proof::Answered, handed)
+            }
+            Route::Open(address, callback) => (self.prove(address, *callback).await?, handed),
+            Route::Broken => (Proof::None, proven),
+        };
+        let position = if proof == Proof::None { proven } else { position };
+        if proof.is_enough() {
+            self.positions.insert(run.as_str().into(), Position { handed, proven: position });
+        }
+        self.control.send(&FromWorker::Drained { run, proof, position }).await
+    }
+
+    /// A client that does not answer the barrier may still prove by closing that it has read to the end; then the next
+    /// run dials again.
+    async fn prove(&mut self, address: CallbackAddress, mut callback: Callback) -> Result<Proof, Closed> {
+        let proof = match callback.prove().await {
+            Proof::Answered => {
+                self.route = Route::Open(address, Box::new(callback));
+                return Ok(Proof::Answered);
+            }
+            _ if callback.broken().is_some() => Proof::None,
+            Proof::Closed | Proof::Ordered | Proof::Delivered | Proof::None => callback.finish().await,
+        };
+        if proof.is_enough() {
+            self.route = Route::NotDialled(address);
+        } else {
+            self.give_up("prove that the client has read its results").await?;
+        }
+        Ok(proof)
+    }
+}
+
+/// Passes raw output on. Whoever closed the worker's own outputs does not want it.
+async fn show(parcel: &Parcel) {
+    if !parcel.shown.is_empty() {
+        let mut stdout = tokio::io::stdout();
+        drop(stdout.write_all(&parcel.shown).await);
+        drop(stdout.flush().await);
+    }
+    if !parcel.shown_errors.is_empty() {
+        let mut stderr = tokio::io::stderr();
+        drop(stderr.write_all(&parcel.shown_errors).await);
+        drop(stderr.flush().await);
+    }
+}
