@@ -34,13 +34,15 @@ echo "[==========] Running tests."
 begin() { echo "[ RUN      ] A.$1"; }
 ok() { echo "[       OK ] A.$1 (0 ms)"; }
 bad() { echo "[  FAILED  ] A.$1 (0 ms)"; }
+count() { if [ "$1" = 1 ]; then echo "1 test"; else echo "$1 tests"; fi; }
 last() {
-  echo "[----------] $(($1 + $2)) tests from A (0 ms total)"
+  all=$(count $(($1 + $2)))
+  echo "[----------] $all from A (0 ms total)"
   echo
   echo "[----------] Global test environment tear-down"
-  echo "[==========] $(($1 + $2)) tests from 1 test suite ran. (0 ms total)"
-  echo "[  PASSED  ] $1 tests."
-  if [ "$2" -gt 0 ]; then echo "[  FAILED  ] $2 tests, listed below:"; exit 1; fi
+  echo "[==========] $all from 1 test suite ran. (0 ms total)"
+  echo "[  PASSED  ] $(count $1)."
+  if [ "$2" -gt 0 ]; then echo "[  FAILED  ] $(count $2), listed below:"; exit 1; fi
   exit 0
 }
 "#;
@@ -109,12 +111,17 @@ impl Orphan {
 
 impl Bench {
     pub(crate) async fn new() -> Self {
+        Self::with_output(Stream::Null).await
+    }
+
+    /// A worker whose own standard output goes somewhere.
+    pub(crate) async fn with_output(stdout: Stream) -> Self {
         let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap();
         let socket = dir.path().join("control");
         let mut listener = Listener::bind(&socket).unwrap();
         let worker = spawn(Spawn {
             args: vec!["__worker".into(), socket.clone().into(), "1".into()],
-            stdout: Stream::Null,
+            stdout,
             ..Spawn::new(roles())
         })
         .unwrap();

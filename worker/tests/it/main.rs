@@ -10,6 +10,7 @@ use std::{
 };
 
 use bench::{Bench, lease};
+use host::spawn::Stream;
 use tokio::task::spawn_blocking;
 use wire::{
     control::{FromWorker, LeaseEnd, Proof, Report, ToWorker},
@@ -147,6 +148,16 @@ async fn a_child_that_outlives_its_test_process_is_told_and_holds_up_nothing() {
     assert!(started.elapsed() < Duration::from_secs(5));
     assert_eq!(seen.end, LeaseEnd::Complete);
     assert_eq!(seen.states(), ["A.t0 passed"]);
+    assert!(seen.logs[0].contains("sleep 1000"), "{:?}", seen.logs);
+}
+
+#[tokio::test]
+async fn a_process_that_left_its_family_holds_up_nothing() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; setsid -f sleep 1000; ok t0; last 1 0");
+    let started = Instant::now();
+    assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
+    assert!(started.elapsed() < Duration::from_secs(5));
 }
 
 #[tokio::test]
@@ -216,6 +227,33 @@ async fn when_the_coordinator_is_gone_the_test_and_the_worker_are_gone() {
     });
     ended.await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn a_guard_that_is_killed_costs_the_test_in_flight() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; ok t0; begin t1; kill -KILL $PPID; sleep 1000");
+    let seen = bench.run(lease(&script, 3)).await;
+    assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }), "{:?}", seen.end);
+    assert_eq!(seen.states(), ["A.t0 passed"]);
+    let Some(Report::Died { attempt, .. }) = seen.reports.last() else { panic!("{:?}", seen.reports) };
+    assert_eq!(attempt.message, "the process was lost before the test ended");
+    // The worker goes on.
+    let script = bench.script("begin t0; ok t0; last 1 0");
+    assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
+}
+
+#[tokio::test]
+async fn output_is_shown_as_it_comes_when_it_is_wished() {
+    let (mut shown, output) = host::io::pipe().map(|(read, write)| (File::from(read), write)).unwrap();
+    let mut bench = Bench::with_output(Stream::Fd(output)).await;
+    let script = bench.script("begin t0; echo visible; ok t0; last 1 0");
+    let mut open = lease(&script, 1);
+    open.is_output_shown = true;
+    bench.run(open).await;
+    let mut buffer = [0; 100];
+    let count = shown.read(&mut buffer).unwrap();
+    assert!(String::from_utf8_lossy(&buffer[..count]).contains("visible\n"));
 }
 
 #[tokio::test]
