@@ -206,11 +206,23 @@ impl Engine {
 pub(in crate::front) fn make_run_dir(runs: &Path, run_id: &str) -> Result<PathBuf, host::dirs::DirError> {
     host::dirs::private_dir(runs)?;
     prune(runs);
+    hide_from_git(runs);
     let id: String = run_id.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%S%3fZ");
     let dir = runs.join(format!("{now}-{id}"));
     host::dirs::private_dir(&dir)?;
     Ok(dir)
+}
+
+/// What is kept of runs belongs in nobody's repository. A state directory that can't be written was told already.
+fn hide_from_git(runs: &Path) {
+    let Some(state_dir) = runs.parent() else { return };
+    let path = state_dir.join(".gitignore");
+    if !path.exists()
+        && let Err(error) = std::fs::write(&path, "*\n")
+    {
+        tracing::debug!(path = %path.display(), %error, "git is not told to ignore the state directory");
+    }
 }
 
 /// Names begin with the time, so the oldest come first. What can't be removed stays for the next time.

@@ -1,7 +1,10 @@
 //! Tests of whole features: the real program over the real protocol, with real test programs. One binary; each file
 //! has one theme. `support` holds what they stand on; nothing of Heeler's own wire code is used there.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
-#![expect(clippy::disallowed_methods, reason = "the tests stand outside: they start heeler as a user's shell does")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the tests stand outside: they start heeler as a user's shell does"
+)]
 
 #[path = "../fakes/expected.rs"]
 mod expected;

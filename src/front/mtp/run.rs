@@ -71,14 +71,15 @@ async fn run_dir(engine: &Engine, run_id: &str) -> Result<PathBuf, RpcError> {
         Ok(dir) => return Ok(dir),
         Err(error) => error,
     };
-    let elsewhere = std::env::temp_dir().join(format!("heeler-{}", host::process::effective_uid()));
+    let elsewhere = std::env::temp_dir().join(format!("heeler-{}/runs", host::process::effective_uid()));
     let text = format!(
         "failed to {}; this run's journals are kept in {}",
         crate::error_chain(&error),
         elsewhere.display()
     );
     engine.log(LogLevel::Warning, text).await;
-    make_run_dir(&elsewhere, run_id).map_err(|error| {
+    let is_ours = elsewhere.parent().map_or(Ok(()), host::dirs::private_dir);
+    is_ours.and_then(|()| make_run_dir(&elsewhere, run_id)).map_err(|error| {
         RpcError::new(code::INTERNAL_ERROR, format!("failed to {}", crate::error_chain(&error)))
     })
 }
