@@ -186,13 +186,13 @@ pub struct RunningArguments {
     /// Tell of a running test each time when this has passed.
     #[arg(long, value_name = "TIME", value_parser = convert::slow_timeout)]
     pub slow_timeout: Option<SlowTimeout>,
-    /// Begin no more tests after the first failure.
+    /// End the run at the first failure; what runs is cancelled.
     #[arg(long = "fail-fast", alias = "ff")]
     pub is_fail_fast: bool,
     /// Run all tests, whatever fails.
     #[arg(long = "no-fail-fast", alias = "nff")]
     pub is_no_fail_fast: bool,
-    /// Begin no more tests after so many failures.
+    /// End the run at so many failures; what runs is cancelled.
     #[arg(long, value_name = "N")]
     pub max_fail: Option<NonZeroU32>,
 }

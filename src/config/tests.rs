@@ -99,6 +99,13 @@ fn the_reference_is_printed_as_tables() {
 }
 
 #[test]
+fn the_readme_holds_the_reference() {
+    let readme = include_str!("../../README.md");
+    let table = reference_table();
+    assert!(readme.contains(table.trim()), "README.md lacks this table:\n{table}");
+}
+
+#[test]
 fn documented_defaults_are_those_that_hold() {
     let Config { profiles, .. } = {
         let keys =

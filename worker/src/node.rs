@@ -215,6 +215,7 @@ mod tests {
                 ],
             },
             uid: "s::A.b".into(),
+            timeout_ms: None,
             attempts: vec![],
             death: None,
             is_failure_held: false,

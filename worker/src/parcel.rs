@@ -4,6 +4,7 @@
 use wire::{
     control::{Attempt, JournalledResult, Report, TestIndex},
     journal::{self, Record},
+    mtp::LogLevel,
 };
 
 /// The body of one update frame stays about below this, so that a client can show what came so far.
@@ -29,6 +30,8 @@ pub(crate) struct Parcel {
     pub(crate) shown: Vec<u8>,
     /// The same for standard error.
     pub(crate) shown_errors: Vec<u8>,
+    /// For the client's log.
+    pub(crate) logs: Vec<(LogLevel, String)>,
     changes: Vec<u8>,
     ends: Vec<ChangeEnd>,
     /// How many results of the run are settled, this parcel's included.
@@ -64,7 +67,7 @@ impl Parcel {
     /// Returns whether there is nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
         let bytes = [&self.journal, &self.shown, &self.shown_errors, &self.changes];
-        self.reports.is_empty() && bytes.iter().all(|bytes| bytes.is_empty())
+        self.reports.is_empty() && self.logs.is_empty() && bytes.iter().all(|bytes| bytes.is_empty())
     }
 
     /// Takes everything out and leaves an empty parcel that goes on behind it.

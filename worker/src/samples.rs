@@ -29,6 +29,7 @@ pub(crate) fn leased(number: u32) -> LeasedTest {
         test: TestIndex(number),
         uid: format!("suite::{name}"),
         listed: ListedTest { name, ..ListedTest::default() },
+        timeout_ms: None,
         attempts: vec![],
         death: None,
         is_failure_held: false,

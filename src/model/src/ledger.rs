@@ -26,6 +26,15 @@ pub enum Entry {
     Told(Told),
 }
 
+/// Where a result stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StreamPlace {
+    /// On whose stream.
+    pub worker: WorkerId,
+    /// Its place there, from 1.
+    pub position: u64,
+}
+
 /// What is known of one worker's stream in this run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Stream {
@@ -74,8 +83,7 @@ impl Ledger {
         &mut self,
         test: TestId,
         outcome: Outcome,
-        worker: WorkerId,
-        position: u64,
+        StreamPlace { worker, position }: StreamPlace,
     ) -> Result<(), SecondResult> {
         let stream = self.streams.entry(worker).or_default();
         stream.sent = stream.sent.max(position);
@@ -189,13 +197,17 @@ mod tests {
     use super::*;
     use crate::NotRun;
 
+    fn place(worker: u32, position: u64) -> StreamPlace {
+        StreamPlace { worker: WorkerId(worker), position }
+    }
+
     #[test]
     fn a_test_gets_one_result_and_the_second_is_refused() {
         let mut ledger = Ledger::new(2);
-        ledger.settle(TestId(0), Outcome::Passed, WorkerId(1), 1).unwrap();
+        ledger.settle(TestId(0), Outcome::Passed, place(1, 1)).unwrap();
         let first = Entry::Settled { outcome: Outcome::Passed, worker: WorkerId(1), position: 1 };
         assert_eq!(
-            ledger.settle(TestId(0), Outcome::Failed, WorkerId(2), 1),
+            ledger.settle(TestId(0), Outcome::Failed, place(2, 1)),
             Err(SecondResult { test: TestId(0), first })
         );
         assert_eq!(
@@ -209,7 +221,7 @@ mod tests {
     #[test]
     fn the_books_balance_only_when_all_streams_are_closed() {
         let mut ledger = Ledger::new(2);
-        ledger.settle(TestId(0), Outcome::Passed, WorkerId(1), 1).unwrap();
+        ledger.settle(TestId(0), Outcome::Passed, place(1, 1)).unwrap();
         ledger.tell(TestId(1), Told::NotRun(NotRun::Cancelled)).unwrap();
         assert!(!ledger.is_balanced());
         ledger.close_stream(WorkerId(1), 0);
@@ -220,7 +232,7 @@ mod tests {
     #[test]
     fn a_stream_cannot_prove_more_than_it_carried() {
         let mut ledger = Ledger::new(1);
-        ledger.settle(TestId(0), Outcome::Passed, WorkerId(1), 1).unwrap();
+        ledger.settle(TestId(0), Outcome::Passed, place(1, 1)).unwrap();
         ledger.close_stream(WorkerId(1), 99);
         assert_eq!(ledger.unproven(), []);
         assert_eq!(ledger.streams()[&WorkerId(1)].proven, 1);

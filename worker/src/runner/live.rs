@@ -6,7 +6,10 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep_until, timeout_at},
 };
-use wire::control::{LeaseEnd, RawEnd, ToGuard};
+use wire::{
+    control::{LeaseEnd, RawEnd, ToGuard},
+    mtp::LogLevel,
+};
 
 use super::{Order, Outlet, Ready};
 use crate::{
@@ -14,7 +17,7 @@ use crate::{
     batch::{Batch, Chunk, Gone},
     clock::Clock,
     conclusion::microseconds,
-    guard_link::{Guard, News, Pipe, Read},
+    guard_link::{Guard, GuardControl, News, Pipe, Read},
 };
 
 /// As much as a pipe holds: what was in it at one moment is read at once.
@@ -91,15 +94,14 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Lives to the end of the process.
-    pub(super) async fn run(mut self) -> (LeaseEnd, Option<u64>) {
+    /// Lives to the end of the process; returns what that was, how long the process took to its first test, and the
+    /// guard, which may take a moment more to leave.
+    pub(super) async fn run(mut self) -> (LeaseEnd, Option<u64>, GuardControl) {
         loop {
             let happened = self.next().await;
             if let Some(end) = self.handle(happened).await {
                 let start_us = self.batch.first_begun().map(microseconds);
-                let Self { guard, .. } = self;
-                guard.control.reap().await;
-                return (end, start_us);
+                return (end, start_us, self.guard.control);
             }
         }
     }
@@ -236,6 +238,9 @@ impl<'a> Live<'a> {
         }
         self.transcript.end(&mut self.events);
         self.digest(0);
+        if !raw.leaked.is_empty() {
+            self.outlet.log(LogLevel::Warning, leaks(&raw));
+        }
         let is_explained =
             raw.signal.is_none() && raw.code.is_some_and(|code| self.transcript.explains(code));
         let gone = Gone {
@@ -247,6 +252,13 @@ impl<'a> Live<'a> {
         };
         self.batch.finish(gone, self.clock.now(), &mut self.outlet.parcel)
     }
+}
+
+/// Says which processes a test process left behind. They are gone by now.
+fn leaks(raw: &RawEnd) -> String {
+    let names: Vec<_> =
+        raw.leaked.iter().map(|leaked| format!("{} ({})", leaked.command, leaked.pid)).collect();
+    format!("a test process left others behind, which were killed: {}", names.join(", "))
 }
 
 fn bytes_of(read: Read) -> usize {

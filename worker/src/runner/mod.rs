@@ -65,15 +65,19 @@ pub(crate) async fn run(lease: Lease, tools: Tools) -> Journal {
     let Tools { setting, uplink, orders, journal } = tools;
     let parcel = Parcel::behind(journal.position());
     let mut outlet = Outlet { run: lease.run.as_str().into(), lease: lease.lease, journal, uplink, parcel };
-    let (end, start_us) = match prepare(lease, &setting, &mut outlet).await {
-        Ok(ready) => Live::new(ready, &mut outlet, orders).run().await,
+    match prepare(lease, &setting, &mut outlet).await {
+        Ok(ready) => {
+            let (end, start_us, guard) = Live::new(ready, &mut outlet, orders).run().await;
+            // The coordinator need not wait for the guard's own end.
+            outlet.finish(end, start_us).await;
+            guard.reap().await;
+        }
         Err(end) => {
             // Nothing runs: whoever waits for a pause has it.
             drop(orders);
-            (end, None)
+            outlet.finish(end, None).await;
         }
-    };
-    outlet.finish(end, start_us).await;
+    }
     outlet.journal
 }
 
@@ -165,9 +169,13 @@ impl Outlet {
         self.parcel.journal.clear();
         if let Err(error) = written {
             let message = format!("failed to {}; results go on to the client without it", chain(&error));
-            // A full uplink loses this message, but no result; what is missing in the journal is seen at the end.
-            drop(self.uplink.try_send(ToUplink::Log { level: LogLevel::Error, message }));
+            self.log(LogLevel::Error, message);
         }
+    }
+
+    /// Notes something for the client's log, to go with the next parcel.
+    fn log(&mut self, level: LogLevel, message: String) {
+        self.parcel.logs.push((level, message));
     }
 
     /// Hands the parcel over if there is room; else it is kept and grows.

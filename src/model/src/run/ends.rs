@@ -20,8 +20,7 @@ impl Run {
         &mut self,
         worker: WorkerId,
         lease: LeaseId,
-        end: LeaseEnd,
-        start: Option<Duration>,
+        (end, start): (LeaseEnd, Option<Duration>),
     ) {
         if self.leases.get(&worker).is_none_or(|held| held.lease != lease) {
             return;

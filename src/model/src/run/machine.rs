@@ -9,7 +9,7 @@ use std::{
 use super::{Action, Event, Lease, Plan, Stage};
 use crate::{
     HeldBy, LeaseId, NotRun, Outcome, ProgramId, TestId, Told, WorkerId,
-    ledger::Ledger,
+    ledger::{Ledger, StreamPlace},
     split::{Batch, Item, Queue},
 };
 
@@ -150,7 +150,7 @@ impl Run {
                 }
             }
             Event::Held { lease, test, by } => self.held(lease, test, by),
-            Event::LeaseEnded { worker, lease, end, start } => self.lease_ended(worker, lease, end, start),
+            Event::LeaseEnded { worker, lease, end, start } => self.lease_ended(worker, lease, (end, start)),
             Event::WorkerLost { worker, proven, settled } => self.worker_lost(worker, proven, settled),
             Event::Drained { worker, proven } => self.drained(worker, proven),
             Event::Finished if self.stage == Stage::Finishing => {
@@ -230,7 +230,7 @@ impl Run {
         test: TestId,
         (outcome, duration, position): (Outcome, Duration, u64),
     ) {
-        if self.ledger.settle(test, outcome, worker, position).is_err() {
+        if self.ledger.settle(test, outcome, StreamPlace { worker, position }).is_err() {
             return;
         }
         self.tests[test.index()].place = Place::Booked;

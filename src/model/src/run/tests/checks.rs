@@ -116,11 +116,12 @@ impl World {
     }
 
     /// What is given up is given up for its reason, and then as a whole.
-    pub(super) fn check_limits(&self, is_process_end: bool) -> Verdict {
+    pub(super) fn check_limits(&self, barren_before: &[u32]) -> Verdict {
         let most = self.run.plan.give_up_after.max(1);
         for (subject, planned) in self.tests.iter().zip(&self.run.plan.tests) {
-            // At other times a worker may have died with some of its tests.
-            let is_given_up = is_process_end && self.barren[planned.program.index()] >= most;
+            let program = planned.program.index();
+            // Later, other workers may bring some of its tests back.
+            let is_given_up = self.barren[program] > barren_before[program] && self.barren[program] >= most;
             rule(!is_given_up || subject.place != Whereabouts::Waiting, || {
                 format!("given up, but {subject:?}")
             })?;

@@ -161,11 +161,11 @@ impl World {
 
     /// Tells the run an event and does what it orders.
     pub(super) fn tell(&mut self, event: Event) -> Verdict {
+        let barren = self.barren.clone();
         self.note(&event);
-        let is_process_end = matches!(event, Event::LeaseEnded { .. });
         let actions = self.run.handle(event);
         self.learn();
-        self.check_limits(is_process_end)?;
+        self.check_limits(&barren)?;
         self.obey(actions)
     }
 

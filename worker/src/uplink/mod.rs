@@ -29,8 +29,6 @@ pub(crate) enum ToUplink {
     LeaseEnded { lease: LeaseId, end: Box<LeaseEnd>, start_us: Option<u64> },
     /// What was handed over of a run is to be proven.
     Drain { run: String },
-    /// For the client's log.
-    Log { level: LogLevel, message: String },
 }
 
 /// Where results go.
@@ -87,7 +85,6 @@ impl Uplink {
                     self.control.send(&FromWorker::LeaseEnded { lease, end: *end, start_us }).await?;
                 }
                 ToUplink::Drain { run } => self.drain(run).await?,
-                ToUplink::Log { level, message } => self.log(level, message).await?,
             }
         }
         Ok(())
@@ -101,6 +98,9 @@ impl Uplink {
         }
         let position = parcel.position();
         self.positions.entry(run).or_default().handed = position;
+        for (level, message) in parcel.logs {
+            self.log(level, message).await?;
+        }
         if !parcel.reports.is_empty() {
             self.control.send(&FromWorker::Reports { lease, reports: parcel.reports }).await?;
         }
@@ -201,3 +201,6 @@ async fn show(parcel: &Parcel) {
         drop(stderr.flush().await);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,17 @@
+//! Worker and guard in one small program, for the worker's own tests: the installed program is built elsewhere.
+
+use std::{env, path::Path, process::ExitCode};
+
+use wire::control::WorkerId;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["__guard"] => watchdog::guard::main(),
+        ["__worker", socket, id] => match id.parse() {
+            Ok(id) => worker::main(Path::new(socket), WorkerId(id)),
+            Err(_) => ExitCode::FAILURE,
+        },
+        _ => ExitCode::FAILURE,
+    }
+}

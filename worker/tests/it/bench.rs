@@ -1,0 +1,333 @@
+//! The coordinator that the tests play, and the programs that their workers run.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use host::spawn::{Child, Spawn, Stream, spawn};
+use link::{
+    LinkTask,
+    control::{ControlReceiver, ControlSender, Received},
+    local::Listener,
+};
+use tempfile::TempDir;
+use tokio::time::timeout;
+use wire::{
+    control::{
+        DeliveryLimits, DiscoverJob, FromWorker, Join, Lease, LeaseEnd, LeaseId, LeasedTest, ListedTest,
+        OsBytes, Program, Report, TestIndex, TestLimits, ToWorker, WorkerId,
+    },
+    mtp::{TestNode, UpdateParams},
+    rpc::{self, Message},
+};
+
+/// Generous: the machine may be busy.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What GoogleTest prints, for scripts.
+const MARKERS: &str = r#"
+echo "[==========] Running tests."
+begin() { echo "[ RUN      ] A.$1"; }
+ok() { echo "[       OK ] A.$1 (0 ms)"; }
+bad() { echo "[  FAILED  ] A.$1 (0 ms)"; }
+count() { if [ "$1" = 1 ]; then echo "1 test"; else echo "$1 tests"; fi; }
+last() {
+  all=$(count $(($1 + $2)))
+  echo "[----------] $all from A (0 ms total)"
+  echo
+  echo "[----------] Global test environment tear-down"
+  echo "[==========] $all from 1 test suite ran. (0 ms total)"
+  echo "[  PASSED  ] $(count $1)."
+  if [ "$2" -gt 0 ]; then echo "[  FAILED  ] $(count $2), listed below:"; exit 1; fi
+  exit 0
+}
+"#;
+
+/// A test program in the bench's directory.
+pub(crate) struct Script(PathBuf);
+
+impl Script {
+    pub(crate) fn path(&self) -> OsBytes {
+        self.0.as_path().into()
+    }
+}
+
+/// A worker process and its coordinator.
+pub(crate) struct Bench {
+    dir: TempDir,
+    worker: Child,
+    sender: ControlSender,
+    receiver: ControlReceiver,
+    task: LinkTask,
+    scripts: u32,
+    seen: Seen,
+}
+
+/// What came of a lease.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) end: LeaseEnd,
+    pub(crate) start_us: Option<u64>,
+    pub(crate) reports: Vec<Report>,
+    /// Terminal nodes by display name.
+    pub(crate) nodes: BTreeMap<String, TestNode>,
+    pub(crate) logs: Vec<String>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            end: LeaseEnd::Complete,
+            start_us: None,
+            reports: Vec::new(),
+            nodes: BTreeMap::new(),
+            logs: Vec::new(),
+        }
+    }
+}
+
+impl Seen {
+    /// `name state` of each terminal node.
+    pub(crate) fn states(&self) -> Vec<String> {
+        self.nodes.iter().map(|(name, node)| format!("{name} {}", node.state.unwrap())).collect()
+    }
+}
+
+/// A worker without its coordinator.
+pub(crate) struct Orphan {
+    _dir: TempDir,
+    worker: Child,
+}
+
+impl Orphan {
+    pub(crate) fn wait_for_the_end(mut self) {
+        self.worker.wait().unwrap();
+    }
+}
+
+impl Bench {
+    pub(crate) async fn new() -> Self {
+        Self::with_output(Stream::Null).await
+    }
+
+    /// A worker whose own standard output goes somewhere.
+    pub(crate) async fn with_output(stdout: Stream) -> Self {
+        let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap();
+        let socket = dir.path().join("control");
+        let mut listener = Listener::bind(&socket).unwrap();
+        let worker = spawn(Spawn {
+            args: vec!["__worker".into(), socket.clone().into(), "1".into()],
+            stdout,
+            ..Spawn::new(roles())
+        })
+        .unwrap();
+        let stream = timeout(DEADLINE, listener.accept()).await.unwrap().unwrap();
+        let (sender, mut receiver, task) = link::control::open(stream);
+        let join = receiver.next::<Join>().await.unwrap().unwrap();
+        let expected = Join::Worker { worker: WorkerId(1), pid: worker.pid().as_u32() };
+        assert_eq!(join, Received::Message(expected));
+        let limits = DeliveryLimits { connect_ms: 1000, stall_ms: 1000, drain_ms: 1000 };
+        sender.send(&ToWorker::Welcome { callback: None, limits }).await.unwrap();
+        Self { dir, worker, sender, receiver, task, scripts: 0, seen: Seen::default() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a script that has GoogleTest's markers as functions.
+    pub(crate) fn script(&mut self, body: &str) -> Script {
+        self.script_without_markers(&format!("{MARKERS}{body}"))
+    }
+
+    pub(crate) fn script_without_markers(&mut self, body: &str) -> Script {
+        self.scripts += 1;
+        let path = self.path(&format!("script{}", self.scripts));
+        fs::write(&path, format!("#!/bin/bash\n{body}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        Script(path)
+    }
+
+    /// Compiles a Rust test program.
+    pub(crate) fn rust_program(&self, source: &str) -> Script {
+        let (file, program) = (self.path("program.rs"), self.path("program"));
+        fs::write(&file, source).unwrap();
+        let rustc = std::env::var_os("RUSTC").map_or_else(|| found_in_path("rustc"), PathBuf::from);
+        let args = ["--test".into(), "-o".into(), program.clone().into(), file.into()];
+        let mut compiler = spawn(Spawn { args: args.to_vec(), ..Spawn::new(rustc) }).unwrap();
+        assert_eq!(compiler.wait().unwrap().code, Some(0));
+        Script(program)
+    }
+
+    pub(crate) fn fifo(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        let mkfifo = Spawn { args: vec![path.clone().into()], ..Spawn::new(found_in_path("mkfifo")) };
+        assert_eq!(spawn(mkfifo).unwrap().wait().unwrap().code, Some(0));
+        path
+    }
+
+    pub(crate) async fn tell(&self, message: &ToWorker) {
+        self.sender.send(&self.at_home(message)).await.unwrap();
+    }
+
+    /// Leases keep their journals in the bench's directory, if they name none.
+    fn at_home(&self, message: &ToWorker) -> ToWorker {
+        let mut message = message.clone();
+        if let ToWorker::Lease(lease) = &mut message
+            && lease.run_dir.as_bytes().is_empty()
+        {
+            lease.run_dir = self.dir.path().into();
+        }
+        message
+    }
+
+    /// The next message of the worker; what it relays is noted.
+    pub(crate) async fn hear(&mut self) -> FromWorker {
+        loop {
+            let received = timeout(DEADLINE, self.receiver.next()).await;
+            let received = received.unwrap_or_else(|_| panic!("no word after {:?}", self.seen));
+            match received.unwrap().expect("the worker is there") {
+                Received::Message(message) => return message,
+                Received::Relay { frame, .. } => self.note(&frame),
+            }
+        }
+    }
+
+    pub(crate) async fn hear_nothing(&mut self, duration: Duration) {
+        let heard = timeout(duration, self.receiver.next::<FromWorker>()).await;
+        assert!(heard.is_err(), "{heard:?}");
+    }
+
+    /// Waits until a test runs.
+    pub(crate) async fn started(&mut self) {
+        while self.seen.reports.is_empty() {
+            let message = self.hear().await;
+            self.take(message);
+        }
+    }
+
+    pub(crate) async fn run(&mut self, lease: Lease) -> Seen {
+        self.tell(&ToWorker::Lease(Box::new(lease))).await;
+        self.until_end().await
+    }
+
+    pub(crate) async fn until_end(&mut self) -> Seen {
+        loop {
+            let message = self.hear().await;
+            if self.take(message) {
+                return std::mem::take(&mut self.seen);
+            }
+        }
+    }
+
+    pub(crate) async fn discover(
+        &mut self,
+        program: &Script,
+        timeout_ms: u64,
+    ) -> Result<(String, Vec<ListedTest>), String> {
+        let program = self::program(program);
+        let job = DiscoverJob { job: 5, program: Program { framework: None, ..program }, timeout_ms };
+        self.tell(&ToWorker::Discover(job)).await;
+        match self.hear().await {
+            FromWorker::Discovered { job: 5, framework, tests, .. } => Ok((framework, tests)),
+            FromWorker::NotDiscovered { job: 5, error } => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn worker_peak_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.worker.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// Closes the control connection as a coordinator that dies does.
+    pub(crate) fn leave_without_a_word(self) -> Orphan {
+        let Self { dir, worker, task, .. } = self;
+        drop(task);
+        Orphan { _dir: dir, worker }
+    }
+
+    /// Returns whether that was the end of a lease.
+    fn take(&mut self, message: FromWorker) -> bool {
+        match message {
+            FromWorker::Reports { reports, .. } => self.seen.reports.extend(reports),
+            FromWorker::Log { message, .. } => self.seen.logs.push(message),
+            FromWorker::LeaseEnded { end, start_us, .. } => {
+                (self.seen.end, self.seen.start_us) = (end, start_us);
+                return true;
+            }
+            other => panic!("{other:?}"),
+        }
+        false
+    }
+
+    fn note(&mut self, frame: &[u8]) {
+        let start = frame.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        let Message::Notification { params, .. } = rpc::parse(&frame[start..]).unwrap() else { panic!() };
+        let params: UpdateParams = serde_json::from_str(params.unwrap().get()).unwrap();
+        for node in params.changes.unwrap().into_iter().map(|change| change.node) {
+            if node.state.unwrap().is_terminal() {
+                let twice = self.seen.nodes.insert(node.display_name.clone(), node);
+                assert!(twice.is_none(), "{twice:?}");
+            }
+        }
+    }
+}
+
+/// The worker and guard of `examples/roles.rs`, which `cargo test` builds.
+fn roles() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let roles = test.parent().unwrap().with_file_name("examples").join("roles");
+    assert!(roles.exists(), "{} is built by `cargo test` without `--test`", roles.display());
+    roles
+}
+
+fn found_in_path(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap();
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|path| Path::exists(path)).unwrap()
+}
+
+fn program(script: &Script) -> Program {
+    Program {
+        suite: "suite".into(),
+        path: script.path(),
+        args: vec![],
+        env: vec![],
+        cwd: "/".into(),
+        framework: Some("gtest".into()),
+    }
+}
+
+/// A lease on the first tests `A.t0`, `A.t1`, … of a script.
+pub(crate) fn lease(script: &Script, count: u32) -> Lease {
+    let listed = |number| ListedTest { name: format!("A.t{number}"), ..ListedTest::default() };
+    Lease {
+        lease: LeaseId(3),
+        run: "run".into(),
+        run_dir: "".into(),
+        program: program(script),
+        tests: leased((0..count).map(listed).collect()),
+        limits: TestLimits { timeout_ms: None, grace_ms: 300, output_bytes: 1000, startup_ms: 20_000 },
+        is_alone: false,
+        is_output_shown: false,
+    }
+}
+
+pub(crate) fn leased(tests: Vec<ListedTest>) -> Vec<LeasedTest> {
+    let tests = tests.into_iter().zip(0..);
+    tests
+        .map(|(listed, number)| LeasedTest {
+            test: TestIndex(number),
+            uid: format!("suite::{}", listed.name),
+            listed,
+            attempts: vec![],
+            death: None,
+            is_failure_held: false,
+        })
+        .collect()
+}

@@ -1,0 +1,314 @@
+//! A real worker process with real guards and real test programs; the test is its coordinator.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod bench;
+
+use std::{
+    fs::File,
+    io::Read as _,
+    time::{Duration, Instant},
+};
+
+use bench::{Bench, lease};
+use host::spawn::Stream;
+use tokio::task::spawn_blocking;
+use wire::{
+    control::{FromWorker, LeaseEnd, Proof, Report, ToWorker},
+    journal::{self, Record},
+    mtp::ExecutionState,
+};
+
+#[tokio::test]
+async fn a_lease_runs_to_its_end_and_is_journalled_sent_and_reported() {
+    let mut bench = Bench::new().await;
+    let script = bench
+        .script("begin t0; echo hello; ok t0; begin t1; echo oops >&2; bad t1; begin t2; ok t2; last 2 1");
+    let seen = bench.run(lease(&script, 3)).await;
+    assert_eq!(seen.end, LeaseEnd::Complete);
+    assert_eq!(seen.states(), ["A.t0 passed", "A.t1 failed", "A.t2 passed"]);
+    assert_eq!(seen.nodes[&"A.t0".to_owned()].standard_output.as_deref(), Some("hello\n"));
+    assert!(seen.nodes["A.t1"].standard_error.as_deref().unwrap().ends_with("oops\n"));
+    assert!(seen.start_us.unwrap() > 0);
+    let (records, damage) = journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
+    assert_eq!((records.len(), damage), (6, None));
+    // A second lease goes on in the same journal, and all of it is proven by the order on the one connection.
+    let mut second = lease(&script, 3);
+    second.tests.truncate(1);
+    let seen = bench.run(second).await;
+    assert!(matches!(seen.reports[1], Report::Settled { position: 4, .. }), "{:?}", seen.reports);
+    bench.tell(&ToWorker::Drain { run: "run".into() }).await;
+    let FromWorker::Drained { proof, position, .. } = bench.hear().await else { panic!() };
+    assert_eq!((proof, position), (Proof::Ordered, 4));
+}
+
+#[tokio::test]
+async fn a_crash_costs_the_test_in_flight_and_is_held_for_a_lone_run() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; ok t0; begin t1; echo last words >&2; kill -SEGV $$");
+    let seen = bench.run(lease(&script, 3)).await;
+    let LeaseEnd::DiedInTest { end } = &seen.end else { panic!("{:?}", seen.end) };
+    assert_eq!(end.signal, Some(11));
+    assert_eq!(seen.states(), ["A.t0 passed"]);
+    let Some(Report::Died { attempt, .. }) = seen.reports.last() else { panic!("{:?}", seen.reports) };
+    assert_eq!(attempt.message, "crashed with SIGSEGV");
+    assert!(attempt.stderr.ends_with("last words\n"), "{attempt:?}");
+    let (records, _) = journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
+    assert!(matches!(records.last(), Some(Record::Held { .. })));
+    // The lone run: the same death, and the end of the story.
+    let mut lone = lease(&script, 3);
+    lone.tests = vec![lone.tests[1].clone()];
+    lone.tests[0].death = Some(attempt.as_ref().clone());
+    lone.is_alone = true;
+    let script = bench.script("begin t1; kill -SEGV $$");
+    lone.program.path = script.path();
+    let seen = bench.run(lone).await;
+    assert_eq!(seen.states(), ["A.t1 error"]);
+    let message = seen.nodes["A.t1"].error_message.as_deref();
+    assert_eq!(message, Some("crashed with SIGSEGV; crashes alone as well"));
+}
+
+#[tokio::test]
+async fn exit_code_zero_in_the_middle_of_a_test_passes_nothing() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; exit 0");
+    let mut alone = lease(&script, 1);
+    alone.is_alone = true;
+    let seen = bench.run(alone).await;
+    assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }));
+    let node = &seen.nodes["A.t0"];
+    assert_eq!(node.state, Some(ExecutionState::Error));
+    let expected = "the process left with exit code 0 before the test ended";
+    assert_eq!(node.error_message.as_deref(), Some(expected));
+}
+
+#[tokio::test]
+async fn a_test_that_hangs_is_timed_out_within_its_limit_and_grace() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; ok t0; begin t1; trap '' TERM; while :; do sleep 1000; done");
+    let mut hanging = lease(&script, 3);
+    hanging.limits.timeout_ms = Some(300);
+    let started = Instant::now();
+    let seen = bench.run(hanging).await;
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }), "{:?}", seen.end);
+    assert_eq!(seen.states(), ["A.t0 passed", "A.t1 timed-out"]);
+    assert_eq!(seen.nodes["A.t1"].error_message.as_deref(), Some("timed out after 0.3 s"));
+}
+
+#[tokio::test]
+async fn a_cancel_ends_the_lease_and_the_test_in_flight() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; sleep 1000; ok t0");
+    bench.tell(&ToWorker::Lease(Box::new(lease(&script, 2)))).await;
+    bench.started().await;
+    bench.tell(&ToWorker::Cancel { grace_ms: 1000 }).await;
+    let seen = bench.until_end().await;
+    assert_eq!(seen.end, LeaseEnd::Cancelled);
+    assert_eq!(seen.states(), ["A.t0 cancelled"]);
+}
+
+#[tokio::test]
+async fn a_lease_taken_ahead_is_given_back_by_a_cancel() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; sleep 1000; ok t0");
+    for _ in 0..2 {
+        bench.tell(&ToWorker::Lease(Box::new(lease(&script, 1)))).await;
+    }
+    bench.started().await;
+    bench.tell(&ToWorker::Cancel { grace_ms: 1000 }).await;
+    let ends = [bench.until_end().await.end, bench.until_end().await.end];
+    assert_eq!(ends, [LeaseEnd::Cancelled, LeaseEnd::Cancelled]);
+}
+
+#[tokio::test]
+async fn a_paused_test_stands_still_and_so_does_its_clock() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; sleep 0.2; ok t0; begin t1; ok t1; last 2 0");
+    let mut paused = lease(&script, 2);
+    paused.limits.timeout_ms = Some(600);
+    bench.tell(&ToWorker::Lease(Box::new(paused))).await;
+    bench.started().await;
+    bench.tell(&ToWorker::Pause).await;
+    assert_eq!(bench.hear().await, FromWorker::Paused);
+    bench.hear_nothing(Duration::from_millis(900)).await;
+    bench.tell(&ToWorker::Resume).await;
+    let seen = bench.until_end().await;
+    assert_eq!(seen.states(), ["A.t0 passed", "A.t1 passed"]);
+    // Without a process there is nothing to stop.
+    bench.tell(&ToWorker::Pause).await;
+    assert_eq!(bench.hear().await, FromWorker::Paused);
+}
+
+#[tokio::test]
+async fn a_child_that_outlives_its_test_process_is_told_and_holds_up_nothing() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; sleep 1000 & ok t0; last 1 0");
+    let started = Instant::now();
+    let seen = bench.run(lease(&script, 1)).await;
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert_eq!(seen.end, LeaseEnd::Complete);
+    assert_eq!(seen.states(), ["A.t0 passed"]);
+    assert!(seen.logs[0].contains("sleep 1000"), "{:?}", seen.logs);
+}
+
+#[tokio::test]
+async fn a_process_that_left_its_family_holds_up_nothing() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; setsid -f sleep 1000; ok t0; last 1 0");
+    let started = Instant::now();
+    assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_death_before_the_first_test_is_told_with_the_last_output() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("echo no license >&2; exit 3");
+    let seen = bench.run(lease(&script, 2)).await;
+    let LeaseEnd::DiedOutside { end, message } = &seen.end else { panic!("{:?}", seen.end) };
+    assert_eq!(end.code, Some(3));
+    assert!(message.starts_with("the process left with exit code 3 before its first test"), "{message}");
+    assert!(message.ends_with("no license"), "{message}");
+}
+
+#[tokio::test]
+async fn what_can_not_be_executed_is_not_started() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("");
+    std::fs::write(script.path().as_path(), "\u{1}\u{2}").unwrap();
+    let seen = bench.run(lease(&script, 2)).await;
+    assert!(
+        matches!(&seen.end, LeaseEnd::NotStarted { error } if error.contains("format")),
+        "{:?}",
+        seen.end
+    );
+    assert!(seen.reports.is_empty());
+}
+
+#[tokio::test]
+async fn skipped_tests_need_no_process() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("exit 9");
+    let mut skipped = lease(&script, 2);
+    for test in &mut skipped.tests {
+        test.listed.skip = Some("disabled".into());
+    }
+    let seen = bench.run(skipped).await;
+    assert_eq!(seen.end, LeaseEnd::Complete);
+    assert_eq!(seen.states(), ["A.t0 skipped", "A.t1 skipped"]);
+}
+
+#[tokio::test]
+async fn a_flood_of_output_takes_no_memory() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; head -c 300000000 /dev/zero | tr '\\0' x; ok t0; last 1 0");
+    let seen = bench.run(lease(&script, 1)).await;
+    assert_eq!(seen.states(), ["A.t0 passed"]);
+    let output = seen.nodes["A.t0"].standard_output.as_deref().unwrap();
+    assert!(output.contains("bytes cut ...]") && output.len() < 2000);
+    assert!(bench.worker_peak_kib() < 40_000, "{} KiB", bench.worker_peak_kib());
+}
+
+#[tokio::test]
+async fn when_the_coordinator_is_gone_the_test_and_the_worker_are_gone() {
+    let mut bench = Bench::new().await;
+    let fifo = bench.fifo("held");
+    let script = bench.script(&format!("exec 9>{}; begin t0; sleep 1000; ok t0", fifo.display()));
+    bench.tell(&ToWorker::Lease(Box::new(lease(&script, 1)))).await;
+    // Opening waits for the writer, and the end of the file for all writers' deaths.
+    let opened = spawn_blocking(move || File::open(&fifo).unwrap());
+    bench.started().await;
+    let mut held = opened.await.unwrap();
+    let started = Instant::now();
+    let worker = bench.leave_without_a_word();
+    let ended = spawn_blocking(move || {
+        assert_eq!(held.read(&mut [0]).unwrap(), 0);
+        worker.wait_for_the_end();
+    });
+    ended.await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn a_guard_that_is_killed_costs_the_test_in_flight() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; ok t0; begin t1; kill -KILL $PPID; sleep 1000");
+    let seen = bench.run(lease(&script, 3)).await;
+    assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }), "{:?}", seen.end);
+    assert_eq!(seen.states(), ["A.t0 passed"]);
+    let Some(Report::Died { attempt, .. }) = seen.reports.last() else { panic!("{:?}", seen.reports) };
+    assert_eq!(attempt.message, "the process was lost before the test ended");
+    // The worker goes on.
+    let script = bench.script("begin t0; ok t0; last 1 0");
+    assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
+}
+
+#[tokio::test]
+async fn output_is_shown_as_it_comes_when_it_is_wished() {
+    let (mut shown, output) = host::io::pipe().map(|(read, write)| (File::from(read), write)).unwrap();
+    let mut bench = Bench::with_output(Stream::Fd(output)).await;
+    let script = bench.script("begin t0; echo visible; ok t0; last 1 0");
+    let mut open = lease(&script, 1);
+    open.is_output_shown = true;
+    bench.run(open).await;
+    let mut buffer = [0; 100];
+    let count = shown.read(&mut buffer).unwrap();
+    assert!(String::from_utf8_lossy(&buffer[..count]).contains("visible\n"));
+}
+
+#[tokio::test]
+async fn a_missing_journal_directory_is_told_once_and_the_run_goes_on() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; ok t0; begin t1; ok t1; last 2 0");
+    let mut homeless = lease(&script, 2);
+    homeless.run_dir = "/nowhere/at/all".into();
+    let seen = bench.run(homeless).await;
+    assert_eq!(seen.states(), ["A.t0 passed", "A.t1 passed"]);
+    assert_eq!(seen.logs.len(), 1, "{:?}", seen.logs);
+}
+
+#[tokio::test]
+async fn what_is_no_test_program_gets_one_clear_sentence() {
+    let mut bench = Bench::new().await;
+    let talker = bench.script_without_markers("echo hi there; exit 1");
+    let sleeper = bench.script_without_markers("sleep 1000");
+    let crasher = bench.script_without_markers("echo boom >&2; kill -SEGV $$");
+    let broken = bench.script("");
+    std::fs::write(broken.path().as_path(), "\u{1}\u{2}").unwrap();
+    for (script, sentence) in [
+        (
+            &talker,
+            "is neither a GoogleTest nor a Rust test program: it answered `--gtest_list_tests` with \"hi there\" and exit code 1; name the framework with --framework if it is",
+        ),
+        (&sleeper, "for its tests: failed to list its tests within 0.5 s"),
+        (&crasher, "died of SIGSEGV when it was asked for its tests; it said \"boom\""),
+        (&broken, "failed to start it: "),
+    ] {
+        let error = bench.discover(script, 500).await.unwrap_err();
+        assert!(error.contains(&script.path().to_text().into_owned()), "{error}");
+        assert!(error.contains(sentence), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_rust_test_program_is_recognised_listed_and_run() {
+    let mut bench = Bench::new().await;
+    let program = bench.rust_program(
+        "#[test] fn good() { println!(\"hello\"); }
+         #[test] fn bad() { assert_eq!(1, 2); }
+         #[test] #[ignore = \"needs net\"] fn off() {}
+         #[test] fn out() { std::process::exit(0) }",
+    );
+    let (framework, tests) = bench.discover(&program, 20_000).await.unwrap();
+    assert!(framework.starts_with("libtest"), "{framework}");
+    assert_eq!(
+        tests.iter().map(|test| test.name.as_str()).collect::<Vec<_>>(),
+        ["bad", "good", "off", "out"]
+    );
+    let mut all = lease(&program, 0);
+    all.program.framework = Some(framework);
+    all.tests = bench::leased(tests);
+    let seen = bench.run(all).await;
+    assert_eq!(seen.states(), ["bad failed", "good passed", "off skipped"]);
+    assert!(matches!(seen.reports.last(), Some(Report::Died { .. })), "{:?}", seen.reports);
+}
