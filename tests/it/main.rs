@@ -10,4 +10,7 @@
 mod expected;
 mod support;
 
+mod crash;
+mod run_gtest;
+mod run_libtest;
 mod tidy;

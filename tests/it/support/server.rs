@@ -91,9 +91,9 @@ impl<'w> Server<'w> {
                 (Box::new(from) as Box<dyn Read + Send>, Box::new(to) as Box<dyn Write + Send>, None)
             }
             Transport::Dial => tcp(listener.accept().unwrap().0),
-            Transport::Listen => tcp(TcpStream::connect(announced(&mut child)).unwrap()),
+            Transport::Listen => tcp(TcpStream::connect(announced(&errors)).unwrap()),
             Transport::Pipe => {
-                announced(&mut child);
+                announced(&errors);
                 let stream = UnixStream::connect(socket).unwrap();
                 let (from, end) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
                 let hang_up = Box::new(move || drop(end.shutdown(Shutdown::Both))) as Box<dyn Fn() + Send>;
@@ -295,10 +295,15 @@ fn tcp(stream: TcpStream) -> Ends {
 }
 
 /// Waits for the line that says where the server listens; returns the last word of it.
-fn announced(child: &mut Child) -> String {
-    let mut line = String::new();
-    BufReader::with_capacity(1, child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    line.split_whitespace().last().expect("the server says where it listens").to_owned()
+fn announced(errors: &Mutex<String>) -> String {
+    let mut found = None;
+    wait_until("the server says where it listens", || {
+        let text = errors.lock().unwrap();
+        let line = text.lines().find(|line| line.contains("listening on"));
+        found = line.and_then(|line| line.split_whitespace().last()).map(str::to_owned);
+        found.is_some()
+    });
+    found.expect("it was just found")
 }
 
 fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, Receiver<()>) {
@@ -306,9 +311,9 @@ fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, Re
     let (sender, all_gone) = sync_channel(1);
     let text = Arc::clone(&errors);
     std::thread::spawn(move || {
-        for line in BufReader::new(from).lines().map_while(Result::ok) {
+        for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
             let mut text = text.lock().unwrap();
-            text.push_str(&line);
+            text.push_str(&String::from_utf8_lossy(&line));
             text.push('\n');
         }
         // Whoever waited may have given up.
