@@ -1,2 +1,31 @@
-//! Being built.
-fn main() {}
+//! The one program. Its hidden roles are the session's other processes, re-executed from the same image, so that
+//! versions never mix.
+
+use std::{ffi::OsStr, path::PathBuf, process::ExitCode};
+
+use wire::control::WorkerId;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let role = args.next();
+    match role.as_deref().and_then(OsStr::to_str) {
+        Some("__guard") => watchdog::guard::main(),
+        Some("__watchdog") => match args.next() {
+            Some(socket) => watchdog::main(&PathBuf::from(socket)),
+            None => misused("__watchdog SOCKET"),
+        },
+        Some("__worker") => {
+            let number = |text: &std::ffi::OsString| text.to_str()?.parse().ok().map(WorkerId);
+            match (args.next(), args.next().as_ref().and_then(number)) {
+                (Some(socket), Some(worker)) => worker::main(&PathBuf::from(socket), worker),
+                _ => misused("__worker SOCKET NUMBER"),
+            }
+        }
+        _ => heeler::cli::main(),
+    }
+}
+
+fn misused(form: &str) -> ExitCode {
+    eprintln!("heeler: this role is started by Heeler itself, as: heeler {form}");
+    ExitCode::from(5)
+}

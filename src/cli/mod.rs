@@ -1,1 +1,25 @@
-//! Being built.
+//! The command line: arguments, commands, display. A client of the coordinator like any other.
+//!
+//! - `arguments`: words and their help; `sources`: from words and suites to programs; `select`: which tests.
+//! - `run`, `list`, `serve`: the commands.
+//! - `here`: a session in this process; `watch`: what the user sees and says meanwhile; `signals`.
+//! - `display`: what a run looks like; `exit`: codes and errors.
+
+pub mod arguments;
+pub mod cargo;
+pub mod display;
+mod exit;
+mod here;
+mod list;
+mod run;
+mod select;
+mod serve;
+mod signals;
+mod sources;
+mod start;
+mod watch;
+
+pub use exit::{CommandError, Exit};
+pub use sources::SourcesError;
+use start::load_config;
+pub use start::main;

@@ -1,1 +1,30 @@
-//! Being built.
+//! What the user settled beforehand: `heeler.toml`, profiles, suites, and how they merge with the command line.
+//!
+//! [`Config::load`] reads the file into plain types, and every error in it at once, with positions.
+//! [`Settings::resolve`] lays the command line over suites over profiles over the defaults. Nothing here starts a
+//! process, knows a test framework or parses command-line words.
+
+mod defaults;
+mod file;
+mod partition;
+mod pattern;
+mod programs;
+mod quantity;
+mod reader;
+mod reference;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub use file::{ConfigError, FILE_NAME, Problem};
+pub use partition::{Partition, PartitionError, PartitionKind};
+pub use pattern::{Pattern, PatternError};
+pub use programs::{FoundProgram, ProgramsError, find_programs, name_below};
+pub use quantity::{QuantityError, parse_duration, parse_size};
+pub use reference::{Key, Section, reference, reference_table};
+pub use settings::{CommandLine, Settings};
+pub use types::{
+    Capture, Config, FailLimit, Jobs, Override, Position, Profile, RunLayer, RunSettings, Shuffle,
+    SlowTimeout, StatusLevel, Suite, SuiteSource, TestLayer, TestSettings, TimeLimit, UnknownProfile,
+};

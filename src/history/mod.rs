@@ -1,1 +1,39 @@
-//! Being built.
+//! Durations and outcomes of earlier runs, in one SQLite file that users may query and delete at will.
+//!
+//! A run asks the history what to start first and how large its batches may be, and tells it at the end what
+//! happened. A history that is locked, damaged or too new never fails a run: every error of this room is a soft one,
+//! to be told to the user while the run goes on without.
+//!
+//! # Schema
+//! Version 1, in `PRAGMA user_version`. Durations are microseconds, moments are seconds since 1970.
+//!
+//! ```sql
+//! -- One row for each test that ever ended here.
+//! CREATE TABLE test (
+//!     uid TEXT PRIMARY KEY,           -- <suite>::<name>
+//!     suite TEXT NOT NULL,            -- the first part of the uid
+//!     outcome TEXT NOT NULL,          -- the last: passed, failed, skipped, crashed, timed-out
+//!     last_us INTEGER,                -- its last duration, NULL until it ran to an end of its own
+//!     mean_us INTEGER,                -- decaying mean: a quarter of each is the newest
+//!     runs INTEGER NOT NULL,          -- how often it ended, skips left out
+//!     failures INTEGER NOT NULL,      -- how many of those it failed
+//!     crashes INTEGER NOT NULL,       -- how many it crashed
+//!     seen INTEGER NOT NULL           -- when it last ended
+//! ) WITHOUT ROWID;
+//! -- One row for each program.
+//! CREATE TABLE program (
+//!     suite TEXT PRIMARY KEY,         -- as in test
+//!     start_us INTEGER NOT NULL,      -- what a process costs before its first test; decaying mean
+//!     seen INTEGER NOT NULL
+//! ) WITHOUT ROWID;
+//! ```
+//!
+//! The slowest tests, for example: `SELECT uid, mean_us / 1e6 FROM test ORDER BY mean_us DESC LIMIT 10`.
+
+mod store;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub use store::{FILE_NAME, History, HistoryError};
+pub use types::{LastOutcome, Outcome, ProgramCost, TestHistory};

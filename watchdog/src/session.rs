@@ -78,11 +78,21 @@ fn prepare() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// Removes what a coordinator that was killed could not: its socket, and the directory if nothing else is in it.
+/// Removes what a coordinator that was killed could not: its socket, and the session's directory with all scratch files.
 fn remove_socket(path: &Path) {
     let _missing = std::fs::remove_file(path);
-    if let Some(directory) = path.parent() {
-        let _in_use = std::fs::remove_dir(directory);
+    let is_ours = |directory: &&Path| {
+        directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with("heeler-"))
+    };
+    match path.parent() {
+        Some(directory) if is_ours(&directory) => {
+            if let Err(error) = std::fs::remove_dir_all(directory) {
+                tracing::warn!(directory = %directory.display(), %error, "the session's directory stays");
+            }
+        }
+        // Someone else's choice of a place: only what is empty goes.
+        Some(directory) => drop(std::fs::remove_dir(directory)),
+        None => {}
     }
 }
 

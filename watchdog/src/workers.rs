@@ -39,8 +39,9 @@ impl Workers {
     pub(crate) fn start(&mut self, worker: WorkerId, socket_path: &Path) -> Result<(), SpawnError> {
         let args =
             ["__worker".into(), socket_path.as_os_str().to_owned(), OsString::from(worker.to_string())];
-        // A worker's output would be in nobody's place: the program's may be a protocol connection.
-        let spawned = Spawn { args: args.into(), stdout: Stream::Null, ..Spawn::new(process::own_image()) };
+        // Its output goes where ours goes: to the user when output is not captured, else nowhere.
+        let spawned =
+            Spawn { args: args.into(), stdout: Stream::Inherit, ..Spawn::new(process::own_image()) };
         let child = spawn(spawned)?;
         self.living.insert(child.pid(), (worker, child));
         Ok(())

@@ -13,9 +13,9 @@ use crate::{clock::Utc, conclusion::Outcome};
 /// Writes the changes of one lease's tests.
 #[derive(Debug)]
 pub(crate) struct NodeWriter {
-    /// `,"heeler.worker":N`.
-    worker: Vec<u8>,
-    /// The same with suite and program before it.
+    /// `,"heeler.suite":S,"heeler.worker":N`.
+    brief: Vec<u8>,
+    /// The same with the program between.
     common: Vec<u8>,
 }
 
@@ -31,13 +31,14 @@ pub(crate) struct Times {
 impl NodeWriter {
     /// Returns the writer for one program's tests.
     pub(crate) fn new(program: &Program, worker: WorkerId) -> Self {
-        let mut own = Vec::new();
-        number(&mut own, key::WORKER, worker.0);
-        let mut common = Vec::new();
-        text(&mut common, key::SUITE, &program.suite);
+        let mut brief = Vec::new();
+        text(&mut brief, key::SUITE, &program.suite);
+        let mut common = brief.clone();
         text(&mut common, key::PROGRAM, &program.path.to_text());
-        common.extend_from_slice(&own);
-        Self { worker: own, common }
+        for members in [&mut brief, &mut common] {
+            number(members, key::WORKER, worker.0);
+        }
+        Self { brief, common }
     }
 
     /// Appends the change of a test that has begun.
@@ -45,7 +46,7 @@ impl NodeWriter {
         head(out, test, "in-progress");
         location(out, test, None);
         time(out, "time.start-utc", start);
-        out.extend_from_slice(&self.worker);
+        out.extend_from_slice(&self.brief);
         out.extend_from_slice(b"}}");
     }
 
@@ -193,6 +194,7 @@ mod tests {
             suite: "sui\"te".into(),
             path: "/bin/p q".into(),
             args: vec![],
+            tool_env: Vec::new(),
             env: vec![],
             cwd: "/".into(),
             framework: None,
@@ -214,6 +216,7 @@ mod tests {
                 ],
             },
             uid: "s::A.b".into(),
+            timeout_ms: None,
             attempts: vec![],
             death: None,
             is_failure_held: false,
@@ -250,6 +253,7 @@ mod tests {
         expected.location_file = Some("a.cc".into());
         expected.location_line_start = Some(7);
         expected.start_utc = Some("1970-01-01T00:00:00.000Z".into());
+        expected.other.insert(key::SUITE.into(), program().suite.into());
         expected.other.insert(key::WORKER.into(), 3.into());
         assert_eq!(read(&out), expected);
     }

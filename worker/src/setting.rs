@@ -73,6 +73,8 @@ impl Setting {
         let mut all: BTreeMap<Vec<u8>, OsBytes> = std::env::vars_os()
             .map(|(name, value)| (name.as_bytes().to_vec(), OsBytes::from(value.as_os_str())))
             .collect();
+        let tool = program.tool_env.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.clone()));
+        all.extend(tool);
         let ours = [
             ("HEELER", Some("1".to_owned())),
             ("HEELER_WORKER", Some(self.worker.to_string())),

@@ -1,1 +1,19 @@
-//! Heeler's pure decisions: splitting, the state machine of a run, the ledger.
+//! Heeler's pure decisions. No I/O, no clock, no serialisation, and nothing of ours below: values in, decisions out,
+//! so that every case can be tried.
+//!
+//! - [`ids`]: the numbers of things.
+//! - [`outcome`]: how tests and processes end.
+//! - [`split`]: which tests go into the next batch.
+//! - [`partition`]: which tests belong to this shard.
+//! - [`ledger`]: what was promised, what is proven delivered.
+//! - [`run`]: the state machine of one run.
+
+pub mod ids;
+pub mod ledger;
+pub mod outcome;
+pub mod partition;
+pub mod run;
+pub mod split;
+
+pub use ids::*;
+pub use outcome::*;

@@ -53,21 +53,29 @@ pub enum JournalError {
 /// Appends one record to `out`.
 pub fn write(out: &mut Vec<u8>, record: &Record) {
     match record {
-        Record::Started(test) => frame(out, 0, *test, None, &[]),
+        Record::Started(test) => frame(out, Head { kind: 0, test: *test, result: None }, &[]),
         Record::Settled { result, change } => write_settled(out, *result, change),
         Record::Held { test, attempt } => {
             let body = serde_json::to_vec(attempt).expect("an attempt is a plain struct");
-            frame(out, 2, *test, None, &body);
+            frame(out, Head { kind: 2, test: *test, result: None }, &body);
         }
     }
 }
 
 /// Appends one [`Record::Settled`] to `out` without owning its change: workers write hundreds of thousands a second.
 pub fn write_settled(out: &mut Vec<u8>, result: JournalledResult, change: &[u8]) {
-    frame(out, 1, result.test, Some(result), change);
+    frame(out, Head { kind: 1, test: result.test, result: Some(result) }, change);
 }
 
-fn frame(out: &mut Vec<u8>, kind: u8, test: TestIndex, result: Option<JournalledResult>, body: &[u8]) {
+/// The fixed part of a record.
+struct Head {
+    kind: u8,
+    test: TestIndex,
+    result: Option<JournalledResult>,
+}
+
+fn frame(out: &mut Vec<u8>, head: Head, body: &[u8]) {
+    let Head { kind, test, result } = head;
     let start = out.len();
     let length = u32::try_from(FIXED_BYTES + body.len()).expect("a result is far below 4 GiB");
     out.extend_from_slice(&length.to_le_bytes());

@@ -40,9 +40,14 @@ fn octal(quoted: &mut String, byte: u8) {
     write!(quoted, "\\{byte:03o}").expect("a string takes everything");
 }
 
-/// Returns the start of a command line: the environment that the configuration sets, the program, its arguments.
+/// Returns a command line that runs a program with these further words in its working directory, in a subshell.
 #[must_use]
-pub(super) fn program(program: &Program) -> String {
+pub(super) fn line(given: &Program, words: &str) -> String {
+    format!("(cd {} && {} {words})", quote(given.cwd.as_bytes()), program(given))
+}
+
+/// Returns the start of a command line: the environment that the configuration sets, the program, its arguments.
+fn program(program: &Program) -> String {
     let mut words = Vec::new();
     for (name, _) in program.env.iter().filter(|(_, value)| value.is_none()) {
         words.extend(["-u".to_owned(), quote(name.as_bytes())]);
@@ -54,11 +59,17 @@ pub(super) fn program(program: &Program) -> String {
         let Some(value) = value else { continue };
         words.push(format!("{}={}", name.to_text(), quote_value(value)));
     }
-    let path = program.path.as_bytes();
-    let local: &[u8] = if path.contains(&b'/') { b"" } else { b"./" };
+    let path = below(program.path.as_bytes(), program.cwd.as_bytes());
+    let local: &[u8] = if path.starts_with(b"/") { b"" } else { b"./" };
     words.push(quote(&[local, path].concat()));
     words.extend(program.args.iter().map(|arg| quote(arg.as_bytes())));
     words.join(" ")
+}
+
+/// Returns a path without the directory that it is below.
+fn below<'a>(path: &'a [u8], dir: &[u8]) -> &'a [u8] {
+    let dir = dir.strip_suffix(b"/").unwrap_or(dir);
+    path.strip_prefix(dir).and_then(|rest| rest.strip_prefix(b"/")).unwrap_or(path)
 }
 
 fn quote_value(value: &OsBytes) -> String {
@@ -88,12 +99,15 @@ mod tests {
     fn a_program_comes_with_the_environment_and_arguments_of_the_configuration() {
         let given = Program {
             suite: "s".into(),
-            path: "prog".into(),
+            path: "/src/build/prog".into(),
             args: vec!["--data dir".into()],
+            tool_env: Vec::new(),
             env: vec![("A".into(), Some("1 2".into())), ("B".into(), None), ("C".into(), Some("".into()))],
-            cwd: "/".into(),
+            cwd: "/src".into(),
             framework: None,
         };
-        assert_eq!(program(&given), "env -u B A='1 2' C= ./prog '--data dir'");
+        assert_eq!(line(&given, "-x"), "(cd /src && env -u B A='1 2' C= ./build/prog '--data dir' -x)");
+        let elsewhere = Program { cwd: "/else where".into(), env: Vec::new(), args: Vec::new(), ..given };
+        assert_eq!(line(&elsewhere, "-x"), "(cd '/else where' && /src/build/prog -x)");
     }
 }

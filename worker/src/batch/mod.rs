@@ -190,8 +190,8 @@ impl Batch {
         if self.flights.is_empty() {
             return Some(self.idle_since.saturating_add(Duration::from_millis(self.limits.startup_ms)));
         }
-        let limit = self.time_limit()?;
-        self.flights.iter().map(|flight| flight.begun.running.saturating_add(limit)).min()
+        let end = |flight: &Flight| Some(flight.begun.running.saturating_add(self.time_limit(flight.place)?));
+        self.flights.iter().filter_map(end).min()
     }
 
     /// Takes note of the time; returns whether the process is to be terminated.
@@ -199,8 +199,9 @@ impl Batch {
         if self.deadline().is_none_or(|deadline| now.running < deadline) {
             return false;
         }
-        let limit = self.time_limit().unwrap_or(Duration::MAX);
-        for flight in &mut self.flights {
+        for place in 0..self.flights.len() {
+            let limit = self.time_limit(self.flights[place].place).unwrap_or(Duration::MAX);
+            let flight = &mut self.flights[place];
             flight.is_timed_out = flight.begun.running.saturating_add(limit) <= now.running;
         }
         self.ending = Some(if self.flights.is_empty() { Ending::Idle } else { Ending::TimedOut });
@@ -260,7 +261,9 @@ impl Batch {
         for mut flight in std::mem::take(&mut self.flights) {
             flight.duration = now.running.saturating_sub(flight.begun.running);
             let seen = match self.ending {
-                _ if flight.is_timed_out => Seen::TimedOut(self.time_limit().unwrap_or(flight.duration)),
+                _ if flight.is_timed_out => {
+                    Seen::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
+                }
                 Some(Ending::Cancelled) => Seen::Cancelled,
                 // Another test's time was up, or the worker leaves: this one goes back.
                 Some(Ending::TimedOut | Ending::Abandoned) => {
@@ -301,8 +304,9 @@ impl Batch {
         if is_waiting { LeaseEnd::DiedOutside { end, message } } else { LeaseEnd::BadExit { end, message } }
     }
 
-    fn time_limit(&self) -> Option<Duration> {
-        self.limits.timeout_ms.map(Duration::from_millis)
+    /// A test's own limit goes before the lease's.
+    fn time_limit(&self, place: usize) -> Option<Duration> {
+        self.tests[place].timeout_ms.or(self.limits.timeout_ms).map(Duration::from_millis)
     }
 
     fn share_of_each(&self, events: &[Event], now: Moment) -> Duration {

@@ -52,6 +52,18 @@ pub fn reap_any() -> io::Result<Option<(Pid, RawExit)>> {
     }
 }
 
+/// Waits for the end of one child that nobody else waits for, such as an orphan that was adopted and killed.
+///
+/// # Errors
+/// It is no child of this process, or has been reaped.
+pub fn reap_child(pid: Pid) -> io::Result<RawExit> {
+    loop {
+        if let Some(exit) = wait_for(pid, 0)? {
+            return Ok(exit);
+        }
+    }
+}
+
 /// Returns whether this process has children, running or not yet reaped.
 ///
 /// For a subreaper that is exact: as long as anything of a family lives, the head of it is a child.

@@ -40,6 +40,8 @@ impl Signal {
     pub const STOP: Self = Self(libc::SIGSTOP);
     /// Lets a stopped process go on.
     pub const CONT: Self = Self(libc::SIGCONT);
+    /// A terminal's wish to stop, such as Ctrl-Z.
+    pub const TSTP: Self = Self(libc::SIGTSTP);
     /// A bad memory access.
     pub const SEGV: Self = Self(libc::SIGSEGV);
     /// `abort()`.

@@ -5,7 +5,7 @@ mod family;
 mod id;
 mod own;
 
-pub use end::{RawExit, has_children, reap_any};
+pub use end::{RawExit, has_children, reap_any, reap_child};
 pub use family::{
     Stat, children, command_line, descendants, kill_child, kill_group, pidfd_open, signal_descendants, stat,
 };

@@ -38,7 +38,7 @@ pub enum ToWorker {
 }
 
 /// A program and how to drive it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Program {
     /// The suite's name: the first part of each uid.
     pub suite: String,
@@ -46,7 +46,11 @@ pub struct Program {
     pub path: OsBytes,
     /// Arguments before all of ours.
     pub args: Vec<OsBytes>,
-    /// Set on top of the worker's own environment; `None` unsets.
+    /// What the build tool sets for its tests, on top of the worker's own environment. Command lines for people leave it
+    /// out, because it is long and nearly always right as it is.
+    #[serde(default)]
+    pub tool_env: Vec<(OsBytes, OsBytes)>,
+    /// Set on top of that; `None` unsets.
     pub env: Vec<(OsBytes, Option<OsBytes>)>,
     /// Working directory.
     pub cwd: OsBytes,
@@ -145,6 +149,9 @@ pub struct LeasedTest {
     pub listed: ListedTest,
     /// Its name for the client.
     pub uid: String,
+    /// A test that runs longer is ended; `None` leaves it to the lease's limits.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
     /// How many attempts it has had, user's retries only.
     #[serde(default)]
     pub attempts: Vec<Attempt>,

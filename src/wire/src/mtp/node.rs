@@ -190,6 +190,8 @@ pub mod key {
     pub const ALONE: &str = "heeler.alone";
     /// Number of the attempt that decided, from 1.
     pub const ATTEMPT: &str = "retry.attempt";
+    /// The attempts before the one that decided, in order: a list of [`crate::control::Attempt`].
+    pub const ATTEMPTS: &str = "heeler.attempts";
 }
 
 impl Serialize for TestNode {

@@ -52,6 +52,6 @@ impl Adapter for GoogleTest {
     fn reproduce(&self, program: &Program, test: &ListedTest) -> String {
         let mut pattern = Vec::new();
         command::write_pattern(&mut pattern, &test.name);
-        format!("{} --gtest_filter={}", shell::program(program), shell::quote(&pattern))
+        shell::line(program, &format!("--gtest_filter={}", shell::quote(&pattern)))
     }
 }

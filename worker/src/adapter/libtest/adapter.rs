@@ -91,6 +91,6 @@ impl Adapter for Libtest {
 
     fn reproduce(&self, program: &Program, test: &ListedTest) -> String {
         let name = shell::quote(test.name.as_bytes());
-        format!("{} --exact {name} --nocapture", shell::program(program))
+        shell::line(program, &format!("--exact {name} --nocapture"))
     }
 }

@@ -9,6 +9,7 @@ fn program(framework: Option<&str>) -> Program {
         suite: "s".into(),
         path: "/p".into(),
         args: Vec::new(),
+        tool_env: Vec::new(),
         env: Vec::new(),
         cwd: "/".into(),
         framework: framework.map(str::to_owned),

@@ -44,6 +44,7 @@ fn listed(recording: &Recording) -> Vec<ListedTest> {
         suite: "s".into(),
         path: "/p".into(),
         args: Vec::new(),
+        tool_env: Vec::new(),
         env: Vec::new(),
         cwd: "/".into(),
         framework: None,

@@ -1,0 +1,79 @@
+//! Commands that a dog understands, written as the shepherd whistles them.
+
+/// What the dog shall do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Come by: clockwise around the herd.
+    ComeBy,
+    /// Away: the other way round.
+    Away,
+    /// Lie down.
+    LieDown,
+    /// Walk up to the sheep.
+    WalkUp,
+    /// That'll do: back to the shepherd.
+    ThatllDo,
+}
+
+/// Reads a melody of `-` (long), `.` (short) and `/` (rising); `None` for one that no dog knows.
+pub fn listen(melody: &str) -> Option<Command> {
+    Some(match melody {
+        "/." => Command::ComeBy,
+        "-/" => Command::Away,
+        "-" => Command::LieDown,
+        ".." => Command::WalkUp,
+        "./-" => Command::ThatllDo,
+        _ => return None,
+    })
+}
+
+/// Reads one melody after the other, with blanks between; what no dog knows is left out.
+pub fn listen_to_all(melodies: &str) -> Vec<Command> {
+    melodies.split_whitespace().filter_map(listen).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_long_tone_is_lie_down() {
+        assert_eq!(listen("-"), Some(Command::LieDown));
+    }
+
+    #[test]
+    fn two_short_tones_are_walk_up() {
+        assert_eq!(listen(".."), Some(Command::WalkUp));
+    }
+
+    #[test]
+    fn come_by_and_away_differ() {
+        assert_ne!(listen("/."), listen("-/"));
+    }
+
+    #[test]
+    fn silence_means_nothing() {
+        assert_eq!(listen(""), None);
+    }
+
+    #[test]
+    fn an_unknown_melody_means_nothing() {
+        assert_eq!(listen("-.-.-"), None);
+    }
+
+    #[test]
+    fn melodies_are_heard_in_order() {
+        assert_eq!(listen_to_all("/. .. ./-"), [Command::ComeBy, Command::WalkUp, Command::ThatllDo]);
+    }
+
+    #[test]
+    fn noise_between_melodies_is_not_heard() {
+        assert_eq!(listen_to_all("- wind -"), [Command::LieDown, Command::LieDown]);
+    }
+
+    #[test]
+    fn a_dog_far_away_hears_late_but_hears() {
+        std::thread::sleep(std::time::Duration::from_millis(900));
+        assert_eq!(listen("./-"), Some(Command::ThatllDo));
+    }
+}

@@ -1,0 +1,290 @@
+//! The words of the command line, their help, and what they say to `config`. What a command does lives elsewhere.
+//!
+//! Doc comments on fields are the help that users read. The form in which editors start a test application is
+//! translated by [`normalise`] first.
+
+mod convert;
+mod normalise;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::{num::NonZeroU32, path::PathBuf};
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+
+pub use normalise::{NormaliseError, normalise};
+pub use parse::{Refusal, completions, parse};
+
+use super::display::list::ListFormat;
+use crate::config::{Jobs, Partition, Pattern, Shuffle, SlowTimeout, StatusLevel, TimeLimit};
+
+const EXAMPLES: &str = "\
+Examples:
+  heeler run                             run the suites of heeler.toml
+  heeler run build/unit_tests            run a GoogleTest or Rust test program
+  heeler run --cargo                     build and run a cargo package's tests
+  heeler run -E 'Parser.*' -j 8          run the tests of one class, 8 at a time
+  heeler run --partition hash:1/4        run one quarter of the tests
+  heeler list build/unit_tests           list tests with file and line
+  heeler build/unit_tests --server --client-port 4711
+                                         serve an editor that listens on a port
+
+Exit codes: 0 all passed, 2 tests failed, 3 aborted, 4 set-up failed,
+5 wrong command line, 8 no tests, 13 failures reached the limit.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  heeler run                             run the suites of heeler.toml
+  heeler run build/*_test                run programs; each is asked what it is
+  heeler run --cargo . --cargo-arg=--release
+  heeler run --retries 2 --timeout 30s --junit junit.xml
+  heeler run --isolate --shuffle=42 -E herd -E 'Pen.*'";
+
+/// Runs test suites across worker processes and loses nothing when tests crash.
+#[derive(Debug, Clone, PartialEq, Parser)]
+#[command(name = "heeler", version, after_help = EXAMPLES, max_term_width = 100, disable_help_subcommand = false)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the user asks for.
+#[derive(Debug, Clone, PartialEq, Subcommand)]
+pub enum Command {
+    /// Run tests and report.
+    Run(Box<RunArguments>),
+    /// List tests, with file and line where the framework tells.
+    List(ListArguments),
+    /// Serve test clients, such as editors, over the test protocol.
+    Serve(Box<ServeArguments>),
+    /// Print a completion script for a shell.
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+    /// As an editor starts a test application; see [`normalise`].
+    #[command(name = normalise::COMMAND, hide = true)]
+    Editor(EditorArguments),
+}
+
+/// `heeler run`.
+#[derive(Debug, Clone, PartialEq, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct RunArguments {
+    /// Which programs.
+    #[command(flatten)]
+    pub programs: ProgramArguments,
+    /// Which tests.
+    #[command(flatten)]
+    pub selection: SelectionArguments,
+    /// How they run.
+    #[command(flatten)]
+    pub running: RunningArguments,
+    /// What is told of it.
+    #[command(flatten)]
+    pub reporting: ReportingArguments,
+    /// Of every command.
+    #[command(flatten)]
+    pub general: GeneralArguments,
+}
+
+/// `heeler list`.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub struct ListArguments {
+    /// Which programs.
+    #[command(flatten)]
+    pub programs: ProgramArguments,
+    /// Which tests.
+    #[command(flatten)]
+    pub selection: SelectionArguments,
+    /// Print for people, for programs, or one name a line.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
+    pub format: ListFormat,
+    /// Of every command.
+    #[command(flatten)]
+    pub general: GeneralArguments,
+}
+
+/// `heeler serve`.
+#[derive(Debug, Clone, PartialEq, Args)]
+#[command(override_usage = "heeler serve [OPTIONS] <--stdio|--listen ADDR|--pipe NAME> [PROGRAM]...")]
+#[command(group = clap::ArgGroup::new("transport").required(true).args(["is_stdio", "listen", "pipe"]))]
+pub struct ServeArguments {
+    /// Serve one client on standard input and output.
+    #[arg(long = "stdio", help_heading = "Transport")]
+    pub is_stdio: bool,
+    /// Listen for clients on a TCP address, such as 127.0.0.1:4711; port 0 picks one and prints it.
+    #[arg(long, value_name = "ADDR", value_parser = convert::address, help_heading = "Transport")]
+    pub listen: Option<String>,
+    /// Listen for clients on a local socket: a path.
+    #[arg(long, value_name = "NAME", help_heading = "Transport")]
+    pub pipe: Option<PathBuf>,
+    /// Which programs.
+    #[command(flatten)]
+    pub programs: ProgramArguments,
+    /// How tests run.
+    #[command(flatten)]
+    pub running: RunningArguments,
+    /// Of every command.
+    #[command(flatten)]
+    pub general: GeneralArguments,
+}
+
+/// Which programs.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Programs")]
+pub struct ProgramArguments {
+    /// Test programs; without any, the suites of heeler.toml.
+    #[arg(value_name = "PROGRAM", value_hint = ValueHint::FilePath, help_heading = None)]
+    pub programs: Vec<PathBuf>,
+    /// Build the test programs of a cargo package or workspace, and take those.
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".", value_hint = ValueHint::DirPath)]
+    pub cargo: Option<PathBuf>,
+    /// Hand an argument on to cargo, such as --cargo-arg=--release; may be repeated.
+    #[arg(long = "cargo-arg", value_name = "ARG", requires = "cargo", allow_hyphen_values = true)]
+    pub cargo_args: Vec<String>,
+    /// Take the framework of the programs as given (gtest, libtest) instead of asking them.
+    #[arg(long, value_name = "NAME")]
+    pub framework: Option<String>,
+}
+
+/// Which tests.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Selection")]
+pub struct SelectionArguments {
+    /// Take tests whose name contains a text, or matches a glob (*, ?); may be repeated: any one is enough.
+    #[arg(short = 'E', long = "filter", value_name = "PATTERN")]
+    pub filters: Vec<Pattern>,
+    /// Take one share of the tests: slice:k/n, hash:k/n or time:k/n.
+    #[arg(long, value_name = "SHARE")]
+    pub partition: Option<Partition>,
+}
+
+/// How tests run.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Running")]
+#[command(group = clap::ArgGroup::new("fail-limit").multiple(false).args(["is_fail_fast", "is_no_fail_fast", "max_fail"]))]
+pub struct RunningArguments {
+    /// Run so many tests at the same time: a number or num-cpus.
+    #[arg(short, long, value_name = "N", alias = "test-threads", value_parser = convert::jobs)]
+    pub jobs: Option<Jobs>,
+    /// Give each test a process of its own.
+    #[arg(long = "isolate")]
+    pub is_isolated: bool,
+    /// Run in an order by chance; the seed of the last one repeats it.
+    #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "random", value_parser = convert::shuffle)]
+    pub shuffle: Option<Shuffle>,
+    /// Try a failed test again, so many times.
+    #[arg(long, value_name = "N")]
+    pub retries: Option<u32>,
+    /// Terminate a test that runs longer, such as 30s or 5m; none lifts a limit of heeler.toml.
+    #[arg(long, value_name = "TIME", value_parser = convert::time_limit)]
+    pub timeout: Option<TimeLimit>,
+    /// Tell of a running test each time when this has passed.
+    #[arg(long, value_name = "TIME", value_parser = convert::slow_timeout)]
+    pub slow_timeout: Option<SlowTimeout>,
+    /// End the run at the first failure; what runs is cancelled.
+    #[arg(long = "fail-fast", alias = "ff")]
+    pub is_fail_fast: bool,
+    /// Run all tests, whatever fails.
+    #[arg(long = "no-fail-fast", alias = "nff")]
+    pub is_no_fail_fast: bool,
+    /// End the run at so many failures; what runs is cancelled.
+    #[arg(long, value_name = "N")]
+    pub max_fail: Option<NonZeroU32>,
+}
+
+/// What is told of a run.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Reporting")]
+pub struct ReportingArguments {
+    /// Show the output of tests as it comes, one test at a time unless -j says otherwise.
+    #[arg(long = "no-capture", alias = "nocapture")]
+    pub is_output_shown: bool,
+    /// Print a line for these results and all before them in the list.
+    #[arg(long, value_name = "LEVEL", value_parser = convert::status_level())]
+    pub status_level: Option<StatusLevel>,
+    /// Write a JUnit report.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub junit: Option<PathBuf>,
+}
+
+/// Of every command.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "General")]
+pub struct GeneralArguments {
+    /// Take the settings of a profile of heeler.toml.
+    #[arg(short = 'P', long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// Read this file instead of the nearest heeler.toml in this directory or above.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config_file: Option<PathBuf>,
+    /// Keep the history and journals of runs here.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub state_dir: Option<PathBuf>,
+    /// Neither use nor record durations and outcomes.
+    #[arg(long = "no-history")]
+    pub is_history_off: bool,
+    /// Use colours: auto (on terminals), always or never.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
+    pub color: Color,
+    /// Log more; may be repeated.
+    #[arg(short, long, action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// `--color`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Color {
+    /// When the output is a terminal.
+    #[default]
+    Auto,
+    /// Whatever the output is.
+    Always,
+    /// Plain text.
+    Never,
+}
+
+/// `heeler [PROGRAM…] --server …`, translated.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub struct EditorArguments {
+    /// Test programs; without any, the suites of heeler.toml.
+    pub programs: Vec<PathBuf>,
+    /// Where the client listens.
+    #[arg(long, default_value = "localhost")]
+    pub client_host: String,
+    /// On which port.
+    #[arg(long, required = true)]
+    pub client_port: u16,
+    /// Leave when this process ends.
+    #[arg(long, value_name = "PID")]
+    pub exit_on_process_exit: Option<u32>,
+    /// Print no name and version first.
+    #[arg(long = "no-banner")]
+    pub is_banner_off: bool,
+    /// Print no colours.
+    #[arg(long = "no-ansi")]
+    pub is_ansi_off: bool,
+    /// Log.
+    #[arg(long = "diagnostic")]
+    pub is_diagnostic: bool,
+    /// How much: trace, debug, information, warning, error or critical.
+    #[arg(long, value_name = "LEVEL")]
+    pub diagnostic_verbosity: Option<String>,
+    /// Read this file instead of the nearest heeler.toml.
+    #[arg(long, value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    /// Options that mean nothing here, for the log.
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
+    pub ignored: Vec<String>,
+}

@@ -1,0 +1,158 @@
+//! From single words to the types of `config`, and from a command's arguments to what it lays over the profile.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use super::{GeneralArguments, ListArguments, RunArguments, RunningArguments, ServeArguments};
+use crate::config::{
+    Capture, CommandLine, FailLimit, Jobs, QuantityError, RunLayer, Shuffle, SlowTimeout, StatusLevel,
+    TestLayer, TimeLimit, parse_duration,
+};
+
+/// Why a word is not what its option takes.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WordError {
+    #[error("expected a whole number from 1, or num-cpus")]
+    Jobs,
+    #[error(
+        "expected a seed, a whole number from 0; a program goes before the option, or write --shuffle=random"
+    )]
+    Shuffle,
+    #[error("it must be longer than zero")]
+    Zero,
+    #[error("expected an address and a port, such as 127.0.0.1:4711 or [::1]:0")]
+    Address,
+    #[error(transparent)]
+    Quantity(#[from] QuantityError),
+}
+
+pub(super) fn jobs(word: &str) -> Result<Jobs, WordError> {
+    match word {
+        "num-cpus" => Ok(Jobs::Cpus),
+        _ => word.parse::<NonZeroUsize>().map(Jobs::Count).map_err(|_| WordError::Jobs),
+    }
+}
+
+pub(super) fn shuffle(word: &str) -> Result<Shuffle, WordError> {
+    match word {
+        "random" => Ok(Shuffle::Random),
+        _ => word.parse().map(Shuffle::Seed).map_err(|_| WordError::Shuffle),
+    }
+}
+
+pub(super) fn time_limit(word: &str) -> Result<TimeLimit, WordError> {
+    match word {
+        "none" => Ok(TimeLimit::Never),
+        _ => positive(word).map(TimeLimit::After),
+    }
+}
+
+pub(super) fn slow_timeout(word: &str) -> Result<SlowTimeout, WordError> {
+    Ok(SlowTimeout { period: positive(word)?, terminate_after: None })
+}
+
+fn positive(word: &str) -> Result<std::time::Duration, WordError> {
+    let duration = parse_duration(word)?;
+    if duration.is_zero() { Err(WordError::Zero) } else { Ok(duration) }
+}
+
+/// Checks only the form: names are looked up when they are needed.
+pub(super) fn address(word: &str) -> Result<String, WordError> {
+    let (host, port) = word.rsplit_once(':').ok_or(WordError::Address)?;
+    let is_host = !host.is_empty() && (host.starts_with('[') == host.ends_with(']'));
+    let is_plain_v6 = host.contains(':') && !host.starts_with('[');
+    if !is_host || is_plain_v6 || port.parse::<u16>().is_err() {
+        return Err(WordError::Address);
+    }
+    Ok(word.to_owned())
+}
+
+pub(super) fn status_level() -> impl TypedValueParser<Value = StatusLevel> {
+    PossibleValuesParser::new(StatusLevel::WORDS.map(|(word, _)| word)).map(|found| {
+        let known = StatusLevel::WORDS.iter().find(|(word, _)| *word == found);
+        known.expect("the parser lets only words of this list through").1
+    })
+}
+
+impl RunningArguments {
+    fn run_layer(&self) -> RunLayer {
+        let fail_limit = match (self.is_fail_fast, self.is_no_fail_fast, self.max_fail) {
+            (_, _, Some(count)) => Some(FailLimit::After(count)),
+            (true, _, None) => Some(FailLimit::After(NonZeroU32::MIN)),
+            (false, true, None) => Some(FailLimit::Never),
+            (false, false, None) => None,
+        };
+        RunLayer { jobs: self.jobs, fail_limit, shuffle: self.shuffle, ..RunLayer::default() }
+    }
+
+    fn test_layer(&self) -> TestLayer {
+        TestLayer {
+            timeout: self.timeout,
+            slow_timeout: self.slow_timeout,
+            retries: self.retries,
+            isolate: self.is_isolated.then_some(true),
+        }
+    }
+}
+
+impl GeneralArguments {
+    fn command_line(&self) -> CommandLine {
+        let run = RunLayer { history: self.is_history_off.then_some(false), ..RunLayer::default() };
+        CommandLine {
+            profile: self.profile.clone(),
+            state_dir: self.state_dir.clone(),
+            run,
+            ..CommandLine::default()
+        }
+    }
+}
+
+impl RunArguments {
+    /// Returns what the words say of the run.
+    #[must_use]
+    pub fn command_line(&self) -> CommandLine {
+        let general = self.general.command_line();
+        CommandLine {
+            run: RunLayer {
+                status_level: self.reporting.status_level,
+                junit: self.reporting.junit.clone(),
+                capture: self.reporting.is_output_shown.then_some(Capture::Shown),
+                history: general.run.history,
+                ..self.running.run_layer()
+            },
+            tests: self.running.test_layer(),
+            filters: self.selection.filters.clone(),
+            partition: self.selection.partition,
+            framework: self.programs.framework.clone(),
+            ..general
+        }
+    }
+}
+
+impl ListArguments {
+    /// Returns what the words say of the listing.
+    #[must_use]
+    pub fn command_line(&self) -> CommandLine {
+        CommandLine {
+            filters: self.selection.filters.clone(),
+            partition: self.selection.partition,
+            framework: self.programs.framework.clone(),
+            ..self.general.command_line()
+        }
+    }
+}
+
+impl ServeArguments {
+    /// Returns what the words say of each run of the server.
+    #[must_use]
+    pub fn command_line(&self) -> CommandLine {
+        let general = self.general.command_line();
+        CommandLine {
+            run: RunLayer { history: general.run.history, ..self.running.run_layer() },
+            tests: self.running.test_layer(),
+            framework: self.programs.framework.clone(),
+            ..general
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Translates the command line of an editor that starts us in the place of a test application: `-x` or `--x`, values
+//! behind a space, `=` or `:`, answers in `@file.rsp`, and options that mean nothing here.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
+
+/// The hidden command that the words are translated to.
+pub(super) const COMMAND: &str = "__editor";
+
+/// First words of command lines that are our own, whatever follows.
+const COMMANDS: [&str; 5] = ["run", "list", "serve", "completions", "help"];
+
+/// Why an editor's words can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum NormaliseError {
+    /// `@file.rsp` can't be read.
+    #[error("can't read the response file {}: {source}", path.display())]
+    ResponseFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// An option without its value.
+    #[error("the option --{option} needs a value")]
+    NoValue {
+        /// The option.
+        option: &'static str,
+    },
+    /// A protocol that is not ours.
+    #[error("the server mode \"{mode}\" is not known; the one that is, is jsonrpc")]
+    Mode {
+        /// As written.
+        mode: String,
+    },
+    /// Nowhere to dial.
+    #[error(
+        "--server needs --client-port, the port on which the client listens; to serve on standard input and output, or to listen, see heeler serve --help"
+    )]
+    NoPort,
+}
+
+/// Returns the words of our own form. Words in which neither `--server` nor `--list-tests` stands, or which begin
+/// with a command of ours, come back as they are.
+///
+/// # Errors
+/// A response file can't be read, or an option has no value.
+pub fn normalise(argv: Vec<OsString>) -> Result<Vec<OsString>, NormaliseError> {
+    if argv.get(1).and_then(|word| word.to_str()).is_none_or(|word| COMMANDS.contains(&word)) {
+        return Ok(argv);
+    }
+    let expanded = expand(&argv[1..])?;
+    let mut names = expanded.iter().filter_map(|word| Named::read(word)).map(|named| named.name);
+    if !names.any(|name| name == "server" || name == "list-tests") {
+        return Ok(argv);
+    }
+    Ok([argv[0].clone()].into_iter().chain(Translation::read(&expanded)?.into_words()?).collect())
+}
+
+/// An option with its name in small letters and the value that is joined to it.
+struct Named {
+    name: String,
+    value: Option<String>,
+}
+
+impl Named {
+    fn read(word: &OsStr) -> Option<Self> {
+        let text = word.to_str()?.strip_prefix('-')?;
+        let text = text.strip_prefix('-').unwrap_or(text);
+        let (name, value) = match text.find(['=', ':']) {
+            Some(cut) => (&text[..cut], Some(text[cut + 1..].to_owned())),
+            None => (text, None),
+        };
+        (!name.is_empty()).then(|| Self { name: name.to_ascii_lowercase(), value })
+    }
+}
+
+/// The words, sorted by what they mean.
+#[derive(Default)]
+struct Translation {
+    /// As our own parser takes them.
+    options: Vec<OsString>,
+    programs: Vec<OsString>,
+    config_file: Option<OsString>,
+    is_server: bool,
+    is_help: bool,
+    is_version: bool,
+    has_port: bool,
+}
+
+impl Translation {
+    fn read(words: &[OsString]) -> Result<Self, NormaliseError> {
+        let mut translation = Self::default();
+        let mut rest = words.iter().peekable();
+        while let Some(word) = rest.next() {
+            if word == "--" {
+                translation.programs.extend(rest.by_ref().cloned());
+                break;
+            }
+            let Some(named) = Named::read(word) else {
+                translation.programs.push(word.clone());
+                continue;
+            };
+            match named.name.as_str() {
+                "server" | "list-tests" => translation.mode(named, &mut rest)?,
+                "no-banner" | "no-ansi" | "diagnostic" => {
+                    translation.options.push(format!("--{}", named.name).into())
+                }
+                "help" | "h" | "?" => translation.is_help = true,
+                "version" | "info" => translation.is_version = true,
+                _ => match VALUED.iter().find(|option| **option == named.name) {
+                    Some(option) => {
+                        let behind = rest.next_if(|word| named.value.is_none() && !is_option(word));
+                        translation.valued(option, named.value.map(OsString::from).or(behind.cloned()))?;
+                    }
+                    None => translation.ignore(word, named.value.is_some(), &mut rest),
+                },
+            }
+        }
+        Ok(translation)
+    }
+
+    /// `--server [jsonrpc]`, `--list-tests [text|json]`: their values are known words, so a program may follow.
+    fn mode<'w>(
+        &mut self,
+        named: Named,
+        rest: &mut std::iter::Peekable<impl Iterator<Item = &'w OsString>>,
+    ) -> Result<(), NormaliseError> {
+        let known = if named.name == "server" { ["jsonrpc"].as_slice() } else { &["text", "json"] };
+        let is_known = |word: &str| known.iter().any(|mode| mode.eq_ignore_ascii_case(word));
+        let behind = rest.next_if(|word| named.value.is_none() && word.to_str().is_some_and(is_known));
+        let value = named.value.or_else(|| behind.map(|word| word.to_string_lossy().into_owned()));
+        self.is_server |= named.name == "server";
+        match value {
+            Some(mode) if named.name == "server" && !is_known(&mode) => Err(NormaliseError::Mode { mode }),
+            _ => Ok(()),
+        }
+    }
+
+    fn valued(&mut self, option: &'static str, value: Option<OsString>) -> Result<(), NormaliseError> {
+        let value = value.ok_or(NormaliseError::NoValue { option })?;
+        match option {
+            // Other test applications have configuration files of their own kind.
+            "config-file" if Path::new(&value).extension() == Some(OsStr::new("toml")) => {
+                self.config_file = Some(value)
+            }
+            "config-file" | "settings" => self.note(&format!("--{option} {}", value.to_string_lossy())),
+            _ => {
+                self.has_port |= option == "client-port";
+                let mut word = OsString::from(format!("--{option}="));
+                word.push(value);
+                self.options.push(word);
+            }
+        }
+        Ok(())
+    }
+
+    /// An option that nobody here knows takes all words up to the next option, as test applications do it.
+    fn ignore<'w>(
+        &mut self,
+        word: &OsStr,
+        has_value: bool,
+        rest: &mut std::iter::Peekable<impl Iterator<Item = &'w OsString>>,
+    ) {
+        let mut words = word.to_string_lossy().into_owned();
+        while let Some(value) = rest.next_if(|word| !has_value && !is_option(word)) {
+            words += &format!(" {}", value.to_string_lossy());
+        }
+        self.note(&words);
+    }
+
+    fn note(&mut self, words: &str) {
+        self.options.push(format!("--ignored={words}").into());
+    }
+
+    fn into_words(self) -> Result<Vec<OsString>, NormaliseError> {
+        let mut words: Vec<OsString> = Vec::new();
+        if self.is_help || self.is_version {
+            return Ok(vec![if self.is_help { "--help" } else { "--version" }.into()]);
+        }
+        if self.is_server {
+            if !self.has_port {
+                return Err(NormaliseError::NoPort);
+            }
+            words.push(COMMAND.into());
+            words.extend(self.options);
+        } else {
+            words.push("list".into());
+        }
+        if let Some(file) = self.config_file {
+            words.extend(["--config-file".into(), file]);
+        }
+        words.push("--".into());
+        words.extend(self.programs);
+        Ok(words)
+    }
+}
+
+const VALUED: [&str; 6] =
+    ["client-host", "client-port", "exit-on-process-exit", "diagnostic-verbosity", "config-file", "settings"];
+
+fn is_option(word: &OsStr) -> bool {
+    word == "--" || Named::read(word).is_some()
+}
+
+/// Replaces each `@file` by the words in the file.
+fn expand(words: &[OsString]) -> Result<Vec<OsString>, NormaliseError> {
+    let mut expanded = Vec::new();
+    for word in words {
+        match word.to_str().and_then(|word| word.strip_prefix('@')) {
+            Some(path) if !path.is_empty() => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|source| NormaliseError::ResponseFile { path: path.into(), source })?;
+                let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+                expanded.extend(lines.flat_map(split_line).map(OsString::from));
+            }
+            _ => expanded.push(word.clone()),
+        }
+    }
+    Ok(expanded)
+}
+
+/// Splits at blanks, but not within double quotes.
+fn split_line(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut is_quoted = false;
+    for character in line.chars() {
+        match character {
+            '"' => {
+                is_quoted = !is_quoted;
+                word.get_or_insert_default();
+            }
+            blank if blank.is_whitespace() && !is_quoted => words.extend(word.take()),
+            other => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word);
+    words
+}

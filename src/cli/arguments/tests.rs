@@ -1,0 +1,280 @@
+//! Command lines as users and editors write them.
+
+use std::{ffi::OsString, path::Path, time::Duration};
+
+use super::*;
+use crate::config::{Capture, CommandLine, FailLimit};
+
+fn words(line: &str) -> Vec<OsString> {
+    ["heeler"].into_iter().chain(line.split_whitespace()).map(OsString::from).collect()
+}
+
+#[track_caller]
+fn run(line: &str) -> RunArguments {
+    match parse(words(&format!("run {line}"))).unwrap() {
+        Command::Run(run) => *run,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The message of a wrong command line, without the usage below it.
+#[track_caller]
+fn refusal(line: &str) -> String {
+    let refusal = parse(words(line)).unwrap_err();
+    assert_eq!(refusal.exit_code(), 5, "{refusal}");
+    match refusal {
+        Refusal::Editor { source } => source.to_string(),
+        Refusal::Words(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+    }
+}
+
+#[track_caller]
+fn check_normalised(line: &str, expected: &str) {
+    let normalised = normalise(words(line)).unwrap();
+    let joined: Vec<_> = normalised.iter().map(|word| word.to_str().unwrap()).collect();
+    assert_eq!(joined.join(" "), format!("heeler {expected}"));
+}
+
+fn help(line: &str) -> String {
+    let refusal = parse(words(line)).unwrap_err();
+    assert_eq!(refusal.exit_code(), 0);
+    refusal.to_string()
+}
+
+#[test]
+fn help_fits_a_terminal_of_eighty_columns() {
+    // Without a terminal the parser writes as wide as it may; the snapshots are for those who have one.
+    for (name, command) in [("heeler", None), ("run", Some("run")), ("serve", Some("serve"))] {
+        let mut parser = <Arguments as clap::CommandFactory>::command().term_width(80);
+        let line = ["heeler"].into_iter().chain(command).chain(["--help"]);
+        let text = parser.try_get_matches_from_mut(line).unwrap_err().to_string();
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        insta::assert_snapshot!(format!("help_{name}"), text);
+    }
+}
+
+#[test]
+fn the_definition_of_the_command_line_has_no_contradictions() {
+    <Arguments as clap::CommandFactory>::command().debug_assert();
+}
+
+#[test]
+fn a_bare_run_says_nothing() {
+    assert_eq!(run("").command_line(), CommandLine::default());
+}
+
+#[test]
+fn everything_that_a_run_can_be_told_arrives() {
+    let line = "a b --framework gtest -E x -E y* --partition hash:2/3 -j 4 --isolate --shuffle 9 --retries 2 \
+                --timeout 1m30s --slow-timeout 5s --max-fail 3 --no-capture --status-level retry --junit j.xml \
+                -P ci --state-dir st --no-history";
+    let run = run(line);
+    assert_eq!(run.programs.programs, [Path::new("a"), Path::new("b")]);
+    let said = run.command_line();
+    assert_eq!(said.profile.as_deref(), Some("ci"));
+    assert_eq!(said.state_dir.as_deref(), Some(Path::new("st")));
+    assert_eq!(said.framework.as_deref(), Some("gtest"));
+    assert_eq!(said.filters.iter().map(ToString::to_string).collect::<Vec<_>>(), ["x", "y*"]);
+    assert_eq!(said.partition.unwrap().to_string(), "hash:2/3");
+    assert_eq!(said.run.jobs, Some(Jobs::Count(4.try_into().unwrap())));
+    assert_eq!(said.run.shuffle, Some(Shuffle::Seed(9)));
+    assert_eq!(said.run.fail_limit, Some(FailLimit::After(3.try_into().unwrap())));
+    assert_eq!(said.run.capture, Some(Capture::Shown));
+    assert_eq!(said.run.status_level, Some(StatusLevel::Retry));
+    assert_eq!(said.run.junit.as_deref(), Some(Path::new("j.xml")));
+    assert_eq!(said.run.history, Some(false));
+    assert_eq!(said.tests.timeout, Some(TimeLimit::After(Duration::from_secs(90))));
+    assert_eq!(said.tests.slow_timeout.unwrap().period, Duration::from_secs(5));
+    assert_eq!((said.tests.retries, said.tests.isolate), (Some(2), Some(true)));
+}
+
+#[test]
+fn short_and_negative_forms_mean_what_they_say() {
+    assert_eq!(run("--fail-fast").command_line().run.fail_limit, Some(FailLimit::After(NonZeroU32::MIN)));
+    assert_eq!(run("--no-fail-fast").command_line().run.fail_limit, Some(FailLimit::Never));
+    assert_eq!(run("--timeout none").command_line().tests.timeout, Some(TimeLimit::Never));
+    assert_eq!(run("-j num-cpus").command_line().run.jobs, Some(Jobs::Cpus));
+    assert_eq!(run("--test-threads 2").running.jobs, Some(Jobs::Count(2.try_into().unwrap())));
+    assert_eq!(run("--cargo").programs.cargo.as_deref(), Some(Path::new(".")));
+    assert_eq!(run("--cargo sub --cargo-arg=--release").programs.cargo_args, ["--release"]);
+}
+
+#[test]
+fn shuffle_takes_a_seed_behind_it_but_no_program() {
+    let shuffled = |line: &str| (run(line).running.shuffle, run(line).programs.programs.len());
+    assert_eq!(shuffled("--shuffle 7 a"), (Some(Shuffle::Seed(7)), 1));
+    assert_eq!(shuffled("--shuffle=7"), (Some(Shuffle::Seed(7)), 0));
+    assert_eq!(shuffled("--shuffle a"), (Some(Shuffle::Random), 1));
+    assert_eq!(shuffled("a --shuffle"), (Some(Shuffle::Random), 1));
+    assert_eq!(shuffled("-- --shuffle a"), (None, 2));
+}
+
+#[test]
+fn wrong_words_are_refused_with_a_reason() {
+    for (line, message) in [
+        (
+            "run --partition hash:5/4",
+            "error: invalid value 'hash:5/4' for '--partition <SHARE>': there is no share 5 of 4; shares count from 1 to 4",
+        ),
+        (
+            "run --timeout 60",
+            "error: invalid value '60' for '--timeout <TIME>': \"60\" has no unit; the units are ms, s, m, h and d",
+        ),
+        (
+            "run --slow-timeout 0s",
+            "error: invalid value '0s' for '--slow-timeout <TIME>': it must be longer than zero",
+        ),
+        (
+            "run -j 0",
+            "error: invalid value '0' for '--jobs <N>': expected a whole number from 1, or num-cpus",
+        ),
+        (
+            "run -E test(x)",
+            "error: invalid value 'test(x)' for '--filter <PATTERN>': filter expressions such as test(…) are not built yet; write a substring or a glob (*, ?)",
+        ),
+        (
+            "run --fail-fast --max-fail 2",
+            "error: the argument '--fail-fast' cannot be used with '--max-fail <N>'",
+        ),
+        (
+            "run --shuffle=x",
+            "error: invalid value 'x' for '--shuffle [<SEED>]': expected a seed, a whole number from 0; a program goes before the option, or write --shuffle=random",
+        ),
+        ("run --retry 2", "error: unexpected argument '--retry' found"),
+        ("serve", "error: the following required arguments were not provided:"),
+        (
+            "serve --listen 4711",
+            "error: invalid value '4711' for '--listen <ADDR>': expected an address and a port, such as 127.0.0.1:4711 or [::1]:0",
+        ),
+        ("./prog", "error: unrecognized subcommand './prog'"),
+        (
+            "a --server",
+            "--server needs --client-port, the port on which the client listens; to serve on standard input and output, or to listen, see heeler serve --help",
+        ),
+        ("a --server --client-port", "the option --client-port needs a value"),
+        (
+            "a --server pipes --client-port 1 --server=lsp",
+            "the server mode \"lsp\" is not known; the one that is, is jsonrpc",
+        ),
+        (
+            "a --server --client-port 70000",
+            "error: invalid value '70000' for '--client-port <CLIENT_PORT>': 70000 is not in 0..=65535",
+        ),
+    ] {
+        assert_eq!(refusal(line), message, "{line}");
+    }
+}
+
+#[test]
+fn a_server_serves_one_way() {
+    let serve = |line: &str| match parse(words(&format!("serve {line}"))) {
+        Ok(Command::Serve(serve)) => *serve,
+        other => panic!("{other:?}"),
+    };
+    assert!(serve("--stdio").is_stdio);
+    assert_eq!(serve("--listen [::1]:0 prog -j 2").listen.as_deref(), Some("[::1]:0"));
+    assert_eq!(serve("--pipe /run/x").pipe.as_deref(), Some(Path::new("/run/x")));
+    assert!(parse(words("serve --stdio --pipe x")).is_err());
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    assert!(help("--version").starts_with("heeler 0."));
+    assert!(help("help run").contains("--partition"));
+    assert!(!help("--help").contains("__editor"));
+}
+
+#[test]
+fn editors_start_us_in_every_form_that_test_applications_take() {
+    for (line, expected) in [
+        ("prog --server --client-port 5", "__editor --client-port=5 -- prog"),
+        (
+            "--server jsonrpc --client-port 5 --exit-on-process-exit 77",
+            "__editor --client-port=5 --exit-on-process-exit=77 --",
+        ),
+        (
+            "--server --client-host localhost --client-port 5 --diagnostic --diagnostic-verbosity trace",
+            "__editor --client-host=localhost --client-port=5 --diagnostic --diagnostic-verbosity=trace --",
+        ),
+        ("a b -server:jsonrpc -client-port:5 -no-banner", "__editor --client-port=5 --no-banner -- a b"),
+        ("a --SERVER=jsonrpc --Client-Port=5 --no-ansi b", "__editor --client-port=5 --no-ansi -- a b"),
+        ("--server --client-port 5 a", "__editor --client-port=5 -- a"),
+        ("--server a --client-port 5", "__editor --client-port=5 -- a"),
+        ("--server --client-port 5 --client-host ::1", "__editor --client-port=5 --client-host=::1 --"),
+        (
+            "--server --client-port 5 --config-file my/heeler.toml a",
+            "__editor --client-port=5 --config-file my/heeler.toml -- a",
+        ),
+        (
+            "--server --client-port 5 --config-file t.json a",
+            "__editor --client-port=5 --ignored=--config-file t.json -- a",
+        ),
+        (
+            "--server --client-port 5 --settings x.runsettings",
+            "__editor --client-port=5 --ignored=--settings x.runsettings --",
+        ),
+        (
+            "a --server --client-port 5 --crashdump --results-directory x y --retry=3 b",
+            "__editor --client-port=5 --ignored=--crashdump --ignored=--results-directory x y --ignored=--retry=3 -- a b",
+        ),
+        ("--server --client-port 5 -- -odd", "__editor --client-port=5 -- -odd"),
+        ("a --list-tests", "list -- a"),
+        ("a --list-tests json --no-banner", "list -- a"),
+        ("a --server --help", "--help"),
+    ] {
+        check_normalised(line, expected);
+        assert!(!matches!(parse(words(line)), Err(Refusal::Words(error)) if error.use_stderr()), "{line}");
+    }
+}
+
+#[test]
+fn our_own_commands_are_left_as_they_are() {
+    for line in
+        ["run --server", "serve --stdio", "list a --list-tests", "help", "a --client-port 5", "--help"]
+    {
+        check_normalised(line, line);
+    }
+}
+
+#[test]
+fn a_response_file_stands_for_its_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.rsp");
+    std::fs::write(&file, "# how we start\n--server jsonrpc\n  --client-port   \"5\"\n\n\"my prog\" \"\"\n")
+        .unwrap();
+    let line = format!("@{}", file.display());
+    let normalised = normalise(words(&line)).unwrap();
+    let expected = ["heeler", "__editor", "--client-port=5", "--", "my prog", ""].map(OsString::from);
+    assert_eq!(normalised, expected);
+    let missing = refusal("--server @/nowhere/x.rsp");
+    assert!(missing.starts_with("can't read the response file /nowhere/x.rsp: No such file"), "{missing}");
+}
+
+#[test]
+fn what_an_editor_says_arrives() {
+    let line = "a --server --client-port 5 --exit-on-process-exit 77 --no-banner --telemetry off";
+    let Command::Editor(editor) = parse(words(line)).unwrap() else { panic!("another command") };
+    assert_eq!((editor.client_host.as_str(), editor.client_port), ("localhost", 5));
+    assert_eq!(editor.exit_on_process_exit, Some(77));
+    assert_eq!(editor.ignored, ["--telemetry off"]);
+    assert_eq!(editor.programs, [Path::new("a")]);
+    assert!(editor.is_banner_off && !editor.is_ansi_off);
+}
+
+#[test]
+fn names_that_are_no_text_are_still_programs() {
+    use std::os::unix::ffi::OsStringExt;
+    let odd = OsString::from_vec(b"a\xff".to_vec());
+    let mut line = words("--server --client-port 5");
+    line.push(odd.clone());
+    let Command::Editor(editor) = parse(line).unwrap() else { panic!("another command") };
+    assert_eq!(editor.programs, [Path::new(&odd)]);
+}
+
+#[test]
+fn each_shell_gets_its_completions() {
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        let script = String::from_utf8(completions(shell)).unwrap();
+        assert!(script.contains("partition"), "{shell}");
+    }
+}

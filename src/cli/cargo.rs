@@ -1,0 +1,261 @@
+//! The test programs of a cargo package or workspace: builds them as `cargo test` does, and tells how cargo would
+//! start each. Doctests are not among them. Other build commands of suites run here too, in the same way.
+//!
+//! Everything blocks: a build takes as long as it takes. It ends with the thread that started it.
+
+mod environment;
+mod messages;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::{self, BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+};
+
+use host::{
+    process::{Pid, RawExit, Signal},
+    spawn::{Child, Spawn, SpawnError, Stream, spawn},
+};
+use serde_json::Value;
+
+use environment::Surroundings;
+use messages::Messages;
+
+/// A test program that cargo built, and how to start it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CargoProgram {
+    /// The first part of its tests' uids, the same on every machine: `package` for a library's own tests,
+    /// `package::name` for integration tests, `package::bin/name` and the like for the rest.
+    pub suite: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// The directory of its package.
+    pub cwd: PathBuf,
+    /// What cargo sets on top of its own environment.
+    pub env: Vec<(OsString, OsString)>,
+}
+
+/// Why there are no test programs.
+#[derive(Debug, thiserror::Error)]
+pub enum CargoError {
+    /// No such program anywhere in `PATH`.
+    #[error("find {program} in PATH; is it installed?")]
+    Missing {
+        /// The program.
+        program: String,
+    },
+    /// It could not be started.
+    #[error("start {command}")]
+    Start {
+        /// The command line.
+        command: String,
+        /// Why.
+        source: SpawnError,
+    },
+    /// Its output, or its end, could not be read.
+    #[error("read what {command} says")]
+    Read {
+        /// The command line.
+        command: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It said no; what it said itself stands above.
+    #[error("build with {command} in {}, which ended with {end}", dir.display())]
+    Failed {
+        /// The command line.
+        command: String,
+        /// Where it ran.
+        dir: PathBuf,
+        /// Its exit code or signal, in words.
+        end: String,
+    },
+}
+
+impl CargoError {
+    /// Returns the code to leave with: set-up failed.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        4
+    }
+}
+
+/// A build that runs. What it tells the user goes to our own standard error.
+#[derive(Debug)]
+pub struct CargoBuild {
+    cargo: Command,
+    libdir: Option<Command>,
+}
+
+impl CargoBuild {
+    /// Starts `cargo test --no-run` with further arguments in `dir`.
+    ///
+    /// The build is killed when the calling thread ends.
+    ///
+    /// # Errors
+    /// There is no cargo, or it can't be started.
+    pub fn start(dir: &Path, args: &[String]) -> Result<Self, CargoError> {
+        let own = ["test", "--no-run", "--message-format", "json-render-diagnostics"];
+        let words = own.into_iter().map(OsString::from).chain(args.iter().map(OsString::from));
+        let cargo = Command::start(&program("CARGO", "cargo")?, words.collect(), dir, Errors::Shown)?;
+        // It is done before cargo is; without it, only programs that load Rust's own libraries suffer.
+        let rustc = program("RUSTC", "rustc");
+        let asked = ["--print", "target-libdir"].map(OsString::from).to_vec();
+        let libdir = rustc.and_then(|rustc| Command::start(&rustc, asked, dir, Errors::Dropped)).ok();
+        Ok(Self { cargo, libdir })
+    }
+
+    /// Returns cargo's process group, for stopping the build.
+    #[must_use]
+    pub fn group(&self) -> Pid {
+        self.cargo.child.pid()
+    }
+
+    /// Waits for the end of the build and returns the test programs, sorted by suite.
+    ///
+    /// # Errors
+    /// The build fails, or cargo can't be understood.
+    pub fn finish(self) -> Result<Vec<CargoProgram>, CargoError> {
+        let dir = self.cargo.dir.clone();
+        let mut messages = Messages::default();
+        self.cargo.finish(|line| messages.take(line))?;
+        let mut libdir = None;
+        if let Some(command) = self.libdir {
+            let read = command
+                .finish(|line| libdir = Some(PathBuf::from(OsStr::new(&*String::from_utf8_lossy(line)))));
+            libdir = libdir.filter(|_| read.is_ok());
+        }
+        let metadata = messages.first_manifest().map_or(Value::Null, |manifest| metadata(&dir, manifest));
+        let surroundings = Surroundings {
+            metadata,
+            library_path: std::env::var_os("LD_LIBRARY_PATH"),
+            cargo: libdir.as_deref().and_then(cargo_of).or_else(|| program("CARGO", "cargo").ok()),
+            libdir,
+        };
+        Ok(messages.into_programs(&surroundings))
+    }
+}
+
+/// Runs the build command of a suite in `dir`, its output on our standard error.
+///
+/// # Errors
+/// The command can't be started, or fails.
+pub fn run_build_command(words: &[String], dir: &Path) -> Result<(), CargoError> {
+    let (first, args) = words.split_first().expect("the configuration has no empty build commands");
+    let program = if first.contains('/') { absolute(dir).join(first) } else { find_in_path(first)? };
+    let command = Command::start(&program, args.iter().map(OsString::from).collect(), dir, Errors::Shown)?;
+    command.finish(|line| eprintln!("{}", String::from_utf8_lossy(line)))
+}
+
+/// Names and versions that messages do not hold. Without them tests still run.
+fn metadata(dir: &Path, manifest: &str) -> Value {
+    let words = ["metadata", "--no-deps", "--format-version", "1", "--manifest-path", manifest];
+    let read = || {
+        let cargo = program("CARGO", "cargo").ok()?;
+        let command =
+            Command::start(&cargo, words.map(OsString::from).to_vec(), dir, Errors::Dropped).ok()?;
+        let mut value = None;
+        command.finish(|line| value = serde_json::from_slice(line).ok()).ok()?;
+        value
+    };
+    read().unwrap_or_else(|| {
+        tracing::warn!(manifest, "cargo metadata failed; tests miss some CARGO_PKG_ variables");
+        Value::Null
+    })
+}
+
+/// The real cargo beside a toolchain's libraries, rather than rustup's stand-in.
+fn cargo_of(libdir: &Path) -> Option<PathBuf> {
+    let cargo = libdir.ancestors().nth(4)?.join("bin/cargo");
+    cargo.is_file().then_some(cargo)
+}
+
+/// The program that a variable names, else the one of that name in `PATH`.
+fn program(variable: &str, name: &str) -> Result<PathBuf, CargoError> {
+    match std::env::var_os(variable).map(PathBuf::from) {
+        Some(path) if path.is_absolute() => Ok(path),
+        _ => find_in_path(name),
+    }
+}
+
+fn find_in_path(name: &str) -> Result<PathBuf, CargoError> {
+    use std::os::unix::fs::PermissionsExt;
+    let is_program = |path: &PathBuf| {
+        std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|dir| absolute(&dir).join(name))
+        .find(is_program)
+        .ok_or_else(|| CargoError::Missing { program: name.to_owned() })
+}
+
+/// A relative program would be looked for in the child's directory.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Where a command's standard error goes.
+enum Errors {
+    Shown,
+    Dropped,
+}
+
+/// A tool that runs, with its standard output on a pipe.
+#[derive(Debug)]
+struct Command {
+    child: Child,
+    stdout: std::fs::File,
+    line: String,
+    dir: PathBuf,
+}
+
+impl Command {
+    fn start(program: &Path, args: Vec<OsString>, dir: &Path, errors: Errors) -> Result<Self, CargoError> {
+        let words = args.iter().map(|word| word.to_string_lossy());
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        let line = [name].into_iter().chain(words).collect::<Vec<_>>().join(" ");
+        let (stdout, their_stdout) =
+            host::io::pipe().map_err(|source| CargoError::Read { command: line.clone(), source })?;
+        let stderr = match errors {
+            Errors::Shown => Stream::Inherit,
+            Errors::Dropped => Stream::Null,
+        };
+        let cwd = Some(dir.to_owned()).filter(|dir| !dir.as_os_str().is_empty());
+        let start = Spawn { args, cwd, stdout: Stream::Fd(their_stdout), stderr, ..Spawn::new(program) };
+        let child = spawn(start).map_err(|source| CargoError::Start { command: line.clone(), source })?;
+        Ok(Self { child, stdout: stdout.into(), line, dir: dir.to_owned() })
+    }
+
+    /// Hands over each line of its output without the line's end, and reaps it.
+    fn finish(self, mut take: impl FnMut(&[u8])) -> Result<(), CargoError> {
+        let Self { mut child, stdout, line: command, dir } = self;
+        let read = read_lines(stdout, &mut take);
+        let exit = child.wait();
+        match read.and(exit) {
+            Ok(RawExit { code: Some(0), .. }) => Ok(()),
+            Ok(exit) => Err(CargoError::Failed { command, dir, end: in_words(exit) }),
+            Err(source) => Err(CargoError::Read { command, source }),
+        }
+    }
+}
+
+fn read_lines(stdout: impl Read, take: &mut impl FnMut(&[u8])) -> io::Result<()> {
+    let mut reader = BufReader::new(stdout);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        take(line.strip_suffix(b"\n").unwrap_or(&line));
+        line.clear();
+    }
+    Ok(())
+}
+
+fn in_words(exit: RawExit) -> String {
+    match (exit.code, exit.signal) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => Signal(signal).name(),
+        (None, None) => "an unknown end".to_owned(),
+    }
+}

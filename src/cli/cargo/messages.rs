@@ -1,0 +1,153 @@
+//! Reads the JSON lines that cargo writes while it builds, and names the programs in them.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::{
+    CargoProgram,
+    environment::{Surroundings, environment},
+};
+
+/// What a build has said so far.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    programs: Vec<Artifact>,
+    /// Executables that integration tests may start, as package, name and path.
+    executables: Vec<(String, String, String)>,
+    /// What build scripts said, by package.
+    build_scripts: HashMap<String, Value>,
+}
+
+/// A test program.
+#[derive(Debug)]
+pub(super) struct Artifact {
+    pub(super) package_id: String,
+    pub(super) manifest: String,
+    pub(super) executable: String,
+    pub(super) kind: Kind,
+    target: String,
+}
+
+/// What a test program tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The tests in a library.
+    Library,
+    /// An integration test.
+    Test,
+    /// The tests in a program.
+    Binary,
+    /// The tests in an example.
+    Example,
+    /// A benchmark.
+    Benchmark,
+}
+
+impl Kind {
+    fn read(target: &Value) -> Self {
+        let kinds = target["kind"].as_array();
+        match kinds.and_then(|kinds| kinds.first()).and_then(Value::as_str) {
+            Some("test") => Self::Test,
+            Some("bin") => Self::Binary,
+            Some("example") => Self::Example,
+            Some("bench") => Self::Benchmark,
+            // `lib`, `rlib`, `dylib`, `cdylib`, `staticlib`, `proc-macro` and what may come.
+            _ => Self::Library,
+        }
+    }
+}
+
+impl Messages {
+    /// Takes one line. Those that are no messages of interest are passed over.
+    pub(super) fn take(&mut self, line: &[u8]) {
+        let Ok(message) = serde_json::from_slice::<Value>(line) else { return };
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let Some(package_id) = text(&message["package_id"]) else { return };
+        match message["reason"].as_str() {
+            Some("build-script-executed") => drop(self.build_scripts.insert(package_id, message)),
+            Some("compiler-artifact") => {
+                let kind = Kind::read(&message["target"]);
+                let (Some(executable), Some(target), Some(manifest)) = (
+                    text(&message["executable"]),
+                    text(&message["target"]["name"]),
+                    text(&message["manifest_path"]),
+                ) else {
+                    return;
+                };
+                if message["profile"]["test"] == true {
+                    self.programs.push(Artifact { package_id, manifest, executable, kind, target });
+                } else if kind == Kind::Binary {
+                    self.executables.push((package_id, target, executable));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The manifest of a package that has tests.
+    pub(super) fn first_manifest(&self) -> Option<&str> {
+        self.programs.first().map(|artifact| artifact.manifest.as_str())
+    }
+
+    /// The executables of a package, by name.
+    pub(super) fn executables_of(&self, package_id: &str) -> impl Iterator<Item = (&str, &str)> {
+        let own = self.executables.iter().filter(move |(package, ..)| package == package_id);
+        own.map(|(_, name, path)| (name.as_str(), path.as_str()))
+    }
+
+    /// What a package's build script said; null when there is none.
+    pub(super) fn build_script_of(&self, package_id: &str) -> &Value {
+        self.build_scripts.get(package_id).unwrap_or(&Value::Null)
+    }
+
+    /// The test programs, named and ready to start, by name: cargo writes in the order in which builds end.
+    pub(super) fn into_programs(self, surroundings: &Surroundings) -> Vec<CargoProgram> {
+        let names: Vec<String> = self.programs.iter().map(suite_name).collect();
+        let programs = self.programs.iter().zip(&names).map(|(artifact, name)| {
+            let is_taken_twice = names.iter().filter(|other| *other == name).count() > 1;
+            let version = package(&artifact.package_id).1;
+            CargoProgram {
+                // Two versions of one package in a workspace are rare, but then names must not collide.
+                suite: if is_taken_twice { format!("{name}@{version}") } else { name.clone() },
+                path: artifact.executable.clone().into(),
+                cwd: artifact.package_dir().into(),
+                env: environment(artifact, &self, surroundings),
+            }
+        });
+        let mut programs: Vec<CargoProgram> = programs.collect();
+        programs.sort_by(|a, b| a.suite.cmp(&b.suite));
+        programs
+    }
+}
+
+impl Artifact {
+    /// The directory of the package.
+    pub(super) fn package_dir(&self) -> &str {
+        self.manifest.rsplit_once('/').map_or(".", |(dir, _)| dir)
+    }
+}
+
+fn suite_name(artifact: &Artifact) -> String {
+    let (package, _) = package(&artifact.package_id);
+    let target = &artifact.target;
+    match artifact.kind {
+        Kind::Library => package,
+        Kind::Test => format!("{package}::{target}"),
+        Kind::Binary => format!("{package}::bin/{target}"),
+        Kind::Example => format!("{package}::example/{target}"),
+        Kind::Benchmark => format!("{package}::bench/{target}"),
+    }
+}
+
+/// Name and version in a package id: `path+file:///a/name#1.0.0` or `path+file:///a/b#name@1.0.0`.
+pub(super) fn package(package_id: &str) -> (String, String) {
+    let (url, fragment) = package_id.rsplit_once('#').unwrap_or((package_id, ""));
+    match fragment.rsplit_once('@') {
+        Some((name, version)) => (name.to_owned(), version.to_owned()),
+        None => {
+            let path = url.split_once('?').map_or(url, |(path, _)| path).trim_end_matches('/');
+            (path.rsplit('/').next().unwrap_or(path).to_owned(), fragment.to_owned())
+        }
+    }
+}

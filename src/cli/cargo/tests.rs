@@ -1,0 +1,181 @@
+//! Cargo's messages as it writes them, and cargo itself.
+
+use std::{collections::HashMap, path::Path};
+
+use super::*;
+
+const BUILD: &str = include_str!("testdata/build.jsonl");
+const METADATA: &str = include_str!("testdata/metadata.json");
+
+fn read(messages: &str, surroundings: &Surroundings) -> Vec<CargoProgram> {
+    let mut read = Messages::default();
+    messages.lines().for_each(|line| read.take(line.as_bytes()));
+    read.into_programs(surroundings)
+}
+
+fn artifact(package_id: &str, kind: &str, target: &str) -> String {
+    serde_json::json!({
+        "reason": "compiler-artifact", "package_id": package_id, "manifest_path": "/w/p/Cargo.toml",
+        "target": {"kind": [kind], "name": target}, "profile": {"test": true},
+        "executable": format!("/w/target/debug/deps/{target}-1"),
+    })
+    .to_string()
+}
+
+fn variables(program: &CargoProgram) -> HashMap<&str, &str> {
+    program.env.iter().map(|(name, value)| (name.to_str().unwrap(), value.to_str().unwrap())).collect()
+}
+
+#[test]
+fn test_programs_are_found_among_the_messages_and_named_by_package_and_target() {
+    let programs = read(BUILD, &Surroundings::default());
+    let names: Vec<&str> = programs.iter().map(|program| program.suite.as_str()).collect();
+    assert_eq!(names, ["probe-pkg", "probe-pkg::bin/tool", "probe-pkg::it"]);
+    assert_eq!(programs[2].path, Path::new("/work/probe/target/debug/deps/it-f856b63e95043302"));
+    assert!(programs.iter().all(|program| program.cwd == Path::new("/work/probe")));
+}
+
+#[test]
+fn names_follow_the_package_id_in_each_of_its_forms() {
+    for (id, kind, name) in [
+        ("path+file:///w/kennel#0.1.0", "lib", "kennel"),
+        ("path+file:///w/dir#kennel@0.1.0", "proc-macro", "kennel"),
+        ("path+file:///w/dir#kennel@0.1.0-a+b", "test", "kennel::x"),
+        ("git+https://host/r/kennel.git?rev=1#kennel@0.1.0", "bench", "kennel::bench/x"),
+        ("registry+https://host/index#kennel@0.1.0", "example", "kennel::example/x"),
+        ("git+https://host/r/kennel?branch=a/b#0.1.0", "rlib", "kennel"),
+    ] {
+        assert_eq!(read(&artifact(id, kind, "x"), &Surroundings::default())[0].suite, name, "{id}");
+    }
+}
+
+#[test]
+fn two_versions_of_a_package_do_not_share_a_name() {
+    let both =
+        ["path+file:///a/x#1.0.0", "path+file:///b/x#2.0.0"].map(|id| artifact(id, "lib", "x")).join("\n");
+    let names: Vec<String> = read(&both, &Surroundings::default()).into_iter().map(|one| one.suite).collect();
+    assert_eq!(names, ["x@1.0.0", "x@2.0.0"]);
+}
+
+#[test]
+fn lines_that_are_no_messages_are_passed_over() {
+    for line in [
+        "",
+        "warning: x",
+        "[1]",
+        "{}",
+        "{\"reason\":\"compiler-artifact\"}",
+        "{\"reason\":\"new\",\"package_id\":1}",
+    ] {
+        assert_eq!(read(line, &Surroundings::default()), []);
+    }
+}
+
+/// What cargo 1.95 set for this very program, apart from its own settings and rustup's.
+#[test]
+fn the_environment_is_that_of_cargo_test() {
+    let surroundings = Surroundings {
+        metadata: serde_json::from_str(METADATA).unwrap(),
+        libdir: Some("/rust/lib".into()),
+        library_path: Some("/own:/rust/lib".into()),
+        cargo: Some("/rust/bin/cargo".into()),
+    };
+    let programs = read(BUILD, &surroundings);
+    let out = "/work/probe/target/debug/build/probe-pkg-7529069043a46c8b/out";
+    let libraries = format!("{out}:/work/probe/target/debug:/work/probe/target/debug/deps:/rust/lib:/own");
+    let expected = HashMap::from([
+        ("CARGO", "/rust/bin/cargo"),
+        ("CARGO_BIN_EXE_tool", "/work/probe/target/debug/tool"),
+        ("CARGO_MANIFEST_DIR", "/work/probe"),
+        ("CARGO_MANIFEST_PATH", "/work/probe/Cargo.toml"),
+        ("CARGO_PKG_AUTHORS", "A <a@b>:C"),
+        ("CARGO_PKG_DESCRIPTION", "two\nlines"),
+        ("CARGO_PKG_HOMEPAGE", ""),
+        ("CARGO_PKG_LICENSE", "MIT"),
+        ("CARGO_PKG_LICENSE_FILE", ""),
+        ("CARGO_PKG_NAME", "probe-pkg"),
+        ("CARGO_PKG_README", ""),
+        ("CARGO_PKG_REPOSITORY", "https://x"),
+        ("CARGO_PKG_RUST_VERSION", "1.90"),
+        ("CARGO_PKG_VERSION", "1.2.3-beta.4"),
+        ("CARGO_PKG_VERSION_MAJOR", "1"),
+        ("CARGO_PKG_VERSION_MINOR", "2"),
+        ("CARGO_PKG_VERSION_PATCH", "3"),
+        ("CARGO_PKG_VERSION_PRE", "beta.4"),
+        ("FROM_BUILD", "yes"),
+        ("LD_LIBRARY_PATH", libraries.as_str()),
+        ("OUT_DIR", out),
+    ]);
+    assert_eq!(variables(&programs[2]), expected);
+    assert!(
+        !variables(&programs[0]).contains_key("CARGO_BIN_EXE_tool"),
+        "a library's tests have no programs"
+    );
+}
+
+/// A package in a directory that is not below this one's workspace.
+fn package_with(test: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = "[workspace]\n[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
+    std::fs::write(dir.path().join("Cargo.toml"), manifest).unwrap();
+    std::fs::create_dir(dir.path().join("src")).unwrap();
+    std::fs::write(dir.path().join("src/lib.rs"), test).unwrap();
+    dir
+}
+
+#[test]
+fn the_samples_are_built_and_their_programs_found() {
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
+    let programs = CargoBuild::start(&samples, &["--quiet".to_owned()]).unwrap().finish().unwrap();
+    let names: Vec<&str> = programs.iter().map(|program| program.suite.as_str()).collect();
+    assert_eq!(names, ["kennel", "kennel::night_watch", "kennel::roll_call"]);
+    for program in &programs {
+        assert!(program.path.is_file());
+        assert_eq!(program.cwd, samples);
+        let variables = variables(program);
+        assert_eq!(variables["CARGO_PKG_DESCRIPTION"], "Sheep, dogs and what they eat");
+        assert!(variables["LD_LIBRARY_PATH"].contains("/rustlib/"), "{}", variables["LD_LIBRARY_PATH"]);
+    }
+}
+
+#[test]
+fn a_package_that_does_not_compile_is_a_failed_setup() {
+    let dir = package_with("fn broken( {");
+    let error = CargoBuild::start(dir.path(), &["--quiet".to_owned()]).unwrap().finish().unwrap_err();
+    assert_eq!(error.exit_code(), 4);
+    let message = error.to_string();
+    assert!(message.starts_with("build with cargo test --no-run --message-format"), "{message}");
+    assert!(message.ends_with("which ended with exit code 101"), "{message}");
+}
+
+#[test]
+fn a_build_that_is_stopped_says_how_it_ended() {
+    let dir = package_with("");
+    std::fs::write(dir.path().join("build.rs"), "fn main() { loop { std::thread::park() } }").unwrap();
+    let build = CargoBuild::start(dir.path(), &["--quiet".to_owned()]).unwrap();
+    host::process::kill_group(build.group(), Signal::KILL).unwrap();
+    let message = build.finish().unwrap_err().to_string();
+    assert!(message.ends_with("which ended with SIGKILL"), "{message}");
+}
+
+#[test]
+fn a_package_without_tests_has_programs_all_the_same() {
+    let dir = package_with("");
+    let programs = CargoBuild::start(dir.path(), &["--quiet".to_owned()]).unwrap().finish().unwrap();
+    assert_eq!(programs.len(), 1);
+}
+
+#[test]
+fn a_build_command_succeeds_fails_or_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        run_build_command(&words, dir.path()).map_err(|error| error.to_string())
+    };
+    assert_eq!(run(&["touch", "made"]), Ok(()));
+    assert!(dir.path().join("made").is_file());
+    let failed = format!("build with false in {}, which ended with exit code 1", dir.path().display());
+    assert_eq!(run(&["false"]), Err(failed));
+    assert_eq!(run(&["no-such-tool"]), Err("find no-such-tool in PATH; is it installed?".to_owned()));
+    assert_eq!(run(&["./none.sh"]), Err("start none.sh".to_owned()));
+}

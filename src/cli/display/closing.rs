@@ -1,0 +1,198 @@
+//! The end of a run: what was slow, flaky, not run and broken, and in the last lines the counts and the verdict.
+//! The most important stands last, where the eye is.
+
+use std::time::Duration;
+
+use super::{
+    format::{self, NAME_COLUMNS, count_of, grouped},
+    result::{self, Manner},
+    style::{LABEL_COLUMNS, Line, Tone},
+};
+use crate::report::{Outcome, Record, Summary, Verdict, text};
+
+/// What is said at the end beside the summary itself.
+#[derive(Debug, Clone, Default)]
+pub struct End {
+    /// How long the run took.
+    pub duration: Duration,
+    /// How many of the slowest tests to list; `None` lists up to three, and only those over a second.
+    pub slowest: Option<usize>,
+    /// Troubles that did not change any result, in words.
+    pub troubles: Vec<String>,
+    /// Files that were written: what, and where.
+    pub files: Vec<(String, String)>,
+}
+
+/// So many names of one kind are listed; the rest is counted.
+const LISTED: usize = 200;
+/// So many names stand for the tests that never ran for one reason.
+const EXAMPLES: usize = 5;
+
+/// What belongs to the line above it begins where that line's words begin.
+const INDENT: usize = LABEL_COLUMNS + 1;
+/// Stands behind the name of a flaky test; a name leaves room for it.
+const ATTEMPT: &str = "  (passed at attempt ";
+
+/// Returns the lines of the end.
+pub(super) fn lines(summary: &Summary, end: &End, manner: &Manner<'_>) -> Vec<Line> {
+    let mut lines = vec![Line::new().with(Tone::Dim, "─".repeat(LABEL_COLUMNS))];
+    slowest(&mut lines, summary, end, manner);
+    flaky(&mut lines, summary, manner);
+    not_run(&mut lines, summary, manner);
+    failures(&mut lines, summary, manner);
+    for trouble in &end.troubles {
+        lines.push(Line::labelled(Tone::Warn, "Note").and(text::headline(trouble)));
+    }
+    for (what, path) in &end.files {
+        lines.push(Line::labelled(Tone::Good, "Written").and(format!("{what}: {}", text::one_line(path))));
+    }
+    lines.push(Line::labelled(tone(summary), "Summary").join(format::counts(summary.counts())));
+    books(&mut lines, summary);
+    lines.push(verdict(summary, end));
+    lines
+}
+
+fn slowest(lines: &mut Vec<Line>, summary: &Summary, end: &End, manner: &Manner<'_>) {
+    let (limit, from) = match end.slowest {
+        Some(limit) => (limit, Duration::ZERO),
+        None => (3, Duration::from_secs(1)),
+    };
+    for (place, record) in summary.slowest(limit, from).into_iter().enumerate() {
+        lines.push(named(Tone::Bold, if place == 0 { "Slowest" } else { "" }, record, manner));
+    }
+}
+
+fn flaky(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
+    for (place, record) in summary.with(Outcome::Flaky).enumerate() {
+        if place == LISTED {
+            lines.push(more(summary.counts().of(Outcome::Flaky) - LISTED));
+            break;
+        }
+        let line = named(Tone::Warn, if place == 0 { "Flaky" } else { "" }, record, manner);
+        lines.push(line.with(Tone::Warn, format!("{ATTEMPT}{})", record.attempts())));
+    }
+}
+
+fn named(tone: Tone, label: &str, record: &Record, manner: &Manner<'_>) -> Line {
+    let time = record.duration.map(format::precise).unwrap_or_default();
+    let line = Line::labelled(tone, label).and(format!("{time:>9}  "));
+    let columns = manner.name_columns(line.columns() + ATTEMPT.len() + 3);
+    line.join(format::name(record, manner.suites, columns))
+}
+
+fn not_run(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
+    for (reason, records) in summary.not_run() {
+        lines.push(
+            Line::labelled(Tone::Bad, "Not run")
+                .with(Tone::Bold, count_of(records.len(), "test"))
+                .and(": ")
+                .and(format::cut_name(&text::headline(reason), NAME_COLUMNS)),
+        );
+        for record in records.iter().take(EXAMPLES) {
+            lines.push(indented(format::name(record, manner.suites, manner.name_columns(INDENT))));
+        }
+        if records.len() > EXAMPLES {
+            lines.push(more(records.len() - EXAMPLES));
+        }
+    }
+}
+
+fn failures(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
+    let total = summary.failures().count();
+    for record in summary.failures().take(LISTED) {
+        lines.push(result::line(record, manner, ""));
+        let headline = record.text(|detail| detail.message.as_ref()).map(text::headline).unwrap_or_default();
+        let location = result::location(record, manner.root);
+        let why = match (location, headline.is_empty()) {
+            // A framework whose messages begin with the location has told it already.
+            (Some(location), false) if !headline.contains(&location) => format!("{location}: {headline}"),
+            (Some(location), true) => location,
+            (_, _) => headline,
+        };
+        if !why.is_empty() {
+            lines.push(indented(Line::new().and(format::cut_name(&why, NAME_COLUMNS))));
+        }
+        lines.extend(result::alone(record).map(|words| indented(Line::new().and(words))));
+        lines.extend(result::again(record, manner.root).map(indented));
+    }
+    if total > LISTED {
+        lines.push(more(total - LISTED));
+    }
+}
+
+fn indented(line: Line) -> Line {
+    Line::new().and(" ".repeat(INDENT)).join(line)
+}
+
+fn more(number: usize) -> Line {
+    indented(Line::new().with(Tone::Dim, format!("+{} more", grouped(number))))
+}
+
+fn books(lines: &mut Vec<Line>, summary: &Summary) {
+    if summary.missing() == 0 {
+        return;
+    }
+    lines.push(Line::labelled(Tone::Bad, "BROKEN").with(
+        Tone::Bad,
+        format!(
+            "{} selected, but {} an outcome: results are missing or too many, so nothing here is to be trusted",
+            count_of(summary.selected(), "test"),
+            match summary.counts().total() {
+                1 => "1 has".to_owned(),
+                total => format!("{} have", grouped(total)),
+            }
+        ),
+    ));
+    let unended = summary.unended();
+    for uid in unended.iter().take(EXAMPLES) {
+        let name = format::cut_name(uid, NAME_COLUMNS);
+        lines.push(indented(Line::new().with(Tone::Bold, name).and(" began and never ended")));
+    }
+    if unended.len() > EXAMPLES {
+        lines.push(more(unended.len() - EXAMPLES));
+    }
+}
+
+fn tone(summary: &Summary) -> Tone {
+    match summary.verdict() {
+        Verdict::Passed => Tone::Good,
+        Verdict::NothingRan | Verdict::Cancelled => Tone::Warn,
+        Verdict::Failed | Verdict::Unbalanced => Tone::Bad,
+    }
+}
+
+/// Returns the last line.
+fn verdict(summary: &Summary, end: &End) -> Line {
+    let counts = summary.counts();
+    let time = format::rough(end.duration);
+    let (label, words) = match summary.verdict() {
+        Verdict::Passed => {
+            let skipped = match counts.of(Outcome::Skipped) {
+                0 => String::new(),
+                skipped => format!(", {} skipped", grouped(skipped)),
+            };
+            ("PASSED", format!("{} in {time}{skipped}", count_of(counts.passed(), "test")))
+        }
+        Verdict::NothingRan => ("NOTHING RAN", "no test was selected".to_owned()),
+        Verdict::Cancelled => {
+            let cancelled = grouped(counts.of(Outcome::Cancelled));
+            let selected = count_of(summary.selected(), "test");
+            ("CANCELLED", format!("{cancelled} of {selected} did not come to an end, after {time}"))
+        }
+        Verdict::Failed => ("FAILED", format!("{} in {time}", failed_words(summary))),
+        Verdict::Unbalanced => ("FAILED", format!("the books do not balance, after {time}")),
+    };
+    Line::labelled(tone(summary), label).with(tone(summary), words)
+}
+
+fn failed_words(summary: &Summary) -> String {
+    let bad = summary.counts().bad();
+    let groups = summary.troubled_groups().count();
+    let tests = format!("{} of {}", grouped(bad), count_of(summary.selected(), "test"));
+    let programs = format!("{} outside any test", count_of(groups, "program"));
+    match (bad, groups) {
+        (_, 0) => tests,
+        (0, _) => programs,
+        (_, _) => format!("{tests}, and {programs}"),
+    }
+}

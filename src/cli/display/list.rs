@@ -1,0 +1,152 @@
+//! What `heeler list` prints: discovered tests, for people, for programs, and one name a line for shells.
+
+use clap::ValueEnum;
+use wire::mtp::{NodeType, TestNode, key};
+
+use super::{
+    format::{NAME_COLUMNS, count_of, cut_name},
+    result::below,
+    style::{Colour, Line, Tone, columns},
+};
+use crate::report::{split_name, text};
+
+/// `--format` of `heeler list`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ListFormat {
+    /// Grouped by suite, with file and line.
+    #[default]
+    Human,
+    /// A JSON array of test nodes, one in each line.
+    Json,
+    /// One uid a line, as filters take it; control characters are escaped.
+    Names,
+}
+
+/// Names are aligned, but a long one does not push the locations of all others away.
+const ALIGNED_COLUMNS: usize = 60;
+
+/// Returns what is printed for the discovered nodes, in the order of their discovery. Paths below `root` are shown
+/// relative to it.
+#[must_use]
+pub fn list(nodes: &[TestNode], format: ListFormat, colour: Colour, root: &str) -> String {
+    let tests: Vec<&TestNode> = nodes.iter().filter(|node| node.node_type == NodeType::Action).collect();
+    match format {
+        ListFormat::Human => human(&tests, colour, root),
+        ListFormat::Json => json(&tests),
+        ListFormat::Names => tests.iter().map(|test| format!("{}\n", text::one_line(&test.uid))).collect(),
+    }
+}
+
+fn json(tests: &[&TestNode]) -> String {
+    let nodes: Vec<String> = tests
+        .iter()
+        .map(|test| serde_json::to_string(test).expect("a node is a map with text keys"))
+        .collect();
+    if nodes.is_empty() { "[]\n".to_owned() } else { format!("[\n{}\n]\n", nodes.join(",\n")) }
+}
+
+fn human(tests: &[&TestNode], colour: Colour, root: &str) -> String {
+    let mut suites: Vec<(Option<&str>, Vec<&TestNode>)> = Vec::new();
+    let mut place = std::collections::HashMap::new();
+    for &test in tests {
+        let suite = test.text(key::SUITE);
+        let index = *place.entry(suite).or_insert_with(|| {
+            suites.push((suite, Vec::new()));
+            suites.len() - 1
+        });
+        suites[index].1.push(test);
+    }
+    let mut lines = Vec::new();
+    for (suite, tests) in &suites {
+        let name = suite.map_or_else(|| "no suite".to_owned(), |suite| cut_name(suite, NAME_COLUMNS));
+        let count = format!("  {}", count_of(tests.len(), "test"));
+        lines.push(Line::new().with(Tone::Suite, name).with(Tone::Dim, count));
+        suite_lines(&mut lines, tests, root);
+        lines.push(Line::new());
+    }
+    let total = format!("{} in {}", count_of(tests.len(), "test"), count_of(suites.len(), "suite"));
+    lines.push(Line::new().with(Tone::Bold, total));
+    let mut out = String::new();
+    for line in lines {
+        line.render(colour, &mut out);
+        out.push('\n');
+    }
+    out
+}
+
+fn suite_lines(lines: &mut Vec<Line>, tests: &[&TestNode], root: &str) {
+    let names: Vec<String> = tests.iter().map(|test| cut_name(&split_name(test).1, NAME_COLUMNS)).collect();
+    let widths = names.iter().map(|name| columns(name)).filter(|&width| width <= ALIGNED_COLUMNS);
+    let width = widths.max().unwrap_or(0);
+    for (test, name) in tests.iter().zip(names) {
+        let padding = " ".repeat(width.saturating_sub(columns(&name)));
+        let mut line = Line::new().and("    ").and(name);
+        if let Some(file) = &test.location_file {
+            let file = cut_name(below(file, root), NAME_COLUMNS);
+            let at = test.location_line_start.map_or_else(|| file.clone(), |at| format!("{file}:{at}"));
+            line = line.and(padding).with(Tone::Dim, format!("  {at}"));
+        }
+        if let Some(reason) = test.error_message.as_deref().filter(|reason| !reason.is_empty()) {
+            let reason = cut_name(&text::headline(reason), NAME_COLUMNS);
+            line = line.with(Tone::Warn, format!("  ({reason})"));
+        }
+        lines.push(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn nodes() -> Vec<TestNode> {
+        let node = |suite: &str, name: &str, more: serde_json::Value| {
+            let mut node = json!({"uid": format!("{suite}::{name}"), "display-name": name, "node-type": "action",
+                "execution-state": "discovered", (key::SUITE): suite});
+            node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            serde_json::from_value(node).unwrap()
+        };
+        let long = "long_".repeat(20);
+        vec![
+            node("core", "adds", json!({"location.file": "/w/src/add.rs", "location.line-start": 12})),
+            node("net", "Net.connects", json!({"error.message": "ignored: needs net"})),
+            node("core", "a\nname", json!({"location.file": "/w/src/name.rs"})),
+            node("core", &long, json!({"location.file": "/x/long.rs", "location.line-start": 1})),
+            serde_json::from_value(json!({"uid": "core", "node-type": "group"})).unwrap(),
+        ]
+    }
+
+    #[test]
+    fn people_read_tests_grouped_by_suite_with_their_places() {
+        insta::assert_snapshot!(list(&nodes(), ListFormat::Human, Colour::Off, "/w"), @r#"
+        core  3 tests
+            adds     src/add.rs:12
+            a\nname  src/name.rs
+            long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_  /x/long.rs:1
+
+        net  1 test
+            Net.connects  (ignored: needs net)
+
+        4 tests in 2 suites
+        "#);
+        assert_eq!(list(&[], ListFormat::Human, Colour::Off, ""), "0 tests in 0 suites\n");
+    }
+
+    #[test]
+    fn shells_read_one_uid_a_line() {
+        let names = list(&nodes()[..3], ListFormat::Names, Colour::On, "");
+        assert_eq!(names, "core::adds\nnet::Net.connects\ncore::a\\nname\n");
+    }
+
+    #[test]
+    fn programs_read_the_nodes_themselves() {
+        let text = list(&nodes(), ListFormat::Json, Colour::On, "");
+        let read: Vec<TestNode> = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, &nodes()[..4]);
+        assert_eq!(
+            (text.lines().count(), list(&[], ListFormat::Json, Colour::Off, "").as_str()),
+            (6, "[]\n")
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! The live view: a few lines that say where the run stands. What draws them is elsewhere.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    Size,
+    format::{self, Suites, cut_name, grouped},
+    progress::{Progress, Running},
+    style::{LABEL_COLUMNS, Line, Tone},
+};
+
+/// So many running tests are shown.
+const SLOTS: usize = 8;
+/// A longer bar is not read better.
+const BAR_COLUMNS: usize = 48;
+/// Of `1,234/5,678  1m 02s, about 3m 04s left`.
+const ESTIMATE_COLUMNS: usize = 36;
+
+/// What the view is made of.
+pub(super) struct View<'a> {
+    pub(super) progress: &'a Progress,
+    pub(super) slow_after: Duration,
+    pub(super) size: Size,
+    pub(super) now: Instant,
+}
+
+impl View<'_> {
+    /// Returns the lines of the view, each no wider than the terminal.
+    pub(super) fn lines(&self) -> Vec<Line> {
+        let counts = Line::labelled(Tone::Plain, "").join(format::counts(self.progress.counts()));
+        let mut lines = vec![self.bar_line(), counts];
+        let running = self.progress.running();
+        let room = SLOTS.min(self.size.rows.saturating_sub(5));
+        let shown = if running.len() > room { room.saturating_sub(1) } else { running.len() };
+        lines.extend(running[..shown].iter().map(|one| self.running_line(one)));
+        if running.len() > shown && room > 0 {
+            let more = format!("+{} more", grouped(running.len() - shown));
+            lines.push(Line::labelled(Tone::Dim, "").with(Tone::Dim, more));
+        }
+        // While tests wait, slots are empty for moments only: the view keeps its height and does not jump.
+        if self.progress.done() + running.len() < self.progress.total() {
+            let slots = self.progress.head().workers.min(room);
+            lines.resize(lines.len().max(slots + 2), Line::new());
+        }
+        lines.truncate(self.size.rows.saturating_sub(1).max(1));
+        lines.into_iter().map(|line| line.cut(self.size.columns.saturating_sub(1))).collect()
+    }
+
+    fn bar_line(&self) -> Line {
+        let progress = self.progress;
+        let mut words = format!(
+            "{}/{}  {}",
+            grouped(progress.done()),
+            grouped(progress.total()),
+            format::rough(progress.elapsed(self.now))
+        );
+        if let Some(left) = progress.remaining(self.now) {
+            words.push_str(&format!(", about {} left", format::estimate(left)));
+        }
+        let tone = if progress.counts().bad() > 0 { Tone::Bad } else { Tone::Good };
+        let line = Line::labelled(tone, &format!("{}%", progress.percent()));
+        // The estimate comes and goes; the bar keeps its length by leaving room for it.
+        let taken = LABEL_COLUMNS + 1 + 2 + words.len().max(ESTIMATE_COLUMNS) + 1;
+        let room = self.size.columns.saturating_sub(taken).min(BAR_COLUMNS);
+        let line = if room >= 8 { line.join(bar(progress, room)).and("  ") } else { line };
+        line.with(Tone::Bold, words)
+    }
+
+    fn running_line(&self, one: &Running) -> Line {
+        let label = one.worker.map(|worker| format!("worker {worker}")).unwrap_or_default();
+        let ran = self.now.saturating_duration_since(one.since);
+        let tone = if ran >= self.slow_after { Tone::Warn } else { Tone::Plain };
+        let line =
+            Line::labelled(Tone::Dim, &label).with(tone, format!("{:>9}", format::rough(ran))).and("  ");
+        let columns = self.size.columns.saturating_sub(line.columns() + 1).max(8);
+        line.join(running_name(one, self.progress.suites(), columns))
+    }
+}
+
+/// Returns the bar: first what is broken, then what is well, then what waits.
+fn bar(progress: &Progress, columns: usize) -> Line {
+    let total = progress.total().max(1);
+    // A single failure among thousands still has its cell; a run that is not over has not filled the bar.
+    let bad = (progress.counts().bad() * columns).div_ceil(total).min(columns);
+    let halves = (progress.done() * columns * 2 / total).max(bad * 2);
+    let good = (halves / 2).saturating_sub(bad);
+    let half = if halves % 2 == 1 { "╸" } else { "" };
+    let rest = columns - bad - good - halves % 2;
+    Line::new()
+        .with(Tone::Bad, "━".repeat(bad))
+        .with(Tone::Good, format!("{}{half}", "━".repeat(good)))
+        .with(Tone::Dim, "─".repeat(rest))
+}
+
+/// Returns `suite name` of a running test, cut to so many columns.
+pub(super) fn running_name(one: &Running, suites: Suites, columns: usize) -> Line {
+    let suite = one.suite.as_deref().filter(|_| suites == Suites::Many);
+    let suite = suite.map(|suite| cut_name(suite, columns / 3));
+    let left =
+        suite.as_ref().map_or(columns, |suite| columns.saturating_sub(super::style::columns(suite) + 1));
+    let name = Line::new().with(Tone::Bold, cut_name(&one.name, left));
+    match suite {
+        Some(suite) => Line::new().with(Tone::Suite, suite).and(" ").join(name),
+        None => name,
+    }
+}

@@ -1,0 +1,355 @@
+//! Where a run stands: what has ended, what runs in which worker, and how long the rest may take. Holds no clock:
+//! every time is given.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use wire::mtp::{ExecutionState, TestNode, key};
+
+use super::format::Suites;
+use crate::report::{Counts, Outcome};
+
+/// What is known of a run when it begins.
+#[derive(Debug, Clone, Default)]
+pub struct RunHead {
+    /// The run's id.
+    pub run: String,
+    /// How many tests were selected.
+    pub tests: usize,
+    /// How many were left out by filters and partitions.
+    pub filtered: usize,
+    /// How many programs they are in.
+    pub programs: usize,
+    /// How many workers run them.
+    pub workers: usize,
+    /// What earlier runs took, by uid; may be empty. Unknown tests weigh the median.
+    pub expected: HashMap<String, Duration>,
+    /// More to say in the first line: a seed, a partition.
+    pub notes: Vec<String>,
+}
+
+/// A test that runs.
+#[derive(Debug, Clone)]
+pub(super) struct Running {
+    pub(super) worker: Option<u64>,
+    pub(super) suite: Option<String>,
+    pub(super) name: String,
+    pub(super) since: Instant,
+    /// How often it was called slow.
+    pub(super) warnings: u32,
+    expected: Option<Duration>,
+}
+
+/// What a node meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// Nothing that was not known.
+    Nothing,
+    /// A test runs.
+    Began,
+    /// A test ended, or ended otherwise than was told before.
+    Ended(Outcome),
+}
+
+/// Where a run stands.
+#[derive(Debug)]
+pub(super) struct Progress {
+    head: RunHead,
+    started: Instant,
+    last_end: Instant,
+    paused: Option<Instant>,
+    counts: Counts,
+    ended: HashMap<Box<str>, Outcome>,
+    running: HashMap<Box<str>, Running>,
+    by_worker: HashMap<u64, Box<str>>,
+    weight_of_unknown: Duration,
+    weight_done: Duration,
+    weight_total: Duration,
+}
+
+impl Progress {
+    pub(super) fn new(head: RunHead, now: Instant) -> Self {
+        let weight_of_unknown = median(head.expected.values().copied().collect());
+        let unknown = u32::try_from(head.tests.saturating_sub(head.expected.len())).unwrap_or(u32::MAX);
+        let known: Duration = head.expected.values().sum();
+        Self {
+            started: now,
+            last_end: now,
+            paused: None,
+            counts: Counts::default(),
+            ended: HashMap::with_capacity(head.tests.min(1 << 20)),
+            running: HashMap::new(),
+            by_worker: HashMap::new(),
+            weight_of_unknown,
+            weight_done: Duration::ZERO,
+            weight_total: known + weight_of_unknown * unknown,
+            head,
+        }
+    }
+
+    pub(super) fn head(&self) -> &RunHead {
+        &self.head
+    }
+
+    /// Returns whether names are told with their suites.
+    pub(super) fn suites(&self) -> Suites {
+        Suites::of(self.head.programs)
+    }
+
+    pub(super) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    pub(super) fn done(&self) -> usize {
+        self.counts.total()
+    }
+
+    /// Returns how many tests there are, as far as is known.
+    pub(super) fn total(&self) -> usize {
+        self.head.tests.max(self.done() + self.running.len())
+    }
+
+    /// Returns the hundredths that are done; 100 only when nothing is left.
+    pub(super) fn percent(&self) -> usize {
+        (self.done() * 100).checked_div(self.total()).unwrap_or(0)
+    }
+
+    pub(super) fn elapsed(&self, now: Instant) -> Duration {
+        self.paused.unwrap_or(now).saturating_duration_since(self.started)
+    }
+
+    /// Takes one node in. A group is no test: of its states only its own trouble is heard, once.
+    pub(super) fn apply(&mut self, node: &TestNode, now: Instant) -> Heard {
+        if crate::report::is_group(node) {
+            return match Outcome::of(node).filter(|outcome| outcome.is_bad()) {
+                Some(outcome) if self.ended.insert(node.uid.as_str().into(), outcome).is_none() => {
+                    Heard::Ended(outcome)
+                }
+                _ => Heard::Nothing,
+            };
+        }
+        if let Some(outcome) = Outcome::of(node) {
+            return self.end(&node.uid, outcome, now);
+        }
+        if node.state != Some(ExecutionState::InProgress) || self.ended.contains_key(node.uid.as_str()) {
+            return Heard::Nothing;
+        }
+        self.begin(node, now);
+        Heard::Began
+    }
+
+    fn end(&mut self, uid: &str, outcome: Outcome, now: Instant) -> Heard {
+        if let Some(running) = self.running.remove(uid)
+            && let Some(worker) = running.worker
+            && self.by_worker.get(&worker).is_some_and(|current| &**current == uid)
+        {
+            self.by_worker.remove(&worker);
+        }
+        let replaced = match self.ended.get_mut(uid) {
+            Some(known) if *known == outcome => return Heard::Nothing,
+            Some(known) => Some(std::mem::replace(known, outcome)),
+            None => {
+                self.ended.insert(uid.into(), outcome);
+                self.weight_done += self.head.expected.get(uid).copied().unwrap_or(self.weight_of_unknown);
+                None
+            }
+        };
+        self.counts.count(outcome, replaced);
+        self.last_end = now;
+        Heard::Ended(outcome)
+    }
+
+    fn begin(&mut self, node: &TestNode, now: Instant) {
+        let uid: Box<str> = node.uid.as_str().into();
+        let worker = crate::report::number(node, key::WORKER);
+        if let Some(before) = self.running.remove(&uid)
+            && let Some(worker) = before.worker
+        {
+            self.by_worker.remove(&worker);
+        }
+        // A worker runs one test at a time: what it ran before has died, and runs no longer.
+        if let Some(worker) = worker
+            && let Some(before) = self.by_worker.insert(worker, uid.clone())
+        {
+            self.running.remove(&before);
+        }
+        let expected = self.head.expected.get(&*uid).copied();
+        let (suite, name) = crate::report::split_name(node);
+        let running = Running { worker, suite, name, since: now, warnings: 0, expected };
+        self.running.insert(uid, running);
+    }
+
+    /// Returns what runs, longest first.
+    pub(super) fn running(&self) -> Vec<&Running> {
+        let mut all: Vec<&Running> = self.running.values().collect();
+        all.sort_by(|left, right| {
+            (left.since, left.worker, &left.name).cmp(&(right.since, right.worker, &right.name))
+        });
+        all
+    }
+
+    /// Returns what has become slow since it was last asked.
+    pub(super) fn newly_slow(&mut self, now: Instant, slow_after: Duration) -> Vec<Running> {
+        let mut slow = Vec::new();
+        for running in self.running.values_mut() {
+            let ran = now.saturating_duration_since(running.since);
+            if !slow_after.is_zero() && ran >= slow_after * (running.warnings + 1) {
+                running.warnings =
+                    u32::try_from(ran.as_nanos() / slow_after.as_nanos()).unwrap_or(u32::MAX - 1);
+                slow.push(running.clone());
+            }
+        }
+        slow.sort_by_key(|running| running.since);
+        slow
+    }
+
+    /// Returns how long the rest may take, or `None` while nobody can say.
+    ///
+    /// By the recorded durations where there are any, else by count; never less than what the longest test that
+    /// runs is known to need.
+    pub(super) fn remaining(&self, now: Instant) -> Option<Duration> {
+        let elapsed = self.last_end.saturating_duration_since(self.started);
+        if self.done() == 0 || self.done() >= self.total() || elapsed < Duration::from_millis(500) {
+            return None;
+        }
+        let (done, left) = if self.head.expected.is_empty() || self.weight_done.is_zero() {
+            (self.done() as f64, (self.total() - self.done()) as f64)
+        } else {
+            (self.weight_done.as_secs_f64(), self.weight_total.saturating_sub(self.weight_done).as_secs_f64())
+        };
+        let estimate = Duration::try_from_secs_f64(elapsed.as_secs_f64() * left / done).ok()?;
+        let estimate = estimate.saturating_sub(now.saturating_duration_since(self.last_end));
+        let longest = self
+            .running
+            .values()
+            .filter_map(|one| Some(one.expected?.saturating_sub(now.saturating_duration_since(one.since))))
+            .max();
+        Some(estimate.max(longest.unwrap_or_default())).filter(|left| !left.is_zero())
+    }
+
+    /// Stops the clocks.
+    pub(super) fn pause(&mut self, now: Instant) {
+        self.paused.get_or_insert(now);
+    }
+
+    /// Starts the clocks again where they stopped.
+    pub(super) fn resume(&mut self, now: Instant) {
+        let Some(paused) = self.paused.take() else { return };
+        let pause = now.saturating_duration_since(paused);
+        self.started += pause;
+        self.last_end += pause;
+        for running in self.running.values_mut() {
+            running.since += pause;
+        }
+    }
+}
+
+fn median(mut durations: Vec<Duration>) -> Duration {
+    durations.sort_unstable();
+    durations.get(durations.len() / 2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(uid: &str, state: ExecutionState, worker: u64) -> TestNode {
+        let mut node = TestNode::test(uid, uid, state);
+        node.other.insert(key::WORKER.into(), worker.into());
+        node
+    }
+
+    fn head(tests: usize, expected: &[(&str, u64)]) -> RunHead {
+        let expected =
+            expected.iter().map(|&(uid, seconds)| (uid.to_owned(), Duration::from_secs(seconds))).collect();
+        RunHead { tests, expected, ..RunHead::default() }
+    }
+
+    fn names(progress: &Progress) -> Vec<&str> {
+        progress.running().into_iter().map(|running| running.name.as_str()).collect()
+    }
+
+    use ExecutionState::{Failed, InProgress, Passed};
+
+    #[test]
+    fn a_worker_runs_one_test_and_a_test_runs_in_one_worker() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut progress = Progress::new(head(4, &[]), now);
+        progress.apply(&node("a", InProgress, 1), at(0));
+        progress.apply(&node("b", InProgress, 2), at(1));
+        assert_eq!(names(&progress), ["a", "b"]);
+        // Worker 1 has died under a; a is tried again in worker 3, and worker 1 goes on with c before that is told.
+        progress.apply(&node("c", InProgress, 1), at(2));
+        assert_eq!(names(&progress), ["b", "c"]);
+        progress.apply(&node("a", InProgress, 3), at(3));
+        assert_eq!(names(&progress), ["b", "c", "a"]);
+        progress.apply(&node("a", InProgress, 2), at(4));
+        assert_eq!(names(&progress), ["c", "a"]);
+        progress.apply(&node("a", Passed, 2), at(5));
+        assert_eq!(progress.apply(&node("a", InProgress, 2), at(6)), Heard::Nothing);
+        assert_eq!(names(&progress), ["c"]);
+    }
+
+    #[test]
+    fn an_end_that_is_told_twice_is_heard_once() {
+        let now = Instant::now();
+        let mut progress = Progress::new(head(1, &[]), now);
+        assert_eq!(progress.apply(&node("a", Passed, 1), now), Heard::Ended(Outcome::Passed));
+        assert_eq!(progress.apply(&node("a", Passed, 1), now), Heard::Nothing);
+        assert_eq!(progress.apply(&node("a", Failed, 1), now), Heard::Ended(Outcome::Failed));
+        assert_eq!((progress.done(), progress.percent()), (1, 100));
+    }
+
+    #[test]
+    fn the_estimate_goes_by_count_and_shrinks_between_results() {
+        let now = Instant::now();
+        let mut progress = Progress::new(head(4, &[]), now);
+        assert_eq!(progress.remaining(now), None);
+        progress.apply(&node("a", Passed, 1), now + Duration::from_secs(2));
+        let left = |seconds| progress.remaining(now + Duration::from_secs(seconds));
+        assert_eq!(left(2), Some(Duration::from_secs(6)));
+        assert_eq!(left(5), Some(Duration::from_secs(3)));
+        assert_eq!(left(9), None);
+    }
+
+    #[test]
+    fn the_estimate_goes_by_recorded_durations_where_there_are_any() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut progress = Progress::new(head(4, &[("a", 2), ("b", 10), ("c", 2)]), now);
+        // The unknown test weighs the median of 2, so that 14 of 16 seconds are left after the first.
+        progress.apply(&node("a", Passed, 1), at(1));
+        assert_eq!(progress.remaining(at(1)), Some(Duration::from_secs(7)));
+        progress.apply(&node("b", InProgress, 1), at(1));
+        assert_eq!(progress.remaining(at(1)), Some(Duration::from_secs(10)));
+        assert_eq!(progress.remaining(at(10)), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_pause_counts_for_nobody() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut progress = Progress::new(head(2, &[]), now);
+        progress.apply(&node("a", InProgress, 1), at(1));
+        progress.pause(at(2));
+        assert_eq!(progress.elapsed(at(60)), Duration::from_secs(2));
+        progress.resume(at(102));
+        assert_eq!(progress.elapsed(at(103)), Duration::from_secs(3));
+        assert_eq!(progress.running()[0].since, at(101));
+    }
+
+    #[test]
+    fn a_slow_test_is_told_once_for_each_limit_that_it_passes() {
+        let now = Instant::now();
+        let limit = Duration::from_secs(10);
+        let mut progress = Progress::new(head(1, &[]), now);
+        progress.apply(&node("a", InProgress, 1), now);
+        let told: Vec<usize> = [5, 10, 11, 35, 36, 40]
+            .map(|seconds| progress.newly_slow(now + Duration::from_secs(seconds), limit).len())
+            .into();
+        assert_eq!(told, [0, 1, 0, 1, 0, 1]);
+    }
+}

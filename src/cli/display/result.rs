@@ -1,0 +1,189 @@
+//! One result: its line, and for a failure the block that tells all about it.
+
+use std::{borrow::Cow, time::Duration};
+
+use super::{
+    format::{self, NAME_COLUMNS, Suites},
+    style::{Colour, Line, Tone},
+};
+use crate::report::{
+    Outcome, Record,
+    text::{self, Colours},
+};
+
+/// Of each output so many lines are shown, half from its head and half from its tail.
+const SECTION_LINES: usize = 400;
+/// An output of at most so many lines is read at a glance: a message that stands in it is not told twice.
+const GLANCE_LINES: usize = 40;
+/// What a failure's output is indented by.
+const INDENT: &str = "    ";
+
+/// What all results of a run have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Manner<'a> {
+    pub(super) suites: Suites,
+    pub(super) colour: Colour,
+    pub(super) root: &'a str,
+    pub(super) slow_after: Duration,
+    /// Of the terminal; a log has no end.
+    pub(super) columns: usize,
+}
+
+impl Manner<'_> {
+    /// Returns how many columns a name may take where `used` are taken.
+    pub(super) fn name_columns(&self, used: usize) -> usize {
+        // On a terminal that is too narrow for anything a name may wrap rather than vanish.
+        self.columns.saturating_sub(used + 1).clamp(24, NAME_COLUMNS)
+    }
+}
+
+/// Returns the line of a result: label, time, `place` and name.
+pub(super) fn line(record: &Record, manner: &Manner<'_>, place: &str) -> Line {
+    let is_slow = record.duration.is_some_and(|took| took >= manner.slow_after);
+    let time = record.duration.map(format::precise).unwrap_or_default();
+    let mut line = Line::labelled(format::tone(record.outcome), &format::label(record))
+        .with(if is_slow { Tone::Warn } else { Tone::Plain }, format!("{time:>9}"))
+        .and("  ");
+    if !place.is_empty() {
+        line = line.with(Tone::Dim, place).and("  ");
+    }
+    let columns = manner.name_columns(line.columns());
+    line = line.join(format::name(record, manner.suites, columns));
+    if record.is_group {
+        line = line.with(Tone::Bold, " (outside any test)");
+    }
+    match (record.outcome, record.text(|detail| detail.message.as_ref())) {
+        (Outcome::Skipped | Outcome::Cancelled | Outcome::NotRun, Some(reason)) => {
+            line.with(Tone::Dim, format!("  ({})", format::cut_name(&text::headline(reason), 120)))
+        }
+        _ => line,
+    }
+}
+
+/// Returns everything that is told of a failure below its line, its own output included.
+pub(super) fn block(record: &Record, manner: &Manner<'_>) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if let Some(location) = location(record, manner.root) {
+        lines.push(Line::labelled(Tone::Dim, "at").and(location));
+    }
+    let stdout = record.text(|detail| detail.stdout.as_ref());
+    let stderr = record.text(|detail| detail.stderr.as_ref());
+    if let Some(message) = record.text(|detail| detail.message.as_ref())
+        && ![stdout, stderr].into_iter().flatten().any(|output| shows(output, message))
+    {
+        section(&mut lines, message, manner.colour);
+    }
+    lines.extend(assertion(record));
+    // Frameworks print the stack themselves, and a single frame is the location again.
+    let stack = record.text(|detail| detail.stacktrace.as_ref()).filter(|stack| {
+        let is_shown = [stdout, stderr].into_iter().flatten().any(|output| output.contains(stack.trim()));
+        stack.lines().nth(1).is_some() && !is_shown
+    });
+    for (label, output) in [("stack", stack), ("stdout", stdout), ("stderr", stderr)] {
+        if let Some(output) = output {
+            lines.push(Line::labelled(Tone::Dim, label).with(Tone::Dim, "────────"));
+            section(&mut lines, output, manner.colour);
+        }
+    }
+    lines.extend(alone(record).map(|words| Line::labelled(Tone::Dim, "alone").and(words)));
+    lines.extend(again(record, manner.root).map(|command| Line::labelled(Tone::Dim, "again").join(command)));
+    lines.push(Line::new());
+    lines
+}
+
+/// Returns `file:line`, below the root without the root.
+pub(super) fn location(record: &Record, root: &str) -> Option<String> {
+    let detail = record.detail.as_deref()?;
+    let file = format::cut_name(below(detail.file.as_deref()?, root), NAME_COLUMNS);
+    Some(detail.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}")))
+}
+
+/// Returns a path without the root that it is below.
+pub(super) fn below<'a>(file: &'a str, root: &str) -> &'a str {
+    let root = root.trim_end_matches('/');
+    file.strip_prefix(root)
+        .and_then(|rest| rest.strip_prefix('/'))
+        .filter(|_| !root.is_empty())
+        .unwrap_or(file)
+}
+
+fn shows(output: &str, message: &str) -> bool {
+    output.lines().count() <= GLANCE_LINES && output.contains(message.trim())
+}
+
+fn section(lines: &mut Vec<Line>, output: &str, colour: Colour) {
+    let colours = match colour {
+        Colour::On => Colours::Kept,
+        Colour::Off => Colours::Dropped,
+    };
+    let mut shown = text::lines(output, colours);
+    if shown.len() > SECTION_LINES {
+        let hidden = shown.len() - SECTION_LINES;
+        let note = format!("… {} not shown here …", format::count_of(hidden, "line"));
+        shown.splice(SECTION_LINES / 2..SECTION_LINES / 2 + hidden, [note]);
+    }
+    lines.extend(
+        shown.into_iter().map(
+            |line| {
+                if line.is_empty() { Line::new() } else { Line::new().and(INDENT).and(line) }
+            },
+        ),
+    );
+}
+
+fn assertion(record: &Record) -> Vec<Line> {
+    let message = record.text(|detail| detail.message.as_ref()).unwrap_or_default();
+    let sides = [
+        ("expected", record.text(|detail| detail.expected.as_ref())),
+        ("actual", record.text(|detail| detail.actual.as_ref())),
+    ];
+    let told = |side: &str| message.contains(side);
+    if sides.iter().all(|(_, side)| side.is_none_or(told)) {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    for (label, side) in sides {
+        for (place, line) in text::lines(side.unwrap_or_default(), Colours::Dropped).into_iter().enumerate() {
+            lines.push(Line::labelled(Tone::Bold, if place == 0 { label } else { "" }).and(line));
+        }
+    }
+    lines
+}
+
+/// Returns what happened when the culprit of a death was tried alone, where the message does not tell it.
+pub(super) fn alone(record: &Record) -> Option<String> {
+    if record.text(|detail| detail.message.as_ref()).is_some_and(|message| message.contains("alone")) {
+        return None;
+    }
+    Some(match record.text(|detail| detail.alone.as_ref())? {
+        "crashes-alone" => "crashes alone, too".to_owned(),
+        "passes-alone" => {
+            "passes alone: another test, or the process that they share, may be the cause".to_owned()
+        }
+        "fails-alone" => "fails alone, without a crash".to_owned(),
+        "hangs-alone" => "hangs alone".to_owned(),
+        other => format::cut_name(other, NAME_COLUMNS),
+    })
+}
+
+/// Returns the command that runs the test alone, as a shell takes it.
+pub(super) fn again(record: &Record, root: &str) -> Option<Line> {
+    let command = from_here(record.text(|detail| detail.reproduce.as_ref())?, root);
+    let command = format::cut_name(&text::command_line(&command), COMMAND_COLUMNS);
+    Some(Line::new().with(Tone::Dim, "$ ").and(command))
+}
+
+/// Shortens `(cd DIRECTORY && COMMAND)` for people who stand in `root`.
+fn from_here<'a>(command: &'a str, root: &str) -> Cow<'a, str> {
+    let root = root.trim_end_matches('/');
+    let rest =
+        command.strip_prefix("(cd ").and_then(|rest| rest.strip_prefix(root)).filter(|_| !root.is_empty());
+    let Some(rest) = rest else { return command.into() };
+    if let Some(inner) = rest.strip_prefix(" && ").and_then(|rest| rest.strip_suffix(')')) {
+        return inner.into();
+    }
+    rest.strip_prefix('/').map_or(command.into(), |rest| format!("(cd {rest}").into())
+}
+
+/// A command is cut only where no shell would take it from a terminal anyway.
+const COMMAND_COLUMNS: usize = 4000;

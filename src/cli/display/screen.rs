@@ -1,0 +1,80 @@
+//! The part of the terminal that is redrawn: which bytes put one drawing in the place of the one before.
+
+use super::{
+    Size,
+    style::{Colour, Line},
+};
+
+/// What stands on the terminal below the log: the columns of each line drawn.
+///
+/// The cursor stays visible at the end of the last line, so that there is nothing to restore whatever ends us.
+#[derive(Debug)]
+pub(super) struct Screen {
+    colour: Colour,
+    drawn: Vec<usize>,
+}
+
+/// The terminal shows what comes between these at once, where it knows them; others ignore them.
+const BEGIN_UPDATE: &str = "\u{1b}[?2026h";
+const END_UPDATE: &str = "\u{1b}[?2026l";
+/// A line that is wider than we think is clipped instead of moving everything below it.
+const WRAP_OFF: &str = "\u{1b}[?7l";
+const WRAP_ON: &str = "\u{1b}[?7h";
+/// Erases to the end of the line, and to the end of the screen.
+const ERASE_LINE: &str = "\u{1b}[K";
+const ERASE_BELOW: &str = "\u{1b}[J";
+
+impl Screen {
+    /// Returns a screen on which nothing is drawn.
+    pub(super) fn new(colour: Colour) -> Self {
+        Self { colour, drawn: Vec::new() }
+    }
+
+    /// Returns the bytes that put `above` (lines with their ends) where the view was, and the view below it. An
+    /// empty view takes the view away.
+    pub(super) fn replace(&mut self, above: &str, view: &[Line], size: Size) -> String {
+        let mut out = String::with_capacity(above.len() + 1024);
+        out.push_str(BEGIN_UPDATE);
+        self.go_to_top(&mut out, size);
+        if !above.is_empty() {
+            // Before the lines, not behind each: behind a line that fills its row it would erase the last character.
+            out.push_str(ERASE_BELOW);
+            out.push_str(above);
+        }
+        if !view.is_empty() {
+            out.push_str(WRAP_OFF);
+        }
+        for (place, line) in view.iter().enumerate() {
+            if place > 0 {
+                out.push('\n');
+            }
+            line.render(self.colour, &mut out);
+            out.push_str(ERASE_LINE);
+        }
+        if !view.is_empty() {
+            out.push_str(WRAP_ON);
+        }
+        out.push_str(ERASE_BELOW);
+        out.push_str(END_UPDATE);
+        self.drawn = view.iter().map(Line::columns).collect();
+        out
+    }
+
+    /// Returns whether nothing is drawn.
+    pub(super) fn is_empty(&self) -> bool {
+        self.drawn.is_empty()
+    }
+
+    /// A terminal that has become narrower has wrapped the lines that were drawn.
+    fn go_to_top(&self, out: &mut String, size: Size) {
+        let width = size.columns.max(1);
+        let rows: usize = self.drawn.iter().map(|columns| columns.div_ceil(width).max(1)).sum();
+        let up = rows.saturating_sub(1).min(size.rows.saturating_sub(1));
+        if up > 0 {
+            out.push_str(&format!("\u{1b}[{up}A"));
+        }
+        if rows > 0 {
+            out.push('\r');
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! The display itself: takes in what happens, decides what is told of it and when, and writes.
+
+use std::{
+    io::{self, Write},
+    time::{Duration, Instant},
+};
+
+use wire::mtp::{Change, LogLevel, TestNode};
+
+use super::{
+    End, Kind, Line, Options, RunHead, StatusLevel, Tone, closing,
+    format::{self, NAME_COLUMNS, Suites, count_of, grouped},
+    github,
+    live::{self, View},
+    progress::{Heard, Progress},
+    result::{self, Manner},
+    screen::Screen,
+};
+use crate::report::{Outcome, Record, Summary, text};
+
+/// The live view is drawn at most so often.
+const REDRAW: Duration = Duration::from_millis(100);
+/// Lines that wait for the next drawing take no more than this.
+const PENDING_BYTES: usize = 256 * 1024;
+/// A log that tells each passing test is still read; a longer one is not.
+const PASSES_TOLD: usize = 200;
+/// A log that is silent for so long makes people and CI servers nervous.
+const HEARTBEAT: Duration = Duration::from_secs(30);
+/// A log that does not tell passing tests says each tenth of the way where the run stands, but not more often.
+const MILESTONE: Duration = Duration::from_secs(2);
+
+/// Shows one run. Feed it from one place; it has no thread and no clock.
+///
+/// Writing does not fail: after the first error nothing more is written, and [`Display::end`] returns it.
+pub struct Display {
+    options: Options,
+    out: Box<dyn Write + Send>,
+    progress: Option<Progress>,
+    phase: Option<(String, String)>,
+    screen: Screen,
+    /// Rendered lines with their ends, not yet written.
+    pending: String,
+    last_write: Option<Instant>,
+    milestone: usize,
+    annotations: usize,
+    broken: Option<io::Error>,
+}
+
+impl Display {
+    /// Returns a display that has written nothing yet.
+    #[must_use]
+    pub fn new(options: Options, out: Box<dyn Write + Send>) -> Self {
+        Self {
+            screen: Screen::new(options.colour),
+            options,
+            out,
+            progress: None,
+            phase: None,
+            pending: String::new(),
+            last_write: None,
+            milestone: 0,
+            annotations: 0,
+            broken: None,
+        }
+    }
+
+    /// Says what is being done before the run begins: `Building`, `Listing` and what.
+    pub fn phase(&mut self, label: &str, words: &str, now: Instant) {
+        if self.options.kind == Kind::Live {
+            self.phase = Some((label.to_owned(), words.to_owned()));
+        } else {
+            self.tell(&[phase_line(label, words)]);
+        }
+        self.flush(now);
+    }
+
+    /// Begins a run.
+    pub fn begin(&mut self, head: &RunHead, now: Instant) {
+        self.tell(&[head_line(head)]);
+        self.progress = Some(Progress::new(head.clone(), now));
+        self.phase = None;
+        self.flush(now);
+    }
+
+    /// Takes in changes of tests.
+    pub fn changes(&mut self, changes: &[Change], now: Instant) {
+        for change in changes {
+            self.change(&change.node, now);
+        }
+        self.flush_if_due(now);
+    }
+
+    /// Takes in a log message. In a live view it is shown with the next changes or tick.
+    pub fn log(&mut self, level: LogLevel, message: &str) {
+        if level < self.options.log_level {
+            return;
+        }
+        let (tone, label) = match level {
+            LogLevel::Trace | LogLevel::Debug => (Tone::Dim, "debug"),
+            LogLevel::Information => (Tone::Dim, "info"),
+            LogLevel::Warning => (Tone::Warn, "warning"),
+            LogLevel::Error | LogLevel::Critical => (Tone::Bad, "error"),
+        };
+        let lines = text::lines(message, text::Colours::Dropped).into_iter().enumerate();
+        let lines: Vec<Line> = lines
+            .map(|(place, line)| Line::labelled(tone, if place == 0 { label } else { "" }).and(line))
+            .collect();
+        self.tell(&lines);
+        if self.options.kind != Kind::Live {
+            self.write_pending();
+        }
+    }
+
+    /// Lets time pass. Wanted about ten times a second; the display decides whether anything is to be drawn.
+    pub fn tick(&mut self, now: Instant) {
+        if self.options.kind != Kind::Live {
+            self.tell_slow(now);
+            self.tell_standing(now);
+        }
+        self.flush_if_due(now);
+    }
+
+    /// Stops the clocks, and takes the live view away: the user has sent us into the background.
+    pub fn pause(&mut self, now: Instant) {
+        if let Some(progress) = &mut self.progress {
+            progress.pause(now);
+        }
+        self.clear();
+    }
+
+    /// Goes on after [`Display::pause`].
+    pub fn resume(&mut self, now: Instant) {
+        if let Some(progress) = &mut self.progress {
+            progress.resume(now);
+        }
+        self.flush(now);
+    }
+
+    /// Ends the run: takes the live view away and prints the summary.
+    ///
+    /// # Errors
+    /// The first error that writing met, such as a closed pipe; what came after it was not written.
+    pub fn end(&mut self, summary: &Summary, end: &End) -> io::Result<()> {
+        let programs = self.progress.take().map_or(0, |progress| progress.head().programs);
+        self.phase = None;
+        let suites = Suites::of(programs.max(summary.suite_count()));
+        let lines = closing::lines(summary, end, &self.manner(suites));
+        self.tell(&lines);
+        self.clear();
+        self.broken.take().map_or(Ok(()), Err)
+    }
+
+    /// Returns whether writing has failed, so that nobody reads on.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    fn change(&mut self, node: &TestNode, now: Instant) {
+        let Some(progress) = &mut self.progress else { return };
+        match progress.apply(node, now) {
+            Heard::Nothing | Heard::Began => {}
+            Heard::Ended(outcome) => {
+                let took = Duration::try_from_secs_f64(node.duration_ms.unwrap_or(0.0) / 1000.0);
+                let is_slow = took.is_ok_and(|took| took >= self.options.slow_after);
+                if self.level() >= level_of(outcome, is_slow)
+                    && let Some(record) = Record::new(node)
+                {
+                    self.tell_result(&record);
+                }
+            }
+        }
+    }
+
+    fn tell_result(&mut self, record: &Record) {
+        let Some(progress) = &self.progress else { return };
+        let total = grouped(progress.total());
+        let place = format!("{:>width$}/{total}", grouped(progress.done()), width = total.len());
+        let place = if record.is_group { String::new() } else { place };
+        let manner = self.manner(progress.suites());
+        let line = result::line(record, &manner, &place);
+        if !record.outcome.is_bad() || record.outcome == Outcome::NotRun {
+            self.tell(&[line]);
+            return;
+        }
+        let block = result::block(record, &manner);
+        self.tell(&[line]);
+        if self.options.kind != Kind::GitHub {
+            self.tell(&block);
+            return;
+        }
+        self.command(&github::group(record));
+        self.tell(&block);
+        self.command(github::END_GROUP);
+        if self.annotations < github::ANNOTATIONS {
+            self.annotations += 1;
+            self.command(&github::annotation(record, &self.options.root));
+        }
+    }
+
+    fn tell_slow(&mut self, now: Instant) {
+        if self.level() < StatusLevel::Slow {
+            return;
+        }
+        let Some(progress) = &mut self.progress else { return };
+        let slow = progress.newly_slow(now, self.options.slow_after);
+        let suites = progress.suites();
+        let lines: Vec<Line> = slow
+            .iter()
+            .map(|one| {
+                let ran = format!(">{:>8}", format::rough(now.saturating_duration_since(one.since)));
+                let line = Line::labelled(Tone::Warn, "SLOW").with(Tone::Warn, ran).and("  ");
+                let line = line.join(live::running_name(one, suites, NAME_COLUMNS));
+                match one.worker {
+                    Some(worker) => line.with(Tone::Dim, format!("  (runs in worker {worker})")),
+                    None => line,
+                }
+            })
+            .collect();
+        self.tell(&lines);
+    }
+
+    /// Says in a log where the run stands: at each tenth of the way where passing tests are not told, and always
+    /// after a long silence.
+    fn tell_standing(&mut self, now: Instant) {
+        let level = self.level();
+        let Some(progress) = &self.progress else { return };
+        if level == StatusLevel::None || progress.done() == progress.total() {
+            return;
+        }
+        let silence = self.last_write.map_or(Duration::MAX, |last| now.saturating_duration_since(last));
+        let tenth = progress.percent() / 10;
+        let is_milestone = level < StatusLevel::Pass && tenth > self.milestone && silence >= MILESTONE;
+        if !(is_milestone || silence >= HEARTBEAT) {
+            return;
+        }
+        self.milestone = tenth;
+        let line = standing(progress, now);
+        self.tell(&[line]);
+    }
+
+    fn level(&self) -> StatusLevel {
+        let tests = self.progress.as_ref().map_or(0, |progress| progress.head().tests);
+        self.options.status_level.unwrap_or(match self.options.kind {
+            Kind::Plain | Kind::GitHub if tests <= PASSES_TOLD => StatusLevel::Pass,
+            Kind::Plain | Kind::GitHub | Kind::Live => StatusLevel::Slow,
+        })
+    }
+
+    fn manner(&self, suites: Suites) -> Manner<'_> {
+        Manner {
+            suites,
+            colour: self.options.colour,
+            root: &self.options.root,
+            slow_after: self.options.slow_after,
+            columns: match self.options.kind {
+                Kind::Live => (self.options.size)().columns,
+                Kind::Plain | Kind::GitHub => usize::MAX,
+            },
+        }
+    }
+
+    fn tell(&mut self, lines: &[Line]) {
+        for line in lines {
+            let mut rendered = String::new();
+            line.render(self.options.colour, &mut rendered);
+            if self.options.kind == Kind::GitHub {
+                rendered = github::defuse(rendered);
+            }
+            self.pending.push_str(rendered.trim_end_matches(' '));
+            self.pending.push('\n');
+        }
+    }
+
+    fn command(&mut self, command: &str) {
+        self.pending.push_str(command);
+        self.pending.push('\n');
+    }
+
+    fn flush_if_due(&mut self, now: Instant) {
+        let is_due = match self.options.kind {
+            Kind::Plain | Kind::GitHub => !self.pending.is_empty(),
+            Kind::Live => {
+                self.last_write.is_none_or(|last| now.saturating_duration_since(last) >= REDRAW)
+                    || self.pending.len() > PENDING_BYTES
+            }
+        };
+        if is_due {
+            self.flush(now);
+        }
+    }
+
+    fn flush(&mut self, now: Instant) {
+        if self.options.kind == Kind::Live {
+            self.draw(now);
+        } else {
+            self.write_pending();
+        }
+        self.last_write = Some(now);
+    }
+
+    fn draw(&mut self, now: Instant) {
+        let size = (self.options.size)();
+        let view = match (&self.progress, &self.phase) {
+            (Some(progress), _) => View { progress, slow_after: self.options.slow_after, size, now }.lines(),
+            (None, Some((label, words))) => {
+                vec![phase_line(label, words).cut(size.columns.saturating_sub(1))]
+            }
+            (None, None) => Vec::new(),
+        };
+        let above = std::mem::take(&mut self.pending);
+        let bytes = self.screen.replace(&above, &view, size);
+        self.write(&bytes);
+    }
+
+    /// Takes the live view away and writes what waits.
+    fn clear(&mut self) {
+        if self.screen.is_empty() {
+            self.write_pending();
+            return;
+        }
+        let above = std::mem::take(&mut self.pending);
+        let bytes = self.screen.replace(&above, &[], (self.options.size)());
+        self.write(&bytes);
+    }
+
+    fn write_pending(&mut self) {
+        let text = std::mem::take(&mut self.pending);
+        self.write(&text);
+    }
+
+    fn write(&mut self, text: &str) {
+        if self.broken.is_none() {
+            let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+            self.broken = written.err();
+        }
+    }
+}
+
+impl Drop for Display {
+    /// Takes the live view away, also when a panic or an error ends the run early: the next prompt stands below all
+    /// that was told.
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// Returns the level from which on a result has its line.
+fn level_of(outcome: Outcome, is_slow: bool) -> StatusLevel {
+    match outcome {
+        Outcome::Failed | Outcome::Crashed | Outcome::TimedOut | Outcome::Error => StatusLevel::Fail,
+        Outcome::Flaky => StatusLevel::Retry,
+        Outcome::Passed if is_slow => StatusLevel::Slow,
+        Outcome::Passed => StatusLevel::Pass,
+        // Tests that never ran come by thousands and for one reason; the summary groups them.
+        Outcome::Skipped | Outcome::Cancelled | Outcome::NotRun => StatusLevel::All,
+    }
+}
+
+fn phase_line(label: &str, words: &str) -> Line {
+    Line::labelled(Tone::Good, label).and(text::one_line(words))
+}
+
+fn head_line(head: &RunHead) -> Line {
+    let mut words =
+        format!(" of {} on {}", count_of(head.programs, "program"), count_of(head.workers, "worker"));
+    if head.filtered > 0 {
+        words.push_str(&format!(", {} filtered out", grouped(head.filtered)));
+    }
+    for note in &head.notes {
+        words.push_str(&format!(", {}", text::one_line(note)));
+    }
+    let run: String = head.run.chars().take(8).collect();
+    Line::labelled(Tone::Good, "Running")
+        .with(Tone::Bold, count_of(head.tests, "test"))
+        .and(words)
+        .with(Tone::Dim, format!(" (run {})", text::one_line(&run)))
+}
+
+/// `Running 4,000/20,000 (20%) in 12s, about 48s left: 3,998 passed, 2 failed; longest: suite name (9.2s)`.
+fn standing(progress: &Progress, now: Instant) -> Line {
+    let mut words = format!(
+        "{}/{} ({}%) in {}",
+        grouped(progress.done()),
+        grouped(progress.total()),
+        progress.percent(),
+        format::rough(progress.elapsed(now)),
+    );
+    if let Some(left) = progress.remaining(now) {
+        words.push_str(&format!(", about {} left", format::estimate(left)));
+    }
+    let line =
+        Line::labelled(Tone::Good, "Running").and(words).and(": ").join(format::counts(progress.counts()));
+    let Some(longest) = progress.running().into_iter().next() else { return line };
+    let ran = now.saturating_duration_since(longest.since);
+    if ran < MILESTONE {
+        return line;
+    }
+    let name = live::running_name(longest, progress.suites(), NAME_COLUMNS);
+    line.and("; longest: ").join(name).and(format!(" ({})", format::rough(ran)))
+}

@@ -1,0 +1,238 @@
+//! Lines made of toned spans: what the display decides to say, before anything knows of terminals. Spans hold text
+//! that is harmless already, so that a line can be measured, cut and printed without a second thought.
+
+use std::borrow::Cow;
+
+/// Whether the display uses colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colour {
+    /// SGR sequences are written.
+    On,
+    /// Plain text.
+    Off,
+}
+
+/// What a span wants to say beside its words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tone {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// All is well.
+    Good,
+    /// Something is broken.
+    Bad,
+    /// Something wants a look.
+    Warn,
+    /// A detail, for those who look for it.
+    Dim,
+    /// Worth reading.
+    Bold,
+    /// A suite's name.
+    Suite,
+}
+
+impl Tone {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Good => "32;1",
+            Self::Bad => "31;1",
+            Self::Warn => "33;1",
+            Self::Dim => "2",
+            Self::Bold => "1",
+            Self::Suite => "35",
+        }
+    }
+}
+
+/// Text in one tone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Span {
+    tone: Tone,
+    text: String,
+}
+
+/// One line of the display.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Line(Vec<Span>);
+
+impl Line {
+    /// Returns an empty line.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns a line that begins with a label, right-aligned in the column that all labels share.
+    #[must_use]
+    pub fn labelled(tone: Tone, label: &str) -> Self {
+        Self::new().with(tone, format!("{label:>LABEL_COLUMNS$}")).and(" ")
+    }
+
+    /// Returns the line with a toned text at its end.
+    #[must_use]
+    pub fn with(mut self, tone: Tone, text: impl Into<String>) -> Self {
+        self.0.push(Span { tone, text: text.into() });
+        self
+    }
+
+    /// Returns the line with a plain text at its end.
+    #[must_use]
+    pub fn and(self, text: impl Into<String>) -> Self {
+        self.with(Tone::Plain, text)
+    }
+
+    /// Returns the line with another line at its end.
+    #[must_use]
+    pub fn join(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// Returns how many columns the line takes.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.0.iter().map(|span| columns(&span.text)).sum()
+    }
+
+    /// Returns the line cut to so many columns, with an ellipsis where something is missing.
+    #[must_use]
+    pub fn cut(self, limit: usize) -> Self {
+        if self.columns() <= limit {
+            return self;
+        }
+        let mut left = limit;
+        let mut out = Vec::new();
+        for span in self.0 {
+            let width = columns(&span.text);
+            if width < left {
+                left -= width;
+                out.push(span);
+                continue;
+            }
+            let text = if left == 0 { String::new() } else { format!("{}…", head(&span.text, left - 1)) };
+            out.push(Span { tone: span.tone, text });
+            break;
+        }
+        Self(out)
+    }
+
+    /// Writes the line without its end.
+    pub fn render(&self, colour: Colour, out: &mut String) {
+        for span in &self.0 {
+            let code = span.tone.code();
+            if colour == Colour::Off || code.is_empty() || span.text.trim().is_empty() {
+                out.push_str(&span.text);
+            } else {
+                out.push_str("\u{1b}[");
+                out.push_str(code);
+                out.push('m');
+                out.push_str(&span.text);
+                out.push_str("\u{1b}[0m");
+            }
+        }
+    }
+}
+
+/// Labels are right-aligned in so many columns, as cargo's are.
+pub(super) const LABEL_COLUMNS: usize = 12;
+
+/// Returns how many columns a text takes, without its colours.
+pub(super) fn columns(text: &str) -> usize {
+    if text.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
+        return text.len();
+    }
+    console::measure_text_width(text)
+}
+
+fn char_columns(char: char) -> usize {
+    if char.is_ascii() { 1 } else { console::measure_text_width(char.encode_utf8(&mut [0; 4])) }
+}
+
+/// Returns the longest beginning of `text` that takes at most so many columns.
+fn head(text: &str, limit: usize) -> &str {
+    let mut left = limit;
+    for (place, char) in text.char_indices() {
+        let width = char_columns(char);
+        if width > left {
+            return &text[..place];
+        }
+        left -= width;
+    }
+    text
+}
+
+/// Returns the longest end of `text` that takes at most so many columns.
+fn tail(text: &str, limit: usize) -> &str {
+    let mut left = limit;
+    for (place, char) in text.char_indices().rev() {
+        let width = char_columns(char);
+        if width > left {
+            return &text[place + char.len_utf8()..];
+        }
+        left -= width;
+    }
+    text
+}
+
+/// Cuts the middle out of a name: its beginning says where it belongs and its end which one it is. Takes time by the
+/// limit, not by the text.
+pub(super) fn cut_middle(text: &str, limit: usize) -> Cow<'_, str> {
+    if head(text, limit).len() == text.len() {
+        return Cow::Borrowed(text);
+    }
+    let Some(room) = limit.checked_sub(1) else { return Cow::Borrowed("") };
+    let first = head(text, room / 2);
+    let last = tail(&text[first.len()..], room - columns(first));
+    Cow::Owned(format!("{first}…{last}"))
+}
+
+/// Renders lines as tests and logs want them: each with its end, without white space before it.
+#[cfg(test)]
+pub(super) fn plain(lines: &[Line]) -> String {
+    let mut out = String::new();
+    for line in lines {
+        line.render(Colour::Off, &mut out);
+        out.truncate(out.trim_end_matches(' ').len());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_too_long_keeps_its_beginning_and_its_end() {
+        assert_eq!(cut_middle("abcdefghij", 10), "abcdefghij");
+        assert_eq!(cut_middle("abcdefghij", 9), "abcd…ghij");
+        assert_eq!(cut_middle("日本語日本語", 6), "日…語");
+        assert_eq!(cut_middle("日本語日本語", 8), "日…本語");
+        assert_eq!((cut_middle("abc", 1), cut_middle("abc", 0)), ("…".into(), "".into()));
+    }
+
+    #[test]
+    fn a_line_is_cut_to_its_columns_and_says_so() {
+        let line = Line::labelled(Tone::Bad, "FAIL").and("abc").with(Tone::Suite, "日本語");
+        assert_eq!(line.columns(), 22);
+        for (limit, expected) in
+            [(22, "        FAIL abc日本語"), (20, "        FAIL abc日…"), (19, "        FAIL abc日…")]
+        {
+            let cut = line.clone().cut(limit);
+            assert!(cut.columns() <= limit, "{limit}");
+            assert_eq!(plain(&[cut]).trim_end(), expected);
+        }
+        assert_eq!(line.clone().cut(0).columns(), 0);
+        assert_eq!(line.cut(1).columns(), 1);
+    }
+
+    #[test]
+    fn colours_are_written_only_when_they_are_on() {
+        let line = Line::new().with(Tone::Good, "ok").and(" ").with(Tone::Bad, " ");
+        let mut out = String::new();
+        line.render(Colour::On, &mut out);
+        assert_eq!(out, "\u{1b}[32;1mok\u{1b}[0m  ");
+    }
+}

@@ -1,0 +1,544 @@
+//! Whole runs through the display, as people see them: logs as text, the live view through a small terminal.
+
+use std::{
+    io::{self, Write},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+use wire::mtp::{Change, LogLevel};
+
+use super::*;
+use crate::report::Summary;
+
+/// What was written, and in how many writes.
+#[derive(Clone, Default)]
+struct Sink(Arc<Mutex<(Vec<u8>, usize)>>);
+
+impl Sink {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().0.clone()).unwrap()
+    }
+
+    fn writes(&self) -> usize {
+        self.0.lock().unwrap().1
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut inner = self.0.lock().unwrap();
+        inner.0.extend_from_slice(bytes);
+        inner.1 += usize::from(!bytes.is_empty());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// As much of a terminal as the display uses, with all that has scrolled away still there.
+fn terminal(bytes: &str, columns: usize) -> String {
+    let mut rows: Vec<Vec<char>> = vec![Vec::new()];
+    let (mut row, mut column) = (0, 0);
+    let mut rest = bytes;
+    while let Some(char) = rest.chars().next() {
+        rest = &rest[char.len_utf8()..];
+        match char {
+            '\n' => (row, column) = (row + 1, 0),
+            '\r' => column = 0,
+            '\u{1b}' => {
+                let end = rest.find(|char: char| char.is_ascii_alphabetic()).unwrap();
+                match (&rest[1..end], &rest[end..=end]) {
+                    (up, "A") => row -= up.parse::<usize>().unwrap(),
+                    ("", "K") => rows[row].truncate(column),
+                    ("", "J") => {
+                        rows.truncate(row + 1);
+                        rows[row].truncate(column);
+                    }
+                    (_, "m" | "h" | "l") => {}
+                    other => panic!("the terminal does not know {other:?}"),
+                }
+                rest = &rest[end + 1..];
+            }
+            char => {
+                if column == columns {
+                    (row, column) = (row + 1, 0);
+                    rows.resize(rows.len().max(row + 1), Vec::new());
+                }
+                let cells = &mut rows[row];
+                cells.resize(cells.len().max(column + 1), ' ');
+                cells[column] = char;
+                column += 1;
+            }
+        }
+        rows.resize(rows.len().max(row + 1), Vec::new());
+    }
+    let lines: Vec<String> =
+        rows.iter().map(|row| row.iter().collect::<String>().trim_end().to_owned()).collect();
+    lines.join("\n")
+}
+
+fn change(name: &str, state: &str, more: serde_json::Value) -> Change {
+    let mut node = json!({"uid": format!("core::{name}"), "display-name": name, "execution-state": state,
+        "heeler.suite": "core", "heeler.reproduce": format!("./core --exact {name}")});
+    node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    Change { parent: None, node: serde_json::from_value(node).unwrap() }
+}
+
+fn begun(name: &str, worker: u64) -> Change {
+    change(name, "in-progress", json!({"heeler.worker": worker}))
+}
+
+fn passed(name: &str, milliseconds: f64) -> Change {
+    change(name, "passed", json!({"time.duration-ms": milliseconds}))
+}
+
+/// Ends of every kind.
+fn ends() -> Vec<Change> {
+    let not_run =
+        json!({"outcome-kind": "not-run", "error.message": "core died 3 times before its first test"});
+    let mut program = change(
+        "",
+        "error",
+        json!({"error.message": "left with code 1 after its last test", "heeler.exit-code": 1}),
+    );
+    program.node.uid = "core".into();
+    vec![
+        passed("math::adds", 4.0),
+        change(
+            "math::fails",
+            "failed",
+            json!({"time.duration-ms": 75.0, "location.file": "/w/src/math.rs", "location.line-start": 12,
+            "error.message": "assertion `left == right` failed\n  left: 1\n right: 2",
+            "standardOutput": "\u{1b}[32mchecking\u{1b}[0m\u{1b}[2J 1\n::error::forged\n",
+            "standardError": "panicked at src/math.rs:12:\nassertion `left == right` failed\n  left: 1\n right: 2\n"}),
+        ),
+        change(
+            "crash::null",
+            "error",
+            json!({"time.duration-ms": 412.0, "heeler.signal": "SIGSEGV", "heeler.alone": "crashes-alone",
+            "error.message": "killed by SIGSEGV", "error.stacktrace": "#0 core::crash::null\n#1 main"}),
+        ),
+        change(
+            "exit::leaves",
+            "error",
+            json!({"heeler.exit-code": 0, "error.message": "the process left with code 0 under the test"}),
+        ),
+        change(
+            "hangs",
+            "timed-out",
+            json!({"time.duration-ms": 62_000.0, "error.message": "ran longer than 1m 00s"}),
+        ),
+        change("ignored", "skipped", json!({"error.message": "needs net"})),
+        change(
+            "net::flaky",
+            "passed",
+            json!({"time.duration-ms": 1200.0, "outcome-kind": "passed-with-retries", "retry.attempt": 2}),
+        ),
+        change(
+            "a name\nwith a newline",
+            "failed",
+            json!({"heeler.reproduce": "./core --exact 'a name\nwith a newline'",
+            "assert.expected": "3", "assert.actual": "4", "error.message": "Expected equality"}),
+        ),
+        change("waits::one", "error", not_run.clone()),
+        change("waits::two", "error", not_run),
+        program,
+    ]
+}
+
+fn head(tests: usize) -> RunHead {
+    RunHead { run: "7f0c2a11-2f4e".into(), tests, programs: 1, workers: 2, filtered: 3, ..RunHead::default() }
+}
+
+fn end() -> End {
+    End {
+        duration: Duration::from_millis(7312),
+        files: vec![("JUnit report".into(), "target/junit.xml".into())],
+        ..End::default()
+    }
+}
+
+fn options(kind: Kind) -> Options {
+    Options { root: "/w".into(), ..Options::new(kind, Colour::Off) }
+}
+
+/// Runs a display over changes, all at one time, and returns what it wrote.
+fn shown(options: Options, head: &RunHead, changes: &[Change]) -> String {
+    let sink = Sink::default();
+    let now = Instant::now();
+    let mut display = Display::new(options, Box::new(sink.clone()));
+    let mut summary = Summary::new(Some(head.tests));
+    display.begin(head, now);
+    display.changes(changes, now);
+    summary.apply(changes);
+    display.end(&summary, &end()).unwrap();
+    sink.text()
+}
+
+#[test]
+fn a_log_tells_each_result_and_of_failures_everything() {
+    insta::assert_snapshot!(shown(options(Kind::Plain), &head(10), &ends()), @r#"
+         Running 10 tests of 1 program on 2 workers, 3 filtered out (run 7f0c2a11)
+            PASS    0.004s   1/10  math::adds
+            FAIL    0.075s   2/10  math::fails
+              at src/math.rs:12
+          stdout ────────
+        checking 1
+        ::error::forged
+          stderr ────────
+        panicked at src/math.rs:12:
+        assertion `left == right` failed
+          left: 1
+         right: 2
+           again $ ./core --exact math::fails
+
+         SIGSEGV    0.412s   3/10  crash::null
+        killed by SIGSEGV
+           stack ────────
+        #0 core::crash::null
+        #1 main
+           alone crashes alone, too
+           again $ ./core --exact crash::null
+
+          EXIT 0             4/10  exit::leaves
+        the process left with code 0 under the test
+           again $ ./core --exact exit::leaves
+
+         TIMEOUT    1m 02s   5/10  hangs
+        ran longer than 1m 00s
+           again $ ./core --exact hangs
+
+         FLAKY 2    1.200s   7/10  net::flaky
+            FAIL             8/10  a name\nwith a newline
+        Expected equality
+        expected 3
+          actual 4
+           again $ ./core --exact 'a name'$'\x0a''with a newline'
+
+          EXIT 1            core (outside any test)
+        left with code 1 after its last test
+           again $ ./core --exact
+
+    ────────────
+         Slowest    1m 02s  hangs
+                    1.200s  net::flaky
+           Flaky    1.200s  net::flaky  (passed at attempt 2)
+         Not run 2 tests: core died 3 times before its first test
+                 waits::one
+                 waits::two
+          EXIT 1            core (outside any test)
+                 left with code 1 after its last test
+                 $ ./core --exact
+            FAIL    0.075s  math::fails
+                 src/math.rs:12: assertion `left == right` failed · left: 1 · right: 2
+                 $ ./core --exact math::fails
+         SIGSEGV    0.412s  crash::null
+                 killed by SIGSEGV
+                 crashes alone, too
+                 $ ./core --exact crash::null
+          EXIT 0            exit::leaves
+                 the process left with code 0 under the test
+                 $ ./core --exact exit::leaves
+         TIMEOUT    1m 02s  hangs
+                 ran longer than 1m 00s
+                 $ ./core --exact hangs
+            FAIL            a name\nwith a newline
+                 Expected equality
+                 $ ./core --exact 'a name'$'\x0a''with a newline'
+         Written JUnit report: target/junit.xml
+         Summary 2 passed (1 flaky), 2 failed, 2 crashed, 1 timed out, 2 not run, 1 skipped
+          FAILED 7 of 10 tests, and 1 program outside any test in 7.3s
+    "#);
+}
+
+#[test]
+fn github_gets_groups_and_annotations_that_no_test_can_forge() {
+    let text = shown(options(Kind::GitHub), &head(2), &ends()[..2]);
+    insta::assert_snapshot!(text, @"
+         Running 2 tests of 1 program on 2 workers, 3 filtered out (run 7f0c2a11)
+            PASS    0.004s  1/2  math::adds
+            FAIL    0.075s  2/2  math::fails
+    ::group::output of math::fails
+              at src/math.rs:12
+          stdout ────────
+        checking 1
+        : :error::forged
+          stderr ────────
+        panicked at src/math.rs:12:
+        assertion `left == right` failed
+          left: 1
+         right: 2
+           again $ ./core --exact math::fails
+
+    ::endgroup::
+    ::error file=src/math.rs,line=12,title=FAIL core%3A%3Amath%3A%3Afails::assertion `left == right` failed%0A  left: 1%0A right: 2%0A$ ./core --exact math::fails
+    ────────────
+            FAIL    0.075s  math::fails
+                 src/math.rs:12: assertion `left == right` failed · left: 1 · right: 2
+                 $ ./core --exact math::fails
+         Written JUnit report: target/junit.xml
+         Summary 1 passed, 1 failed
+          FAILED 1 of 2 tests in 7.3s
+    ");
+}
+
+#[test]
+fn github_gets_no_more_annotations_than_it_shows() {
+    let changes: Vec<Change> =
+        (0..60).map(|number| change(&format!("t{number}"), "failed", json!({}))).collect();
+    let text = shown(options(Kind::GitHub), &head(60), &changes);
+    let count = |what: &str| text.lines().filter(|line| line.starts_with(what)).count();
+    assert_eq!((count("::error "), count("::group::"), count("::endgroup::")), (50, 60, 60));
+}
+
+#[test]
+fn the_live_view_stands_below_what_was_told_and_leaves_nothing_behind() {
+    let sink = Sink::default();
+    let start = Instant::now();
+    let at = |milliseconds| start + Duration::from_millis(milliseconds);
+    let mut display = Display::new(options(Kind::Live), Box::new(sink.clone()));
+    let screen = || terminal(&sink.text(), 80);
+    display.phase("Listing", "2 programs", start);
+    assert_eq!(screen(), "     Listing 2 programs");
+    let head = RunHead { programs: 2, ..head(12) };
+    display.begin(&head, start);
+    display.changes(
+        &[begun("math::fails", 1), begun("net::connects_to_a_server_that_answers_so_late_that_all_sleep", 2)],
+        at(100),
+    );
+    let mut summary = Summary::new(Some(12));
+    let all = [ends(), vec![passed("last::a", 1.0), passed("last::b", 1.0)]].concat();
+    for (place, change) in all.iter().enumerate() {
+        let time = at(300 + 200 * place as u64);
+        display.changes(std::slice::from_ref(change), time);
+        summary.apply(std::slice::from_ref(change));
+        if place == 2 {
+            display.log(LogLevel::Warning, "the client reads slowly");
+            display.changes(&[begun("last::a", 1)], at(800));
+            display.tick(at(900));
+            insta::assert_snapshot!(screen(), @"
+             Running 12 tests of 2 programs on 2 workers, 3 filtered out (run 7f0c2a11)
+                FAIL    0.075s   2/12  core math::fails
+                  at src/math.rs:12
+              stdout ────────
+            checking 1
+            ::error::forged
+              stderr ────────
+            panicked at src/math.rs:12:
+            assertion `left == right` failed
+              left: 1
+             right: 2
+               again $ ./core --exact math::fails
+
+             SIGSEGV    0.412s   3/12  core crash::null
+            killed by SIGSEGV
+               stack ────────
+            #0 core::crash::null
+            #1 main
+               alone crashes alone, too
+               again $ ./core --exact crash::null
+
+             warning the client reads slowly
+                 25% ━━━━━━━─────────────────────  3/12  0.9s, about 1s left
+                     1 passed, 1 failed, 1 crashed
+            worker 2      0.8s  core net::connects_to_a_serve…rs_so_late_that_all_sleep
+            worker 1      0.1s  core last::a
+            ");
+        }
+    }
+    display.end(&summary, &end()).unwrap();
+    let left = screen();
+    assert!(!left.contains("worker 2") && !left.contains("%"), "{left}");
+    assert!(
+        left.ends_with("\n      FAILED 7 of 12 tests, and 1 program outside any test in 7.3s\n"),
+        "{left}"
+    );
+}
+
+#[test]
+fn a_display_that_is_dropped_early_takes_its_view_away() {
+    let sink = Sink::default();
+    let now = Instant::now();
+    let mut display = Display::new(options(Kind::Live), Box::new(sink.clone()));
+    display.begin(&head(2), now);
+    display.changes(&[begun("a", 1)], now + Duration::from_secs(1));
+    assert!(terminal(&sink.text(), 80).contains("worker 1"));
+    drop(display);
+    let left = terminal(&sink.text(), 80);
+    assert_eq!(left, "     Running 2 tests of 1 program on 2 workers, 3 filtered out (run 7f0c2a11)\n");
+}
+
+#[test]
+fn the_view_fits_a_terminal_of_any_size() {
+    for columns in 1..100 {
+        for rows in [1, 5, 24] {
+            let sink = Sink::default();
+            let now = Instant::now();
+            let size = Size { columns, rows };
+            let options = Options { size: Box::new(move || size), ..options(Kind::Live) };
+            let mut display = Display::new(options, Box::new(sink.clone()));
+            display.begin(&head(40), now);
+            let before = sink.text().len();
+            let many: Vec<Change> = (0..20).map(|worker| begun(&format!("日本語{worker}"), worker)).collect();
+            display.changes(&many, now + Duration::from_secs(1));
+            let text = sink.text()[before..].replace('\r', "");
+            let lines: Vec<&str> = text.lines().collect();
+            assert!(lines.len() <= rows.saturating_sub(1).max(1), "{} lines on {rows} rows", lines.len());
+            let widest = lines.iter().map(|line| style::columns(line)).max().unwrap();
+            assert!(widest < columns.max(2), "{widest} of {columns} columns");
+        }
+    }
+}
+
+#[test]
+fn the_view_is_drawn_at_most_ten_times_a_second() {
+    let sink = Sink::default();
+    let start = Instant::now();
+    let mut display = Display::new(options(Kind::Live), Box::new(sink.clone()));
+    display.begin(&head(5000), start);
+    for number in 0..5000 {
+        let now = start + Duration::from_millis(number);
+        display.changes(&[change(&format!("t{number}"), "failed", json!({}))], now);
+        display.tick(now);
+    }
+    assert!((45..=51).contains(&sink.writes()), "{}", sink.writes());
+}
+
+#[test]
+fn each_status_level_tells_what_the_one_before_tells_and_more() {
+    use StatusLevel::{All, Fail, None, Pass, Retry, Slow};
+    let mut lines = Vec::new();
+    for level in [None, Fail, Retry, Slow, Pass, All] {
+        let options = Options {
+            status_level: Some(level),
+            slow_after: Duration::from_millis(3),
+            ..options(Kind::Plain)
+        };
+        let changes = [
+            change("a", "failed", json!({})),
+            change("b", "passed", json!({"outcome-kind": "passed-with-retries"})),
+            passed("c", 4.0),
+            passed("d", 1.0),
+            change("e", "skipped", json!({})),
+        ];
+        let text = shown(options, &head(5), &changes);
+        let (before, _) = text.split_once('─').unwrap();
+        lines.push(before.lines().filter(|line| line.contains("/5  ")).count());
+    }
+    assert_eq!(lines, [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_long_log_says_where_the_run_stands_instead_of_each_pass() {
+    let sink = Sink::default();
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mut display = Display::new(options(Kind::Plain), Box::new(sink.clone()));
+    display.begin(&head(1000), start);
+    for number in 0..900 {
+        let now = start + Duration::from_millis(10 * number);
+        display.changes(&[passed(&format!("t{number}"), 10.0)], now);
+        display.tick(now);
+    }
+    display.changes(&[begun("hangs", 2)], at(9));
+    for seconds in 10..75 {
+        display.tick(at(seconds));
+    }
+    insta::assert_snapshot!(sink.text(), @"
+    Running 1,000 tests of 1 program on 2 workers, 3 filtered out (run 7f0c2a11)
+    Running 201/1,000 (20%) in 2.0s, about 7s left: 201 passed
+    Running 401/1,000 (40%) in 4.0s, about 5s left: 401 passed
+    Running 601/1,000 (60%) in 6.0s, about 3s left: 601 passed
+    Running 801/1,000 (80%) in 8.0s, about 1s left: 801 passed
+    Running 900/1,000 (90%) in 10s: 900 passed
+    Running 900/1,000 (90%) in 40s: 900 passed; longest: hangs (31s)
+       SLOW >  1m 00s  hangs  (runs in worker 2)
+    ");
+}
+
+#[test]
+fn the_end_of_a_run_has_its_verdict_in_the_last_line() {
+    let last = |selected, changes: &[Change]| {
+        let text = shown(options(Kind::Plain), &head(selected), changes);
+        text.lines().last().unwrap().to_owned()
+    };
+    let both = [passed("a", 1.0), change("b", "skipped", json!({}))];
+    assert_eq!(last(2, &both), "      PASSED 1 test in 7.3s, 1 skipped");
+    assert_eq!(last(0, &[]), " NOTHING RAN no test was selected");
+    let cancelled = [passed("a", 1.0), change("b", "cancelled", json!({}))];
+    assert_eq!(last(2, &cancelled), "   CANCELLED 1 of 2 tests did not come to an end, after 7.3s");
+    assert_eq!(last(3, &both), "      FAILED the books do not balance, after 7.3s");
+    let text = shown(options(Kind::Plain), &head(3), &[&both[..], &[begun("c", 1)]].concat());
+    assert!(text.contains("BROKEN 3 tests selected, but 2 have an outcome"), "{text}");
+    assert!(text.contains("core::c began and never ended"), "{text}");
+}
+
+#[test]
+fn colours_are_on_the_words_that_matter() {
+    let options = Options { colour: Colour::On, ..options(Kind::Plain) };
+    let text = shown(options, &head(2), &ends()[..2]);
+    let line = |part: &str| text.lines().find(|line| line.contains(part)).unwrap().replace('\u{1b}', "^");
+    assert_eq!(line("1/2"), "^[32;1m        PASS^[0m    0.004s  ^[2m1/2^[0m  ^[1mmath::adds^[0m");
+    assert_eq!(line("checking"), "    ^[32mchecking^[0m 1^[0m");
+    assert_eq!(line("1 of 2"), "^[31;1m      FAILED^[0m ^[31;1m1 of 2 tests in 7.3s^[0m");
+}
+
+#[test]
+fn a_closed_pipe_is_told_at_the_end_and_nothing_is_written_after_it() {
+    struct Closed(Sink);
+    impl Write for Closed {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes)?;
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let sink = Sink::default();
+    let now = Instant::now();
+    let mut display = Display::new(options(Kind::Plain), Box::new(Closed(sink.clone())));
+    display.begin(&head(1), now);
+    assert!(display.is_broken());
+    display.changes(&[passed("a", 1.0)], now);
+    let error = display.end(&Summary::new(Some(1)), &end()).unwrap_err();
+    assert_eq!((error.kind(), sink.writes()), (io::ErrorKind::BrokenPipe, 1));
+}
+
+#[test]
+fn a_hundred_thousand_tests_are_shown_in_a_time_that_nobody_notices() {
+    const TESTS: usize = 100_000;
+    let began = Instant::now();
+    for kind in [Kind::Live, Kind::Plain] {
+        let sink = Sink::default();
+        let mut display = Display::new(options(kind), Box::new(sink.clone()));
+        let mut summary = Summary::new(Some(TESTS));
+        display.begin(&head(TESTS), began);
+        let node = |state: &str, number: usize| {
+            let mut change = begun("", 1 + number as u64 % 8);
+            change.node.uid = format!("core::test_{number}");
+            change.node.state = Some(if state == "passed" {
+                wire::mtp::ExecutionState::Passed
+            } else {
+                wire::mtp::ExecutionState::InProgress
+            });
+            change
+        };
+        for number in 0..TESTS {
+            let pair = [node("in-progress", number), node("passed", number)];
+            let now = began + Duration::from_micros(number as u64 * 10);
+            display.changes(&pair, now);
+            summary.apply(&pair);
+        }
+        display.end(&summary, &end()).unwrap();
+        assert!(terminal(&sink.text(), 80).ends_with("PASSED 100,000 tests in 7.3s\n"), "{}", sink.text());
+        assert!(sink.text().len() < 64 * 1024, "{} bytes", sink.text().len());
+    }
+    // Anything quadratic takes minutes.
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(20), "{took:?}");
+}

@@ -1,0 +1,211 @@
+//! `heeler run`: discovers, selects, runs, shows, reports.
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    future::Future,
+    io::BufWriter,
+    num::NonZeroU32,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use uuid::Uuid;
+use wire::mtp::{ExecutionState, LogLevel, TestNode, key};
+
+use super::{
+    arguments::RunArguments,
+    display::{Display, End, RunHead},
+    exit::{CommandError, Exit},
+    here::Here,
+    select::{Selection, select},
+    sources,
+    watch::{Watch, display_options},
+};
+use crate::{
+    client::{ClientError, Request},
+    config::{FailLimit, Settings, Shuffle},
+    report::{Summary, Verdict, junit},
+};
+
+/// Runs tests and reports.
+pub(super) async fn run(arguments: &RunArguments) -> Result<Exit, CommandError> {
+    let config = super::load_config(arguments.general.config_file.as_deref())?;
+    let mut settings = Settings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
+    if settings.run.shuffle == Shuffle::Random {
+        settings.run.shuffle = Shuffle::Seed(seed());
+    }
+    let settings = Arc::new(settings);
+    let options = display_options(&arguments.general, &settings);
+    let mut display = Display::new(options, Box::new(std::io::stdout()));
+    let mut say = |label: &str, words: &str| display.phase(label, words, Instant::now());
+    let sources = sources::find(&config, &arguments.programs, &mut say).map_err(CommandError::Sources)?;
+    if sources.is_empty() {
+        return Err(CommandError::NothingToRun);
+    }
+    let signals = super::signals::Signals::listen().map_err(CommandError::Signals)?;
+    let (here, events) = Here::start(Arc::clone(&settings), sources).await.map_err(CommandError::Client)?;
+    let mut watch = Watch::new(events, display, signals);
+    let exit = Runner { here: &here, watch: &mut watch, settings: &settings }.run().await;
+    let Ok(Some(exit)) = exit else {
+        // The user would not wait, or the session is broken: the watchdog sees us go and clears up.
+        return exit.map(|_| Exit::Aborted);
+    };
+    here.end(watch.into_events()).await.map_err(CommandError::Client)?;
+    Ok(exit)
+}
+
+struct Runner<'a> {
+    here: &'a Here,
+    watch: &'a mut Watch,
+    settings: &'a Settings,
+}
+
+impl Runner<'_> {
+    /// Returns the code to leave with; `None` when the user wants out at once.
+    async fn run(&mut self) -> Result<Option<Exit>, CommandError> {
+        let began = Instant::now();
+        let start_utc = jiff::Timestamp::now().to_string();
+        let nodes = match self.discover().await? {
+            Some(Some(nodes)) => nodes,
+            Some(None) => return Ok(Some(Exit::Aborted)),
+            None => return Ok(None),
+        };
+        if !nodes.is_empty() && nodes.iter().all(is_broken) {
+            self.watch.display.log(LogLevel::Error, "no program could be listed, so there is nothing to run");
+            return Ok(Some(Exit::Setup));
+        }
+        let found = nodes.len();
+        let selection = select(nodes, self.settings);
+        if selection.chosen.is_empty() {
+            self.watch.display.log(LogLevel::Error, &nothing_selected(found));
+            return Ok(Some(Exit::ZeroTests));
+        }
+        let run_id = Uuid::new_v4().to_string();
+        // Programs that can't be listed are told beside the tests, not among them.
+        let tests = selection.chosen.iter().filter(|node| !is_broken(node)).count();
+        self.watch.begin(&self.head(&run_id, &selection), tests);
+        let only_uid = |node: TestNode| TestNode { uid: node.uid, ..TestNode::default() };
+        let tests = selection.chosen.into_iter().map(only_uid).collect();
+        let request = Request { run_id: run_id.clone(), tests: Some(tests), filter: None };
+        let Some(answer) = self.ask(&run_id, self.here.client.run(request)).await else { return Ok(None) };
+        let is_cancelled = is_cancelled(answer)?;
+        self.finish(&run_id, &start_utc, began.elapsed())?;
+        Ok(Some(exit(&self.watch.summary, self.settings, is_cancelled)))
+    }
+
+    /// Returns the discovered nodes; inside, `None` when the user cancelled; outside, when they want out at once.
+    async fn discover(&mut self) -> Result<Option<Option<Vec<TestNode>>>, CommandError> {
+        self.watch.display.phase("Listing", "tests", Instant::now());
+        let nodes = discover(self.here, self.watch).await?;
+        Ok(nodes)
+    }
+
+    async fn ask<T>(&mut self, run_id: &str, request: impl Future<Output = T>) -> Option<T> {
+        self.watch.until(self.here, run_id, request).await
+    }
+
+    fn head(&self, run_id: &str, selection: &Selection) -> RunHead {
+        let suite = |node: &TestNode| node.text(key::SUITE).map(ToOwned::to_owned);
+        let programs: BTreeSet<_> = selection.chosen.iter().filter_map(suite).collect();
+        let mut notes = Vec::new();
+        if let Shuffle::Seed(seed) = self.settings.run.shuffle {
+            notes.push(format!("shuffled with seed {seed}"));
+        }
+        if let Some(partition) = &self.settings.partition {
+            notes.push(format!("share {partition}"));
+        }
+        RunHead {
+            run: run_id.to_owned(),
+            tests: selection.chosen.len(),
+            filtered: selection.left_out,
+            programs: programs.len(),
+            workers: self.settings.run.jobs.slots().get().min(selection.chosen.len()),
+            expected: selection.expected.clone(),
+            notes,
+        }
+    }
+
+    fn finish(&mut self, run_id: &str, start_utc: &str, duration: Duration) -> Result<(), CommandError> {
+        let mut files = Vec::new();
+        let mut failed = None;
+        if let Some(path) = &self.settings.run.junit {
+            let head = junit::Head { name: &self.settings.profile, run: run_id, start_utc, duration };
+            match write_junit(&self.watch.summary, &head, path) {
+                Ok(()) => files.push(("JUnit report".to_owned(), path.display().to_string())),
+                Err(error) => failed = Some(error),
+            }
+        }
+        let end = End { duration, slowest: None, troubles: self.watch.take_troubles(), files };
+        // A reader that has gone (`heeler run | head`) is no failure of the tests.
+        let _closed = self.watch.display.end(&self.watch.summary, &end);
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Discovers all tests of a session. Inside, `None` when the user cancelled; outside, when they want out at once.
+pub(super) async fn discover(
+    here: &Here,
+    watch: &mut Watch,
+) -> Result<Option<Option<Vec<TestNode>>>, CommandError> {
+    let run_id = Uuid::new_v4().to_string();
+    let request = Request { run_id: run_id.clone(), tests: None, filter: None };
+    let Some(answer) = watch.until(here, &run_id, here.client.discover(request)).await else {
+        return Ok(None);
+    };
+    let nodes = watch.take_discovered();
+    Ok(Some(if is_cancelled(answer)? { None } else { Some(nodes) }))
+}
+
+/// Returns whether a node of a discovery stands for a program that could not be listed.
+pub(super) fn is_broken(node: &TestNode) -> bool {
+    node.state == Some(ExecutionState::Error)
+}
+
+fn is_cancelled<T>(answer: Result<T, ClientError>) -> Result<bool, CommandError> {
+    match answer {
+        Ok(_answer) => Ok(false),
+        Err(error) if error.is_cancelled() => Ok(true),
+        Err(error) => Err(CommandError::Client(error)),
+    }
+}
+
+pub(super) fn nothing_selected(found: usize) -> String {
+    match found {
+        0 => "the programs have no tests".to_owned(),
+        _ => {
+            format!("none of the {found} tests that were found is selected by the filters and the partition")
+        }
+    }
+}
+
+fn exit(summary: &Summary, settings: &Settings, is_cancelled: bool) -> Exit {
+    let is_at_limit = match settings.run.fail_limit {
+        FailLimit::Never => false,
+        FailLimit::After(most) => summary.counts().bad() >= NonZeroU32::get(most) as usize,
+    };
+    match summary.verdict() {
+        _ if is_cancelled => Exit::Aborted,
+        Verdict::Failed | Verdict::Cancelled | Verdict::Unbalanced if is_at_limit => Exit::MaxFailures,
+        Verdict::Passed => Exit::Success,
+        Verdict::NothingRan => Exit::ZeroTests,
+        Verdict::Cancelled => Exit::Aborted,
+        Verdict::Failed | Verdict::Unbalanced => Exit::TestsFailed,
+    }
+}
+
+fn write_junit(summary: &Summary, head: &junit::Head<'_>, path: &Path) -> Result<(), CommandError> {
+    let failed = |source| CommandError::Write { path: path.display().to_string(), source };
+    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        std::fs::create_dir_all(dir).map_err(failed)?;
+    }
+    let file = BufWriter::new(File::create(path).map_err(failed)?);
+    junit::write(summary, head, file)
+        .map_err(|source| CommandError::Junit { path: path.display().to_string(), source })
+}
+
+/// A seed that people can type: six digits are enough to tell orders apart.
+fn seed() -> u64 {
+    Uuid::new_v4().as_u64_pair().0 % 1_000_000
+}

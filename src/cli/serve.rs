@@ -1,0 +1,120 @@
+//! `heeler serve`, and the form in which an editor starts us.
+
+use std::{path::PathBuf, sync::Arc};
+
+use tokio::sync::mpsc;
+
+use super::{
+    arguments::{EditorArguments, ProgramArguments, ServeArguments},
+    exit::{CommandError, Exit},
+    signals::{Signals, Wish},
+    sources,
+};
+use crate::{
+    config::{CommandLine, Settings},
+    front::{self, Session, SessionCommand, SessionEnd, SessionOptions},
+};
+
+/// Serves until the clients or the user have had enough.
+pub(super) async fn serve(arguments: &ServeArguments) -> Result<Exit, CommandError> {
+    let general = &arguments.general;
+    let options = options(general.config_file.clone(), arguments.command_line(), &arguments.programs)?;
+    if arguments.is_stdio {
+        return one(front::standard_streams(), options).await;
+    }
+    let (stop, stopped) = mpsc::channel(1);
+    let mut signals = Signals::listen().map_err(CommandError::Signals)?;
+    let serving = async {
+        match (&arguments.listen, &arguments.pipe) {
+            (Some(address), _) => {
+                front::serve_tcp(
+                    address,
+                    &options,
+                    |address| eprintln!("heeler: listening on {address}"),
+                    stopped,
+                )
+                .await
+            }
+            (None, Some(path)) => {
+                let ready = || eprintln!("heeler: listening on {}", path.display());
+                front::serve_local(path, &options, ready, stopped).await
+            }
+            // The parser wants one of the three.
+            (None, None) => Ok(()),
+        }
+    };
+    let ending = async {
+        while signals.next().await != Wish::End {}
+        drop(stop);
+        // A second wish ends us at once; the watchdogs see it and clear up.
+        while signals.next().await != Wish::End {}
+    };
+    tokio::select! {
+        served = serving => served.map(|()| Exit::Success).map_err(CommandError::Listen),
+        () = ending => Ok(Exit::Aborted),
+    }
+}
+
+/// Serves the editor that started us.
+pub(super) async fn editor(arguments: &EditorArguments) -> Result<Exit, CommandError> {
+    if !arguments.ignored.is_empty() {
+        tracing::warn!(options = ?arguments.ignored, "options that mean nothing to Heeler are ignored");
+    }
+    let programs = ProgramArguments { programs: arguments.programs.clone(), ..ProgramArguments::default() };
+    let mut options = options(arguments.config_file.clone(), CommandLine::default(), &programs)?;
+    options.client_host.clone_from(&arguments.client_host);
+    options.exit_with = arguments.exit_on_process_exit;
+    let stream =
+        front::dial(&arguments.client_host, arguments.client_port).await.map_err(CommandError::Listen)?;
+    one(stream, options).await
+}
+
+fn options(
+    config_file: Option<PathBuf>,
+    command_line: CommandLine,
+    programs: &ProgramArguments,
+) -> Result<SessionOptions, CommandError> {
+    let config = super::load_config(config_file.as_deref())?;
+    let settings = Settings::resolve(&config, command_line).map_err(CommandError::Profile)?;
+    let mut say = |label: &str, words: &str| eprintln!("heeler: {label} {words}");
+    let sources = sources::find(&config, programs, &mut say).map_err(CommandError::Sources)?;
+    if sources.is_empty() {
+        return Err(CommandError::NothingToRun);
+    }
+    Ok(SessionOptions {
+        settings: Arc::new(settings),
+        sources,
+        client_host: "127.0.0.1".to_owned(),
+        exit_with: None,
+    })
+}
+
+async fn one<S>(stream: S, options: SessionOptions) -> Result<Exit, CommandError>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let mut signals = Signals::listen().map_err(CommandError::Signals)?;
+    let (commands, receiver) = mpsc::channel(4);
+    let session = Session::new(stream, options).serve(receiver);
+    tokio::pin!(session);
+    let mut is_ending = false;
+    loop {
+        tokio::select! {
+            end = &mut session => return Ok(match end {
+                SessionEnd::Exit => Exit::Success,
+                SessionEnd::Disconnected => Exit::Aborted,
+                SessionEnd::ParentDied => Exit::ParentGone,
+            }),
+            wish = signals.next() => match wish {
+                Wish::End if is_ending => return Ok(Exit::Aborted),
+                Wish::End => {
+                    is_ending = true;
+                    // A session that is gone has ended already.
+                    let _gone = commands.try_send(SessionCommand::Exit);
+                }
+                // There is no terminal to give back.
+                Wish::Pause => {}
+            },
+        }
+    }
+}

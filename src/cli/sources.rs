@@ -1,0 +1,178 @@
+//! From words and suites to programs: builds what is to be built, finds what is to be run.
+
+use std::path::{Path, PathBuf};
+
+use wire::control::{OsBytes, Program};
+
+use super::{
+    arguments::ProgramArguments,
+    cargo::{self, CargoBuild, CargoError, CargoProgram},
+};
+use crate::{
+    config::{Config, ProgramsError, Suite, SuiteSource, find_programs, name_below},
+    discover::ProgramSource,
+};
+
+/// Why the programs can't be told.
+#[derive(Debug, thiserror::Error)]
+pub enum SourcesError {
+    /// A path can't be made absolute.
+    #[error("find {}", path.display())]
+    Path {
+        /// As given.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A build command.
+    #[error("build the suite \"{suite}\"")]
+    Build {
+        /// The suite.
+        suite: String,
+        /// Why.
+        source: CargoError,
+    },
+    /// Cargo.
+    #[error("build tests with cargo")]
+    Cargo(#[source] CargoError),
+    /// Paths and globs of a suite.
+    #[error(transparent)]
+    Programs(#[from] ProgramsError),
+}
+
+/// Returns the programs that the command line names; without any, those of the suites.
+///
+/// `say` is told what is being built, for the display.
+///
+/// # Errors
+/// A build fails, or a suite's programs are not there. A program of the command line that is not there is no error
+/// here: it is told with the others' results.
+pub(super) fn find(
+    config: &Config,
+    arguments: &ProgramArguments,
+    say: &mut dyn FnMut(&str, &str),
+) -> Result<Vec<ProgramSource>, SourcesError> {
+    let mut sources = Vec::new();
+    for path in &arguments.programs {
+        sources.push(named(config, path, arguments.framework.clone())?);
+    }
+    if let Some(dir) = &arguments.cargo {
+        sources.extend(of_cargo(dir, &arguments.cargo_args, say)?);
+    }
+    if !sources.is_empty() || arguments.cargo.is_some() {
+        return Ok(sources);
+    }
+    for suite in &config.suites {
+        sources.extend(of_suite(config, suite, say)?);
+    }
+    Ok(sources)
+}
+
+/// Returns a program that the command line names.
+pub(super) fn named(
+    config: &Config,
+    path: &Path,
+    framework: Option<String>,
+) -> Result<ProgramSource, SourcesError> {
+    let failed = |source| SourcesError::Path { path: path.to_owned(), source };
+    let absolute = std::path::absolute(path).map_err(failed)?;
+    let cwd = std::env::current_dir().map_err(failed)?;
+    let base = if config.file.is_some() { config.dir.clone() } else { cwd.clone() };
+    let program = Program {
+        suite: name_below(&base, &absolute),
+        path: OsBytes::from(absolute.as_path()),
+        args: Vec::new(),
+        tool_env: Vec::new(),
+        env: Vec::new(),
+        cwd: OsBytes::from(cwd.as_path()),
+        framework,
+    };
+    Ok(ProgramSource { program, config_suite: None })
+}
+
+fn of_cargo(
+    dir: &Path,
+    cargo_args: &[String],
+    say: &mut dyn FnMut(&str, &str),
+) -> Result<Vec<ProgramSource>, SourcesError> {
+    say("Building", &format!("the tests of {}", dir.display()));
+    let programs = test_programs(dir, cargo_args)?;
+    Ok(programs.into_iter().map(|program| ProgramSource { program, config_suite: None }).collect())
+}
+
+fn of_suite(
+    config: &Config,
+    suite: &Suite,
+    say: &mut dyn FnMut(&str, &str),
+) -> Result<Vec<ProgramSource>, SourcesError> {
+    if let Some(build) = &suite.build {
+        say("Building", &format!("{}: {}", suite.name, build.join(" ")));
+        cargo::run_build_command(build, &config.dir)
+            .map_err(|source| SourcesError::Build { suite: suite.name.clone(), source })?;
+    }
+    let mut programs = match &suite.source {
+        SuiteSource::Cargo { dir, args } => {
+            say("Building", &format!("the suite {} with cargo", suite.name));
+            test_programs(dir, args)?
+        }
+        SuiteSource::Programs(patterns) => {
+            let found = find_programs(&suite.name, &config.dir, patterns)?;
+            let program = |found: crate::config::FoundProgram| {
+                let path = std::path::absolute(&found.path)
+                    .map_err(|source| SourcesError::Path { path: found.path.clone(), source })?;
+                Ok(Program {
+                    suite: found.suite,
+                    path: OsBytes::from(path.as_path()),
+                    args: Vec::new(),
+                    tool_env: Vec::new(),
+                    env: Vec::new(),
+                    cwd: OsBytes::from(config.dir.as_path()),
+                    framework: None,
+                })
+            };
+            found.into_iter().map(program).collect::<Result<Vec<_>, SourcesError>>()?
+        }
+    };
+    for program in &mut programs {
+        settle(suite, program);
+    }
+    let config_suite = Some(suite.name.clone());
+    Ok(programs
+        .into_iter()
+        .map(|program| ProgramSource { program, config_suite: config_suite.clone() })
+        .collect())
+}
+
+/// Lays the suite's own settings over a program.
+fn settle(suite: &Suite, program: &mut Program) {
+    if suite.framework.is_some() {
+        program.framework.clone_from(&suite.framework);
+    }
+    program.args.extend(suite.args.iter().map(|word| OsBytes::from(word.as_str())));
+    let env = suite
+        .env
+        .iter()
+        .map(|(name, value)| (OsBytes::from(name.as_str()), value.as_deref().map(OsBytes::from)));
+    program.env.extend(env);
+    if let Some(cwd) = &suite.cwd {
+        program.cwd = OsBytes::from(cwd.as_path());
+    }
+}
+
+fn test_programs(dir: &Path, args: &[String]) -> Result<Vec<Program>, SourcesError> {
+    let built = CargoBuild::start(dir, args).and_then(CargoBuild::finish).map_err(SourcesError::Cargo)?;
+    let program = |built: CargoProgram| Program {
+        suite: built.suite,
+        path: OsBytes::from(built.path.as_path()),
+        args: Vec::new(),
+        tool_env: built
+            .env
+            .iter()
+            .map(|(name, value)| (OsBytes::from(name.as_os_str()), OsBytes::from(value.as_os_str())))
+            .collect(),
+        env: Vec::new(),
+        cwd: OsBytes::from(built.cwd.as_path()),
+        framework: None,
+    };
+    Ok(built.into_iter().map(program).collect())
+}

@@ -1,0 +1,107 @@
+//! From the process's words to its exit code.
+
+use std::{
+    io::{IsTerminal, Write},
+    path::Path,
+    process::ExitCode,
+};
+
+use tracing_subscriber::EnvFilter;
+
+use super::{
+    arguments::{self, Command},
+    exit::{CommandError, Exit},
+    list, run, serve,
+};
+use crate::config::{Config, ConfigError};
+
+/// The command line's main function.
+#[must_use]
+pub fn main() -> ExitCode {
+    let command = match arguments::parse(std::env::args_os().collect()) {
+        Ok(command) => command,
+        Err(refusal) => {
+            refusal.print();
+            return ExitCode::from(refusal.exit_code());
+        }
+    };
+    log(verbosity(&command));
+    // One thread: the coordinator mostly waits, and a process is to die with the thread that started it.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: failed to start: {error}");
+            return code(Exit::Internal);
+        }
+    };
+    let ended = runtime.block_on(carry_out(&command));
+    // A read of standard input that nobody will answer must not keep us.
+    runtime.shutdown_background();
+    match ended {
+        Ok(exit) => code(exit),
+        Err(error) => {
+            eprintln!("error: failed to {}", crate::error_chain(&error));
+            code(error.exit())
+        }
+    }
+}
+
+fn code(exit: Exit) -> ExitCode {
+    ExitCode::from(exit as u8)
+}
+
+async fn carry_out(command: &Command) -> Result<Exit, CommandError> {
+    match command {
+        Command::Run(arguments) => run::run(arguments).await,
+        Command::List(arguments) => list::list(arguments).await,
+        Command::Serve(arguments) => serve::serve(arguments).await,
+        Command::Editor(arguments) => serve::editor(arguments).await,
+        Command::Completions { shell } => {
+            // A reader that has gone has seen enough.
+            let _closed = std::io::stdout().write_all(&arguments::completions(*shell));
+            Ok(Exit::Success)
+        }
+    }
+}
+
+fn verbosity(command: &Command) -> u8 {
+    match command {
+        Command::Run(arguments) => arguments.general.verbose,
+        Command::List(arguments) => arguments.general.verbose,
+        Command::Serve(arguments) => arguments.general.verbose,
+        Command::Editor(arguments) => u8::from(arguments.is_diagnostic),
+        Command::Completions { .. } => 0,
+    }
+}
+
+/// Logs go to standard error; `HEELER_LOG` names levels as the `tracing` crates do.
+fn log(verbose: u8) {
+    let level = match verbose {
+        0 => "error",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_env("HEELER_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+}
+
+/// Reads the named configuration, else the nearest, else none.
+pub(super) fn load_config(file: Option<&Path>) -> Result<Config, CommandError> {
+    let here = || {
+        std::env::current_dir().map_err(|source| {
+            CommandError::Config(ConfigError::Read { path: Path::new(".").to_owned(), source })
+        })
+    };
+    let found = match file {
+        Some(file) => Some(file.to_owned()),
+        None => Config::find(&here()?),
+    };
+    match found {
+        Some(file) => Config::load(&file).map_err(CommandError::Config),
+        None => Ok(Config::without_file(&here()?)),
+    }
+}

@@ -1,0 +1,198 @@
+//! Watches a session while a request is under way: shows what it tells, keeps the books, hears the user.
+
+use std::{
+    future::Future,
+    io::IsTerminal,
+    pin::pin,
+    time::{Duration, Instant},
+};
+
+use tokio::time::{Interval, MissedTickBehavior};
+use wire::mtp::{ExecutionState, LogLevel, TestNode};
+
+use super::{
+    arguments::{Color, GeneralArguments},
+    display::{self, ColourWish, Display, Output, RunHead, Size},
+    here::Here,
+    signals::{Signals, Wish},
+};
+use crate::{
+    client::{Event, Events},
+    config::{Capture, Settings, StatusLevel},
+    report::Summary,
+};
+
+/// How often the display may move.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The user's view of a session.
+pub(super) struct Watch {
+    pub(super) display: Display,
+    pub(super) summary: Summary,
+    events: Events,
+    signals: Signals,
+    ticks: Interval,
+    discovered: Vec<TestNode>,
+    troubles: Vec<String>,
+    is_running: bool,
+    /// The user has asked for the end once.
+    has_asked: bool,
+}
+
+impl Watch {
+    pub(super) fn new(events: Events, display: Display, signals: Signals) -> Self {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        Self {
+            display,
+            summary: Summary::new(None),
+            events,
+            signals,
+            ticks,
+            discovered: Vec::new(),
+            troubles: Vec::new(),
+            is_running: false,
+            has_asked: false,
+        }
+    }
+
+    /// From now on changes are those of a run.
+    pub(super) fn begin(&mut self, head: &RunHead, selected: usize) {
+        self.is_running = true;
+        self.summary = Summary::new(Some(selected));
+        self.display.begin(head, Instant::now());
+    }
+
+    pub(super) fn take_discovered(&mut self) -> Vec<TestNode> {
+        std::mem::take(&mut self.discovered)
+    }
+
+    pub(super) fn take_troubles(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.troubles)
+    }
+
+    pub(super) fn into_events(self) -> Events {
+        self.events
+    }
+
+    /// Waits for a request's answer and shows what is told meanwhile. `None` when the user wants out at once.
+    pub(super) async fn until<T>(
+        &mut self,
+        here: &Here,
+        run_id: &str,
+        request: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut request = pin!(request);
+        loop {
+            tokio::select! {
+                biased;
+                wish = self.signals.next() => match wish {
+                    Wish::End if self.has_asked => return None,
+                    Wish::End => self.cancel(here, run_id).await,
+                    Wish::Pause => self.pause(here).await,
+                },
+                event = self.events.next() => if let Some(event) = event { self.event(event) },
+                answer = &mut request => {
+                    // Everything before the completion stands in the queue already.
+                    while let Some(event) = self.events.try_next() {
+                        self.event(event);
+                    }
+                    return Some(answer);
+                }
+                _ = self.ticks.tick() => self.display.tick(Instant::now()),
+            }
+        }
+    }
+
+    async fn cancel(&mut self, here: &Here, run_id: &str) {
+        self.has_asked = true;
+        self.display.log(LogLevel::Warning, "cancelling; once more ends at once");
+        // When the session is gone, the answer tells.
+        let _lost = here.client.cancel(run_id).await;
+    }
+
+    /// Stops the tests, then ourselves; goes on with both when the user wants it.
+    async fn pause(&mut self, here: &Here) {
+        here.pause().await;
+        self.display.pause(Instant::now());
+        if let Err(error) = host::process::Signal::STOP.raise() {
+            tracing::warn!(%error, "the process could not be stopped");
+        }
+        self.display.resume(Instant::now());
+        here.resume().await;
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Changes { changes, .. } if self.is_running => {
+                self.summary.apply(&changes);
+                self.display.changes(&changes, Instant::now());
+            }
+            Event::Changes { changes, .. } => {
+                let nodes = changes.into_iter().map(|change| change.node);
+                self.discovered.extend(nodes.filter(|node| {
+                    matches!(node.state, Some(ExecutionState::Discovered | ExecutionState::Error))
+                }));
+            }
+            Event::Log { level, message } => self.display.log(level, &message),
+            Event::UpdateAfterCompletion { late, .. } => {
+                self.trouble(format!(
+                    "Heeler broke its promise: an update came after the completion: {late:?}"
+                ));
+            }
+            Event::Unreadable { reason, .. } => {
+                self.trouble(format!("a message could not be read: {reason}"))
+            }
+            Event::CallbackRefused { reason } => {
+                self.trouble(format!("a connection to the callback port was turned away: {reason}"));
+            }
+            Event::ConnectionLost { reason, .. } => tracing::debug!(reason, "a connection ended"),
+            Event::Attachments { .. }
+            | Event::AttachmentsEnded { .. }
+            | Event::Completed { .. }
+            | Event::Telemetry { .. } => {}
+        }
+    }
+
+    fn trouble(&mut self, text: String) {
+        self.display.log(LogLevel::Warning, &text);
+        self.troubles.push(text);
+    }
+}
+
+/// Returns how the display is to be, here and now.
+pub(super) fn display_options(general: &GeneralArguments, settings: &Settings) -> display::Options {
+    let variable = |name: &str| std::env::var(name).ok();
+    let output = if std::io::stdout().is_terminal() { Output::Terminal } else { Output::Stream };
+    let kind = match display::kind_for(output, variable) {
+        // Raw output of tests would tear the live view apart.
+        display::Kind::Live if settings.run.capture == Capture::Shown => display::Kind::Plain,
+        kind => kind,
+    };
+    let wish = match general.color {
+        Color::Auto => ColourWish::Auto,
+        Color::Always => ColourWish::Always,
+        Color::Never => ColourWish::Never,
+    };
+    let mut options = display::Options::new(kind, display::colour_for(wish, output, variable));
+    options.size = Box::new(|| {
+        let (rows, columns) = console::Term::stdout().size();
+        Size { columns: usize::from(columns), rows: usize::from(rows) }
+    });
+    options.slow_after = settings.slow_after();
+    options.status_level = status_level(settings.run.status_level);
+    options.log_level = if general.verbose > 0 { LogLevel::Information } else { LogLevel::Warning };
+    options.root = std::env::current_dir().map(|dir| dir.display().to_string()).unwrap_or_default();
+    options
+}
+
+fn status_level(level: Option<StatusLevel>) -> Option<display::StatusLevel> {
+    level.map(|level| match level {
+        StatusLevel::None => display::StatusLevel::None,
+        StatusLevel::Fail => display::StatusLevel::Fail,
+        StatusLevel::Retry => display::StatusLevel::Retry,
+        StatusLevel::Slow => display::StatusLevel::Slow,
+        StatusLevel::Pass => display::StatusLevel::Pass,
+        StatusLevel::Skip | StatusLevel::All => display::StatusLevel::All,
+    })
+}

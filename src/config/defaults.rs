@@ -1,0 +1,150 @@
+//! What holds when nobody says anything, and how layers lie on each other.
+
+use std::{
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::{
+    Capture, Config, FailLimit, Jobs, Profile, RunLayer, RunSettings, Shuffle, TestLayer, TestSettings,
+    TimeLimit, UnknownProfile, reader::nearest,
+};
+
+/// The profile that all others inherit from, and that holds when none is named.
+pub(super) const DEFAULT_PROFILE: &str = "default";
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        Self {
+            jobs: Jobs::Cpus,
+            fail_limit: FailLimit::Never,
+            shuffle: Shuffle::Off,
+            status_level: None,
+            junit: None,
+            capture: Capture::Kept,
+            output_limit_bytes: 1 << 20,
+            grace_period: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(5),
+            stall_timeout: Duration::from_secs(120),
+            connect_timeout: Duration::from_secs(5),
+            startup_timeout: Duration::from_secs(60),
+            list_timeout: Duration::from_secs(60),
+            give_up_after: NonZeroU32::MIN.saturating_add(2),
+            is_history_kept: true,
+        }
+    }
+}
+
+impl RunSettings {
+    /// Lays a layer over these settings.
+    #[must_use]
+    pub fn under(self, layer: &RunLayer) -> Self {
+        Self {
+            jobs: layer.jobs.unwrap_or(self.jobs),
+            fail_limit: layer.fail_limit.unwrap_or(self.fail_limit),
+            shuffle: layer.shuffle.unwrap_or(self.shuffle),
+            status_level: layer.status_level.or(self.status_level),
+            junit: layer.junit.clone().or(self.junit),
+            capture: layer.capture.unwrap_or(self.capture),
+            output_limit_bytes: layer.output_limit_bytes.unwrap_or(self.output_limit_bytes),
+            grace_period: layer.grace_period.unwrap_or(self.grace_period),
+            drain_timeout: layer.drain_timeout.unwrap_or(self.drain_timeout),
+            stall_timeout: layer.stall_timeout.unwrap_or(self.stall_timeout),
+            connect_timeout: layer.connect_timeout.unwrap_or(self.connect_timeout),
+            startup_timeout: layer.startup_timeout.unwrap_or(self.startup_timeout),
+            list_timeout: layer.list_timeout.unwrap_or(self.list_timeout),
+            give_up_after: layer.give_up_after.unwrap_or(self.give_up_after),
+            is_history_kept: layer.history.unwrap_or(self.is_history_kept),
+        }
+    }
+}
+
+impl Default for TestSettings {
+    fn default() -> Self {
+        Self { timeout: None, slow_period: Duration::from_secs(60), retries: 0, is_isolated: false }
+    }
+}
+
+impl TestSettings {
+    /// Lays a layer over these settings. A limit of the layer, of either kind, replaces the one below.
+    #[must_use]
+    pub fn under(self, layer: &TestLayer) -> Self {
+        Self {
+            timeout: if layer.says_limit() { layer.limit() } else { self.timeout },
+            slow_period: layer.slow_timeout.map_or(self.slow_period, |slow| slow.period),
+            retries: layer.retries.unwrap_or(self.retries),
+            is_isolated: layer.isolate.unwrap_or(self.is_isolated),
+        }
+    }
+}
+
+impl TestLayer {
+    fn says_limit(&self) -> bool {
+        self.timeout.is_some() || self.slow_timeout.is_some_and(|slow| slow.terminate_after.is_some())
+    }
+
+    /// The shorter of both kinds of limit.
+    fn limit(&self) -> Option<Duration> {
+        let timeout = match self.timeout {
+            Some(TimeLimit::After(limit)) => Some(limit),
+            Some(TimeLimit::Never) | None => None,
+        };
+        let by_periods =
+            self.slow_timeout.and_then(|slow| Some(slow.period.saturating_mul(slow.terminate_after?.get())));
+        timeout.into_iter().chain(by_periods).min()
+    }
+}
+
+impl Config {
+    /// Returns the configuration of a directory without `heeler.toml`.
+    #[must_use]
+    pub fn without_file(dir: &Path) -> Self {
+        Self {
+            file: None,
+            dir: dir.to_owned(),
+            state_dir: dir.join(STATE_DIR),
+            suites: Vec::new(),
+            profiles: std::collections::BTreeMap::new(),
+        }
+    }
+
+    /// Returns a profile with everything that it inherits. `default` is there without a section.
+    ///
+    /// # Errors
+    /// No section defines it.
+    pub fn profile(&self, name: &str) -> Result<Profile, UnknownProfile> {
+        let base = self.profiles.get(DEFAULT_PROFILE).cloned().unwrap_or_default();
+        let (run, tests) =
+            (RunSettings::default().under(&base.run), TestSettings::default().under(&base.tests));
+        let default = Profile { name: name.to_owned(), run, tests, overrides: base.overrides };
+        if name == DEFAULT_PROFILE {
+            return Ok(default);
+        }
+        let own = self.profiles.get(name).cloned().ok_or_else(|| self.unknown(name))?;
+        Ok(Profile {
+            run: default.run.under(&own.run),
+            tests: default.tests.under(&own.tests),
+            overrides: own.overrides.into_iter().chain(default.overrides).collect(),
+            name: default.name,
+        })
+    }
+
+    fn unknown(&self, name: &str) -> UnknownProfile {
+        let mut known: Vec<&str> = self.profiles.keys().map(String::as_str).collect();
+        if !known.contains(&DEFAULT_PROFILE) {
+            known.insert(0, DEFAULT_PROFILE);
+        }
+        let hint = nearest(name, known.iter().copied()).map(|near| format!("did you mean \"{near}\"?"));
+        let known = hint.unwrap_or_else(|| format!("the profiles are {}", known.join(", ")));
+        UnknownProfile { name: name.to_owned(), known }
+    }
+}
+
+/// Where state lies, below the directory of the file.
+pub(super) const STATE_DIR: &str = ".heeler";
+
+/// Returns `path` as seen from `dir`, unless it is absolute.
+pub(super) fn below(dir: &Path, path: &str) -> PathBuf {
+    if dir.as_os_str().is_empty() { PathBuf::from(path) } else { dir.join(path) }
+}

@@ -1,0 +1,363 @@
+//! Reading `heeler.toml`: which keys there are, what each must be, and where they go. Errors are collected, so that
+//! one reading tells all of them.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use toml::de::{DeTable, DeValue};
+
+use super::{
+    Capture, Config, FailLimit, Jobs, Override, Pattern, Position, RunLayer, Section, Shuffle, SlowTimeout,
+    StatusLevel, Suite, SuiteSource, TestLayer, TimeLimit,
+    defaults::{STATE_DIR, below},
+    reader::{Document, Table, integer, parse_positive_duration},
+    types::WrittenProfile,
+};
+
+/// The name of the configuration file.
+pub const FILE_NAME: &str = "heeler.toml";
+
+/// So many problems of a file are told; who has more reads the first ones anyway.
+const TOLD_PROBLEMS: usize = 10;
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file can't be read.
+    #[error("read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file says something wrong.
+    #[error("use {}, which has {}:{}", path.display(), counted(problems.len()), listed(path, problems))]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// In the order of the file; never empty.
+        problems: Vec<Problem>,
+    },
+}
+
+/// One thing that is wrong in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where.
+    pub position: Position,
+    /// What, for people.
+    pub message: String,
+}
+
+fn counted(problems: usize) -> String {
+    if problems == 1 { "an error".to_owned() } else { format!("{problems} errors") }
+}
+
+fn listed(path: &Path, problems: &[Problem]) -> String {
+    let mut lines = String::new();
+    for problem in problems.iter().take(TOLD_PROBLEMS) {
+        lines += &format!("\n{}:{problem}", path.display());
+    }
+    if problems.len() > TOLD_PROBLEMS {
+        lines += &format!("\nand {} more", problems.len() - TOLD_PROBLEMS);
+    }
+    lines
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.position.line, self.position.column, self.message)
+    }
+}
+
+impl Config {
+    /// Returns the nearest `heeler.toml` in `start` or above it.
+    #[must_use]
+    pub fn find(start: &Path) -> Option<PathBuf> {
+        start.ancestors().map(|dir| dir.join(FILE_NAME)).find(|path| path.is_file())
+    }
+
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// The file can't be read, or something in it is wrong; then all that is wrong is told.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let bytes =
+            std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Self::parse(path, text),
+            Err(error) => {
+                let before = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
+                let position = Document::new(&before).position(before.len());
+                let problem = Problem { position, message: "the file is not UTF-8".to_owned() };
+                Err(ConfigError::Invalid { path: path.to_owned(), problems: vec![problem] })
+            }
+        }
+    }
+
+    /// Reads the text of a configuration file that lies at `path`.
+    ///
+    /// # Errors
+    /// Something in it is wrong; then all that is wrong is told.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        parse(path, text).0
+    }
+}
+
+/// Reads a file, and tells which keys were asked for.
+pub(super) fn parse(path: &Path, text: &str) -> (Result<Config, ConfigError>, Vec<(Section, &'static str)>) {
+    let document = Document::new(text);
+    let (tree, syntax_errors) = DeTable::parse_recoverable(text);
+    for error in &syntax_errors {
+        document.report(error.span().unwrap_or(0..0), error.message().replace('\n', ", "));
+    }
+    // What is left of a damaged file would only bring errors that are not there.
+    let config = syntax_errors.is_empty().then(|| {
+        let table = Table::new(&document, Section::Top, "", (tree.get_ref(), tree.span()));
+        read_config(path, table)
+    });
+    let (problems, asked) = document.into_parts();
+    let result = match config {
+        Some(config) if problems.is_empty() => Ok(config),
+        _ => Err(ConfigError::Invalid { path: path.to_owned(), problems }),
+    };
+    (result, asked)
+}
+
+fn read_config(path: &Path, top: Table<'_, '_>) -> Config {
+    let dir = path.parent().unwrap_or(Path::new("")).to_owned();
+    let state_dir = top.string("state-dir", "a path").unwrap_or_else(|| STATE_DIR.to_owned());
+    let mut suites: Vec<Suite> = Vec::new();
+    for table in top.tables("suite", Section::Suite, "[[suite]]") {
+        let name_span = table.key_span("name");
+        let document = table.document;
+        let Some(suite) = read_suite(&dir, table) else { continue };
+        match suites.iter().find(|other| other.name == suite.name) {
+            Some(other) => {
+                let line = other.position.line;
+                document.report(
+                    name_span,
+                    format!("a suite named \"{}\" is there already, in line {line}", suite.name),
+                );
+            }
+            None => suites.push(suite),
+        }
+    }
+    let profiles = read_profiles(&dir, &top);
+    top.finish();
+    Config { file: Some(path.to_owned()), state_dir: below(&dir, &state_dir), dir, suites, profiles }
+}
+
+fn read_profiles(dir: &Path, top: &Table<'_, '_>) -> BTreeMap<String, WrittenProfile> {
+    let mut profiles = BTreeMap::new();
+    let Some(tables) = top.table("profile", Section::Profile, "[profile]") else { return profiles };
+    for (name, value) in tables.entries() {
+        let title = format!("[profile.{}]", name.get_ref());
+        match value.get_ref() {
+            DeValue::Table(entries) => {
+                let table = Table::new(top.document, Section::Profile, title, (entries, value.span()));
+                profiles.insert(name.get_ref().to_string(), read_profile(dir, name.get_ref(), table));
+            }
+            _ => top
+                .document
+                .report(name.span(), format!("expected a table {title} with the profile's settings")),
+        }
+    }
+    profiles
+}
+
+fn read_profile(dir: &Path, name: &str, table: Table<'_, '_>) -> WrittenProfile {
+    let run = read_run_layer(dir, &table);
+    let title = format!("[[profile.{name}.override]]");
+    let overrides = table.tables("override", Section::Override, &title);
+    let overrides = overrides.into_iter().filter_map(|table| read_override(&title, table)).collect();
+    let tests = read_test_layer(&format!("[profile.{name}.slow-timeout]"), &table);
+    table.finish();
+    WrittenProfile { run, tests, overrides }
+}
+
+fn read_run_layer(dir: &Path, table: &Table<'_, '_>) -> RunLayer {
+    let jobs = table.read("jobs", "a whole number from 1 or \"num-cpus\"", |value| match value.as_str() {
+        Some("num-cpus") => Some(Jobs::Cpus),
+        Some(_) => None,
+        None => usize::try_from(integer(value)?).ok()?.try_into().ok().map(Jobs::Count),
+    });
+    let shuffle = table.read("shuffle", "a seed (a whole number from 0), true or false", |value| {
+        match (value.as_bool(), integer(value)) {
+            (Some(true), _) => Some(Shuffle::Random),
+            (Some(false), _) => Some(Shuffle::Off),
+            (None, Some(seed)) => u64::try_from(seed).ok().map(Shuffle::Seed),
+            (None, None) => None,
+        }
+    });
+    let words = StatusLevel::WORDS.map(|(word, _)| word).join(", ");
+    let status_level = table.read("status-level", &format!("one of {words}"), |value| {
+        StatusLevel::WORDS.iter().find(|(word, _)| Some(*word) == value.as_str()).map(|(_, level)| *level)
+    });
+    let is_output_shown = table.boolean("no-capture");
+    RunLayer {
+        jobs,
+        fail_limit: read_fail_limit(table),
+        shuffle,
+        status_level,
+        junit: table.string("junit", "the path of a file").map(|path| below(dir, &path)),
+        capture: is_output_shown.map(|is_shown| if is_shown { Capture::Shown } else { Capture::Kept }),
+        output_limit_bytes: table.size("output-limit"),
+        grace_period: table.duration("grace-period"),
+        drain_timeout: table.duration("drain-timeout"),
+        stall_timeout: table.duration("stall-timeout"),
+        connect_timeout: table.duration("connect-timeout"),
+        startup_timeout: table.duration("startup-timeout"),
+        list_timeout: table.duration("list-timeout"),
+        give_up_after: table.count("give-up-after"),
+        history: table.boolean("history"),
+    }
+}
+
+fn read_fail_limit(table: &Table<'_, '_>) -> Option<FailLimit> {
+    let fail_fast = table.boolean("fail-fast");
+    let max_fail = table.count("max-fail");
+    if table.has("fail-fast") && table.has("max-fail") {
+        let message =
+            "\"max-fail\" and \"fail-fast\" exclude each other; \"fail-fast = true\" is \"max-fail = 1\"";
+        table.document.report(table.key_span("max-fail"), message);
+    }
+    let by_fail_fast = fail_fast
+        .map(|is_fast| if is_fast { FailLimit::After(std::num::NonZeroU32::MIN) } else { FailLimit::Never });
+    max_fail.map(FailLimit::After).or(by_fail_fast)
+}
+
+fn read_override(title: &str, table: Table<'_, '_>) -> Option<Override> {
+    let filter = table.parse("filter", "a substring or a glob over test names", str::parse::<Pattern>);
+    if !table.has("filter") {
+        table.document.report(
+            table.span.clone(),
+            format!("{title} needs a \"filter\" that says which tests it is for"),
+        );
+    }
+    let tests = read_test_layer(title, &table);
+    table.finish();
+    Some(Override { filter: filter?, tests })
+}
+
+/// Reads the settings of tests that a profile, a suite or an override holds.
+fn read_test_layer(slow_title: &str, table: &Table<'_, '_>) -> TestLayer {
+    let limit = "a duration such as \"60s\" or \"1m 30s\", or false for none";
+    let timeout = match table.read_any("timeout").and_then(DeValue::as_bool) {
+        Some(false) => Some(TimeLimit::Never),
+        _ => table.parse("timeout", limit, parse_positive_duration).map(TimeLimit::After),
+    };
+    TestLayer {
+        timeout,
+        slow_timeout: read_slow_timeout(slow_title, table),
+        retries: table.read("retries", "a whole number from 0", |value| u32::try_from(integer(value)?).ok()),
+        isolate: table.boolean("isolate"),
+    }
+}
+
+fn read_slow_timeout(title: &str, table: &Table<'_, '_>) -> Option<SlowTimeout> {
+    let expected = "a duration such as \"60s\", or a table { period = \"60s\", terminate-after = 2 }";
+    if !matches!(table.read_any("slow-timeout"), Some(DeValue::Table(_))) {
+        let period = table.parse("slow-timeout", expected, parse_positive_duration)?;
+        return Some(SlowTimeout { period, terminate_after: None });
+    }
+    let table = table.table("slow-timeout", Section::SlowTimeout, title)?;
+    let period = table.parse("period", "a duration such as \"60s\"", parse_positive_duration);
+    if !table.has("period") {
+        table.document.report(table.span.clone(), "\"slow-timeout\" needs a \"period\" such as \"60s\"");
+    }
+    let terminate_after = table.count("terminate-after");
+    table.finish();
+    Some(SlowTimeout { period: period?, terminate_after })
+}
+
+fn read_suite(dir: &Path, table: Table<'_, '_>) -> Option<Suite> {
+    let position = table.document.position(table.span.start);
+    let name = table.string("name", "a name");
+    if !table.has("name") {
+        table.document.report(table.span.clone(), "[[suite]] needs a \"name\"");
+    }
+    let source = read_source(dir, &table);
+    let build =
+        table.read("build", "a command as an array of words, such as [\"make\", \"tests\"]", |value| {
+            let words: Option<Vec<String>> =
+                value.as_array()?.iter().map(|word| word.get_ref().as_str().map(str::to_owned)).collect();
+            words.filter(|words| words.first().is_some_and(|program| !program.is_empty()))
+        });
+    let suite = Suite {
+        name: name.unwrap_or_default(),
+        position,
+        source: source.unwrap_or(SuiteSource::Programs(Vec::new())),
+        framework: table.string("framework", "the name of a framework, such as \"gtest\""),
+        args: table.strings("args", "an array of strings").unwrap_or_default(),
+        env: read_env(&table),
+        cwd: table.string("cwd", "the path of a directory").map(|path| below(dir, &path)),
+        build,
+        tests: read_test_layer("[suite.slow-timeout]", &table),
+    };
+    table.finish();
+    // Without a name, or without a source, it was told above.
+    (!suite.name.is_empty()).then_some(suite)
+}
+
+fn read_source(dir: &Path, table: &Table<'_, '_>) -> Option<SuiteSource> {
+    let programs = table.read("programs", "an array of paths or globs", |value| {
+        let paths: Option<Vec<String>> =
+            value.as_array()?.iter().map(|path| path.get_ref().as_str().map(str::to_owned)).collect();
+        paths.filter(|paths| !paths.is_empty() && paths.iter().all(|path| !path.is_empty()))
+    });
+    let cargo = table.string("cargo", "the directory of a cargo package or workspace");
+    let args = table.strings("cargo-args", "an array of strings");
+    match (table.has("programs"), table.has("cargo")) {
+        (true, true) => {
+            table.document.report(
+                table.key_span("cargo"),
+                "\"cargo\" and \"programs\" exclude each other; make two suites",
+            );
+        }
+        (false, false) => {
+            let message =
+                "[[suite]] needs \"programs\" or \"cargo\", which say where its test programs come from";
+            table.document.report(table.span.clone(), message);
+        }
+        (true, false) if args.is_some() => {
+            table
+                .document
+                .report(table.key_span("cargo-args"), "\"cargo-args\" says nothing without \"cargo\"");
+        }
+        (true, false) | (false, true) => {}
+    }
+    match (cargo, programs) {
+        (Some(path), _) => {
+            Some(SuiteSource::Cargo { dir: below(dir, &path), args: args.unwrap_or_default() })
+        }
+        (None, Some(programs)) => Some(SuiteSource::Programs(programs)),
+        (None, None) => None,
+    }
+}
+
+fn read_env(table: &Table<'_, '_>) -> Vec<(String, Option<String>)> {
+    let Some(env) = table.table("env", Section::Environment, "[suite.env]") else { return Vec::new() };
+    let mut variables = Vec::new();
+    for (name, value) in env.entries() {
+        let name_text = name.get_ref().to_string();
+        if name_text.is_empty() || name_text.contains(['=', '\0']) {
+            env.document
+                .report(name.span(), format!("{name_text:?} can't be the name of an environment variable"));
+        }
+        match value.get_ref() {
+            DeValue::String(text) => variables.push((name_text, Some(text.to_string()))),
+            DeValue::Boolean(false) => variables.push((name_text, None)),
+            _ => {
+                let message =
+                    format!("expected a string for {name_text} in [suite.env], or false to unset it");
+                env.document.report(value.span(), message);
+            }
+        }
+    }
+    variables
+}

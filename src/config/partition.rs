@@ -1,0 +1,116 @@
+//! `slice:2/4`: one share of the tests, for runs that are spread over machines. Only the words live here; who
+//! belongs to which share is decided where tests are split.
+
+use std::{fmt, num::NonZeroU32, str::FromStr};
+
+/// How tests are dealt out to shares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartitionKind {
+    /// By place in the list: the first test to the first share, the second to the second, and around.
+    Slice,
+    /// By a hash of the test's name: a test stays in its share when others come and go.
+    Hash,
+    /// By recorded durations, so that all shares take about equally long.
+    Time,
+}
+
+/// One share of the tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Partition {
+    /// How tests are dealt out.
+    pub kind: PartitionKind,
+    /// Which share, from 1.
+    pub share: NonZeroU32,
+    /// Of how many.
+    pub of: NonZeroU32,
+}
+
+/// Why a text is no partition.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PartitionError {
+    /// Not of the form `KIND:k/n`.
+    #[error("expected slice:k/n, hash:k/n or time:k/n, such as hash:1/4")]
+    Shape,
+    /// A word that is no kind.
+    #[error("\"{kind}\" is no kind of partition; the kinds are slice, hash and time")]
+    Kind {
+        /// As written.
+        kind: String,
+    },
+    /// Not a number from 1.
+    #[error("\"{text}\" is no whole number from 1 to 4294967295")]
+    Number {
+        /// As written.
+        text: String,
+    },
+    /// A share behind the last.
+    #[error("there is no share {share} of {of}; shares count from 1 to {of}")]
+    Share {
+        /// As written.
+        share: u32,
+        /// As written.
+        of: u32,
+    },
+}
+
+impl FromStr for Partition {
+    type Err = PartitionError;
+
+    fn from_str(text: &str) -> Result<Self, PartitionError> {
+        let (kind, numbers) = text.split_once(':').ok_or(PartitionError::Shape)?;
+        let (share, of) = numbers.split_once('/').ok_or(PartitionError::Shape)?;
+        let kind = match kind {
+            "slice" | "count" => PartitionKind::Slice,
+            "hash" => PartitionKind::Hash,
+            "time" => PartitionKind::Time,
+            other => return Err(PartitionError::Kind { kind: other.to_owned() }),
+        };
+        let number = |text: &str| {
+            text.parse::<NonZeroU32>().map_err(|_| PartitionError::Number { text: text.to_owned() })
+        };
+        let (share, of) = (number(share)?, number(of)?);
+        if share > of {
+            return Err(PartitionError::Share { share: share.get(), of: of.get() });
+        }
+        Ok(Self { kind, share, of })
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            PartitionKind::Slice => "slice",
+            PartitionKind::Hash => "hash",
+            PartitionKind::Time => "time",
+        };
+        write!(f, "{kind}:{}/{}", self.share, self.of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_names_its_kind_and_one_share_of_many() {
+        for text in ["slice:1/1", "hash:2/4", "time:4294967295/4294967295"] {
+            assert_eq!(text.parse::<Partition>().unwrap().to_string(), text);
+        }
+        assert_eq!("count:1/2".parse::<Partition>().unwrap().kind, PartitionKind::Slice);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_partition_is_said() {
+        for (text, message) in [
+            ("2/4", "expected slice:k/n, hash:k/n or time:k/n, such as hash:1/4"),
+            ("hash:2", "expected slice:k/n, hash:k/n or time:k/n, such as hash:1/4"),
+            ("size:1/2", "\"size\" is no kind of partition; the kinds are slice, hash and time"),
+            ("hash:0/4", "\"0\" is no whole number from 1 to 4294967295"),
+            ("hash:1/x", "\"x\" is no whole number from 1 to 4294967295"),
+            ("hash:1/-2", "\"-2\" is no whole number from 1 to 4294967295"),
+            ("slice:5/4", "there is no share 5 of 4; shares count from 1 to 4"),
+        ] {
+            assert_eq!(text.parse::<Partition>().unwrap_err().to_string(), message, "{text}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Finding the programs that a suite's paths and globs name, and naming programs by their place in the tree.
+//! Whether a file that is found is a test program is for its framework to say.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+/// A program of a suite.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundProgram {
+    /// The first part of its tests' uids: the suite's name, with the file's name where a suite has several programs.
+    pub suite: String,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// Why the programs of a suite can't be told.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramsError {
+    /// A path that leads to nothing.
+    #[error("find the program {} of the suite \"{suite}\"", path.display())]
+    Missing {
+        /// The suite.
+        suite: String,
+        /// As written, below the file's directory.
+        path: PathBuf,
+    },
+    /// A glob that matches nothing.
+    #[error("find a program that matches \"{glob}\" below {} for the suite \"{suite}\"", dir.display())]
+    NoMatch {
+        /// The suite.
+        suite: String,
+        /// As written.
+        glob: String,
+        /// Where it starts.
+        dir: PathBuf,
+    },
+    /// A glob with a mistake.
+    #[error("understand the glob \"{glob}\" of the suite \"{suite}\"")]
+    Glob {
+        /// The suite.
+        suite: String,
+        /// As written.
+        glob: String,
+        /// What is wrong.
+        source: globset::Error,
+    },
+    /// A directory that can't be read.
+    #[error("read the directory {} for programs of the suite \"{suite}\"", path.display())]
+    Directory {
+        /// The suite.
+        suite: String,
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Returns the programs that paths and globs below `dir` name, each once, sorted within a glob.
+///
+/// A path is taken as it is; a glob takes executable files only.
+///
+/// # Errors
+/// A path or a glob leads to nothing, or a directory on the way can't be read.
+pub fn find_programs(
+    suite: &str,
+    dir: &Path,
+    patterns: &[String],
+) -> Result<Vec<FoundProgram>, ProgramsError> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for pattern in patterns {
+        let found = if pattern.contains(['*', '?', '[', '{']) {
+            matching(suite, dir, pattern)?.into_iter().collect()
+        } else {
+            let path = super::defaults::below(dir, pattern);
+            if !path.exists() {
+                return Err(ProgramsError::Missing { suite: suite.to_owned(), path });
+            }
+            vec![path]
+        };
+        for path in found {
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+    }
+    let is_alone = paths.len() == 1;
+    let name =
+        |path: &Path| if is_alone { suite.to_owned() } else { format!("{suite}::{}", stable_name(path)) };
+    Ok(paths.into_iter().map(|path| FoundProgram { suite: name(&path), path }).collect())
+}
+
+/// Returns the suite name of a program that no suite names: its path below `base`, else its file name, with `::`
+/// between the parts and without cargo's hash.
+#[must_use]
+pub fn name_below(base: &Path, program: &Path) -> String {
+    let below = program.strip_prefix(base).ok().and_then(Path::parent);
+    let mut parts: Vec<String> =
+        below.into_iter().flat_map(Path::iter).map(|part| part.to_string_lossy().into_owned()).collect();
+    parts.push(stable_name(program));
+    parts.join("::")
+}
+
+/// The file's name without the hash that cargo appends, which differs from machine to machine.
+fn stable_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match name.rsplit_once('-') {
+        Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            name.to_owned()
+        }
+        _ => name.into_owned(),
+    }
+}
+
+fn matching(suite: &str, dir: &Path, glob: &str) -> Result<BTreeSet<PathBuf>, ProgramsError> {
+    let matcher = globset::GlobBuilder::new(glob.trim_start_matches("./"))
+        .literal_separator(true)
+        .build()
+        .map_err(|source| ProgramsError::Glob { suite: suite.to_owned(), glob: glob.to_owned(), source })?
+        .compile_matcher();
+    let start = super::defaults::below(dir, &literal_head(glob));
+    let mut found = BTreeSet::new();
+    let mut waiting = vec![start.clone()];
+    while let Some(directory) = waiting.pop() {
+        let failed =
+            |source| ProgramsError::Directory { suite: suite.to_owned(), path: directory.clone(), source };
+        let entries = match std::fs::read_dir(if directory.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            &directory
+        }) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && directory == start => break,
+            Err(error) => return Err(failed(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let path = directory.join(entry.file_name());
+            let kind = entry.file_type().map_err(failed)?;
+            if kind.is_dir() {
+                waiting.push(path);
+            } else if matcher.is_match(path.strip_prefix(dir).unwrap_or(&path)) && is_executable(&path) {
+                found.insert(path);
+            }
+        }
+    }
+    if found.is_empty() {
+        return Err(ProgramsError::NoMatch {
+            suite: suite.to_owned(),
+            glob: glob.to_owned(),
+            dir: dir.to_owned(),
+        });
+    }
+    Ok(found)
+}
+
+/// The directories of a glob before its first wildcard, so that no more than those below are walked.
+fn literal_head(glob: &str) -> String {
+    let wildcard = glob.find(['*', '?', '[', '{']).unwrap_or(glob.len());
+    let head = glob.trim_start_matches("./");
+    let cut = wildcard.saturating_sub(glob.len() - head.len());
+    head[..cut].rfind('/').map_or(String::new(), |slash| head[..=slash].to_owned())
+}
+
+fn is_executable(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, mode) in
+            [("bin/a_test", 0o755), ("bin/b_test", 0o755), ("bin/deep/c_test", 0o755), ("bin/d_test", 0o644)]
+        {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        dir
+    }
+
+    fn find(dir: &Path, patterns: &[&str]) -> Result<Vec<String>, String> {
+        let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+        find_programs("s", dir, &patterns)
+            .map(|found| found.into_iter().map(|one| one.suite).collect())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_glob_takes_executables_of_its_own_depth_only() {
+        let dir = tree();
+        assert_eq!(find(dir.path(), &["bin/*_test"]).unwrap(), ["s::a_test", "s::b_test"]);
+        assert_eq!(find(dir.path(), &["./bin/{a,b}_test"]).unwrap(), ["s::a_test", "s::b_test"]);
+        assert_eq!(find(dir.path(), &["bin/**/*_test"]).unwrap(), ["s::a_test", "s::b_test", "s::c_test"]);
+    }
+
+    #[test]
+    fn one_program_has_the_name_of_its_suite_and_none_is_taken_twice() {
+        let dir = tree();
+        assert_eq!(find(dir.path(), &["bin/a_test", "bin/a*"]).unwrap(), ["s"]);
+    }
+
+    #[test]
+    fn what_leads_to_nothing_is_an_error() {
+        let dir = tree();
+        assert!(find(dir.path(), &["bin/x_test"]).unwrap_err().starts_with("find the program "));
+        assert!(
+            find(dir.path(), &["bin/x*"]).unwrap_err().starts_with("find a program that matches \"bin/x*\"")
+        );
+        assert!(find(dir.path(), &["none/x*"]).unwrap_err().starts_with("find a program that matches"));
+        assert!(find(dir.path(), &["bin/[x"]).unwrap_err().starts_with("understand the glob"));
+    }
+
+    #[test]
+    fn a_program_is_named_by_its_place_without_the_hash_of_cargo() {
+        let base = Path::new("/w");
+        for (path, name) in [
+            ("/w/build/unit_tests", "build::unit_tests"),
+            ("/w/unit_tests", "unit_tests"),
+            ("/elsewhere/unit_tests", "unit_tests"),
+            ("/w/target/debug/deps/herd-0123456789abcdef", "target::debug::deps::herd"),
+            ("/w/a-b", "a-b"),
+        ] {
+            assert_eq!(name_below(base, Path::new(path)), name);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! A walker over TOML tables that knows where it is: it asks for keys by name and type, collects every problem with
+//! its position, and at the end names the keys that nobody asked for. Which keys there are is not known here.
+
+use std::{cell::RefCell, num::NonZeroU32, ops::Range, time::Duration};
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{
+    Position, Problem, QuantityError, Section,
+    quantity::{parse_duration, parse_size},
+};
+
+/// A file being read: positions and problems.
+pub(super) struct Document<'t> {
+    text: &'t str,
+    problems: RefCell<Vec<Problem>>,
+    asked: RefCell<Vec<(Section, &'static str)>>,
+}
+
+impl<'t> Document<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self { text, problems: RefCell::default(), asked: RefCell::default() }
+    }
+
+    /// The line and column of a byte offset.
+    pub(super) fn position(&self, offset: usize) -> Position {
+        let before = &self.text[..self.text.floor_char_boundary(offset)];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Position {
+            line: count(before.matches('\n').count() + 1),
+            column: count(before[line_start..].chars().count() + 1),
+        }
+    }
+
+    pub(super) fn report(&self, span: Range<usize>, message: impl Into<String>) {
+        let problem = Problem { position: self.position(span.start), message: message.into() };
+        self.problems.borrow_mut().push(problem);
+    }
+
+    /// All problems in the order of the file, and all keys that were asked for.
+    pub(super) fn into_parts(self) -> (Vec<Problem>, Vec<(Section, &'static str)>) {
+        let mut problems = self.problems.into_inner();
+        problems.sort_by_key(|problem| problem.position);
+        (problems, self.asked.into_inner())
+    }
+}
+
+/// One table of the file, being asked for its keys.
+pub(super) struct Table<'d, 't> {
+    pub(super) document: &'d Document<'t>,
+    pub(super) span: Range<usize>,
+    section: Section,
+    /// As a message says it: `[profile.ci]`.
+    title: String,
+    entries: &'d DeTable<'t>,
+    asked: RefCell<Vec<&'static str>>,
+}
+
+/// A value with its key, for messages.
+#[derive(Clone, Copy)]
+struct Value<'d, 't> {
+    key: &'static str,
+    value: &'d Spanned<DeValue<'t>>,
+}
+
+impl<'d, 't> Table<'d, 't> {
+    pub(super) fn new(
+        document: &'d Document<'t>,
+        section: Section,
+        title: impl Into<String>,
+        (entries, span): (&'d DeTable<'t>, Range<usize>),
+    ) -> Self {
+        Self { document, span, section, title: title.into(), entries, asked: RefCell::default() }
+    }
+
+    /// Reports the keys that were not asked for.
+    pub(super) fn finish(self) {
+        let asked = self.asked.into_inner();
+        for (key, _) in self.entries {
+            let name = key.get_ref().as_ref();
+            if asked.contains(&name) {
+                continue;
+            }
+            let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
+            let hint = match nearest(name, asked.iter().copied()) {
+                Some(near) => format!("; did you mean \"{near}\"?"),
+                None => format!("; the keys are {}", asked.join(", ")),
+            };
+            self.document.report(key.span(), format!("unknown key \"{name}\"{place}{hint}"));
+        }
+    }
+
+    /// The keys and values, for tables whose keys are the user's own.
+    pub(super) fn entries(
+        &self,
+    ) -> impl Iterator<Item = (&'d Spanned<std::borrow::Cow<'t, str>>, &'d Spanned<DeValue<'t>>)> {
+        self.entries.iter()
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// The span of a key's name, else of the whole table.
+    pub(super) fn key_span(&self, key: &str) -> Range<usize> {
+        self.entries.get_key_value(key).map_or(self.span.clone(), |(key, _)| key.span())
+    }
+
+    fn ask(&self, key: &'static str) -> Option<Value<'d, 't>> {
+        let mut asked = self.asked.borrow_mut();
+        if !asked.contains(&key) {
+            asked.push(key);
+        }
+        self.document.asked.borrow_mut().push((self.section, key));
+        self.entries.get(key).map(|value| Value { key, value })
+    }
+
+    /// Says what was expected instead of a value.
+    fn expected<T>(&self, what: &str, Value { key, value }: Value<'d, 't>) -> Option<T> {
+        let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
+        let found = describe(value.get_ref());
+        self.document.report(value.span(), format!("expected {what} for \"{key}\"{place}, found {found}"));
+        None
+    }
+
+    /// The value as it stands, for keys of more than one type.
+    pub(super) fn read_any(&self, key: &'static str) -> Option<&'d DeValue<'t>> {
+        self.ask(key).map(|value| value.value.get_ref())
+    }
+
+    pub(super) fn read<T>(
+        &self,
+        key: &'static str,
+        what: &str,
+        read: impl FnOnce(&'d DeValue<'t>) -> Option<T>,
+    ) -> Option<T> {
+        let value = self.ask(key)?;
+        read(value.value.get_ref()).or_else(|| self.expected(what, value))
+    }
+
+    /// Reads a text by a function that can say what is wrong with it; other types go to `other`.
+    pub(super) fn parse<T, E: std::fmt::Display>(
+        &self,
+        key: &'static str,
+        what: &str,
+        read: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let value = self.ask(key)?;
+        let Some(text) = value.value.get_ref().as_str() else { return self.expected(what, value) };
+        match read(text) {
+            Ok(read) => Some(read),
+            Err(error) => {
+                let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
+                self.document
+                    .report(value.value.span(), format!("expected {what} for \"{key}\"{place}: {error}"));
+                None
+            }
+        }
+    }
+
+    pub(super) fn string(&self, key: &'static str, what: &str) -> Option<String> {
+        self.read(key, what, |value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned))
+    }
+
+    pub(super) fn boolean(&self, key: &'static str) -> Option<bool> {
+        self.read(key, "true or false", DeValue::as_bool)
+    }
+
+    pub(super) fn count(&self, key: &'static str) -> Option<NonZeroU32> {
+        self.read(key, "a whole number from 1", |value| NonZeroU32::new(u32::try_from(integer(value)?).ok()?))
+    }
+
+    pub(super) fn duration(&self, key: &'static str) -> Option<Duration> {
+        self.parse(key, "a duration such as \"60s\" or \"1m 30s\"", parse_duration)
+    }
+
+    pub(super) fn size(&self, key: &'static str) -> Option<u64> {
+        self.parse(key, "a size such as \"64KiB\"", parse_size)
+    }
+
+    pub(super) fn strings(&self, key: &'static str, what: &str) -> Option<Vec<String>> {
+        self.read(key, what, |value| {
+            value.as_array()?.iter().map(|one| one.get_ref().as_str().map(str::to_owned)).collect()
+        })
+    }
+
+    /// A table below this one; `title` is its heading in messages.
+    pub(super) fn table(&self, key: &'static str, section: Section, title: &str) -> Option<Self> {
+        let value = self.ask(key)?;
+        match value.value.get_ref() {
+            DeValue::Table(entries) => {
+                Some(Self::new(self.document, section, title, (entries, value.value.span())))
+            }
+            _ => self.expected("a table", value),
+        }
+    }
+
+    /// Tables below this one, written `[[key]]`.
+    pub(super) fn tables(&self, key: &'static str, section: Section, title: &str) -> Vec<Self> {
+        let Some(value) = self.ask(key) else { return Vec::new() };
+        let Some(array) = value.value.get_ref().as_array() else {
+            self.expected::<()>(&format!("tables written {title}"), value);
+            return Vec::new();
+        };
+        let mut tables = Vec::new();
+        for one in array.iter() {
+            match one.get_ref() {
+                DeValue::Table(entries) => {
+                    tables.push(Self::new(self.document, section, title, (entries, one.span())));
+                }
+                _ => drop(self.expected::<()>(&format!("tables written {title}"), Value { key, value: one })),
+            }
+        }
+        tables
+    }
+}
+
+/// The value of an integer in any notation.
+pub(super) fn integer(value: &DeValue<'_>) -> Option<i64> {
+    let integer = value.as_integer()?;
+    i64::from_str_radix(integer.as_str(), integer.radix()).ok()
+}
+
+/// Reads a duration that must not be zero.
+pub(super) fn parse_positive_duration(text: &str) -> Result<Duration, PositiveError> {
+    let duration = parse_duration(text)?;
+    if duration.is_zero() { Err(PositiveError::Zero) } else { Ok(duration) }
+}
+
+/// Why a text is no time limit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PositiveError {
+    #[error("it must be longer than zero")]
+    Zero,
+    #[error(transparent)]
+    Quantity(#[from] QuantityError),
+}
+
+fn describe(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) if text.is_empty() => "an empty string".to_owned(),
+        DeValue::String(text) if text.chars().count() > 40 => "a long string".to_owned(),
+        DeValue::String(text) => format!("the string {:?}", text.as_ref()),
+        DeValue::Integer(_) => match integer(value) {
+            Some(integer) => format!("the number {integer}"),
+            None => "a number that is too large".to_owned(),
+        },
+        DeValue::Float(float) => format!("the number {}", float.as_str()),
+        DeValue::Boolean(boolean) => boolean.to_string(),
+        DeValue::Datetime(_) => "a date".to_owned(),
+        DeValue::Array(array) if array.is_empty() => "an empty array".to_owned(),
+        DeValue::Array(_) => "an array".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+/// Returns the candidate that `word` may be a misspelling of.
+pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    let scored = candidates.into_iter().map(|candidate| (strsim::jaro_winkler(word, candidate), candidate));
+    scored
+        .filter(|(score, _)| *score > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}

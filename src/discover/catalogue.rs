@@ -1,0 +1,297 @@
+//! Programs and their tests, by uid. A listing holds as long as the program's file stays the same.
+
+use std::{collections::HashMap, os::unix::fs::MetadataExt, time::Duration};
+
+use wire::{
+    control::{ListedTest, Program, TraitPair},
+    mtp::{ExecutionState, TestNode, Trait, key},
+};
+
+/// A program to be listed and run, as the configuration or the command line names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramSource {
+    /// How to drive it.
+    pub program: Program,
+    /// The `[[suite]]` that it comes from, for that suite's own settings.
+    pub config_suite: Option<String>,
+}
+
+/// What is known of a program's tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listing {
+    /// Nobody has asked.
+    Unknown,
+    /// It was asked.
+    Listed {
+        /// The framework's name.
+        framework: String,
+        /// In the framework's order.
+        tests: Vec<CataloguedTest>,
+        /// What a process costs before its first test, as far as the listing told.
+        start: Duration,
+    },
+    /// It could not be listed.
+    Broken {
+        /// One clear sentence.
+        error: String,
+    },
+}
+
+/// A test of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CataloguedTest {
+    /// `<suite>::<name>`, and `#2` behind the second test of one name.
+    pub uid: String,
+    /// As the framework lists it.
+    pub listed: ListedTest,
+    /// Why it can't be run, if so.
+    pub unrunnable: Option<String>,
+}
+
+/// One program and what is known of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramEntry {
+    /// Where it comes from.
+    pub source: ProgramSource,
+    /// Its tests.
+    pub listing: Listing,
+    identity: Option<Identity>,
+}
+
+/// What changes when a program is built anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+/// Where a test stands in the catalogue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TestRef {
+    /// Its program.
+    pub program: usize,
+    /// Its place in the listing; `None` for the program itself, when it is broken.
+    pub test: Option<usize>,
+}
+
+/// All programs of a session.
+#[derive(Debug, Clone, Default)]
+pub struct Catalogue {
+    programs: Vec<ProgramEntry>,
+    by_uid: HashMap<String, TestRef>,
+}
+
+impl Catalogue {
+    /// Returns a catalogue of programs that nobody has asked yet. Suites of one name get numbers.
+    #[must_use]
+    pub fn new(sources: Vec<ProgramSource>) -> Self {
+        let mut seen: HashMap<String, u32> = HashMap::new();
+        let programs = sources
+            .into_iter()
+            .map(|mut source| {
+                let times = seen.entry(source.program.suite.clone()).or_default();
+                *times += 1;
+                if *times > 1 {
+                    source.program.suite = format!("{}#{times}", source.program.suite);
+                }
+                ProgramEntry { source, listing: Listing::Unknown, identity: None }
+            })
+            .collect();
+        Self { programs, by_uid: HashMap::new() }
+    }
+
+    /// Returns all programs.
+    #[must_use]
+    pub fn programs(&self) -> &[ProgramEntry] {
+        &self.programs
+    }
+
+    /// Returns the programs whose listing is missing, or older than their file.
+    #[must_use]
+    pub fn unlisted(&self) -> Vec<usize> {
+        let is_unlisted = |entry: &ProgramEntry| {
+            !matches!(entry.listing, Listing::Listed { .. })
+                || entry.identity != identity(&entry.source.program)
+        };
+        (0..self.programs.len()).filter(|place| is_unlisted(&self.programs[*place])).collect()
+    }
+
+    /// Takes in what a program answered.
+    pub fn list(&mut self, program: usize, answer: Result<(String, Vec<ListedTest>, Duration), String>) {
+        let entry = &mut self.programs[program];
+        entry.identity = identity(&entry.source.program);
+        entry.listing = match answer {
+            Ok((framework, tests, start)) => {
+                let tests = with_uids(&entry.source.program.suite, tests);
+                Listing::Listed { framework, tests, start }
+            }
+            Err(error) => Listing::Broken { error },
+        };
+    }
+
+    /// Rebuilds the index by uid, after listings have changed.
+    pub fn index(&mut self) {
+        self.by_uid.clear();
+        for (program, entry) in self.programs.iter().enumerate() {
+            match &entry.listing {
+                Listing::Listed { tests, .. } => {
+                    for (place, test) in tests.iter().enumerate() {
+                        self.by_uid.insert(test.uid.clone(), TestRef { program, test: Some(place) });
+                    }
+                }
+                Listing::Broken { .. } => {
+                    self.by_uid.insert(entry.source.program.suite.clone(), TestRef { program, test: None });
+                }
+                Listing::Unknown => {}
+            }
+        }
+    }
+
+    /// Returns every test and every broken program, in order.
+    pub fn all(&self) -> impl Iterator<Item = TestRef> + '_ {
+        self.programs.iter().enumerate().flat_map(|(program, entry)| {
+            let (count, is_broken) = match &entry.listing {
+                Listing::Listed { tests, .. } => (tests.len(), false),
+                Listing::Broken { .. } => (0, true),
+                Listing::Unknown => (0, false),
+            };
+            (0..count).map(Some).chain(is_broken.then_some(None)).map(move |test| TestRef { program, test })
+        })
+    }
+
+    /// Finds a test by its uid.
+    #[must_use]
+    pub fn find(&self, uid: &str) -> Option<TestRef> {
+        self.by_uid.get(uid).copied()
+    }
+
+    /// Returns the test; `None` for a program itself.
+    #[must_use]
+    pub fn test(&self, place: TestRef) -> Option<&CataloguedTest> {
+        match &self.programs[place.program].listing {
+            Listing::Listed { tests, .. } => tests.get(place.test?),
+            Listing::Unknown | Listing::Broken { .. } => None,
+        }
+    }
+
+    /// Returns the node of a discovery: a test that was found, or a program that could not be listed.
+    #[must_use]
+    pub fn node(&self, place: TestRef) -> TestNode {
+        let entry = &self.programs[place.program];
+        let suite = &entry.source.program.suite;
+        let mut node = match (self.test(place), &entry.listing) {
+            (Some(test), _) => discovered(suite, test),
+            (None, Listing::Broken { error }) => {
+                let mut node = TestNode::test(suite, suite, ExecutionState::Error);
+                node.error_message = Some(error.clone());
+                node.outcome_kind = Some("not-run".to_owned());
+                node
+            }
+            (None, Listing::Unknown | Listing::Listed { .. }) => {
+                TestNode::test(suite, suite, ExecutionState::Discovered)
+            }
+        };
+        node.other.insert(key::SUITE.to_owned(), suite.clone().into());
+        node.other.insert(key::PROGRAM.to_owned(), entry.source.program.path.to_text().into());
+        node
+    }
+}
+
+fn discovered(suite: &str, test: &CataloguedTest) -> TestNode {
+    let listed = &test.listed;
+    let display_name = listed.display.as_ref().unwrap_or(&listed.name);
+    let mut node = TestNode::test(&test.uid, display_name, ExecutionState::Discovered);
+    node.location_file.clone_from(&listed.file);
+    node.location_line_start = listed.line;
+    node.location_line_end = listed.line;
+    node.location_type = Some(suite.to_owned());
+    node.location_method = Some(listed.name.clone());
+    node.traits = listed.traits.iter().map(|pair: &TraitPair| Trait::from(pair)).collect();
+    node
+}
+
+/// Gives each test its uid. A framework that lists two tests of one name can't select one of them alone: the first is
+/// run and reported, the second is told why not.
+fn with_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<CataloguedTest> {
+    let mut seen: HashMap<String, u32> = HashMap::with_capacity(tests.len());
+    tests
+        .into_iter()
+        .map(|listed| {
+            let times = seen.entry(listed.name.clone()).or_default();
+            *times += 1;
+            let uid = format!("{suite}::{}", listed.name);
+            if *times == 1 {
+                return CataloguedTest { uid, listed, unrunnable: None };
+            }
+            let unrunnable = Some(format!(
+                "not run: the program lists {times} tests of this name and can't select one of them alone; the first is run, rename this one"
+            ));
+            CataloguedTest { uid: format!("{uid}#{times}"), listed, unrunnable }
+        })
+        .collect()
+}
+
+fn identity(program: &Program) -> Option<Identity> {
+    let metadata = std::fs::metadata(program.path.as_path()).ok()?;
+    Some(Identity {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        size: metadata.size(),
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::control::OsBytes;
+
+    use super::*;
+
+    fn source(suite: &str, path: &str) -> ProgramSource {
+        let program = Program {
+            suite: suite.to_owned(),
+            path: OsBytes::from(path),
+            args: Vec::new(),
+            tool_env: Vec::new(),
+            env: Vec::new(),
+            cwd: OsBytes::from("/"),
+            framework: None,
+        };
+        ProgramSource { program, config_suite: None }
+    }
+
+    fn listed(name: &str) -> ListedTest {
+        ListedTest { name: name.to_owned(), ..ListedTest::default() }
+    }
+
+    #[test]
+    fn every_uid_is_found_and_no_two_are_the_same() {
+        let mut catalogue =
+            Catalogue::new(vec![source("a", "/bin/true"), source("a", "/bin/false"), source("b", "/x")]);
+        let tests = || vec![listed("t"), listed("u"), listed("t")];
+        catalogue.list(0, Ok(("gtest".into(), tests(), Duration::ZERO)));
+        catalogue.list(1, Ok(("gtest".into(), tests(), Duration::ZERO)));
+        catalogue.list(2, Err("missing".into()));
+        catalogue.index();
+        let uids: Vec<_> = catalogue.all().map(|place| catalogue.node(place).uid).collect();
+        assert_eq!(uids, ["a::t", "a::u", "a::t#2", "a#2::t", "a#2::u", "a#2::t#2", "b"]);
+        for (uid, place) in uids.iter().zip(catalogue.all()) {
+            assert_eq!(catalogue.find(uid), Some(place));
+        }
+        let second = catalogue.test(catalogue.find("a::t#2").unwrap()).unwrap();
+        assert!(second.unrunnable.as_ref().unwrap().contains("2 tests of this name"));
+    }
+
+    #[test]
+    fn a_listing_holds_until_the_file_changes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut catalogue = Catalogue::new(vec![source("a", file.path().to_str().unwrap())]);
+        assert_eq!(catalogue.unlisted(), [0]);
+        catalogue.list(0, Ok(("gtest".into(), vec![listed("t")], Duration::ZERO)));
+        assert!(catalogue.unlisted().is_empty());
+        std::fs::write(file.path(), "changed").unwrap();
+        assert_eq!(catalogue.unlisted(), [0]);
+    }
+}

@@ -1,0 +1,56 @@
+//! `testing/discoverTests`: lists what is not known and tells it on the main connection.
+
+use wire::{
+    mtp::{change_json, completion_frame, updates_frame},
+    rpc::{self, RequestId, RpcError, code},
+};
+
+use super::params::TestsRequest;
+use crate::{
+    discover::{Catalogue, TestRef},
+    front::engine::Engine,
+};
+
+/// So many tests go into one update.
+const TESTS_PER_UPDATE: usize = 500;
+
+/// Answers the request: updates, completion, response.
+///
+/// Cancel safe: no, because a part may be sent; cancel by the job's commands.
+pub(in crate::front) async fn answer(engine: &mut Engine, id: &RequestId, request: &TestsRequest) {
+    let listed = engine.list().await;
+    if listed.is_ok() {
+        tell(engine, request).await;
+    }
+    engine.send(completion_frame(&request.run_id)).await;
+    let response = match listed {
+        Ok(()) => rpc::result(id, &serde_json::json!({})),
+        Err(error) => rpc::error(id, &error),
+    };
+    engine.send(response).await;
+}
+
+async fn tell(engine: &Engine, request: &TestsRequest) {
+    let wanted = wanted(engine.catalogue(), request);
+    if wanted.is_empty() {
+        // Some clients take the first update as the whole, and wait for ever without one.
+        engine.send(updates_frame(&request.run_id, [])).await;
+    }
+    for chunk in wanted.chunks(TESTS_PER_UPDATE) {
+        let changes: Vec<_> =
+            chunk.iter().map(|place| change_json(&engine.catalogue().node(*place))).collect();
+        engine.send(updates_frame(&request.run_id, changes.iter().map(Vec::as_slice))).await;
+    }
+}
+
+fn wanted(catalogue: &Catalogue, request: &TestsRequest) -> Vec<TestRef> {
+    match &request.uids {
+        None => catalogue.all().collect(),
+        Some(uids) => uids.iter().filter_map(|uid| catalogue.find(uid)).collect(),
+    }
+}
+
+/// The answer to a request that was cancelled.
+pub(in crate::front) fn cancelled() -> RpcError {
+    RpcError::new(code::REQUEST_CANCELLED, "the request was cancelled")
+}

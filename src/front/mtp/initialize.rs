@@ -1,0 +1,62 @@
+//! `initialize`: who the client is, what both can do.
+
+use wire::{
+    control::CallbackAddress,
+    mtp::{
+        ClientTesting, InitializeParams, InitializeResult, PROTOCOL_VERSION, PeerInfo, ServerCapabilities,
+        ServerTesting,
+    },
+    rpc::{RpcError, code},
+};
+
+/// What a session keeps of its client.
+#[derive(Debug, Clone, Default)]
+pub(in crate::front) struct ClientFacts {
+    pub(in crate::front) process_id: Option<u32>,
+    pub(in crate::front) testing: ClientTesting,
+}
+
+impl ClientFacts {
+    /// Returns where workers report, when the client listens for them.
+    pub(in crate::front) fn callback(&self, host: &str) -> Option<CallbackAddress> {
+        let provider = self.testing.callback_provider.as_ref().filter(|provider| provider.port != 0)?;
+        Some(CallbackAddress { host: host.to_owned(), port: provider.port, token: provider.token.clone() })
+    }
+}
+
+/// Answers an `initialize`.
+pub(in crate::front) fn answer(
+    params: InitializeParams,
+) -> Result<(ClientFacts, InitializeResult), RpcError> {
+    if let Some(versions) = &params.protocol_versions
+        && !versions.iter().any(|version| is_ours(version))
+    {
+        let message = format!(
+            "none of the client's protocol versions ({}) is supported; the server speaks {PROTOCOL_VERSION}",
+            versions.join(", ")
+        );
+        return Err(RpcError::new(code::PROTOCOL_VERSION, message));
+    }
+    let result = InitializeResult {
+        process_id: std::process::id(),
+        server_info: PeerInfo { name: "heeler".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
+        protocol_version: PROTOCOL_VERSION.to_owned(),
+        capabilities: ServerCapabilities {
+            testing: ServerTesting {
+                supports_discovery: true,
+                experimental_multi_request_support: true,
+                vstest_provider: false,
+                attachments_support: true,
+                attachments_provider: true,
+                multiple_connection_provider: false,
+                supports_test_coverage_messages: false,
+            },
+        },
+    };
+    Ok((ClientFacts { process_id: params.process_id, testing: params.capabilities.testing }, result))
+}
+
+/// Versions with our major number are compatible.
+fn is_ours(version: &str) -> bool {
+    version.split('.').next() == PROTOCOL_VERSION.split('.').next()
+}

@@ -1,0 +1,85 @@
+//! Parameters of discovery and run requests, checked once.
+
+use serde_json::value::RawValue;
+use wire::{
+    mtp::TestsParams,
+    rpc::{RpcError, code},
+};
+
+/// A request for tests, parsed.
+#[derive(Debug, Clone)]
+pub(in crate::front) struct TestsRequest {
+    /// As the client wrote it, to be echoed.
+    pub(in crate::front) run_id: String,
+    /// Uids; `None` means all.
+    pub(in crate::front) uids: Option<Vec<String>>,
+}
+
+/// Reads and checks the parameters.
+pub(in crate::front) fn tests(params: Option<&RawValue>) -> Result<TestsRequest, RpcError> {
+    let invalid = |message: String| RpcError::new(code::INVALID_PARAMS, message);
+    let raw = params.ok_or_else(|| invalid("expected params with a member \"runId\"".to_owned()))?;
+    let params: TestsParams = serde_json::from_str(raw.get())
+        .map_err(|error| invalid(format!("expected {{runId, tests?, filter?}}: {error}")))?;
+    if !is_guid(&params.run_id) {
+        return Err(invalid(format!("expected a GUID as runId, got {:?}", cut(&params.run_id))));
+    }
+    if params.filter.as_deref().is_some_and(|filter| !filter.trim().is_empty()) {
+        return Err(invalid("a filter is not supported yet; name the tests in \"tests\"".to_owned()));
+    }
+    let nodes = params.tests.or(params.test_cases);
+    let uids = nodes.map(|nodes| nodes.into_iter().map(|node| node.uid).collect());
+    Ok(TestsRequest { run_id: params.run_id, uids })
+}
+
+/// Every form that a GUID parser takes: with and without hyphens, in braces, in parentheses.
+fn is_guid(text: &str) -> bool {
+    let inner = text.trim();
+    let inner = inner
+        .strip_prefix('{')
+        .and_then(|rest| rest.strip_suffix('}'))
+        .or_else(|| inner.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')))
+        .unwrap_or(inner);
+    uuid::Uuid::try_parse(inner).is_ok()
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(60).collect()
+}
+
+#[cfg(test)]
+mod cases {
+    use super::*;
+
+    fn read(text: &str) -> Result<TestsRequest, RpcError> {
+        tests(Some(&RawValue::from_string(text.to_owned()).unwrap()))
+    }
+
+    #[test]
+    fn every_form_of_a_guid_is_taken_and_echoed() {
+        for id in [
+            "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11",
+            "0b1f6f570d0e4d0c8a4b5a1f3f4c2d11",
+            "{0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11}",
+            "(0B1F6F57-0D0E-4D0C-8A4B-5A1F3F4C2D11)",
+        ] {
+            assert_eq!(read(&format!(r#"{{"runId":"{id}"}}"#)).unwrap().run_id, id);
+        }
+        for id in ["", "not-a-guid", "0b1f6f57-0d0e-4d0c-8a4b"] {
+            assert_eq!(
+                read(&format!(r#"{{"runId":"{id}"}}"#)).unwrap_err().code,
+                code::INVALID_PARAMS,
+                "{id}"
+            );
+        }
+    }
+
+    #[test]
+    fn null_means_all_and_an_empty_list_means_none() {
+        let id = "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11";
+        assert_eq!(read(&format!(r#"{{"runId":"{id}","tests":null}}"#)).unwrap().uids, None);
+        assert_eq!(read(&format!(r#"{{"runId":"{id}","tests":[]}}"#)).unwrap().uids, Some(vec![]));
+        let cases = read(&format!(r#"{{"runId":"{id}","testCases":[{{"uid":"a"}}]}}"#)).unwrap();
+        assert_eq!(cases.uids, Some(vec!["a".to_owned()]));
+    }
+}

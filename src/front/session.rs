@@ -1,0 +1,391 @@
+//! One client, from its first byte to its last. The session reads and sorts messages; the engine works on them.
+//!
+//! The order of answers: requests that do work are answered in the order of their coming, everything else at once.
+
+use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
+
+use link::{Inbox, LinkTask, Outbox};
+use serde_json::value::RawValue;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::unix::pipe::Receiver,
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+use wire::{
+    frame::Frames,
+    mtp::{CancelParams, CancelRunParams, InitializeParams, LogLevel, log_frame, method},
+    rpc::{self, Message, RequestId, RpcError, code},
+};
+
+use super::{
+    engine::{Engine, EngineOptions, Job, JobKind},
+    mtp::{initialize, params},
+};
+use crate::{config::Settings, discover::ProgramSource, run::RunCommand};
+
+/// Requests that wait for the one in hand. A client with more of them open has lost count.
+const JOBS_WAITING: usize = 64;
+/// Commands for one job: a cancel, and pauses of an impatient user.
+const COMMANDS_WAITING: usize = 16;
+/// What a run may take to drain after `exit`, beyond its tests' grace period.
+const EXIT_DEADLINE: Duration = Duration::from_secs(10);
+/// What ending all processes may take, when the client is gone.
+const LEAVE_DEADLINE: Duration = Duration::from_secs(3);
+
+/// How a session is made.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// What to do how.
+    pub settings: Arc<Settings>,
+    /// The programs.
+    pub sources: Vec<ProgramSource>,
+    /// Where the client's callback port is.
+    pub client_host: String,
+    /// When this process dies, the session ends.
+    pub exit_with: Option<u32>,
+}
+
+/// What the owner of a session may want.
+#[derive(Debug)]
+pub enum SessionCommand {
+    /// Stop all test processes; answered when they stand still.
+    Pause(oneshot::Sender<()>),
+    /// Let them go on.
+    Resume,
+    /// End as after `exit`.
+    Exit,
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionEnd {
+    /// The client said `exit`, or the owner did.
+    Exit,
+    /// The connection ended without a word.
+    Disconnected,
+    /// The process that it depends on died.
+    ParentDied,
+}
+
+/// One client.
+pub struct Session {
+    inbox: Inbox<Frames>,
+    client: Outbox,
+    task: LinkTask,
+    options: SessionOptions,
+    is_initialized: bool,
+    jobs: Option<mpsc::Sender<Job>>,
+    done: mpsc::Receiver<RequestId>,
+    done_sender: Option<mpsc::Sender<RequestId>>,
+    /// Requests that are not answered yet: their commands, and their run's id.
+    open: HashMap<RequestId, (mpsc::Sender<RunCommand>, String)>,
+    engine: JoinSet<()>,
+    /// Processes with whose death the session ends.
+    watched: Vec<Receiver>,
+}
+
+enum Next {
+    Message(Result<Message, rpc::InvalidMessage>),
+    Disconnected,
+    Done(RequestId),
+    EngineEnded,
+    Command(SessionCommand),
+    ParentDied,
+}
+
+impl Session {
+    /// Begins a session on a connection.
+    pub fn new<S>(stream: S, options: SessionOptions) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (client, inbox, task) = link::open(stream, Frames::default());
+        let (done_sender, done) = mpsc::channel(JOBS_WAITING);
+        let mut session = Self {
+            inbox,
+            client,
+            task,
+            is_initialized: false,
+            jobs: None,
+            done,
+            done_sender: Some(done_sender),
+            open: HashMap::new(),
+            engine: JoinSet::new(),
+            watched: Vec::new(),
+            options,
+        };
+        session.watch(session.options.exit_with);
+        session
+    }
+
+    /// Serves the client to its end; nothing of the session is left when this returns.
+    ///
+    /// Cancel safe: no, because processes would be left to notice it by themselves.
+    pub async fn serve(mut self, mut commands: mpsc::Receiver<SessionCommand>) -> SessionEnd {
+        let end = loop {
+            match self.next(&mut commands).await {
+                Next::Message(Ok(message)) => {
+                    if self.message(message).await {
+                        break SessionEnd::Exit;
+                    }
+                }
+                Next::Message(Err(invalid)) => self.send(rpc::error(&invalid.id, &invalid.error)).await,
+                Next::Disconnected => break SessionEnd::Disconnected,
+                Next::Done(id) => {
+                    self.open.remove(&id);
+                }
+                Next::EngineEnded => self.engine_ended().await,
+                Next::Command(SessionCommand::Exit) => break SessionEnd::Exit,
+                Next::Command(SessionCommand::Pause(done)) => self.pause(done).await,
+                Next::Command(SessionCommand::Resume) => self.resume(),
+                Next::ParentDied => break SessionEnd::ParentDied,
+            }
+        };
+        self.end(end).await;
+        end
+    }
+
+    async fn next(&mut self, commands: &mut mpsc::Receiver<SessionCommand>) -> Next {
+        let (first, second) = (self.watched.first(), self.watched.get(1));
+        tokio::select! {
+            biased;
+            Some(command) = commands.recv() => Next::Command(command),
+            Some(id) = self.done.recv() => Next::Done(id),
+            Some(ended) = self.engine.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "the engine of a session failed");
+                }
+                Next::EngineEnded
+            }
+            () = death(first) => Next::ParentDied,
+            () = death(second) => Next::ParentDied,
+            body = self.inbox.next() => match body {
+                Ok(Some(body)) => Next::Message(rpc::parse(&body)),
+                Ok(None) => Next::Disconnected,
+                Err(error) => {
+                    tracing::warn!(error = crate::error_chain(&error), "the client's stream can't be read on");
+                    Next::Disconnected
+                }
+            },
+        }
+    }
+
+    /// Returns whether the session is to end.
+    async fn message(&mut self, message: Message) -> bool {
+        match message {
+            Message::Request { id, method, params } if method == method::INITIALIZE => {
+                self.initialize(&id, params.as_deref()).await;
+            }
+            Message::Request { id, method, .. } if method == method::EXIT => {
+                self.send(rpc::result(&id, &serde_json::json!({}))).await;
+                return true;
+            }
+            Message::Request { id, method, params } => self.request(id, &method, params.as_deref()).await,
+            Message::Notification { method, .. } if method == method::EXIT => return true,
+            Message::Notification { method, params } if self.is_initialized => {
+                self.notification(&method, params.as_deref());
+            }
+            // Before `initialize` notifications are dropped; answers to nothing are no harm.
+            Message::Notification { .. } | Message::Response { .. } => {}
+        }
+        false
+    }
+
+    async fn initialize(&mut self, id: &RequestId, params: Option<&RawValue>) {
+        match self.try_initialize(params) {
+            Ok(result) => self.send(rpc::result(id, &result)).await,
+            Err(error) => self.send(rpc::error(id, &error)).await,
+        }
+    }
+
+    fn try_initialize(&mut self, params: Option<&RawValue>) -> Result<wire::mtp::InitializeResult, RpcError> {
+        if self.is_initialized {
+            let message = "the server has already received an initialize request";
+            return Err(RpcError::new(code::INVALID_REQUEST, message));
+        }
+        let params = match params {
+            None => InitializeParams::default(),
+            Some(raw) => serde_json::from_str(raw.get()).map_err(|error| {
+                RpcError::new(code::INVALID_PARAMS, format!("expected the params of initialize: {error}"))
+            })?,
+        };
+        let (facts, result) = initialize::answer(params)?;
+        self.is_initialized = true;
+        self.watch(facts.process_id);
+        self.start_engine(&facts);
+        Ok(result)
+    }
+
+    fn watch(&mut self, process: Option<u32>) {
+        let Some(process) = process.filter(|process| *process != std::process::id()) else { return };
+        let Ok(pid) = i32::try_from(process) else { return };
+        // A client on another machine, or in another namespace, has a number that says nothing here.
+        // A process descriptor becomes readable when the process ends; tokio's pipe type is its safe way to wait for that.
+        let opened = host::process::pidfd_open(host::process::Pid(pid));
+        match opened.and_then(Receiver::from_owned_fd_unchecked) {
+            Ok(watched) => self.watched.push(watched),
+            Err(error) => tracing::debug!(process, %error, "the client's process can't be watched"),
+        }
+    }
+
+    fn start_engine(&mut self, facts: &initialize::ClientFacts) {
+        let (jobs, receiver) = mpsc::channel(JOBS_WAITING);
+        let engine = Engine::new(EngineOptions {
+            settings: Arc::clone(&self.options.settings),
+            sources: std::mem::take(&mut self.options.sources),
+            callback: facts.callback(&self.options.client_host),
+            has_attachments_stream: facts.testing.attachments_support,
+            client: self.client.clone(),
+        });
+        if let Some(done) = self.done_sender.take() {
+            self.engine.spawn(engine.work(receiver, done));
+            self.jobs = Some(jobs);
+        }
+    }
+
+    async fn request(&mut self, id: RequestId, method: &str, params: Option<&RawValue>) {
+        if let Err(error) = self.queue(&id, method, params) {
+            self.send(rpc::error(&id, &error)).await;
+        }
+    }
+
+    fn queue(&mut self, id: &RequestId, method: &str, params: Option<&RawValue>) -> Result<(), RpcError> {
+        if !self.is_initialized {
+            let message = "the server must be initialized before this request can be processed";
+            return Err(RpcError::new(code::SERVER_NOT_INITIALIZED, message));
+        }
+        let kind = match method {
+            method::DISCOVER => JobKind::Discover,
+            method::RUN => JobKind::Run,
+            _ => {
+                let message = format!("the method {method:?} is not supported");
+                return Err(RpcError::new(code::METHOD_NOT_FOUND, message));
+            }
+        };
+        if self.open.contains_key(id) {
+            let message = format!("a request with id {id} is already open");
+            return Err(RpcError::new(code::INVALID_REQUEST, message));
+        }
+        let request = params::tests(params)?;
+        let full =
+            || RpcError::new(code::INTERNAL_ERROR, format!("{JOBS_WAITING} requests are open already"));
+        if self.open.len() >= JOBS_WAITING {
+            return Err(full());
+        }
+        let broken = || RpcError::new(code::INTERNAL_ERROR, "Heeler failed inside; start a new session");
+        let jobs = self.jobs.as_ref().ok_or_else(broken)?;
+        let (sender, commands) = mpsc::channel(COMMANDS_WAITING);
+        let run_id = request.run_id.clone();
+        jobs.try_send(Job { id: id.clone(), request, kind, commands }).map_err(|_| full())?;
+        self.open.insert(id.clone(), (sender, run_id));
+        Ok(())
+    }
+
+    fn notification(&mut self, method: &str, params: Option<&RawValue>) {
+        let Some(raw) = params else { return };
+        match method {
+            method::CANCEL => {
+                if let Ok(params) = serde_json::from_str::<CancelParams>(raw.get())
+                    && let Some((commands, _)) = self.open.get(&params.id)
+                {
+                    cancel(commands);
+                }
+            }
+            method::CANCEL_RUN => {
+                if let Ok(params) = serde_json::from_str::<CancelRunParams>(raw.get()) {
+                    self.open
+                        .values()
+                        .filter(|(_, run)| *run == params.run_id)
+                        .for_each(|(one, _)| cancel(one));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    async fn pause(&mut self, done: oneshot::Sender<()>) {
+        let mut waits = JoinSet::new();
+        for (commands, _) in self.open.values() {
+            let (sender, receiver) = oneshot::channel();
+            if commands.try_send(RunCommand::Pause(sender)).is_ok() {
+                waits.spawn(receiver);
+            }
+        }
+        // Only the job in hand answers; the others have nothing to stop. One answer is enough.
+        let _elapsed = tokio::time::timeout(Duration::from_secs(1), waits.join_next()).await;
+        // Whoever asked may be gone.
+        let _gone = done.send(());
+    }
+
+    fn resume(&self) {
+        for (commands, _) in self.open.values() {
+            // A job whose queue of commands is full has plenty to do.
+            let _full = commands.try_send(RunCommand::Resume);
+        }
+    }
+
+    /// The engine ends only with its session; before that it has panicked.
+    async fn engine_ended(&mut self) {
+        self.jobs = None;
+        self.send(log_frame(LogLevel::Critical, "Heeler failed inside; its standard error tells more")).await;
+        for id in std::mem::take(&mut self.open).into_keys() {
+            let error =
+                RpcError::new(code::INTERNAL_ERROR, "Heeler failed inside while it worked on this request");
+            self.send(rpc::error(&id, &error)).await;
+        }
+    }
+
+    async fn send(&mut self, frame: bytes::Bytes) {
+        // A client that is gone is noticed by the reader.
+        let _closed = self.client.send(frame).await;
+    }
+
+    /// Ends what is in hand. A client that said `exit` gets its completions; for one that is gone nothing is sent.
+    async fn end(mut self, end: SessionEnd) {
+        for (commands, _) in self.open.values() {
+            cancel(commands);
+        }
+        self.jobs = None;
+        let deadline = match end {
+            SessionEnd::Exit => EXIT_DEADLINE + self.options.settings.run.grace_period,
+            SessionEnd::Disconnected | SessionEnd::ParentDied => {
+                // Dropping the engine ends the control connections, and with them every process.
+                self.engine.abort_all();
+                LEAVE_DEADLINE
+            }
+        };
+        let drain = async {
+            // Answers of jobs are of no interest any more, but their queue must not fill up.
+            tokio::join!(async { while self.done.recv().await.is_some() {} }, async {
+                while self.engine.join_next().await.is_some() {}
+            })
+        };
+        if tokio::time::timeout(deadline, drain).await.is_err() {
+            tracing::warn!("the session's requests did not end within {} s", deadline.as_secs());
+        }
+        if end == SessionEnd::Exit {
+            self.client.close();
+            let _elapsed = tokio::time::timeout(LEAVE_DEADLINE, self.task.join()).await;
+        }
+    }
+}
+
+/// Waits for a process's death; for ever without one.
+async fn death(process: Option<&Receiver>) {
+    match process {
+        Some(process) => match process.readable().await {
+            Ok(_ready) => {}
+            Err(error) => {
+                tracing::debug!(%error, "a process can't be watched any more");
+                pending().await
+            }
+        },
+        None => pending().await,
+    }
+}
+
+fn cancel(commands: &mpsc::Sender<RunCommand>) {
+    // A full queue of commands holds a cancel already, or pauses that a cancel would follow.
+    let _full = commands.try_send(RunCommand::Cancel);
+}

@@ -1,0 +1,288 @@
+//! The file itself: opening it with care, one transaction for each run, plain reads.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
+
+use super::{LastOutcome, Outcome, ProgramCost, TestHistory};
+
+/// The name of the file below the state directory.
+pub const FILE_NAME: &str = "history.sqlite";
+
+/// The schema that this program writes.
+const VERSION: i32 = 1;
+
+/// Long enough for another run to record its outcomes, short enough for nobody to notice.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
+
+const SCHEMA: &str = "
+CREATE TABLE test (
+    uid TEXT PRIMARY KEY,
+    suite TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    last_us INTEGER,
+    mean_us INTEGER,
+    runs INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    crashes INTEGER NOT NULL,
+    seen INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE program (
+    suite TEXT PRIMARY KEY,
+    start_us INTEGER NOT NULL,
+    seen INTEGER NOT NULL
+) WITHOUT ROWID;
+PRAGMA user_version = 1;
+";
+
+const RECORD_TEST: &str = "
+INSERT INTO test (uid, suite, outcome, last_us, mean_us, runs, failures, crashes, seen)
+VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8)
+ON CONFLICT (uid) DO UPDATE SET
+    outcome = excluded.outcome,
+    last_us = coalesce(excluded.last_us, last_us),
+    mean_us = coalesce((3 * mean_us + excluded.last_us) / 4, excluded.last_us, mean_us),
+    runs = runs + excluded.runs,
+    failures = failures + excluded.failures,
+    crashes = crashes + excluded.crashes,
+    seen = excluded.seen";
+
+const RECORD_PROGRAM: &str = "
+INSERT INTO program (suite, start_us, seen) VALUES (?1, ?2, ?3)
+ON CONFLICT (suite) DO UPDATE SET start_us = (3 * start_us + excluded.start_us) / 4, seen = excluded.seen";
+
+const COLUMNS: &str = "uid, outcome, last_us, mean_us, runs, failures, crashes";
+
+/// Why the history can't be used. Never a reason to fail a run.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// The directory of the file can't be made.
+    #[error("make the directory {} for the history", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Another process holds it for too long.
+    #[error("use the history {} in time, which another process holds", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// What the database says.
+        source: rusqlite::Error,
+    },
+    /// It is no history, or broken.
+    #[error("read the history {}, which is damaged; delete it to begin anew", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What the database says.
+        source: rusqlite::Error,
+    },
+    /// A later Heeler wrote it.
+    #[error("read the history {}, which has version {found}; this program knows version {VERSION}", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i32,
+    },
+    /// Anything else that the database says.
+    #[error("use the history {}", path.display())]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// What the database says.
+        source: rusqlite::Error,
+    },
+}
+
+/// An open history.
+#[derive(Debug)]
+pub struct History {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl History {
+    /// Opens the history at `path`; makes it, and its directory, when there is none. Blocks for half a second at most.
+    ///
+    /// # Errors
+    /// All are soft: the run goes on without a history.
+    pub fn open(path: &Path) -> Result<Self, HistoryError> {
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory)
+                .map_err(|source| HistoryError::Directory { path: directory.to_owned(), source })?;
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(|source| classify(path, source))?;
+        let mut history = Self { connection, path: path.to_owned() };
+        match history.prepare().map_err(|source| classify(path, source))? {
+            VERSION => Ok(history),
+            found => Err(HistoryError::Newer { path: path.to_owned(), found }),
+        }
+    }
+
+    /// Settles how to write, makes the tables of a new file, and returns the version. Of two processes that come at
+    /// once, one makes the tables.
+    fn prepare(&mut self) -> rusqlite::Result<i32> {
+        self.connection.busy_timeout(BUSY_TIMEOUT)?;
+        // A rollback journal is there only while we write, so that users see and copy a single file. Without fsync, a
+        // power cut may cost the last run's rows or, at worst, the file, which holds nothing but hints.
+        self.connection.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA synchronous = OFF;")?;
+        let found = version(&self.connection)?;
+        if found != 0 {
+            return Ok(found);
+        }
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let version = match version(&transaction)? {
+            0 => transaction.execute_batch(SCHEMA).map(|()| VERSION)?,
+            made_meanwhile => made_meanwhile,
+        };
+        transaction.commit()?;
+        Ok(version)
+    }
+
+    /// Returns what is known of the tests of a suite, by uid.
+    ///
+    /// # Errors
+    /// All are soft: the suite counts as unknown.
+    pub fn load_suite(&self, suite: &str) -> Result<HashMap<String, TestHistory>, HistoryError> {
+        let all = || {
+            // The range over the primary key replaces an index over suites, which each record would have to keep.
+            let range = "uid >= ?1 || '::' AND uid < ?1 || ':;' AND suite = ?1";
+            let mut statement =
+                self.connection.prepare(&format!("SELECT {COLUMNS} FROM test WHERE {range}"))?;
+            let rows = statement.query_map([suite], |row| Ok((row.get(0)?, read_test(row)?)))?;
+            rows.collect::<rusqlite::Result<_>>()
+        };
+        all().map_err(|source| classify(&self.path, source))
+    }
+
+    /// Returns what is known of some tests, by uid. For all tests of a suite, [`Self::load_suite`] is faster.
+    ///
+    /// # Errors
+    /// All are soft: the tests count as unknown.
+    pub fn load<'a>(
+        &self,
+        uids: impl IntoIterator<Item = &'a str>,
+    ) -> Result<HashMap<String, TestHistory>, HistoryError> {
+        let all = || {
+            let mut statement =
+                self.connection.prepare(&format!("SELECT {COLUMNS} FROM test WHERE uid = ?1"))?;
+            let mut found = HashMap::new();
+            for uid in uids {
+                let mut rows = statement.query([uid])?;
+                if let Some(row) = rows.next()? {
+                    found.insert(uid.to_owned(), read_test(row)?);
+                }
+            }
+            Ok(found)
+        };
+        all().map_err(|source| classify(&self.path, source))
+    }
+
+    /// Returns what a process of each known program costs before its first test, by suite.
+    ///
+    /// # Errors
+    /// All are soft: the costs count as unknown.
+    pub fn load_programs(&self) -> Result<HashMap<String, Duration>, HistoryError> {
+        let all = || {
+            let mut statement = self.connection.prepare("SELECT suite, start_us FROM program")?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, microseconds(row.get(1)?))))?;
+            rows.collect::<rusqlite::Result<_>>()
+        };
+        all().map_err(|source| classify(&self.path, source))
+    }
+
+    /// Records a run: all of it, or nothing when that fails. Blocks for half a second at most when another process
+    /// is recording.
+    ///
+    /// # Errors
+    /// All are soft: the next run knows less.
+    pub fn record(
+        &mut self,
+        outcomes: &[Outcome<'_>],
+        programs: &[ProgramCost<'_>],
+    ) -> Result<(), HistoryError> {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = column(since.as_secs().into());
+        let mut all = || {
+            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            record_tests(&transaction, outcomes, now)?;
+            let mut statement = transaction.prepare(RECORD_PROGRAM)?;
+            for ProgramCost { suite, start } in programs {
+                statement.execute((suite, column(start.as_micros()), now))?;
+            }
+            drop(statement);
+            transaction.commit()
+        };
+        all().map_err(|source| classify(&self.path, source))
+    }
+}
+
+fn record_tests(connection: &Connection, outcomes: &[Outcome<'_>], now: i64) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare(RECORD_TEST)?;
+    for Outcome { uid, suite, outcome, duration } in outcomes {
+        let duration = outcome.is_own_end().then(|| column(duration.as_micros()));
+        let is = |other| i64::from(*outcome == other);
+        let (runs, failures) = (1 - is(LastOutcome::Skipped), is(LastOutcome::Failed));
+        let crashes = is(LastOutcome::Crashed);
+        statement.execute((uid, suite, outcome.as_str(), duration, runs, failures, crashes, now))?;
+    }
+    Ok(())
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<i32> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
+fn read_test(row: &Row<'_>) -> rusqlite::Result<TestHistory> {
+    let word: String = row.get(1)?;
+    let Some(outcome) = LastOutcome::read(&word) else {
+        return Err(rusqlite::Error::InvalidColumnName(word));
+    };
+    Ok(TestHistory {
+        outcome,
+        last: row.get::<_, Option<i64>>(2)?.map(microseconds),
+        mean: row.get::<_, Option<i64>>(3)?.map(microseconds),
+        runs: row.get(4)?,
+        failures: row.get(5)?,
+        crashes: row.get(6)?,
+    })
+}
+
+fn microseconds(column: i64) -> Duration {
+    Duration::from_micros(u64::try_from(column).unwrap_or(0))
+}
+
+/// A number for a column, small enough that four of its kind can be added up in SQL.
+fn column(number: u128) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX).min(i64::MAX / 8)
+}
+
+fn classify(path: &Path, source: rusqlite::Error) -> HistoryError {
+    let path = path.to_owned();
+    match &source {
+        rusqlite::Error::SqliteFailure(failure, _) => match failure.code {
+            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => HistoryError::Locked { path, source },
+            // A missing table or column comes as `Unknown`: the file is a database, but none of ours.
+            ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown => {
+                HistoryError::Damaged { path, source }
+            }
+            _ => HistoryError::Database { path, source },
+        },
+        rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::InvalidColumnName(_)
+        | rusqlite::Error::IntegralValueOutOfRange(..)
+        | rusqlite::Error::FromSqlConversionFailure(..) => HistoryError::Damaged { path, source },
+        _ => HistoryError::Database { path, source },
+    }
+}

@@ -1,0 +1,201 @@
+//! The history as runs use it: alone, side by side, and on files that are not as they should be.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use super::*;
+
+struct Place {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn place() -> Place {
+    let dir = tempfile::tempdir().unwrap();
+    Place { path: dir.path().join("state").join(FILE_NAME), _dir: dir }
+}
+
+fn outcome(uid: &str, outcome: LastOutcome, ms: u64) -> Outcome<'_> {
+    let suite = uid.rsplit_once("::").unwrap().0;
+    Outcome { uid, suite, outcome, duration: Duration::from_millis(ms) }
+}
+
+#[test]
+fn what_is_recorded_is_known_to_the_next_run() {
+    let place = place();
+    let mut history = History::open(&place.path).unwrap();
+    let ended = [outcome("s::a", LastOutcome::Passed, 100), outcome("s::b", LastOutcome::Crashed, 5)];
+    let programs = [ProgramCost { suite: "s", start: Duration::from_millis(2) }];
+    history.record(&ended, &programs).unwrap();
+    drop(history);
+
+    let mut history = History::open(&place.path).unwrap();
+    let known = history.load_suite("s").unwrap();
+    let expected = TestHistory {
+        outcome: LastOutcome::Passed,
+        last: Some(Duration::from_millis(100)),
+        mean: Some(Duration::from_millis(100)),
+        runs: 1,
+        failures: 0,
+        crashes: 0,
+    };
+    assert_eq!(known["s::a"], expected);
+    assert_eq!(
+        (known["s::b"].last, known["s::b"].crashes),
+        (None, 1),
+        "a crash says nothing of the duration"
+    );
+    assert_eq!(history.load_programs().unwrap()["s"], Duration::from_millis(2));
+
+    let later = [outcome("s::a", LastOutcome::Failed, 200), outcome("s::b", LastOutcome::Skipped, 0)];
+    history.record(&later, &[ProgramCost { suite: "s", start: Duration::from_millis(6) }]).unwrap();
+    let known = history.load(["s::a", "s::b", "s::c"]).unwrap();
+    assert_eq!(known.len(), 2);
+    assert_eq!(known["s::a"].mean, Some(Duration::from_millis(125)), "a quarter is the newest");
+    assert_eq!((known["s::a"].last, known["s::a"].failures), (Some(Duration::from_millis(200)), 1));
+    assert_eq!((known["s::a"].runs, known["s::b"].runs), (2, 1), "a skip is no run");
+    assert_eq!(known["s::b"].outcome, LastOutcome::Skipped);
+    assert_eq!(history.load_programs().unwrap()["s"], Duration::from_millis(3));
+}
+
+#[test]
+fn a_suite_is_not_mixed_up_with_those_that_begin_alike() {
+    let place = place();
+    let mut history = History::open(&place.path).unwrap();
+    let uids = ["s::a", "s::sub::b", "s2::c", "s:d::e"];
+    history.record(&uids.map(|uid| outcome(uid, LastOutcome::Passed, 1)), &[]).unwrap();
+    assert_eq!(history.load_suite("s").unwrap().into_keys().collect::<Vec<_>>(), ["s::a"]);
+    assert_eq!(history.load_suite("s::sub").unwrap().into_keys().collect::<Vec<_>>(), ["s::sub::b"]);
+}
+
+#[test]
+fn two_runs_record_at_the_same_time() {
+    let place = place();
+    let record = |name: &'static str| {
+        let path = place.path.clone();
+        std::thread::spawn(move || {
+            for round in 0..20 {
+                let uid = format!("{name}::{round}");
+                let mut history = History::open(&path).unwrap();
+                history.record(&[outcome(&uid, LastOutcome::Passed, 1)], &[]).unwrap();
+            }
+        })
+    };
+    let threads = [record("x"), record("y")];
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let history = History::open(&place.path).unwrap();
+    assert_eq!(history.load_suite("x").unwrap().len() + history.load_suite("y").unwrap().len(), 40);
+}
+
+#[test]
+fn a_locked_file_is_a_soft_error_that_comes_soon() {
+    let place = place();
+    let mut history = History::open(&place.path).unwrap();
+    let other = rusqlite::Connection::open(&place.path).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let start = Instant::now();
+    let error = history.record(&[outcome("s::a", LastOutcome::Passed, 1)], &[]).unwrap_err();
+    assert!(matches!(error, HistoryError::Locked { .. }), "{error:?}");
+    assert!(start.elapsed() < Duration::from_secs(5));
+    other.execute_batch("ROLLBACK").unwrap();
+    history.record(&[outcome("s::a", LastOutcome::Passed, 1)], &[]).unwrap();
+}
+
+#[test]
+fn a_damaged_file_is_a_soft_error() {
+    let place = place();
+    std::fs::create_dir_all(place.path.parent().unwrap()).unwrap();
+    std::fs::write(&place.path, "this is no database, and it is long enough to have a header ".repeat(9))
+        .unwrap();
+    let error = History::open(&place.path).unwrap_err();
+    assert!(matches!(error, HistoryError::Damaged { .. }), "{error:?}");
+    assert!(error.to_string().contains("delete it to begin anew"));
+}
+
+#[test]
+fn a_file_broken_in_the_middle_is_a_soft_error() {
+    let place = place();
+    let uids: Vec<String> = (0..2_000).map(|number| format!("s::{number}")).collect();
+    let outcomes: Vec<_> = uids.iter().map(|uid| outcome(uid, LastOutcome::Passed, 1)).collect();
+    History::open(&place.path).unwrap().record(&outcomes, &[]).unwrap();
+    let mut bytes = std::fs::read(&place.path).unwrap();
+    bytes[8_192..].fill(0xa5);
+    std::fs::write(&place.path, bytes).unwrap();
+    let result = History::open(&place.path).and_then(|history| history.load_suite("s"));
+    assert!(matches!(result, Err(HistoryError::Damaged { .. })), "{result:?}");
+}
+
+#[test]
+fn the_database_of_someone_else_is_a_soft_error() {
+    let place = place();
+    std::fs::create_dir_all(place.path.parent().unwrap()).unwrap();
+    let other = rusqlite::Connection::open(&place.path).unwrap();
+    other.execute_batch("CREATE TABLE thing (a); PRAGMA user_version = 1").unwrap();
+    let error = History::open(&place.path).unwrap().load_suite("s").unwrap_err();
+    assert!(matches!(error, HistoryError::Damaged { .. }), "{error:?}");
+}
+
+#[test]
+fn a_newer_file_is_left_alone() {
+    let place = place();
+    drop(History::open(&place.path).unwrap());
+    let other = rusqlite::Connection::open(&place.path).unwrap();
+    other.execute_batch("PRAGMA user_version = 9").unwrap();
+    let error = History::open(&place.path).unwrap_err();
+    assert!(matches!(error, HistoryError::Newer { found: 9, .. }), "{error:?}");
+}
+
+#[test]
+fn a_directory_that_can_not_be_made_is_a_soft_error() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let error = History::open(&dir.path().join("file").join(FILE_NAME)).unwrap_err();
+    assert!(matches!(error, HistoryError::Directory { .. }), "{error:?}");
+}
+
+#[test]
+fn names_and_durations_of_any_size_are_kept() {
+    let place = place();
+    let mut history = History::open(&place.path).unwrap();
+    let uid = format!("s::{}\n\"';*ü", "x".repeat(1 << 20));
+    for _ in 0..3 {
+        let huge = Outcome { uid: &uid, suite: "s", outcome: LastOutcome::Passed, duration: Duration::MAX };
+        history.record(&[huge], &[]).unwrap();
+    }
+    assert_eq!(history.load([uid.as_str()]).unwrap()[&uid].runs, 3);
+    assert_eq!(history.load_suite("s").unwrap().len(), 1);
+}
+
+#[test]
+fn nothing_is_left_beside_the_file() {
+    let place = place();
+    let mut history = History::open(&place.path).unwrap();
+    history.record(&[outcome("s::a", LastOutcome::Passed, 1)], &[]).unwrap();
+    let beside = std::fs::read_dir(place.path.parent().unwrap()).unwrap();
+    assert_eq!(beside.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>(), [FILE_NAME]);
+}
+
+/// The limits are generous against slow disks and busy machines; `--nocapture` shows what it takes.
+#[test]
+fn thousands_of_tests_are_recorded_and_loaded_in_no_time() {
+    let place = place();
+    let mut history = History::open(&place.path).unwrap();
+    let uids: Vec<String> = (0..20_000).map(|number| format!("suite::Group.case_{number}")).collect();
+    let all: Vec<_> = uids.iter().map(|uid| outcome(uid, LastOutcome::Passed, 1)).collect();
+    history.record(&all, &[]).unwrap();
+    let start = Instant::now();
+    history.record(&all[..2_000], &[]).unwrap();
+    let record = start.elapsed();
+    let start = Instant::now();
+    assert_eq!(history.load(uids.iter().map(String::as_str)).unwrap().len(), 20_000);
+    let by_uid = start.elapsed();
+    let start = Instant::now();
+    assert_eq!(history.load_suite("suite").unwrap().len(), 20_000);
+    let by_suite = start.elapsed();
+    eprintln!("record 2,000: {record:?}; load 20,000 by uid: {by_uid:?}, by suite: {by_suite:?}");
+    assert!(record < Duration::from_secs(1), "{record:?}");
+    assert!(by_suite < Duration::from_secs(1), "{by_suite:?}");
+    assert!(by_uid < Duration::from_secs(1), "{by_uid:?}");
+}

@@ -1,0 +1,240 @@
+//! The ledger: what was promised, and what is proven delivered.
+//!
+//! One line for each selected test, one for each stream that may carry some. A run may complete only when the ledger
+//! balances: every test has its one terminal result, and each result either stands on a stream below its proven position,
+//! or is due to be sent by the finisher. An empty queue proves nothing.
+
+use std::collections::BTreeMap;
+
+use crate::{Outcome, TestId, Told, WorkerId};
+
+/// Where a test stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// It has no result yet.
+    Open,
+    /// A worker has journalled its result and handed it to its stream.
+    Settled {
+        /// How it ended.
+        outcome: Outcome,
+        /// Whose stream.
+        worker: WorkerId,
+        /// Its place there, from 1.
+        position: u64,
+    },
+    /// The finisher tells its result.
+    Told(Told),
+}
+
+/// Where a result stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StreamPlace {
+    /// On whose stream.
+    pub worker: WorkerId,
+    /// Its place there, from 1.
+    pub position: u64,
+}
+
+/// What is known of one worker's stream in this run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Stream {
+    /// Results handed to it.
+    pub sent: u64,
+    /// Results that the client is proven to have.
+    pub proven: u64,
+    /// Nothing more will become known of it.
+    pub is_closed: bool,
+}
+
+/// A second result for a test that has one: a broken promise, never passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SecondResult {
+    /// Which test.
+    pub test: TestId,
+    /// Where it stood already.
+    pub first: Entry,
+}
+
+/// The books of one run.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Ledger {
+    entries: Vec<Entry>,
+    open: usize,
+    streams: BTreeMap<WorkerId, Stream>,
+}
+
+impl Ledger {
+    /// Opens the books for so many selected tests.
+    #[must_use]
+    pub fn new(selected: usize) -> Self {
+        Self { entries: vec![Entry::Open; selected], open: selected, streams: BTreeMap::new() }
+    }
+
+    /// Opens a worker's stream: something of this run may come on it, if only that a test runs.
+    pub fn open_stream(&mut self, worker: WorkerId) {
+        self.streams.entry(worker).or_default();
+    }
+
+    /// Books a result that stands on a worker's stream.
+    ///
+    /// # Errors
+    /// The test has a result already; the books stay as they are, except that the stream has carried one more.
+    pub fn settle(
+        &mut self,
+        test: TestId,
+        outcome: Outcome,
+        StreamPlace { worker, position }: StreamPlace,
+    ) -> Result<(), SecondResult> {
+        let stream = self.streams.entry(worker).or_default();
+        stream.sent = stream.sent.max(position);
+        self.book(test, Entry::Settled { outcome, worker, position })
+    }
+
+    /// Books a result that the finisher tells.
+    ///
+    /// # Errors
+    /// The test has a result already.
+    pub fn tell(&mut self, test: TestId, told: Told) -> Result<(), SecondResult> {
+        self.book(test, Entry::Told(told))
+    }
+
+    fn book(&mut self, test: TestId, entry: Entry) -> Result<(), SecondResult> {
+        let place = self.entries.get_mut(test.index()).expect("tests are numbered by the plan");
+        if *place != Entry::Open {
+            return Err(SecondResult { test, first: *place });
+        }
+        *place = entry;
+        self.open -= 1;
+        Ok(())
+    }
+
+    /// Books what is proven of a stream, of which nothing more will become known.
+    pub fn close_stream(&mut self, worker: WorkerId, proven: u64) {
+        let stream = self.streams.entry(worker).or_default();
+        stream.proven = stream.proven.max(proven.min(stream.sent));
+        stream.is_closed = true;
+    }
+
+    /// Returns where a test stands.
+    #[must_use]
+    pub fn entry(&self, test: TestId) -> Entry {
+        self.entries[test.index()]
+    }
+
+    /// Returns all entries, by test.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Returns the streams of the run, by worker.
+    #[must_use]
+    pub fn streams(&self) -> &BTreeMap<WorkerId, Stream> {
+        &self.streams
+    }
+
+    /// Returns whose streams are to be proven yet.
+    pub fn open_streams(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.streams.iter().filter(|(_, stream)| !stream.is_closed).map(|(worker, _)| *worker)
+    }
+
+    /// Returns how many tests have no result yet.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Returns the tests without a result.
+    pub fn open_tests(&self) -> impl Iterator<Item = TestId> + '_ {
+        (0..).map(TestId).zip(&self.entries).filter(|(_, entry)| **entry == Entry::Open).map(|(test, _)| test)
+    }
+
+    /// Returns whether every test has its result, and nothing more can become known of any stream.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        self.open == 0 && self.streams.values().all(|stream| stream.is_closed)
+    }
+
+    /// Returns the streams that may have lost results, with the position up to which they are proven.
+    #[must_use]
+    pub fn unproven(&self) -> Vec<(WorkerId, u64)> {
+        self.streams
+            .iter()
+            .filter(|(_, stream)| stream.proven < stream.sent)
+            .map(|(worker, stream)| (*worker, stream.proven))
+            .collect()
+    }
+
+    /// Returns what the finisher tells.
+    #[must_use]
+    pub fn told(&self) -> Vec<(TestId, Told)> {
+        (0..)
+            .map(TestId)
+            .zip(&self.entries)
+            .filter_map(|(test, entry)| match entry {
+                Entry::Told(told) => Some((test, *told)),
+                Entry::Open | Entry::Settled { .. } => None,
+            })
+            .collect()
+    }
+
+    /// Returns how many tests failed so far.
+    #[must_use]
+    pub fn failures(&self) -> usize {
+        self.entries
+            .iter()
+            .filter(|entry| match entry {
+                Entry::Open => false,
+                Entry::Settled { outcome, .. } => outcome.is_failure(),
+                Entry::Told(told) => told.outcome().is_failure(),
+            })
+            .count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NotRun;
+
+    fn place(worker: u32, position: u64) -> StreamPlace {
+        StreamPlace { worker: WorkerId(worker), position }
+    }
+
+    #[test]
+    fn a_test_gets_one_result_and_the_second_is_refused() {
+        let mut ledger = Ledger::new(2);
+        ledger.settle(TestId(0), Outcome::Passed, place(1, 1)).unwrap();
+        let first = Entry::Settled { outcome: Outcome::Passed, worker: WorkerId(1), position: 1 };
+        assert_eq!(
+            ledger.settle(TestId(0), Outcome::Failed, place(2, 1)),
+            Err(SecondResult { test: TestId(0), first })
+        );
+        assert_eq!(
+            ledger.tell(TestId(0), Told::NotRun(NotRun::Cancelled)),
+            Err(SecondResult { test: TestId(0), first })
+        );
+        assert_eq!(ledger.entry(TestId(0)), first);
+        assert_eq!(ledger.open(), 1);
+    }
+
+    #[test]
+    fn the_books_balance_only_when_all_streams_are_closed() {
+        let mut ledger = Ledger::new(2);
+        ledger.settle(TestId(0), Outcome::Passed, place(1, 1)).unwrap();
+        ledger.tell(TestId(1), Told::NotRun(NotRun::Cancelled)).unwrap();
+        assert!(!ledger.is_balanced());
+        ledger.close_stream(WorkerId(1), 0);
+        assert!(ledger.is_balanced());
+        assert_eq!(ledger.unproven(), [(WorkerId(1), 0)]);
+    }
+
+    #[test]
+    fn a_stream_cannot_prove_more_than_it_carried() {
+        let mut ledger = Ledger::new(1);
+        ledger.settle(TestId(0), Outcome::Passed, place(1, 1)).unwrap();
+        ledger.close_stream(WorkerId(1), 99);
+        assert_eq!(ledger.unproven(), []);
+        assert_eq!(ledger.streams()[&WorkerId(1)].proven, 1);
+    }
+}

@@ -1,0 +1,125 @@
+//! Which tests belong to this shard. Every shard computes the same split from the same list, and takes its part.
+
+use std::time::Duration;
+
+/// How tests are dealt out to shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Every n-th test of the sorted list: even counts, but a new test moves all that follow.
+    Slice,
+    /// By a hash of the uid: a test stays in its shard when others come and go.
+    Hash,
+    /// Longest first to the shard with the least work, by recorded durations.
+    Time,
+}
+
+/// Shard `index` (from 1) of `count`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Partition {
+    /// The rule.
+    pub rule: Rule,
+    /// From 1.
+    pub index: u32,
+    /// At least `index`.
+    pub count: u32,
+}
+
+impl Partition {
+    /// Returns for each test (uid and recorded duration) whether it is ours.
+    #[must_use]
+    pub fn select(&self, tests: &[(&str, Option<Duration>)]) -> Vec<bool> {
+        let count = u64::from(self.count.max(1));
+        let mine = u64::from(self.index.saturating_sub(1));
+        match self.rule {
+            Rule::Hash => tests.iter().map(|(uid, _)| fnv1a(uid.as_bytes()) % count == mine).collect(),
+            Rule::Slice => {
+                let mut out = vec![false; tests.len()];
+                for (place, test) in (0_u64..).zip(by_uid(tests)) {
+                    out[test] = place % count == mine;
+                }
+                out
+            }
+            Rule::Time => self.by_time(tests),
+        }
+    }
+
+    fn by_time(&self, tests: &[(&str, Option<Duration>)]) -> Vec<bool> {
+        let mut known: Vec<_> = tests.iter().filter_map(|(_, weight)| *weight).collect();
+        known.sort_unstable();
+        let unknown = known.get(known.len() / 2).copied().unwrap_or(Duration::from_millis(1));
+        let mut order = by_uid(tests);
+        order.sort_by_key(|test| std::cmp::Reverse(tests[*test].1.unwrap_or(unknown)));
+        let mut loads = vec![(Duration::ZERO, 0_u32); self.count.max(1) as usize];
+        let mut out = vec![false; tests.len()];
+        for test in order {
+            // Equal loads go by count, so that tests of no duration are spread as well.
+            let (shard, load) = loads
+                .iter_mut()
+                .enumerate()
+                .min_by_key(|(shard, load)| (**load, *shard))
+                .expect("at least one shard");
+            load.0 += tests[test].1.unwrap_or(unknown);
+            load.1 += 1;
+            out[test] = shard + 1 == self.index as usize;
+        }
+        out
+    }
+}
+
+fn by_uid(tests: &[(&str, Option<Duration>)]) -> Vec<usize> {
+    let mut order: Vec<_> = (0..tests.len()).collect();
+    order.sort_by_key(|test| tests[*test].0);
+    order
+}
+
+/// FNV-1a: the same on every machine and in every version, unlike the standard library's hasher.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shards_of_each_rule_cover_all_tests_once() {
+        let names: Vec<_> = (0..101).map(|number| format!("s::t{number}")).collect();
+        let tests: Vec<_> = (0_u64..)
+            .zip(&names)
+            .map(|(number, name)| {
+                (name.as_str(), (number % 3 != 0).then(|| Duration::from_millis(number * 7 % 50)))
+            })
+            .collect();
+        for rule in [Rule::Slice, Rule::Hash, Rule::Time] {
+            for count in 1..6 {
+                let mut owners = vec![0; tests.len()];
+                for index in 1..=count {
+                    for (owner, is_mine) in
+                        owners.iter_mut().zip(Partition { rule, index, count }.select(&tests))
+                    {
+                        *owner += u32::from(is_mine);
+                    }
+                }
+                assert!(owners.iter().all(|owner| *owner == 1), "{rule:?} {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn by_time_the_longest_is_alone_when_it_outweighs_the_rest() {
+        let tests = [
+            ("a", Some(Duration::from_secs(10))),
+            ("b", Some(Duration::from_secs(3))),
+            ("c", Some(Duration::from_secs(4))),
+        ];
+        assert_eq!(Partition { rule: Rule::Time, index: 1, count: 2 }.select(&tests), [true, false, false]);
+    }
+
+    #[test]
+    fn a_hash_never_changes() {
+        assert_eq!(fnv1a(b"kennel::herd::turns_left"), fnv1a(b"kennel::herd::turns_left"));
+        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+}

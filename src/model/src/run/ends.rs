@@ -1,0 +1,183 @@
+//! How processes and workers end, and what becomes of the tests that they still had. Nothing here looks at what a test
+//! did; nothing here hands work out.
+
+use std::time::Duration;
+
+use super::machine::{Held, Place, Run};
+use crate::{LeaseEnd, LeaseId, NotRun, Outcome, TestId, WorkerId};
+
+/// A test under whose process the worker itself died so often is not tried again.
+const WORKER_DEATHS_PER_TEST: u8 = 2;
+/// A test whose own process ended well so often without running it is not tried again.
+const BARREN_ENDS_PER_TEST: u8 = 2;
+/// So many processes in a row that end early make the program's batches smaller.
+const EARLY_ENDS: u32 = 3;
+/// A process that leaves nine tenths of its batch, or ends with its first test, ends early.
+const EARLY_PART: usize = 10;
+
+impl Run {
+    pub(super) fn lease_ended(
+        &mut self,
+        worker: WorkerId,
+        lease: LeaseId,
+        (end, start): (LeaseEnd, Option<Duration>),
+    ) {
+        if self.leases.get(&worker).is_none_or(|held| held.lease != lease) {
+            return;
+        }
+        let Some(held) = self.leases.remove(&worker) else { return };
+        self.free.push(worker);
+        if let Some(start) = start {
+            self.queue.observe_start(held.batch.program, start);
+        }
+        let rest = self.rest(&held);
+        if self.stop.is_some() {
+            self.put_back(&held, rest);
+        } else if rest.is_empty() {
+            self.ended_whole(&held, end);
+        } else if rest.len() < held.batch.tests.len() {
+            self.ended_between(&held, rest);
+        } else {
+            self.brought_nothing(&held, rest, end);
+        }
+    }
+
+    /// The tests that are still in this lease.
+    fn rest(&self, held: &Held) -> Vec<TestId> {
+        let is_here = |test: &&TestId| self.tests[test.index()].place.is_in(held.lease);
+        held.batch.tests.iter().filter(is_here).copied().collect()
+    }
+
+    /// Lets tests wait again: one that was alone by itself, others together.
+    fn put_back(&mut self, held: &Held, rest: Vec<TestId>) {
+        for test in &rest {
+            self.tests[test.index()].place = Place::Waiting;
+        }
+        if held.batch.is_alone {
+            for test in rest {
+                self.wait_alone(held.batch.program, test);
+            }
+        } else {
+            self.queue.resume(held.batch.program, rest);
+        }
+    }
+
+    fn ended_whole(&mut self, held: &Held, end: LeaseEnd) {
+        let program = held.batch.program;
+        if !held.batch.is_alone {
+            self.programs[program.index()].early_ends = 0;
+        }
+        match end {
+            LeaseEnd::Complete | LeaseEnd::BadExit => self.queue.relax(program, held.batch.tests.len()),
+            LeaseEnd::DiedInTest | LeaseEnd::DiedOutside | LeaseEnd::NotStarted | LeaseEnd::Cancelled => {}
+        }
+    }
+
+    /// A process came some way. The rest goes on in one new process; but a program that does so again and again is given
+    /// smaller batches, or each of its processes would be handed nearly everything.
+    fn ended_between(&mut self, held: &Held, rest: Vec<TestId>) {
+        let program = held.batch.program;
+        let size = held.batch.tests.len();
+        let state = &mut self.programs[program.index()];
+        let is_early = (size - rest.len()) * EARLY_PART <= size.max(EARLY_PART);
+        state.early_ends = if is_early { state.early_ends + 1 } else { 0 };
+        if state.early_ends >= EARLY_ENDS {
+            state.early_ends = 0;
+            self.queue.shrink(program, size);
+        }
+        self.put_back(held, rest);
+    }
+
+    /// A process ended without a word about any test. That is charged to its program, or a run could go on for ever.
+    fn brought_nothing(&mut self, held: &Held, rest: Vec<TestId>, end: LeaseEnd) {
+        let program = held.batch.program;
+        let is_smallest = held.batch.tests.len() == 1;
+        let state = &mut self.programs[program.index()];
+        state.barren += u32::from(is_smallest);
+        let deaths = state.barren;
+        let why = match end {
+            LeaseEnd::Complete => NotRun::NeverBegan,
+            LeaseEnd::BadExit
+            | LeaseEnd::DiedInTest
+            | LeaseEnd::DiedOutside
+            | LeaseEnd::NotStarted
+            | LeaseEnd::Cancelled => NotRun::GivenUp { deaths },
+        };
+        if deaths >= self.plan.give_up_after.max(1) {
+            let waiting = self.queue.forget_program(program);
+            for test in waiting.into_iter().chain(rest) {
+                self.tell(test, why);
+            }
+        } else if is_smallest {
+            self.try_last(rest, why);
+        } else {
+            self.queue.shrink(program, held.batch.tests.len());
+            self.put_back(held, rest);
+        }
+    }
+
+    /// What could not begin by itself is tried again after all else of its program: perhaps it is the only such test.
+    fn try_last(&mut self, tests: Vec<TestId>, why: NotRun) {
+        for test in tests {
+            let state = &mut self.tests[test.index()];
+            state.barren_ends += u8::from(why == NotRun::NeverBegan);
+            if state.barren_ends >= BARREN_ENDS_PER_TEST {
+                self.tell(test, why);
+            } else {
+                state.place = Place::Waiting;
+                let planned = &self.plan.tests[test.index()];
+                self.queue.add_last(planned.program, test, planned.weight);
+            }
+        }
+    }
+
+    pub(super) fn worker_lost(
+        &mut self,
+        worker: WorkerId,
+        proven: u64,
+        settled: Vec<(TestId, Outcome, Duration)>,
+    ) {
+        if !self.gone.insert(worker) {
+            return;
+        }
+        self.free.retain(|one| *one != worker);
+        self.draining.retain(|one| *one != worker);
+        let held = self.leases.remove(&worker);
+        // A result more than was reported sets this back to nothing.
+        self.barren_workers += u32::from(held.is_some());
+        for (position, (test, outcome, duration)) in (1..).zip(settled) {
+            self.settled(worker, test, (outcome, duration, position));
+        }
+        if self.ledger.streams().contains_key(&worker) {
+            self.ledger.close_stream(worker, proven);
+        }
+        if let Some(held) = held {
+            self.left_behind(&held);
+        }
+    }
+
+    /// A worker died with a lease. What it had begun is tried alone; where nothing is known to have begun, the next test
+    /// is suspected, because the word of its start may have died with the worker.
+    fn left_behind(&mut self, held: &Held) {
+        let rest = self.rest(held);
+        if self.stop.is_some() {
+            self.put_back(held, rest);
+            return;
+        }
+        let is_begun = |test: &TestId| self.tests[test.index()].place == Place::InFlight(held.lease);
+        let (mut suspects, mut waiting): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_begun);
+        if suspects.is_empty() && !waiting.is_empty() {
+            suspects.push(waiting.remove(0));
+        }
+        for test in suspects {
+            let state = &mut self.tests[test.index()];
+            state.worker_deaths += 1;
+            if state.worker_deaths >= WORKER_DEATHS_PER_TEST {
+                self.tell(test, NotRun::WorkerDied);
+            } else {
+                self.wait_alone(held.batch.program, test);
+            }
+        }
+        self.put_back(held, waiting);
+    }
+}

@@ -1,0 +1,401 @@
+//! The run itself: its books of tests, workers and leases, and what follows from them. How processes and workers end
+//! is decided next door.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{Action, Event, Lease, Plan, Stage};
+use crate::{
+    HeldBy, LeaseId, NotRun, Outcome, ProgramId, TestId, Told, WorkerId,
+    ledger::{Ledger, StreamPlace},
+    split::{Batch, Item, Queue},
+};
+
+/// So many workers in a row may fail to start, or die without having settled anything, before no more are asked for.
+const BARREN_WORKERS: u32 = 4;
+
+/// Where a test is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    /// In the queue.
+    #[default]
+    Waiting,
+    /// In a worker's hands.
+    Leased(LeaseId),
+    /// In a worker's hands, and running.
+    InFlight(LeaseId),
+    /// In the ledger.
+    Booked,
+}
+
+impl Place {
+    pub(super) fn is_in(self, lease: LeaseId) -> bool {
+        self == Self::Leased(lease) || self == Self::InFlight(lease)
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct TestState {
+    pub(super) place: Place,
+    /// Failures that were held back for a retry.
+    failures: u32,
+    /// Workers that died under it.
+    pub(super) worker_deaths: u8,
+    /// Processes of its own that ended well without running it.
+    pub(super) barren_ends: u8,
+    /// What is its result if nothing replaces it.
+    held: Option<HeldBy>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct ProgramState {
+    /// Processes with a batch of one that brought nothing, in a row.
+    pub(super) barren: u32,
+    /// Processes that came no further than a small part of their batch, in a row.
+    pub(super) early_ends: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Held {
+    pub(super) lease: LeaseId,
+    pub(super) batch: Batch,
+    is_cancelled: bool,
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Run {
+    pub(super) plan: Plan,
+    pub(super) queue: Queue,
+    pub(super) ledger: Ledger,
+    pub(super) tests: Vec<TestState>,
+    pub(super) programs: Vec<ProgramState>,
+    pub(super) free: Vec<WorkerId>,
+    pub(super) leases: BTreeMap<WorkerId, Held>,
+    /// Workers whose death is known: whatever still comes from them is stale.
+    pub(super) gone: BTreeSet<WorkerId>,
+    starting: usize,
+    /// Workers that failed to start, since one came.
+    failed_starts: u32,
+    /// Workers that died with a lease, since a test was settled.
+    pub(super) barren_workers: u32,
+    pub(super) next_lease: u32,
+    pub(super) stop: Option<NotRun>,
+    stage: Stage,
+    pub(super) draining: Vec<WorkerId>,
+    failures: usize,
+}
+
+impl Run {
+    /// Plans a run; [`Run::begin`] starts it.
+    #[must_use]
+    pub fn new(plan: Plan) -> Self {
+        let mut queue = Queue::new(plan.programs.iter().cloned());
+        let mut ledger = Ledger::new(plan.tests.len());
+        let mut tests = vec![TestState::default(); plan.tests.len()];
+        let mut items = Vec::with_capacity(plan.tests.len());
+        for (test, planned) in (0..).map(TestId).zip(&plan.tests) {
+            if planned.is_unrunnable {
+                tests[test.index()].place = Place::Booked;
+                ledger.tell(test, Told::NotRun(NotRun::Unrunnable)).expect("nothing is booked yet");
+                continue;
+            }
+            let (weight, is_alone) = (planned.weight, planned.is_alone);
+            let item = Item { test, weight, is_alone, selection_bytes: planned.selection_bytes };
+            items.push((planned.program, item));
+        }
+        queue.add(items);
+        Self {
+            queue,
+            tests,
+            programs: vec![ProgramState::default(); plan.programs.len()],
+            failures: ledger.failures(),
+            ledger,
+            free: Vec::new(),
+            leases: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            starting: 0,
+            failed_starts: 0,
+            barren_workers: 0,
+            next_lease: 0,
+            stop: None,
+            stage: Stage::Running,
+            draining: Vec::new(),
+            plan,
+        }
+    }
+
+    /// Starts the run with the workers that are there already.
+    #[must_use]
+    pub fn begin(&mut self, workers: &[WorkerId]) -> Vec<Action> {
+        for worker in workers {
+            self.welcome(*worker);
+        }
+        self.advance()
+    }
+
+    /// Takes one event in, and returns what is to be done. An event that can't be any more (from a worker whose death is
+    /// known, about a lease that has ended, said twice) changes nothing.
+    #[must_use]
+    pub fn handle(&mut self, event: Event) -> Vec<Action> {
+        match event {
+            Event::WorkerReady(worker) => self.worker_ready(worker),
+            Event::WorkerNotStarted => self.worker_not_started(),
+            Event::Started { lease, test } => self.started(lease, test),
+            Event::Settled { worker, test, outcome, duration, position } => {
+                if self.leases.contains_key(&worker) {
+                    self.settled(worker, test, (outcome, duration, position));
+                }
+            }
+            Event::Held { lease, test, by } => self.held(lease, test, by),
+            Event::LeaseEnded { worker, lease, end, start } => self.lease_ended(worker, lease, (end, start)),
+            Event::WorkerLost { worker, proven, settled } => self.worker_lost(worker, proven, settled),
+            Event::Drained { worker, proven } => self.drained(worker, proven),
+            Event::Finished if self.stage == Stage::Finishing => {
+                self.stage = Stage::Completed;
+                return vec![Action::Complete];
+            }
+            Event::Finished => {}
+            Event::Cancel => self.stop(NotRun::Cancelled),
+        }
+        self.advance()
+    }
+
+    /// Returns what the run waits for.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Returns the books.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Returns why the run hands nothing out any more, if so.
+    #[must_use]
+    pub fn stopped_by(&self) -> Option<NotRun> {
+        self.stop
+    }
+
+    /// Returns the workers whose leases or drains are awaited.
+    #[must_use]
+    pub fn awaited_workers(&self) -> Vec<WorkerId> {
+        self.leases.keys().copied().chain(self.draining.iter().copied()).collect()
+    }
+
+    fn stop(&mut self, why: NotRun) {
+        if self.stop.is_none() {
+            self.stop = Some(why);
+        }
+    }
+
+    fn welcome(&mut self, worker: WorkerId) -> bool {
+        let is_new = !self.gone.contains(&worker)
+            && !self.free.contains(&worker)
+            && !self.leases.contains_key(&worker);
+        if is_new {
+            self.free.push(worker);
+        }
+        is_new
+    }
+
+    fn worker_ready(&mut self, worker: WorkerId) {
+        if self.welcome(worker) {
+            self.starting = self.starting.saturating_sub(1);
+            self.failed_starts = 0;
+        }
+    }
+
+    fn worker_not_started(&mut self) {
+        if self.starting > 0 {
+            self.starting -= 1;
+            self.failed_starts += 1;
+        }
+    }
+
+    fn started(&mut self, lease: LeaseId, test: TestId) {
+        let place = &mut self.tests[test.index()].place;
+        if *place == Place::Leased(lease) {
+            *place = Place::InFlight(lease);
+        }
+    }
+
+    pub(super) fn settled(
+        &mut self,
+        worker: WorkerId,
+        test: TestId,
+        (outcome, duration, position): (Outcome, Duration, u64),
+    ) {
+        if self.ledger.settle(test, outcome, StreamPlace { worker, position }).is_err() {
+            return;
+        }
+        self.tests[test.index()].place = Place::Booked;
+        self.barren_workers = 0;
+        let program = self.plan.tests[test.index()].program;
+        if outcome != Outcome::Skipped {
+            self.queue.observe(program, duration);
+        }
+        self.programs[program.index()].barren = 0;
+        self.failures += usize::from(outcome.is_failure());
+    }
+
+    fn held(&mut self, lease: LeaseId, test: TestId, by: HeldBy) {
+        let Some(held) = self.leases.values().find(|held| held.lease == lease) else { return };
+        let state = &mut self.tests[test.index()];
+        if !state.place.is_in(lease) {
+            return;
+        }
+        let program = held.batch.program;
+        self.programs[program.index()].barren = 0;
+        state.held = Some(by);
+        let is_final = match by {
+            HeldBy::Retry => {
+                state.failures += 1;
+                state.failures > self.plan.tests[test.index()].retries
+            }
+            HeldBy::LoneRun => held.batch.is_alone,
+        };
+        if is_final {
+            // Nobody asked for it to be held back: it is the result.
+            self.book_told(test, Told::Held(by));
+        } else {
+            self.wait_alone(program, test);
+        }
+    }
+
+    pub(super) fn wait_alone(&mut self, program: ProgramId, test: TestId) {
+        self.tests[test.index()].place = Place::Waiting;
+        self.queue.add_alone(program, test, self.plan.tests[test.index()].weight);
+    }
+
+    fn drained(&mut self, worker: WorkerId, proven: u64) {
+        if self.draining.contains(&worker) {
+            self.draining.retain(|one| *one != worker);
+            self.ledger.close_stream(worker, proven);
+        }
+    }
+
+    /// Books a result that no worker tells. What was held back is truer than why it can't be replaced.
+    pub(super) fn tell(&mut self, test: TestId, why: NotRun) {
+        let told = match self.tests[test.index()].held {
+            Some(by) => Told::Held(by),
+            None => Told::NotRun(why),
+        };
+        self.book_told(test, told);
+    }
+
+    fn book_told(&mut self, test: TestId, told: Told) {
+        self.tests[test.index()].place = Place::Booked;
+        if self.ledger.tell(test, told).is_ok() {
+            self.failures += usize::from(told.outcome().is_failure());
+        }
+    }
+
+    fn advance(&mut self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if self.stage == Stage::Running {
+            self.check_limits();
+            match self.stop {
+                None => self.hand_out(&mut actions),
+                Some(why) => self.wind_down(why, &mut actions),
+            }
+            if self.ledger.open() == 0 && self.leases.is_empty() {
+                self.begin_drain(&mut actions);
+            }
+        }
+        if self.stage == Stage::Draining && self.draining.is_empty() && self.ledger.is_balanced() {
+            self.stage = Stage::Finishing;
+            actions.push(Action::Finish { resend: self.ledger.unproven(), told: self.ledger.told() });
+        }
+        actions
+    }
+
+    fn check_limits(&mut self) {
+        if self.failures > 0 && self.plan.max_failures.is_some_and(|most| self.failures >= most) {
+            self.stop(NotRun::TooManyFailures);
+        }
+        // The workers that are there go on, as long as there is one.
+        let is_nobody_there = self.free.is_empty() && self.leases.is_empty() && self.starting == 0;
+        if is_nobody_there && !self.may_start_workers() && self.ledger.open() > 0 {
+            self.stop(NotRun::NoWorker);
+        }
+    }
+
+    fn may_start_workers(&self) -> bool {
+        self.failed_starts.max(self.barren_workers) < BARREN_WORKERS
+    }
+
+    fn hand_out(&mut self, actions: &mut Vec<Action>) {
+        let slots = self.plan.slots.max(1);
+        while self.leases.len() < slots
+            && let Some(worker) = self.free.pop()
+        {
+            let Some(lease) = self.lease(worker) else {
+                self.free.push(worker);
+                break;
+            };
+            actions.push(Action::Lease(Box::new(lease)));
+        }
+        let there = self.free.len() + self.starting;
+        let room = slots.saturating_sub(there + self.leases.len());
+        if room == 0 || !self.may_start_workers() {
+            return;
+        }
+        let wanted = self.queue.wanted(slots).saturating_sub(there);
+        for _ in 0..room.min(wanted) {
+            self.starting += 1;
+            actions.push(Action::StartWorker);
+        }
+    }
+
+    fn lease(&mut self, worker: WorkerId) -> Option<Lease> {
+        let batch = self.next_batch()?;
+        let lease = LeaseId(self.next_lease);
+        self.next_lease += 1;
+        let mut is_failure_held = Vec::with_capacity(batch.tests.len());
+        for test in &batch.tests {
+            let state = &mut self.tests[test.index()];
+            state.place = Place::Leased(lease);
+            // A lone check of a death decides, whatever it brings.
+            let is_lone_check = state.held == Some(HeldBy::LoneRun);
+            is_failure_held.push(!is_lone_check && state.failures < self.plan.tests[test.index()].retries);
+        }
+        // From now on it may say something of this run, if only that a test runs: it has to be drained.
+        self.ledger.open_stream(worker);
+        self.leases.insert(worker, Held { lease, batch: batch.clone(), is_cancelled: false });
+        Some(Lease { lease, worker, batch, is_failure_held })
+    }
+
+    fn next_batch(&mut self) -> Option<Batch> {
+        loop {
+            let mut batch = self.queue.next(self.plan.slots)?;
+            // What has got its result in some other way is never run again.
+            batch.tests.retain(|test| self.tests[test.index()].place == Place::Waiting);
+            if !batch.tests.is_empty() {
+                return Some(batch);
+            }
+        }
+    }
+
+    fn wind_down(&mut self, why: NotRun, actions: &mut Vec<Action>) {
+        for test in self.queue.forget_all() {
+            self.tell(test, why);
+        }
+        for (worker, held) in &mut self.leases {
+            if !held.is_cancelled {
+                held.is_cancelled = true;
+                actions.push(Action::CancelLease(*worker));
+            }
+        }
+    }
+
+    fn begin_drain(&mut self, actions: &mut Vec<Action>) {
+        self.stage = Stage::Draining;
+        self.draining = self.ledger.open_streams().collect();
+        actions.extend(self.draining.iter().map(|worker| Action::Drain(*worker)));
+    }
+}

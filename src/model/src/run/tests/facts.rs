@@ -1,0 +1,277 @@
+//! What processes and workers may cost, told by runs whose programs behave in one stated way.
+
+use std::collections::VecDeque;
+
+use super::{exhaustive::plan, world::SHORT};
+use crate::{
+    HeldBy, LeaseEnd, NotRun, Outcome, TestId, Told, WorkerId,
+    ledger::Entry,
+    run::{Action, Event, Lease, Plan, Run},
+    split::ProgramCosts,
+};
+
+/// What a process does with its batch.
+enum Deed {
+    Pass(TestId),
+    /// The process dies under it.
+    Die(TestId),
+}
+
+/// What became of a run.
+#[derive(Debug, Default)]
+struct Tally {
+    run: Option<Run>,
+    leases: Vec<Lease>,
+    /// Tests in all leases together: what had to be named to processes.
+    named: usize,
+}
+
+impl Tally {
+    fn entry(&self, test: u32) -> Entry {
+        self.run.as_ref().unwrap().ledger().entry(TestId(test))
+    }
+
+    fn passed(&self) -> usize {
+        let entries = self.run.as_ref().unwrap().ledger().entries();
+        entries
+            .iter()
+            .filter(|entry| matches!(entry, Entry::Settled { outcome: Outcome::Passed, .. }))
+            .count()
+    }
+
+    fn note(&mut self, lease: &Lease) {
+        self.named += lease.batch.tests.len();
+        self.leases.push(lease.clone());
+    }
+}
+
+/// Runs a plan with workers that never die.
+fn run(plan: Plan, mut behave: impl FnMut(&Lease, &mut Vec<Deed>) -> LeaseEnd) -> Tally {
+    let mut tally = Tally::default();
+    let workers: Vec<_> = (0..u32::try_from(plan.slots).unwrap()).map(WorkerId).collect();
+    let mut positions = vec![0; workers.len()];
+    let mut run = Run::new(plan);
+    let mut actions: VecDeque<_> = run.begin(&workers).into();
+    while let Some(action) = actions.pop_front() {
+        match action {
+            Action::Lease(lease) => {
+                tally.note(&lease);
+                let mut deeds = Vec::new();
+                let end = behave(&lease, &mut deeds);
+                let position = &mut positions[lease.worker.index()];
+                for event in deeds.into_iter().flat_map(|deed| told(&lease, deed, position)) {
+                    actions.extend(run.handle(event));
+                }
+                let (worker, lease) = (lease.worker, lease.lease);
+                actions.extend(run.handle(Event::LeaseEnded { worker, lease, end, start: None }));
+            }
+            Action::Drain(worker) => actions.extend(run.handle(Event::Drained { worker, proven: u64::MAX })),
+            Action::Finish { .. } => actions.extend(run.handle(Event::Finished)),
+            Action::Complete => return Tally { run: Some(run), ..tally },
+            Action::StartWorker | Action::CancelLease(_) => panic!("all workers are there"),
+        }
+    }
+    panic!("the run stops in {:?}", run.stage());
+}
+
+fn told(lease: &Lease, deed: Deed, position: &mut u64) -> [Event; 2] {
+    let (Deed::Pass(test) | Deed::Die(test)) = deed;
+    let started = Event::Started { lease: lease.lease, test };
+    let is_dead = matches!(deed, Deed::Die(_));
+    if is_dead && !lease.batch.is_alone {
+        return [started, Event::Held { lease: lease.lease, test, by: HeldBy::LoneRun }];
+    }
+    *position += 1;
+    let outcome = if is_dead { Outcome::Error } else { Outcome::Passed };
+    let settled =
+        Event::Settled { worker: lease.worker, test, outcome, duration: SHORT / 100, position: *position };
+    [started, settled]
+}
+
+/// All tests pass, but these die.
+fn dying(is_dying: impl Fn(TestId) -> bool) -> impl FnMut(&Lease, &mut Vec<Deed>) -> LeaseEnd {
+    move |lease, deeds| {
+        for test in &lease.batch.tests {
+            if is_dying(*test) {
+                deeds.push(Deed::Die(*test));
+                return LeaseEnd::DiedInTest;
+            }
+            deeds.push(Deed::Pass(*test));
+        }
+        LeaseEnd::Complete
+    }
+}
+
+fn many(tests: usize, slots: usize) -> Plan {
+    Plan { slots, ..plan(&vec![0; tests], |_, _| {}) }
+}
+
+#[test]
+fn a_crash_in_the_middle_of_500_tests_costs_three_processes() {
+    let costs = ProgramCosts { start: Some(60 * SHORT), selection_budget_bytes: None };
+    let plan = Plan { programs: vec![costs], ..many(500, 2) };
+    let tally = run(plan, dying(|test| test == TestId(136)));
+    let sizes: Vec<_> = tally.leases.iter().map(|lease| lease.batch.tests.len()).collect();
+    assert_eq!(sizes, [500, 1, 363], "the crash, its check, the rest");
+    assert_eq!(tally.passed(), 499);
+}
+
+#[test]
+fn a_hundred_thousand_tests_take_few_processes_and_no_test_is_named_twice() {
+    let tally = run(many(100_000, 4), dying(|_| false));
+    assert_eq!((tally.passed(), tally.named), (100_000, 100_000));
+    assert!(tally.leases.len() < 100, "{} processes", tally.leases.len());
+}
+
+#[test]
+fn twenty_thousand_isolated_tests_take_a_process_each() {
+    let plan = Plan { slots: 8, ..plan(&vec![0; 20_000], |_, test| test.is_alone = true) };
+    let tally = run(plan, dying(|test| test.0.is_multiple_of(100)));
+    assert_eq!((tally.passed(), tally.leases.len()), (19_800, 20_000));
+}
+
+#[test]
+fn a_thousand_programs_of_a_hundred_tests_take_a_process_or_two_each() {
+    let programs: Vec<_> = (0..100_000).map(|test| test % 1000).collect();
+    let tally = run(Plan { slots: 8, ..plan(&programs, |_, _| {}) }, dying(|_| false));
+    assert_eq!(tally.passed(), 100_000);
+    assert!(tally.leases.len() <= 2000, "{} processes", tally.leases.len());
+}
+
+#[test]
+fn a_program_whose_every_test_crashes_is_not_told_all_its_names_each_time() {
+    let tally = run(many(20_000, 2), dying(|_| true));
+    assert_eq!(tally.passed(), 0);
+    assert!(tally.named < 300_000, "{} names", tally.named);
+    assert!(tally.leases.len() < 30_000, "{} processes", tally.leases.len());
+}
+
+#[test]
+fn a_program_whose_every_second_test_crashes_is_not_told_all_its_names_each_time() {
+    let tally = run(many(20_000, 2), dying(|test| test.0.is_multiple_of(2)));
+    assert_eq!(tally.passed(), 10_000);
+    assert!(tally.named < 400_000, "{} names", tally.named);
+    assert!(tally.leases.len() < 30_000, "{} processes", tally.leases.len());
+}
+
+#[test]
+fn a_large_program_that_dies_at_once_is_given_up_after_a_handful_of_processes() {
+    let tally = run(many(20_000, 4), |_, _| LeaseEnd::DiedOutside);
+    assert!(tally.leases.len() < 20, "{} processes", tally.leases.len());
+    assert!(matches!(tally.entry(19_999), Entry::Told(Told::NotRun(NotRun::GivenUp { deaths: 3.. }))));
+}
+
+#[test]
+fn a_large_program_that_runs_nothing_is_given_up_after_a_handful_of_processes() {
+    let tally = run(many(20_000, 4), |_, _| LeaseEnd::Complete);
+    assert!(tally.leases.len() < 20, "{} processes", tally.leases.len());
+    assert_eq!(tally.entry(0), Entry::Told(Told::NotRun(NotRun::NeverBegan)));
+}
+
+#[test]
+fn a_test_that_cannot_begin_does_not_have_its_program_given_up() {
+    let plan = Plan { slots: 1, ..plan(&[0; 40], |place, test| test.is_alone = place == 7) };
+    let tally = run(plan, |lease, deeds| {
+        if lease.batch.tests.contains(&TestId(7)) {
+            return LeaseEnd::DiedOutside;
+        }
+        deeds.extend(lease.batch.tests.iter().map(|test| Deed::Pass(*test)));
+        LeaseEnd::Complete
+    });
+    assert_eq!(tally.passed(), 39);
+    assert_eq!(tally.entry(7), Entry::Told(Told::NotRun(NotRun::GivenUp { deaths: 3 })));
+}
+
+#[test]
+fn a_program_that_recovers_gets_large_batches_again() {
+    let mut starts = 0;
+    let tally = run(many(20_000, 1), |lease, deeds| {
+        starts += 1;
+        if starts <= 5 {
+            return LeaseEnd::NotStarted;
+        }
+        deeds.extend(lease.batch.tests.iter().map(|test| Deed::Pass(*test)));
+        LeaseEnd::Complete
+    });
+    assert_eq!(tally.passed(), 20_000);
+    assert!(tally.leases.len() < 100, "{} processes", tally.leases.len());
+}
+
+#[test]
+fn workers_that_do_not_start_do_not_end_a_run_that_another_worker_carries() {
+    let mut run = Run::new(Plan { slots: 2, ..plan(&[0, 1, 2], |_, _| {}) });
+    let actions = run.begin(&[WorkerId(1)]);
+    assert!(matches!(&actions[..], [Action::Lease(_), Action::StartWorker]), "{actions:?}");
+    for _ in 0..3 {
+        assert_eq!(run.handle(Event::WorkerNotStarted), [Action::StartWorker]);
+    }
+    assert_eq!(run.handle(Event::WorkerNotStarted), [], "the fourth in a row is enough");
+    assert_eq!(run.stopped_by(), None);
+    let _stops = run.handle(Event::WorkerLost { worker: WorkerId(1), proven: 0, settled: Vec::new() });
+    assert_eq!(run.stopped_by(), Some(NotRun::NoWorker));
+}
+
+#[test]
+fn a_test_that_kills_worker_after_worker_without_a_word_costs_only_itself() {
+    let mut run = Run::new(many(3, 1));
+    let mut actions: VecDeque<_> = run.begin(&[]).into();
+    let mut workers = 0;
+    while let Some(action) = actions.pop_front() {
+        match action {
+            Action::StartWorker => {
+                workers += 1;
+                actions.extend(run.handle(Event::WorkerReady(WorkerId(workers))));
+            }
+            Action::Lease(lease) => {
+                let worker = lease.worker;
+                let before = lease.batch.tests.iter().take_while(|test| **test != TestId(1));
+                let settled: Vec<_> = before.map(|test| (*test, Outcome::Passed, SHORT)).collect();
+                if settled.len() < lease.batch.tests.len() {
+                    actions.extend(run.handle(Event::WorkerLost { worker, proven: 0, settled }));
+                    continue;
+                }
+                for (test, position) in lease.batch.tests.iter().zip(1..) {
+                    let (test, outcome) = (*test, Outcome::Passed);
+                    let settled = Event::Settled { worker, test, outcome, duration: SHORT, position };
+                    actions.extend(run.handle(settled));
+                }
+                let end = LeaseEnd::Complete;
+                actions.extend(run.handle(Event::LeaseEnded {
+                    worker,
+                    lease: lease.lease,
+                    end,
+                    start: None,
+                }));
+            }
+            Action::Drain(worker) => actions.extend(run.handle(Event::Drained { worker, proven: 9 })),
+            Action::Finish { .. } => actions.extend(run.handle(Event::Finished)),
+            Action::CancelLease(_) | Action::Complete => {}
+        }
+    }
+    let entry = |test| run.ledger().entry(TestId(test));
+    assert_eq!(entry(1), Entry::Told(Told::NotRun(NotRun::WorkerDied)));
+    assert!(matches!(entry(0), Entry::Settled { outcome: Outcome::Passed, .. }));
+    assert!(matches!(entry(2), Entry::Settled { outcome: Outcome::Passed, .. }));
+    assert_eq!(workers, 2);
+}
+
+#[test]
+fn a_worker_that_only_told_of_a_start_is_drained_too() {
+    let mut run = Run::new(many(1, 1));
+    let actions = run.begin(&[WorkerId(1)]);
+    let [Action::Lease(lease)] = &actions[..] else { panic!("{actions:?}") };
+    let (worker, lease) = (lease.worker, lease.lease);
+    let _none = run.handle(Event::Started { lease, test: TestId(0) });
+    let _cancels = run.handle(Event::Cancel);
+    let actions = run.handle(Event::LeaseEnded { worker, lease, end: LeaseEnd::Cancelled, start: None });
+    assert_eq!(actions, [Action::Drain(worker)]);
+}
+
+#[test]
+fn failures_that_no_worker_told_count_towards_the_allowed_ones() {
+    let change = |place, test: &mut crate::run::PlannedTest| test.is_unrunnable = place == 0;
+    let mut run = Run::new(Plan { max_failures: Some(1), ..plan(&[0, 1], change) });
+    let actions = run.begin(&[WorkerId(1)]);
+    assert!(matches!(&actions[..], [Action::Finish { told, .. }] if told.len() == 2), "{actions:?}");
+    assert_eq!(run.stopped_by(), Some(NotRun::TooManyFailures));
+}

@@ -1,0 +1,239 @@
+//! What can happen next in a world, and what it does.
+
+use std::collections::VecDeque;
+
+use super::world::{SHORT, UNLIMITED, Verdict, Worker, World};
+use crate::{HeldBy, LeaseEnd, Outcome, TestId, WorkerId, run::Event};
+
+/// One step of the world.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    StartSucceeds,
+    StartFails,
+    /// The process begins the test at this place of its batch.
+    Begin(WorkerId, usize),
+    /// The test in flight ends.
+    End(WorkerId, Outcome),
+    /// The test in flight takes its process with it.
+    Die(WorkerId),
+    /// The test in flight is ended by its limit, and its process with it.
+    TimeOut(WorkerId),
+    /// The process ends outside any test.
+    Leave(WorkerId, LeaseEnd),
+    /// The process is ended by our wish.
+    EndCancelled(WorkerId),
+    /// The run hears a message.
+    Deliver(WorkerId),
+    /// A worker dies; so many of its results are with the client.
+    WorkerDies(WorkerId, usize),
+    /// A worker has proven so many of its results.
+    Drained(WorkerId, usize),
+    Finished,
+    Cancel,
+}
+
+impl Step {
+    /// Whether the adversary pays for it.
+    pub(super) fn is_fault(&self, world: &World) -> bool {
+        match self {
+            Self::StartFails | Self::Die(_) | Self::TimeOut(_) | Self::WorkerDies(..) | Self::Cancel => true,
+            Self::End(_, outcome) => outcome.is_failure(),
+            Self::Begin(worker, place) => world.next_of(*worker) != Some(*place),
+            Self::Leave(worker, end) => *end != LeaseEnd::Complete || world.next_of(*worker).is_some(),
+            Self::StartSucceeds
+            | Self::EndCancelled(_)
+            | Self::Deliver(_)
+            | Self::Drained(..)
+            | Self::Finished => false,
+        }
+    }
+}
+
+impl World {
+    /// The place that the process begins next; `None` when it is through.
+    fn next_of(&self, worker: WorkerId) -> Option<usize> {
+        let hand = self.workers[&worker].hand.as_ref()?;
+        (hand.next < hand.lease.batch.tests.len()).then_some(hand.next)
+    }
+
+    /// All that can happen now.
+    pub(super) fn steps(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if self.is_completed {
+            return steps;
+        }
+        for (id, worker) in &self.workers {
+            self.worker_steps(*id, worker, &mut steps);
+        }
+        if self.starting > 0 {
+            steps.push(Step::StartSucceeds);
+            if self.faults.deaths > 0 {
+                steps.push(Step::StartFails);
+            }
+        }
+        if self.is_finishing {
+            steps.push(Step::Finished);
+        }
+        if self.faults.cancels > 0 {
+            steps.push(Step::Cancel);
+        }
+        steps
+    }
+
+    fn worker_steps(&self, id: WorkerId, worker: &Worker, steps: &mut Vec<Step>) {
+        let may_die = self.faults.deaths > 0;
+        let journal = self.journals.get(&id).map_or(0, Vec::len);
+        // Where everything may die at any time, fewer proofs are enough.
+        let is_endless = self.faults.deaths == UNLIMITED;
+        let proofs = || [0, journal.min(1), journal].into_iter().skip(usize::from(is_endless));
+        if !worker.outbox.is_empty() {
+            steps.push(Step::Deliver(id));
+        } else if worker.is_asked_to_drain && !worker.is_drained {
+            steps.extend(proofs().map(|proven| Step::Drained(id, proven)));
+        }
+        if worker.outbox.len() < self.outbox {
+            self.process_steps(id, worker, steps);
+        }
+        if may_die {
+            steps.extend(proofs().map(|proven| Step::WorkerDies(id, proven)));
+        }
+        steps.dedup();
+    }
+
+    fn process_steps(&self, id: WorkerId, worker: &Worker, steps: &mut Vec<Step>) {
+        let Some(hand) = &worker.hand else { return };
+        let may_die = self.faults.deaths > 0;
+        let count = hand.lease.batch.tests.len();
+        if hand.in_flight.is_some() {
+            steps.push(Step::End(id, Outcome::Passed));
+            if self.faults.failures > 0 {
+                steps.push(Step::End(id, Outcome::Failed));
+            }
+            if may_die {
+                steps.extend([Step::Die(id), Step::TimeOut(id)]);
+            }
+        } else {
+            steps.extend(
+                (hand.next..count).take(if may_die { 2 } else { 1 }).map(|place| Step::Begin(id, place)),
+            );
+            if hand.next == count || may_die {
+                steps.push(Step::Leave(id, LeaseEnd::Complete));
+            }
+            if may_die {
+                let end = if hand.next == count { LeaseEnd::BadExit } else { LeaseEnd::DiedOutside };
+                steps.push(Step::Leave(id, end));
+            }
+            if may_die && hand.next == 0 {
+                steps.push(Step::Leave(id, LeaseEnd::NotStarted));
+            }
+        }
+        if worker.is_cancelled {
+            steps.push(Step::EndCancelled(id));
+        }
+    }
+
+    /// Lets a step happen.
+    pub(super) fn take(&mut self, step: &Step) -> Verdict {
+        if step.is_fault(self) {
+            let left = match step {
+                Step::End(..) => &mut self.faults.failures,
+                Step::Cancel => &mut self.faults.cancels,
+                _ => &mut self.faults.deaths,
+            };
+            *left -= u8::from(*left != UNLIMITED);
+        }
+        match step {
+            Step::StartSucceeds => {
+                self.starting -= 1;
+                self.last_worker += 1;
+                self.tell(Event::WorkerReady(WorkerId(self.last_worker)))
+            }
+            Step::StartFails => {
+                self.starting -= 1;
+                self.tell(Event::WorkerNotStarted)
+            }
+            Step::Begin(worker, place) => self.begin_test(*worker, *place),
+            Step::End(worker, outcome) => self.end_test(*worker, *outcome, None),
+            Step::Die(worker) => self.die(*worker),
+            Step::TimeOut(worker) => self.end_test(*worker, Outcome::TimedOut, Some(LeaseEnd::DiedInTest)),
+            Step::Leave(worker, end) => self.leave(*worker, *end),
+            Step::EndCancelled(worker) => self.end_cancelled(*worker),
+            Step::Deliver(worker) => {
+                let event = self.workers.get_mut(worker).unwrap().outbox.pop_front().unwrap();
+                self.tell(event)
+            }
+            Step::WorkerDies(worker, proven) => self.worker_dies(*worker, *proven),
+            Step::Drained(worker, proven) => {
+                self.workers.get_mut(worker).unwrap().is_drained = true;
+                self.tell(Event::Drained { worker: *worker, proven: *proven as u64 })
+            }
+            Step::Finished => self.tell(Event::Finished),
+            Step::Cancel => self.tell(Event::Cancel),
+        }
+    }
+
+    fn outbox(&mut self, worker: WorkerId) -> &mut VecDeque<Event> {
+        &mut self.workers.get_mut(&worker).unwrap().outbox
+    }
+
+    fn begin_test(&mut self, worker: WorkerId, place: usize) -> Verdict {
+        let hand = self.workers.get_mut(&worker).unwrap().hand.as_mut().unwrap();
+        (hand.in_flight, hand.next) = (Some(place), place + 1);
+        let event = Event::Started { lease: hand.lease.lease, test: hand.lease.batch.tests[place] };
+        self.outbox(worker).push_back(event);
+        Ok(())
+    }
+
+    fn end_test(&mut self, worker: WorkerId, outcome: Outcome, end: Option<LeaseEnd>) -> Verdict {
+        let hand = self.workers.get_mut(&worker).unwrap().hand.as_mut().unwrap();
+        let place = hand.in_flight.take().unwrap();
+        let (lease, test) = (hand.lease.lease, hand.lease.batch.tests[place]);
+        if outcome.is_failure() && hand.lease.is_failure_held[place] {
+            self.outbox(worker).push_back(Event::Held { lease, test, by: HeldBy::Retry });
+        } else {
+            self.settle(worker, test, outcome);
+        }
+        end.map_or(Ok(()), |end| self.leave(worker, end))
+    }
+
+    fn settle(&mut self, worker: WorkerId, test: TestId, outcome: Outcome) {
+        let journal = self.journals.entry(worker).or_default();
+        journal.push((test, outcome));
+        let position = journal.len() as u64;
+        self.outbox(worker).push_back(Event::Settled { worker, test, outcome, duration: SHORT, position });
+    }
+
+    fn die(&mut self, worker: WorkerId) -> Verdict {
+        let hand = self.workers.get_mut(&worker).unwrap().hand.as_mut().unwrap();
+        if hand.lease.batch.is_alone {
+            return self.end_test(worker, Outcome::Error, Some(LeaseEnd::DiedInTest));
+        }
+        let place = hand.in_flight.take().unwrap();
+        let (lease, test) = (hand.lease.lease, hand.lease.batch.tests[place]);
+        self.outbox(worker).push_back(Event::Held { lease, test, by: HeldBy::LoneRun });
+        self.leave(worker, LeaseEnd::DiedInTest)
+    }
+
+    fn leave(&mut self, worker: WorkerId, end: LeaseEnd) -> Verdict {
+        let hand = self.workers.get_mut(&worker).unwrap().hand.take().unwrap();
+        let event = Event::LeaseEnded { worker, lease: hand.lease.lease, end, start: None };
+        self.outbox(worker).push_back(event);
+        Ok(())
+    }
+
+    fn end_cancelled(&mut self, worker: WorkerId) -> Verdict {
+        let hand = self.workers[&worker].hand.as_ref().unwrap();
+        if let Some(place) = hand.in_flight {
+            self.settle(worker, hand.lease.batch.tests[place], Outcome::Cancelled);
+        }
+        self.leave(worker, LeaseEnd::Cancelled)
+    }
+
+    fn worker_dies(&mut self, worker: WorkerId, proven: usize) -> Verdict {
+        let journal = self.journals.get(&worker).cloned().unwrap_or_default();
+        let settled = journal.iter().map(|(test, outcome)| (*test, *outcome, SHORT)).collect();
+        let outbox = std::mem::take(self.outbox(worker));
+        self.tell(Event::WorkerLost { worker, proven: proven as u64, settled })?;
+        self.check_stale(worker, outbox)
+    }
+}

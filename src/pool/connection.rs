@@ -1,0 +1,150 @@
+//! One task for each control connection: who joins is greeted, then its messages go to the pool in order. Frames for the
+//! client pass here straight into the client's outbox, unread; while the client is slow, only this worker waits.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use link::{
+    control::{self, ControlReceiver, ControlSender, Received},
+    local,
+};
+use tokio::{sync::mpsc, task::JoinSet, time::timeout};
+use wire::control::{
+    CallbackAddress, DeliveryLimits, FromWatchdog, FromWorker, Join, ToWatchdog, ToWorker, WorkerId,
+};
+
+/// A process of ours says who it is at once; whoever takes longer is none of ours.
+const JOIN_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What every connection needs to know.
+#[derive(Clone)]
+pub(super) struct Greeting {
+    pub(super) callback: Option<CallbackAddress>,
+    pub(super) limits: DeliveryLimits,
+    pub(super) client: link::Outbox,
+}
+
+/// What happens on control connections.
+pub(super) enum Raw {
+    WorkerJoined { worker: WorkerId, sender: ControlSender, relayed: Arc<AtomicU64> },
+    Worker(WorkerId, FromWorker),
+    WorkerLeft(WorkerId),
+    WatchdogJoined { pid: u32, sender: ControlSender },
+    Watchdog(FromWatchdog),
+    WatchdogLeft { pid: u32 },
+}
+
+/// Accepts connections until the pool goes away.
+///
+/// Cancel safe: yes, because a connection belongs to its own task from the moment it is accepted.
+pub(super) async fn accept(mut listener: local::Listener, greeting: Greeting, raw: mpsc::Sender<Raw>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(stream) => {
+                    connections.spawn(serve(stream, greeting.clone(), raw.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a control connection was refused");
+                    // An error that comes again at once (no file descriptors left) must not spin.
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            },
+            Some(ended) = connections.join_next() => if let Err(error) = ended {
+                tracing::error!(%error, "a control connection's task panicked");
+            },
+            () = raw.closed() => return,
+        }
+    }
+}
+
+async fn serve(stream: local::Stream, greeting: Greeting, raw: mpsc::Sender<Raw>) {
+    let (sender, mut receiver, _task) = control::open(stream);
+    let join = match timeout(JOIN_DEADLINE, receiver.next::<Join>()).await {
+        Ok(Ok(Some(Received::Message(join)))) => join,
+        other => {
+            tracing::warn!(?other, "a control connection did not say who it is");
+            return;
+        }
+    };
+    let callback = greeting.callback.clone();
+    let limits = greeting.limits;
+    // A peer that is gone again is noticed by the reader.
+    match join {
+        Join::Worker { worker, .. } => {
+            let _closed = sender.send(&ToWorker::Welcome { callback, limits }).await;
+            worker_loop(worker, (sender, receiver), &greeting, raw).await;
+        }
+        Join::Watchdog { pid } => {
+            let _closed = sender.send(&ToWatchdog::Welcome { callback, limits }).await;
+            watchdog_loop(pid, (sender, receiver), &greeting, raw).await;
+        }
+    }
+}
+
+async fn worker_loop(
+    worker: WorkerId,
+    (sender, mut receiver): (ControlSender, ControlReceiver),
+    greeting: &Greeting,
+    raw: mpsc::Sender<Raw>,
+) {
+    let relayed = Arc::new(AtomicU64::new(0));
+    let mut event = Some(Raw::WorkerJoined { worker, sender, relayed: Arc::clone(&relayed) });
+    loop {
+        if let Some(event) = event.take()
+            && raw.send(event).await.is_err()
+        {
+            return;
+        }
+        match receiver.next::<FromWorker>().await {
+            Ok(Some(Received::Message(message))) => event = Some(Raw::Worker(worker, message)),
+            Ok(Some(Received::Relay { position, frame })) => {
+                if greeting.client.send(frame).await.is_ok() {
+                    relayed.store(position, Ordering::Release);
+                }
+            }
+            Ok(None) => break,
+            Err(error) => {
+                tracing::warn!(%worker, %error, "a worker's control connection broke");
+                break;
+            }
+        }
+    }
+    // The pool may be gone already.
+    let _closed = raw.send(Raw::WorkerLeft(worker)).await;
+}
+
+async fn watchdog_loop(
+    pid: u32,
+    (sender, mut receiver): (ControlSender, ControlReceiver),
+    greeting: &Greeting,
+    raw: mpsc::Sender<Raw>,
+) {
+    let mut event = Some(Raw::WatchdogJoined { pid, sender });
+    loop {
+        if let Some(event) = event.take()
+            && raw.send(event).await.is_err()
+        {
+            return;
+        }
+        match receiver.next::<FromWatchdog>().await {
+            Ok(Some(Received::Message(message))) => event = Some(Raw::Watchdog(message)),
+            Ok(Some(Received::Relay { frame, .. })) => {
+                // A client that is gone is noticed by its session.
+                let _closed = greeting.client.send(frame).await;
+            }
+            Ok(None) => break,
+            Err(error) => {
+                tracing::warn!(%error, "the watchdog's control connection broke");
+                break;
+            }
+        }
+    }
+    let _closed = raw.send(Raw::WatchdogLeft { pid }).await;
+}

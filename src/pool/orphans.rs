@@ -1,0 +1,49 @@
+//! What a dead watchdog leaves behind: its workers and their tests die with it, but what had escaped them becomes our
+//! child. A process may serve several sessions, so the watchdogs of all of them are known here.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use host::process::{self, Pid};
+
+/// More generations than this are a race that nobody wins.
+const CLEAR_DEADLINE: Duration = Duration::from_secs(1);
+
+static WATCHDOGS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// Makes this process the one that orphans come to.
+pub(super) fn adopt() {
+    if let Err(error) = process::become_subreaper() {
+        tracing::warn!(%error, "what escapes a dead watchdog will not be found");
+    }
+}
+
+pub(super) fn register(watchdog: Pid) {
+    WATCHDOGS.lock().unwrap_or_else(PoisonError::into_inner).insert(watchdog.0);
+}
+
+pub(super) fn forget(watchdog: Pid) {
+    WATCHDOGS.lock().unwrap_or_else(PoisonError::into_inner).remove(&watchdog.0);
+}
+
+/// Kills and reaps every child that is no watchdog, and what comes to us by that, until there is none.
+pub(super) fn clear() {
+    let deadline = Instant::now() + CLEAR_DEADLINE;
+    loop {
+        let known = WATCHDOGS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let orphans: Vec<_> =
+            process::children(Pid::own()).into_iter().filter(|child| !known.contains(&child.0)).collect();
+        if orphans.is_empty() || Instant::now() > deadline {
+            return;
+        }
+        for orphan in orphans {
+            process::kill_child(orphan);
+            if let Err(error) = process::reap_child(orphan) {
+                tracing::debug!(pid = orphan.0, %error, "an orphan was reaped by someone else");
+            }
+        }
+    }
+}

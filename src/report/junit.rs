@@ -1,0 +1,313 @@
+//! The JUnit XML report, in the shape that cargo-nextest writes and CI servers read: one `testsuite` for each suite,
+//! `classname` the suite, `name` the test's full name. Output is kept for tests that did not pass at once.
+
+use std::{collections::HashMap, io::Write, time::Duration};
+
+use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
+use wire::{control::Attempt, mtp::ExecutionState};
+
+use super::{
+    Detail, Outcome, Record, Summary,
+    text::{for_xml, headline},
+};
+
+/// What the report says of the run as a whole.
+#[derive(Debug, Clone, Copy)]
+pub struct Head<'a> {
+    /// Such as the profile's name.
+    pub name: &'a str,
+    /// The run's id; shown where it is a UUID.
+    pub run: &'a str,
+    /// When the run began, in ISO 8601.
+    pub start_utc: &'a str,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// Why a report could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("write the JUnit report")]
+pub struct JunitError(#[from] quick_junit::SerializeError);
+
+/// Writes the report of a run.
+///
+/// # Errors
+/// The writer's.
+pub fn write(summary: &Summary, head: &Head<'_>, writer: impl Write) -> Result<(), JunitError> {
+    Ok(report(summary, head).serialize(writer)?)
+}
+
+fn report(summary: &Summary, head: &Head<'_>) -> Report {
+    let mut report = Report::new(for_xml(head.name));
+    report.timestamp = head.start_utc.parse().ok();
+    report.set_time(head.duration);
+    if let Ok(run) = head.run.parse() {
+        report.set_uuid(run);
+    }
+    let mut suites: Vec<TestSuite> = Vec::new();
+    let mut place: HashMap<&str, usize> = HashMap::new();
+    for record in summary.records().iter().chain(summary.troubled_groups()) {
+        let name = suite_name(record);
+        let index = *place.entry(name).or_insert_with(|| {
+            suites.push(TestSuite::new(for_xml(name)));
+            suites.len() - 1
+        });
+        suites[index].add_test_case(test_case(record));
+    }
+    for suite in &mut suites {
+        suite.set_time(suite.test_cases.iter().filter_map(|case| case.time).sum());
+    }
+    report.add_test_suites(suites);
+    report
+}
+
+fn suite_name(record: &Record) -> &str {
+    match &record.suite {
+        Some(suite) => suite,
+        None => "tests",
+    }
+}
+
+fn test_case(record: &Record) -> TestCase {
+    let mut case = TestCase::new(for_xml(record.name()), status(record));
+    case.set_classname(for_xml(suite_name(record)));
+    case.time = record.duration;
+    case.timestamp = record.start_utc.as_deref().and_then(|start| start.parse().ok());
+    if let Some(detail) = record.detail.as_deref() {
+        if let Some(stdout) = &detail.stdout {
+            case.set_system_out(for_xml(stdout));
+        }
+        if let Some(stderr) = &detail.stderr {
+            case.set_system_err(for_xml(stderr));
+        }
+        case.add_properties(properties(detail));
+        add_location(&mut case, detail);
+    }
+    case
+}
+
+fn add_location(case: &mut TestCase, detail: &Detail) {
+    if let Some(file) = &detail.file {
+        case.extra.insert("file".into(), for_xml(file).into());
+        if let Some(line) = detail.line {
+            case.extra.insert("line".into(), line.to_string().into());
+        }
+    }
+}
+
+fn properties(detail: &Detail) -> Vec<Property> {
+    let texts = [
+        ("heeler.reproduce", detail.reproduce.clone()),
+        ("heeler.alone", detail.alone.clone()),
+        ("heeler.signal", detail.signal.clone()),
+        ("heeler.exit-code", detail.exit_code.map(|code| code.to_string())),
+        ("heeler.worker", detail.worker.map(|worker| worker.to_string())),
+    ];
+    texts.into_iter().filter_map(|(name, text)| Some(Property::new(name, for_xml(&text?)))).collect()
+}
+
+fn status(record: &Record) -> TestCaseStatus {
+    let mut status = match record.outcome {
+        Outcome::Passed | Outcome::Flaky => TestCaseStatus::success(),
+        Outcome::Skipped => TestCaseStatus::skipped(),
+        Outcome::Failed => TestCaseStatus::non_success(NonSuccessKind::Failure),
+        Outcome::TimedOut | Outcome::Crashed | Outcome::Error | Outcome::Cancelled | Outcome::NotRun => {
+            TestCaseStatus::non_success(NonSuccessKind::Error)
+        }
+    };
+    if let Some(kind) = kind(record) {
+        status.set_type(kind);
+    }
+    if let Some(message) = record.text(|detail| detail.message.as_ref()) {
+        status.set_message(for_xml(&headline(message)));
+    }
+    if let Some(description) = description(record) {
+        status.set_description(for_xml(&description));
+    }
+    if let Some(detail) = record.detail.as_deref() {
+        status.add_reruns(reruns(detail, record.outcome));
+    }
+    status
+}
+
+/// Returns the word of the attribute `type`: a signal's name says most.
+fn kind(record: &Record) -> Option<String> {
+    let detail = record.detail.as_deref()?;
+    if let Some(signal) = &detail.signal {
+        return Some(for_xml(signal));
+    }
+    Some(match (record.outcome, detail.exit_code) {
+        (Outcome::Crashed, Some(code)) => format!("exit code {code}"),
+        (Outcome::Crashed, None) => "crash".to_owned(),
+        (Outcome::Failed, _) => "failure".to_owned(),
+        (Outcome::TimedOut, _) => "timeout".to_owned(),
+        (Outcome::Error, _) => "error".to_owned(),
+        (Outcome::Cancelled, _) => "cancelled".to_owned(),
+        (Outcome::NotRun, _) => "not-run".to_owned(),
+        (Outcome::Passed | Outcome::Flaky | Outcome::Skipped, _) => return None,
+    })
+}
+
+fn description(record: &Record) -> Option<String> {
+    let detail = record.detail.as_deref()?;
+    let mut parts: Vec<String> = Vec::new();
+    parts.extend(detail.message.clone());
+    if let (Some(expected), Some(actual)) = (&detail.expected, &detail.actual) {
+        parts.push(format!("expected: {expected}\n  actual: {actual}"));
+    }
+    parts.extend(detail.stacktrace.clone());
+    (!parts.is_empty()).then(|| parts.join("\n"))
+}
+
+/// Returns the attempts before the one that decided. Where only their number is known, they are listed without
+/// texts: CI servers count them.
+fn reruns(detail: &Detail, outcome: Outcome) -> Vec<TestRerun> {
+    if !detail.attempts.is_empty() {
+        return detail.attempts.iter().map(rerun).collect();
+    }
+    let before = match outcome {
+        Outcome::Flaky => detail.attempt.unwrap_or(2).saturating_sub(1).clamp(1, 100),
+        _ => detail.attempt.unwrap_or(1).saturating_sub(1).min(100),
+    };
+    (0..before).map(|_| TestRerun::new(NonSuccessKind::Failure)).collect()
+}
+
+fn rerun(attempt: &Attempt) -> TestRerun {
+    let is_failure = attempt.state == ExecutionState::Failed;
+    let mut rerun = TestRerun::new(if is_failure { NonSuccessKind::Failure } else { NonSuccessKind::Error });
+    rerun.set_time(Duration::from_micros(attempt.duration_us));
+    rerun.set_message(for_xml(&headline(&attempt.message)));
+    rerun.set_type(match &attempt.death {
+        Some(death) => for_xml(&death.to_string()),
+        None => attempt.state.to_string(),
+    });
+    if !attempt.stdout.is_empty() {
+        rerun.set_system_out(for_xml(&attempt.stdout));
+    }
+    if !attempt.stderr.is_empty() {
+        rerun.set_system_err(for_xml(&attempt.stderr));
+    }
+    rerun
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use wire::mtp::{Change, TestNode, key};
+
+    use super::*;
+
+    fn change(name: &str, state: ExecutionState, more: serde_json::Value) -> Change {
+        let mut node = json!({"uid": format!("core::{name}"), "display-name": name, "execution-state": state.as_str(),
+            "time.duration-ms": 1500.0, (key::SUITE): "core"});
+        node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        Change { parent: None, node: serde_json::from_value::<TestNode>(node).unwrap() }
+    }
+
+    fn xml(changes: &[Change]) -> String {
+        let mut summary = Summary::new(None);
+        summary.apply(changes);
+        let head = Head {
+            name: "default",
+            run: "7f0c2a11-2f4e-4c60-9d0e-5c3b1a2d4e6f",
+            start_utc: "2026-03-01T02:00:00Z",
+            duration: Duration::from_secs(7),
+        };
+        let mut out = Vec::new();
+        write(&summary, &head, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_outcome_has_its_element() {
+        let changes = [
+            change("adds", ExecutionState::Passed, json!({"time.start-utc": "2026-03-01T02:00:01.5Z"})),
+            change(
+                "fails",
+                ExecutionState::Failed,
+                json!({"error.message": "1 < 2 & \"so\"\n  left: 3", "location.file": "src/a.rs",
+                "location.line-start": 7, "standardOutput": "out \u{1b}[31mred\u{1b}[0m\u{0}\tx", "heeler.reproduce": "./core --exact fails"}),
+            ),
+            change(
+                "crashes",
+                ExecutionState::Error,
+                json!({"heeler.signal": "SIGSEGV", "error.message": "killed by SIGSEGV",
+                "error.stacktrace": "#0 main", "heeler.alone": "crashes-alone", "heeler.worker": 2}),
+            ),
+            change("leaves", ExecutionState::Error, json!({"heeler.exit-code": 0})),
+            change("hangs", ExecutionState::TimedOut, json!({})),
+            change("ignored", ExecutionState::Skipped, json!({"error.message": "needs net"})),
+            change(
+                "waits",
+                ExecutionState::Error,
+                json!({"outcome-kind": "not-run", "error.message": "gone"}),
+            ),
+            change(
+                "flaky",
+                ExecutionState::Passed,
+                json!({"outcome-kind": "passed-with-retries", "retry.attempt": 2,
+                "heeler.attempts": [{"state":"error","message":"died","death":{"signal":"SIGABRT","code":null,"has_core":false},"stdout":"o","duration_us":2000}]}),
+            ),
+        ];
+        insta::assert_snapshot!(xml(&changes), @r#"
+        <?xml version="1.0" encoding="UTF-8"?>
+        <testsuites name="default" tests="8" skipped="1" failures="1" errors="4" uuid="7f0c2a11-2f4e-4c60-9d0e-5c3b1a2d4e6f" timestamp="2026-03-01T02:00:00.000+00:00" time="7.000">
+            <testsuite name="core" tests="8" skipped="1" errors="4" failures="1" time="12.000">
+                <testcase name="adds" classname="core" timestamp="2026-03-01T02:00:01.500+00:00" time="1.500"/>
+                <testcase name="fails" classname="core" time="1.500" file="src/a.rs" line="7">
+                    <properties>
+                        <property name="heeler.reproduce" value="./core --exact fails"/>
+                    </properties>
+                    <failure message="1 &lt; 2 &amp; &quot;so&quot; · left: 3" type="failure">1 &lt; 2 &amp; &quot;so&quot;
+          left: 3</failure>
+                    <system-out>out red    x</system-out>
+                </testcase>
+                <testcase name="crashes" classname="core" time="1.500">
+                    <properties>
+                        <property name="heeler.alone" value="crashes-alone"/>
+                        <property name="heeler.signal" value="SIGSEGV"/>
+                        <property name="heeler.worker" value="2"/>
+                    </properties>
+                    <error message="killed by SIGSEGV" type="SIGSEGV">killed by SIGSEGV
+        #0 main</error>
+                </testcase>
+                <testcase name="leaves" classname="core" time="1.500">
+                    <properties>
+                        <property name="heeler.exit-code" value="0"/>
+                    </properties>
+                    <error type="exit code 0"/>
+                </testcase>
+                <testcase name="hangs" classname="core" time="1.500">
+                    <error type="timeout"/>
+                </testcase>
+                <testcase name="ignored" classname="core" time="1.500">
+                    <skipped message="needs net">needs net</skipped>
+                </testcase>
+                <testcase name="waits" classname="core" time="1.500">
+                    <error message="gone" type="not-run">gone</error>
+                </testcase>
+                <testcase name="flaky" classname="core" time="1.500">
+                    <flakyError time="0.002" message="died" type="SIGABRT">
+                        <system-out>o</system-out>
+                    </flakyError>
+                </testcase>
+            </testsuite>
+        </testsuites>
+        "#);
+    }
+
+    #[test]
+    fn a_flaky_test_has_its_attempts_counted_even_when_nothing_is_told_of_them() {
+        let kinds = json!({"outcome-kind": "passed-with-retries", "retry.attempt": 3});
+        let text = xml(&[change("flaky", ExecutionState::Passed, kinds)]);
+        assert_eq!(text.matches("<flakyFailure").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn a_suite_that_died_outside_its_tests_is_a_case_of_its_own() {
+        let mut suite = change("x", ExecutionState::Error, json!({"error.message": "died while listing"}));
+        suite.node.uid = "core".into();
+        let text = xml(&[suite]);
+        assert!(text.contains(r#"<testcase name="core" classname="core""#), "{text}");
+    }
+}

@@ -1,0 +1,183 @@
+//! How a test ended, as people count it: finer than the protocol's states, coarser than its outcome kinds.
+
+use wire::mtp::{ExecutionState, TestNode, key};
+
+/// How a test ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Outcome {
+    /// At the first attempt.
+    Passed,
+    /// Passed, after an attempt that did not.
+    Flaky,
+    /// Not run by its framework's own decision.
+    Skipped,
+    /// By its framework's word.
+    Failed,
+    /// Ended by its time limit.
+    TimedOut,
+    /// Its process died under it, by a signal or by leaving without a word.
+    Crashed,
+    /// Could not be run, or not be judged.
+    Error,
+    /// Ended by the user's wish.
+    Cancelled,
+    /// Selected, but never begun; the reason is told.
+    NotRun,
+}
+
+impl Outcome {
+    /// Every outcome, in the order in which summaries name them.
+    pub const ALL: [Self; 9] = [
+        Self::Passed,
+        Self::Flaky,
+        Self::Failed,
+        Self::Crashed,
+        Self::TimedOut,
+        Self::Error,
+        Self::NotRun,
+        Self::Cancelled,
+        Self::Skipped,
+    ];
+
+    /// Returns how a node ended, or `None` while it has not.
+    #[must_use]
+    pub fn of(node: &TestNode) -> Option<Self> {
+        let state = node.state.filter(|state| state.is_terminal())?;
+        let kind = node.outcome_kind.as_deref();
+        if kind == Some("not-run") {
+            return Some(Self::NotRun);
+        }
+        Some(match state {
+            ExecutionState::Passed if kind == Some("passed-with-retries") => Self::Flaky,
+            ExecutionState::Passed => Self::Passed,
+            ExecutionState::Skipped => Self::Skipped,
+            ExecutionState::Failed => Self::Failed,
+            ExecutionState::TimedOut => Self::TimedOut,
+            ExecutionState::Cancelled => Self::Cancelled,
+            ExecutionState::Error if is_death(node) => Self::Crashed,
+            ExecutionState::Error
+            | ExecutionState::Unknown
+            | ExecutionState::Discovered
+            | ExecutionState::InProgress => Self::Error,
+        })
+    }
+
+    /// Returns whether the run is red because of it.
+    #[must_use]
+    pub fn is_bad(self) -> bool {
+        match self {
+            Self::Failed | Self::TimedOut | Self::Crashed | Self::Error | Self::NotRun => true,
+            Self::Passed | Self::Flaky | Self::Skipped | Self::Cancelled => false,
+        }
+    }
+
+    /// Returns the words behind a count: `3 timed out`.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Flaky => "flaky",
+            Self::Skipped => "skipped",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed out",
+            Self::Crashed => "crashed",
+            Self::Error => "in error",
+            Self::Cancelled => "cancelled",
+            Self::NotRun => "not run",
+        }
+    }
+}
+
+fn is_death(node: &TestNode) -> bool {
+    node.outcome_kind.as_deref() == Some("crashed")
+        || node.other.contains_key(key::SIGNAL)
+        || node.other.contains_key(key::EXIT_CODE)
+}
+
+/// How many tests ended how. Flaky tests count as flaky only, so that the sum is the number of tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts([usize; 9]);
+
+impl Counts {
+    /// Returns how many tests ended so.
+    #[must_use]
+    pub fn of(&self, outcome: Outcome) -> usize {
+        self.0[outcome as usize]
+    }
+
+    /// Returns how many passed, at whichever attempt.
+    #[must_use]
+    pub fn passed(&self) -> usize {
+        self.of(Outcome::Passed) + self.of(Outcome::Flaky)
+    }
+
+    /// Returns how many ended at all.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.0.iter().sum()
+    }
+
+    /// Returns how many make the run red.
+    #[must_use]
+    pub fn bad(&self) -> usize {
+        Outcome::ALL.into_iter().filter(|outcome| outcome.is_bad()).map(|outcome| self.of(outcome)).sum()
+    }
+
+    /// Counts an end, which replaces an earlier one of the same test.
+    pub fn count(&mut self, outcome: Outcome, replaced: Option<Outcome>) {
+        if let Some(replaced) = replaced {
+            self.0[replaced as usize] -= 1;
+        }
+        self.0[outcome as usize] += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(state: ExecutionState, kind: Option<&str>) -> TestNode {
+        TestNode { outcome_kind: kind.map(str::to_owned), ..TestNode::test("s::t", "t", state) }
+    }
+
+    #[test]
+    fn a_test_that_has_not_ended_has_no_outcome() {
+        for state in [ExecutionState::Discovered, ExecutionState::InProgress, ExecutionState::Unknown] {
+            assert_eq!(Outcome::of(&node(state, Some("not-run"))), None);
+        }
+        assert_eq!(Outcome::of(&TestNode::default()), None);
+    }
+
+    #[test]
+    fn the_outcome_kind_refines_the_state() {
+        assert_eq!(
+            Outcome::of(&node(ExecutionState::Passed, Some("passed-with-retries"))),
+            Some(Outcome::Flaky)
+        );
+        assert_eq!(Outcome::of(&node(ExecutionState::Passed, Some("vendor"))), Some(Outcome::Passed));
+        for state in [ExecutionState::Error, ExecutionState::Skipped, ExecutionState::Cancelled] {
+            assert_eq!(Outcome::of(&node(state, Some("not-run"))), Some(Outcome::NotRun));
+        }
+    }
+
+    #[test]
+    fn an_error_with_a_signal_or_an_exit_code_is_a_crash() {
+        let mut one = node(ExecutionState::Error, None);
+        assert_eq!(Outcome::of(&one), Some(Outcome::Error));
+        one.other.insert(key::EXIT_CODE.into(), 0.into());
+        assert_eq!(Outcome::of(&one), Some(Outcome::Crashed));
+        assert_eq!(Outcome::of(&node(ExecutionState::Error, Some("crashed"))), Some(Outcome::Crashed));
+    }
+
+    #[test]
+    fn every_outcome_has_its_own_count() {
+        let mut counts = Counts::default();
+        for outcome in Outcome::ALL {
+            counts.count(outcome, None);
+        }
+        assert!(Outcome::ALL.into_iter().all(|outcome| counts.of(outcome) == 1));
+        assert_eq!((counts.total(), counts.bad(), counts.passed()), (9, 5, 2));
+        counts.count(Outcome::Failed, Some(Outcome::Passed));
+        assert_eq!((counts.total(), counts.bad(), counts.passed()), (9, 6, 1));
+    }
+}

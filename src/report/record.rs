@@ -1,0 +1,236 @@
+//! One test of a run with what a report tells of it. Tests that passed keep no more than their name and time.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value;
+use wire::{
+    control::Attempt,
+    mtp::{NodeType, TestNode, key},
+};
+
+use super::Outcome;
+
+/// One test, or one suite's own trouble.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// As on the wire.
+    pub uid: String,
+    /// The suite's name, where the node tells it; shared between the records of a suite.
+    pub suite: Option<Arc<str>>,
+    /// For people, only where it says more than the name does.
+    pub display: Option<String>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How long it ran.
+    pub duration: Option<Duration>,
+    /// When it began, in ISO 8601.
+    pub start_utc: Option<String>,
+    /// Whether this is a suite or program, which died outside any test.
+    pub is_group: bool,
+    /// All else; `None` for a test that passed at once.
+    pub detail: Option<Box<Detail>>,
+}
+
+/// What is told of tests that need a word.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Detail {
+    /// Name of the signal that killed it.
+    pub signal: Option<String>,
+    /// Exit code of a process that left without a word.
+    pub exit_code: Option<i64>,
+    /// Why it failed or was skipped.
+    pub message: Option<String>,
+    /// Where it failed.
+    pub stacktrace: Option<String>,
+    /// What an assertion saw.
+    pub actual: Option<String>,
+    /// What it wanted to see.
+    pub expected: Option<String>,
+    /// Source file.
+    pub file: Option<String>,
+    /// Line in the file, from 1.
+    pub line: Option<u32>,
+    /// Its own output.
+    pub stdout: Option<String>,
+    /// Its own errors.
+    pub stderr: Option<String>,
+    /// A shell command line that runs it alone.
+    pub reproduce: Option<String>,
+    /// What happened when it was tried alone.
+    pub alone: Option<String>,
+    /// Number of the attempt that decided, from 1.
+    pub attempt: Option<u64>,
+    /// The attempts before, where they are told.
+    pub attempts: Vec<Attempt>,
+    /// Number of the worker that ran it.
+    pub worker: Option<u64>,
+}
+
+impl Record {
+    /// Returns what a report keeps of a node, or `None` while the node has not ended.
+    #[must_use]
+    pub fn new(node: &TestNode) -> Option<Self> {
+        let outcome = Outcome::of(node)?;
+        let suite = node.text(key::SUITE);
+        Some(Self {
+            uid: node.uid.clone(),
+            suite: suite.map(Arc::from),
+            display: telling_display(node, suite).map(str::to_owned),
+            outcome,
+            duration: node.duration_ms.and_then(milliseconds),
+            start_utc: node.start_utc.clone(),
+            is_group: is_group(node),
+            detail: (outcome != Outcome::Passed).then(|| Box::new(Detail::new(node))),
+        })
+    }
+
+    /// Returns the name as the framework knows it: the uid without the suite.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        suite_free(&self.uid, self.suite.as_deref())
+    }
+
+    /// Returns the name that people are shown.
+    #[must_use]
+    pub fn people_name(&self) -> &str {
+        self.display.as_deref().unwrap_or_else(|| self.name())
+    }
+
+    /// Returns the text that `pick` finds in the detail, without white space around it, unless it is empty.
+    #[must_use]
+    pub fn text(&self, pick: impl FnOnce(&Detail) -> Option<&String>) -> Option<&str> {
+        self.detail.as_deref().and_then(pick).map(|text| text.trim_end()).filter(|text| !text.is_empty())
+    }
+
+    /// Returns how many attempts it took, from 1.
+    #[must_use]
+    pub fn attempts(&self) -> u64 {
+        let told = |detail: &Detail| detail.attempt.unwrap_or(detail.attempts.len() as u64 + 1);
+        self.detail.as_deref().map_or(1, told).max(1)
+    }
+}
+
+impl Detail {
+    fn new(node: &TestNode) -> Self {
+        let text = |key| node.text(key).map(str::to_owned);
+        Self {
+            signal: text(key::SIGNAL),
+            exit_code: node.other.get(key::EXIT_CODE).and_then(Value::as_i64),
+            message: node.error_message.clone(),
+            stacktrace: node.error_stacktrace.clone(),
+            actual: node.assert_actual.clone(),
+            expected: node.assert_expected.clone(),
+            file: node.location_file.clone(),
+            line: node.location_line_start,
+            stdout: node.standard_output.clone(),
+            stderr: node.standard_error.clone(),
+            reproduce: text(key::REPRODUCE),
+            alone: text(key::ALONE),
+            attempt: number(node, key::ATTEMPT),
+            attempts: attempts(node),
+            worker: number(node, key::WORKER),
+        }
+    }
+}
+
+/// Returns whether a node is a suite or a program, not a test.
+pub(crate) fn is_group(node: &TestNode) -> bool {
+    node.node_type == NodeType::Group || node.text(key::SUITE) == Some(node.uid.as_str())
+}
+
+/// Returns suite and name of a node as people are shown them.
+pub(crate) fn split_name(node: &TestNode) -> (Option<String>, String) {
+    let suite = node.text(key::SUITE);
+    let name = telling_display(node, suite).unwrap_or_else(|| suite_free(&node.uid, suite));
+    (suite.map(str::to_owned), name.to_owned())
+}
+
+/// Returns the display name where it says more than the end of the name.
+fn telling_display<'a>(node: &'a TestNode, suite: Option<&str>) -> Option<&'a str> {
+    let display = node.display_name.as_str();
+    (!display.is_empty() && !suite_free(&node.uid, suite).ends_with(display)).then_some(display)
+}
+
+/// Reads a number, also one that a foreign server wrote as text.
+pub(crate) fn number(node: &TestNode, key: &str) -> Option<u64> {
+    let value = node.other.get(key)?;
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
+}
+
+fn attempts(node: &TestNode) -> Vec<Attempt> {
+    // A foreign server may mean something else by the member; then there are simply no attempts to show.
+    node.other
+        .get(key::ATTEMPTS)
+        .and_then(|value| serde_json::from_value(value.clone()).ok())
+        .unwrap_or_default()
+}
+
+fn suite_free<'a>(uid: &'a str, suite: Option<&str>) -> &'a str {
+    suite
+        .and_then(|suite| uid.strip_prefix(suite)?.strip_prefix("::"))
+        .filter(|name| !name.is_empty())
+        .unwrap_or(uid)
+}
+
+fn milliseconds(milliseconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(milliseconds / 1000.0).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::mtp::ExecutionState;
+
+    use super::*;
+
+    fn record(uid: &str, display: &str, suite: &str) -> Record {
+        let mut node = TestNode::test(uid, display, ExecutionState::Failed);
+        node.other.insert(key::SUITE.into(), suite.into());
+        Record::new(&node).unwrap()
+    }
+
+    #[test]
+    fn the_name_is_the_uid_without_the_suite() {
+        assert_eq!(record("a::b::c", "c", "a::b").people_name(), "c");
+        assert_eq!(record("a::m::c", "c", "a").people_name(), "m::c");
+        assert_eq!(record("a::m::c", "c (x = 5)", "a").people_name(), "c (x = 5)");
+        assert_eq!(record("x", "", "a").people_name(), "x");
+        assert_eq!(record("a::", "", "a").name(), "a::");
+    }
+
+    #[test]
+    fn a_node_that_is_the_suite_itself_is_a_group() {
+        assert!(record("a", "a", "a").is_group);
+        assert!(!record("a::a", "a", "a").is_group);
+    }
+
+    #[test]
+    fn durations_that_are_no_durations_are_left_out() {
+        for (milliseconds, expected) in [
+            (1500.0, Some(Duration::from_millis(1500))),
+            (-1.0, None),
+            (f64::NAN, None),
+            (f64::INFINITY, None),
+        ] {
+            let node = TestNode {
+                duration_ms: Some(milliseconds),
+                ..TestNode::test("u", "u", ExecutionState::Passed)
+            };
+            assert_eq!(Record::new(&node).unwrap().duration, expected);
+        }
+    }
+
+    #[test]
+    fn earlier_attempts_are_read_where_they_are_told() {
+        let mut node = TestNode::test("u", "u", ExecutionState::Passed);
+        node.outcome_kind = Some("passed-with-retries".into());
+        node.other.insert(
+            key::ATTEMPTS.into(),
+            serde_json::json!([{"state":"failed","message":"no","duration_us":7}]),
+        );
+        let record = Record::new(&node).unwrap();
+        assert_eq!((record.attempts(), record.detail.unwrap().attempts[0].message.as_str()), (2, "no"));
+        node.other.insert(key::ATTEMPTS.into(), "three".into());
+        node.other.insert(key::ATTEMPT.into(), "3".into());
+        assert_eq!(Record::new(&node).unwrap().attempts(), 3);
+    }
+}

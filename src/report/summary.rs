@@ -1,0 +1,298 @@
+//! The aggregate of a run's changes: by uid the latest state, counted, with what reports need of each test.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use wire::mtp::{Change, ExecutionState, TestNode};
+
+use super::{Counts, Outcome, Record};
+
+/// A run so far, or at its end.
+///
+/// Changes may come twice (what may have been lost is sent again) and, between tests of different workers, in any
+/// order. Of one test the latest end counts, and a beginning that arrives after an end is old news.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    selected: Option<usize>,
+    counts: Counts,
+    records: Vec<Record>,
+    place: HashMap<Box<str>, usize>,
+    groups: Vec<Record>,
+    open: HashSet<Box<str>>,
+    suites: HashSet<Arc<str>>,
+}
+
+/// What the run comes to. Ordered from best to worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Every selected test passed or was skipped.
+    Passed,
+    /// Nothing was selected, or nothing ended.
+    NothingRan,
+    /// The user ended the run, and nothing failed before.
+    Cancelled,
+    /// A test or a program failed, in whichever way.
+    Failed,
+    /// The books don't balance: selected tests have no outcome.
+    Unbalanced,
+}
+
+impl Summary {
+    /// Returns an empty summary of a run over so many tests; `None` where the number is not known, and then the
+    /// books are not checked.
+    #[must_use]
+    pub fn new(selected: Option<usize>) -> Self {
+        Self { selected, ..Self::default() }
+    }
+
+    /// Takes changes in.
+    pub fn apply(&mut self, changes: &[Change]) {
+        for change in changes {
+            self.apply_node(&change.node);
+        }
+    }
+
+    fn apply_node(&mut self, node: &TestNode) {
+        if let Some(mut record) = Record::new(node) {
+            record.suite = record.suite.take().map(|suite| self.intern(suite));
+            self.settle(record);
+        } else if node.state == Some(ExecutionState::InProgress)
+            && !self.place.contains_key(node.uid.as_str())
+            && !self.open.contains(node.uid.as_str())
+        {
+            self.open.insert(node.uid.as_str().into());
+        }
+    }
+
+    fn intern(&mut self, suite: Arc<str>) -> Arc<str> {
+        if let Some(known) = self.suites.get(&suite) {
+            return Arc::clone(known);
+        }
+        self.suites.insert(Arc::clone(&suite));
+        suite
+    }
+
+    fn settle(&mut self, record: Record) {
+        if record.is_group {
+            match self.groups.iter_mut().find(|group| group.uid == record.uid) {
+                Some(group) => *group = record,
+                None => self.groups.push(record),
+            }
+            return;
+        }
+        self.open.remove(record.uid.as_str());
+        match self.place.get(record.uid.as_str()) {
+            Some(&place) => {
+                self.counts.count(record.outcome, Some(self.records[place].outcome));
+                self.records[place] = record;
+            }
+            None => {
+                self.counts.count(record.outcome, None);
+                self.place.insert(record.uid.as_str().into(), self.records.len());
+                self.records.push(record);
+            }
+        }
+    }
+
+    /// Returns how many tests ended how.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Returns how many tests were selected: as told at the start, else as many as were heard of.
+    #[must_use]
+    pub fn selected(&self) -> usize {
+        self.selected.unwrap_or(self.records.len() + self.open.len())
+    }
+
+    /// Returns every test that ended, in the order of the ends.
+    #[must_use]
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// Returns the tests that ended so, in order.
+    pub fn with(&self, outcome: Outcome) -> impl Iterator<Item = &Record> {
+        self.records.iter().filter(move |record| record.outcome == outcome)
+    }
+
+    /// Returns the suites and programs with trouble of their own, outside any test.
+    pub fn troubled_groups(&self) -> impl Iterator<Item = &Record> {
+        self.groups.iter().filter(|group| group.outcome.is_bad())
+    }
+
+    /// Returns everything that makes the run red and is to be shown one by one, in order: suites first, then tests,
+    /// without the tests that never ran.
+    pub fn failures(&self) -> impl Iterator<Item = &Record> {
+        let is_shown = |record: &&Record| record.outcome.is_bad() && record.outcome != Outcome::NotRun;
+        self.troubled_groups().chain(self.records.iter().filter(is_shown))
+    }
+
+    /// Returns the tests that never ran, grouped by reason, most frequent reason first.
+    #[must_use]
+    pub fn not_run(&self) -> Vec<(&str, Vec<&Record>)> {
+        let mut reasons: Vec<(&str, Vec<&Record>)> = Vec::new();
+        let mut place: HashMap<&str, usize> = HashMap::new();
+        for record in self.with(Outcome::NotRun) {
+            let reason = record.text(|detail| detail.message.as_ref()).unwrap_or("no reason was told");
+            let index = *place.entry(reason).or_insert_with(|| {
+                reasons.push((reason, Vec::new()));
+                reasons.len() - 1
+            });
+            reasons[index].1.push(record);
+        }
+        reasons.sort_by_key(|(_, records)| std::cmp::Reverse(records.len()));
+        reasons
+    }
+
+    /// Returns the `limit` tests that took longest and at least `from`, longest first.
+    #[must_use]
+    pub fn slowest(&self, limit: usize, from: Duration) -> Vec<&Record> {
+        let mut slow: Vec<&Record> =
+            self.records.iter().filter(|record| record.duration.is_some_and(|took| took >= from)).collect();
+        slow.sort_by(|left, right| right.duration.cmp(&left.duration).then_with(|| left.uid.cmp(&right.uid)));
+        slow.truncate(limit);
+        slow
+    }
+
+    /// Returns the sum of the tests' own durations.
+    #[must_use]
+    pub fn test_time(&self) -> Duration {
+        self.records.iter().filter_map(|record| record.duration).sum()
+    }
+
+    /// Returns how many suites were heard of.
+    #[must_use]
+    pub fn suite_count(&self) -> usize {
+        self.suites.len()
+    }
+
+    /// Returns by how much the books are off: selected tests without an outcome, negative where there are outcomes
+    /// that nobody asked for.
+    #[must_use]
+    pub fn missing(&self) -> isize {
+        self.selected().cast_signed() - self.counts.total().cast_signed()
+    }
+
+    /// Returns the tests that began and never ended, in the order of their names.
+    #[must_use]
+    pub fn unended(&self) -> Vec<&str> {
+        let mut open: Vec<&str> = self.open.iter().map(AsRef::as_ref).collect();
+        open.sort_unstable();
+        open
+    }
+
+    /// Returns what the run comes to.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        if self.missing() != 0 {
+            Verdict::Unbalanced
+        } else if self.counts.bad() > 0 || self.troubled_groups().next().is_some() {
+            Verdict::Failed
+        } else if self.counts.of(Outcome::Cancelled) > 0 {
+            Verdict::Cancelled
+        } else if self.counts.total() == 0 {
+            Verdict::NothingRan
+        } else {
+            Verdict::Passed
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::mtp::key;
+
+    use super::*;
+
+    fn change(uid: &str, state: ExecutionState) -> Change {
+        Change { parent: None, node: TestNode::test(uid, uid, state) }
+    }
+
+    fn not_run(uid: &str, reason: &str) -> Change {
+        let mut change = change(uid, ExecutionState::Error);
+        change.node.outcome_kind = Some("not-run".into());
+        change.node.error_message = Some(reason.into());
+        change
+    }
+
+    #[test]
+    fn a_test_that_is_told_twice_counts_once_and_its_latest_end_counts() {
+        let mut summary = Summary::new(Some(2));
+        summary.apply(&[
+            change("a", ExecutionState::InProgress),
+            change("a", ExecutionState::Passed),
+            change("b", ExecutionState::Failed),
+            change("a", ExecutionState::Passed),
+            change("b", ExecutionState::Passed),
+            change("b", ExecutionState::InProgress),
+        ]);
+        assert_eq!((summary.counts().total(), summary.counts().passed()), (2, 2));
+        assert_eq!((summary.verdict(), summary.unended().len()), (Verdict::Passed, 0));
+    }
+
+    #[test]
+    fn books_that_do_not_balance_are_the_worst_verdict() {
+        let mut summary = Summary::new(Some(3));
+        summary.apply(&[
+            change("a", ExecutionState::Passed),
+            change("b", ExecutionState::InProgress),
+            change("c", ExecutionState::Failed),
+        ]);
+        assert_eq!((summary.missing(), summary.verdict()), (1, Verdict::Unbalanced));
+        assert_eq!(summary.unended(), ["b"]);
+        summary.apply(&[change("b", ExecutionState::Passed), change("d", ExecutionState::Passed)]);
+        assert_eq!((summary.missing(), summary.verdict()), (-1, Verdict::Unbalanced));
+    }
+
+    #[test]
+    fn a_suite_that_died_outside_its_tests_is_red_without_being_a_test() {
+        let mut summary = Summary::new(Some(1));
+        let mut suite = change("core", ExecutionState::Error);
+        suite.node.other.insert(key::SUITE.into(), "core".into());
+        summary.apply(&[change("core::a", ExecutionState::Passed), suite.clone(), suite]);
+        assert_eq!((summary.counts().total(), summary.missing()), (1, 0));
+        assert_eq!((summary.verdict(), summary.failures().count()), (Verdict::Failed, 1));
+    }
+
+    #[test]
+    fn tests_that_never_ran_are_grouped_by_reason_most_frequent_first() {
+        let mut summary = Summary::new(None);
+        summary.apply(&[not_run("a", "gone"), not_run("b", "dies"), not_run("c", "dies"), not_run("d", "")]);
+        let groups: Vec<_> =
+            summary.not_run().into_iter().map(|(reason, records)| (reason, records.len())).collect();
+        assert_eq!(groups, [("dies", 2), ("gone", 1), ("no reason was told", 1)]);
+        assert_eq!((summary.failures().count(), summary.verdict()), (0, Verdict::Failed));
+    }
+
+    #[test]
+    fn cancelled_and_empty_runs_have_verdicts_of_their_own() {
+        assert_eq!(Summary::new(Some(0)).verdict(), Verdict::NothingRan);
+        let mut summary = Summary::new(None);
+        summary.apply(&[change("a", ExecutionState::Passed), change("b", ExecutionState::Cancelled)]);
+        assert_eq!(summary.verdict(), Verdict::Cancelled);
+        summary.apply(&[change("c", ExecutionState::TimedOut)]);
+        assert_eq!(summary.verdict(), Verdict::Failed);
+    }
+
+    #[test]
+    fn the_slowest_come_first_and_only_from_the_limit_on() {
+        let mut summary = Summary::new(None);
+        for (uid, milliseconds) in [("a", 5.0), ("b", 2000.0), ("c", 1000.0), ("d", 3000.0)] {
+            let mut change = change(uid, ExecutionState::Passed);
+            change.node.duration_ms = Some(milliseconds);
+            summary.apply(&[change]);
+        }
+        let slowest = |limit| -> Vec<&str> {
+            let found = summary.slowest(limit, Duration::from_secs(1));
+            found.into_iter().map(|record| record.uid.as_str()).collect()
+        };
+        assert_eq!(slowest(2), ["d", "b"]);
+        assert_eq!(slowest(9), ["d", "b", "c"]);
+        assert_eq!(summary.test_time(), Duration::from_millis(6005));
+    }
+}

@@ -1,0 +1,289 @@
+//! Foreign text made harmless: what tests print and how they are named may hold anything, and neither a terminal nor
+//! an XML reader may be moved by it. Control characters become visible, escape sequences go, and colours (SGR) stay
+//! only where the reader shows colours.
+
+use std::borrow::Cow;
+
+/// Whether colours in foreign text are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colours {
+    /// `ESC [ … m` stays, and is undone at the end of each line.
+    Kept,
+    /// All escape sequences go.
+    Dropped,
+}
+
+/// The longest line of output that is shown; the rest is said to be there.
+const LINE_CHARS: usize = 4000;
+/// Colours that a line inherits are carried as text; nobody means more than this.
+const CARRIED_BYTES: usize = 128;
+
+/// Returns a name as one line without control characters: a newline becomes `\n`, others their escape.
+#[must_use]
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for char in text.chars() {
+        if is_harmful(char) {
+            out.extend(char.escape_default());
+        } else {
+            out.push(char);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Control characters, and the marks that reverse the direction of what follows them.
+fn is_harmful(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Returns a message of several lines as one harmless line; white space between and around the lines is not told.
+#[must_use]
+pub fn headline(message: &str) -> String {
+    // A message may be an output of a megabyte; nobody reads so far in one line.
+    let head = lines(&message[..message.floor_char_boundary(LINE_CHARS)], Colours::Dropped);
+    let parts: Vec<&str> = head.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();
+    parts.join(" · ")
+}
+
+/// Returns a shell command as one line that still does the same when pasted: control characters, which stand in
+/// single quotes or bare, become `$'…'`.
+#[must_use]
+pub fn command_line(command: &str) -> Cow<'_, str> {
+    if !command.chars().any(is_harmful) {
+        return Cow::Borrowed(command);
+    }
+    let mut out = String::with_capacity(command.len() + 16);
+    let mut is_quoted = false;
+    for char in command.chars() {
+        is_quoted ^= char == '\'';
+        if is_harmful(char) {
+            let quote = if is_quoted { "'" } else { "" };
+            out.push_str(quote);
+            out.push_str("$'");
+            for byte in char.encode_utf8(&mut [0; 4]).bytes() {
+                out.push_str(&format!("\\x{byte:02x}"));
+            }
+            out.push('\'');
+            out.push_str(quote);
+        } else {
+            out.push(char);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Returns the lines of an output, harmless, without white space at the end of the whole.
+#[must_use]
+pub fn lines(text: &str, colours: Colours) -> Vec<String> {
+    let mut carried = String::new();
+    text.trim_end().split('\n').map(|line| clean_line(line, colours, &mut carried)).collect()
+}
+
+fn clean_line(line: &str, colours: Colours, carried: &mut String) -> String {
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    let mut out = carried.clone();
+    let mut rest = line;
+    let mut shown = 0;
+    while let Some(char) = rest.chars().next() {
+        if shown == LINE_CHARS {
+            out.push_str(&format!("… ({} more bytes)", rest.len()));
+            break;
+        }
+        if char == '\u{1b}' {
+            let length = escape_length(rest);
+            let sequence = &rest[..length];
+            if colours == Colours::Kept && is_sgr(sequence) {
+                out.push_str(sequence);
+                carry(carried, sequence);
+            }
+            rest = &rest[length..];
+            continue;
+        }
+        push_visible(&mut out, char);
+        shown += 1;
+        rest = &rest[char.len_utf8()..];
+    }
+    if colours == Colours::Kept && out.contains('\u{1b}') {
+        out.push_str("\u{1b}[0m");
+    }
+    out
+}
+
+fn push_visible(out: &mut String, char: char) {
+    match char {
+        '\t' => out.push_str("    "),
+        '\u{0}'..='\u{1f}' => {
+            out.push(char::from_u32(0x2400 + u32::from(char)).expect("the control pictures begin there"));
+        }
+        '\u{7f}' => out.push('\u{2421}'),
+        char if is_harmful(char) => out.extend(char.escape_default()),
+        char => out.push(char),
+    }
+}
+
+fn carry(carried: &mut String, sequence: &str) {
+    if matches!(sequence, "\u{1b}[m" | "\u{1b}[0m") || carried.len() + sequence.len() > CARRIED_BYTES {
+        carried.clear();
+    }
+    if !matches!(sequence, "\u{1b}[m" | "\u{1b}[0m") {
+        carried.push_str(sequence);
+    }
+}
+
+fn is_sgr(sequence: &str) -> bool {
+    sequence.len() <= CARRIED_BYTES
+        && sequence
+            .strip_prefix("\u{1b}[")
+            .and_then(|rest| rest.strip_suffix('m'))
+            .is_some_and(|body| body.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b';' | b':')))
+}
+
+/// Returns how many bytes the escape sequence at the front of `text` has; at least the escape itself. A sequence
+/// that the line cuts short goes as far as the line.
+fn escape_length(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    match bytes.get(1) {
+        // Control sequence: parameters and intermediates, then one final byte.
+        Some(b'[') => {
+            let body = bytes[2..].iter().take_while(|byte| matches!(byte, 0x20..=0x3f)).count();
+            let has_final = matches!(bytes.get(2 + body), Some(0x40..=0x7e));
+            2 + body + usize::from(has_final)
+        }
+        // Strings for the terminal (titles, links, pictures), ended by BEL or by ESC \.
+        Some(b']' | b'P' | b'X' | b'^' | b'_') => {
+            let end = bytes[2..].iter().position(|byte| matches!(byte, 0x07 | 0x1b));
+            match end.map(|end| end + 2) {
+                Some(end) if bytes[end] == 0x1b && bytes.get(end + 1) == Some(&b'\\') => end + 2,
+                Some(end) if bytes[end] == 0x1b => end,
+                Some(end) => end + 1,
+                None => bytes.len(),
+            }
+        }
+        // Two bytes, or three with an intermediate (character sets).
+        Some(0x20..=0x2f) => 2 + usize::from(matches!(bytes.get(2), Some(0x30..=0x7e))),
+        Some(0x30..=0x7e) => 2,
+        _ => 1,
+    }
+}
+
+/// Returns text that XML may hold: characters that XML 1.0 forbids are removed, escape sequences too, and tabs
+/// become spaces, because the writer of the reports would drop them.
+#[must_use]
+pub fn for_xml(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(char) = rest.chars().next() {
+        let length = if char == '\u{1b}' { escape_length(rest) } else { char.len_utf8() };
+        match char {
+            '\t' => out.push_str("    "),
+            '\n' => out.push('\n'),
+            '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}' => {}
+            char => out.push(char),
+        }
+        rest = &rest[length..];
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(text: &str) -> Vec<String> {
+        lines(text, Colours::Kept)
+    }
+
+    fn dropped(text: &str) -> Vec<String> {
+        lines(text, Colours::Dropped)
+    }
+
+    #[test]
+    fn a_name_is_one_visible_line() {
+        assert_eq!(one_line("plain ü 名"), "plain ü 名");
+        assert_eq!(one_line("a\nb\t\u{1b}[2J\u{202e}x\u{9b}"), r"a\nb\t\u{1b}[2J\u{202e}x\u{9b}");
+    }
+
+    #[test]
+    fn colours_stay_only_where_they_are_wanted_and_end_with_their_line() {
+        assert_eq!(
+            kept("\u{1b}[31mred\nred too\u{1b}[0m\nplain"),
+            ["\u{1b}[31mred\u{1b}[0m", "\u{1b}[31mred too\u{1b}[0m\u{1b}[0m", "plain"]
+        );
+        assert_eq!(dropped("\u{1b}[31mred\u{1b}[0m\nplain"), ["red", "plain"]);
+    }
+
+    #[test]
+    fn sequences_that_move_the_cursor_or_talk_to_the_terminal_are_gone() {
+        for sequence in [
+            "\u{1b}[2J",
+            "\u{1b}[?25l",
+            "\u{1b}[10;10H",
+            "\u{1b}]0;title\u{7}",
+            "\u{1b}]8;;http://x\u{1b}\\",
+            "\u{1b}Pdevice\u{1b}\\",
+            "\u{1b}c",
+            "\u{1b}(B",
+            "\u{1b}7",
+            "\u{1b}[31;\u{1b}[K",
+            "\u{1b}[1;2m\u{1b}[6n\u{1b}[0m",
+        ] {
+            let text = format!("a{sequence}b");
+            assert_eq!(dropped(&text), ["ab"], "{sequence:?}");
+            let shown = kept(&text).concat();
+            let left = console::strip_ansi_codes(&shown).into_owned();
+            assert_eq!(left, "ab", "{sequence:?}");
+        }
+    }
+
+    #[test]
+    fn control_characters_are_shown_as_pictures() {
+        assert_eq!(dropped("a\rb\u{7}\u{8}\u{0}\u{7f}\tc\r\nd"), ["a␍b␇␈␀␡    c", "d"]);
+        assert_eq!(dropped("trailing\u{1b}"), ["trailing"]);
+        assert_eq!(dropped("\u{1b}[31"), [""]);
+    }
+
+    #[test]
+    fn nothing_that_a_random_program_prints_leaves_a_control_character() {
+        use proptest::prelude::*;
+        proptest!(ProptestConfig { failure_persistence: None, ..Default::default() }, |(text in "[\u{1b}\\[\\]P0-9;m\\\\a\u{7}\r\n\u{9b}ü]{0,40}")| {
+            for line in dropped(&text) {
+                prop_assert!(!line.chars().any(is_harmful), "{line:?}");
+            }
+            for line in kept(&text) {
+                prop_assert!(!console::strip_ansi_codes(&line).chars().any(is_harmful), "{line:?}");
+                let is_undone = !line.contains('\u{1b}') || line.ends_with("\u{1b}[0m");
+                prop_assert!(is_undone, "{line:?}");
+            }
+            prop_assert!(!for_xml(&text).contains(|char: char| char.is_control() && char != '\n'));
+        });
+    }
+
+    #[test]
+    fn a_huge_line_is_cut_and_the_cut_is_said() {
+        let line = &dropped(&"x".repeat(1_000_000))[0];
+        assert!(line.len() < 4100 && line.ends_with("… (996000 more bytes)"), "{}", line.len());
+    }
+
+    #[test]
+    fn a_command_with_a_newline_in_its_quotes_can_still_be_pasted() {
+        assert_eq!(command_line("./t --exact 'a b'"), "./t --exact 'a b'");
+        assert_eq!(command_line("./t 'a\nb'"), r"./t 'a'$'\x0a''b'");
+        assert_eq!(command_line("./t a\u{1b}b"), r"./t a$'\x1b'b");
+    }
+
+    #[test]
+    fn a_headline_is_one_line_of_bounded_length() {
+        assert_eq!(headline("a failed\n\n  left: 1\r\n\tright: 2\n"), "a failed · left: 1 · right: 2");
+        assert!(headline(&"ü".repeat(1_000_000)).len() < 5000);
+    }
+
+    #[test]
+    fn xml_gets_only_what_it_may_hold() {
+        assert_eq!(for_xml("a\u{0}\u{1b}[31mb\tc\nd\u{fffe}\u{8}e\u{85}"), "ab    c\nde");
+    }
+}

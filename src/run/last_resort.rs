@@ -1,0 +1,63 @@
+//! Finishes a run on the main connection, when no watchdog can be had: the same steps as the watchdog's, from the same
+//! journals.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use wire::{
+    control::{JournalledResult, WorkerId, journal_name},
+    journal::{self, Record},
+    mtp::{TestNode, attachments_frame, change_json, completion_frame, updates_frame},
+};
+
+use super::RunPlan;
+
+/// So many changes go into one frame.
+const CHANGES_PER_FRAME: usize = 500;
+
+/// Returns the terminal results of a worker's journal; none when there is no journal that can be read.
+pub(super) fn settled(run_dir: &Path, worker: WorkerId) -> Vec<JournalledResult> {
+    records(run_dir, worker).into_iter().map(|(result, _)| result).collect()
+}
+
+fn records(run_dir: &Path, worker: WorkerId) -> Vec<(JournalledResult, Vec<u8>)> {
+    let Ok(bytes) = std::fs::read(run_dir.join(journal_name(worker))) else { return Vec::new() };
+    let (records, damage) = journal::read(&bytes);
+    if let Some(damage) = damage {
+        tracing::warn!(%worker, %damage, "a journal could not be read to its end");
+    }
+    records
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::Settled { result, change } => Some((result, change)),
+            Record::Started(_) | Record::Held { .. } => None,
+        })
+        .collect()
+}
+
+/// Sends what is due and the completion.
+///
+/// Cancel safe: no, because a part may be sent.
+pub(super) async fn finish(
+    plan: &RunPlan,
+    client: &link::Outbox,
+    resend: Vec<(WorkerId, u64)>,
+    told: &[TestNode],
+) {
+    let mut changes: Vec<Vec<u8>> = told.iter().map(change_json).collect();
+    for (worker, proven) in resend {
+        let proven = usize::try_from(proven).unwrap_or(usize::MAX);
+        changes.extend(records(&plan.run_dir, worker).into_iter().skip(proven).map(|(_, change)| change));
+    }
+    let updates = changes
+        .chunks(CHANGES_PER_FRAME)
+        .map(|chunk| updates_frame(&plan.run, chunk.iter().map(Vec::as_slice)));
+    let attachments = plan.has_attachments_stream.then(|| attachments_frame(&plan.run, None));
+    let frames: Vec<Bytes> = updates.chain(attachments).chain([completion_frame(&plan.run)]).collect();
+    for frame in frames {
+        if client.send(frame).await.is_err() {
+            tracing::warn!("the client left before its run was completed");
+            return;
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What earlier runs tell this one, and what this one tells later ones.
+
+use std::{collections::HashMap, path::Path, time::Duration};
+
+use model::{Outcome, TestId, ledger::Entry};
+
+use super::{RunOutcome, RunPlan};
+use crate::history::{self, History, HistoryError, LastOutcome, ProgramCost, TestHistory};
+
+/// The history's file in the state directory.
+const FILE: &str = "history.sqlite";
+
+/// What earlier runs tell.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Knowledge {
+    tests: HashMap<String, TestHistory>,
+    starts: HashMap<String, Duration>,
+}
+
+impl Knowledge {
+    /// Reads what is known of these suites.
+    pub(crate) fn read(state_dir: &Path, suites: &[&str]) -> Result<Self, HistoryError> {
+        let path = state_dir.join(FILE);
+        if !path.exists() {
+            return Ok(Self::default());
+        }
+        let history = History::open(&path)?;
+        let mut tests = HashMap::new();
+        for suite in suites {
+            tests.extend(history.load_suite(suite)?);
+        }
+        Ok(Self { tests, starts: history.load_programs()? })
+    }
+
+    pub(super) fn start_of(&self, suite: &str) -> Option<Duration> {
+        self.starts.get(suite).copied()
+    }
+
+    pub(super) fn duration_of(&self, uid: &str) -> Option<Duration> {
+        let test = self.tests.get(uid)?;
+        test.mean.or(test.last)
+    }
+
+    /// A test that took its process down last time goes alone, so that it costs no neighbour a restart.
+    pub(super) fn is_dangerous(&self, uid: &str) -> bool {
+        self.tests.get(uid).is_some_and(|test| match test.outcome {
+            LastOutcome::Crashed | LastOutcome::TimedOut => true,
+            LastOutcome::Passed | LastOutcome::Failed | LastOutcome::Skipped => false,
+        })
+    }
+}
+
+/// Notes how tests ended and how long they took.
+pub(crate) fn record(state_dir: &Path, plan: &RunPlan, outcome: &RunOutcome) -> Result<(), HistoryError> {
+    let durations: HashMap<_, _> = outcome.durations.iter().copied().collect();
+    let ended = |(test, entry): (TestId, &Entry)| {
+        let selected = &plan.tests[test.index()];
+        let last = last_outcome(test, *entry, outcome)?;
+        let suite = plan.programs[selected.program].suite.as_str();
+        let duration = durations.get(&test).copied().unwrap_or_default();
+        Some(history::Outcome { uid: &selected.uid, suite, outcome: last, duration })
+    };
+    let outcomes: Vec<_> = (0..).map(TestId).zip(outcome.ledger.entries()).filter_map(ended).collect();
+    let costs: Vec<_> = outcome
+        .starts
+        .iter()
+        .map(|(program, start)| ProgramCost { suite: plan.programs[*program].suite.as_str(), start: *start })
+        .collect();
+    History::open(&state_dir.join(FILE))?.record(&outcomes, &costs)
+}
+
+fn last_outcome(test: TestId, entry: Entry, outcome: &RunOutcome) -> Option<LastOutcome> {
+    if outcome.crashed.contains(&test) {
+        return Some(LastOutcome::Crashed);
+    }
+    match entry {
+        Entry::Settled { outcome: ended, .. } => match ended {
+            Outcome::Passed => Some(LastOutcome::Passed),
+            Outcome::Failed => Some(LastOutcome::Failed),
+            Outcome::Skipped => Some(LastOutcome::Skipped),
+            Outcome::TimedOut => Some(LastOutcome::TimedOut),
+            Outcome::Error => Some(LastOutcome::Crashed),
+            Outcome::Cancelled => None,
+        },
+        Entry::Told(_) | Entry::Open => None,
+    }
+}

@@ -1,0 +1,18 @@
+//! One run, from the selected tests to the proven completion.
+//!
+//! - `plan`: what is to run, as the model needs it and as workers need it.
+//! - `driver`: waits for events, lets [`model::run::Run`] decide, does what it says.
+//! - `told`: results that no worker tells.
+//! - `memory`: what later runs want to know of this one.
+//! - `last_resort`: finishes on the main connection, when no watchdog can be had.
+
+mod driver;
+mod last_resort;
+mod memory;
+mod plan;
+mod told;
+
+pub use driver::{RunCommand, RunOutcome, drive};
+pub(crate) use memory::{Knowledge, record};
+pub(crate) use plan::{Ingredients, delivery};
+pub use plan::{RunPlan, SelectedTest};

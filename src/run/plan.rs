@@ -1,0 +1,252 @@
+//! What is to run: selected tests of the catalogue, with what settings and history say of each.
+
+use std::{collections::HashMap, path::PathBuf, time::Duration};
+
+use model::{
+    ProgramId,
+    run::{Plan, PlannedTest},
+    split::ProgramCosts,
+};
+use wire::control::{DeliveryLimits, ListedTest, Program, TestLimits};
+
+use super::memory::Knowledge;
+
+use crate::{
+    config::{Capture, FailLimit, Settings, Shuffle},
+    discover::{Catalogue, Listing, TestRef},
+};
+
+/// So many bytes of names fit on one command line: the system takes 2 MiB with the environment, and other
+/// arguments want room.
+const SELECTION_BUDGET_BYTES: usize = 1 << 20;
+
+/// One selected test, with all that a lease needs to say of it.
+#[derive(Debug, Clone)]
+pub struct SelectedTest {
+    /// Its name for the client.
+    pub uid: String,
+    /// As the framework lists it; a program that can't be listed stands here by its own name.
+    pub listed: ListedTest,
+    /// Its program, in [`RunPlan::programs`].
+    pub program: usize,
+    /// Its place in the framework's order.
+    pub place: usize,
+    /// A test that runs longer is ended.
+    pub timeout: Option<Duration>,
+    /// Why it can't be run, if so.
+    pub unrunnable: Option<String>,
+}
+
+/// Everything about one run that does not change while it runs.
+#[derive(Debug, Clone)]
+pub struct RunPlan {
+    /// The client's id.
+    pub run: String,
+    /// Where journals and attachments go.
+    pub run_dir: PathBuf,
+    /// The programs, frameworks known where they could be listed.
+    pub programs: Vec<Program>,
+    /// The selected tests.
+    pub tests: Vec<SelectedTest>,
+    /// What the state machine needs.
+    pub model: Plan,
+    /// Limits of all tests; a test's own timeout stands with the test.
+    pub limits: TestLimits,
+    /// How long to wait for clients.
+    pub delivery: DeliveryLimits,
+    /// Output goes to our own standard output as it comes.
+    pub is_output_shown: bool,
+    /// The client reads the attachments stream.
+    pub has_attachments_stream: bool,
+}
+
+/// What a run is made of.
+pub(crate) struct Ingredients<'a> {
+    pub(crate) catalogue: &'a Catalogue,
+    pub(crate) selected: &'a [TestRef],
+    /// Uids that were asked for and that no listing has.
+    pub(crate) missing: &'a [String],
+    pub(crate) settings: &'a Settings,
+    pub(crate) knowledge: &'a Knowledge,
+}
+
+impl RunPlan {
+    /// Plans a run of the selected tests.
+    pub(crate) fn new(run: &str, run_dir: PathBuf, ingredients: &Ingredients<'_>) -> Self {
+        let settings = ingredients.settings;
+        let mut programs = Programs::default();
+        let mut tests = Vec::with_capacity(ingredients.selected.len());
+        let mut planned = Vec::with_capacity(ingredients.selected.len());
+        for place in ingredients.selected {
+            let (test, plan) = select(*place, ingredients, &mut programs);
+            tests.push(test);
+            planned.push(plan);
+        }
+        for uid in ingredients.missing {
+            let (test, plan) = missing(uid, &mut programs);
+            tests.push(test);
+            planned.push(plan);
+        }
+        if let Shuffle::Seed(seed) = settings.run.shuffle {
+            shuffle(&mut tests, &mut planned, seed);
+        }
+        let model = Plan {
+            programs: programs.costs,
+            tests: planned,
+            slots: settings.run.jobs.slots().get(),
+            max_failures: match settings.run.fail_limit {
+                FailLimit::Never => None,
+                FailLimit::After(most) => Some(most.get() as usize),
+            },
+            give_up_after: settings.run.give_up_after.get(),
+        };
+        Self {
+            run: run.to_owned(),
+            run_dir,
+            programs: programs.programs,
+            tests,
+            model,
+            limits: limits(settings),
+            delivery: delivery(settings),
+            is_output_shown: settings.run.capture == Capture::Shown,
+            has_attachments_stream: false,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Programs {
+    by_place: HashMap<Option<usize>, usize>,
+    programs: Vec<Program>,
+    costs: Vec<ProgramCosts>,
+}
+
+impl Programs {
+    fn number(&mut self, place: Option<usize>, make: impl FnOnce() -> (Program, ProgramCosts)) -> usize {
+        *self.by_place.entry(place).or_insert_with(|| {
+            let (program, costs) = make();
+            self.programs.push(program);
+            self.costs.push(costs);
+            self.programs.len() - 1
+        })
+    }
+}
+
+fn select(place: TestRef, of: &Ingredients<'_>, programs: &mut Programs) -> (SelectedTest, PlannedTest) {
+    let entry = &of.catalogue.programs()[place.program];
+    let suite = &entry.source.program.suite;
+    let program = programs.number(Some(place.program), || {
+        let mut program = entry.source.program.clone();
+        let mut costs = ProgramCosts {
+            start: of.knowledge.start_of(suite),
+            selection_budget_bytes: Some(SELECTION_BUDGET_BYTES),
+        };
+        if let Listing::Listed { framework, start, .. } = &entry.listing {
+            program.framework = Some(framework.clone());
+            costs.start = costs.start.or(Some(*start));
+        }
+        (program, costs)
+    });
+    let (uid, listed, unrunnable) = match (of.catalogue.test(place), &entry.listing) {
+        (Some(test), _) => (test.uid.clone(), test.listed.clone(), test.unrunnable.clone()),
+        (None, Listing::Broken { error }) => (suite.clone(), named(suite), Some(error.clone())),
+        (None, Listing::Unknown | Listing::Listed { .. }) => {
+            (suite.clone(), named(suite), Some("not run: the program was not listed".to_owned()))
+        }
+    };
+    let own = of.settings.of_test(entry.source.config_suite.as_deref(), &uid);
+    let planned = PlannedTest {
+        program: program_id(program),
+        weight: of.knowledge.duration_of(&uid),
+        is_alone: own.is_isolated || of.knowledge.is_dangerous(&uid),
+        retries: own.retries,
+        // Files of names cost nothing; but a worker decides that, and so the budget holds for all.
+        selection_bytes: listed.name.len() + 1,
+        is_unrunnable: unrunnable.is_some(),
+    };
+    let test = SelectedTest {
+        uid,
+        listed,
+        program,
+        place: place.test.unwrap_or(0),
+        timeout: own.timeout,
+        unrunnable,
+    };
+    (test, planned)
+}
+
+fn missing(uid: &str, programs: &mut Programs) -> (SelectedTest, PlannedTest) {
+    let program = programs.number(None, || {
+        let nobody = Program {
+            suite: String::new(),
+            path: "".into(),
+            args: Vec::new(),
+            tool_env: Vec::new(),
+            env: Vec::new(),
+            cwd: "".into(),
+            framework: None,
+        };
+        (nobody, ProgramCosts::default())
+    });
+    let unrunnable = "not run: no program of this session lists this test".to_owned();
+    let test = SelectedTest {
+        uid: uid.to_owned(),
+        listed: named(uid),
+        program,
+        place: 0,
+        timeout: None,
+        unrunnable: Some(unrunnable),
+    };
+    let planned = PlannedTest {
+        program: program_id(program),
+        weight: None,
+        is_alone: false,
+        retries: 0,
+        selection_bytes: 0,
+        is_unrunnable: true,
+    };
+    (test, planned)
+}
+
+fn named(name: &str) -> ListedTest {
+    ListedTest { name: name.to_owned(), ..ListedTest::default() }
+}
+
+fn program_id(place: usize) -> ProgramId {
+    ProgramId(u32::try_from(place).expect("a session has fewer than 2^32 programs"))
+}
+
+fn limits(settings: &Settings) -> TestLimits {
+    TestLimits {
+        timeout_ms: None,
+        grace_ms: millis(settings.run.grace_period),
+        output_bytes: settings.run.output_limit_bytes,
+        startup_ms: millis(settings.run.startup_timeout),
+    }
+}
+
+/// Returns how long to wait for clients, by the settings.
+pub(crate) fn delivery(settings: &Settings) -> DeliveryLimits {
+    DeliveryLimits {
+        connect_ms: millis(settings.run.connect_timeout),
+        stall_ms: millis(settings.run.stall_timeout),
+        drain_ms: millis(settings.run.drain_timeout),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Fisher-Yates over xorshift: the same seed gives the same order on every machine and in every version.
+fn shuffle(tests: &mut [SelectedTest], planned: &mut [PlannedTest], seed: u64) {
+    let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
+    for last in (1..tests.len()).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let other = usize::try_from(state % (last as u64 + 1)).expect("it is at most `last`");
+        tests.swap(last, other);
+        planned.swap(last, other);
+    }
+}

@@ -1,0 +1,136 @@
+//! Results that no worker tells: tests that never ran, results that were held back and that nothing can replace any
+//! more, programs that died outside any test.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use model::{HeldBy, NotRun, TestId, Told};
+use wire::{
+    control::{Attempt, Program},
+    mtp::{ExecutionState, TestNode, key},
+};
+
+use super::{RunPlan, SelectedTest};
+
+/// What was held back of one test.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HeldBack {
+    /// Failed attempts that a retry was to replace.
+    pub(super) attempts: Vec<Attempt>,
+    /// The death that a lone run was to check.
+    pub(super) death: Option<Attempt>,
+}
+
+/// Bad ends of a program's processes outside any test.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Charges(BTreeMap<usize, Vec<String>>);
+
+/// More of one program's deaths than this say nothing new.
+const MESSAGES: usize = 5;
+
+impl Charges {
+    /// Charges a bad end to a program.
+    pub(super) fn add(&mut self, program: usize, message: String) {
+        self.0.entry(program).or_default().push(message);
+    }
+
+    /// Returns how many programs are charged.
+    pub(super) fn programs(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns a node for each charged program; its uid is the suite's name.
+    pub(super) fn nodes(&self, plan: &RunPlan) -> Vec<TestNode> {
+        let node = |(program, messages): (&usize, &Vec<String>)| {
+            let Program { suite, path, .. } = &plan.programs[*program];
+            let mut node =
+                TestNode::test(suite, format!("{suite} (the program itself)"), ExecutionState::Error);
+            let mut text = messages[..messages.len().min(MESSAGES)].join("\n\n");
+            if messages.len() > MESSAGES {
+                text.push_str(&format!("\n\n… and {} more of its processes", messages.len() - MESSAGES));
+            }
+            node.error_message = Some(text);
+            node.outcome_kind = Some("program".to_owned());
+            node.other.insert(key::SUITE.to_owned(), suite.clone().into());
+            node.other.insert(key::PROGRAM.to_owned(), path.to_text().into());
+            node
+        };
+        self.0.iter().map(node).collect()
+    }
+}
+
+/// Composes the node of a result that no worker tells.
+pub(super) fn node(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldBack>) -> TestNode {
+    let selected = &plan.tests[test.index()];
+    let program = &plan.programs[selected.program];
+    let display_name = selected.listed.display.as_ref().unwrap_or(&selected.listed.name);
+    let mut node = TestNode::test(&selected.uid, display_name, state(told));
+    node.location_file.clone_from(&selected.listed.file);
+    node.location_line_start = selected.listed.line;
+    if !program.suite.is_empty() {
+        node.other.insert(key::SUITE.to_owned(), program.suite.clone().into());
+        node.other.insert(key::PROGRAM.to_owned(), program.path.to_text().into());
+    }
+    match told {
+        Told::NotRun(why) => {
+            node.outcome_kind = Some("not-run".to_owned());
+            node.error_message = Some(reason(why, selected));
+        }
+        Told::Held(by) => {
+            let attempt = held.and_then(|held| match by {
+                HeldBy::Retry => held.attempts.last(),
+                HeldBy::LoneRun => held.death.as_ref(),
+            });
+            if let Some(attempt) = attempt {
+                tell_attempt(&mut node, attempt, by);
+            }
+        }
+    }
+    node
+}
+
+fn state(told: Told) -> ExecutionState {
+    match told.outcome() {
+        model::Outcome::Passed => ExecutionState::Passed,
+        model::Outcome::Skipped => ExecutionState::Skipped,
+        model::Outcome::Failed => ExecutionState::Failed,
+        model::Outcome::TimedOut => ExecutionState::TimedOut,
+        model::Outcome::Error => ExecutionState::Error,
+        model::Outcome::Cancelled => ExecutionState::Cancelled,
+    }
+}
+
+fn reason(why: NotRun, selected: &SelectedTest) -> String {
+    match why {
+        NotRun::Unrunnable => selected.unrunnable.clone().unwrap_or_else(|| "not run".to_owned()),
+        NotRun::Cancelled => "not run: the run was cancelled".to_owned(),
+        NotRun::TooManyFailures => "not run: the run stopped at its limit of failures".to_owned(),
+        NotRun::GivenUp { deaths } => {
+            format!("not run: its program died outside any test {deaths} times in a row and was given up")
+        }
+        NotRun::NeverBegan => {
+            "not run: its program was asked twice to run it, ended well and never began it".to_owned()
+        }
+        NotRun::WorkerDied => "not run to its end: its worker died under it twice".to_owned(),
+        NotRun::NoWorker => "not run: no worker could be kept alive to run it".to_owned(),
+    }
+}
+
+fn tell_attempt(node: &mut TestNode, attempt: &Attempt, by: HeldBy) {
+    let ending = match by {
+        HeldBy::Retry => "\n(it was to be tried again, but the run ended before)",
+        HeldBy::LoneRun => "\n(it was to be tried alone, but the run ended before)",
+    };
+    node.state = Some(attempt.state);
+    node.error_message = Some(format!("{}{ending}", attempt.message));
+    node.standard_output = Some(attempt.stdout.clone()).filter(|text| !text.is_empty());
+    node.standard_error = Some(attempt.stderr.clone()).filter(|text| !text.is_empty());
+    node.duration_ms = Some(Duration::from_micros(attempt.duration_us).as_secs_f64() * 1e3);
+    let Some(death) = &attempt.death else { return };
+    node.outcome_kind = Some(if death.signal.is_some() { "crashed" } else { "exited" }.to_owned());
+    if let Some(signal) = &death.signal {
+        node.other.insert(key::SIGNAL.to_owned(), signal.clone().into());
+    }
+    if let Some(code) = death.code {
+        node.other.insert(key::EXIT_CODE.to_owned(), code.into());
+    }
+}

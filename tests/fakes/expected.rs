@@ -1,0 +1,110 @@
+//! The one truth about the fixtures: how each test of `kinds.cc` and of the libtest crate ends. What the command line
+//! prints, what the JUnit report holds and what goes over the wire is all checked against this.
+
+/// How a test ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected {
+    /// The part of the uid behind the suite.
+    pub(crate) name: &'static str,
+    /// The word on the wire.
+    pub(crate) state: &'static str,
+    /// The finer word on the wire; empty where there is none.
+    pub(crate) kind: &'static str,
+    /// The word in the first column of the display.
+    pub(crate) label: &'static str,
+    /// What the message holds; empty where there need be none.
+    pub(crate) message: &'static str,
+    /// What the test's standard output holds.
+    pub(crate) stdout: &'static str,
+}
+
+const fn plain(name: &'static str, state: &'static str, label: &'static str) -> Expected {
+    Expected { name, state, kind: "", label, message: "", stdout: "" }
+}
+
+const fn passed(name: &'static str) -> Expected {
+    plain(name, "passed", "PASS")
+}
+
+const fn skipped(name: &'static str, message: &'static str) -> Expected {
+    Expected { message, ..plain(name, "skipped", "SKIP") }
+}
+
+const fn failed(name: &'static str, message: &'static str) -> Expected {
+    Expected { message, ..plain(name, "failed", "FAIL") }
+}
+
+const fn timed_out(name: &'static str) -> Expected {
+    Expected { message: "timed out after", ..plain(name, "timed-out", "TIMEOUT") }
+}
+
+/// Died of a signal, and does so alone as well.
+const fn crashed(name: &'static str, signal: &'static str, message: &'static str) -> Expected {
+    Expected { kind: "crashed", message, ..plain(name, "error", signal) }
+}
+
+/// Left with exit code 0 in the middle of the test.
+const fn exited(name: &'static str) -> Expected {
+    let message = "the process left with exit code 0 before the test ended";
+    Expected { kind: "exited", message, ..plain(name, "error", "EXIT 0") }
+}
+
+const fn saying(stdout: &'static str, expected: Expected) -> Expected {
+    Expected { stdout, ..expected }
+}
+
+/// Of `tests/fixtures/gtest/kinds.cc`, in the order of its listing.
+pub(crate) const GTEST: &[Expected] = &[
+    passed("Math.Add"),
+    failed("Math.Fail", "Which is: 2"),
+    skipped("Math.DISABLED_Off", "disabled"),
+    skipped("Math.Skip", "no device"),
+    failed("Math.Throws", "thrown by the test"),
+    saying("partial line without newline", passed("Noise.NoNewline")),
+    saying("[ RUN      ] Ghost.Test", passed("Noise.FakeMarker")),
+    failed("Noise.ForgesItsOwnEnd", "and yet it fails"),
+    passed("Noise.Errors"),
+    saying("last words", crashed("Crash.Segv", "SIGSEGV", "crashed with SIGSEGV")),
+    crashed("Crash.Abort", "SIGABRT", "crashed with SIGABRT"),
+    crashed("Crash.Killed", "SIGKILL", "killed by SIGKILL"),
+    exited("Crash.Exit0"),
+    exited("Crash.QuickExit0"),
+    crashed("Crash.ForgesItsEndAndDies", "SIGSEGV", "crashed with SIGSEGV"),
+    timed_out("Hang.Forever"),
+    passed("Slow.Sleeps300Milliseconds"),
+    passed("Leak.Child"),
+    passed("ADeathTest.Dies"),
+    failed("BadSetUp.NeverGetsThere", "set-up failed"),
+    passed("Typed/0.Default"),
+    passed("Typed/1.Default"),
+    passed("Inst/P.Works/0"),
+    passed("Inst/P.Works/1"),
+    passed("Inst/P.Works/2"),
+    passed("Inst/P.FailsForX/0"),
+    passed("Inst/P.FailsForX/1"),
+    passed("Inst/P.FailsForX/2"),
+    passed("Named/P.Works/x"),
+    passed("Named/P.Works/y"),
+    failed("Named/P.FailsForX/x", "\"x\""),
+    passed("Named/P.FailsForX/y"),
+];
+
+/// Of `tests/fixtures/libtest`, in the order of its listing.
+pub(crate) const LIBTEST: &[Expected] = &[
+    passed("a_adds"),
+    saying("some output", passed("b_prints")),
+    saying("said before the failure", failed("c_fails", "the sum is wrong")),
+    skipped("d_is_ignored", "needs the net"),
+    passed("deep::down::is_found"),
+    passed("e_panics_as_it_should"),
+    failed("f_should_panic_and_does_not", "did not panic"),
+    failed("g_returns_an_error", "no luck"),
+    crashed("h_aborts", "SIGABRT", "crashed with SIGABRT"),
+    exited("i_exits_with_0"),
+    crashed("j_segfaults", "SIGSEGV", "crashed with SIGSEGV"),
+    crashed("k_overflows_its_stack", "SIGABRT", "crashed with SIGABRT"),
+    timed_out("l_hangs"),
+    saying("test a_adds ... FAILED", passed("m_forges_markers")),
+    passed("n_meets"),
+    passed("z_is_last"),
+];

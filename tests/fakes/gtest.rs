@@ -1,0 +1,96 @@
+//! GoogleTest's command line, listing and markers, as far as a fake needs them.
+
+use std::{collections::HashSet, fmt::Write as _, io::Write as _};
+
+/// What the command line asks for.
+pub(crate) enum Asked {
+    /// A listing, in this file where one is named.
+    List { xml: Option<String> },
+    /// A run of the tests of these names; `None` means all.
+    Run { filter: Option<HashSet<String>> },
+    /// Nothing that a test program would understand.
+    Other,
+}
+
+impl Asked {
+    pub(crate) fn read(words: impl Iterator<Item = String>) -> Self {
+        let words: Vec<String> = words.collect();
+        let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)).map(str::to_owned);
+        if words.iter().any(|word| word == "--gtest_list_tests") {
+            return Self::List { xml: value("--gtest_output=xml:") };
+        }
+        let from_file = value("--gtest_flagfile=").map(|path| {
+            let text = std::fs::read_to_string(path).expect("the flag file can be read");
+            text.trim_end().strip_prefix("--gtest_filter=").expect("the flag file holds a filter").to_owned()
+        });
+        if let Some(filter) = from_file.or_else(|| value("--gtest_filter=")) {
+            return Self::Run { filter: Some(filter.split(':').map(str::to_owned).collect()) };
+        }
+        if words.iter().any(|word| word.starts_with("--gtest_")) {
+            return Self::Run { filter: None };
+        }
+        Self::Other
+    }
+}
+
+/// Lists tests of the suite `Fake`, on standard output and in the file.
+pub(crate) fn list(tests: &[&str], xml: Option<&str>) {
+    println!("Fake.");
+    for test in tests {
+        println!("  {test}");
+    }
+    let Some(path) = xml else { return };
+    let mut text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites tests=\"{0}\" name=\"AllTests\">\n  <testsuite name=\"Fake\" tests=\"{0}\">\n",
+        tests.len()
+    );
+    for (line, test) in tests.iter().enumerate() {
+        writeln!(text, "    <testcase name=\"{test}\" file=\"fake.cc\" line=\"{}\" />", line + 1)
+            .expect("a String takes all");
+    }
+    text.push_str("  </testsuite>\n</testsuites>\n");
+    std::fs::write(path, text).expect("the listing can be written");
+}
+
+/// A run, as GoogleTest writes it.
+pub(crate) struct Run {
+    count: usize,
+}
+
+impl Run {
+    /// Says that a run of so many tests begins.
+    pub(crate) fn begin(count: usize) -> Self {
+        say(&format!("[==========] Running {count} tests from 1 test suite.\n"));
+        say("[----------] Global test environment set-up.\n");
+        say(&format!("[----------] {count} tests from Fake\n"));
+        Self { count }
+    }
+
+    /// Says that a test begins.
+    pub(crate) fn start(&self, test: &str) {
+        say(&format!("[ RUN      ] Fake.{test}\n"));
+    }
+
+    /// Says that a test passed.
+    pub(crate) fn pass(&self, test: &str) {
+        say(&format!("[       OK ] Fake.{test} (0 ms)\n"));
+    }
+
+    /// Says the last word.
+    pub(crate) fn end(&self) {
+        let count = self.count;
+        say(&format!("[----------] {count} tests from Fake (0 ms total)\n\n"));
+        say("[----------] Global test environment tear-down\n");
+        say(&format!("[==========] {count} tests from 1 test suite ran. (0 ms total)\n"));
+        say(&format!("[  PASSED  ] {count} tests.\n"));
+    }
+}
+
+fn say(text: &str) {
+    let mut stdout = std::io::stdout();
+    // Whoever listens may be gone, and then this process soon is too.
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    if written.is_err() {
+        std::process::exit(1);
+    }
+}

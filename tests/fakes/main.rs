@@ -1,0 +1,34 @@
+//! `heeler-fake`: what real frameworks can't be made to do. One program with many roles; the role is the name under
+//! which it is started. It speaks GoogleTest's language well enough to be taken for it (`gtest_list_tests`).
+
+mod gtest;
+mod roles;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut words = std::env::args();
+    let program = words.next().unwrap_or_default();
+    let role = program.rsplit('/').next().unwrap_or_default();
+    note_start(&program);
+    let asked = gtest::Asked::read(words);
+    let code = match &asked {
+        gtest::Asked::List { xml } => roles::list(role, xml.as_deref()),
+        gtest::Asked::Run { filter } => roles::run(role, filter),
+        gtest::Asked::Other => {
+            println!("hello");
+            0
+        }
+    };
+    ExitCode::from(code)
+}
+
+/// Appends the process id and the command line to `$HEELER_FIXTURE_STARTS`, as all fixtures do.
+fn note_start(program: &str) {
+    use std::io::Write;
+    let Some(path) = std::env::var_os("HEELER_FIXTURE_STARTS") else { return };
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let line = format!("{} {program} {}\n", std::process::id(), arguments.join(" "));
+    let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the list of starts can be written");
+}

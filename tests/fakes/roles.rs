@@ -1,0 +1,99 @@
+//! The roles: each lists in its own way and runs in its own way.
+
+use std::{collections::HashSet, process::abort};
+
+use crate::gtest::{self, Run};
+
+const TESTS: [&str; 4] = ["One", "Two", "Three", "Four"];
+
+/// Answers a listing; returns the exit code.
+pub(crate) fn list(role: &str, xml: Option<&str>) -> u8 {
+    match role {
+        "hangs-in-listing" => wait_for_ever(),
+        "crashes-in-listing" => abort(),
+        "fails-in-listing" => {
+            eprintln!("the licence server does not answer");
+            return 3;
+        }
+        "lists-garbage" => {
+            println!("Usage: frobnicate [FILE]\n\tdoes what it likes");
+            if let Some(path) = xml {
+                std::fs::write(path, "<testsuites><testsuite name=\"Fake\"><testcase name=\"On")
+                    .expect("the listing can be written");
+            }
+        }
+        "lists-nothing" => gtest::list(&[], xml),
+        "lists-twins" => gtest::list(&["One", "Twin", "Twin", "Last"], xml),
+        _ => gtest::list(&TESTS, xml),
+    }
+    0
+}
+
+/// Runs; returns the exit code.
+pub(crate) fn run(role: &str, filter: &Option<HashSet<String>>) -> u8 {
+    let is_asked = |test: &&str| filter.as_ref().is_none_or(|all| all.contains(&format!("Fake.{test}")));
+    let listed: &[&str] = if role == "lists-twins" { &["One", "Twin", "Twin", "Last"] } else { &TESTS };
+    let asked: Vec<&str> = listed.iter().copied().filter(is_asked).collect();
+    match role {
+        "ignores-the-filter" => all(&TESTS),
+        "runs-nothing" => Run::begin(0).end(),
+        "says-nothing" => {}
+        "dies-before-its-first-test" => {
+            eprintln!("no display");
+            abort();
+        }
+        "dies-between-tests" => {
+            let run = Run::begin(asked.len());
+            run.start(asked[0]);
+            run.pass(asked[0]);
+            // The suite goes on, so the first test is safe.
+            println!("[----------] 1 test from Fake (0 ms total)");
+            abort();
+        }
+        "never-leaves" => {
+            all(&asked);
+            wait_for_ever();
+        }
+        "never-begins" => wait_for_ever(),
+        "stops-after-two" => {
+            let run = Run::begin(asked.len());
+            for test in asked.iter().take(2) {
+                run.start(test);
+                run.pass(test);
+            }
+            println!("[==========] 2 tests from 1 test suite ran. (0 ms total)\n[  PASSED  ] 2 tests.");
+        }
+        "leaves-with-7" => {
+            all(&asked);
+            return 7;
+        }
+        "tells-everything-twice" => {
+            let run = Run::begin(asked.len());
+            for test in &asked {
+                for _ in 0..2 {
+                    run.start(test);
+                    run.pass(test);
+                    run.pass(test);
+                }
+            }
+            run.end();
+        }
+        _ => all(&asked),
+    }
+    0
+}
+
+fn all(tests: &[&str]) {
+    let run = Run::begin(tests.len());
+    for test in tests {
+        run.start(test);
+        run.pass(test);
+    }
+    run.end();
+}
+
+fn wait_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}

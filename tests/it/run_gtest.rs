@@ -1,0 +1,156 @@
+//! GoogleTest programs, run over the wire: every way in which a test can end, selections, and many tests.
+
+use serde_json::{Value, json};
+
+use crate::{
+    expected::{Expected, GTEST},
+    support::{books::Books, listener::Behaviour, recorder::On, server::Server, uids, world::World},
+};
+
+const SHORT: &str = "[profile.default]\ntimeout = \"1s\"\ngrace-period = \"200ms\"\n";
+
+/// Checks every result against the one truth.
+#[track_caller]
+pub(crate) fn check_expected(books: &Books, suite: &str, expected: &[Expected]) {
+    for one in expected {
+        let uid = format!("{suite}::{}", one.name);
+        let node = books.test(&uid);
+        assert_eq!(books.state(&uid), one.state, "{node:#}");
+        assert_eq!(node["outcome-kind"].as_str().unwrap_or_default(), one.kind, "{node:#}");
+        assert!(books.message(&uid).contains(one.message), "{node:#}");
+        assert!(node["standardOutput"].as_str().unwrap_or_default().contains(one.stdout), "{node:#}");
+        if one.kind == "crashed" {
+            assert_eq!(node["heeler.signal"], one.label, "{node:#}");
+        }
+        if one.kind == "exited" {
+            assert_eq!(node["heeler.exit-code"], 0, "{node:#}");
+        }
+        if one.state == "passed" {
+            assert!(node["time.duration-ms"].is_f64(), "{node:#}");
+        }
+    }
+}
+
+#[test]
+fn every_way_in_which_a_test_can_end_reaches_a_client_that_listens() {
+    let world = World::with_gtest("kinds");
+    world.write("heeler.toml", SHORT);
+    let selected = uids("kinds", GTEST.iter().map(|one| one.name));
+    let mut server = Server::with_callback(&world, &["kinds"], |_| Behaviour::Normal);
+    let run = server.run(None);
+    let books = server.finish(&run, &selected);
+    check_expected(&books, "kinds", GTEST);
+    books.no_charges();
+    assert_eq!(books.answer["result"]["attachments"], json!([]));
+    assert!(books.results_on.values().all(|on| *on != On::Main), "{:?}", books.results_on);
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn every_way_in_which_a_test_can_end_reaches_a_client_with_one_connection() {
+    let world = World::with_gtest("kinds");
+    world.write("heeler.toml", SHORT);
+    let selected = uids("kinds", GTEST.iter().map(|one| one.name));
+    let mut server = Server::ready(&world, &["kinds"]);
+    let run = server.run(None);
+    let books = server.finish(&run, &selected);
+    check_expected(&books, "kinds", GTEST);
+    books.no_charges();
+    let slow = &books.test("kinds::Slow.Sleeps300Milliseconds")["time.duration-ms"];
+    assert!(slow.as_f64().unwrap() >= 300.0, "{slow}");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_result_says_where_the_test_stands_and_how_to_repeat_it() {
+    let world = World::with_gtest("kinds");
+    let mut server = Server::ready(&world, &["kinds"]);
+    let run = server.run(Some(&["kinds::Math.Fail"]));
+    let books = server.finish(&run, &uids("kinds", ["Math.Fail"]));
+    let node = books.test("kinds::Math.Fail");
+    assert!(node["location.file"].as_str().unwrap().ends_with("kinds.cc"), "{node:#}");
+    let source = include_str!("../fixtures/gtest/kinds.cc");
+    let line = source.lines().position(|line| line.starts_with("TEST(Math, Fail)")).unwrap() + 1;
+    assert_eq!(node["location.line-start"], line, "{node:#}");
+    let command = node["heeler.reproduce"].as_str().unwrap();
+    let again = crate::support::world::run(world.shell(command)).code(1);
+    again.says("msg <with> \"quotes\" & ü").says("[  FAILED  ] 1 test");
+}
+
+#[test]
+fn a_test_is_charged_with_its_own_output_only() {
+    let world = World::with_gtest("kinds");
+    let mut server = Server::ready(&world, &["kinds"]);
+    let selected = uids("kinds", ["Noise.NoNewline", "Noise.FakeMarker", "Noise.Errors", "Math.Add"]);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    let books = server.finish(&run, &selected);
+    books.all("passed");
+    let output = |name: &str| books.test(&format!("kinds::{name}"))["standardOutput"].clone();
+    assert_eq!(output("Math.Add"), Value::Null);
+    assert_eq!(output("Noise.NoNewline"), "partial line without newline");
+    let fake = output("Noise.FakeMarker");
+    assert_eq!(
+        fake,
+        "[       OK ] Math.Fail (0 ms)\n[ RUN      ] Ghost.Test\n[  FAILED  ] Ghost.Test (0 ms)\n"
+    );
+}
+
+#[test]
+fn only_the_tests_that_are_named_run() {
+    let world = World::with_gtest("kinds");
+    let mut server = Server::ready(&world, &["kinds"]);
+    let all = uids("kinds", ["Named/P.Works/y", "Math.Add"]);
+    // One of them twice: it runs once.
+    let run = server.run(Some(&["kinds::Named/P.Works/y", "kinds::Math.Add", "kinds::Math.Add"]));
+    server.finish(&run, &all).all("passed");
+    let run = server.run(Some(&[]));
+    assert!(server.finish(&run, &[]).tests.is_empty());
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn the_older_name_for_the_tests_of_a_run_is_understood() {
+    let world = World::with_gtest("kinds");
+    let mut server = Server::ready(&world, &["kinds"]);
+    let run_id = crate::support::server::run_id(99);
+    let node = json!({"uid": "kinds::Math.Add", "display-name": "x", "traits": [{"a": "b"}], "own.member": [1]});
+    let request = server.request("testing/runTests", json!({"runId": run_id, "testCases": [node]}));
+    let run = crate::support::server::Run { run_id, request };
+    server.finish(&run, &uids("kinds", ["Math.Add"])).all("passed");
+}
+
+#[test]
+fn a_test_that_no_program_lists_is_told_as_not_run() {
+    let world = World::with_gtest("kinds");
+    let mut server = Server::ready(&world, &["kinds"]);
+    let selected = uids("kinds", ["Math.Add", "Math.Gone"]);
+    let run = server.run(Some(&["kinds::Math.Gone", "kinds::Math.Add"]));
+    let books = server.finish(&run, &selected);
+    assert_eq!(books.state("kinds::Math.Add"), "passed");
+    assert_eq!(books.test("kinds::Math.Gone")["outcome-kind"], "not-run");
+    assert_eq!(books.state("kinds::Math.Gone"), "error");
+}
+
+#[test]
+fn twenty_thousand_tests_cost_few_processes() {
+    let world = World::with_gtest("big");
+    world.note_starts();
+    let selected = uids("big", (0..20_000).map(|n| format!("N/Big.Case/{n}")).collect::<Vec<_>>().iter().map(String::as_str));
+    let mut server = Server::with_callback(&world, &["big"], |_| Behaviour::Normal);
+    let run = server.run(None);
+    server.finish(&run, &selected).all("passed").no_charges();
+    let starts = world.starts().len();
+    assert!(starts <= 40, "{starts} processes");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn programs_of_different_frameworks_run_side_by_side() {
+    let world = World::with_libtest();
+    world.gtest("deaths");
+    let mut server = Server::ready(&world, &["deaths", "libtest"]);
+    let selected = ["deaths::First.One", "libtest::a_adds", "deaths::Third.Flaky", "libtest::z_is_last"];
+    let run = server.run(Some(&selected));
+    let books = server.finish(&run, &selected.map(str::to_owned));
+    books.all("passed").no_charges();
+}

@@ -1,0 +1,224 @@
+//! The books of a run: every selected test has exactly one terminal state, and everything came in its order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{
+    recorder::{Event, On, tail},
+    server::Run,
+};
+
+const UPDATES: &str = "testing/testUpdates/tests";
+const ATTACHMENTS: &str = "testing/testUpdates/attachments";
+
+/// How often a result may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// Each once: no connection broke, so nothing needs to be sent again.
+    Once,
+    /// What may have been lost is sent again, and is the same.
+    AtLeastOnce,
+}
+
+/// What a client knows at the end of a run.
+#[derive(Debug)]
+pub(crate) struct Books {
+    /// The last node of each test, by uid.
+    pub(crate) tests: BTreeMap<String, Value>,
+    /// The nodes that are no tests: programs that are charged with a death outside any test.
+    pub(crate) programs: BTreeMap<String, Value>,
+    /// The answer to the request.
+    pub(crate) answer: Value,
+    /// Where the completion came in.
+    pub(crate) completion_on: On,
+    /// Where each test's result came in.
+    pub(crate) results_on: BTreeMap<String, On>,
+    /// All that was logged until the answer.
+    pub(crate) log: Vec<String>,
+}
+
+struct Reader<'a> {
+    events: &'a [Event],
+    run: &'a Run,
+    selected: BTreeSet<&'a str>,
+    delivery: Delivery,
+    started: BTreeSet<String>,
+    known: BTreeSet<String>,
+    completion: Option<(usize, On)>,
+    attachments_end: Option<usize>,
+    books: Books,
+}
+
+impl Books {
+    /// Reads the record of a run whose answer has come.
+    #[track_caller]
+    pub(crate) fn check(events: &[Event], run: &Run, selected: &[String], delivery: Delivery) -> Self {
+        let books = Self {
+            tests: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            answer: Value::Null,
+            completion_on: On::Main,
+            results_on: BTreeMap::new(),
+            log: Vec::new(),
+        };
+        let reader = Reader {
+            events,
+            run,
+            selected: selected.iter().map(String::as_str).collect(),
+            delivery,
+            started: BTreeSet::new(),
+            known: BTreeSet::new(),
+            completion: None,
+            attachments_end: None,
+            books,
+        };
+        reader.read()
+    }
+
+    /// Returns a test's node.
+    #[track_caller]
+    pub(crate) fn test(&self, uid: &str) -> &Value {
+        self.tests.get(uid).unwrap_or_else(|| panic!("{uid} has no result: {:?}", self.tests.keys()))
+    }
+
+    /// Returns a test's terminal state.
+    #[track_caller]
+    pub(crate) fn state(&self, uid: &str) -> &str {
+        self.test(uid)["execution-state"].as_str().unwrap()
+    }
+
+    /// Returns a test's message; empty where there is none.
+    #[track_caller]
+    pub(crate) fn message(&self, uid: &str) -> &str {
+        self.test(uid)["error.message"].as_str().unwrap_or_default()
+    }
+
+    /// Panics unless all tests ended so.
+    #[track_caller]
+    pub(crate) fn all(&self, state: &str) -> &Self {
+        let others: Vec<_> = self.tests.keys().filter(|uid| self.state(uid) != state).collect();
+        assert!(others.is_empty(), "not {state}: {others:?}\n{:#?}", self.tests);
+        self
+    }
+
+    /// Panics if a program was charged with anything.
+    #[track_caller]
+    pub(crate) fn no_charges(&self) -> &Self {
+        assert!(self.programs.is_empty(), "{:#?}", self.programs);
+        self
+    }
+}
+
+impl Reader<'_> {
+    #[track_caller]
+    fn read(mut self) -> Books {
+        for (place, event) in self.events.iter().enumerate() {
+            let Some(message) = event.message() else { continue };
+            if message.get("method").is_none() && message["id"] == self.run.request {
+                self.answer(message);
+            } else if let Some(params) = event.params(UPDATES)
+                && params["runId"] == self.run.run_id.as_str()
+            {
+                self.check_members(params, &["runId", "changes"]);
+                self.update(place, event, params);
+            } else if let Some(params) = event.params(ATTACHMENTS)
+                && params["runId"] == self.run.run_id.as_str()
+            {
+                self.check_members(params, &["runId", "attachments"]);
+                self.attachments(place, params);
+            } else if let Some(params) = event.params("client/log") {
+                self.check_members(params, &["level", "message"]);
+                assert!(params["level"].is_string(), "{params}");
+                self.books.log.push(params["message"].as_str().unwrap().to_owned());
+            }
+        }
+        self.balance()
+    }
+
+    /// One common client library drops a notification with a member that it does not know.
+    fn check_members(&self, params: &Value, members: &[&str]) {
+        let found: BTreeSet<&str> = params.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(found, members.iter().copied().collect(), "{params}");
+    }
+
+    fn answer(&mut self, message: &Value) {
+        assert!(self.books.answer.is_null(), "a second answer: {message}");
+        assert!(
+            self.completion.is_some(),
+            "answered before the completion: {message}\n{}",
+            tail(self.events)
+        );
+        self.books.answer = message.clone();
+    }
+
+    fn update(&mut self, place: usize, event: &Event, params: &Value) {
+        if let Some((_, on)) = self.completion {
+            panic!("{params} came on {:?} after the completion on {on:?}\n{}", event.on, tail(self.events));
+        }
+        let Some(changes) = params["changes"].as_array() else {
+            assert!(params["changes"].is_null(), "{params}");
+            self.completion = Some((place, event.on));
+            return;
+        };
+        for change in changes {
+            self.change(event.on, change);
+        }
+    }
+
+    fn change(&mut self, on: On, change: &Value) {
+        let node = &change["node"];
+        let uid = node["uid"].as_str().unwrap_or_else(|| panic!("a node without uid: {node}"));
+        let state = node["execution-state"].as_str().unwrap_or_default();
+        assert!(node["display-name"].is_string() && node["node-type"].is_string(), "{node}");
+        if let Some(parent) = change["parent"].as_str() {
+            assert!(self.known.contains(parent), "{uid} came before its parent {parent}");
+        }
+        self.known.insert(uid.to_owned());
+        if !self.selected.contains(uid) {
+            assert_eq!(node["outcome-kind"], "program", "nobody asked for {uid}: {node}");
+            self.books.programs.insert(uid.to_owned(), node.clone());
+            return;
+        }
+        match state {
+            "discovered" => {}
+            "in-progress" => self.start(uid),
+            "passed" | "skipped" | "failed" | "timed-out" | "error" | "cancelled" => self.end(uid, on, node),
+            _ => panic!("{uid} has the state {state:?}"),
+        }
+    }
+
+    fn start(&mut self, uid: &str) {
+        let is_over = self.books.tests.contains_key(uid) && self.delivery == Delivery::Once;
+        assert!(!is_over, "{uid} begins after its end\n{}", tail(self.events));
+        self.started.insert(uid.to_owned());
+    }
+
+    fn end(&mut self, uid: &str, on: On, node: &Value) {
+        if let Some(earlier) = self.books.tests.insert(uid.to_owned(), node.clone()) {
+            assert_eq!(self.delivery, Delivery::AtLeastOnce, "{uid} ended twice: {earlier} and {node}");
+            assert_eq!(earlier["execution-state"], node["execution-state"], "{uid} ended in two ways");
+        }
+        let is_quiet = ["skipped", "cancelled"].contains(&node["execution-state"].as_str().unwrap());
+        let is_told = is_quiet || node["outcome-kind"] == "not-run" || self.delivery == Delivery::AtLeastOnce;
+        assert!(is_told || self.started.contains(uid), "{uid} ended without a beginning: {node}");
+        self.books.results_on.insert(uid.to_owned(), on);
+    }
+
+    fn attachments(&mut self, place: usize, params: &Value) {
+        assert!(self.completion.is_none(), "attachments after the completion: {params}");
+        assert!(self.attachments_end.is_none(), "attachments after their end: {params}");
+        if params["attachments"].is_null() {
+            self.attachments_end = Some(place);
+        }
+    }
+
+    fn balance(mut self) -> Books {
+        let (_, on) = self.completion.unwrap_or_else(|| panic!("no completion\n{}", tail(self.events)));
+        assert!(!self.books.answer.is_null(), "no answer\n{}", tail(self.events));
+        let ended: BTreeSet<&str> = self.books.tests.keys().map(String::as_str).collect();
+        assert_eq!(ended, self.selected, "every selected test has one terminal state, and no other has one");
+        self.books.completion_on = on;
+        self.books
+    }
+}

@@ -1,0 +1,160 @@
+//! The client's callback port, with clients of every kind behind it.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{
+    recorder::{On, Recorder, What},
+    wire::{self, Frames},
+};
+
+/// How a client treats one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Behaviour {
+    /// Reads everything, answers requests that it does not know with an error.
+    Normal,
+    /// Answers requests that it does not know with a result, as no peer should.
+    AnswersWithResult,
+    /// Reads everything and answers nothing.
+    NeverAnswers,
+    /// Never reads a byte.
+    NeverReads,
+    /// Reads one byte a second.
+    OneByteASecond,
+    /// Reads so many messages, then closes.
+    ClosesAfter(usize),
+    /// Closes instead of answering the barrier.
+    ClosesAtTheBarrier,
+}
+
+/// A listening client.
+pub(crate) struct Listener {
+    pub(crate) port: u16,
+    accepted: Arc<AtomicUsize>,
+    state: Arc<State>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    is_over: std::sync::atomic::AtomicBool,
+    streams: Mutex<Vec<TcpStream>>,
+    readers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Listener {
+    /// Listens. The behaviour is chosen by the number of the connection.
+    pub(crate) fn new(recorder: Recorder, choose: impl Fn(usize) -> Behaviour + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let state = Arc::new(State::default());
+        let (count, shared) = (Arc::clone(&accepted), Arc::clone(&state));
+        let acceptor = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if shared.is_over.load(Ordering::SeqCst) {
+                    return;
+                }
+                let stream = stream.unwrap();
+                let number = count.fetch_add(1, Ordering::SeqCst);
+                let behaviour = choose(number);
+                recorder.note(On::Callback(number), What::Opened);
+                shared.streams.lock().unwrap().push(stream.try_clone().unwrap());
+                let recorder = recorder.clone();
+                let serve = move || serve(stream, behaviour, On::Callback(number), &recorder);
+                shared.readers.lock().unwrap().push(std::thread::spawn(serve));
+            }
+        });
+        Self { port, accepted, state, acceptor: Some(acceptor) }
+    }
+
+    /// Returns how many connections came in so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.state.is_over.store(true, Ordering::SeqCst);
+        // Wakes the acceptor.
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        if let Some(acceptor) = self.acceptor.take() {
+            drop(acceptor.join());
+        }
+        for stream in self.state.streams.lock().unwrap().drain(..) {
+            // One that is closed already needs it no more.
+            drop(stream.shutdown(Shutdown::Both));
+        }
+        for reader in std::mem::take(&mut *self.state.readers.lock().unwrap()) {
+            let ended = reader.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "a reader of the callback port failed");
+        }
+    }
+}
+
+fn serve(stream: TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
+    match behaviour {
+        Behaviour::NeverReads => return,
+        Behaviour::OneByteASecond => crawl(&stream),
+        _ => read(&stream, behaviour, on, recorder),
+    }
+    // The peer may have closed first.
+    drop(stream.shutdown(Shutdown::Both));
+    recorder.note(On::Callback(number(on)), What::Closed);
+}
+
+fn number(on: On) -> usize {
+    match on {
+        On::Main => unreachable!("only callback connections are served here"),
+        On::Callback(number) => number,
+    }
+}
+
+/// Waits a second for the end of the connection by not looking at it, then takes one byte.
+fn crawl(mut stream: &TcpStream) {
+    let (_never, pace) = std::sync::mpsc::sync_channel::<()>(0);
+    let mut byte = [0];
+    while stream.read(&mut byte).is_ok_and(|count| count == 1) {
+        // The sender lives as long as this function, so this is a pause.
+        drop(pace.recv_timeout(Duration::from_secs(1)));
+    }
+}
+
+fn read(stream: &TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
+    let mut frames = Frames::new(stream);
+    let mut count = 0;
+    while let Some(message) = frames.next() {
+        let is_barrier = wire::is_request(&message) && message["method"] != "initialize";
+        recorder.note(on, What::Message(message.clone()));
+        count += 1;
+        if behaviour == Behaviour::ClosesAfter(count)
+            || (behaviour == Behaviour::ClosesAtTheBarrier && is_barrier)
+        {
+            return;
+        }
+        if wire::is_request(&message) && behaviour != Behaviour::NeverAnswers {
+            let answer = match behaviour {
+                Behaviour::AnswersWithResult => wire::result(&message["id"]),
+                _ if is_barrier => wire::unknown(&message["id"]),
+                _ => wire::result(&message["id"]),
+            };
+            answer_to(stream, &answer);
+        }
+    }
+}
+
+fn answer_to(mut stream: &TcpStream, answer: &Value) {
+    // A peer that asked and left is told nothing.
+    drop(wire::write(&mut stream, answer).and_then(|()| stream.flush()));
+}

@@ -1,0 +1,51 @@
+//! Processes seen from outside: who is whose child, who stands still, and signals.
+
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use host::process::{Pid, command_line, descendants};
+
+use super::recorder::DEADLINE;
+
+/// One of Heeler's own processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Watchdog,
+    Worker,
+    Guard,
+}
+
+/// Returns the processes of a role below a coordinator.
+pub(crate) fn of_role(coordinator: u32, role: Role) -> Vec<u32> {
+    let word = match role {
+        Role::Watchdog => "__watchdog",
+        Role::Worker => "__worker",
+        Role::Guard => "__guard",
+    };
+    let below = descendants(Pid(i32::try_from(coordinator).unwrap()));
+    let is_role = |pid: &Pid| command_line(*pid).split_whitespace().any(|one| one == word);
+    below.into_iter().filter(is_role).map(|pid| u32::try_from(pid.0).unwrap()).collect()
+}
+
+/// Sends a signal, by its name without `SIG`.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().unwrap();
+    assert!(status.success(), "signal {name} to {pid}");
+}
+
+/// Returns the state letter of a process: `T` stands still; `None` is gone.
+pub(crate) fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// Waits until a condition holds that nobody tells us of.
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + DEADLINE;
+    while !holds() {
+        assert!(Instant::now() < until, "waited in vain until {what}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}

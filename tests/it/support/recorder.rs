@@ -1,0 +1,99 @@
+//! Everything that happens on all connections of one client, in the order in which the client sees it.
+
+use std::{
+    sync::{Arc, Condvar, Mutex},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// How long anything may take. Far more than it should, so that only a hang is found, never a slow machine.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Which connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum On {
+    /// The first one.
+    Main,
+    /// One that came in on the callback port, by the order of coming.
+    Callback(usize),
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub(crate) enum What {
+    Opened,
+    Message(Value),
+    Closed,
+}
+
+/// One event.
+#[derive(Debug, Clone)]
+pub(crate) struct Event {
+    pub(crate) at: Instant,
+    pub(crate) on: On,
+    pub(crate) what: What,
+}
+
+impl Event {
+    /// Returns the message.
+    pub(crate) fn message(&self) -> Option<&Value> {
+        match &self.what {
+            What::Message(message) => Some(message),
+            What::Opened | What::Closed => None,
+        }
+    }
+
+    /// Returns the parameters, where this is a message of that method.
+    pub(crate) fn params(&self, method: &str) -> Option<&Value> {
+        let message = self.message()?;
+        (message["method"] == method).then_some(&message["params"])
+    }
+}
+
+/// The record, shared by all threads that read a connection.
+#[derive(Clone, Default)]
+pub(crate) struct Recorder(Arc<(Mutex<Vec<Event>>, Condvar)>);
+
+impl Recorder {
+    /// Notes an event.
+    pub(crate) fn note(&self, on: On, what: What) {
+        let (events, changed) = &*self.0;
+        events.lock().unwrap().push(Event { at: Instant::now(), on, what });
+        changed.notify_all();
+    }
+
+    /// Returns everything so far.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.0.0.lock().unwrap().clone()
+    }
+
+    /// Waits until `find` finds something in the record.
+    pub(crate) fn wait<T>(&self, what: &str, mut find: impl FnMut(&[Event]) -> Option<T>) -> T {
+        let (events, changed) = &*self.0;
+        let until = Instant::now() + DEADLINE;
+        let mut events = events.lock().unwrap();
+        loop {
+            if let Some(found) = find(&events) {
+                return found;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "waited in vain for {what}; the last of it:\n{}", tail(&events));
+            events = changed.wait_timeout(events, left).unwrap().0;
+        }
+    }
+}
+
+/// Returns the end of a record, for people.
+pub(crate) fn tail(events: &[Event]) -> String {
+    let from = events.len().saturating_sub(30);
+    let line = |event: &Event| {
+        let text = match &event.what {
+            What::Opened => "opened".to_owned(),
+            What::Closed => "closed".to_owned(),
+            What::Message(message) => message.to_string().chars().take(400).collect(),
+        };
+        format!("{:?}: {text}\n", event.on)
+    };
+    events[from..].iter().map(line).collect()
+}

@@ -1,0 +1,334 @@
+//! The real server, started as editors start it, and a client on the other side that follows the specification.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    os::unix::net::UnixStream,
+    process::{Child, Stdio},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, sync_channel},
+    },
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    books::{Books, Delivery},
+    listener::{Behaviour, Listener},
+    process::{Role, of_role, wait_until},
+    recorder::{DEADLINE, On, Recorder, What},
+    wire::{self, Frames},
+    world::World,
+};
+
+/// How client and server come together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// The client listens, the server dials.
+    Dial,
+    /// Standard input and output.
+    Stdio,
+    /// The server listens on TCP.
+    Listen,
+    /// The server listens on a local socket.
+    Pipe,
+}
+
+/// A running server and its client.
+pub(crate) struct Server<'w> {
+    world: &'w World,
+    child: Child,
+    to: Box<dyn Write + Send>,
+    /// Ends the connection from this side, where dropping the writer does not.
+    hang_up: Option<Box<dyn Fn() + Send>>,
+    pub(crate) recorder: Recorder,
+    pub(crate) listener: Option<Listener>,
+    errors: Arc<Mutex<String>>,
+    all_gone: Receiver<()>,
+    next_id: u64,
+}
+
+/// A run that was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    pub(crate) run_id: String,
+    pub(crate) request: u64,
+}
+
+impl<'w> Server<'w> {
+    /// Starts a server over standard input and output, without a word to it.
+    pub(crate) fn start(world: &'w World, programs: &[&str]) -> Self {
+        Self::start_over(Transport::Stdio, world, programs)
+    }
+
+    /// Starts a server and opens the connection, without a word to it.
+    pub(crate) fn start_over(transport: Transport, world: &'w World, programs: &[&str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port().to_string();
+        let socket = world.path("run").join("../pipe");
+        let socket = socket.to_str().unwrap();
+        let words = match transport {
+            Transport::Dial => vec!["--server", "--client-host", "localhost", "--client-port", &port],
+            Transport::Stdio => vec!["serve", "--stdio"],
+            Transport::Listen => vec!["serve", "--listen", "127.0.0.1:0"],
+            Transport::Pipe => vec!["serve", "--pipe", socket],
+        };
+        let words: Vec<&str> = if transport == Transport::Dial {
+            programs.iter().copied().chain(words).collect()
+        } else {
+            words.into_iter().chain(programs.iter().copied()).collect()
+        };
+        let mut command = world.heeler(&words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (errors, all_gone) = listen_to_errors(child.stderr.take().unwrap());
+        let recorder = Recorder::default();
+        let (from, to, hang_up) = match transport {
+            Transport::Stdio => {
+                let (from, to) = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
+                (Box::new(from) as Box<dyn Read + Send>, Box::new(to) as Box<dyn Write + Send>, None)
+            }
+            Transport::Dial => tcp(listener.accept().unwrap().0),
+            Transport::Listen => tcp(TcpStream::connect(announced(&errors)).unwrap()),
+            Transport::Pipe => {
+                announced(&errors);
+                let stream = UnixStream::connect(socket).unwrap();
+                let (from, end) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
+                let hang_up = Box::new(move || drop(end.shutdown(Shutdown::Both))) as Box<dyn Fn() + Send>;
+                (Box::new(from) as Box<_>, Box::new(stream) as Box<_>, Some(hang_up))
+            }
+        };
+        record(from, recorder.clone());
+        Self { world, child, to, hang_up, recorder, listener: None, errors, all_gone, next_id: 1 }
+    }
+
+    /// Starts a server and initializes it; results come over the main connection.
+    pub(crate) fn ready(world: &'w World, programs: &[&str]) -> Self {
+        let mut server = Self::start(world, programs);
+        server.initialize(json!({"testing": {"debuggerProvider": false}}));
+        server
+    }
+
+    /// Starts a server and initializes it with a callback port, whose connections behave as chosen.
+    pub(crate) fn with_callback(
+        world: &'w World,
+        programs: &[&str],
+        choose: impl Fn(usize) -> Behaviour + Send + 'static,
+    ) -> Self {
+        let mut server = Self::start(world, programs);
+        let listener = Listener::new(server.recorder.clone(), choose);
+        let provider = json!({"port": listener.port});
+        server.listener = Some(listener);
+        server.initialize(
+            json!({"testing": {"debuggerProvider": false, "attachmentsSupport": true, "callbackProvider": provider}}),
+        );
+        server
+    }
+
+    /// Returns the process id of the coordinator.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns the callback port's listener.
+    pub(crate) fn callback(&self) -> &Listener {
+        self.listener.as_ref().expect("this client listens")
+    }
+
+    /// Sends any message.
+    pub(crate) fn send(&mut self, message: &Value) {
+        wire::write(&mut *self.to, message).unwrap();
+    }
+
+    /// Sends any bytes.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.to.write_all(bytes).and_then(|()| self.to.flush()).unwrap();
+    }
+
+    /// Sends a request; returns its id.
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.send(&wire::request(id, method, params));
+        id
+    }
+
+    /// Sends a notification.
+    pub(crate) fn notify(&mut self, method: &str, params: Value) {
+        self.send(&wire::notification(method, params));
+    }
+
+    /// Waits for the answer to a request, by its id as it was sent.
+    pub(crate) fn answer(&self, id: impl Into<Value>) -> Value {
+        let id = id.into();
+        let what = format!("the answer to {id}\n{}", self.errors.lock().unwrap());
+        self.recorder.wait(&what, |events| {
+            let is_answer = |message: &&Value| message.get("method").is_none() && message["id"] == id;
+            events.iter().filter_map(|event| event.message()).find(is_answer).cloned()
+        })
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.request(method, params);
+        self.answer(id)
+    }
+
+    /// Initializes; returns the result.
+    pub(crate) fn initialize(&mut self, capabilities: Value) -> Value {
+        let params = json!({
+            "processId": std::process::id(),
+            "clientInfo": {"name": "it", "version": "1"},
+            "capabilities": capabilities,
+        });
+        let answer = self.ask("initialize", params);
+        assert!(answer.get("error").is_none(), "{answer}");
+        answer["result"].clone()
+    }
+
+    /// Asks for a run of these tests, or of all.
+    pub(crate) fn run(&mut self, tests: Option<&[&str]>) -> Run {
+        let run_id = run_id(self.next_id);
+        let tests = tests.map(|all| all.iter().map(|uid| json!({"uid": uid})).collect::<Vec<_>>());
+        let request = self.request("testing/runTests", json!({"runId": run_id, "tests": tests}));
+        Run { run_id, request }
+    }
+
+    /// Waits for a run's end and checks its books; `selected` are the uids.
+    pub(crate) fn finish(&self, run: &Run, selected: &[String]) -> Books {
+        self.finish_as(run, selected, Delivery::Once)
+    }
+
+    /// As [`Server::finish`], for clients that may be sent results twice.
+    pub(crate) fn finish_as(&self, run: &Run, selected: &[String], delivery: Delivery) -> Books {
+        self.answer(run.request);
+        Books::check(&self.recorder.events(), run, selected, delivery)
+    }
+
+    /// Waits for a log message that holds a text.
+    pub(crate) fn wait_log(&self, text: &str) -> String {
+        self.recorder.wait(&format!("a log message with {text:?}"), |events| {
+            let logs = events.iter().filter_map(|event| event.params("client/log"));
+            logs.map(|params| params["message"].as_str().unwrap().to_owned()).find(|log| log.contains(text))
+        })
+    }
+
+    /// Waits until a test is told to be in progress.
+    pub(crate) fn wait_state(&self, uid: &str, state: &str) {
+        self.recorder.wait(&format!("{uid} to be {state}"), |events| {
+            let mut changes = events
+                .iter()
+                .filter_map(|event| event.params("testing/testUpdates/tests")?["changes"].as_array())
+                .flatten();
+            changes
+                .any(|change| change["node"]["uid"] == uid && change["node"]["execution-state"] == state)
+                .then_some(())
+        });
+    }
+
+    /// Waits until there are processes of a role; returns them.
+    pub(crate) fn processes(&self, role: Role) -> Vec<u32> {
+        let mut found = Vec::new();
+        wait_until(&format!("there is a process in the role {role:?}"), || {
+            found = of_role(self.pid(), role);
+            !found.is_empty()
+        });
+        found
+    }
+
+    /// Says `exit` and waits until nothing is left; returns the exit code.
+    pub(crate) fn exit(mut self) -> Option<i32> {
+        self.notify("exit", json!({}));
+        self.wait_gone();
+        let code = self.child.wait().unwrap().code();
+        self.listener = None;
+        self.world.check_tidy();
+        code
+    }
+
+    /// Ends the connection without a word.
+    pub(crate) fn hang_up(&mut self) {
+        self.to = Box::new(std::io::sink());
+        if let Some(hang_up) = &self.hang_up {
+            hang_up();
+        }
+    }
+
+    /// Waits until no process of Heeler's own is left; all of them hold the standard error that they inherited.
+    pub(crate) fn wait_gone(&self) -> Duration {
+        let start = Instant::now();
+        if self.all_gone.recv_timeout(DEADLINE).is_err() {
+            panic!("processes are left: {}\n{}", self.processes_left(), self.errors.lock().unwrap());
+        }
+        start.elapsed()
+    }
+
+    fn processes_left(&self) -> String {
+        let below = host::process::descendants(host::process::Pid(i32::try_from(self.pid()).unwrap()));
+        below.iter().map(|pid| format!("{} {}\n", pid.0, host::process::command_line(*pid))).collect()
+    }
+}
+
+impl Drop for Server<'_> {
+    fn drop(&mut self) {
+        // After `exit` it is gone already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        if std::thread::panicking() {
+            eprintln!("--- the server's standard error ---\n{}", self.errors.lock().unwrap());
+        }
+    }
+}
+
+/// Returns a GUID made from a number.
+pub(crate) fn run_id(number: u64) -> String {
+    format!("00000000-0000-4000-8000-{number:012x}")
+}
+
+type Ends = (Box<dyn Read + Send>, Box<dyn Write + Send>, Option<Box<dyn Fn() + Send>>);
+
+fn tcp(stream: TcpStream) -> Ends {
+    let (from, end) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
+    (Box::new(from), Box::new(stream), Some(Box::new(move || drop(end.shutdown(Shutdown::Both)))))
+}
+
+/// Waits for the line that says where the server listens; returns the last word of it.
+fn announced(errors: &Mutex<String>) -> String {
+    let mut found = None;
+    wait_until("the server says where it listens", || {
+        let text = errors.lock().unwrap();
+        let line = text.lines().find(|line| line.contains("listening on"));
+        found = line.and_then(|line| line.split_whitespace().last()).map(str::to_owned);
+        found.is_some()
+    });
+    found.expect("it was just found")
+}
+
+fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, Receiver<()>) {
+    let errors = Arc::new(Mutex::new(String::new()));
+    let (sender, all_gone) = sync_channel(1);
+    let text = Arc::clone(&errors);
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
+            let mut text = text.lock().unwrap();
+            text.push_str(&String::from_utf8_lossy(&line));
+            text.push('\n');
+        }
+        // Whoever waited may have given up.
+        drop(sender.send(()));
+    });
+    (errors, all_gone)
+}
+
+fn record(from: Box<dyn Read + Send>, recorder: Recorder) {
+    std::thread::spawn(move || {
+        recorder.note(On::Main, What::Opened);
+        let mut frames = Frames::new(from);
+        while let Some(message) = frames.next() {
+            recorder.note(On::Main, What::Message(message));
+        }
+        recorder.note(On::Main, What::Closed);
+    });
+}

@@ -1,0 +1,73 @@
+//! Frames and JSON-RPC written down once more, from the specification alone: nothing of Heeler's own code is used on
+//! this side of the connection.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+
+use serde_json::{Value, json};
+
+/// Writes one message as a frame.
+pub(crate) fn write(to: &mut (impl Write + ?Sized), message: &Value) -> io::Result<()> {
+    write_body(to, message.to_string().as_bytes())
+}
+
+/// Writes any bytes as a frame.
+pub(crate) fn write_body(to: &mut (impl Write + ?Sized), body: &[u8]) -> io::Result<()> {
+    let mut frame = format!("Content-Length: {}\r\n\r\n", body.len()).into_bytes();
+    frame.extend_from_slice(body);
+    to.write_all(&frame)?;
+    to.flush()
+}
+
+/// Reads frames.
+pub(crate) struct Frames<R>(BufReader<R>);
+
+impl<R: Read> Frames<R> {
+    pub(crate) fn new(from: R) -> Self {
+        Self(BufReader::new(from))
+    }
+
+    /// Returns the next message; `None` at the end of the stream, or where it breaks off.
+    pub(crate) fn next(&mut self) -> Option<Value> {
+        let mut length = None;
+        loop {
+            let mut line = Vec::new();
+            self.0.read_until(b'\n', &mut line).ok()?;
+            let line = line.strip_suffix(b"\r\n")?;
+            if line.is_empty() {
+                break;
+            }
+            let line = std::str::from_utf8(line).expect("headers are ASCII");
+            if let Some(value) = line.strip_prefix("Content-Length: ") {
+                length = Some(value.parse::<usize>().expect("the length is a number"));
+            }
+        }
+        let mut body = vec![0; length.expect("every frame says its length")];
+        self.0.read_exact(&mut body).ok()?;
+        Some(serde_json::from_slice(&body).expect("every body is JSON"))
+    }
+}
+
+/// Returns a request.
+pub(crate) fn request(id: impl Into<Value>, method: &str, params: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id.into(), "method": method, "params": params})
+}
+
+/// Returns a notification.
+pub(crate) fn notification(method: &str, params: Value) -> Value {
+    json!({"jsonrpc": "2.0", "method": method, "params": params})
+}
+
+/// Returns the answer of a peer that does not know the method.
+pub(crate) fn unknown(id: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "method not found"}})
+}
+
+/// Returns the answer of a peer that is content.
+pub(crate) fn result(id: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "result": {}})
+}
+
+/// Returns whether a message wants an answer.
+pub(crate) fn is_request(message: &Value) -> bool {
+    message.get("method").is_some() && message.get("id").is_some()
+}

@@ -1,0 +1,232 @@
+//! One test's own world: a directory with its programs and its configuration, an environment without surprises, and
+//! the real `heeler` started in it.
+
+use std::{
+    cell::RefCell,
+    fs,
+    io::Read,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::mpsc::sync_channel,
+    time::Instant,
+};
+
+use super::{fixtures, meet::Meet, recorder::DEADLINE};
+
+/// The world.
+pub(crate) struct World {
+    dir: tempfile::TempDir,
+    env: RefCell<Vec<(String, String)>>,
+}
+
+/// A `heeler` that came to its end.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// One start of a test program, as the program itself noted it.
+#[derive(Debug, Clone)]
+pub(crate) struct Start {
+    pub(crate) pid: u32,
+    pub(crate) line: String,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("heeler-it-").tempdir().unwrap();
+        for name in ["tmp", "run", "home"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        Self { dir, env: RefCell::default() }
+    }
+
+    /// Returns a world with one GoogleTest program in it.
+    pub(crate) fn with_gtest(name: &str) -> Self {
+        let world = Self::new();
+        world.gtest(name);
+        world
+    }
+
+    /// Returns a world with the libtest program in it, under the name `libtest`.
+    pub(crate) fn with_libtest() -> Self {
+        let world = Self::new();
+        symlink(fixtures::libtest(), world.path("libtest")).unwrap();
+        world
+    }
+
+    /// Returns a world with the fake in one of its roles.
+    pub(crate) fn with_fake(role: &str) -> Self {
+        let world = Self::new();
+        world.fake(role);
+        world
+    }
+
+    /// Puts a GoogleTest program in.
+    pub(crate) fn gtest(&self, name: &str) {
+        symlink(fixtures::gtest(name), self.path(name)).unwrap();
+    }
+
+    /// Puts the fake in, in one of its roles.
+    pub(crate) fn fake(&self, role: &str) {
+        symlink(env!("CARGO_BIN_EXE_heeler-fake"), self.path(role)).unwrap();
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Writes a file.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Reads a file.
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Sets a variable for every later start.
+    pub(crate) fn env(&self, name: &str, value: &str) {
+        self.env.borrow_mut().push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Has the programs note their starts; read them with [`World::starts`].
+    pub(crate) fn note_starts(&self) {
+        self.env("HEELER_FIXTURE_STARTS", self.path("starts").to_str().unwrap());
+    }
+
+    /// Returns the starts of test programs that were no listings, in order.
+    pub(crate) fn starts(&self) -> Vec<Start> {
+        let text = fs::read_to_string(self.path("starts")).unwrap_or_default();
+        let read = |line: &str| {
+            let (pid, line) = line.split_once(' ').unwrap();
+            Start { pid: pid.parse().unwrap(), line: line.to_owned() }
+        };
+        text.lines().map(read).filter(|start| !start.line.contains("list")).collect()
+    }
+
+    /// Opens the meeting point for tests.
+    pub(crate) fn meet(&self) -> Meet {
+        let meet = Meet::new(self.dir());
+        self.env("HEELER_FIXTURE_MEET", meet.path.to_str().unwrap());
+        meet
+    }
+
+    /// Returns a command that is `heeler` in this world, with nothing of the tester's own environment.
+    pub(crate) fn heeler(&self, words: &[&str]) -> Command {
+        self.clean(Command::new(env!("CARGO_BIN_EXE_heeler")), words)
+    }
+
+    /// Returns a command of the shell in this world.
+    pub(crate) fn shell(&self, line: &str) -> Command {
+        self.clean(Command::new("bash"), &["-c", line])
+    }
+
+    fn clean(&self, mut command: Command, words: &[&str]) -> Command {
+        command.args(words).current_dir(self.dir()).env_clear();
+        for name in ["PATH", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"] {
+            command.envs(std::env::var_os(name).map(|value| (name, value)));
+        }
+        if std::env::var_os("CARGO_HOME").is_none()
+            && let Some(home) = std::env::home_dir()
+        {
+            command.env("CARGO_HOME", home.join(".cargo"));
+            command
+                .env("RUSTUP_HOME", std::env::var_os("RUSTUP_HOME").unwrap_or(home.join(".rustup").into()));
+        }
+        command.env("HOME", self.path("home")).env("TMPDIR", self.path("tmp")).env("LANG", "C.UTF-8");
+        command.env("XDG_RUNTIME_DIR", self.path("run"));
+        command.envs(self.env.borrow().iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Runs `heeler` to its end. Nothing of it may be left behind.
+    pub(crate) fn run(&self, words: &[&str]) -> Ran {
+        let ran = run(self.heeler(words));
+        self.check_tidy();
+        ran
+    }
+
+    /// Panics if a socket or a temporary file was left behind.
+    pub(crate) fn check_tidy(&self) {
+        for name in ["tmp", "run"] {
+            let left: Vec<_> =
+                fs::read_dir(self.path(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
+            assert!(left.is_empty(), "left behind: {left:?}");
+        }
+    }
+}
+
+/// Runs a command until it and everybody who holds its outputs is gone.
+pub(crate) fn run(mut command: Command) -> Ran {
+    let start = Instant::now();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let stdout = read_all(child.stdout.take().unwrap());
+    let stderr = read_all(child.stderr.take().unwrap());
+    let wait = |output: &std::sync::mpsc::Receiver<String>| {
+        output.recv_timeout((DEADLINE * 2).saturating_sub(start.elapsed())).ok()
+    };
+    let (Some(stdout), Some(stderr)) = (wait(&stdout), wait(&stderr)) else {
+        let state = child.try_wait();
+        child.kill().unwrap();
+        panic!("{command:?} does not come to its end; its own process: {state:?}");
+    };
+    Ran { code: child.wait().unwrap().code(), stdout, stderr }
+}
+
+fn read_all(mut from: impl Read + Send + 'static) -> std::sync::mpsc::Receiver<String> {
+    let (sender, receiver) = sync_channel(1);
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        // Whoever waited may have given up.
+        drop(sender.send(String::from_utf8_lossy(&bytes).into_owned()));
+    });
+    receiver
+}
+
+impl Ran {
+    /// Panics unless it left with this code.
+    #[track_caller]
+    pub(crate) fn code(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self}");
+        self
+    }
+
+    /// Returns the line of standard output that holds all these texts.
+    #[track_caller]
+    pub(crate) fn line(&self, texts: &[&str]) -> &str {
+        let found = self.stdout.lines().find(|line| texts.iter().all(|text| line.contains(text)));
+        found.unwrap_or_else(|| panic!("no line holds {texts:?}\n{self}"))
+    }
+
+    /// Panics unless standard output holds the text.
+    #[track_caller]
+    pub(crate) fn says(&self, text: &str) -> &Self {
+        assert!(self.stdout.contains(text), "{text:?} is not said\n{self}");
+        self
+    }
+
+    /// Panics unless standard error holds the text.
+    #[track_caller]
+    pub(crate) fn complains(&self, text: &str) -> &Self {
+        assert!(self.stderr.contains(text), "{text:?} is no complaint\n{self}");
+        self
+    }
+}
+
+impl std::fmt::Display for Ran {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { code, stdout, stderr } = self;
+        write!(f, "exit code {code:?}\n--- stdout ---\n{stdout}\n--- stderr ---\n{stderr}")
+    }
+}

@@ -1,0 +1,215 @@
+//! The rules of the house that a machine can check: the first line of files, their length, the arrows between crates.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A file stops here.
+const LINES: usize = 600;
+
+/// Which rooms each crate may use; whatever is not named here uses nothing of ours.
+const ARROWS: [(&str, &[&str]); 8] = [
+    ("src/wire", &[]),
+    ("src/model", &[]),
+    ("src/host", &[]),
+    ("src/link", &["heeler-wire", "heeler-host"]),
+    ("worker", &["heeler-wire", "heeler-model", "heeler-host", "heeler-link"]),
+    ("watchdog", &["heeler-wire", "heeler-model", "heeler-host", "heeler-link"]),
+    (
+        ".",
+        &[
+            "heeler-wire",
+            "heeler-model",
+            "heeler-host",
+            "heeler-link",
+            "heeler-worker",
+            "heeler-watchdog",
+            "heeler",
+        ],
+    ),
+    ("samples", &[]),
+];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns all files of ours with this extension, by their path below the root.
+fn files(extension: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![root()];
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            let name = entry.file_name().into_string().unwrap();
+            // Transcripts are recorded from other programs, sources included.
+            if path.is_dir() && !["target", "transcripts"].contains(&name.as_str()) && !name.starts_with('.')
+            {
+                waiting.push(path);
+            } else if path.extension().is_some_and(|one| one == extension) {
+                let below = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+                found.insert(below, fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+fn rust() -> BTreeMap<String, String> {
+    let files = files("rs");
+    assert!(files.len() > 50, "the sources are found");
+    files
+}
+
+/// Panics with every file for which the rule finds something to say.
+#[track_caller]
+fn check(rule: impl Fn(&str, &str) -> Option<String>) {
+    let broken: Vec<_> = rust()
+        .iter()
+        .filter_map(|(path, text)| rule(path, text).map(|what| format!("{path}: {what}")))
+        .collect();
+    assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+/// Returns the first line that holds one of the words, with its number.
+fn line_with(text: &str, words: &[&str]) -> Option<String> {
+    let (number, line) =
+        text.lines().enumerate().find(|(_, line)| words.iter().any(|word| line.contains(word)))?;
+    Some(format!("line {}: {}", number + 1, line.trim()))
+}
+
+#[test]
+fn every_file_begins_by_saying_what_lives_in_it() {
+    check(|_, text| (!text.starts_with("//! ")).then(|| "does not begin with //!".to_owned()));
+}
+
+#[test]
+fn no_file_is_longer_than_its_reader_can_hold() {
+    check(|_, text| {
+        let lines = text.lines().count();
+        (lines > LINES).then(|| format!("{lines} lines, at most {LINES}"))
+    });
+}
+
+#[test]
+fn only_wire_names_json_fields() {
+    // Assembled, so that this file does not find itself.
+    let derives = ["Serialize", "Deserialize"].map(|word| format!("derive({word}"));
+    let inside = ["Serialize", "Deserialize"].map(|word| format!(", {word}"));
+    check(|path, text| {
+        let is_wire = path.starts_with("src/wire/");
+        let words: Vec<&str> = derives.iter().map(String::as_str).collect();
+        let late = || {
+            let is_derive =
+                |line: &str| line.contains("derive(") && inside.iter().any(|word| line.contains(word));
+            text.lines().find(|line| is_derive(line)).map(str::to_owned)
+        };
+        if is_wire { None } else { line_with(text, &words).or_else(late) }
+    });
+}
+
+#[test]
+fn unsafe_code_lives_in_host_and_in_the_guard() {
+    let words = ["block", "fn", "impl"].map(|word| match word {
+        "block" => concat!("unsafe", " {").to_owned(),
+        other => format!("{} {other}", "unsafe"),
+    });
+    check(|path, text| {
+        let may = ["src/host/", "watchdog/src/guard/", "watchdog/tests/", "samples/", "tests/fixtures/"];
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        if may.iter().any(|place| path.starts_with(place)) { None } else { line_with(text, &words) }
+    });
+}
+
+#[test]
+fn no_test_sleeps() {
+    let word = concat!("thread::", "sleep");
+    check(|path, text| {
+        let is_test =
+            path.contains("tests") && !path.starts_with("tests/fixtures/") && !path.starts_with("samples/");
+        if is_test { line_with(text, &[word]) } else { None }
+    });
+}
+
+#[test]
+fn no_test_is_ignored_or_expected_to_panic() {
+    let words = [concat!("#[", "ignore"), concat!("#[", "should_panic")];
+    check(|path, text| {
+        let is_sample = path.starts_with("samples/") || path.starts_with("tests/fixtures/");
+        if is_sample { None } else { line_with(text, &words) }
+    });
+}
+
+#[test]
+fn nothing_speaks_of_places_outside_the_repository() {
+    let words =
+        [concat!("/", "work/"), concat!("/tmp/", "wt"), concat!("DESIGN", ".md"), concat!("/", "root/")];
+    let text_files = ["rs", "toml", "md", "cc", "h", "yml"];
+    let broken: Vec<_> = text_files
+        .iter()
+        .flat_map(|extension| files(extension))
+        .filter_map(|(path, text)| Some(format!("{path}: {}", line_with(&text, &words)?)))
+        .collect();
+    assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+/// Returns the names of our crates that a manifest depends on.
+fn dependencies(manifest: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(manifest).unwrap_or_else(|error| panic!("{}: {error}", manifest.display()));
+    let table: toml::Table = text.parse().unwrap();
+    let sections = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let names = sections.iter().filter_map(|section| table.get(*section)?.as_table());
+    names.flat_map(|section| section.keys()).filter(|name| name.starts_with("heeler")).cloned().collect()
+}
+
+#[test]
+fn arrows_between_rooms_point_down_and_houses_do_not_know_each_other() {
+    for (room, may) in ARROWS {
+        for name in dependencies(&root().join(room).join("Cargo.toml")) {
+            assert!(may.contains(&name.as_str()), "{room} must not use {name}");
+        }
+    }
+    let manifests = files("toml").into_keys().filter(|path| path.ends_with("Cargo.toml")).count();
+    // The fixtures' own package is the one that is not listed above.
+    assert_eq!(manifests, ARROWS.len() + 1, "a new crate needs its arrows here");
+}
+
+#[test]
+fn the_coordinator_names_no_framework() {
+    let words = ["gtest", "libtest"];
+    check(|path, text| {
+        let is_deaf = [
+            "src/pool/",
+            "src/run/",
+            "src/discover/",
+            "src/front/",
+            "src/model/",
+            "src/link/",
+            "watchdog/src/",
+        ];
+        let code: String =
+            text.lines().take_while(|line| !line.contains("cfg(test)")).collect::<Vec<_>>().join("\n");
+        if is_deaf.iter().any(|place| path.starts_with(place)) { line_with(&code, &words) } else { None }
+    });
+}
+
+#[test]
+fn the_worker_knows_no_sessions_and_the_watchdog_no_frameworks() {
+    check(|path, text| {
+        if path.starts_with("worker/src/") {
+            line_with(text, &["InitializeParams", "method::RUN"])
+        } else {
+            None
+        }
+    });
+}
+
+#[test]
+fn the_lock_file_keeps_its_budget() {
+    let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
+    let budget = manifest["workspace"]["metadata"]["heeler"]["lock-budget"].as_integer().unwrap();
+    let packages = fs::read_to_string(root().join("Cargo.lock")).unwrap().matches("[[package]]").count();
+    assert!(packages as i64 <= budget, "{packages} packages, the budget is {budget}");
+}
