@@ -16,6 +16,8 @@ use crate::{
     discover::{Catalogue, Listing, TestRef},
 };
 
+/// What a name costs beside itself: its end and a pointer to it.
+const SELECTION_OVERHEAD_BYTES: usize = 16;
 /// So many bytes of names fit on one command line: the system takes 2 MiB with the environment, and other
 /// arguments want room.
 const SELECTION_BUDGET_BYTES: usize = 1 << 20;
@@ -161,7 +163,7 @@ fn select(place: TestRef, of: &Ingredients<'_>, programs: &mut Programs) -> (Sel
         is_alone: own.is_isolated || of.knowledge.is_dangerous(&uid),
         retries: own.retries,
         // Files of names cost nothing; but a worker decides that, and so the budget holds for all.
-        selection_bytes: listed.name.len() + 1,
+        selection_bytes: listed.name.len() + SELECTION_OVERHEAD_BYTES,
         is_unrunnable: unrunnable.is_some(),
     };
     let test = SelectedTest {
