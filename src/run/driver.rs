@@ -23,7 +23,7 @@ use wire::{
 };
 
 use super::{
-    RunPlan, last_resort,
+    RunPlan, last_resort, manifest,
     told::{self, Charges, HeldBack},
 };
 use crate::pool::{Pool, PoolEvent};
@@ -100,6 +100,12 @@ pub async fn drive(
         starts: BTreeMap::new(),
         is_complete: false,
     };
+    if let Err(error) = manifest::write(plan) {
+        let text =
+            format!("the run's manifest could not be written, so it can't be finished without us: {error}");
+        driver.log(LogLevel::Warning, text).await;
+    }
+    driver.tell_begin().await;
     driver.act().await;
     while !driver.is_complete {
         driver.step(commands).await;
@@ -142,6 +148,12 @@ struct Driver<'a> {
 }
 
 impl Driver<'_> {
+    async fn tell_begin(&mut self) {
+        let (run, run_dir) = (self.plan.run.clone(), OsBytes::from(self.plan.run_dir.as_path()));
+        let has_attachments_stream = self.plan.has_attachments_stream;
+        self.pool.tell_watchdog(&ToWatchdog::BeginRun { run, run_dir, has_attachments_stream }).await;
+    }
+
     async fn step(&mut self, commands: &mut mpsc::Receiver<RunCommand>) {
         let deadline = self.next_deadline();
         tokio::select! {
@@ -342,6 +354,9 @@ impl Driver<'_> {
         }
         for worker in self.journals.keys().copied().collect::<Vec<_>>() {
             self.ask_for_journal(worker).await;
+        }
+        if self.finish.is_none() {
+            self.tell_begin().await;
         }
         if let Some(finish) = self.finish.clone() {
             self.pool.tell_watchdog(&ToWatchdog::Finish(finish)).await;

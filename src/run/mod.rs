@@ -2,12 +2,14 @@
 //!
 //! - `plan`: what is to run, as the model needs it and as workers need it.
 //! - `driver`: waits for events, lets [`model::run::Run`] decide, does what it says.
+//! - `manifest`: what the run was to do, on disk, for whoever survives.
 //! - `told`: results that no worker tells.
 //! - `memory`: what later runs want to know of this one.
 //! - `last_resort`: finishes on the main connection, when no watchdog can be had.
 
 mod driver;
 mod last_resort;
+mod manifest;
 mod memory;
 mod plan;
 mod told;

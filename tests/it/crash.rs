@@ -65,7 +65,10 @@ fn a_test_that_crashes_only_after_another_is_told_as_that() {
     let uid = "deaths::Third.CrashesWhenSpoilt";
     assert_eq!(books.state(uid), "error");
     assert_eq!(books.test(uid)["heeler.alone"], "passes-alone");
-    assert_eq!(books.message(uid), "crashed with SIGABRT when run after other tests; passes alone (order-dependent?)");
+    assert_eq!(
+        books.message(uid),
+        "crashed with SIGABRT when run after other tests; passes alone (order-dependent?)"
+    );
     let others = books.tests.keys().filter(|other| *other != uid);
     assert!(others.clone().all(|other| books.state(other) == "passed"), "{books:#?}");
     books.no_charges();
@@ -117,7 +120,10 @@ fn a_death_behind_the_last_test_is_charged_to_the_program_and_to_no_test() {
     for place in ["environment tear-down", "static destruction"] {
         let books = dying_at(place);
         books.all("passed");
-        assert!(charge(&books, "deaths").contains("the process died of SIGABRT after its last test"), "{books:#?}");
+        assert!(
+            charge(&books, "deaths").contains("the process died of SIGABRT after its last test"),
+            "{books:#?}"
+        );
     }
 }
 
@@ -212,5 +218,9 @@ fn deaths_take_nothing_from_the_users_retries() {
     let run = server.run(None);
     let books = server.finish(&run, &uids("deaths", DEATHS));
     assert_eq!(books.test("deaths::Third.Flaky")["outcome-kind"], "passed-with-retries", "{books:#?}");
-    assert_eq!(books.state("deaths::Third.CrashesWhenSpoilt"), "passed", "the retry ran it alone: {books:#?}");
+    assert_eq!(
+        books.state("deaths::Third.CrashesWhenSpoilt"),
+        "passed",
+        "the retry ran it alone: {books:#?}"
+    );
 }

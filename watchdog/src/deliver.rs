@@ -63,6 +63,14 @@ impl Deliverer {
         Self { control, limits, line: callback.map_or(Line::Relayed, Line::Down) }
     }
 
+    /// Returns whether the client can be reached without the coordinator.
+    pub(crate) fn has_own_way(&self) -> bool {
+        match self.line {
+            Line::Down(_) | Line::Up(_, _) => true,
+            Line::Relayed => false,
+        }
+    }
+
     /// Finishes a run and returns what is to be told of it.
     ///
     /// Cancel safe: no, because what was sent is known only to the call.

@@ -5,8 +5,10 @@
 //! - `workers`: lives and deaths of workers, and the end of what they leave behind.
 //! - `journals`: what dead or unproven workers have written.
 //! - `deliver`: the finish of a run, on the client's callback port or through the coordinator.
+//! - `alone`: the finish of a run whose coordinator has died.
 //! - [`guard`]: one small process per test process, from its start to its raw end.
 
+mod alone;
 mod deliver;
 mod errors;
 pub mod guard;

@@ -15,7 +15,13 @@ use tokio::{
 };
 use wire::control::{Finish, FromWatchdog, Join, ToWatchdog, WorkerId};
 
-use crate::{deliver::Deliverer, errors::chain, journals, workers::Workers};
+use crate::{
+    alone::{self, OpenRun},
+    deliver::Deliverer,
+    errors::chain,
+    journals,
+    workers::Workers,
+};
 
 /// The coordinator listens before it starts us.
 const JOIN_LIMIT: Duration = Duration::from_secs(10);
@@ -24,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// All below is killed at once and gone in milliseconds. On a machine so busy that the dead wait for their turn it is
 /// better to stay than to leave something behind; only what hangs in the kernel needs all of this.
 const CLEAR_LIMIT: Duration = Duration::from_secs(5);
+/// A client that does not take the end of its run by then is not waited for: nobody else is left who could want us.
+const ALONE_LIMIT: Duration = Duration::from_secs(30);
 /// Workers that were told to leave close their connections to the client in good order.
 const LEAVE_GRACE: Duration = Duration::from_millis(300);
 
@@ -115,6 +123,7 @@ async fn run(socket_path: &Path) -> Result<End, SessionError> {
         look,
         workers: Workers::default(),
         deliverer: DelivererPlace::Unwelcomed,
+        open: None,
         waiting: VecDeque::new(),
         tasks: JoinSet::new(),
         outgoing: VecDeque::new(),
@@ -130,6 +139,8 @@ struct Session<'a> {
     look: Interval,
     workers: Workers,
     deliverer: DelivererPlace,
+    /// The run in hand, to be finished should the coordinator die.
+    open: Option<OpenRun>,
     /// Finishes that come while one is in hand. A coordinator has few runs at once.
     waiting: VecDeque<Box<Finish>>,
     tasks: JoinSet<Done>,
@@ -221,10 +232,14 @@ impl Session<'_> {
             }
             ToWatchdog::StartWorker { worker } => self.start(worker),
             ToWatchdog::KillWorker { worker } => self.workers.kill(worker),
+            ToWatchdog::BeginRun { run, run_dir, has_attachments_stream } => {
+                self.open = Some(OpenRun { run, run_dir, has_attachments_stream });
+            }
             ToWatchdog::ReadJournal { run, run_dir, worker } => {
                 self.tasks.spawn(async move { Done::Journal(journals::answer(run, run_dir, worker).await) });
             }
             ToWatchdog::Finish(finish) => {
+                self.open = None;
                 self.waiting.push_back(finish);
                 self.finish_next();
             }
@@ -265,10 +280,41 @@ impl Session<'_> {
         }
         self.workers.kill_all();
         self.clear(deadline).await;
+        if matches!(end, End::Alone) {
+            self.finish_alone().await;
+        }
         if let DelivererPlace::Here(deliverer) = self.deliverer {
             // What was sent is proven or named as unproven by now; this is politeness.
             let _late = timeout(LEAVE_GRACE, deliverer.close()).await;
         }
+    }
+
+    /// The coordinator has died, and everything below with it: what it owes the client is sent by us, if there is a way.
+    async fn finish_alone(&mut self) {
+        let finish_in_hand = async {
+            while let Some(done) = self.tasks.join_next().await {
+                if let Ok(Done::Finish(deliverer, _finished)) = done {
+                    return Some(deliverer);
+                }
+            }
+            None
+        };
+        let deliverer = match std::mem::replace(&mut self.deliverer, DelivererPlace::Unwelcomed) {
+            DelivererPlace::Here(deliverer) => Some(deliverer),
+            DelivererPlace::Away => timeout(ALONE_LIMIT, finish_in_hand).await.ok().flatten(),
+            DelivererPlace::Unwelcomed => None,
+        };
+        let Some(mut deliverer) = deliverer else { return };
+        let due = self.waiting.drain(..).map(|finish| *finish).chain(self.open.take().map(alone::finish));
+        for finish in due {
+            if !deliverer.has_own_way() {
+                return;
+            }
+            if timeout(ALONE_LIMIT, deliverer.finish(&finish)).await.is_err() {
+                tracing::warn!(run = finish.run, "the client did not take the rest of its run in time");
+            }
+        }
+        self.deliverer = DelivererPlace::Here(deliverer);
     }
 
     /// Waits until nothing is below, at most until the deadline.

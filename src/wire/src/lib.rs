@@ -7,10 +7,12 @@
 //! - [`mtp`]: the messages of the MSTest Runner Protocol.
 //! - [`control`]: what coordinator, watchdog, worker and guard say to each other.
 //! - [`journal`]: the records of a worker's write-ahead journal.
+//! - [`manifest`]: what a run was to do, beside its journals.
 
 pub mod control;
 pub mod frame;
 pub mod journal;
+pub mod manifest;
 pub mod mtp;
 pub mod packet;
 pub mod rpc;

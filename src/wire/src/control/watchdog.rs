@@ -25,6 +25,15 @@ pub enum ToWatchdog {
         /// Which.
         worker: WorkerId,
     },
+    /// A run begins. Should the coordinator die in it, the watchdog finishes it from the manifest and the journals.
+    BeginRun {
+        /// Which run.
+        run: String,
+        /// The run's directory.
+        run_dir: OsBytes,
+        /// Whether the client reads the attachments stream.
+        has_attachments_stream: bool,
+    },
     /// Asks what a dead worker's journal holds.
     ReadJournal {
         /// Which run.

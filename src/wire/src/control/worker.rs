@@ -330,3 +330,9 @@ pub enum LeaseEnd {
 pub fn journal_name(worker: WorkerId) -> String {
     format!("worker-{worker}.journal")
 }
+
+/// The worker whose journal has this file name.
+#[must_use]
+pub fn worker_of_journal(name: &str) -> Option<WorkerId> {
+    name.strip_prefix("worker-")?.strip_suffix(".journal")?.parse().ok().map(WorkerId)
+}

@@ -1,0 +1,177 @@
+//! The finish of a run whose coordinator has died: the manifest tells what was to run, the journals what became of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use wire::{
+    control::{Attempt, Finish, OsBytes, Resend, TestIndex, WorkerId, worker_of_journal},
+    journal::{self, Record},
+    manifest::{self, Manifest, ManifestTest},
+    mtp::{ExecutionState, TestNode, key},
+};
+
+/// A run that has begun and is not finished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenRun {
+    pub(crate) run: String,
+    pub(crate) run_dir: OsBytes,
+    pub(crate) has_attachments_stream: bool,
+}
+
+/// What is known of tests that have no result on any stream.
+#[derive(Debug, Default)]
+struct Known {
+    settled: BTreeSet<TestIndex>,
+    started: BTreeSet<TestIndex>,
+    held: BTreeMap<TestIndex, Attempt>,
+}
+
+/// Returns what is to be sent: all journalled results again, because nobody knows what the client has, and a result for
+/// every other test.
+pub(crate) fn finish(open: OpenRun) -> Finish {
+    let run_dir = open.run_dir.as_path();
+    let workers = workers(run_dir);
+    let mut known = Known::default();
+    for worker in &workers {
+        take_in(&mut known, run_dir, *worker);
+    }
+    let tests = match read_manifest(run_dir) {
+        Ok(manifest) => manifest.tests,
+        Err(error) => {
+            tracing::error!(error, "tests without a result can't be told");
+            Vec::new()
+        }
+    };
+    let told = tests
+        .iter()
+        .zip((0..).map(TestIndex))
+        .filter(|(_, test)| !known.settled.contains(test))
+        .map(|(test, index)| node(test, index, &known))
+        .collect();
+    Finish {
+        resend: workers.into_iter().map(|worker| Resend { worker, proven: 0 }).collect(),
+        told,
+        attachments: Vec::new(),
+        has_attachments_stream: open.has_attachments_stream,
+        run: open.run,
+        run_dir: open.run_dir,
+    }
+}
+
+/// The workers that have journals, in order.
+fn workers(run_dir: &Path) -> Vec<WorkerId> {
+    let Ok(entries) = fs::read_dir(run_dir) else { return Vec::new() };
+    let mut workers: Vec<_> =
+        entries.filter_map(|entry| worker_of_journal(entry.ok()?.file_name().to_str()?)).collect();
+    workers.sort_unstable();
+    workers
+}
+
+fn take_in(known: &mut Known, run_dir: &Path, worker: WorkerId) {
+    // Damage is told when the journal is sent.
+    let Ok(bytes) = fs::read(run_dir.join(wire::control::journal_name(worker))) else { return };
+    for record in journal::read(&bytes).0 {
+        match record {
+            Record::Started(test) => drop(known.started.insert(test)),
+            Record::Settled { result, .. } => drop(known.settled.insert(result.test)),
+            Record::Held { test, attempt } => {
+                known.started.remove(&test);
+                known.held.insert(test, attempt);
+            }
+        }
+    }
+}
+
+fn read_manifest(run_dir: &Path) -> Result<Manifest, String> {
+    let path = run_dir.join(manifest::FILE_NAME);
+    let bytes = fs::read(&path).map_err(|error| format!("read {}: {error}", path.display()))?;
+    let manifest: Manifest =
+        serde_json::from_slice(&bytes).map_err(|error| format!("read {}: {error}", path.display()))?;
+    if manifest.version != manifest::VERSION {
+        return Err(format!("{} has version {}", path.display(), manifest.version));
+    }
+    Ok(manifest)
+}
+
+fn node(test: &ManifestTest, index: TestIndex, known: &Known) -> TestNode {
+    let mut node = TestNode::test(&test.uid, &test.display_name, ExecutionState::Error);
+    let died = "Heeler's coordinator died";
+    match known.held.get(&index) {
+        Some(attempt) => {
+            node.state = Some(attempt.state);
+            node.error_message =
+                Some(format!("{}\n({died} before it could be tried again)", attempt.message));
+            node.standard_output = Some(attempt.stdout.clone()).filter(|text| !text.is_empty());
+            node.standard_error = Some(attempt.stderr.clone()).filter(|text| !text.is_empty());
+        }
+        None if known.started.contains(&index) => {
+            node.outcome_kind = Some("interrupted".to_owned());
+            node.error_message = Some(format!("it was running when {died}"));
+        }
+        None => {
+            node.outcome_kind = Some("not-run".to_owned());
+            node.error_message = Some(format!("not run: {died}"));
+        }
+    }
+    node.other.insert(key::SUITE.to_owned(), test.suite.clone().into());
+    node
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::control::JournalledResult;
+
+    use super::*;
+
+    #[test]
+    fn every_test_of_the_manifest_gets_one_result_from_journals_or_by_word() {
+        let dir = tempfile::tempdir().unwrap();
+        let tests = ["a", "b", "c", "d"].map(|name| ManifestTest {
+            uid: format!("s::{name}"),
+            display_name: name.into(),
+            suite: "s".into(),
+        });
+        let manifest = Manifest { version: manifest::VERSION, run: "r".into(), tests: tests.to_vec() };
+        fs::write(dir.path().join(manifest::FILE_NAME), serde_json::to_vec(&manifest).unwrap()).unwrap();
+        let mut journal = journal::MAGIC.to_vec();
+        let result = JournalledResult { test: TestIndex(0), state: ExecutionState::Passed, duration_us: 1 };
+        let attempt = Attempt {
+            state: ExecutionState::Failed,
+            message: "m".into(),
+            death: None,
+            stdout: String::new(),
+            stderr: String::new(),
+            duration_us: 1,
+        };
+        for record in [
+            Record::Started(TestIndex(0)),
+            Record::Settled { result, change: b"{}".to_vec() },
+            Record::Started(TestIndex(1)),
+            Record::Held { test: TestIndex(1), attempt },
+            Record::Started(TestIndex(2)),
+        ] {
+            journal::write(&mut journal, &record);
+        }
+        fs::write(dir.path().join("worker-7.journal"), &journal).unwrap();
+        let open =
+            OpenRun { run: "r".into(), run_dir: OsBytes::from(dir.path()), has_attachments_stream: true };
+        let finish = finish(open);
+        assert_eq!(finish.resend, [Resend { worker: WorkerId(7), proven: 0 }]);
+        let told: Vec<_> = finish
+            .told
+            .iter()
+            .map(|node| (node.uid.as_str(), node.state.unwrap(), node.outcome_kind.as_deref()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("s::b", ExecutionState::Failed, None),
+                ("s::c", ExecutionState::Error, Some("interrupted")),
+                ("s::d", ExecutionState::Error, Some("not-run")),
+            ]
+        );
+    }
+}
