@@ -186,6 +186,9 @@ pub struct RunningArguments {
     /// Tell of a running test each time when this has passed.
     #[arg(long, value_name = "TIME", value_parser = convert::slow_timeout)]
     pub slow_timeout: Option<SlowTimeout>,
+    /// End the whole run after this time, such as 30m, with a report of all that did and did not run.
+    #[arg(long, value_name = "TIME", value_parser = convert::time_limit)]
+    pub run_timeout: Option<TimeLimit>,
     /// End the run at the first failure; what runs is cancelled.
     #[arg(long = "fail-fast", alias = "ff")]
     pub is_fail_fast: bool,

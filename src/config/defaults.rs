@@ -30,6 +30,7 @@ impl Default for RunSettings {
             connect_timeout: Duration::from_secs(5),
             startup_timeout: Duration::from_secs(60),
             list_timeout: Duration::from_secs(60),
+            run_timeout: TimeLimit::Never,
             give_up_after: NonZeroU32::MIN.saturating_add(2),
             is_history_kept: true,
         }
@@ -54,6 +55,7 @@ impl RunSettings {
             connect_timeout: layer.connect_timeout.unwrap_or(self.connect_timeout),
             startup_timeout: layer.startup_timeout.unwrap_or(self.startup_timeout),
             list_timeout: layer.list_timeout.unwrap_or(self.list_timeout),
+            run_timeout: layer.run_timeout.unwrap_or(self.run_timeout),
             give_up_after: layer.give_up_after.unwrap_or(self.give_up_after),
             is_history_kept: layer.history.unwrap_or(self.is_history_kept),
         }

@@ -213,6 +213,7 @@ fn read_run_layer(dir: &Path, table: &Table<'_, '_>) -> RunLayer {
         connect_timeout: table.duration("connect-timeout"),
         startup_timeout: table.duration("startup-timeout"),
         list_timeout: table.duration("list-timeout"),
+        run_timeout: read_time_limit("run-timeout", table),
         give_up_after: table.count("give-up-after"),
         history: table.boolean("history"),
     }
@@ -245,12 +246,16 @@ fn read_override(title: &str, table: Table<'_, '_>) -> Option<Override> {
 }
 
 /// Reads the settings of tests that a profile, a suite or an override holds.
-fn read_test_layer(slow_title: &str, table: &Table<'_, '_>) -> TestLayer {
+fn read_time_limit(key: &'static str, table: &Table<'_, '_>) -> Option<TimeLimit> {
     let limit = "a duration such as \"60s\" or \"1m 30s\", or false for none";
-    let timeout = match table.read_any("timeout").and_then(DeValue::as_bool) {
+    match table.read_any(key).and_then(DeValue::as_bool) {
         Some(false) => Some(TimeLimit::Never),
-        _ => table.parse("timeout", limit, parse_positive_duration).map(TimeLimit::After),
-    };
+        _ => table.parse(key, limit, parse_positive_duration).map(TimeLimit::After),
+    }
+}
+
+fn read_test_layer(slow_title: &str, table: &Table<'_, '_>) -> TestLayer {
+    let timeout = read_time_limit("timeout", table);
     TestLayer {
         timeout,
         slow_timeout: read_slow_timeout(slow_title, table),

@@ -107,6 +107,9 @@ const KEYS: &[Key] = keys! {
         "startup-timeout": "duration" = "\"60s\"";
         /// A listing of tests that takes longer is given up.
         "list-timeout": "duration" = "\"60s\"";
+        /// The whole run ends after this time: what runs is cancelled, the rest is told as not run. `false` lifts an
+        /// inherited limit.
+        "run-timeout": "duration or false" = "false";
         /// A program that dies so often outside of any test, with one test a process, is given up.
         "give-up-after": "number" = "3";
         /// Whether durations and outcomes are recorded, for the order of the next run.

@@ -47,6 +47,7 @@ stall-timeout = "2s"
 connect-timeout = "3s"
 startup-timeout = "4s"
 list-timeout = "500ms"
+run-timeout = "2h"
 give-up-after = 1
 history = false
 
@@ -130,10 +131,11 @@ fn everything_in_a_file_is_read() {
     assert_eq!(run.junit.as_deref(), Some(Path::new("out/junit.xml")));
     assert_eq!(run.output_limit_bytes, 65_536);
     assert_eq!(run.list_timeout, Duration::from_millis(500));
+    assert_eq!(run.run_timeout, TimeLimit::After(Duration::from_secs(7200)));
     assert_eq!(run.give_up_after.get(), 1);
     assert!(!run.is_history_kept);
     let unit = &config.suites[0];
-    assert_eq!((unit.name.as_str(), unit.position), ("unit", Position { line: 41, column: 1 }));
+    assert_eq!((unit.name.as_str(), unit.position), ("unit", Position { line: 42, column: 1 }));
     assert_eq!(unit.source, SuiteSource::Programs(vec!["build/a_test".into(), "build/*_test".into()]));
     assert_eq!(unit.env, [("DATA".into(), Some("data".into())), ("HOME".into(), None)]);
     assert_eq!(unit.build.as_deref(), Some(&["make".to_owned(), "-C".to_owned(), "build".to_owned()][..]));

@@ -94,6 +94,8 @@ pub struct RunLayer {
     pub startup_timeout: Option<Duration>,
     /// Of a listing.
     pub list_timeout: Option<Duration>,
+    /// Of the whole run.
+    pub run_timeout: Option<TimeLimit>,
     /// Deaths outside tests, one test a process, before a program is given up.
     pub give_up_after: Option<NonZeroU32>,
     /// Whether durations and outcomes are recorded.
@@ -142,6 +144,8 @@ pub struct RunSettings {
     pub startup_timeout: Duration,
     /// Of a listing.
     pub list_timeout: Duration,
+    /// The run ends after this time, with a truthful report.
+    pub run_timeout: TimeLimit,
     /// Deaths outside tests, one test a process, before a program is given up.
     pub give_up_after: NonZeroU32,
     /// Whether durations and outcomes are recorded.

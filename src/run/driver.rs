@@ -94,6 +94,7 @@ pub async fn drive(
         finish: None,
         stage_until: None,
         cancel_until: None,
+        run_until: plan.time_limit.map(|limit| Instant::now() + limit),
         proof: Proof::None,
         durations: Vec::new(),
         crashed: BTreeSet::new(),
@@ -140,6 +141,8 @@ struct Driver<'a> {
     finish: Option<Box<Finish>>,
     stage_until: Option<(Stage, Instant)>,
     cancel_until: Option<Instant>,
+    /// When the run's own time is up.
+    run_until: Option<Instant>,
     proof: Proof,
     durations: Vec<(TestId, Duration)>,
     crashed: BTreeSet<TestId>,
@@ -177,7 +180,7 @@ impl Driver<'_> {
         let journals = self.journals.values().map(|(_, deadline)| *deadline);
         let stage = self.stage_until.map(|(_, deadline)| deadline);
         let pausing = self.pausing.as_ref().map(|(_, _, deadline)| *deadline);
-        journals.chain(stage).chain(self.cancel_until).chain(pausing).min().unwrap_or(far)
+        journals.chain(stage).chain(self.cancel_until).chain(self.run_until).chain(pausing).min().unwrap_or(far)
     }
 
     async fn command(&mut self, command: RunCommand) {
@@ -401,6 +404,11 @@ impl Driver<'_> {
             self.log(LogLevel::Warning, format!("the journal of worker {worker} was not read in time")).await;
             let settled = last_resort::settled(&self.plan.run_dir, worker);
             self.worker_lost(worker, &settled);
+        }
+        if self.run_until.is_some_and(|deadline| deadline <= now) {
+            self.run_until = None;
+            self.log(LogLevel::Warning, "the run's time is up (run-timeout)".to_owned()).await;
+            self.feed(Event::TimeIsUp);
         }
         if self.cancel_until.is_some_and(|deadline| deadline <= now) {
             self.cancel_until = None;

@@ -12,7 +12,7 @@ use wire::control::{DeliveryLimits, ListedTest, Program, TestLimits};
 use super::memory::Knowledge;
 
 use crate::{
-    config::{Capture, FailLimit, Settings, Shuffle},
+    config::{Capture, FailLimit, Settings, Shuffle, TimeLimit},
     discover::{Catalogue, Listing, TestRef},
 };
 
@@ -56,6 +56,8 @@ pub struct RunPlan {
     pub limits: TestLimits,
     /// How long to wait for clients.
     pub delivery: DeliveryLimits,
+    /// The run is ended after this time.
+    pub time_limit: Option<Duration>,
     /// Output goes to our own standard output as it comes.
     pub is_output_shown: bool,
     /// The client reads the attachments stream.
@@ -110,6 +112,10 @@ impl RunPlan {
             model,
             limits: limits(settings),
             delivery: delivery(settings),
+            time_limit: match settings.run.run_timeout {
+                TimeLimit::Never => None,
+                TimeLimit::After(limit) => Some(limit),
+            },
             is_output_shown: settings.run.capture == Capture::Shown,
             has_attachments_stream: false,
         }

@@ -104,6 +104,7 @@ fn reason(why: NotRun, selected: &SelectedTest) -> String {
         NotRun::Unrunnable => selected.unrunnable.clone().unwrap_or_else(|| "not run".to_owned()),
         NotRun::Cancelled => "not run: the run was cancelled".to_owned(),
         NotRun::TooManyFailures => "not run: the run stopped at its limit of failures".to_owned(),
+        NotRun::TimeIsUp => "not run: the run stopped at its limit of time (run-timeout)".to_owned(),
         NotRun::GivenUp { deaths } => {
             format!("not run: its program died outside any test {deaths} times in a row and was given up")
         }

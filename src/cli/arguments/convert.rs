@@ -83,7 +83,13 @@ impl RunningArguments {
             (false, true, None) => Some(FailLimit::Never),
             (false, false, None) => None,
         };
-        RunLayer { jobs: self.jobs, fail_limit, shuffle: self.shuffle, ..RunLayer::default() }
+        RunLayer {
+            jobs: self.jobs,
+            fail_limit,
+            shuffle: self.shuffle,
+            run_timeout: self.run_timeout,
+            ..RunLayer::default()
+        }
     }
 
     fn test_layer(&self) -> TestLayer {

@@ -43,6 +43,8 @@ pub enum NotRun {
     Cancelled,
     /// The run stopped at its limit of failures.
     TooManyFailures,
+    /// The run stopped at its limit of time.
+    TimeIsUp,
     /// Its program kept dying outside any test.
     GivenUp {
         /// How many of its processes, each with one test, died so in a row.
@@ -70,7 +72,7 @@ impl Told {
     #[must_use]
     pub fn outcome(self) -> Outcome {
         match self {
-            Self::NotRun(NotRun::Cancelled | NotRun::TooManyFailures) => Outcome::Cancelled,
+            Self::NotRun(NotRun::Cancelled | NotRun::TooManyFailures | NotRun::TimeIsUp) => Outcome::Cancelled,
             Self::NotRun(_) | Self::Held(HeldBy::LoneRun) => Outcome::Error,
             Self::Held(HeldBy::Retry) => Outcome::Failed,
         }

@@ -107,6 +107,8 @@ pub enum Event {
     Finished,
     /// The user wants the run to end.
     Cancel,
+    /// The run has taken as long as it may.
+    TimeIsUp,
 }
 
 /// What to do.

@@ -159,6 +159,7 @@ impl Run {
             }
             Event::Finished => {}
             Event::Cancel => self.stop(NotRun::Cancelled),
+            Event::TimeIsUp => self.stop(NotRun::TimeIsUp),
         }
         self.advance()
     }
