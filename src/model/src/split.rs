@@ -21,6 +21,8 @@ pub const ALONE_FROM: Duration = Duration::from_secs(1);
 pub const UNKNOWN_WEIGHT: Duration = Duration::from_millis(1);
 /// What starting a program costs before it has been measured.
 pub const UNKNOWN_START: Duration = Duration::from_millis(3);
+/// Whatever was measured, starting a process never costs less.
+const LEAST_START: Duration = Duration::from_millis(1);
 /// A batch is to be so many times the cost of its start: 2 %.
 const BATCH_PER_START: u32 = 50;
 /// Where all slots can be kept busy, a batch may shrink to so many times the cost of its start.
@@ -298,7 +300,7 @@ impl ProgramQueue {
 
     fn target(&self, total: Duration, slots: usize, known_median: Option<Duration>) -> Duration {
         let slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
-        let start = self.costs.start.unwrap_or(UNKNOWN_START);
+        let start = self.costs.start.unwrap_or(UNKNOWN_START).max(LEAST_START);
         let is_known = !self.observed.is_empty()
             || known_median.is_some()
             || self.waiting.front().is_some_and(|item| item.weight.is_some());
@@ -468,6 +470,13 @@ mod tests {
         let seen: Vec<_> = batches.iter().map(|batch| (batch.tests.len(), batch.is_alone)).collect();
         assert_eq!(seen, [(3, false), (1, true), (1, true)]);
         assert_eq!(batches[1].tests, [TestId(7)]);
+    }
+
+    #[test]
+    fn tests_and_starts_that_take_no_time_at_all_make_one_batch() {
+        let mut queue = Queue::new([costs(0)]);
+        queue.add(items(20_000, Some(Duration::ZERO)));
+        assert_eq!(sizes(&mut queue, 4), [20_000]);
     }
 
     #[test]

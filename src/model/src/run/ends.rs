@@ -143,8 +143,7 @@ impl Run {
         self.free.retain(|one| *one != worker);
         self.draining.retain(|one| *one != worker);
         let held = self.leases.remove(&worker);
-        // A result more than was reported sets this back to nothing.
-        self.barren_workers += u32::from(held.is_some());
+        self.barren_workers += usize::from(held.is_some() && settled.is_empty());
         for (position, (test, outcome, duration)) in (1..).zip(settled) {
             self.settled(worker, test, (outcome, duration, position));
         }

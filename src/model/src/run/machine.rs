@@ -13,8 +13,9 @@ use crate::{
     split::{Batch, Item, Queue},
 };
 
-/// So many workers in a row may fail to start, or die without having settled anything, before no more are asked for.
-const BARREN_WORKERS: u32 = 4;
+/// So many workers for each slot may fail to start, or die without having settled anything, before no more are asked for.
+/// For each slot, because whatever kills one (a dead watchdog, a full disk) may kill all.
+const BARREN_WORKERS_PER_SLOT: usize = 4;
 
 /// Where a test is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -78,9 +79,9 @@ pub struct Run {
     pub(super) gone: BTreeSet<WorkerId>,
     starting: usize,
     /// Workers that failed to start, since one came.
-    failed_starts: u32,
-    /// Workers that died with a lease, since a test was settled.
-    pub(super) barren_workers: u32,
+    failed_starts: usize,
+    /// Workers that died without having settled anything, since a test was settled.
+    pub(super) barren_workers: usize,
     pub(super) next_lease: u32,
     pub(super) stop: Option<NotRun>,
     stage: Stage,
@@ -327,11 +328,16 @@ impl Run {
     }
 
     fn may_start_workers(&self) -> bool {
-        self.failed_starts.max(self.barren_workers) < BARREN_WORKERS
+        let most = self.slots().saturating_mul(BARREN_WORKERS_PER_SLOT);
+        self.failed_starts.max(self.barren_workers) < most
+    }
+
+    fn slots(&self) -> usize {
+        self.plan.slots.max(1)
     }
 
     fn hand_out(&mut self, actions: &mut Vec<Action>) {
-        let slots = self.plan.slots.max(1);
+        let slots = self.slots();
         while self.leases.len() < slots
             && let Some(worker) = self.free.pop()
         {

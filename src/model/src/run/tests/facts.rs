@@ -50,12 +50,14 @@ fn run(plan: Plan, mut behave: impl FnMut(&Lease, &mut Vec<Deed>) -> LeaseEnd) -
     let mut tally = Tally::default();
     let workers: Vec<_> = (0..u32::try_from(plan.slots).unwrap()).map(WorkerId).collect();
     let mut positions = vec![0; workers.len()];
+    let most_leases = 100 + 3 * plan.tests.len();
     let mut run = Run::new(plan);
     let mut actions: VecDeque<_> = run.begin(&workers).into();
     while let Some(action) = actions.pop_front() {
         match action {
             Action::Lease(lease) => {
                 tally.note(&lease);
+                assert!(tally.leases.len() <= most_leases, "the run does not end");
                 let mut deeds = Vec::new();
                 let end = behave(&lease, &mut deeds);
                 let position = &mut positions[lease.worker.index()];
@@ -202,10 +204,10 @@ fn workers_that_do_not_start_do_not_end_a_run_that_another_worker_carries() {
     let mut run = Run::new(Plan { slots: 2, ..plan(&[0, 1, 2], |_, _| {}) });
     let actions = run.begin(&[WorkerId(1)]);
     assert!(matches!(&actions[..], [Action::Lease(_), Action::StartWorker]), "{actions:?}");
-    for _ in 0..3 {
+    for _ in 0..7 {
         assert_eq!(run.handle(Event::WorkerNotStarted), [Action::StartWorker]);
     }
-    assert_eq!(run.handle(Event::WorkerNotStarted), [], "the fourth in a row is enough");
+    assert_eq!(run.handle(Event::WorkerNotStarted), [], "four in a row for each slot are enough");
     assert_eq!(run.stopped_by(), None);
     let _stops = run.handle(Event::WorkerLost { worker: WorkerId(1), proven: 0, settled: Vec::new() });
     assert_eq!(run.stopped_by(), Some(NotRun::NoWorker));
@@ -253,6 +255,68 @@ fn a_test_that_kills_worker_after_worker_without_a_word_costs_only_itself() {
     assert!(matches!(entry(0), Entry::Settled { outcome: Outcome::Passed, .. }));
     assert!(matches!(entry(2), Entry::Settled { outcome: Outcome::Passed, .. }));
     assert_eq!(workers, 2);
+}
+
+#[test]
+fn the_death_of_all_workers_at_once_is_not_the_end_of_the_run() {
+    let plan = Plan { slots: 8, ..plan(&[0; 100], |_, test| test.is_alone = true) };
+    let workers: Vec<_> = (0..8).map(WorkerId).collect();
+    let mut run = Run::new(plan);
+    let _leases = run.begin(&workers);
+    for worker in workers {
+        let actions = run.handle(Event::WorkerLost { worker, proven: 0, settled: Vec::new() });
+        assert_eq!(actions, [Action::StartWorker]);
+    }
+    for _ in 0..8 {
+        assert_eq!(run.handle(Event::WorkerNotStarted), [Action::StartWorker]);
+    }
+    let actions = run.handle(Event::WorkerReady(WorkerId(8)));
+    assert!(matches!(&actions[..], [Action::Lease(_)]), "{actions:?}");
+}
+
+#[test]
+fn a_cancel_and_then_the_loss_of_all_awaited_workers_leave_no_test_open() {
+    let plan = Plan { slots: 3, ..plan(&[0; 9], |_, test| test.is_alone = true) };
+    let mut run = Run::new(plan);
+    let _leases = run.begin(&[WorkerId(0), WorkerId(1), WorkerId(2), WorkerId(3)]);
+    let actions = run.handle(Event::Cancel);
+    assert_eq!(actions.len(), 3, "{actions:?}");
+    for worker in run.awaited_workers() {
+        let settled =
+            if worker == WorkerId(1) { vec![(TestId(1), Outcome::Passed, SHORT)] } else { Vec::new() };
+        let _ended = run.handle(Event::WorkerLost { worker, proven: 0, settled });
+    }
+    let ledger = run.ledger();
+    assert_eq!((ledger.open(), ledger.told().len(), ledger.unproven().len()), (0, 8, 1));
+}
+
+#[test]
+fn a_result_that_comes_after_all_is_not_asked_for_again() {
+    let mut run = Run::new(Plan { slots: 1, ..plan(&[0], |_, test| test.retries = 1) });
+    let actions = run.begin(&[WorkerId(1)]);
+    let [Action::Lease(lease)] = &actions[..] else { panic!("{actions:?}") };
+    let (worker, lease, test) = (lease.worker, lease.lease, TestId(0));
+    assert_eq!(run.handle(Event::Held { lease, test, by: HeldBy::Retry }), []);
+    let settled = Event::Settled { worker, test, outcome: Outcome::Failed, duration: SHORT, position: 1 };
+    assert_eq!(run.handle(settled), []);
+    let actions = run.handle(Event::LeaseEnded { worker, lease, end: LeaseEnd::Complete, start: None });
+    assert_eq!(actions, [Action::Drain(worker)]);
+}
+
+#[test]
+fn a_result_held_back_that_nobody_asked_for_is_the_result() {
+    let mut run = Run::new(many(2, 1));
+    let actions = run.begin(&[WorkerId(1)]);
+    let [Action::Lease(lease)] = &actions[..] else { panic!("{actions:?}") };
+    let (worker, lease) = (lease.worker, lease.lease);
+    let held = |lease, test, by| Event::Held { lease, test: TestId(test), by };
+    assert_eq!(run.handle(held(lease, 0, HeldBy::Retry)), []);
+    assert_eq!(run.ledger().entry(TestId(0)), Entry::Told(Told::Held(HeldBy::Retry)));
+    assert_eq!(run.handle(held(lease, 1, HeldBy::LoneRun)), []);
+    let actions = run.handle(Event::LeaseEnded { worker, lease, end: LeaseEnd::DiedInTest, start: None });
+    let [Action::Lease(check)] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!(run.handle(held(check.lease, 1, HeldBy::LoneRun)), []);
+    assert_eq!(run.ledger().entry(TestId(1)), Entry::Told(Told::Held(HeldBy::LoneRun)));
 }
 
 #[test]
