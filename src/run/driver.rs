@@ -180,7 +180,13 @@ impl Driver<'_> {
         let journals = self.journals.values().map(|(_, deadline)| *deadline);
         let stage = self.stage_until.map(|(_, deadline)| deadline);
         let pausing = self.pausing.as_ref().map(|(_, _, deadline)| *deadline);
-        journals.chain(stage).chain(self.cancel_until).chain(self.run_until).chain(pausing).min().unwrap_or(far)
+        journals
+            .chain(stage)
+            .chain(self.cancel_until)
+            .chain(self.run_until)
+            .chain(pausing)
+            .min()
+            .unwrap_or(far)
     }
 
     async fn command(&mut self, command: RunCommand) {
@@ -370,8 +376,9 @@ impl Driver<'_> {
     async fn finish_ourselves(&mut self, why: &str) {
         self.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}")).await;
         let (mut run, held, charges) = (self.run.clone(), &self.held, &self.charges);
-        let lost: Vec<_> = run.awaited_workers();
-        for worker in lost {
+        // First the cancel: what a lost worker gives back must not be handed to the next one.
+        let _actions = run.handle(Event::Cancel);
+        for worker in run.awaited_workers() {
             let settled = last_resort::settled(&self.plan.run_dir, from_model(worker));
             let settled = settled
                 .into_iter()
@@ -381,7 +388,6 @@ impl Driver<'_> {
                 .collect();
             let _actions = run.handle(Event::WorkerLost { worker, proven: 0, settled });
         }
-        let _actions = run.handle(Event::Cancel);
         let told = run.ledger().told();
         let mut nodes: Vec<_> = told
             .into_iter()

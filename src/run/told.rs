@@ -108,9 +108,7 @@ fn reason(why: NotRun, selected: &SelectedTest) -> String {
         NotRun::GivenUp { deaths } => {
             format!("not run: its program died outside any test {deaths} times in a row and was given up")
         }
-        NotRun::NeverBegan => {
-            "not run: its program was asked twice to run it, ended well and never began it".to_owned()
-        }
+        NotRun::NeverBegan => "not run: its program kept ending well without running it".to_owned(),
         NotRun::WorkerDied => "not run to its end: its worker died under it twice".to_owned(),
         NotRun::NoWorker => "not run: no worker could be kept alive to run it".to_owned(),
     }
@@ -118,8 +116,8 @@ fn reason(why: NotRun, selected: &SelectedTest) -> String {
 
 fn tell_attempt(node: &mut TestNode, attempt: &Attempt, by: HeldBy) {
     let ending = match by {
-        HeldBy::Retry => "\n(it was to be tried again, but the run ended before)",
-        HeldBy::LoneRun => "\n(it was to be tried alone, but the run ended before)",
+        HeldBy::Retry => "\n(it was to be tried again, but that could not be done)",
+        HeldBy::LoneRun => "\n(it was to be tried alone, but that could not be done)",
     };
     node.state = Some(attempt.state);
     node.error_message = Some(format!("{}{ending}", attempt.message));

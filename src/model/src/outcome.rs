@@ -72,7 +72,9 @@ impl Told {
     #[must_use]
     pub fn outcome(self) -> Outcome {
         match self {
-            Self::NotRun(NotRun::Cancelled | NotRun::TooManyFailures | NotRun::TimeIsUp) => Outcome::Cancelled,
+            Self::NotRun(NotRun::Cancelled | NotRun::TooManyFailures | NotRun::TimeIsUp) => {
+                Outcome::Cancelled
+            }
             Self::NotRun(_) | Self::Held(HeldBy::LoneRun) => Outcome::Error,
             Self::Held(HeldBy::Retry) => Outcome::Failed,
         }

@@ -202,7 +202,7 @@ impl World {
                     *place = Whereabouts::Running(worker);
                 }
             }
-            Event::Cancel => self.is_stopped = true,
+            Event::Cancel | Event::TimeIsUp => self.is_stopped = true,
             Event::WorkerNotStarted | Event::Finished => {}
         }
     }
