@@ -11,14 +11,14 @@ use tokio::time::{Interval, MissedTickBehavior};
 use wire::mtp::{ExecutionState, LogLevel, TestNode};
 
 use super::{
-    arguments::{Color, GeneralArguments},
-    display::{self, ColourWish, Display, Output, RunHead, Size},
+    arguments::GeneralArguments,
+    display::{self, Display, Output, RunHead, Size},
     here::Here,
     signals::{Signals, Wish},
 };
 use crate::{
     client::{Event, Events},
-    config::{Capture, Settings, StatusLevel},
+    config::{Capture, Settings},
     report::Summary,
 };
 
@@ -169,30 +169,14 @@ pub(super) fn display_options(general: &GeneralArguments, settings: &Settings) -
         display::Kind::Live if settings.run.capture == Capture::Shown => display::Kind::Plain,
         kind => kind,
     };
-    let wish = match general.color {
-        Color::Auto => ColourWish::Auto,
-        Color::Always => ColourWish::Always,
-        Color::Never => ColourWish::Never,
-    };
-    let mut options = display::Options::new(kind, display::colour_for(wish, output, variable));
+    let mut options = display::Options::new(kind, display::colour_for(general.color, output, variable));
     options.size = Box::new(|| {
         let (rows, columns) = console::Term::stdout().size();
         Size { columns: usize::from(columns), rows: usize::from(rows) }
     });
     options.slow_after = settings.slow_after();
-    options.status_level = status_level(settings.run.status_level);
+    options.status_level = settings.run.status_level;
     options.log_level = if general.verbose > 0 { LogLevel::Information } else { LogLevel::Warning };
     options.root = std::env::current_dir().map(|dir| dir.display().to_string()).unwrap_or_default();
     options
-}
-
-fn status_level(level: Option<StatusLevel>) -> Option<display::StatusLevel> {
-    level.map(|level| match level {
-        StatusLevel::None => display::StatusLevel::None,
-        StatusLevel::Fail => display::StatusLevel::Fail,
-        StatusLevel::Retry => display::StatusLevel::Retry,
-        StatusLevel::Slow => display::StatusLevel::Slow,
-        StatusLevel::Pass => display::StatusLevel::Pass,
-        StatusLevel::Skip | StatusLevel::All => display::StatusLevel::All,
-    })
 }

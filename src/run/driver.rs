@@ -16,14 +16,16 @@ use tokio::{
 };
 use wire::{
     control::{
-        Finish, FromWatchdog, FromWorker, JournalledResult, Lease, LeaseEnd, LeasedTest, OsBytes, Proof,
-        Report, Resend, TestIndex, ToWatchdog, ToWorker, WorkerId,
+        Finish, FromWatchdog, FromWorker, JournalledResult, Lease, LeasedTest, OsBytes, Proof, Report,
+        Resend, TestIndex, ToWatchdog, ToWorker, WorkerId,
     },
-    mtp::{ExecutionState, LogLevel, log_frame},
+    mtp::{LogLevel, log_frame},
 };
 
 use super::{
-    RunPlan, last_resort, manifest,
+    RunPlan,
+    convert::{charge, end_of, from_model, outcome_of, to_model},
+    last_resort, manifest,
     told::{self, Charges, HeldBack},
 };
 use crate::pool::{Pool, PoolEvent};
@@ -550,47 +552,5 @@ impl Driver<'_> {
     async fn log(&self, level: LogLevel, message: String) {
         // A client that is gone is noticed by its session.
         let _closed = self.client.send(log_frame(level, message)).await;
-    }
-}
-
-fn to_model(worker: WorkerId) -> ModelWorker {
-    ModelWorker(worker.0)
-}
-
-fn from_model(worker: ModelWorker) -> WorkerId {
-    WorkerId(worker.0)
-}
-
-fn outcome_of(state: ExecutionState) -> model::Outcome {
-    match state {
-        ExecutionState::Passed => model::Outcome::Passed,
-        ExecutionState::Skipped => model::Outcome::Skipped,
-        ExecutionState::Failed => model::Outcome::Failed,
-        ExecutionState::TimedOut => model::Outcome::TimedOut,
-        ExecutionState::Cancelled => model::Outcome::Cancelled,
-        ExecutionState::Error
-        | ExecutionState::Discovered
-        | ExecutionState::InProgress
-        | ExecutionState::Unknown => model::Outcome::Error,
-    }
-}
-
-fn end_of(end: &LeaseEnd) -> model::LeaseEnd {
-    match end {
-        LeaseEnd::Complete => model::LeaseEnd::Complete,
-        LeaseEnd::BadExit { .. } => model::LeaseEnd::BadExit,
-        LeaseEnd::DiedInTest { .. } => model::LeaseEnd::DiedInTest,
-        LeaseEnd::DiedOutside { .. } => model::LeaseEnd::DiedOutside,
-        LeaseEnd::NotStarted { .. } => model::LeaseEnd::NotStarted,
-        LeaseEnd::Cancelled => model::LeaseEnd::Cancelled,
-    }
-}
-
-/// What is charged to the program itself.
-fn charge(end: &LeaseEnd) -> Option<String> {
-    match end {
-        LeaseEnd::BadExit { message, .. } | LeaseEnd::DiedOutside { message, .. } => Some(message.clone()),
-        LeaseEnd::NotStarted { error } => Some(error.clone()),
-        LeaseEnd::Complete | LeaseEnd::DiedInTest { .. } | LeaseEnd::Cancelled => None,
     }
 }

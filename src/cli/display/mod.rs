@@ -23,7 +23,7 @@ mod show;
 pub mod list;
 
 pub use closing::End;
-pub use options::{ColourWish, Kind, Options, Output, Size, SizeSource, StatusLevel, colour_for, kind_for};
+pub use options::{Kind, Options, Output, Size, SizeSource, colour_for, kind_for};
 pub use progress::RunHead;
 pub use show::Display;
 pub use style::{Colour, Line, Tone};

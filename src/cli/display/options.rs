@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use clap::ValueEnum;
 use wire::mtp::LogLevel;
 
 use super::style::Colour;
+use crate::{cli::arguments::Color, config::StatusLevel};
 
 /// Where the display is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,36 +16,6 @@ pub enum Kind {
     GitHub,
     /// A terminal that can be redrawn.
     Live,
-}
-
-/// `--color`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum ColourWish {
-    /// On terminals and where CI shows colours, unless the environment says otherwise.
-    #[default]
-    Auto,
-    /// Whatever the output is.
-    Always,
-    /// Plain text.
-    Never,
-}
-
-/// `--status-level`: which results get a line when they come. Each level has what the levels before it have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub enum StatusLevel {
-    /// Nothing before the summary.
-    None,
-    /// What failed, crashed, hung, or could not be run.
-    Fail,
-    /// What passed only after a retry.
-    Retry,
-    /// What is slow.
-    Slow,
-    /// What passed.
-    Pass,
-    /// What was skipped or cancelled.
-    #[value(alias("skip"))]
-    All,
 }
 
 /// Columns and rows of a terminal.
@@ -116,16 +86,16 @@ pub fn kind_for(output: Output, variable: impl Fn(&str) -> Option<String>) -> Ki
 }
 
 /// Returns whether to use colours: the flag decides, then NO_COLOR, then CLICOLOR_FORCE, then the output.
-pub fn colour_for(wish: ColourWish, output: Output, variable: impl Fn(&str) -> Option<String>) -> Colour {
+pub fn colour_for(wish: Color, output: Output, variable: impl Fn(&str) -> Option<String>) -> Colour {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty());
     let is_forced = variable("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
     let is_on = match wish {
-        ColourWish::Always => true,
-        ColourWish::Never => false,
-        ColourWish::Auto if is_set("NO_COLOR") => false,
-        ColourWish::Auto if is_forced => true,
-        ColourWish::Auto if variable("GITHUB_ACTIONS").as_deref() == Some("true") => true,
-        ColourWish::Auto => {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto if is_set("NO_COLOR") => false,
+        Color::Auto if is_forced => true,
+        Color::Auto if variable("GITHUB_ACTIONS").as_deref() == Some("true") => true,
+        Color::Auto => {
             output == Output::Terminal && !is_dumb(&variable) && variable("CLICOLOR").as_deref() != Some("0")
         }
     };
@@ -158,7 +128,7 @@ mod tests {
     #[test]
     fn the_flag_beats_no_color_which_beats_force_which_beats_the_output() {
         let colour = |wish, output, pairs| colour_for(wish, output, environment(pairs));
-        use ColourWish::{Always, Auto, Never};
+        use Color::{Always, Auto, Never};
         use Output::{Stream, Terminal};
         assert_eq!(colour(Always, Stream, &[("NO_COLOR", "1")]), Colour::On);
         assert_eq!(colour(Never, Terminal, &[("CLICOLOR_FORCE", "1")]), Colour::Off);

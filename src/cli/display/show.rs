@@ -8,7 +8,7 @@ use std::{
 use wire::mtp::{Change, LogLevel, TestNode};
 
 use super::{
-    End, Kind, Line, Options, RunHead, StatusLevel, Tone, closing,
+    End, Kind, Line, Options, RunHead, Tone, closing,
     format::{self, NAME_COLUMNS, Suites, count_of, grouped},
     github,
     live::{self, View},
@@ -16,6 +16,7 @@ use super::{
     result::{self, Manner},
     screen::Screen,
 };
+use crate::config::StatusLevel;
 use crate::report::{Outcome, Record, Summary, text};
 
 /// The live view is drawn at most so often.
@@ -353,7 +354,7 @@ fn level_of(outcome: Outcome, is_slow: bool) -> StatusLevel {
         Outcome::Passed if is_slow => StatusLevel::Slow,
         Outcome::Passed => StatusLevel::Pass,
         // Tests that never ran come by thousands and for one reason; the summary groups them.
-        Outcome::Skipped | Outcome::Cancelled | Outcome::NotRun => StatusLevel::All,
+        Outcome::Skipped | Outcome::Cancelled | Outcome::NotRun => StatusLevel::Skip,
     }
 }
 

@@ -410,7 +410,7 @@ fn the_view_is_drawn_at_most_ten_times_a_second() {
 
 #[test]
 fn each_status_level_tells_what_the_one_before_tells_and_more() {
-    use StatusLevel::{All, Fail, None, Pass, Retry, Slow};
+    use crate::config::StatusLevel::{All, Fail, None, Pass, Retry, Slow};
     let mut lines = Vec::new();
     for level in [None, Fail, Retry, Slow, Pass, All] {
         let options = Options {

@@ -1,0 +1,49 @@
+//! Between the wire's words and the model's.
+
+use model::WorkerId as ModelWorker;
+use wire::{
+    control::{LeaseEnd, WorkerId},
+    mtp::ExecutionState,
+};
+
+pub(super) fn to_model(worker: WorkerId) -> ModelWorker {
+    ModelWorker(worker.0)
+}
+
+pub(super) fn from_model(worker: ModelWorker) -> WorkerId {
+    WorkerId(worker.0)
+}
+
+pub(super) fn outcome_of(state: ExecutionState) -> model::Outcome {
+    match state {
+        ExecutionState::Passed => model::Outcome::Passed,
+        ExecutionState::Skipped => model::Outcome::Skipped,
+        ExecutionState::Failed => model::Outcome::Failed,
+        ExecutionState::TimedOut => model::Outcome::TimedOut,
+        ExecutionState::Cancelled => model::Outcome::Cancelled,
+        ExecutionState::Error
+        | ExecutionState::Discovered
+        | ExecutionState::InProgress
+        | ExecutionState::Unknown => model::Outcome::Error,
+    }
+}
+
+pub(super) fn end_of(end: &LeaseEnd) -> model::LeaseEnd {
+    match end {
+        LeaseEnd::Complete => model::LeaseEnd::Complete,
+        LeaseEnd::BadExit { .. } => model::LeaseEnd::BadExit,
+        LeaseEnd::DiedInTest { .. } => model::LeaseEnd::DiedInTest,
+        LeaseEnd::DiedOutside { .. } => model::LeaseEnd::DiedOutside,
+        LeaseEnd::NotStarted { .. } => model::LeaseEnd::NotStarted,
+        LeaseEnd::Cancelled => model::LeaseEnd::Cancelled,
+    }
+}
+
+/// What is charged to the program itself.
+pub(super) fn charge(end: &LeaseEnd) -> Option<String> {
+    match end {
+        LeaseEnd::BadExit { message, .. } | LeaseEnd::DiedOutside { message, .. } => Some(message.clone()),
+        LeaseEnd::NotStarted { error } => Some(error.clone()),
+        LeaseEnd::Complete | LeaseEnd::DiedInTest { .. } | LeaseEnd::Cancelled => None,
+    }
+}
