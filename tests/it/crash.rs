@@ -65,7 +65,10 @@ fn a_test_that_crashes_only_after_another_is_told_as_that() {
     let uid = "deaths::Third.CrashesWhenSpoilt";
     assert_eq!(books.state(uid), "error");
     assert_eq!(books.test(uid)["heeler.alone"], "passes-alone");
-    assert_eq!(books.message(uid), "crashed with SIGABRT when run after other tests; passes alone (order-dependent?)");
+    assert_eq!(
+        books.message(uid),
+        "crashed with SIGABRT when run after other tests; passes alone (order-dependent?)"
+    );
     let others = books.tests.keys().filter(|other| *other != uid);
     assert!(others.clone().all(|other| books.state(other) == "passed"), "{books:#?}");
     books.no_charges();
@@ -117,7 +120,10 @@ fn a_death_behind_the_last_test_is_charged_to_the_program_and_to_no_test() {
     for place in ["environment tear-down", "static destruction"] {
         let books = dying_at(place);
         books.all("passed");
-        assert!(charge(&books, "deaths").contains("the process died of SIGABRT after its last test"), "{books:#?}");
+        assert!(
+            charge(&books, "deaths").contains("the process died of SIGABRT after its last test"),
+            "{books:#?}"
+        );
     }
 }
 
@@ -132,8 +138,14 @@ fn an_exit_code_that_the_results_do_not_explain_is_charged_to_the_program() {
 fn a_program_that_cannot_even_be_listed_is_one_clear_error() {
     let world = World::with_gtest("deaths");
     world.env("HEELER_FIXTURE_DIE_AT", "static initialisation, always");
-    let books = run_all(&world, "deaths", &[]);
-    assert!(books.tests.is_empty());
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
+    let mut server = Server::ready(&world, &["deaths"]);
+    let run = server.run(None);
+    let books = server.finish(&run, &["deaths".to_owned()]);
+    assert_eq!(books.test("deaths")["outcome-kind"], "not-run");
+    let message = books.message("deaths");
+    assert!(message.contains("died of SIGABRT when it was asked for its tests"), "{message}");
+    assert!(message.contains("a constructor gives up"), "{message}");
 }
 
 #[test]
@@ -202,7 +214,7 @@ fn an_exit_code_after_good_results_spoils_no_result() {
 }
 
 #[test]
-fn deaths_take_nothing_from_the_users_retries() {
+fn a_death_is_checked_once_and_takes_nothing_from_the_users_retries() {
     let world = World::with_gtest("deaths");
     world.note_starts();
     world.env("HEELER_FIXTURE_DIE_AT", "order");
@@ -212,5 +224,11 @@ fn deaths_take_nothing_from_the_users_retries() {
     let run = server.run(None);
     let books = server.finish(&run, &uids("deaths", DEATHS));
     assert_eq!(books.test("deaths::Third.Flaky")["outcome-kind"], "passed-with-retries", "{books:#?}");
-    assert_eq!(books.state("deaths::Third.CrashesWhenSpoilt"), "passed", "the retry ran it alone: {books:#?}");
+    let culprit = books.test("deaths::Third.CrashesWhenSpoilt");
+    assert_eq!(
+        (&culprit["execution-state"], &culprit["heeler.alone"]),
+        (&"error".into(), &"passes-alone".into())
+    );
+    // The batch, what was left of it, the lone check, and the retry of the flaky one.
+    assert_eq!(world.starts().len(), 4, "{:?}", world.starts());
 }

@@ -1,13 +1,22 @@
 //! Tests of whole features: the real program over the real protocol, with real test programs. One binary; each file
 //! has one theme. `support` holds what they stand on; nothing of Heeler's own wire code is used there.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
-#![expect(clippy::disallowed_methods, reason = "the tests stand outside: they start heeler as a user's shell does")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the tests stand outside: they start heeler as a user's shell does"
+)]
 
 #[path = "../fakes/expected.rs"]
 mod expected;
 mod support;
 
+mod bad_input;
+mod callback;
+mod cli;
 mod crash;
+mod death;
+mod pause;
 mod run_gtest;
 mod run_libtest;
+mod server;
 mod tidy;

@@ -50,7 +50,10 @@ fn a_cargo_package_is_built_and_its_tests_are_found() {
 fn a_package_that_does_not_compile_is_said_to_be_so() {
     let world = World::new();
     std::fs::create_dir_all(world.path("broken/src")).unwrap();
-    world.write("broken/Cargo.toml", "[workspace]\n[package]\nname = \"broken\"\nversion = \"0.0.0\"\nedition = \"2024\"\n");
+    world.write(
+        "broken/Cargo.toml",
+        "[workspace]\n[package]\nname = \"broken\"\nversion = \"0.0.0\"\nedition = \"2024\"\n",
+    );
     world.write("broken/src/lib.rs", "fn wrong() -> u8 { \"text\" }\n");
     let ran = world.run(&["run", "--cargo", "broken"]).code(4);
     ran.complains("mismatched types");

@@ -19,7 +19,15 @@ const ARROWS: [(&str, &[&str]); 8] = [
     ("watchdog", &["heeler-wire", "heeler-model", "heeler-host", "heeler-link"]),
     (
         ".",
-        &["heeler-wire", "heeler-model", "heeler-host", "heeler-link", "heeler-worker", "heeler-watchdog", "heeler"],
+        &[
+            "heeler-wire",
+            "heeler-model",
+            "heeler-host",
+            "heeler-link",
+            "heeler-worker",
+            "heeler-watchdog",
+            "heeler",
+        ],
     ),
     ("samples", &[]),
 ];
@@ -37,7 +45,8 @@ fn files(extension: &str) -> BTreeMap<String, String> {
             let path = entry.path();
             let name = entry.file_name().into_string().unwrap();
             // Transcripts are recorded from other programs, sources included.
-            if path.is_dir() && !["target", "transcripts"].contains(&name.as_str()) && !name.starts_with('.') {
+            if path.is_dir() && !["target", "transcripts"].contains(&name.as_str()) && !name.starts_with('.')
+            {
                 waiting.push(path);
             } else if path.extension().is_some_and(|one| one == extension) {
                 let below = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
@@ -66,7 +75,8 @@ fn check(rule: impl Fn(&str, &str) -> Option<String>) {
 
 /// Returns the first line that holds one of the words, with its number.
 fn line_with(text: &str, words: &[&str]) -> Option<String> {
-    let (number, line) = text.lines().enumerate().find(|(_, line)| words.iter().any(|word| line.contains(word)))?;
+    let (number, line) =
+        text.lines().enumerate().find(|(_, line)| words.iter().any(|word| line.contains(word)))?;
     Some(format!("line {}: {}", number + 1, line.trim()))
 }
 
@@ -92,7 +102,8 @@ fn only_wire_names_json_fields() {
         let is_wire = path.starts_with("src/wire/");
         let words: Vec<&str> = derives.iter().map(String::as_str).collect();
         let late = || {
-            let is_derive = |line: &str| line.contains("derive(") && inside.iter().any(|word| line.contains(word));
+            let is_derive =
+                |line: &str| line.contains("derive(") && inside.iter().any(|word| line.contains(word));
             text.lines().find(|line| is_derive(line)).map(str::to_owned)
         };
         if is_wire { None } else { line_with(text, &words).or_else(late) }
@@ -116,7 +127,8 @@ fn unsafe_code_lives_in_host_and_in_the_guard() {
 fn no_test_sleeps() {
     let word = concat!("thread::", "sleep");
     check(|path, text| {
-        let is_test = path.contains("tests") && !path.starts_with("tests/fixtures/") && !path.starts_with("samples/");
+        let is_test =
+            path.contains("tests") && !path.starts_with("tests/fixtures/") && !path.starts_with("samples/");
         if is_test { line_with(text, &[word]) } else { None }
     });
 }
@@ -132,7 +144,8 @@ fn no_test_is_ignored_or_expected_to_panic() {
 
 #[test]
 fn nothing_speaks_of_places_outside_the_repository() {
-    let words = [concat!("/", "work/"), concat!("/tmp/", "wt"), concat!("DESIGN", ".md"), concat!("/", "root/")];
+    let words =
+        [concat!("/", "work/"), concat!("/tmp/", "wt"), concat!("DESIGN", ".md"), concat!("/", "root/")];
     let text_files = ["rs", "toml", "md", "cc", "h", "yml"];
     let broken: Vec<_> = text_files
         .iter()
@@ -167,8 +180,17 @@ fn arrows_between_rooms_point_down_and_houses_do_not_know_each_other() {
 fn the_coordinator_names_no_framework() {
     let words = ["gtest", "libtest"];
     check(|path, text| {
-        let is_deaf = ["src/pool/", "src/run/", "src/discover/", "src/front/", "src/model/", "src/link/", "watchdog/src/"];
-        let code: String = text.lines().take_while(|line| !line.contains("cfg(test)")).collect::<Vec<_>>().join("\n");
+        let is_deaf = [
+            "src/pool/",
+            "src/run/",
+            "src/discover/",
+            "src/front/",
+            "src/model/",
+            "src/link/",
+            "watchdog/src/",
+        ];
+        let code: String =
+            text.lines().take_while(|line| !line.contains("cfg(test)")).collect::<Vec<_>>().join("\n");
         if is_deaf.iter().any(|place| path.starts_with(place)) { line_with(&code, &words) } else { None }
     });
 }
@@ -176,7 +198,11 @@ fn the_coordinator_names_no_framework() {
 #[test]
 fn the_worker_knows_no_sessions_and_the_watchdog_no_frameworks() {
     check(|path, text| {
-        if path.starts_with("worker/src/") { line_with(text, &["InitializeParams", "method::RUN"]) } else { None }
+        if path.starts_with("worker/src/") {
+            line_with(text, &["InitializeParams", "method::RUN"])
+        } else {
+            None
+        }
     });
 }
 

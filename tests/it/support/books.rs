@@ -144,7 +144,11 @@ impl Reader<'_> {
 
     fn answer(&mut self, message: &Value) {
         assert!(self.books.answer.is_null(), "a second answer: {message}");
-        assert!(self.completion.is_some(), "answered before the completion: {message}\n{}", tail(self.events));
+        assert!(
+            self.completion.is_some(),
+            "answered before the completion: {message}\n{}",
+            tail(self.events)
+        );
         self.books.answer = message.clone();
     }
 

@@ -138,7 +138,9 @@ fn read(stream: &TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
         let is_barrier = wire::is_request(&message) && message["method"] != "initialize";
         recorder.note(on, What::Message(message.clone()));
         count += 1;
-        if behaviour == Behaviour::ClosesAfter(count) || (behaviour == Behaviour::ClosesAtTheBarrier && is_barrier) {
+        if behaviour == Behaviour::ClosesAfter(count)
+            || (behaviour == Behaviour::ClosesAtTheBarrier && is_barrier)
+        {
             return;
         }
         if wire::is_request(&message) && behaviour != Behaviour::NeverAnswers {

@@ -139,7 +139,8 @@ impl World {
             && let Some(home) = std::env::home_dir()
         {
             command.env("CARGO_HOME", home.join(".cargo"));
-            command.env("RUSTUP_HOME", std::env::var_os("RUSTUP_HOME").unwrap_or(home.join(".rustup").into()));
+            command
+                .env("RUSTUP_HOME", std::env::var_os("RUSTUP_HOME").unwrap_or(home.join(".rustup").into()));
         }
         command.env("HOME", self.path("home")).env("TMPDIR", self.path("tmp")).env("LANG", "C.UTF-8");
         command.env("XDG_RUNTIME_DIR", self.path("run"));
