@@ -138,8 +138,14 @@ fn an_exit_code_that_the_results_do_not_explain_is_charged_to_the_program() {
 fn a_program_that_cannot_even_be_listed_is_one_clear_error() {
     let world = World::with_gtest("deaths");
     world.env("HEELER_FIXTURE_DIE_AT", "static initialisation, always");
-    let books = run_all(&world, "deaths", &[]);
-    assert!(books.tests.is_empty());
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
+    let mut server = Server::ready(&world, &["deaths"]);
+    let run = server.run(None);
+    let books = server.finish(&run, &["deaths".to_owned()]);
+    assert_eq!(books.test("deaths")["outcome-kind"], "not-run");
+    let message = books.message("deaths");
+    assert!(message.contains("died of SIGABRT when it was asked for its tests"), "{message}");
+    assert!(message.contains("a constructor gives up"), "{message}");
 }
 
 #[test]
@@ -208,7 +214,7 @@ fn an_exit_code_after_good_results_spoils_no_result() {
 }
 
 #[test]
-fn deaths_take_nothing_from_the_users_retries() {
+fn a_death_is_checked_once_and_takes_nothing_from_the_users_retries() {
     let world = World::with_gtest("deaths");
     world.note_starts();
     world.env("HEELER_FIXTURE_DIE_AT", "order");
@@ -218,9 +224,11 @@ fn deaths_take_nothing_from_the_users_retries() {
     let run = server.run(None);
     let books = server.finish(&run, &uids("deaths", DEATHS));
     assert_eq!(books.test("deaths::Third.Flaky")["outcome-kind"], "passed-with-retries", "{books:#?}");
+    let culprit = books.test("deaths::Third.CrashesWhenSpoilt");
     assert_eq!(
-        books.state("deaths::Third.CrashesWhenSpoilt"),
-        "passed",
-        "the retry ran it alone: {books:#?}"
+        (&culprit["execution-state"], &culprit["heeler.alone"]),
+        (&"error".into(), &"passes-alone".into())
     );
+    // The batch, what was left of it, the lone check, and the retry of the flaky one.
+    assert_eq!(world.starts().len(), 4, "{:?}", world.starts());
 }

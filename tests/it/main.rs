@@ -10,7 +10,13 @@
 mod expected;
 mod support;
 
+mod bad_input;
+mod callback;
+mod cli;
 mod crash;
+mod death;
+mod pause;
 mod run_gtest;
 mod run_libtest;
+mod server;
 mod tidy;

@@ -65,6 +65,16 @@ impl<'w> Server<'w> {
 
     /// Starts a server and opens the connection, without a word to it.
     pub(crate) fn start_over(transport: Transport, world: &'w World, programs: &[&str]) -> Self {
+        Self::start_with(transport, world, programs, &[])
+    }
+
+    /// As [`Server::start_over`], with further options.
+    pub(crate) fn start_with(
+        transport: Transport,
+        world: &'w World,
+        programs: &[&str],
+        options: &[&str],
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port().to_string();
         let socket = world.path("run").join("../pipe");
@@ -75,12 +85,12 @@ impl<'w> Server<'w> {
             Transport::Listen => vec!["serve", "--listen", "127.0.0.1:0"],
             Transport::Pipe => vec!["serve", "--pipe", socket],
         };
-        let words: Vec<&str> = if transport == Transport::Dial {
-            programs.iter().copied().chain(words).collect()
+        let words = if transport == Transport::Dial {
+            [programs, &words].concat()
         } else {
-            words.into_iter().chain(programs.iter().copied()).collect()
+            [&words, programs].concat()
         };
-        let mut command = world.heeler(&words);
+        let mut command = world.heeler(&[&words, options].concat());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (errors, all_gone) = listen_to_errors(child.stderr.take().unwrap());
@@ -246,6 +256,16 @@ impl<'w> Server<'w> {
         self.listener = None;
         self.world.check_tidy();
         code
+    }
+
+    /// Waits until the server has ended the connection.
+    pub(crate) fn wait_closed(&self) {
+        self.recorder.wait("the end of the connection", |events| {
+            events
+                .iter()
+                .any(|event| event.on == On::Main && matches!(event.what, What::Closed))
+                .then_some(())
+        });
     }
 
     /// Ends the connection without a word.

@@ -1,0 +1,111 @@
+//! Ctrl-C, Ctrl-Z and their likes on the command line.
+
+use std::{
+    io::Read,
+    process::{Child, Stdio},
+};
+
+use crate::support::{
+    process::{signal, state, wait_until},
+    world::World,
+};
+
+fn start(world: &World, words: &[&str]) -> Child {
+    let mut command = world.heeler(words);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    command.spawn().unwrap()
+}
+
+/// Waits for the end; returns the exit code and what was printed.
+fn end(mut child: Child) -> (Option<i32>, String) {
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    (child.wait().unwrap().code(), text)
+}
+
+#[test]
+fn ctrl_z_stops_the_test_and_ourselves_and_fg_goes_on() {
+    let world = World::with_gtest("meet");
+    let meet = world.meet();
+    let child = start(&world, &["run", "meet", "-j1", "-E", "Meet.Case/0", "--timeout", "20s"]);
+    let guest = meet.next();
+    signal(child.id(), "TSTP");
+    wait_until("the test stands still", || state(guest.pid) == Some('T'));
+    wait_until("heeler stands still", || state(child.id()) == Some('T'));
+    signal(child.id(), "CONT");
+    wait_until("the test goes on", || state(guest.pid) == Some('S'));
+    guest.let_go();
+    let (code, text) = end(child);
+    assert_eq!(code, Some(0), "{text}");
+}
+
+#[test]
+fn ctrl_z_can_be_done_again_and_again() {
+    let world = World::with_gtest("meet");
+    let meet = world.meet();
+    let child = start(&world, &["run", "meet", "-j1", "-E", "Meet.Case/0"]);
+    let guest = meet.next();
+    for _ in 0..3 {
+        signal(child.id(), "TSTP");
+        wait_until("heeler stands still", || state(child.id()) == Some('T'));
+        assert_eq!(state(guest.pid), Some('T'));
+        signal(child.id(), "CONT");
+        wait_until("the test goes on", || state(guest.pid) == Some('S'));
+    }
+    guest.let_go();
+    assert_eq!(end(child).0, Some(0));
+}
+
+#[test]
+fn ctrl_c_once_cancels_and_the_summary_still_comes() {
+    let world = World::with_gtest("meet");
+    let meet = world.meet();
+    let child = start(&world, &["run", "meet", "-j1", "-E", "Meet.Case"]);
+    meet.next().let_go();
+    let guest = meet.next();
+    signal(child.id(), "INT");
+    guest.wait_gone();
+    let (code, text) = end(child);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("CANCELLED") && text.contains("1 passed"), "{text}");
+    world.check_tidy();
+}
+
+#[test]
+fn ctrl_c_twice_ends_at_once_even_what_is_deaf() {
+    let world = World::with_gtest("meet");
+    let meet = world.meet();
+    let child = start(&world, &["run", "meet", "-j1", "-E", "Away.Deaf"]);
+    let guest = meet.next();
+    signal(child.id(), "INT");
+    // The first one must have been seen, or the two become one.
+    wait_until("the first is taken", || !is_pending(child.id(), 2));
+    signal(child.id(), "INT");
+    let gone = guest.wait_gone();
+    assert!(gone.as_secs() < 3, "{gone:?}");
+    assert_eq!(end(child).0, Some(3));
+    world.check_tidy();
+}
+
+/// Returns whether a signal waits to be taken by a process.
+fn is_pending(pid: u32, number: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let masks =
+        status.lines().filter_map(|line| line.strip_prefix("ShdPnd:").or(line.strip_prefix("SigPnd:")));
+    masks
+        .map(|mask| u64::from_str_radix(mask.trim(), 16).unwrap())
+        .any(|mask| mask & (1 << (number - 1)) != 0)
+}
+
+#[test]
+fn a_paused_run_that_is_killed_leaves_nothing() {
+    let world = World::with_gtest("meet");
+    let meet = world.meet();
+    let mut child = start(&world, &["run", "meet", "-j1", "-E", "Away.Family"]);
+    let guest = meet.next();
+    signal(child.id(), "TSTP");
+    wait_until("heeler stands still", || state(child.id()) == Some('T'));
+    child.kill().unwrap();
+    guest.wait_gone();
+    assert_eq!(end(child).0, None);
+}
