@@ -18,7 +18,7 @@ pub use normalise::{NormaliseError, normalise};
 pub use parse::{Refusal, completions, parse};
 
 use super::display::list::ListFormat;
-use crate::config::{Jobs, Partition, Pattern, Shuffle, SlowTimeout, StatusLevel, TimeLimit};
+use crate::config::{Jobs, MemoryLimit, Partition, Pattern, Shuffle, SlowTimeout, StatusLevel, TimeLimit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -174,6 +174,9 @@ pub struct RunningArguments {
     /// Give each test a process of its own.
     #[arg(long = "isolate")]
     pub is_isolated: bool,
+    /// Kill a test process that uses more memory, with all below it, such as 512MiB.
+    #[arg(long, value_name = "SIZE", value_parser = convert::memory_limit)]
+    pub max_memory: Option<MemoryLimit>,
     /// Run in an order by chance; the seed of the last one repeats it.
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "random", value_parser = convert::shuffle)]
     pub shuffle: Option<Shuffle>,

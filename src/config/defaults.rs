@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Capture, Config, FailLimit, Jobs, Profile, RunLayer, RunSettings, Shuffle, TestLayer, TestSettings,
-    TimeLimit, UnknownProfile, reader::nearest,
+    Capture, Config, FailLimit, Jobs, MemoryLimit, Profile, RunLayer, RunSettings, Shuffle, TestLayer,
+    TestSettings, TimeLimit, UnknownProfile, reader::nearest,
 };
 
 /// The profile that all others inherit from, and that holds when none is named.
@@ -64,7 +64,13 @@ impl RunSettings {
 
 impl Default for TestSettings {
     fn default() -> Self {
-        Self { timeout: None, slow_period: Duration::from_secs(60), retries: 0, is_isolated: false }
+        Self {
+            timeout: None,
+            slow_period: Duration::from_secs(60),
+            retries: 0,
+            is_isolated: false,
+            memory_bytes: None,
+        }
     }
 }
 
@@ -77,6 +83,11 @@ impl TestSettings {
             slow_period: layer.slow_timeout.map_or(self.slow_period, |slow| slow.period),
             retries: layer.retries.unwrap_or(self.retries),
             is_isolated: layer.isolate.unwrap_or(self.is_isolated),
+            memory_bytes: match layer.max_memory {
+                Some(MemoryLimit::Bytes(bytes)) => Some(bytes),
+                Some(MemoryLimit::Never) => None,
+                None => self.memory_bytes,
+            },
         }
     }
 }

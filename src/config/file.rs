@@ -10,9 +10,10 @@ use std::{
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Capture, Config, FailLimit, Jobs, Override, Pattern, Position, RunLayer, Section, Shuffle, SlowTimeout,
-    StatusLevel, Suite, SuiteSource, TestLayer, TimeLimit,
+    Capture, Config, FailLimit, Jobs, MemoryLimit, Override, Pattern, Position, RunLayer, Section, Shuffle,
+    SlowTimeout, StatusLevel, Suite, SuiteSource, TestLayer, TimeLimit,
     defaults::{STATE_DIR, below},
+    quantity::parse_size,
     reader::{Document, Table, integer, parse_positive_duration},
     types::WrittenProfile,
 };
@@ -254,6 +255,14 @@ fn read_time_limit(key: &'static str, table: &Table<'_, '_>) -> Option<TimeLimit
     }
 }
 
+fn read_memory_limit(table: &Table<'_, '_>) -> Option<MemoryLimit> {
+    let limit = "a size such as \"512MiB\", or false for none";
+    match table.read_any("max-memory").and_then(DeValue::as_bool) {
+        Some(false) => Some(MemoryLimit::Never),
+        _ => table.parse("max-memory", limit, parse_size).map(MemoryLimit::Bytes),
+    }
+}
+
 fn read_test_layer(slow_title: &str, table: &Table<'_, '_>) -> TestLayer {
     let timeout = read_time_limit("timeout", table);
     TestLayer {
@@ -261,6 +270,7 @@ fn read_test_layer(slow_title: &str, table: &Table<'_, '_>) -> TestLayer {
         slow_timeout: read_slow_timeout(slow_title, table),
         retries: table.read("retries", "a whole number from 0", |value| u32::try_from(integer(value)?).ok()),
         isolate: table.boolean("isolate"),
+        max_memory: read_memory_limit(table),
     }
 }
 

@@ -25,6 +25,7 @@ pub use quantity::{QuantityError, parse_duration, parse_size};
 pub use reference::{Key, Section, reference, reference_table};
 pub use settings::{CommandLine, Settings};
 pub use types::{
-    Capture, Config, FailLimit, Jobs, Override, Position, Profile, RunLayer, RunSettings, Shuffle,
-    SlowTimeout, StatusLevel, Suite, SuiteSource, TestLayer, TestSettings, TimeLimit, UnknownProfile,
+    Capture, Config, FailLimit, Jobs, MemoryLimit, Override, Position, Profile, RunLayer, RunSettings,
+    Shuffle, SlowTimeout, StatusLevel, Suite, SuiteSource, TestLayer, TestSettings, TimeLimit,
+    UnknownProfile,
 };

@@ -86,6 +86,9 @@ const KEYS: &[Key] = keys! {
         "max-fail": "number" = "";
         /// Whether each test gets a process of its own.
         "isolate": "true or false" = "false";
+        /// A test process that uses more memory, with all below it, is killed; its test is told so. `false` lifts an
+        /// inherited limit.
+        "max-memory": "size or false" = "false";
         /// Order by chance: a seed, or `true` for a new one each time.
         "shuffle": "seed, true or false" = "false";
         /// What is printed while tests run: none, fail, retry, slow, pass, skip or all; each includes those before it.
@@ -128,6 +131,8 @@ const KEYS: &[Key] = keys! {
         "retries": "number" = "";
         /// As in a profile.
         "isolate": "true or false" = "";
+        /// As in a profile.
+        "max-memory": "size or false" = "";
     }
     SlowTimeout {
         /// A running test is told to be slow each time when this has passed.
@@ -162,6 +167,8 @@ const KEYS: &[Key] = keys! {
         "retries": "number" = "";
         /// As in a profile, and above it.
         "isolate": "true or false" = "";
+        /// As in a profile.
+        "max-memory": "size or false" = "";
     }
     Environment {
         /// A variable and its value; `false` unsets it.

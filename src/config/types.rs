@@ -113,6 +113,8 @@ pub struct TestLayer {
     pub retries: Option<u32>,
     /// Whether it gets a process of its own.
     pub isolate: Option<bool>,
+    /// Of a test process and all below it, in bytes.
+    pub max_memory: Option<MemoryLimit>,
 }
 
 /// Settings of a run as a whole.
@@ -163,6 +165,8 @@ pub struct TestSettings {
     pub retries: u32,
     /// Whether it gets a process of its own.
     pub is_isolated: bool,
+    /// Its process tree is killed when it uses more bytes; `None` means no limit.
+    pub memory_bytes: Option<u64>,
 }
 
 /// How many worker slots there are.
@@ -253,6 +257,15 @@ pub enum TimeLimit {
     Never,
     /// It is terminated after this time.
     After(Duration),
+}
+
+/// How much memory a test process may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// As much as it likes.
+    Never,
+    /// So many bytes.
+    Bytes(u64),
 }
 
 /// When a test is told to be slow.

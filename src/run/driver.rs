@@ -16,10 +16,10 @@ use tokio::{
 };
 use wire::{
     control::{
-        Finish, FromWatchdog, FromWorker, JournalledResult, Lease, LeasedTest, OsBytes, Proof, Report,
-        Resend, TestIndex, ToWatchdog, ToWorker, WorkerId,
+        EvidenceFile, Finish, FromWatchdog, FromWorker, JournalledResult, Lease, LeasedTest, OsBytes, Proof,
+        Report, Resend, TestIndex, TestLimits, ToWatchdog, ToWorker, WorkerId,
     },
-    mtp::{LogLevel, log_frame},
+    mtp::{Attachment, LogLevel, log_frame},
 };
 
 use super::{
@@ -67,6 +67,8 @@ pub struct RunOutcome {
     pub charged_programs: usize,
     /// How sure we are that the client has the completion.
     pub proof: Proof,
+    /// Files beside the results.
+    pub attachments: Vec<Attachment>,
 }
 
 /// Drives a run to its completion, which has been sent when this returns.
@@ -91,6 +93,7 @@ pub async fn drive(
         leases: BTreeMap::new(),
         held: BTreeMap::new(),
         charges: Charges::default(),
+        attachments: Vec::new(),
         journals: BTreeMap::new(),
         pausing: None,
         finish: None,
@@ -122,6 +125,7 @@ pub async fn drive(
         starts: driver.starts,
         charged_programs: driver.charges.programs(),
         proof: driver.proof,
+        attachments: driver.attachments,
     }
 }
 
@@ -135,6 +139,8 @@ struct Driver<'a> {
     leases: BTreeMap<wire::control::LeaseId, usize>,
     held: BTreeMap<TestIndex, HeldBack>,
     charges: Charges,
+    /// Files of tests' evidence, told with the run as well.
+    attachments: Vec<Attachment>,
     /// Dead workers whose journals are being read: what was relayed of them, and until when to wait.
     journals: BTreeMap<WorkerId, (u64, Instant)>,
     /// Workers whose test processes are being stopped, and whom to tell.
@@ -287,6 +293,10 @@ impl Driver<'_> {
                     duration,
                     position,
                 });
+            }
+            Report::Attached { files, .. } => {
+                let attachment = |file: EvidenceFile| Attachment::file(&file.path, &file.description);
+                self.attachments.extend(files.into_iter().map(attachment));
             }
             Report::Failed { test, attempt } => {
                 self.held.entry(test).or_default().attempts.push(*attempt);
@@ -491,12 +501,18 @@ impl Driver<'_> {
             run_dir: OsBytes::from(self.plan.run_dir.as_path()),
             program: self.plan.programs[program].clone(),
             tests,
-            limits: self.plan.limits,
+            limits: TestLimits { memory_bytes: self.memory_limit(&lease.batch.tests), ..self.plan.limits },
             is_alone: lease.batch.is_alone,
             is_output_shown: self.plan.is_output_shown,
         };
         self.leases.insert(wire.lease, program);
         self.pool.tell(from_model(lease.worker), &ToWorker::Lease(Box::new(wire))).await;
+    }
+
+    /// Tests of one process share its memory: the widest of their limits holds, and none where one has none.
+    fn memory_limit(&self, tests: &[TestId]) -> Option<u64> {
+        let limits = tests.iter().map(|test| self.plan.tests[test.index()].memory_bytes);
+        limits.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
 
     fn leased(&self, test: TestId, is_failure_held: bool) -> LeasedTest {
@@ -530,7 +546,7 @@ impl Driver<'_> {
                 .map(|(worker, proven)| Resend { worker: from_model(*worker), proven: *proven })
                 .collect(),
             told: nodes,
-            attachments: Vec::new(),
+            attachments: self.attachments.clone(),
             has_attachments_stream: self.plan.has_attachments_stream,
         });
         self.finish = Some(finish.clone());

@@ -35,6 +35,8 @@ pub struct SelectedTest {
     pub place: usize,
     /// A test that runs longer is ended.
     pub timeout: Option<Duration>,
+    /// Its process tree is killed when it uses more bytes.
+    pub memory_bytes: Option<u64>,
     /// Why it can't be run, if so.
     pub unrunnable: Option<String>,
 }
@@ -178,6 +180,7 @@ fn select(place: TestRef, of: &Ingredients<'_>, programs: &mut Programs) -> (Sel
         program,
         place: place.test.unwrap_or(0),
         timeout: own.timeout,
+        memory_bytes: own.memory_bytes,
         unrunnable,
     };
     (test, planned)
@@ -203,6 +206,7 @@ fn missing(uid: &str, programs: &mut Programs) -> (SelectedTest, PlannedTest) {
         program,
         place: 0,
         timeout: None,
+        memory_bytes: None,
         unrunnable: Some(unrunnable),
     };
     let planned = PlannedTest {
@@ -230,6 +234,7 @@ fn limits(settings: &Settings) -> TestLimits {
         grace_ms: millis(settings.run.grace_period),
         output_bytes: settings.run.output_limit_bytes,
         startup_ms: millis(settings.run.startup_timeout),
+        memory_bytes: None,
     }
 }
 

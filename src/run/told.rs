@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use model::{HeldBy, NotRun, TestId, Told};
 use wire::{
     control::{Attempt, Program},
-    mtp::{ExecutionState, TestNode, key},
+    mtp::{Attachment, ExecutionState, TestNode, key},
 };
 
 use super::{RunPlan, SelectedTest};
@@ -124,6 +124,19 @@ fn tell_attempt(node: &mut TestNode, attempt: &Attempt, by: HeldBy) {
     node.standard_output = Some(attempt.stdout.clone()).filter(|text| !text.is_empty());
     node.standard_error = Some(attempt.stderr.clone()).filter(|text| !text.is_empty());
     node.duration_ms = Some(Duration::from_micros(attempt.duration_us).as_secs_f64() * 1e3);
+    for (number, file) in attempt.evidence.iter().flat_map(|evidence| &evidence.files).enumerate() {
+        let attachment = Attachment::file(&file.path, &file.description);
+        let members = [
+            ("uri", attachment.uri),
+            ("display-name", attachment.display_name),
+            ("description", attachment.description),
+        ];
+        for (member, text) in members {
+            node.other.insert(format!("attachments.{number}.{member}"), text.into());
+        }
+    }
+    node.error_stacktrace =
+        attempt.evidence.as_ref().map(|evidence| evidence.stack.clone()).filter(|stack| !stack.is_empty());
     let Some(death) = &attempt.death else { return };
     node.outcome_kind = Some(if death.signal.is_some() { "crashed" } else { "exited" }.to_owned());
     if let Some(signal) = &death.signal {

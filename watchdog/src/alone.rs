@@ -144,6 +144,7 @@ mod tests {
             death: None,
             stdout: String::new(),
             stderr: String::new(),
+            evidence: None,
             duration_us: 1,
         };
         for record in [

@@ -4,7 +4,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use wire::{
-    control::{Attempt, Death, LeasedTest},
+    control::{Attempt, Death, Evidence, LeasedTest},
     mtp::ExecutionState,
 };
 
@@ -31,13 +31,15 @@ pub(crate) enum Seen {
     Cancelled,
 }
 
-/// What a test wrote.
+/// What a test left behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Outputs {
-    /// To its standard output.
+    /// What it wrote to its standard output.
     pub(crate) stdout: String,
-    /// To its standard error.
+    /// What it wrote to its standard error.
     pub(crate) stderr: String,
+    /// What was seen of its process while it died or hung.
+    pub(crate) evidence: Option<Box<Evidence>>,
 }
 
 /// A terminal result, without the test that it is of.
@@ -172,7 +174,7 @@ fn alone_or_not(seen: Seen, outputs: Outputs) -> Outcome {
 /// The result of a test whose process died under it among others, and that has now been tried alone. The first death
 /// stands, whatever the lone run did: it happened.
 fn checked(first: &Attempt, seen: Seen, lone: Outputs) -> Outcome {
-    let death = first.death.clone().unwrap_or(Death { signal: None, code: None, has_core: false });
+    let death = first.death.clone().unwrap_or_default();
     let what = death_text(&death);
     let after_others = match death.signal {
         Some(_) => format!("{what} when run after other tests"),
@@ -201,8 +203,11 @@ fn checked(first: &Attempt, seen: Seen, lone: Outputs) -> Outcome {
             }
         },
     };
-    let outputs =
-        Outputs { stdout: both(&first.stdout, &lone.stdout), stderr: both(&first.stderr, &lone.stderr) };
+    let outputs = Outputs {
+        stdout: both(&first.stdout, &lone.stdout),
+        stderr: both(&first.stderr, &lone.stderr),
+        evidence: both_seen(first.evidence.clone(), lone.evidence),
+    };
     let own = alone_or_not(seen, Outputs::default());
     Outcome {
         kind: Some(death_kind(&death)),
@@ -221,6 +226,21 @@ fn both(first: &str, lone: &str) -> String {
     }
     let border = if first.is_empty() || first.ends_with('\n') { "" } else { "\n" };
     format!("{first}{border}--- when run alone ---\n{lone}")
+}
+
+/// What was seen of the first death, and the files of the lone run's.
+fn both_seen(first: Option<Box<Evidence>>, lone: Option<Box<Evidence>>) -> Option<Box<Evidence>> {
+    match (first, lone) {
+        (Some(mut first), Some(lone)) => {
+            let alone = lone.files.into_iter().map(|mut file| {
+                file.description.push_str(", when run alone");
+                file
+            });
+            first.files.extend(alone);
+            Some(first)
+        }
+        (first, lone) => first.or(lone),
+    }
 }
 
 fn with_attempts(mut outcome: Outcome, attempts: &[Attempt]) -> Outcome {
@@ -254,6 +274,7 @@ fn attempt_of(outcome: Outcome, duration: Duration) -> Attempt {
         death: outcome.death,
         stdout: cut_text(outcome.outputs.stdout, ATTEMPT_TEXT_BYTES),
         stderr: cut_text(outcome.outputs.stderr, ATTEMPT_TEXT_BYTES),
+        evidence: outcome.outputs.evidence,
         duration_us: microseconds(duration),
     }
 }
@@ -265,6 +286,9 @@ pub(crate) fn microseconds(duration: Duration) -> u64 {
 
 /// Says how the process of a test in flight ended.
 pub(crate) fn death_text(death: &Death) -> String {
+    if let Some(cause) = &death.cause {
+        return cause.clone();
+    }
     match (death.signal.as_deref(), death.code) {
         (Some(signal @ ("SIGKILL" | "SIGTERM" | "SIGINT" | "SIGHUP")), _) => format!("killed by {signal}"),
         (Some(signal), _) => format!("crashed with {signal}"),
@@ -274,6 +298,9 @@ pub(crate) fn death_text(death: &Death) -> String {
 }
 
 fn death_kind(death: &Death) -> &'static str {
+    if death.cause.is_some() {
+        return "out-of-memory";
+    }
     match (&death.signal, death.code) {
         (Some(_), _) => "crashed",
         (None, Some(_)) => "exited",
@@ -296,7 +323,7 @@ mod tests {
     }
 
     fn death(signal: Option<&str>, code: Option<i32>) -> Death {
-        Death { signal: signal.map(str::to_owned), code, has_core: false }
+        Death { signal: signal.map(str::to_owned), code, ..Death::default() }
     }
 
     fn verdict(state: ExecutionState, message: Option<&str>) -> Seen {
@@ -314,12 +341,13 @@ mod tests {
             death,
             stdout: "first out".into(),
             stderr: "first err".into(),
+            evidence: None,
             duration_us: 1,
         }
     }
 
     fn out(stdout: &str) -> Outputs {
-        Outputs { stdout: stdout.into(), stderr: String::new() }
+        Outputs { stdout: stdout.into(), ..Outputs::default() }
     }
 
     fn conclusion(test: &LeasedTest, is_alone: bool, seen: Seen) -> Conclusion {

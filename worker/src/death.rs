@@ -9,5 +9,6 @@ pub(crate) fn death_of(end: &RawEnd) -> Death {
         signal: end.signal.map(|number| Signal(number).name()),
         code: if end.signal.is_some() { None } else { end.code },
         has_core: end.has_core,
+        cause: None,
     }
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use host::{
-    process::Signal,
+    process::{Pid, Signal},
     spawn::{Child, Spawn, SpawnError, Stream, spawn},
 };
 use link::{
@@ -61,7 +61,7 @@ pub(crate) struct GuardControl {
 #[derive(Debug)]
 pub(crate) enum News {
     /// The program runs.
-    Started,
+    Started(Pid),
     /// The program could not be started.
     NotStarted(String),
     /// It stands still.
@@ -107,7 +107,7 @@ impl GuardControl {
     pub(crate) async fn next(&mut self) -> News {
         match self.receiver.next::<FromGuard>().await {
             Ok(Some(Received::Message(message))) => match message {
-                FromGuard::Started { .. } => News::Started,
+                FromGuard::Started { pid } => News::Started(Pid(i32::try_from(pid).unwrap_or_default())),
                 FromGuard::Failed { error } => News::NotStarted(error),
                 FromGuard::Paused => News::Paused,
                 FromGuard::Ended(end) => News::Ended(end),

@@ -77,6 +77,7 @@ impl NodeWriter {
             }
         }
         optional(out, key::ALONE, outcome.alone);
+        attachments(out, outcome);
         if outcome.attempt > 1 {
             number(out, key::ATTEMPT, outcome.attempt);
         }
@@ -86,7 +87,9 @@ impl NodeWriter {
     /// The framework's stack, or where it has none the place of the assertion that failed, when the test itself
     /// stands elsewhere.
     fn place_of_failure(&self, out: &mut Vec<u8>, test: &LeasedTest, outcome: &Outcome) {
-        match (&outcome.stacktrace, &outcome.file) {
+        let seen = outcome.outputs.evidence.as_ref().map(|evidence| &evidence.stack);
+        let stacktrace = outcome.stacktrace.as_ref().or(seen.filter(|stack| !stack.is_empty()));
+        match (stacktrace, &outcome.file) {
             (Some(stacktrace), _) => text(out, "error.stacktrace", stacktrace),
             (None, Some(file)) if test.listed.file.is_some() => {
                 let line = outcome.line.map_or(String::new(), |line| format!(":{line}"));
@@ -94,6 +97,18 @@ impl NodeWriter {
             }
             (None, _) => {}
         }
+    }
+}
+
+/// Files beside the result, by number.
+fn attachments(out: &mut Vec<u8>, outcome: &Outcome) {
+    let files = outcome.outputs.evidence.iter().flat_map(|evidence| &evidence.files);
+    for (number, file) in files.enumerate() {
+        let path = file.path.to_text();
+        let name = path.rsplit('/').next().unwrap_or_default();
+        text(out, &format!("attachments.{number}.uri"), &wire::mtp::file_uri(&file.path));
+        text(out, &format!("attachments.{number}.display-name"), name);
+        text(out, &format!("attachments.{number}.description"), &file.description);
     }
 }
 
@@ -267,8 +282,8 @@ mod tests {
             expected: Some("2".into()),
             file: Some("other.cc".into()),
             line: Some(9),
-            outputs: Outputs { stdout: "o".into(), stderr: "e".into() },
-            death: Some(Death { signal: Some("SIGSEGV".into()), code: Some(3), has_core: true }),
+            outputs: Outputs { stdout: "o".into(), stderr: "e".into(), evidence: None },
+            death: Some(Death { signal: Some("SIGSEGV".into()), code: Some(3), has_core: true, cause: None }),
             alone: Some("crashes-alone"),
             attempt: 2,
             state: ExecutionState::Error,

@@ -178,6 +178,7 @@ mod tests {
             death: None,
             stdout: String::new(),
             stderr: String::new(),
+            evidence: None,
             duration_us: 0,
         };
         parcel.held(TestIndex(1), attempt, Held::Died);

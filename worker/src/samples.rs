@@ -43,7 +43,13 @@ pub(crate) fn lease(count: u32) -> Lease {
         run_dir: "/nowhere".into(),
         program: program(),
         tests: (0..count).map(leased).collect(),
-        limits: TestLimits { timeout_ms: Some(2000), grace_ms: 100, output_bytes: 1000, startup_ms: 60_000 },
+        limits: TestLimits {
+            timeout_ms: Some(2000),
+            grace_ms: 100,
+            output_bytes: 1000,
+            startup_ms: 60_000,
+            memory_bytes: None,
+        },
         is_alone: count == 1,
         is_output_shown: false,
     }

@@ -6,8 +6,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::{GeneralArguments, ListArguments, RunArguments, RunningArguments, ServeArguments};
 use crate::config::{
-    Capture, CommandLine, FailLimit, Jobs, QuantityError, RunLayer, Shuffle, SlowTimeout, StatusLevel,
-    TestLayer, TimeLimit, parse_duration,
+    Capture, CommandLine, FailLimit, Jobs, MemoryLimit, QuantityError, RunLayer, Shuffle, SlowTimeout,
+    StatusLevel, TestLayer, TimeLimit, parse_duration, parse_size,
 };
 
 /// Why a word is not what its option takes.
@@ -45,6 +45,13 @@ pub(super) fn time_limit(word: &str) -> Result<TimeLimit, WordError> {
     match word {
         "none" => Ok(TimeLimit::Never),
         _ => positive(word).map(TimeLimit::After),
+    }
+}
+
+pub(super) fn memory_limit(word: &str) -> Result<MemoryLimit, WordError> {
+    match word {
+        "none" => Ok(MemoryLimit::Never),
+        _ => Ok(MemoryLimit::Bytes(parse_size(word)?)),
     }
 }
 
@@ -98,6 +105,7 @@ impl RunningArguments {
             slow_timeout: self.slow_timeout,
             retries: self.retries,
             isolate: self.is_isolated.then_some(true),
+            max_memory: self.max_memory,
         }
     }
 }

@@ -87,6 +87,6 @@ async fn run_dir(engine: &Engine, run_id: &str) -> Result<PathBuf, RpcError> {
 fn finished(id: &RequestId, outcome: &RunOutcome) -> Bytes {
     match outcome.stopped_by {
         Some(model::NotRun::Cancelled) => rpc::error(id, &cancelled()),
-        _ => rpc::result(id, &RunResult::default()),
+        _ => rpc::result(id, &RunResult { attachments: outcome.attachments.clone() }),
     }
 }

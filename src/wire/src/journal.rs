@@ -170,6 +170,7 @@ mod tests {
                     death: None,
                     stdout: String::new(),
                     stderr: "e".into(),
+                    evidence: None,
                     duration_us: 5,
                 },
             },

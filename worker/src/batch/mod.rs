@@ -13,8 +13,11 @@
 
 use std::time::Duration;
 
+use host::process::Signal;
 use wire::{
-    control::{JournalledResult, Lease, LeaseEnd, LeasedTest, ListedTest, RawEnd, TestLimits, WorkerId},
+    control::{
+        Death, JournalledResult, Lease, LeaseEnd, LeasedTest, ListedTest, RawEnd, TestLimits, WorkerId,
+    },
     mtp::ExecutionState,
 };
 
@@ -107,6 +110,8 @@ enum Ending {
     TimedOut,
     /// Nothing began, or the process did not leave, for so long.
     Idle,
+    /// It used more memory than it may: so many bytes.
+    Memory(u64),
     /// The coordinator wished it.
     Cancelled,
     /// The worker leaves in the middle: whoever comes after it decides.
@@ -125,6 +130,8 @@ pub(crate) struct Gone {
     pub(crate) is_after_end_marker: bool,
     /// What the framework reported as failed outside of any test.
     pub(crate) outside_failure: Option<String>,
+    /// The kernel has killed a process for want of memory while this one ran.
+    pub(crate) is_out_of_memory: bool,
 }
 
 /// What one read brought.
@@ -228,6 +235,11 @@ impl Batch {
         self.ending = Some(Ending::Cancelled);
     }
 
+    /// Takes note that the process uses so many bytes, which is too much. It is to be killed.
+    pub(crate) fn out_of_memory(&mut self, used_bytes: u64) {
+        self.ending = Some(Ending::Memory(used_bytes));
+    }
+
     /// Takes note that the worker must leave. The process is to be killed, and the test in flight stays undecided.
     pub(crate) fn abandon(&mut self) {
         self.ending = Some(Ending::Abandoned);
@@ -270,8 +282,9 @@ impl Batch {
                     self.progress[flight.place].state = State::Waiting;
                     continue;
                 }
-                Some(Ending::Idle) | None => {
-                    Seen::Died { death: death_of(&gone.end), is_after_end_marker: gone.is_after_end_marker }
+                Some(Ending::Idle | Ending::Memory(_)) | None => {
+                    let death = Death { cause: self.memory_cause(&gone), ..death_of(&gone.end) };
+                    Seen::Died { death, is_after_end_marker: gone.is_after_end_marker }
                 }
             };
             self.close(flight, seen, parcel);
@@ -279,7 +292,24 @@ impl Batch {
         match self.ending {
             Some(Ending::Cancelled | Ending::Abandoned) => LeaseEnd::Cancelled,
             _ if is_in_test => LeaseEnd::DiedInTest { end: gone.end },
-            Some(Ending::TimedOut | Ending::Idle) | None => self.end_outside(gone),
+            Some(Ending::TimedOut | Ending::Idle | Ending::Memory(_)) | None => self.end_outside(gone),
+        }
+    }
+
+    /// Says that a process ended for want of memory, where that is known.
+    fn memory_cause(&self, gone: &Gone) -> Option<String> {
+        let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
+        match self.ending {
+            Some(Ending::Memory(used)) => {
+                let limit = self.limits.memory_bytes.unwrap_or_default();
+                let (used, limit) = (mebibytes(used), mebibytes(limit));
+                Some(format!("killed because it used {used} MiB of memory, over its limit of {limit} MiB"))
+            }
+            None if gone.is_out_of_memory && gone.end.signal == Some(Signal::KILL.0) => {
+                let peak = mebibytes(gone.end.peak_kib.saturating_mul(1024));
+                Some(format!("killed by the kernel for want of memory; it had used up to {peak} MiB"))
+            }
+            _ => None,
         }
     }
 
@@ -296,6 +326,9 @@ impl Batch {
         };
         let limit = is_idle.then(|| Duration::from_millis(self.limits.startup_ms));
         let mut message = self.outside.message(place, &gone.end, limit);
+        if let Some(cause) = self.memory_cause(&gone) {
+            message = format!("{cause}\n{message}");
+        }
         if let Some(failure) = &gone.outside_failure {
             message.push_str("\n--- failed outside tests ---\n");
             message.push_str(failure.trim_end());
@@ -428,7 +461,7 @@ impl Flight {
     }
 
     fn outputs(&self) -> Outputs {
-        Outputs { stdout: self.stdout.text(), stderr: self.stderr.text() }
+        Outputs { stdout: self.stdout.text(), stderr: self.stderr.text(), evidence: None }
     }
 
     fn clear(&mut self) {

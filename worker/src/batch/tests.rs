@@ -19,7 +19,14 @@ const COMPLETE: Word = (true, true);
 const CUT_OFF: Word = (false, false);
 
 fn gone(end: RawEnd, (is_complete, is_explained): Word) -> Gone {
-    Gone { end, is_complete, is_explained, is_after_end_marker: false, outside_failure: None }
+    Gone {
+        end,
+        is_complete,
+        is_explained,
+        is_after_end_marker: false,
+        outside_failure: None,
+        is_out_of_memory: false,
+    }
 }
 
 struct Fake;
@@ -279,7 +286,7 @@ fn exit_code_zero_under_a_test_is_a_death() {
     assert!(matches!(end, LeaseEnd::DiedInTest { .. }));
     let Some(Report::Died { attempt, .. }) = bench.parcel.reports.last() else { panic!() };
     assert_eq!(attempt.message, "the process left with exit code 0 before the test ended");
-    assert_eq!(attempt.death, Some(Death { signal: None, code: Some(0), has_core: false }));
+    assert_eq!(attempt.death, Some(Death { code: Some(0), ..Death::default() }));
 }
 
 #[test]
@@ -345,6 +352,7 @@ fn a_second_attempt_tells_the_first() {
         death: None,
         stdout: String::new(),
         stderr: String::new(),
+        evidence: None,
         duration_us: 0,
     });
     let mut bench = Bench::of(lease);
@@ -523,6 +531,7 @@ proptest! {
                     prop_assert_eq!(*at, position);
                     *decided.entry(*test).or_default() += 1;
                 }
+                Report::Attached { .. } => {}
                 Report::Failed { test, .. } | Report::Died { test, .. } => {
                     *decided.entry(*test).or_default() += 1;
                 }

@@ -11,7 +11,7 @@ use wire::{
     mtp::LogLevel,
 };
 
-use super::{Order, Outlet, Ready};
+use super::{Order, Outlet, Ready, memory::MemoryWatch};
 use crate::{
     adapter::{Event, Transcript},
     batch::{Batch, Chunk, Gone},
@@ -51,6 +51,7 @@ pub(super) struct Live<'a> {
     pausing: Option<oneshot::Sender<()>>,
     /// When the guard is overdue.
     overdue: Option<Instant>,
+    memory: MemoryWatch,
     /// No read before this, unless there is a reason.
     next_read: Instant,
     events: Vec<Event>,
@@ -70,11 +71,13 @@ enum Happened {
     Deadline,
     /// The guard has.
     Overdue,
+    /// The process's memory is to be looked at.
+    Memory,
 }
 
 impl<'a> Live<'a> {
     pub(super) fn new(ready: Ready, outlet: &'a mut Outlet, orders: mpsc::Receiver<Order>) -> Self {
-        let Ready { batch, transcript, guard, clock, is_output_shown, grace_ms } = ready;
+        let Ready { batch, transcript, guard, clock, is_output_shown, grace_ms, memory_bytes } = ready;
         Self {
             batch,
             transcript,
@@ -87,6 +90,7 @@ impl<'a> Live<'a> {
             is_paused: false,
             pausing: None,
             overdue: None,
+            memory: MemoryWatch::new(memory_bytes),
             next_read: Instant::now(),
             events: Vec::new(),
             stdout: vec![0; CHUNK_BYTES],
@@ -121,13 +125,14 @@ impl<'a> Live<'a> {
             () = output((stdout, stderr), self.next_read), if !is_blocked => Happened::Output,
             () = until(deadline.map(Into::into)) => Happened::Deadline,
             () = until(self.overdue) => Happened::Overdue,
+            () = until(self.memory.next_look()) => Happened::Memory,
         }
     }
 
     async fn handle(&mut self, happened: Happened) -> Option<LeaseEnd> {
         match happened {
             Happened::Order(order) => self.obey(order).await,
-            Happened::News(News::Started) => {}
+            Happened::News(News::Started(root)) => self.memory.begin(root),
             Happened::News(News::NotStarted(error)) => return Some(LeaseEnd::NotStarted { error }),
             Happened::News(News::Paused) => self.answer_pause(),
             Happened::News(News::Ended(end)) => return Some(self.end(end).await),
@@ -138,6 +143,12 @@ impl<'a> Live<'a> {
                 self.read();
                 if self.batch.on_time(self.clock.now()) {
                     self.terminate(self.grace_ms).await;
+                }
+            }
+            Happened::Memory => {
+                if let Some(used) = self.memory.look() {
+                    self.batch.out_of_memory(used);
+                    self.terminate(0).await;
                 }
             }
             Happened::Overdue => {
@@ -249,6 +260,7 @@ impl<'a> Live<'a> {
             is_explained,
             is_after_end_marker: self.transcript.is_after_end_marker(),
             outside_failure: self.transcript.outside_failure().map(str::to_owned),
+            is_out_of_memory: self.memory.was_kernel_short(),
         };
         self.batch.finish(gone, self.clock.now(), &mut self.outlet.parcel)
     }

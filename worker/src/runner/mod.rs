@@ -2,6 +2,7 @@
 //! coordinator wishes, and hands on what comes of it. What all that means for the tests is decided in `batch`.
 
 mod live;
+mod memory;
 
 use std::sync::Arc;
 
@@ -89,6 +90,7 @@ struct Ready {
     clock: Clock,
     is_output_shown: bool,
     grace_ms: u64,
+    memory_bytes: Option<u64>,
 }
 
 /// Settles what needs no process, and starts one for the rest.
@@ -100,6 +102,7 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
     };
     let program = lease.program.clone();
     let (is_output_shown, grace_ms) = (lease.is_output_shown, lease.limits.grace_ms);
+    let memory_bytes = lease.limits.memory_bytes;
     let framework = Box::new(Asked { adapter, program: program.clone() });
     let mut batch = Batch::new(lease, setting.worker, &mut outlet.parcel, framework);
     setting.sweep().map_err(|error| not_started(chain(&error)))?;
@@ -113,7 +116,7 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
     let command = command.map_err(|error| not_started(chain(&error)))?;
     let clock = Clock::start();
     let guard = Guard::start(&setting.image, command).await.map_err(|error| not_started(chain(&error)))?;
-    Ok(Ready { batch, transcript, guard, clock, is_output_shown, grace_ms })
+    Ok(Ready { batch, transcript, guard, clock, is_output_shown, grace_ms, memory_bytes })
 }
 
 /// Finds the command for the batch, without the tests that none can select; `None` if no test is left.

@@ -313,7 +313,13 @@ pub(crate) fn lease(script: &Script, count: u32) -> Lease {
         run_dir: "".into(),
         program: program(script),
         tests: leased((0..count).map(listed).collect()),
-        limits: TestLimits { timeout_ms: None, grace_ms: 300, output_bytes: 1000, startup_ms: 20_000 },
+        limits: TestLimits {
+            timeout_ms: None,
+            grace_ms: 300,
+            output_bytes: 1000,
+            startup_ms: 20_000,
+            memory_bytes: None,
+        },
         is_alone: false,
         is_output_shown: false,
     }

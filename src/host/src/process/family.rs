@@ -100,6 +100,33 @@ pub fn command_line(pid: Pid) -> String {
     }
 }
 
+/// Returns the resident memory of a process and all below it, in bytes; what has ended counts as nothing.
+///
+/// Pages that several of them share are counted for each.
+#[must_use]
+pub fn resident_bytes(root: Pid) -> u64 {
+    let page = page_bytes();
+    let of = |pid: Pid| -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    let pages: u64 = descendants(root).into_iter().chain([root]).filter_map(of).sum();
+    pages.saturating_mul(page)
+}
+
+fn page_bytes() -> u64 {
+    // SAFETY: sysconf takes any name and touches no memory of ours.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).unwrap_or(4096)
+}
+
+/// Returns how many processes the kernel has killed for want of memory since it booted; `None` where it does not tell.
+#[must_use]
+pub fn memory_kills() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/vmstat").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
 /// Sends a signal to a process group. A group that is gone is no error: that is what was wanted.
 ///
 /// # Errors

@@ -7,7 +7,8 @@ mod own;
 
 pub use end::{RawExit, has_children, reap_any, reap_child};
 pub use family::{
-    Stat, children, command_line, descendants, kill_child, kill_group, pidfd_open, signal_descendants, stat,
+    Stat, children, command_line, descendants, kill_child, kill_group, memory_kills, pidfd_open,
+    resident_bytes, signal_descendants, stat,
 };
 pub use id::{Pid, Signal};
 pub use own::{

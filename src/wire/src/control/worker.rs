@@ -138,6 +138,9 @@ pub struct TestLimits {
     pub output_bytes: u64,
     /// A process that has not begun its first test by then, or not left after its last, is killed.
     pub startup_ms: u64,
+    /// A process tree that uses more memory is killed; `None` means no limit.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
 }
 
 /// One test of a lease.
@@ -163,7 +166,7 @@ pub struct LeasedTest {
 }
 
 /// One attempt that did not decide, told with the final result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Attempt {
     /// How it ended.
     pub state: ExecutionState,
@@ -178,12 +181,35 @@ pub struct Attempt {
     /// Its errors, cut.
     #[serde(default)]
     pub stderr: String,
+    /// What was seen of its process while it died or hung.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Box<Evidence>>,
     /// How long it ran.
     pub duration_us: u64,
 }
 
-/// How a test process died under a test, or outside any.
+/// What was seen of a process while it died or hung.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The stack of the thread that is to blame, as text; empty where there is none.
+    pub stack: String,
+    /// Dumps, stacks, outputs.
+    pub files: Vec<EvidenceFile>,
+    /// What could not be had, in words.
+    pub notes: Vec<String>,
+}
+
+/// One file of evidence, in the run's directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvidenceFile {
+    /// Where it is.
+    pub path: OsBytes,
+    /// What it is, for people: `minidump`, `stacks of all threads`, `standard output`.
+    pub description: String,
+}
+
+/// How a test process died under a test, or outside any.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Death {
     /// The signal's name, such as `SIGSEGV`.
     pub signal: Option<String>,
@@ -191,6 +217,9 @@ pub struct Death {
     pub code: Option<i32>,
     /// The system wrote a core file.
     pub has_core: bool,
+    /// What is known of the reason beside that: a limit of memory, the system's lack of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
 }
 
 impl std::fmt::Display for Death {
@@ -275,6 +304,13 @@ pub enum Report {
         duration_us: u64,
         /// The result's position in the worker's journal of this run, from 1.
         position: u64,
+    },
+    /// Files that belong to a test's result, which follows or has gone before.
+    Attached {
+        /// Which.
+        test: TestIndex,
+        /// The files.
+        files: Vec<EvidenceFile>,
     },
     /// It failed, but a retry may replace that: journalled, not sent.
     Failed {

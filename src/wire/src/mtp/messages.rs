@@ -254,6 +254,37 @@ pub struct Attachment {
     pub description: String,
 }
 
+impl Attachment {
+    /// Returns the attachment that is a file of a test's or a run's evidence.
+    #[must_use]
+    pub fn file(path: &crate::control::OsBytes, description: &str) -> Self {
+        let text = path.to_text();
+        let name = text.rsplit('/').next().unwrap_or_default().to_owned();
+        Self {
+            uri: file_uri(path),
+            producer: "heeler".to_owned(),
+            kind: "file".to_owned(),
+            display_name_camel: name.clone(),
+            display_name: name,
+            description: description.to_owned(),
+        }
+    }
+}
+
+/// Returns the `file://` form of an absolute path; bytes that a URI does not take are escaped.
+#[must_use]
+pub fn file_uri(path: &crate::control::OsBytes) -> String {
+    let mut uri = String::from("file://");
+    for byte in path.as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(byte) {
+            uri.push(char::from(*byte));
+        } else {
+            uri.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    uri
+}
+
 /// Result of `testing/runTests`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]

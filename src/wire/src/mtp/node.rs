@@ -22,9 +22,10 @@ pub enum NodeType {
 }
 
 /// The state of a test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ExecutionState {
     /// Known, not run.
+    #[default]
     Discovered,
     /// Running.
     InProgress,
