@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 use wire::{
     control::Attempt,
-    mtp::{NodeType, TestNode, key},
+    mtp::{ExecutionState, NodeType, TestNode, key},
 };
 
 use super::Outcome;
@@ -64,6 +64,8 @@ pub struct Detail {
     pub attempts: Vec<Attempt>,
     /// Number of the worker that ran it.
     pub worker: Option<u64>,
+    /// Whether it never ran because the run was ended before: by the user, or by a limit that the user set.
+    pub is_called_off: bool,
 }
 
 impl Record {
@@ -129,6 +131,8 @@ impl Detail {
             attempt: number(node, key::ATTEMPT),
             attempts: attempts(node),
             worker: number(node, key::WORKER),
+            is_called_off: node.state == Some(ExecutionState::Cancelled)
+                && Outcome::of(node) == Some(Outcome::NotRun),
         }
     }
 }

@@ -120,6 +120,14 @@ impl Summary {
         self.records.iter().filter(move |record| record.outcome == outcome)
     }
 
+    /// Returns how many tests never ran because the run was ended before. They are among those not run.
+    #[must_use]
+    pub fn called_off(&self) -> usize {
+        let is_called_off =
+            |record: &&Record| record.detail.as_ref().is_some_and(|detail| detail.is_called_off);
+        self.with(Outcome::NotRun).filter(is_called_off).count()
+    }
+
     /// Returns the suites and programs with trouble of their own, outside any test.
     pub fn troubled_groups(&self) -> impl Iterator<Item = &Record> {
         self.groups.iter().filter(|group| group.outcome.is_bad())
@@ -189,11 +197,12 @@ impl Summary {
     /// Returns what the run comes to.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
+        let called_off = self.called_off();
         if self.missing() != 0 {
             Verdict::Unbalanced
-        } else if self.counts.bad() > 0 || self.troubled_groups().next().is_some() {
+        } else if self.counts.bad() > called_off || self.troubled_groups().next().is_some() {
             Verdict::Failed
-        } else if self.counts.of(Outcome::Cancelled) > 0 {
+        } else if self.counts.of(Outcome::Cancelled) + called_off > 0 {
             Verdict::Cancelled
         } else if self.counts.total() == 0 {
             Verdict::NothingRan
@@ -277,6 +286,17 @@ mod tests {
         assert_eq!(summary.verdict(), Verdict::Cancelled);
         summary.apply(&[change("c", ExecutionState::TimedOut)]);
         assert_eq!(summary.verdict(), Verdict::Failed);
+    }
+
+    #[test]
+    fn tests_that_never_ran_because_the_user_ended_the_run_are_no_failures() {
+        let mut summary = Summary::new(None);
+        let mut called_off = not_run("a", "the run was cancelled");
+        called_off.node.state = Some(ExecutionState::Cancelled);
+        summary.apply(&[called_off, change("b", ExecutionState::Passed)]);
+        assert_eq!((summary.verdict(), summary.called_off()), (Verdict::Cancelled, 1));
+        summary.apply(&[not_run("c", "given up")]);
+        assert_eq!((summary.verdict(), summary.called_off()), (Verdict::Failed, 1));
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn a_file_that_cannot_be_executed_is_one_clear_error() {
     let world = World::new();
     world.write("text", "no program at all\n");
     let message = broken(&world, "text");
-    assert!(message.to_lowercase().contains("permission"), "{message}");
+    assert!(message.contains("is not executable"), "{message}");
     world.write("noise", "\u{1}\u{2}no format that the system knows");
     let message = broken(&executable(world, "noise"), "noise");
     assert!(message.contains("noise"), "{message}");
@@ -161,7 +161,9 @@ fn each_odd_name_can_be_run_alone() {
         let books = server.finish(&run, std::slice::from_ref(&uid));
         let short: String = uid.chars().take(60).collect();
         assert_eq!(books.state(&uid), "passed", "{short}");
-        assert_eq!(books.test(&uid)["standardOutput"], format!("number {number}\n"), "{short}");
+        // GoogleTest has no escapes: a pattern may select a neighbour too, behind or before the one that is meant.
+        let output = books.test(&uid)["standardOutput"].as_str().unwrap();
+        assert!(output.starts_with(&format!("number {number}\n")), "{short}: {output}");
     }
 }
 

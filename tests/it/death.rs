@@ -61,6 +61,7 @@ fn nothing_is_left_when_the_client_hangs_up() {
 #[test]
 fn nothing_is_left_when_the_coordinator_is_killed() {
     let world = world();
+    world.write("heeler.toml", &format!("{TWO}isolate = true\n"));
     let meet = world.meet();
     let mut server = start(&world, false);
     server.run(Some(&["meet::Away.Family", "meet::Away.Deaf"]));

@@ -267,6 +267,22 @@ fn a_cancelled_run_completes_within_a_second_and_accounts_for_every_test() {
 }
 
 #[test]
+fn a_test_that_has_just_begun_is_cancelled_and_one_that_has_just_passed_stays_so() {
+    let world = World::with_gtest("meet");
+    let meet = world.meet();
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
+    let mut server = Server::ready(&world, &["meet"]);
+    let run = server.run(Some(&["meet::N/Meet.Case/0", "meet::N/Meet.Case/1"]));
+    meet.next().let_go();
+    let guest = meet.next();
+    server.notify("$/cancelRequest", json!({"id": run.request}));
+    let books = server.finish(&run, &uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1"]));
+    assert_eq!(books.state("meet::N/Meet.Case/0"), "passed", "{books:#?}");
+    assert_eq!(books.message("meet::N/Meet.Case/1"), "cancelled while it ran", "{books:#?}");
+    guest.wait_gone();
+}
+
+#[test]
 fn a_run_is_cancelled_by_its_id_too_as_one_editor_does() {
     let world = World::with_gtest("meet");
     let meet = world.meet();

@@ -31,8 +31,8 @@ fn test_programs_are_found_among_the_messages_and_named_by_package_and_target() 
     let programs = read(BUILD, &Surroundings::default());
     let names: Vec<&str> = programs.iter().map(|program| program.suite.as_str()).collect();
     assert_eq!(names, ["probe-pkg", "probe-pkg::bin/tool", "probe-pkg::it"]);
-    assert_eq!(programs[2].path, Path::new("/work/probe/target/debug/deps/it-f856b63e95043302"));
-    assert!(programs.iter().all(|program| program.cwd == Path::new("/work/probe")));
+    assert_eq!(programs[2].path, Path::new("/home/me/probe/target/debug/deps/it-f856b63e95043302"));
+    assert!(programs.iter().all(|program| program.cwd == Path::new("/home/me/probe")));
 }
 
 #[test]
@@ -81,13 +81,14 @@ fn the_environment_is_that_of_cargo_test() {
         cargo: Some("/rust/bin/cargo".into()),
     };
     let programs = read(BUILD, &surroundings);
-    let out = "/work/probe/target/debug/build/probe-pkg-7529069043a46c8b/out";
-    let libraries = format!("{out}:/work/probe/target/debug:/work/probe/target/debug/deps:/rust/lib:/own");
+    let out = "/home/me/probe/target/debug/build/probe-pkg-7529069043a46c8b/out";
+    let libraries =
+        format!("{out}:/home/me/probe/target/debug:/home/me/probe/target/debug/deps:/rust/lib:/own");
     let expected = HashMap::from([
         ("CARGO", "/rust/bin/cargo"),
-        ("CARGO_BIN_EXE_tool", "/work/probe/target/debug/tool"),
-        ("CARGO_MANIFEST_DIR", "/work/probe"),
-        ("CARGO_MANIFEST_PATH", "/work/probe/Cargo.toml"),
+        ("CARGO_BIN_EXE_tool", "/home/me/probe/target/debug/tool"),
+        ("CARGO_MANIFEST_DIR", "/home/me/probe"),
+        ("CARGO_MANIFEST_PATH", "/home/me/probe/Cargo.toml"),
         ("CARGO_PKG_AUTHORS", "A <a@b>:C"),
         ("CARGO_PKG_DESCRIPTION", "two\nlines"),
         ("CARGO_PKG_HOMEPAGE", ""),

@@ -175,7 +175,7 @@ fn verdict(summary: &Summary, end: &End) -> Line {
         }
         Verdict::NothingRan => ("NOTHING RAN", "no test was selected".to_owned()),
         Verdict::Cancelled => {
-            let cancelled = grouped(counts.of(Outcome::Cancelled));
+            let cancelled = grouped(counts.of(Outcome::Cancelled) + summary.called_off());
             let selected = count_of(summary.selected(), "test");
             ("CANCELLED", format!("{cancelled} of {selected} did not come to an end, after {time}"))
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::{
-    recorder::{Event, On, tail},
+    recorder::{Event, On, What, tail},
     server::Run,
 };
 
@@ -19,6 +19,8 @@ pub(crate) enum Delivery {
     Once,
     /// What may have been lost is sent again, and is the same.
     AtLeastOnce,
+    /// As before; and the coordinator is dead, so that nobody answers the request.
+    Orphaned,
 }
 
 /// What a client knows at the end of a run.
@@ -45,8 +47,8 @@ struct Reader<'a> {
     delivery: Delivery,
     started: BTreeSet<String>,
     known: BTreeSet<String>,
-    completion: Option<(usize, On)>,
-    attachments_end: Option<usize>,
+    completion: Option<On>,
+    attachments_end: Option<On>,
     books: Books,
 }
 
@@ -126,7 +128,7 @@ impl Reader<'_> {
                 && params["runId"] == self.run.run_id.as_str()
             {
                 self.check_members(params, &["runId", "attachments"]);
-                self.attachments(place, params);
+                self.attachments(place, event.on, params);
             } else if let Some(params) = event.params("client/log") {
                 self.check_members(params, &["level", "message"]);
                 assert!(params["level"].is_string(), "{params}");
@@ -152,13 +154,24 @@ impl Reader<'_> {
         self.books.answer = message.clone();
     }
 
+    /// A client that closed the connection of the completion instead of proving it may be told everything again.
+    fn begin_again_after_a_close(&mut self, place: usize) {
+        let Some(on) = self.completion.or(self.attachments_end) else { return };
+        let is_closed = |event: &Event| event.on == on && matches!(event.what, What::Closed);
+        if self.delivery != Delivery::Once && self.events[..place].iter().any(is_closed) {
+            self.completion = None;
+            self.attachments_end = None;
+        }
+    }
+
     fn update(&mut self, place: usize, event: &Event, params: &Value) {
-        if let Some((_, on)) = self.completion {
+        self.begin_again_after_a_close(place);
+        if let Some(on) = self.completion {
             panic!("{params} came on {:?} after the completion on {on:?}\n{}", event.on, tail(self.events));
         }
         let Some(changes) = params["changes"].as_array() else {
             assert!(params["changes"].is_null(), "{params}");
-            self.completion = Some((place, event.on));
+            self.completion = Some(event.on);
             return;
         };
         for change in changes {
@@ -196,26 +209,28 @@ impl Reader<'_> {
 
     fn end(&mut self, uid: &str, on: On, node: &Value) {
         if let Some(earlier) = self.books.tests.insert(uid.to_owned(), node.clone()) {
-            assert_eq!(self.delivery, Delivery::AtLeastOnce, "{uid} ended twice: {earlier} and {node}");
+            assert_ne!(self.delivery, Delivery::Once, "{uid} ended twice: {earlier} and {node}");
             assert_eq!(earlier["execution-state"], node["execution-state"], "{uid} ended in two ways");
         }
         let is_quiet = ["skipped", "cancelled"].contains(&node["execution-state"].as_str().unwrap());
-        let is_told = is_quiet || node["outcome-kind"] == "not-run" || self.delivery == Delivery::AtLeastOnce;
+        let is_told = is_quiet || node["outcome-kind"] == "not-run" || self.delivery != Delivery::Once;
         assert!(is_told || self.started.contains(uid), "{uid} ended without a beginning: {node}");
         self.books.results_on.insert(uid.to_owned(), on);
     }
 
-    fn attachments(&mut self, place: usize, params: &Value) {
+    fn attachments(&mut self, place: usize, on: On, params: &Value) {
+        self.begin_again_after_a_close(place);
         assert!(self.completion.is_none(), "attachments after the completion: {params}");
         assert!(self.attachments_end.is_none(), "attachments after their end: {params}");
         if params["attachments"].is_null() {
-            self.attachments_end = Some(place);
+            self.attachments_end = Some(on);
         }
     }
 
     fn balance(mut self) -> Books {
-        let (_, on) = self.completion.unwrap_or_else(|| panic!("no completion\n{}", tail(self.events)));
-        assert!(!self.books.answer.is_null(), "no answer\n{}", tail(self.events));
+        let on = self.completion.unwrap_or_else(|| panic!("no completion\n{}", tail(self.events)));
+        let is_answered = !self.books.answer.is_null() || self.delivery == Delivery::Orphaned;
+        assert!(is_answered, "no answer\n{}", tail(self.events));
         let ended: BTreeSet<&str> = self.books.tests.keys().map(String::as_str).collect();
         assert_eq!(ended, self.selected, "every selected test has one terminal state, and no other has one");
         self.books.completion_on = on;

@@ -1,7 +1,7 @@
 //! The client's callback port, with clients of every kind behind it.
 
 use std::{
-    io::{Read, Write},
+    io::Read,
     net::{Shutdown, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
@@ -71,7 +71,11 @@ impl Listener {
                 recorder.note(On::Callback(number), What::Opened);
                 shared.streams.lock().unwrap().push(stream.try_clone().unwrap());
                 let recorder = recorder.clone();
-                let serve = move || serve(stream, behaviour, On::Callback(number), &recorder);
+                let state = Arc::clone(&shared);
+                let serve = move || match behaviour {
+                    Behaviour::OneByteASecond => crawl(&stream, &state),
+                    _ => serve(&stream, behaviour, On::Callback(number), &recorder),
+                };
                 shared.readers.lock().unwrap().push(std::thread::spawn(serve));
             }
         });
@@ -90,44 +94,36 @@ impl Drop for Listener {
         // Wakes the acceptor.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
         if let Some(acceptor) = self.acceptor.take() {
-            drop(acceptor.join());
+            let ended = acceptor.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "the acceptor of the callback port failed");
         }
         for stream in self.state.streams.lock().unwrap().drain(..) {
             // One that is closed already needs it no more.
-            drop(stream.shutdown(Shutdown::Both));
+            stream.shutdown(Shutdown::Both).ok();
         }
         for reader in std::mem::take(&mut *self.state.readers.lock().unwrap()) {
+            reader.thread().unpark();
             let ended = reader.join();
             assert!(ended.is_ok() || std::thread::panicking(), "a reader of the callback port failed");
         }
     }
 }
 
-fn serve(stream: TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
-    match behaviour {
-        Behaviour::NeverReads => return,
-        Behaviour::OneByteASecond => crawl(&stream),
-        _ => read(&stream, behaviour, on, recorder),
-    }
-    // The peer may have closed first.
-    drop(stream.shutdown(Shutdown::Both));
-    recorder.note(On::Callback(number(on)), What::Closed);
-}
-
-fn number(on: On) -> usize {
-    match on {
-        On::Main => unreachable!("only callback connections are served here"),
-        On::Callback(number) => number,
+fn serve(stream: &TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
+    // One that never reads keeps its connection: the listener holds the other handle of it.
+    if behaviour != Behaviour::NeverReads {
+        read(stream, behaviour, on, recorder);
+        // Noted first, so that what the peer does about it comes behind it. The peer may have closed already.
+        recorder.note(on, What::Closed);
+        stream.shutdown(Shutdown::Both).ok();
     }
 }
 
-/// Waits a second for the end of the connection by not looking at it, then takes one byte.
-fn crawl(mut stream: &TcpStream) {
-    let (_never, pace) = std::sync::mpsc::sync_channel::<()>(0);
+/// Takes a byte a second, until the listener is gone.
+fn crawl(mut stream: &TcpStream, state: &State) {
     let mut byte = [0];
-    while stream.read(&mut byte).is_ok_and(|count| count == 1) {
-        // The sender lives as long as this function, so this is a pause.
-        drop(pace.recv_timeout(Duration::from_secs(1)));
+    while !state.is_over.load(Ordering::SeqCst) && stream.read(&mut byte).is_ok_and(|count| count == 1) {
+        std::thread::park_timeout(Duration::from_secs(1));
     }
 }
 
@@ -156,5 +152,5 @@ fn read(stream: &TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
 
 fn answer_to(mut stream: &TcpStream, answer: &Value) {
     // A peer that asked and left is told nothing.
-    drop(wire::write(&mut stream, answer).and_then(|()| stream.flush()));
+    wire::write(&mut stream, answer).ok();
 }

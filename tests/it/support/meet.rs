@@ -39,7 +39,7 @@ pub(crate) struct Guest {
 
 impl Meet {
     pub(crate) fn new(dir: &Path) -> Self {
-        let path = dir.join("meet");
+        let path = dir.join("meeting-point");
         let listener = UnixListener::bind(&path).unwrap();
         let (sender, guests) = sync_channel(WAITING);
         let is_over = Arc::new(AtomicBool::new(false));

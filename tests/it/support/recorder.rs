@@ -30,7 +30,6 @@ pub(crate) enum What {
 /// One event.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
-    pub(crate) at: Instant,
     pub(crate) on: On,
     pub(crate) what: What,
 }
@@ -59,7 +58,7 @@ impl Recorder {
     /// Notes an event.
     pub(crate) fn note(&self, on: On, what: What) {
         let (events, changed) = &*self.0;
-        events.lock().unwrap().push(Event { at: Instant::now(), on, what });
+        events.lock().unwrap().push(Event { on, what });
         changed.notify_all();
     }
 

@@ -106,7 +106,8 @@ impl<'w> Server<'w> {
                 announced(&errors);
                 let stream = UnixStream::connect(socket).unwrap();
                 let (from, end) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
-                let hang_up = Box::new(move || drop(end.shutdown(Shutdown::Both))) as Box<dyn Fn() + Send>;
+                let hang_up = Box::new(move || end.shutdown(Shutdown::Both).unwrap_or_default())
+                    as Box<dyn Fn() + Send>;
                 (Box::new(from) as Box<_>, Box::new(stream) as Box<_>, Some(hang_up))
             }
         };
@@ -217,14 +218,6 @@ impl<'w> Server<'w> {
         Books::check(&self.recorder.events(), run, selected, delivery)
     }
 
-    /// Waits for a log message that holds a text.
-    pub(crate) fn wait_log(&self, text: &str) -> String {
-        self.recorder.wait(&format!("a log message with {text:?}"), |events| {
-            let logs = events.iter().filter_map(|event| event.params("client/log"));
-            logs.map(|params| params["message"].as_str().unwrap().to_owned()).find(|log| log.contains(text))
-        })
-    }
-
     /// Waits until a test is told to be in progress.
     pub(crate) fn wait_state(&self, uid: &str, state: &str) {
         self.recorder.wait(&format!("{uid} to be {state}"), |events| {
@@ -294,8 +287,8 @@ impl<'w> Server<'w> {
 impl Drop for Server<'_> {
     fn drop(&mut self) {
         // After `exit` it is gone already.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        self.child.kill().ok();
+        self.child.wait().ok();
         if std::thread::panicking() {
             eprintln!("--- the server's standard error ---\n{}", self.errors.lock().unwrap());
         }
@@ -311,7 +304,11 @@ type Ends = (Box<dyn Read + Send>, Box<dyn Write + Send>, Option<Box<dyn Fn() + 
 
 fn tcp(stream: TcpStream) -> Ends {
     let (from, end) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
-    (Box::new(from), Box::new(stream), Some(Box::new(move || drop(end.shutdown(Shutdown::Both)))))
+    (
+        Box::new(from),
+        Box::new(stream),
+        Some(Box::new(move || end.shutdown(Shutdown::Both).unwrap_or_default())),
+    )
 }
 
 /// Waits for the line that says where the server listens; returns the last word of it.
@@ -337,7 +334,7 @@ fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, Re
             text.push('\n');
         }
         // Whoever waited may have given up.
-        drop(sender.send(()));
+        sender.send(()).ok();
     });
     (errors, all_gone)
 }

@@ -189,7 +189,7 @@ fn read_all(mut from: impl Read + Send + 'static) -> std::sync::mpsc::Receiver<S
         let mut bytes = Vec::new();
         from.read_to_end(&mut bytes).unwrap();
         // Whoever waited may have given up.
-        drop(sender.send(String::from_utf8_lossy(&bytes).into_owned()));
+        sender.send(String::from_utf8_lossy(&bytes).into_owned()).ok();
     });
     receiver
 }

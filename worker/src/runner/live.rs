@@ -162,6 +162,8 @@ impl<'a> Live<'a> {
     async fn obey(&mut self, order: Order) {
         match order {
             Order::Cancel { grace_ms } => {
+                // What began or ended before the order may still be in the pipe: from now on nothing begins.
+                self.read();
                 self.batch.cancel();
                 self.terminate(grace_ms).await;
             }

@@ -1,0 +1,160 @@
+//! Whoever of us dies at whatever moment: every test has one result, and the client hears the end.
+
+use serde_json::json;
+
+use crate::support::{
+    books::{Books, Delivery},
+    listener::Behaviour,
+    process::{Role, of_role, signal, wait_until},
+    recorder::{Event, What},
+    server::{Run, Server},
+    uids,
+    world::World,
+};
+
+const CASES: usize = 300;
+/// After so many messages to the client somebody dies.
+const MOMENTS: [usize; 6] = [0, 1, 2, 3, 5, 8];
+
+fn world() -> (World, Vec<String>) {
+    let world = World::with_gtest("big");
+    world.env("HEELER_FIXTURE_CASES", &CASES.to_string());
+    world.write(
+        "heeler.toml",
+        "[profile.default]\njobs = 2\nstall-timeout = \"1s\"\ndrain-timeout = \"500ms\"\n",
+    );
+    let names: Vec<String> = (0..CASES).map(|n| format!("N/Big.Case/{n}")).collect();
+    (world, uids("big", names.iter().map(String::as_str)))
+}
+
+/// Waits until so many updates of the run have come.
+fn wait_updates(server: &Server<'_>, run: &Run, count: usize) {
+    let is_update = |event: &&Event| {
+        event.params("testing/testUpdates/tests").is_some_and(|params| params["runId"] == run.run_id.as_str())
+    };
+    let is_over = |event: &Event| event.message().is_some_and(|message| message["id"] == run.request);
+    server.recorder.wait(&format!("{count} updates"), |events| {
+        let is_enough = events.iter().filter(is_update).count() >= count;
+        (is_enough || events.iter().any(is_over)).then_some(())
+    });
+}
+
+/// Runs everything; kills one of a role at each of the moments. Returns the books.
+fn injured(role: Role, is_listening: bool) -> Vec<Books> {
+    let injure = |moment: &usize| {
+        let (world, selected) = world();
+        let mut server = if is_listening {
+            Server::with_callback(&world, &["big"], |_| Behaviour::Normal)
+        } else {
+            Server::ready(&world, &["big"])
+        };
+        // The processes are there before the run.
+        let id =
+            server.request("testing/discoverTests", json!({"runId": crate::support::server::run_id(77)}));
+        server.answer(id);
+        let run = server.run(None);
+        wait_updates(&server, &run, *moment);
+        // A run may be over by now, and a guard lives no longer than its test process.
+        if let Some(victim) = of_role(server.pid(), role).first() {
+            kill_if_there(*victim);
+        }
+        let books = server.finish_as(&run, &selected, Delivery::AtLeastOnce);
+        assert_eq!(server.exit(), Some(0), "{role:?} after {moment}");
+        books
+    };
+    MOMENTS.iter().map(injure).collect()
+}
+
+fn kill_if_there(pid: u32) {
+    std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).output().unwrap();
+}
+
+#[test]
+fn a_worker_may_die_at_any_moment() {
+    for is_listening in [true, false] {
+        for books in injured(Role::Worker, is_listening) {
+            books.all("passed").no_charges();
+        }
+    }
+}
+
+#[test]
+fn the_watchdog_may_die_at_any_moment() {
+    for is_listening in [true, false] {
+        for books in injured(Role::Watchdog, is_listening) {
+            books.all("passed").no_charges();
+        }
+    }
+}
+
+#[test]
+fn a_guard_may_die_at_any_moment() {
+    for books in injured(Role::Guard, true) {
+        let bad = books.tests.keys().filter(|uid| books.state(uid) != "passed").count();
+        assert!(bad <= 1, "{books:#?}");
+    }
+}
+
+#[test]
+fn when_the_coordinator_dies_the_watchdog_tells_the_client_what_became_of_every_test() {
+    let world = World::with_gtest("meet");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
+    let meet = world.meet();
+    let mut server = Server::with_callback(&world, &["meet"], |_| Behaviour::Normal);
+    let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2"]);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    meet.next().let_go();
+    let guest = meet.next();
+    server.wait_state("meet::N/Meet.Case/0", "passed");
+    server.wait_state("meet::N/Meet.Case/1", "in-progress");
+    signal(server.pid(), "KILL");
+    guest.wait_gone();
+    server.wait_gone();
+    let books = wait_completion(&server, &run, &selected);
+    assert_eq!(books.state("meet::N/Meet.Case/0"), "passed");
+    assert_ne!(books.state("meet::N/Meet.Case/1"), "passed", "{books:#?}");
+    assert_eq!(books.test("meet::N/Meet.Case/2")["outcome-kind"], "not-run", "{books:#?}");
+}
+
+#[test]
+fn the_coordinator_may_die_at_any_moment() {
+    for moment in MOMENTS {
+        let (world, selected) = world();
+        let mut server = Server::with_callback(&world, &["big"], |_| Behaviour::Normal);
+        let run = server.run(None);
+        wait_updates(&server, &run, moment.max(1));
+        signal(server.pid(), "KILL");
+        server.wait_gone();
+        wait_completion(&server, &run, &selected);
+    }
+}
+
+/// Waits for the completion that nobody answers behind; checks the books.
+fn wait_completion(server: &Server<'_>, run: &Run, selected: &[String]) -> Books {
+    server.recorder.wait("the completion", |events| {
+        let mut updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
+        updates
+            .any(|params| params["runId"] == run.run_id.as_str() && params["changes"].is_null())
+            .then_some(())
+    });
+    // Everything that was sent has been read when all connections are at their end.
+    let count = server.callback().connections();
+    server.recorder.wait("the end of all connections", |events| {
+        let closed = events.iter().filter(|event| matches!(event.what, What::Closed)).count();
+        (closed > count).then_some(())
+    });
+    Books::check(&server.recorder.events(), run, selected, Delivery::Orphaned)
+}
+
+#[test]
+fn the_journals_of_a_run_are_left_for_whoever_wants_them() {
+    let (world, selected) = world();
+    let mut server = Server::ready(&world, &["big"]);
+    let run = server.run(None);
+    server.finish(&run, &selected);
+    assert_eq!(server.exit(), Some(0));
+    wait_until("a journal is there", || {
+        let runs = std::fs::read_dir(world.path(".heeler/runs")).unwrap();
+        runs.map(|entry| entry.unwrap().path()).any(|run| run.join("worker-1.journal").exists())
+    });
+}
