@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 mod coordinator;
+mod crashes;
 mod finishes;
 mod guards;
 mod sessions;
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
     }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
-    let all = [guards::TESTS, sessions::TESTS, finishes::TESTS].concat();
+    let all = [guards::TESTS, crashes::TESTS, sessions::TESTS, finishes::TESTS].concat();
     let tests: Vec<Test> = all.into_iter().filter(|(name, _)| is_chosen(name)).collect();
     println!("running {} tests", tests.len());
     let mut failed = Vec::new();

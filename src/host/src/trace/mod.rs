@@ -5,9 +5,11 @@
 //! - `calls`: the requests to a traced thread.
 //! - `stops`: what a wait tells, for traced and other children alike.
 //! - `tasks`: what procfs says of threads.
+//! - `doing`: what the kernel counts of threads.
 //! - `fuse`: a bound for calls that may never return.
 
 mod calls;
+mod doing;
 mod fuse;
 mod start;
 mod stops;
@@ -18,6 +20,7 @@ pub use calls::{
     floating_registers, general_registers, interrupt, listen, seize, set_options, signal_info,
     signal_process, signal_thread,
 };
+pub use doing::{Doing, cpu_us, doing};
 pub use fuse::Fuse;
 pub use start::{Held, Released, hold};
 pub use stops::{Stop, Waited, next, wait_for};
