@@ -15,6 +15,12 @@ pub(super) const LINUX_MAPS: u32 = 0x4767_0009;
 /// What the writer could not find out.
 pub(super) const SOFT_ERRORS: u32 = 0x4d7a_0004;
 
+/// Returns whether a stream is a text in which the system, not the process, says what is known to all.
+pub(super) fn is_open_text(kind: u32) -> bool {
+    let is_of_linux = (0x4767_0003..=0x4767_000a).contains(&kind) && kind != LINUX_ENVIRON;
+    is_of_linux || (0x4d7a_0000..=0x4d7a_ffff).contains(&kind)
+}
+
 /// One entry of the directory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream {

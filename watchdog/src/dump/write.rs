@@ -11,7 +11,10 @@ use std::{
 use host::process::{Pid, Signal};
 use minidump_writer::minidump_writer::MinidumpWriterConfig;
 
-use super::{context, layout, scrub};
+use super::{
+    context, layout,
+    scrub::{self, Environment},
+};
 use crate::stacks::Registers;
 
 /// The process that is to be dumped.
@@ -114,7 +117,7 @@ pub enum DumpError {
 pub fn write(subject: &Subject, plan: &DumpPlan) -> Result<DumpFile, DumpError> {
     let pid = subject.pid;
     // Asked before the process goes on, and may end.
-    let environment = scrub::environment_of(pid);
+    let environment = Environment::of(pid);
     let mut dump = capture(subject, plan)?;
     let soft_errors = layout::soft_errors(&dump);
     let threads = layout::thread_count(&dump);
@@ -126,7 +129,7 @@ pub fn write(subject: &Subject, plan: &DumpPlan) -> Result<DumpFile, DumpError> 
         return Err(DumpError::TooLarge { bytes, limit_bytes: plan.limit_bytes });
     }
     if !plan.keeps_environment {
-        scrub::scrub(&mut dump, environment.as_ref());
+        scrub::scrub(&mut dump, &environment);
     }
     store(&plan.path, &dump)?;
     Ok(DumpFile { path: plan.path.clone(), bytes, threads, soft_errors })
@@ -147,12 +150,14 @@ fn store(path: &Path, dump: &[u8]) -> Result<(), DumpError> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".part");
     let aside = PathBuf::from(aside);
-    let stored =
-        create(&aside).and_then(|mut file| file.write_all(dump)).and_then(|()| std::fs::rename(&aside, path));
+    let failed = |source| DumpError::Write { path: path.to_owned(), source };
+    // One that is there already belongs to somebody else, and is left alone.
+    let mut file = create(&aside).map_err(failed)?;
+    let stored = file.write_all(dump).and_then(|()| std::fs::rename(&aside, path));
     stored.map_err(|source| {
         // What is left of it is of no use; that it cannot be removed changes nothing.
         let _gone = std::fs::remove_file(&aside);
-        DumpError::Write { path: path.to_owned(), source }
+        failed(source)
     })
 }
 

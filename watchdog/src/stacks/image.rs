@@ -8,12 +8,17 @@ use std::{
 };
 
 use framehop::{ExplicitModuleSectionInfo, Module};
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, ReadRef};
+use object::{
+    Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, ReadRef, SegmentFlags, elf::PF_X,
+};
 
 use super::maps::Mapping;
 
 /// Code that is longer than this is not copied; only prologues of code without unwind tables lose by it.
 const MOST_CODE_BYTES: u64 = 64 << 20;
+
+/// The bits of an address within its page.
+const PAGE_MASK: u64 = 0xfff;
 
 /// Where an image is read from.
 #[derive(Debug)]
@@ -80,8 +85,15 @@ fn load<'data, R: ReadRef<'data>>(data: R, range: &Range<u64>, mapping: &Mapping
     let file = object::File::parse(data).ok()?;
     let shows = |segment: &object::Segment<'data, '_, R>| {
         let (start, length) = segment.file_range();
-        // A mapping begins at a page; its segment may begin later on that page.
-        mapping.offset <= start + length.saturating_sub(1) && start & !0xfff <= mapping.offset
+        let is_executable = match segment.flags() {
+            SegmentFlags::Elf { p_flags, .. } => p_flags.contains(PF_X),
+            _ => true,
+        };
+        // A mapping begins at a page, its segment perhaps later on that page, where a segment of data may still end:
+        // linkers let neighbours share a page of the file, at different distances from their addresses.
+        is_executable
+            && mapping.offset <= start + length.saturating_sub(1)
+            && start & !PAGE_MASK <= mapping.offset
     };
     let segment = file.segments().find(shows)?;
     let (start, _) = segment.file_range();

@@ -109,10 +109,13 @@ fn name_module(
     let build_id: Option<Arc<str>> = image.build_id.as_deref().map(|id| hexadecimal(id).into());
     let offsets: Vec<u64> = addresses.iter().map(|address| address.wrapping_sub(image.bias)).collect();
     let path = image.content.path(&module.path);
-    let symbols = path.and_then(|path| {
-        let elf = source::Source::Elf(source::Elf::new(path));
-        symbolizer.symbolize(&elf, Input::VirtOffset(&offsets)).ok()
-    });
+    let look_up = |path: &PathBuf, debug_syms: bool| {
+        let mut elf = source::Elf::new(path);
+        elf.debug_syms = debug_syms;
+        symbolizer.symbolize(&source::Source::Elf(elf), Input::VirtOffset(&offsets)).ok()
+    };
+    // Debug information that cannot be read must not cost the names of functions.
+    let symbols = path.and_then(|path| look_up(&path, true).or_else(|| look_up(&path, false)));
     for (index, (address, offset)) in addresses.iter().zip(&offsets).enumerate() {
         let base = Frame {
             module: Some(module.path.clone()),

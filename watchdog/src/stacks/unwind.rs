@@ -197,17 +197,7 @@ impl<'a> Walker<'a> {
     fn walk(&mut self, general: &GeneralRegisters, frames: &mut Frames) {
         let memory = self.memory;
         let mut registers = UnwindRegsX86_64::new(general.rip, general.rsp, general.rbp);
-        let mut at = FrameAddress::from_instruction_pointer(general.rip);
-        // A call through a null or wild pointer: the caller's address is on top of the stack.
-        if !self.meet(general.rip)
-            && let Some(caller) = memory.word(general.rsp)
-            && self.meet(caller)
-            && let Some(next) = FrameAddress::from_return_address(caller)
-        {
-            frames.push(RawFrame::Code(general.rip));
-            registers = UnwindRegsX86_64::new(caller, general.rsp.wrapping_add(8), general.rbp);
-            at = next;
-        }
+        let mut at = self.begin(&mut registers, frames);
         while frames.count < MOST_FRAMES {
             let address = at.address_for_lookup();
             frames.push(RawFrame::Code(address));
@@ -220,12 +210,28 @@ impl<'a> Walker<'a> {
                 let Some(interrupted) = interrupted(memory, registers.sp()) else { break };
                 frames.push(RawFrame::Signal);
                 registers = interrupted;
-                at = FrameAddress::from_instruction_pointer(registers.ip());
+                at = self.begin(&mut registers, frames);
                 continue;
             }
             let Some(next) = FrameAddress::from_return_address(caller) else { break };
             at = next;
         }
+    }
+
+    /// Returns where a walk begins. After a call through a null or wild pointer that is the caller, whose address is on
+    /// top of the stack.
+    fn begin(&mut self, registers: &mut UnwindRegsX86_64, frames: &mut Frames) -> FrameAddress {
+        let at = FrameAddress::from_instruction_pointer(registers.ip());
+        if self.meet(registers.ip()) {
+            return at;
+        }
+        let Some(caller) = self.memory.word(registers.sp()) else { return at };
+        let Some(next) = FrameAddress::from_return_address(caller).filter(|_| self.meet(caller)) else {
+            return at;
+        };
+        frames.push(RawFrame::Code(registers.ip()));
+        *registers = UnwindRegsX86_64::new(caller, registers.sp().wrapping_add(8), registers.bp());
+        next
     }
 }
 
