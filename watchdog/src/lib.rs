@@ -7,13 +7,16 @@
 //! - `deliver`: the finish of a run, on the client's callback port or through the coordinator.
 //! - `alone`: the finish of a run whose coordinator has died.
 //! - [`guard`]: one small process per test process, from its start to its raw end.
+//! - [`dump`], [`stacks`]: what a process that stands still can tell: minidumps, and stacks with names.
 
 mod alone;
 mod deliver;
+pub mod dump;
 mod errors;
 pub mod guard;
 mod journals;
 mod session;
+pub mod stacks;
 mod workers;
 
 pub use session::main;

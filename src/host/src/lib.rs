@@ -3,6 +3,7 @@
 //!
 //! - [`spawn`]: the one way to start a process.
 //! - [`process`]: ids, ends, families of processes, and what this process is towards the system.
+//! - [`trace`]: other processes, stopped, looked at and let go (ptrace).
 //! - [`io`]: pipes, socket pairs, polling.
 //! - [`dirs`]: directories that belong to one user alone.
 #![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
@@ -11,6 +12,7 @@ pub mod dirs;
 pub mod io;
 pub mod process;
 pub mod spawn;
+pub mod trace;
 
 /// Turns the result of a system call that says -1 on error into a `Result`.
 fn check(result: libc::c_int) -> std::io::Result<libc::c_int> {

@@ -128,9 +128,9 @@ pub enum SpawnError {
 /// A process that was started here. Dropping it neither ends nor reaps the process.
 #[derive(Debug)]
 pub struct Child {
-    pid: Pid,
-    pidfd: OwnedFd,
-    exit: Option<RawExit>,
+    pub(crate) pid: Pid,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) exit: Option<RawExit>,
 }
 
 impl Child {
@@ -185,27 +185,11 @@ impl Child {
 /// # Errors
 /// Says which step failed; the failure of executing the program itself included.
 pub fn spawn(spawn: Spawn) -> Result<Child, SpawnError> {
-    let Spawn { program, args, env, cwd, stdin, stdout, stderr } = spawn;
-    let prepared = Strings::new(&program, args, env, cwd.as_deref())?;
-    let null = null_for([&stdin, &stdout, &stderr])?;
-    let [stdin, stdout, stderr] = [&stdin, &stdout, &stderr].map(|stream| match stream {
-        Stream::Null => null.as_ref().map_or(-1, AsRawFd::as_raw_fd),
-        Stream::Inherit => -1,
-        Stream::Fd(fd) => fd.as_raw_fd(),
-    });
-    let plan = Plan {
-        program: prepared.program.as_ptr(),
-        argv: prepared.argv.as_ptr(),
-        envp: prepared.envp.as_ptr(),
-        cwd: prepared.cwd.as_ref().map_or(std::ptr::null(), |cwd| cwd.as_ptr()),
-        streams: [stdin, stdout, stderr],
-        parent: Pid::own().0,
-        step: AtomicI32::new(Step::Start as i32),
-        errno: AtomicI32::new(0),
-    };
+    let prepared = Prepared::new(spawn)?;
+    let plan = prepared.plan();
     let (pid, pidfd) = match clone_child(&plan) {
         Ok(born) => born,
-        Err(source) => return Err(SpawnError::Create { program, source }),
+        Err(source) => return Err(prepared.not_created(source)),
     };
     let errno = plan.errno.load(Relaxed);
     if errno == 0 {
@@ -213,17 +197,68 @@ pub fn spawn(spawn: Spawn) -> Result<Child, SpawnError> {
     }
     // It gave up and is a zombie. If a general reaper was faster, that is as good.
     let _exit = process::wait_for(pid, 0);
-    let source = io::Error::from_raw_os_error(errno);
-    let step = plan.step.load(Relaxed);
-    Err(match Step::ALL.into_iter().find(|one| *one as i32 == step) {
-        Some(Step::Execute) => SpawnError::Execute { program, source },
-        Some(Step::Directory) => {
-            SpawnError::Directory { cwd: cwd.expect("only a given directory is entered"), program, source }
+    Err(prepared.failed(plan.step.load(Relaxed), errno))
+}
+
+/// A start with all that the child needs laid out before it is born.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    program: PathBuf,
+    cwd: Option<PathBuf>,
+    strings: Strings,
+    streams: [Stream; 3],
+    null: Option<OwnedFd>,
+}
+
+impl Prepared {
+    pub(crate) fn new(spawn: Spawn) -> Result<Self, SpawnError> {
+        let Spawn { program, args, env, cwd, stdin, stdout, stderr } = spawn;
+        let strings = Strings::new(&program, args, env, cwd.as_deref())?;
+        let streams = [stdin, stdout, stderr];
+        let null = null_for(streams.each_ref())?;
+        Ok(Self { program, cwd, strings, streams, null })
+    }
+
+    /// What the child reads: valid as long as `self` stays where it is.
+    pub(crate) fn plan(&self) -> Plan {
+        let streams = self.streams.each_ref().map(|stream| match stream {
+            Stream::Null => self.null.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+            Stream::Inherit => -1,
+            Stream::Fd(fd) => fd.as_raw_fd(),
+        });
+        Plan {
+            program: self.strings.program.as_ptr(),
+            argv: self.strings.argv.as_ptr(),
+            envp: self.strings.envp.as_ptr(),
+            cwd: self.strings.cwd.as_ref().map_or(std::ptr::null(), |cwd| cwd.as_ptr()),
+            streams,
+            parent: Pid::own().0,
+            gate: [-1; 2],
+            step: AtomicI32::new(Step::Start as i32),
+            errno: AtomicI32::new(0),
         }
-        other => {
-            SpawnError::Prepare { step: other.map_or("preparation", Step::description), program, source }
+    }
+
+    pub(crate) fn not_created(self, source: io::Error) -> SpawnError {
+        SpawnError::Create { program: self.program, source }
+    }
+
+    /// Says what a child's last words mean.
+    pub(crate) fn failed(self, step: i32, errno: i32) -> SpawnError {
+        let Self { program, cwd, .. } = self;
+        let source = io::Error::from_raw_os_error(errno);
+        match Step::ALL.into_iter().find(|one| *one as i32 == step) {
+            Some(Step::Execute) => SpawnError::Execute { program, source },
+            Some(Step::Directory) => SpawnError::Directory {
+                cwd: cwd.expect("only a given directory is entered"),
+                program,
+                source,
+            },
+            other => {
+                SpawnError::Prepare { step: other.map_or("preparation", Step::description), program, source }
+            }
         }
-    })
+    }
 }
 
 fn null_for(streams: [&Stream; 3]) -> Result<Option<OwnedFd>, SpawnError> {
@@ -235,6 +270,7 @@ fn null_for(streams: [&Stream; 3]) -> Result<Option<OwnedFd>, SpawnError> {
 }
 
 /// What exec takes, laid out before the child is born, because the child may not allocate.
+#[derive(Debug)]
 struct Strings {
     program: CString,
     argv: Vec<*const c_char>,
@@ -290,17 +326,19 @@ enum Step {
     Orphan,
     Streams,
     Signals,
+    Gate,
     Directory,
     Execute,
 }
 
 impl Step {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Start,
         Self::Group,
         Self::Orphan,
         Self::Streams,
         Self::Signals,
+        Self::Gate,
         Self::Directory,
         Self::Execute,
     ];
@@ -312,13 +350,14 @@ impl Step {
             Self::Orphan => "tie the life to its parent's",
             Self::Streams => "set the standard streams",
             Self::Signals => "reset the signals",
+            Self::Gate => "wait for the permission to begin",
             Self::Directory => "enter the directory",
         }
     }
 }
 
 /// What the child reads, and where it leaves its last words. Lives on the parent's stack, which stands still.
-struct Plan {
+pub(crate) struct Plan {
     program: *const c_char,
     argv: *const *const c_char,
     envp: *const *const c_char,
@@ -327,9 +366,11 @@ struct Plan {
     /// -1: inherit.
     streams: [RawFd; 3],
     parent: libc::pid_t,
-    step: AtomicI32,
+    /// A pipe, reading and writing end: the child goes on when it has read a byte. -1: it goes on at once.
+    pub(crate) gate: [RawFd; 2],
+    pub(crate) step: AtomicI32,
     /// 0: the program runs.
-    errno: AtomicI32,
+    pub(crate) errno: AtomicI32,
 }
 
 fn clone_child(plan: &Plan) -> io::Result<(Pid, OwnedFd)> {
@@ -350,7 +391,7 @@ fn clone_child(plan: &Plan) -> io::Result<(Pid, OwnedFd)> {
     Ok((Pid(pid), unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
-fn full_mask() -> libc::sigset_t {
+pub(crate) fn full_mask() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigfillset initialises the set that it is given.
     unsafe { libc::sigfillset(set.as_mut_ptr()) };
@@ -358,7 +399,7 @@ fn full_mask() -> libc::sigset_t {
     unsafe { set.assume_init() }
 }
 
-fn swap_mask(new: &libc::sigset_t) -> libc::sigset_t {
+pub(crate) fn swap_mask(new: &libc::sigset_t) -> libc::sigset_t {
     let mut old = MaybeUninit::uninit();
     // SAFETY: both pointers are valid, and SIG_SETMASK is a known way, so the call cannot fail and fills `old`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, new, old.as_mut_ptr()) };
@@ -371,6 +412,13 @@ fn swap_mask(new: &libc::sigset_t) -> libc::sigset_t {
 extern "C" fn child(plan: *mut c_void) -> c_int {
     // SAFETY: the parent gave a pointer to its plan and stands still as long as we live.
     let plan = unsafe { &*plan.cast::<Plan>() };
+    become_program(plan);
+    // SAFETY: _exit runs nothing of the parent's.
+    unsafe { libc::_exit(127) }
+}
+
+/// Executes the program, or leaves the reason why not in the plan. Same rules as [`child`].
+pub(crate) fn become_program(plan: &Plan) {
     if prepare(plan).is_some() {
         plan.step.store(Step::Execute as i32, Relaxed);
         // SAFETY: program, argv and envp are zero-terminated and live in the parent's memory.
@@ -381,8 +429,6 @@ extern "C" fn child(plan: *mut c_void) -> c_int {
     // SAFETY: the location is valid for the thread whose memory we borrow.
     let errno = unsafe { *location };
     plan.errno.store(if errno == 0 { libc::EINVAL } else { errno }, Relaxed);
-    // SAFETY: _exit runs nothing of the parent's.
-    unsafe { libc::_exit(127) }
 }
 
 /// `None`: the call of the step that is noted in the plan failed, and errno says why. Same rules as [`child`].
@@ -404,12 +450,34 @@ fn prepare(plan: &Plan) -> Option<()> {
     set_streams(plan.streams)?;
     begin(Step::Signals);
     reset_signals();
+    begin(Step::Gate);
+    pass_gate(plan.gate)?;
     if !plan.cwd.is_null() {
         begin(Step::Directory);
         // SAFETY: a zero-terminated string in the parent's memory.
         ok(unsafe { libc::chdir(plan.cwd) })?;
     }
     Some(())
+}
+
+/// Waits for the one byte that lets the program begin. Same rules as [`child`].
+fn pass_gate(gate: [RawFd; 2]) -> Option<()> {
+    let [reader, writer] = gate;
+    if reader == -1 {
+        return Some(());
+    }
+    // The end must come if the parent lets go of its own copy.
+    // SAFETY: close takes an integer; the table of descriptors is the child's own.
+    unsafe { libc::close(writer) };
+    let mut byte = 0_u8;
+    loop {
+        // SAFETY: one byte may be written to the local.
+        match unsafe { libc::read(reader, (&raw mut byte).cast(), 1) } {
+            1 => return Some(()),
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            _ => return None,
+        }
+    }
 }
 
 fn ok(result: c_int) -> Option<c_int> {

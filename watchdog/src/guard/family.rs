@@ -12,6 +12,8 @@ use host::{
 };
 use wire::control::Leaked;
 
+use super::tracer::Tracer;
+
 /// So many survivors are named; a fork bomb has thousands, and one line of it is enough.
 const LEAKED_LIMIT: usize = 32;
 /// Ends come as events; this is for those who were born after the last round of signals.
@@ -29,7 +31,8 @@ pub(super) fn strike() {
 ///
 /// Each round kills only the guard's own children: that is one cheap call each, and the children of the dead are the
 /// guard's in the next round. A whole walk through procfs would lose the race against a family that forks for ever.
-pub(super) fn clear(ends: &ChildEnds, deadline: Instant) -> Vec<Leaked> {
+pub(super) fn clear(ends: &ChildEnds, tracer: &mut Tracer, deadline: Instant) -> Vec<Leaked> {
+    tracer.close();
     let mut survivors = Survivors::default();
     while process::has_children() && Instant::now() < deadline {
         for pid in process::children(Pid::own()) {
@@ -42,7 +45,8 @@ pub(super) fn clear(ends: &ChildEnds, deadline: Instant) -> Vec<Leaked> {
             // Nobody ended: a child hangs in the kernel, and what is below it would never come up.
             Ok([false]) | Err(_) => strike(),
         }
-        while let Ok(Some(_)) = process::reap_any() {}
+        // A wait that fails has nothing to tell.
+        drop(tracer.pump());
     }
     survivors.leaked
 }
@@ -64,30 +68,53 @@ impl Survivors {
 
 /// The processes that a pause has stopped; those that had stopped themselves stay so after it.
 #[derive(Debug, Default)]
-pub(super) struct Stopped(HashSet<Pid>);
+pub(super) struct Stopped {
+    ours: HashSet<Pid>,
+    /// Since when a pause lasts.
+    since: Option<Instant>,
+    /// How long all pauses before were.
+    before: Duration,
+}
 
 impl Stopped {
-    /// Stops everything below, and waits until it stands still.
-    pub(super) fn stop(&mut self) {
+    /// Stops everything below, and waits until it stands still. What happens meanwhile is heard.
+    pub(super) fn stop(&mut self, ends: &ChildEnds, tracer: &mut Tracer) {
+        self.since.get_or_insert_with(Instant::now);
         let deadline = Instant::now() + STOP_PATIENCE;
         loop {
-            let stopped = process::signal_descendants(Pid::own(), Signal::STOP, |_, stat| !stands(stat));
+            let stopped =
+                process::signal_descendants(Pid::own(), Signal::STOP, |pid, stat| !stands(pid, stat, tracer));
             let is_still = stopped.is_empty();
-            self.0.extend(stopped);
+            self.ours.extend(stopped);
             if is_still || Instant::now() > deadline {
                 return;
             }
-            let _ended = wait_readable([], Some(Instant::now() + Duration::from_millis(1)));
+            let _ended = wait_readable([Some(ends.as_fd())], Some(Instant::now() + Duration::from_millis(1)));
+            ends.clear();
+            // A wait that fails has nothing to tell, and what cannot be stopped is not waited for.
+            drop(tracer.pump());
         }
     }
 
     /// Lets those go on that were stopped.
     pub(super) fn resume(&mut self) {
-        let ours = std::mem::take(&mut self.0);
+        self.before = self.time();
+        self.since = None;
+        let ours = std::mem::take(&mut self.ours);
         let _reached = process::signal_descendants(Pid::own(), Signal::CONT, |pid, _| ours.contains(&pid));
+    }
+
+    /// How long the family was paused, all in all.
+    pub(super) fn time(&self) -> Duration {
+        self.before + self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
-fn stands(stat: Stat) -> bool {
-    matches!(stat.state, 'T' | 't' | 'Z' | 'X')
+/// What is traced also stands when it only waits for the tracer.
+fn stands(pid: Pid, stat: Stat, tracer: &Tracer) -> bool {
+    match stat.state {
+        't' => tracer.is_stopped(pid).unwrap_or(true),
+        'T' | 'Z' | 'X' => true,
+        _ => false,
+    }
 }

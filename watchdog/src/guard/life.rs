@@ -1,7 +1,7 @@
 //! A guard's life: one command, one process, one end.
 //!
 //! ```text
-//! waiting ──Exec──► running ──root ends──► lingering ──family gone, or killed──► Ended
+//! waiting ──Exec──► running ──root ends──► lingering ──family gone, or killed──► Crashed, Ended
 //!    │                 │ Terminate: TERM, and KILL after the grace      (100 ms at most)
 //!    └──EOF──► leave   └──EOF──► kill all, leave
 //! ```
@@ -16,8 +16,9 @@ use host::{
     io::{silence_output, standard_input, wait_readable},
     process::{self, ChildEnds, Pid, RawExit, Signal},
     spawn::{Spawn, SpawnError, Stream, spawn},
+    trace,
 };
-use wire::control::{Command, FromGuard, OsBytes, ToGuard};
+use wire::control::{Command, FromGuard, OsBytes, ToGuard, TraceMode};
 
 use crate::errors::chain;
 
@@ -25,6 +26,9 @@ use super::{
     control::{Control, Gone},
     end::raw_end,
     family::{self, Stopped},
+    sample::Sampling,
+    sanitizer,
+    tracer::{Reach, Tracer},
 };
 
 /// Helpers of a test often see its end as the end of a pipe, and leave by themselves.
@@ -62,9 +66,15 @@ fn first_command(control: &mut Control) -> Option<Command> {
         match control.next().ok()? {
             Some(ToGuard::Exec(command)) => return Some(command),
             // Nothing runs yet, so there is nothing to stop or to end.
-            Some(ToGuard::Terminate { .. } | ToGuard::Kill | ToGuard::Pause | ToGuard::Resume) => {
-                return None;
-            }
+            Some(
+                ToGuard::Terminate { .. }
+                | ToGuard::Kill
+                | ToGuard::Pause
+                | ToGuard::Resume
+                | ToGuard::Sample
+                | ToGuard::Dump
+                | ToGuard::LetGo,
+            ) => return None,
             None => control.fill().ok()?,
         }
     }
@@ -72,8 +82,8 @@ fn first_command(control: &mut Control) -> Option<Command> {
 
 fn guard(mut control: Control, ends: ChildEnds, command: &Command) -> Result<(), Gone> {
     let started = Instant::now();
-    let root = match start(command) {
-        Ok(root) => root,
+    let tracer = match start(command, &ends) {
+        Ok(tracer) => tracer,
         Err(error) => return control.send(&FromGuard::Failed { error: chain(&error) }),
     };
     // The test alone holds its outputs now. If the null device is gone, its end-of-file comes with the guard's own end.
@@ -81,38 +91,70 @@ fn guard(mut control: Control, ends: ChildEnds, command: &Command) -> Result<(),
     let mut guard = Guard {
         control,
         ends,
-        root,
+        root: tracer.root,
+        tracer,
         is_over: false,
         kill_at: None,
         is_killed: false,
         stopped: Stopped::default(),
+        sampling: None,
+        dump_rounds: 0,
     };
     match guard.run() {
         Ok(exit) => guard.leave(exit, started),
         Err(Gone) => {
-            let _leaked = family::clear(&guard.ends, Instant::now() + LEAVE_LIMIT);
+            let _leaked = family::clear(&guard.ends, &mut guard.tracer, Instant::now() + LEAVE_LIMIT);
             Err(Gone)
         }
     }
 }
 
-fn start(command: &Command) -> Result<Pid, SpawnError> {
+/// Starts the test process. Its end comes with all others', from the one place that waits.
+fn start(command: &Command, ends: &ChildEnds) -> Result<Tracer, SpawnError> {
     let string = |bytes: &OsBytes| bytes.as_os_str().to_owned();
-    let child = spawn(Spawn {
+    let start = Spawn {
         args: command.args.iter().map(string).collect(),
         env: Some(command.env.iter().map(|(name, value)| (string(name), string(value))).collect()),
         cwd: Some(command.cwd.as_path().to_owned()),
         stdout: Stream::Inherit,
         stderr: Stream::Inherit,
         ..Spawn::new(command.program.as_path())
-    })?;
-    // Its end comes with all others', from the one place that reaps.
-    Ok(child.pid())
+    };
+    let plan = command.trace.clone().unwrap_or_default();
+    let reach = match plan.mode {
+        _ if command.trace.is_none() => None,
+        TraceMode::Off => None,
+        TraceMode::Root => Some(Reach::of_program(&command.cwd.as_path().join(command.program.as_path()))),
+        TraceMode::Tree => Some(Reach::Tree),
+    };
+    let Some(reach) = reach else { return Ok(Tracer::off(spawn(start)?.pid(), plan)) };
+    let is_preload = |name: &OsBytes, value: &OsBytes| {
+        name.as_bytes() == b"LD_PRELOAD" && sanitizer::is_preloaded(value.as_bytes())
+    };
+    if command.env.iter().any(|(name, value)| is_preload(name, value)) {
+        let mut tracer = Tracer::off(spawn(start)?.pid(), plan);
+        tracer.say_untraced("its environment preloads a leak sanitizer, which fails when traced".to_owned());
+        return Ok(tracer);
+    }
+    let held = trace::hold(start)?;
+    let mut tracer = Tracer::seize(held.pid(), plan, reach);
+    let released = held.release();
+    // A signal on the way to its program stops it, and it needs us to go on.
+    while let Ok([false, is_told]) = wait_readable([Some(released.as_fd()), Some(ends.as_fd())], None) {
+        if is_told {
+            ends.clear();
+            // If nothing can be heard of it, its end comes as the end of its last words.
+            drop(tracer.pump());
+        }
+    }
+    released.finish()?;
+    Ok(tracer)
 }
 
 struct Guard {
     control: Control,
     ends: ChildEnds,
+    tracer: Tracer,
     root: Pid,
     /// The root is reaped: its number may be another's.
     is_over: bool,
@@ -121,6 +163,10 @@ struct Guard {
     /// The worker wished the whole family dead: survivors are no leak.
     is_killed: bool,
     stopped: Stopped,
+    /// A sample that was asked for.
+    sampling: Option<Sampling>,
+    /// How often dumps were asked for.
+    dump_rounds: u32,
 }
 
 impl Guard {
@@ -129,26 +175,34 @@ impl Guard {
         self.control.send(&FromGuard::Started { pid: self.root.as_u32() })?;
         self.obey()?;
         loop {
-            if let Some(exit) = self.wait(self.kill_at)? {
+            let sample_at = self.sampling.as_ref().map(|sampling| sampling.due);
+            self.wait([self.kill_at, sample_at].into_iter().flatten().min())?;
+            if let Some(exit) = self.tracer.root_exit() {
                 return Ok(exit);
             }
-            if self.kill_at.is_some_and(|at| Instant::now() >= at) {
+            let is_over = |at: Option<Instant>| at.is_some_and(|at| Instant::now() >= at);
+            if is_over(sample_at) {
+                self.tell_sample()?;
+            }
+            if is_over(self.kill_at) {
                 self.kill();
             }
         }
     }
 
-    /// Waits for the next thing to happen, and handles it; returns the root's end when that is it.
-    fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<RawExit>, Gone> {
+    /// Waits for the next thing to happen, and handles it.
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Gone> {
         let fds = [Some(self.control.as_fd()), Some(self.ends.as_fd())];
+        // What was left over must not wait for the next thing to happen.
+        let deadline = if self.tracer.has_more() { Some(Instant::now()) } else { deadline };
         let [is_told, is_ended] = wait_readable(fds, deadline).map_err(|_| Gone)?;
-        let mut root_exit = None;
         if is_ended {
             self.ends.clear();
-            while let Some((pid, exit)) = process::reap_any().map_err(|_| Gone)? {
-                if pid == self.root {
-                    root_exit = Some(exit);
-                }
+        }
+        if is_ended || self.tracer.has_more() {
+            self.tracer.pump().map_err(|_| Gone)?;
+            if let Some(reason) = self.tracer.take_untraced() {
+                self.control.send(&FromGuard::Untraced { reason })?;
             }
         }
         if is_told {
@@ -156,7 +210,17 @@ impl Guard {
             self.control.fill()?;
             self.obey()?;
         }
-        Ok(root_exit)
+        Ok(())
+    }
+
+    fn tell_sample(&mut self) -> Result<(), Gone> {
+        match self.sampling.take() {
+            Some(sampling) => {
+                let sample = sampling.finish(self.root, self.stopped.time());
+                self.control.send(&FromGuard::Sampled(sample))
+            }
+            None => Ok(()),
+        }
     }
 
     fn obey(&mut self) -> Result<(), Gone> {
@@ -165,10 +229,23 @@ impl Guard {
                 ToGuard::Terminate { grace_ms } => self.terminate(Duration::from_millis(grace_ms)),
                 ToGuard::Kill => self.kill(),
                 ToGuard::Pause => {
-                    self.stopped.stop();
+                    self.stopped.stop(&self.ends, &mut self.tracer);
                     self.control.send(&FromGuard::Paused)?;
                 }
                 ToGuard::Resume => self.stopped.resume(),
+                // A second question before the answer to the first is the same question.
+                ToGuard::Sample => {
+                    self.sampling.get_or_insert_with(|| Sampling::begin(self.root));
+                }
+                ToGuard::Dump => {
+                    let report = self.tracer.dump_family(self.dump_rounds);
+                    self.dump_rounds += 1;
+                    self.control.send(&FromGuard::Dumped(report))?;
+                }
+                ToGuard::LetGo => {
+                    self.tracer.let_go();
+                    self.control.send(&FromGuard::LetGone)?;
+                }
                 ToGuard::Exec(_) => return Err(Gone),
             }
         }
@@ -191,10 +268,13 @@ impl Guard {
         family::strike();
     }
 
-    /// Sees the rest of the family off, and tells the end.
+    /// Sees the rest of the family off, and tells crashes and the end.
     fn leave(&mut self, exit: RawExit, started: Instant) -> Result<(), Gone> {
         let wall = started.elapsed();
         self.is_over = true;
+        if let Some(reason) = self.tracer.take_untraced() {
+            self.control.send(&FromGuard::Untraced { reason })?;
+        }
         let linger_until = Instant::now() + LINGER;
         let mut limit = CLEAR_LIMIT;
         while process::has_children() && !self.is_killed {
@@ -207,8 +287,11 @@ impl Guard {
                 break;
             }
         }
-        let survivors = family::clear(&self.ends, Instant::now() + limit);
+        let survivors = family::clear(&self.ends, &mut self.tracer, Instant::now() + limit);
         let leaked = if self.is_killed { Vec::new() } else { survivors };
+        for report in self.tracer.take_reports() {
+            self.control.send(&FromGuard::Crashed(report))?;
+        }
         self.control.send(&FromGuard::Ended(raw_end(exit, wall, leaked)))
     }
 }

@@ -1,11 +1,23 @@
 //! One small process per test process: starts it, hears the worker, and tells how it ended when nothing of its family
-//! is left. Synchronous and of one thread, because it is started for each test process and, one day, traces it.
+//! is left. Synchronous and of one thread, because it is started for each test process and traces it.
 //!
 //! It gets the test's outputs as its own 1 and 2, and the control connection as 0. So it prints nothing, ever.
 
+//!
+//! - [`main`]: its life. `control`: the worker's connection. `family`: all that is below the guard. `end`: raw ends.
+//! - `tracer`: the one place that waits for processes. `crash`: what is done with one that crashes. `sanitizer`: what
+//!   must not be traced. `look`: what a thread that stands still shows.
+//! - `hang`: dumps of processes that live on. `sample`: what they do.
+
 mod control;
+mod crash;
 mod end;
 mod family;
+mod hang;
 mod life;
+mod look;
+mod sample;
+mod sanitizer;
+mod tracer;
 
 pub use life::main;

@@ -4,9 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 mod coordinator;
+mod crashes;
+mod dumps;
 mod finishes;
 mod guards;
 mod sessions;
+mod stacks;
+mod standing;
 mod support;
 
 use std::{panic::catch_unwind, process::ExitCode, time::Instant};
@@ -19,12 +23,17 @@ fn main() -> ExitCode {
         Some("__guard") => return watchdog::guard::main(),
         Some("__watchdog") => return watchdog::main(std::path::Path::new(&args[1])),
         Some("__worker") => return sessions::worker(),
+        Some("__dump_into_small_files") => {
+            return dumps::dump_into_small_files(std::path::Path::new(&args[1]));
+        }
         Some("measure") => return guards::measure(),
         _ => {}
     }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
-    let all = [guards::TESTS, sessions::TESTS, finishes::TESTS].concat();
+    let houses =
+        [guards::TESTS, crashes::TESTS, sessions::TESTS, finishes::TESTS, stacks::TESTS, dumps::TESTS];
+    let all = houses.concat();
     let tests: Vec<Test> = all.into_iter().filter(|(name, _)| is_chosen(name)).collect();
     println!("running {} tests", tests.len());
     let mut failed = Vec::new();

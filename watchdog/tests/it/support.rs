@@ -13,7 +13,7 @@ use std::{
 use bytes::BytesMut;
 use host::{
     io::{pipe, socket_pair, wait_readable},
-    process::{own_image, stat},
+    process::stat,
     spawn::{Child, Spawn, Stream, spawn},
 };
 use wire::{
@@ -106,15 +106,23 @@ pub(crate) struct Guarded {
 
 impl Guarded {
     pub(crate) fn start() -> Self {
+        Self::start_behind(&[])
+    }
+
+    /// A guard that is executed by another program, whose command line this is.
+    pub(crate) fn start_behind(wrapper: &[std::ffi::OsString]) -> Self {
+        let image = std::env::current_exe().unwrap().into_os_string();
+        let mut line = [wrapper, &[image, "__guard".into()]].concat();
+        let program = line.remove(0);
         let (output, writer) = Feet::new();
         let (ours, theirs) = socket_pair().unwrap();
         let stderr = writer.try_clone().unwrap();
         let guard = spawn(Spawn {
-            args: vec!["__guard".into()],
+            args: line,
             stdin: Stream::Fd(theirs),
             stdout: Stream::Fd(writer),
             stderr: Stream::Fd(stderr),
-            ..Spawn::new(own_image())
+            ..Spawn::new(program)
         })
         .unwrap();
         Self { guard, control: Some(UnixStream::from(ours)), output, buffer: BytesMut::new() }
@@ -177,5 +185,6 @@ pub(crate) fn shell(script: &str) -> Command {
             .map(|(name, value)| (OsBytes::from(name.as_os_str()), OsBytes::from(value.as_os_str())))
             .collect(),
         cwd: "/".into(),
+        trace: None,
     }
 }

@@ -21,7 +21,7 @@ pub struct RawExit {
 }
 
 impl RawExit {
-    fn new(status: libc::c_int, usage: &libc::rusage) -> Self {
+    pub(crate) fn new(status: libc::c_int, usage: &libc::rusage) -> Self {
         let is_signaled = libc::WIFSIGNALED(status);
         Self {
             code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),

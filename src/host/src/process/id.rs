@@ -46,6 +46,16 @@ impl Signal {
     pub const SEGV: Self = Self(libc::SIGSEGV);
     /// `abort()`.
     pub const ABRT: Self = Self(libc::SIGABRT);
+    /// A memory access that its file does not back.
+    pub const BUS: Self = Self(libc::SIGBUS);
+    /// An instruction that there is not.
+    pub const ILL: Self = Self(libc::SIGILL);
+    /// A division by zero and its like.
+    pub const FPE: Self = Self(libc::SIGFPE);
+    /// A breakpoint.
+    pub const TRAP: Self = Self(libc::SIGTRAP);
+    /// A system call that is forbidden.
+    pub const SYS: Self = Self(libc::SIGSYS);
 
     /// Returns the name, such as `SIGSEGV`; `signal 77` for a number that has none.
     #[must_use]

@@ -20,6 +20,12 @@ pub enum ToGuard {
     Pause,
     /// Lets a stopped tree run on.
     Resume,
+    /// Asks what the tree is doing, answered by [`FromGuard::Sampled`] about half a second later.
+    Sample,
+    /// Asks for dumps and stacks of all processes of the tree, which live on; answered by [`FromGuard::Dumped`].
+    Dump,
+    /// Ends all tracing at once, so that a debugger can have the processes; answered by [`FromGuard::LetGone`].
+    LetGo,
 }
 
 /// What to run. Program, arguments and so on are byte strings, because paths and arguments may be any bytes.
@@ -33,6 +39,47 @@ pub struct Command {
     pub env: Vec<(OsBytes, OsBytes)>,
     /// Working directory.
     pub cwd: OsBytes,
+    /// How it is watched; `None`: not at all.
+    #[serde(default)]
+    pub trace: Option<TracePlan>,
+}
+
+/// How a test process is watched for crashes, and what is written of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TracePlan {
+    /// Which processes are traced.
+    pub mode: TraceMode,
+    /// Which dumps are written.
+    pub dumps: DumpKinds,
+    /// Directory of dumps and texts, which is there.
+    pub dir: OsBytes,
+    /// Beginning of the names of all files, without extension.
+    pub name: String,
+    /// Most bytes of one dump; 0: no limit.
+    pub limit_bytes: u64,
+    /// Leaves the environment of the process in its dumps.
+    pub keeps_environment: bool,
+}
+
+/// Which processes are traced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum TraceMode {
+    /// None. Samples and dumps on request are possible all the same.
+    Off,
+    /// The test process; where that is a script or a shell, also the programs that it starts.
+    #[default]
+    Root,
+    /// The test process and all that it starts.
+    Tree,
+}
+
+/// Which dumps are written. Texts of stacks are always told, and written beside where a directory is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DumpKinds {
+    /// Of processes that crash.
+    pub crash: bool,
+    /// Of processes that hang, on [`ToGuard::Dump`].
+    pub hang: bool,
 }
 
 /// A string of the operating system: text where it is UTF-8, else its bytes.
@@ -133,8 +180,126 @@ pub enum FromGuard {
     },
     /// Answers [`ToGuard::Pause`].
     Paused,
+    /// A process that was to be traced is not: its crash will be known by its exit status alone. Told once.
+    Untraced {
+        /// Such as `it has a leak sanitizer, which fails when traced`.
+        reason: String,
+    },
+    /// A process of the test has crashed. Told when the test has ended, before [`FromGuard::Ended`].
+    Crashed(CrashReport),
+    /// Answers [`ToGuard::Sample`].
+    Sampled(TreeSample),
+    /// Answers [`ToGuard::Dump`].
+    Dumped(HangReport),
+    /// Answers [`ToGuard::LetGo`].
+    LetGone,
     /// The process has ended and nothing of its tree is left; nothing follows.
     Ended(RawEnd),
+}
+
+/// What is known of a crash.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CrashReport {
+    /// The process.
+    pub pid: u32,
+    /// Its command line, cut.
+    pub command: String,
+    /// It is the test process itself, not one that it has started.
+    pub is_root: bool,
+    /// The number of the signal.
+    pub signal: i32,
+    /// Above 0: the kernel raised it for what the thread did (`si_code`). Else a program sent it.
+    pub code: i32,
+    /// The address of the fault, when the kernel raised the signal.
+    pub address: Option<u64>,
+    /// The thread that got the signal.
+    pub thread: CrashedThread,
+    /// The fault in whose handler the thread was when this signal came, such as the overflow before an `abort`.
+    pub cause: Option<Fault>,
+    /// The program's own handler ended the process with an exit code; the signal is the one that it handled.
+    pub is_handled: bool,
+    /// The stack of the thread, named; empty when nothing could be read.
+    pub stack: String,
+    /// The minidump.
+    pub dump: Option<OsBytes>,
+    /// The stacks of all threads as text.
+    pub stacks_file: Option<OsBytes>,
+    /// What could not be had, and why.
+    pub soft_errors: Vec<String>,
+}
+
+/// A thread that crashed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CrashedThread {
+    /// Its id; that of the process for its first thread.
+    pub id: u32,
+    /// Its name as the system knows it.
+    pub name: String,
+}
+
+/// A signal that the kernel raised for what a thread did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Fault {
+    /// Its number.
+    pub signal: i32,
+    /// `si_code`.
+    pub code: i32,
+    /// The address of the fault.
+    pub address: Option<u64>,
+}
+
+/// What the processes of a test do, by two looks at them about half a second apart.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TreeSample {
+    /// The test process first.
+    pub processes: Vec<ProcessSample>,
+    /// CPU time of all of them since the start, microseconds; less what processes used that have ended.
+    pub cpu_us: u64,
+    /// How long their living threads could run and were not let, summed up since the start, microseconds.
+    pub waiting_us: u64,
+    /// How long the tree has been stopped by [`ToGuard::Pause`] or was seen to be stopped, microseconds.
+    pub stopped_us: u64,
+}
+
+/// What one process does.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProcessSample {
+    /// The process.
+    pub pid: u32,
+    /// Its command line, cut.
+    pub command: String,
+    /// Such as `BLOCKED in futex (97 threads), accept`, `BUSY`, `POLLING`, `STARVED`, `STOPPED`, `BLOCKED IN KERNEL`.
+    pub state: String,
+    /// CPU time since its start, microseconds.
+    pub cpu_us: u64,
+    /// How long its living threads could run and were not let, since their start, microseconds.
+    pub waiting_us: u64,
+}
+
+/// What is known of a tree that was asked for dumps.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HangReport {
+    /// The test process first.
+    pub processes: Vec<HungProcess>,
+    /// What could not be had, and why.
+    pub soft_errors: Vec<String>,
+}
+
+/// One process of such a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HungProcess {
+    /// The process.
+    pub pid: u32,
+    /// Its command line, cut.
+    pub command: String,
+    /// As in [`ProcessSample::state`], from one look.
+    pub state: String,
+    /// The stack of its first living thread, named; empty when nothing could be read.
+    pub stack: String,
+    /// The minidump.
+    pub dump: Option<OsBytes>,
+    /// The stacks of all threads as text.
+    pub stacks_file: Option<OsBytes>,
 }
 
 /// How a process ended, as the operating system tells it.

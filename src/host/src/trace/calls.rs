@@ -1,0 +1,193 @@
+//! The requests of ptrace, one function each. Each but `seize` and `interrupt` wants the thread stopped; for a thread
+//! that has meanwhile been killed the answer is `ESRCH`, which no caller can rule out.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+};
+
+use crate::{
+    check,
+    process::{self, Pid, Signal},
+};
+
+/// The floating point and vector registers of a thread, in the kernel's layout.
+pub use libc::user_fpregs_struct as FloatingRegisters;
+/// The general purpose registers of a thread, in the kernel's layout.
+pub use libc::user_regs_struct as GeneralRegisters;
+
+/// `NT_PRSTATUS`.
+const GENERAL: usize = 1;
+/// `NT_PRFPREG`.
+const FLOATING: usize = 2;
+
+/// Of what a traced thread tells, besides its signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options(libc::c_int);
+
+impl Options {
+    /// Nothing else; it lives on when its tracer dies.
+    pub const VISIT: Self = Self(0);
+    /// New threads and programs; it dies with its tracer.
+    pub const PROCESS: Self =
+        Self(libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL);
+    /// The same, and new processes.
+    pub const TREE: Self = Self(Self::PROCESS.0 | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK);
+
+    /// Adds the ends of threads, told while their memory is still there.
+    #[must_use]
+    pub const fn with_exits(self) -> Self {
+        Self(self.0 | libc::PTRACE_O_TRACEEXIT)
+    }
+}
+
+/// What the kernel says of the signal that a thread was stopped at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignalInfo {
+    /// Its number.
+    pub signal: Signal,
+    /// Above 0: the kernel raised it for what the thread did. Else a program sent it.
+    pub code: i32,
+    /// The address of the fault, where the kernel raised it.
+    pub address: Option<u64>,
+}
+
+/// Begins to trace a thread without stopping it.
+///
+/// # Errors
+/// Refused (`EPERM`: already traced, another user's, forbidden by the system), or gone (`ESRCH`).
+pub fn seize(tid: Pid, options: Options) -> io::Result<()> {
+    request(libc::PTRACE_SEIZE, tid, 0, integer(options.0))
+}
+
+/// Changes what a stopped thread tells of.
+///
+/// # Errors
+/// It is not stopped, or gone.
+pub fn set_options(tid: Pid, options: Options) -> io::Result<()> {
+    request(libc::PTRACE_SETOPTIONS, tid, 0, integer(options.0))
+}
+
+/// Lets a stopped thread run on, with the signal that it was stopped at, another one, or none.
+///
+/// # Errors
+/// It is not stopped, or gone.
+pub fn cont(tid: Pid, signal: Option<Signal>) -> io::Result<()> {
+    request(libc::PTRACE_CONT, tid, 0, number(signal))
+}
+
+/// Leaves a thread stopped as its signal wants it, and hears when that ends.
+///
+/// # Errors
+/// It is in no such stop, or gone.
+pub fn listen(tid: Pid) -> io::Result<()> {
+    request(libc::PTRACE_LISTEN, tid, 0, 0)
+}
+
+/// Asks a running thread to stop; [`super::wait_for`] tells when it does.
+///
+/// # Errors
+/// It is not traced by this thread, or gone.
+pub fn interrupt(tid: Pid) -> io::Result<()> {
+    request(libc::PTRACE_INTERRUPT, tid, 0, 0)
+}
+
+/// Ends the tracing of a stopped thread, which runs on as with [`cont`].
+///
+/// # Errors
+/// It is not stopped, or gone.
+pub fn detach(tid: Pid, signal: Option<Signal>) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, number(signal))
+}
+
+/// Returns the number that belongs to the event that a thread stopped at: a new thread's id, an exit status.
+///
+/// # Errors
+/// It is not stopped, or gone.
+pub fn event_message(tid: Pid) -> io::Result<u64> {
+    let mut message: libc::c_ulong = 0;
+    // The kernel writes one unsigned long there.
+    request(libc::PTRACE_GETEVENTMSG, tid, 0, (&raw mut message).expose_provenance())?;
+    Ok(message)
+}
+
+/// Returns what is known of the signal that a thread stopped at.
+///
+/// # Errors
+/// It is not stopped at a signal, or gone.
+pub fn signal_info(tid: Pid) -> io::Result<SignalInfo> {
+    // SAFETY: siginfo_t is a plain C struct that may be all zero.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    request(libc::PTRACE_GETSIGINFO, tid, 0, (&raw mut info).expose_provenance())?;
+    // SAFETY: every layout of siginfo_t has its integers here; only a fault's meaning is that of an address.
+    let address = unsafe { info.si_addr() }.addr() as u64;
+    Ok(SignalInfo {
+        signal: Signal(info.si_signo),
+        code: info.si_code,
+        address: (info.si_code > 0).then_some(address),
+    })
+}
+
+/// Returns the general purpose registers of a stopped thread.
+///
+/// # Errors
+/// It is not stopped, or gone.
+pub fn general_registers(tid: Pid) -> io::Result<GeneralRegisters> {
+    // SAFETY: a plain C struct of integers that may be all zero.
+    let mut registers: GeneralRegisters = unsafe { std::mem::zeroed() };
+    let size = size_of_val(&registers);
+    register_set(tid, GENERAL, libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size })?;
+    Ok(registers)
+}
+
+/// Returns the floating point registers of a stopped thread.
+///
+/// # Errors
+/// It is not stopped, or gone.
+pub fn floating_registers(tid: Pid) -> io::Result<FloatingRegisters> {
+    // SAFETY: a plain C struct of integers that may be all zero.
+    let mut registers: FloatingRegisters = unsafe { std::mem::zeroed() };
+    let size = size_of_val(&registers);
+    register_set(tid, FLOATING, libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size })?;
+    Ok(registers)
+}
+
+/// `place` must be a live value of the set's own type; the kernel writes no more than its length.
+fn register_set(tid: Pid, set: usize, mut place: libc::iovec) -> io::Result<()> {
+    request(libc::PTRACE_GETREGSET, tid, set, (&raw mut place).expose_provenance())
+}
+
+/// Sends a signal to one thread of a process.
+///
+/// # Errors
+/// It is gone.
+pub fn signal_thread(process: Pid, tid: Pid, signal: Signal) -> io::Result<()> {
+    // SAFETY: tgkill takes three integers.
+    let result = unsafe { libc::syscall(libc::SYS_tgkill, process.0, tid.0, signal.0) };
+    check(i32::try_from(result).expect("0 or -1")).map(|_| ())
+}
+
+/// Sends a signal to a process through its descriptor, so that it never reaches a later one of the same number.
+///
+/// # Errors
+/// It is gone and reaped, or refused.
+pub fn signal_process(pidfd: &OwnedFd, signal: Signal) -> io::Result<()> {
+    process::pidfd_signal(&pidfd.as_raw_fd(), signal)
+}
+
+fn integer(value: libc::c_int) -> usize {
+    usize::try_from(value).expect("options are not negative")
+}
+
+fn number(signal: Option<Signal>) -> usize {
+    signal.map_or(0, |signal| integer(signal.0))
+}
+
+/// `data` is a number, or the address of a live value of the type that the request writes.
+fn request(request: libc::c_uint, tid: Pid, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: the callers above pair each request with what it takes; ptrace touches no other memory of ours.
+    match unsafe { libc::ptrace(request, tid.0, address, data) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,80 @@
+//! The frame of a minidump: its directory of streams, as far as Heeler changes or checks what others wrote.
+
+/// Threads with their registers and stacks.
+pub(super) const THREAD_LIST: u32 = 3;
+/// Ranges of memory.
+pub(super) const MEMORY_LIST: u32 = 5;
+/// `/proc/PID/environ`.
+pub(super) const LINUX_ENVIRON: u32 = 0x4767_0007;
+/// `/proc/PID/status`.
+pub(super) const LINUX_STATUS: u32 = 0x4767_0004;
+/// `/proc/PID/cmdline`.
+pub(super) const LINUX_COMMAND_LINE: u32 = 0x4767_0006;
+/// `/proc/PID/maps`.
+pub(super) const LINUX_MAPS: u32 = 0x4767_0009;
+/// What the writer could not find out.
+pub(super) const SOFT_ERRORS: u32 = 0x4d7a_0004;
+
+/// Returns whether a stream is a text in which the system, not the process, says what is known to all.
+pub(super) fn is_open_text(kind: u32) -> bool {
+    let is_of_linux = (0x4767_0003..=0x4767_000a).contains(&kind) && kind != LINUX_ENVIRON;
+    is_of_linux || (0x4d7a_0000..=0x4d7a_ffff).contains(&kind)
+}
+
+/// One entry of the directory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stream {
+    /// What it is.
+    pub(super) kind: u32,
+    /// How many bytes it has.
+    pub(super) size: usize,
+    /// Where they are.
+    pub(super) at: usize,
+    /// Where the entry itself is.
+    pub(super) entry: usize,
+}
+
+/// Returns the streams of a dump; those that reach beyond its end are left out.
+pub(super) fn streams(dump: &[u8]) -> Vec<Stream> {
+    let (Some(count), Some(directory)) = (number(dump, 8), number(dump, 12)) else { return Vec::new() };
+    let stream = |index: usize| {
+        let entry = directory.checked_add(index.checked_mul(12)?)?;
+        let (size, at) = (number(dump, entry + 4)?, number(dump, entry + 8)?);
+        let kind = u32::try_from(number(dump, entry)?).ok()?;
+        (at.checked_add(size)? <= dump.len()).then_some(Stream { kind, size, at, entry })
+    };
+    (0..count.min(1024)).filter_map(stream).collect()
+}
+
+/// Returns the bytes of the first stream of a kind.
+pub(super) fn stream(dump: &[u8], kind: u32) -> Option<&[u8]> {
+    let found = streams(dump).into_iter().find(|stream| stream.kind == kind)?;
+    Some(&dump[found.at..found.at + found.size])
+}
+
+/// Returns the 32-bit number at `at`.
+pub(super) fn number(dump: &[u8], at: usize) -> Option<usize> {
+    let bytes = dump.get(at..at.checked_add(4)?)?.try_into().ok()?;
+    usize::try_from(u32::from_le_bytes(bytes)).ok()
+}
+
+/// Returns the 64-bit number at `at`.
+pub(super) fn long_number(dump: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(dump.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}
+
+/// Returns how many threads the dump has.
+pub(super) fn thread_count(dump: &[u8]) -> usize {
+    stream(dump, THREAD_LIST).and_then(|list| number(list, 0)).unwrap_or(0)
+}
+
+/// Returns what the writer could not find out, one thing a line.
+pub(super) fn soft_errors(dump: &[u8]) -> Vec<String> {
+    let Some(bytes) = stream(dump, SOFT_ERRORS) else { return Vec::new() };
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim_matches(['\0', ' ', '\n']);
+    let Ok(serde_json::Value::Array(list)) = serde_json::from_str(text) else {
+        return if text.is_empty() { Vec::new() } else { vec![text.to_owned()] };
+    };
+    list.into_iter().map(|error| error.to_string()).collect()
+}

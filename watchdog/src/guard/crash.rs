@@ -1,0 +1,272 @@
+//! What is done with a process that crashes: its stacks are kept, a dump is written, and it dies of its own signal.
+//!
+//! The writer of dumps attaches to each thread by itself, so the process must be let go before, and stand still all the
+//! same: the fatal signal is exchanged for a stop signal. Then a fault happens again by itself when the process goes on;
+//! a signal that was sent is sent again while the process stands, so that not one instruction runs before it.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use host::{
+    process::{self, Pid, Signal, pidfd_open},
+    trace::{self, Fuse, Stop},
+};
+use wire::control::{CrashReport, CrashedThread, OsBytes};
+
+use crate::{
+    dump::{self, CrashFacts, DumpPlan, Subject},
+    errors::chain,
+    stacks::{self, RawStacks, ThreadRegisters},
+};
+
+use super::{
+    look::{self, Chance},
+    tracer::{Halted, Tracer, go_on},
+};
+
+/// A dump takes milliseconds; after this its process is killed, which ends every wait of the writer.
+pub(super) const DUMP_LIMIT: Duration = Duration::from_secs(5);
+/// How long a process may take to stand still.
+const STILL_PATIENCE: Duration = Duration::from_millis(500);
+/// The stack in a report; the file has all of it.
+pub(super) const MOST_FRAMES: usize = 64;
+
+/// A crash before its stacks are named, which is slow and done when the process is gone.
+pub(super) struct Crash {
+    report: CrashReport,
+    raw: Option<RawStacks>,
+}
+
+/// Where a crash is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Site {
+    pub(super) process: Pid,
+    pub(super) tid: Pid,
+}
+
+impl Tracer {
+    /// The thread stands at the signal `now`, which nobody handles; or which a handler sent that is to be seen in `chance`.
+    pub(super) fn crash(&mut self, site: Site, now: Chance, chance: Option<Chance>) {
+        let Site { process, tid } = site;
+        let signal = now.info.signal;
+        let is_sent = now.info.code <= 0 || [Signal::TRAP, Signal::SYS, Signal::ABRT].contains(&signal);
+        let (first, cause) = match chance {
+            // The handler raises again what it was called for: what people want to see is the first.
+            Some(chance) if chance.info.signal == signal => (chance, None),
+            chance => (now, chance),
+        };
+        let mut crash = self.begin(site, &first, cause.as_ref());
+        // The first thread may have ended before the others, and then has no memory.
+        let handle = if trace::has_ended(process) { tid } else { process };
+        let halted = self.halt(process, Some(tid));
+        crash.unwind(handle, threads(tid, &first, &halted));
+        if !halted.stuck.is_empty() {
+            crash.note(format!("{} threads do not stop, so there is no dump", halted.stuck.len()));
+        }
+        if !self.plan.dumps.crash || !halted.stuck.is_empty() {
+            self.resume(halted);
+            go_on(tid, Some(signal));
+        } else {
+            let again = is_sent.then_some(signal);
+            self.forget(process);
+            let facts = CrashFacts {
+                signal: first.info.signal,
+                code: first.info.code,
+                address: first.info.address.unwrap_or(0),
+                tid,
+                registers: first.registers,
+            };
+            let subject = Subject { pid: handle, blamed: tid, crash: Some(facts) };
+            let plan = self.dump_plan(&format!("crash-{process}"));
+            crash.dump((site, again), &halted, (&subject, &plan));
+        }
+        self.crashes.push(crash);
+    }
+
+    /// The handler of a signal ends the process by itself: there is nothing left to dump, but the stack is still there.
+    pub(super) fn end_by_handler(&mut self, site: Site, chance: &Chance) {
+        let Site { process, tid } = site;
+        let mut crash = self.begin(site, chance, None);
+        crash.report.is_handled = true;
+        let handle = if trace::has_ended(process) { tid } else { process };
+        crash.unwind(handle, threads(tid, chance, &Halted::default()));
+        self.crashes.push(crash);
+    }
+
+    fn begin(&self, Site { process, tid }: Site, at: &Chance, cause: Option<&Chance>) -> Crash {
+        let report = CrashReport {
+            pid: process.as_u32(),
+            command: process::command_line(process),
+            is_root: process == self.root,
+            signal: at.info.signal.0,
+            code: at.info.code,
+            address: at.info.address,
+            thread: CrashedThread { id: tid.as_u32(), name: trace::thread_name(tid) },
+            cause: cause.map(Chance::fault),
+            ..CrashReport::default()
+        };
+        Crash { report, raw: None }
+    }
+
+    /// How a dump of this test is written; `what` is the end of its name.
+    pub(super) fn dump_plan(&self, what: &str) -> DumpPlan {
+        let limit = self.plan.limit_bytes;
+        DumpPlan {
+            path: self.file(what, "dmp"),
+            limit_bytes: if limit == 0 { u64::MAX } else { limit },
+            keeps_environment: self.plan.keeps_environment,
+            stop_timeout: STILL_PATIENCE,
+        }
+    }
+
+    pub(super) fn file(&self, what: &str, extension: &str) -> PathBuf {
+        self.plan.dir.as_path().join(format!("{}-{what}.{extension}", self.plan.name))
+    }
+
+    /// Names the stacks of all crashes that belong to the root's end, and writes them down. The others were somebody's
+    /// expectation: a test that ends well does not miss a child.
+    pub(super) fn take_reports(&mut self) -> Vec<CrashReport> {
+        let is_well = self.root_exit().is_some_and(|exit| exit.code == Some(0));
+        let crashes = std::mem::take(&mut self.crashes);
+        crashes
+            .into_iter()
+            .filter_map(|crash| {
+                if is_well && !crash.report.is_root {
+                    crash.discard();
+                    return None;
+                }
+                let path = self.file(&format!("crash-{}", crash.report.pid), "txt");
+                let has_directory = !self.plan.dir.as_bytes().is_empty();
+                Some(crash.report(has_directory.then_some(path.as_path())))
+            })
+            .collect()
+    }
+}
+
+impl Crash {
+    fn note(&mut self, error: String) {
+        self.report.soft_errors.push(error);
+    }
+
+    fn unwind(&mut self, handle: Pid, threads: Vec<ThreadRegisters>) {
+        match stacks::unwind(handle, &threads) {
+            Ok(raw) => self.raw = Some(raw),
+            Err(error) => self.note(chain(&error)),
+        }
+    }
+
+    /// `again`: the signal that must be sent again; without it, what the thread does brings it.
+    fn dump(
+        &mut self,
+        (site, again): (Site, Option<Signal>),
+        halted: &Halted,
+        (subject, plan): (&Subject, &DumpPlan),
+    ) {
+        let pidfd = match pidfd_open(site.process) {
+            Ok(pidfd) => Some(pidfd),
+            Err(error) => {
+                self.note(format!("open the process {}: {error}", site.process));
+                None
+            }
+        };
+        if trace::detach(site.tid, Some(Signal::STOP)).is_err() {
+            return self.note("it was killed before it could be dumped".to_owned());
+        }
+        // When this one stands, the others will, without another step.
+        await_stillness(&[site.tid]);
+        for (tid, _) in &halted.threads {
+            // One that is gone needs nothing. A signal that it stood at is lost, as the process is.
+            drop(trace::detach(*tid, None));
+        }
+        await_stillness(&trace::threads(subject.pid));
+        if let Some(again) = again {
+            // It waits until the process goes on. A process that is gone has got its signal.
+            drop(trace::signal_thread(site.process, site.tid, again));
+        }
+        match write(site.process, subject, plan) {
+            Ok((path, soft_errors)) => {
+                self.report.dump = Some(OsBytes::from(path.as_path()));
+                self.report.soft_errors.extend(soft_errors);
+            }
+            Err(error) => self.note(error),
+        }
+        // The writer does it too, unless it gave up early.
+        if let Some(pidfd) = pidfd {
+            drop(trace::signal_process(&pidfd, Signal::CONT));
+        }
+    }
+
+    fn report(mut self, path: Option<&Path>) -> CrashReport {
+        let Some(raw) = self.raw.take() else { return self.report };
+        let named = stacks::name(raw);
+        self.report.stack = named.crash_text(MOST_FRAMES);
+        if let Some(path) = path {
+            let text = format!("{}\n\n{}", self.heading(), named.text());
+            match write_text(path, &text) {
+                Ok(()) => self.report.stacks_file = Some(OsBytes::from(path)),
+                Err(error) => self.note(format!("write {}: {error}", path.display())),
+            }
+        }
+        self.report
+    }
+
+    fn heading(&self) -> String {
+        let CrashReport { pid, command, signal, address, thread, .. } = &self.report;
+        let at = address.map_or(String::new(), |address| format!(" at address {address:#x}"));
+        let CrashedThread { id, name } = thread;
+        format!("Process {pid} ({command}): {}{at} in thread {id} {name:?}", Signal(*signal))
+    }
+
+    /// Nobody is to hear of it.
+    fn discard(self) {
+        if let Some(dump) = self.report.dump {
+            // What is left is within the limits of all dumps.
+            drop(std::fs::remove_file(dump.as_path()));
+        }
+    }
+}
+
+/// The thread at fault first, where it was at fault; the others where they are now.
+fn threads(tid: Pid, at: &Chance, halted: &Halted) -> Vec<ThreadRegisters> {
+    let name = trace::thread_name(tid);
+    let mut threads = vec![ThreadRegisters { tid, registers: at.registers.clone(), name }];
+    threads.extend(
+        halted
+            .threads
+            .iter()
+            .filter(|(_, stop)| *stop != Stop::Exit)
+            .filter_map(|(tid, _)| look::thread(*tid)),
+    );
+    threads
+}
+
+/// Waits until threads that are not traced any more stand still, or patience ends.
+fn await_stillness(threads: &[Pid]) {
+    let deadline = Instant::now() + STILL_PATIENCE;
+    let is_moving =
+        |tid: &Pid| process::stat(*tid).is_some_and(|stat| !matches!(stat.state, 'T' | 'Z' | 'X'));
+    while threads.iter().any(is_moving) && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+}
+
+/// Writes a dump within bounds of time; returns its path and what the writer missed.
+pub(super) fn write(
+    process: Pid,
+    subject: &Subject,
+    plan: &DumpPlan,
+) -> Result<(PathBuf, Vec<String>), String> {
+    let _fuse =
+        Fuse::light(process, DUMP_LIMIT).map_err(|error| format!("bound the time of a dump: {error}"))?;
+    let file = dump::write(subject, plan).map_err(|error| chain(&error))?;
+    Ok((file.path, file.soft_errors))
+}
+
+/// Writes a text that only its owner may read.
+pub(super) fn write_text(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
+}

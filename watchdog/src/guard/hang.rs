@@ -1,0 +1,170 @@
+//! Dumps and stacks of a whole family that lives on, traced or not. Each process stands still for some milliseconds.
+
+use host::{
+    process::{self, Pid, Signal},
+    trace::{self, Options, Stop},
+};
+use wire::control::{HangReport, HungProcess, OsBytes};
+
+use crate::{
+    dump::Subject,
+    errors::chain,
+    stacks::{self, RawStacks},
+};
+
+use super::{
+    crash::{MOST_FRAMES, write, write_text},
+    look, sample,
+    tracer::{Halted, Tracer, release},
+};
+
+/// Before a process is touched.
+struct Before {
+    /// It stood still by itself, or by a pause, and is to stand still again.
+    is_stopped: bool,
+    /// How it was traced; `None`: not by this guard.
+    options: Option<Options>,
+}
+
+impl Tracer {
+    /// Dumps and unwinds everything below the guard. `round` counts the requests, so that each has files of its own.
+    pub(super) fn dump_family(&mut self, round: u32) -> HangReport {
+        let mut report = HangReport::default();
+        for pid in sample::family(self.root) {
+            let process = self.dump_process(pid, round, &mut report.soft_errors);
+            report.processes.push(process);
+        }
+        report
+    }
+
+    fn dump_process(&mut self, pid: Pid, round: u32, errors: &mut Vec<String>) -> HungProcess {
+        let mut hung = HungProcess {
+            pid: pid.as_u32(),
+            command: process::command_line(pid),
+            state: sample::state_now(pid),
+            ..HungProcess::default()
+        };
+        let before = Before { is_stopped: hung.state == "STOPPED", options: self.options_of(pid) };
+        let Some((halted, raw)) = self.visit(pid, before.options, errors) else { return hung };
+        let what = if round == 0 { format!("hang-{pid}") } else { format!("hang-{pid}-{}", round + 1) };
+        if self.plan.dumps.hang && halted.stuck.is_empty() {
+            self.forget(pid);
+            let sent = let_stand(&halted);
+            let subject = Subject { pid, blamed: pid, crash: None };
+            match write(pid, &subject, &self.dump_plan(&what)) {
+                Ok((path, soft_errors)) => {
+                    hung.dump = Some(OsBytes::from(path.as_path()));
+                    errors.extend(soft_errors);
+                }
+                Err(error) => errors.push(error),
+            }
+            self.restore(pid, &before, &sent);
+        } else {
+            self.leave(halted, &before, pid);
+        }
+        if let Some(raw) = raw {
+            self.name(raw, &what, (&mut hung, errors));
+        }
+        hung
+    }
+
+    /// Stops a process, its tracing begun for that if need be, and unwinds its threads.
+    fn visit(
+        &mut self,
+        pid: Pid,
+        options: Option<Options>,
+        errors: &mut Vec<String>,
+    ) -> Option<(Halted, Option<RawStacks>)> {
+        if options.is_none()
+            && let Err(error) = seize_all(pid)
+        {
+            let by =
+                trace::tracer_of(pid).map_or(String::new(), |tracer| format!(", traced by process {tracer}"));
+            errors.push(format!("look at process {pid}: {error}{by}"));
+            return None;
+        }
+        let halted = self.halt(pid, None);
+        let threads: Vec<_> = halted.threads.iter().filter_map(|(tid, _)| look::thread(*tid)).collect();
+        for tid in &halted.stuck {
+            let call =
+                trace::doing(*tid).and_then(|doing| doing.call).unwrap_or_else(|| "the kernel".to_owned());
+            errors
+                .push(format!("stop thread {tid} of process {pid}, which is in {call}; so there is no dump"));
+        }
+        // One whose first thread has ended keeps its memory in the others.
+        let handle = threads.first().filter(|_| trace::has_ended(pid)).map_or(pid, |thread| thread.tid);
+        match stacks::unwind(handle, &first_first(pid, threads)) {
+            Ok(raw) => Some((halted, Some(raw))),
+            Err(error) => {
+                errors.push(chain(&error));
+                Some((halted, None))
+            }
+        }
+    }
+
+    /// Lets a process go on that is not dumped.
+    fn leave(&mut self, halted: Halted, before: &Before, pid: Pid) {
+        if before.options.is_some() {
+            return self.resume(halted);
+        }
+        for (tid, stop) in &halted.threads {
+            release(*tid, *stop);
+        }
+        self.leave_later(&halted.stuck);
+        self.forget(pid);
+    }
+
+    /// The writer has continued the process, whatever it did before.
+    fn restore(&mut self, pid: Pid, before: &Before, sent: &[(Pid, Signal)]) {
+        if before.is_stopped {
+            // A process that is gone stands still enough.
+            drop(trace::signal_thread(pid, pid, Signal::STOP));
+        }
+        for (tid, signal) in sent {
+            drop(trace::signal_thread(pid, *tid, *signal));
+        }
+        if let Some(options) = before.options {
+            self.seize_again(pid, options);
+        }
+    }
+
+    fn name(&self, raw: RawStacks, what: &str, (hung, errors): (&mut HungProcess, &mut Vec<String>)) {
+        let named = stacks::name(raw);
+        hung.stack = named.crash_text(MOST_FRAMES);
+        if self.plan.dir.as_bytes().is_empty() {
+            return;
+        }
+        let path = self.file(what, "txt");
+        let text = format!("Process {} ({}): {}\n\n{}", hung.pid, hung.command, hung.state, named.text());
+        match write_text(&path, &text) {
+            Ok(()) => hung.stacks_file = Some(OsBytes::from(path.as_path())),
+            Err(error) => errors.push(format!("write {}: {error}", path.display())),
+        }
+    }
+}
+
+/// Begins to trace all threads of a process; the first refusal is told when there is no thread at all.
+fn seize_all(pid: Pid) -> std::io::Result<()> {
+    let outcomes: Vec<_> =
+        trace::threads(pid).into_iter().map(|tid| trace::seize(tid, Options::VISIT)).collect();
+    if outcomes.iter().any(Result::is_ok) { Ok(()) } else { outcomes.into_iter().collect() }
+}
+
+/// Lets the threads of a process go, and returns the signals that they stood at, which must come later.
+fn let_stand(halted: &Halted) -> Vec<(Pid, Signal)> {
+    let mut sent = Vec::new();
+    for (tid, stop) in &halted.threads {
+        if let Stop::Signal(signal) = stop {
+            sent.push((*tid, *signal));
+        }
+        // One that was killed meanwhile tells its end.
+        drop(trace::detach(*tid, None));
+    }
+    sent
+}
+
+/// The first thread of a process is the one that people ask about.
+fn first_first(pid: Pid, mut threads: Vec<stacks::ThreadRegisters>) -> Vec<stacks::ThreadRegisters> {
+    threads.sort_by_key(|thread| (thread.tid != pid, thread.tid));
+    threads
+}

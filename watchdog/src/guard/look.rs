@@ -1,0 +1,108 @@
+//! What a stopped thread looks like, in the words of `stacks`; and where it stands towards a signal that it handles.
+
+use std::{fs::File, io, os::unix::fs::FileExt};
+
+use host::{
+    process::Pid,
+    trace::{self, SignalInfo},
+};
+use wire::control::Fault;
+
+use crate::stacks::{FloatingRegisters, GeneralRegisters, Registers, ThreadRegisters};
+
+/// How far above the stack pointer the frame of a handled signal is looked for: handlers are shallow.
+const HANDLER_STACK_BYTES: usize = 256 << 10;
+
+/// A signal that a program handles itself, as it came.
+#[derive(Debug, Clone)]
+pub(super) struct Chance {
+    pub(super) info: SignalInfo,
+    pub(super) registers: Registers,
+}
+
+impl Chance {
+    /// Returns whether a thread whose stack pointer is `stack` is still in the handler: the kernel has left the
+    /// interrupted registers on the stack, and what has been left lies below the stack pointer.
+    pub(super) fn is_being_handled(&self, tid: Pid, stack: u64) -> bool {
+        let Ok(memory) = File::open(format!("/proc/{tid}/mem")) else { return false };
+        let mut bytes = vec![0; HANDLER_STACK_BYTES];
+        let mut length = 0;
+        while length < bytes.len() {
+            match memory.read_at(&mut bytes[length..], stack + length as u64) {
+                Ok(count) if count > 0 => length += count,
+                _ => break,
+            }
+        }
+        let general = &self.registers.general;
+        let saved = [general.rsp.to_ne_bytes(), general.rip.to_ne_bytes()].concat();
+        bytes[..length]
+            .chunks_exact(8)
+            .zip(bytes[..length].chunks_exact(8).skip(1))
+            .any(|(one, next)| one == &saved[..8] && next == &saved[8..])
+    }
+
+    pub(super) fn fault(&self) -> Fault {
+        let SignalInfo { signal, code, address } = self.info;
+        Fault { signal: signal.0, code, address }
+    }
+}
+
+/// A thread that stands still, with its name.
+pub(super) fn thread(tid: Pid) -> Option<ThreadRegisters> {
+    Some(ThreadRegisters { tid, registers: registers(tid).ok()?, name: trace::thread_name(tid) })
+}
+
+/// The registers of a thread that stands still.
+pub(super) fn registers(tid: Pid) -> io::Result<Registers> {
+    let general = general(trace::general_registers(tid)?);
+    // They say little of where a thread is, so it does without.
+    let floating = trace::floating_registers(tid).ok().map(|registers| Box::new(floating(&registers)));
+    Ok(Registers { general, floating })
+}
+
+fn general(r: trace::GeneralRegisters) -> GeneralRegisters {
+    GeneralRegisters {
+        r15: r.r15,
+        r14: r.r14,
+        r13: r.r13,
+        r12: r.r12,
+        rbp: r.rbp,
+        rbx: r.rbx,
+        r11: r.r11,
+        r10: r.r10,
+        r9: r.r9,
+        r8: r.r8,
+        rax: r.rax,
+        rcx: r.rcx,
+        rdx: r.rdx,
+        rsi: r.rsi,
+        rdi: r.rdi,
+        orig_rax: r.orig_rax,
+        rip: r.rip,
+        cs: r.cs,
+        eflags: r.eflags,
+        rsp: r.rsp,
+        ss: r.ss,
+        fs_base: r.fs_base,
+        gs_base: r.gs_base,
+        ds: r.ds,
+        es: r.es,
+        fs: r.fs,
+        gs: r.gs,
+    }
+}
+
+fn floating(r: &trace::FloatingRegisters) -> FloatingRegisters {
+    FloatingRegisters {
+        cwd: r.cwd,
+        swd: r.swd,
+        ftw: r.ftw,
+        fop: r.fop,
+        rip: r.rip,
+        rdp: r.rdp,
+        mxcsr: r.mxcsr,
+        mxcr_mask: r.mxcr_mask,
+        st_space: r.st_space,
+        xmm_space: r.xmm_space,
+    }
+}

@@ -1,0 +1,158 @@
+//! What a family is doing, by two looks at each of its threads. It asks the kernel's counters and nobody else, so it
+//! works for processes that nothing else can be got from.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::{Duration, Instant},
+};
+
+use host::{
+    process::{self, Pid},
+    trace::{self, Doing},
+};
+use wire::control::{ProcessSample, TreeSample};
+
+/// Between the looks: long enough that a scheduler's turn is no more than noise.
+pub(super) const DISTANCE: Duration = Duration::from_millis(500);
+/// A family may have thousands of processes; so many are looked at.
+pub(super) const PROCESS_LIMIT: usize = 64;
+/// So many calls are named of a process that waits in different ones.
+const CALLS_NAMED: usize = 4;
+
+/// The first look, and when the second is due.
+pub(super) struct Sampling {
+    first: Look,
+    pub(super) due: Instant,
+}
+
+/// One look at all threads of a family.
+struct Look {
+    at: Instant,
+    threads: HashMap<Pid, Doing>,
+}
+
+impl Sampling {
+    pub(super) fn begin(root: Pid) -> Self {
+        let first = Look::at(&family(root));
+        Self { due: first.at + DISTANCE, first }
+    }
+
+    /// Takes the second look. `paused`: how long the guard itself has kept the family stopped.
+    pub(super) fn finish(&self, root: Pid, paused: Duration) -> TreeSample {
+        let processes: Vec<ProcessSample> =
+            family(root).into_iter().filter_map(|pid| sample(pid, &self.first)).collect();
+        TreeSample {
+            cpu_us: processes.iter().map(|process| process.cpu_us).sum(),
+            waiting_us: processes.iter().map(|process| process.waiting_us).sum(),
+            stopped_us: u64::try_from(paused.as_micros()).unwrap_or(u64::MAX),
+            processes,
+        }
+    }
+}
+
+/// Returns the root and what is below the guard, as far as it lives.
+pub(super) fn family(root: Pid) -> Vec<Pid> {
+    let mut family = process::descendants(Pid::own());
+    family.retain(|pid| *pid != root && !trace::has_ended(*pid));
+    // A root whose first thread has ended lives on in the others.
+    if !trace::has_ended(root) || trace::threads(root).len() > 1 {
+        family.insert(0, root);
+    }
+    family.truncate(PROCESS_LIMIT);
+    family
+}
+
+/// Returns what a process does by a single look, which cannot tell work from waiting for its turn.
+pub(super) fn state_now(pid: Pid) -> String {
+    let threads: Vec<Doing> = trace::threads(pid).into_iter().filter_map(trace::doing).collect();
+    let threads: Vec<&Doing> = threads.iter().filter(|thread| !matches!(thread.state, 'Z' | 'X')).collect();
+    match standing(&threads) {
+        Some(state) => state,
+        None if threads.iter().any(|thread| thread.state == 'R') => "RUNNABLE".to_owned(),
+        None => blocked(&threads),
+    }
+}
+
+impl Look {
+    fn at(family: &[Pid]) -> Self {
+        let threads = family.iter().flat_map(|pid| trace::threads(*pid));
+        let threads = threads.filter_map(|tid| Some((tid, trace::doing(tid)?))).collect();
+        Self { at: Instant::now(), threads }
+    }
+}
+
+fn sample(pid: Pid, first: &Look) -> Option<ProcessSample> {
+    let now = Look::at(&[pid]);
+    let threads: Vec<&Doing> =
+        now.threads.values().filter(|thread| !matches!(thread.state, 'Z' | 'X')).collect();
+    if threads.is_empty() {
+        return None;
+    }
+    let mut spent = Spent { wall: (now.at - first.at).as_secs_f64() * 1e9, ..Spent::default() };
+    for (tid, thread) in &now.threads {
+        if let Some(before) = first.threads.get(tid) {
+            spent.run += thread.run_ns.saturating_sub(before.run_ns) as f64;
+            spent.waiting += thread.waiting_ns.saturating_sub(before.waiting_ns) as f64;
+            spent.sleeps += thread.sleeps.saturating_sub(before.sleeps) as f64;
+        }
+    }
+    Some(ProcessSample {
+        pid: pid.as_u32(),
+        command: process::command_line(pid),
+        state: standing(&threads).unwrap_or_else(|| spent.state(&threads)),
+        cpu_us: trace::cpu_us(pid),
+        waiting_us: now.threads.values().map(|thread| thread.waiting_ns).sum::<u64>() / 1000,
+    })
+}
+
+/// What the threads of a process did between two looks, nanoseconds.
+#[derive(Default)]
+struct Spent {
+    wall: f64,
+    run: f64,
+    waiting: f64,
+    sleeps: f64,
+}
+
+impl Spent {
+    fn state(&self, threads: &[&Doing]) -> String {
+        let (run, waiting) = (self.run / self.wall, self.waiting / self.wall);
+        let sleeps_a_second = self.sleeps / (self.wall / 1e9);
+        if run < 0.01 && threads.iter().any(|thread| thread.state == 'D') {
+            return "BLOCKED IN KERNEL".to_owned();
+        }
+        if run + waiting < 0.005 && sleeps_a_second < 2.0 {
+            return blocked(threads);
+        }
+        let word = if run < 0.05 && waiting < 0.2 {
+            "POLLING"
+        } else if waiting > 2.0 * run {
+            "STARVED"
+        } else {
+            "BUSY"
+        };
+        word.to_owned()
+    }
+}
+
+/// Stopped by a signal, or by somebody who traces.
+fn standing(threads: &[&Doing]) -> Option<String> {
+    let all = |states: &str| threads.iter().all(|thread| states.contains(thread.state));
+    // What we trace ourselves and is stopped by a signal also looks traced.
+    (!threads.is_empty() && all("Tt")).then(|| "STOPPED".to_owned())
+}
+
+/// Names the calls of the system in which threads wait, the most frequent first.
+fn blocked(threads: &[&Doing]) -> String {
+    let mut calls: BTreeMap<&str, usize> = BTreeMap::new();
+    for thread in threads {
+        *calls.entry(thread.call.as_deref().unwrap_or("the kernel")).or_default() += 1;
+    }
+    let mut calls: Vec<_> = calls.into_iter().collect();
+    calls.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let names = calls.iter().take(CALLS_NAMED).map(|(call, count)| match count {
+        1 => (*call).to_owned(),
+        count => format!("{call} ({count} threads)"),
+    });
+    format!("BLOCKED in {}", names.collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,141 @@
+//! Which programs must not be traced: the sanitizers that look for leaks trace their own process at its end, and fail
+//! when somebody else does. Reads ELF files, and nothing else of them.
+
+use std::{fs::File, os::unix::fs::FileExt, path::Path};
+
+/// Runtimes as libraries.
+const LIBRARIES: [&[u8]; 5] =
+    [b"libasan.so", b"liblsan.so", b"libhwasan.so", b"libclang_rt.asan", b"libclang_rt.hwasan"];
+/// Runtimes that are part of the program, by a function that each has.
+const FUNCTIONS: [&[u8]; 4] = [b"__asan_init", b"__hwasan_init", b"__lsan_init", b"__lsan_do_leak_check"];
+/// And by what they print, where the names of functions are stripped.
+const MESSAGE: &[u8] = b"LeakSanitizer does not work under ptrace";
+/// So much of a section is looked at in one go.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Beyond it, a table of names costs more than it is worth.
+const SECTION_LIMIT: u64 = 256 << 20;
+const SYMBOL_BYTES: usize = 24;
+
+/// Returns whether a program has a sanitizer that does not bear a tracer.
+pub(super) fn has_leak_sanitizer(program: &Path) -> bool {
+    let Ok(file) = File::open(program) else { return false };
+    let Some(elf) = Elf::read(&file) else { return false };
+    elf.needs_library() || elf.defines_function() || elf.find(b".rodata", MESSAGE).is_some()
+}
+
+/// Returns whether an environment brings such a sanitizer into any program.
+pub(super) fn is_preloaded(libraries: &[u8]) -> bool {
+    LIBRARIES.iter().any(|library| memchr::memmem::find(libraries, library).is_some())
+}
+
+/// A 64-bit little-endian ELF file, by its table of sections.
+struct Elf<'a> {
+    file: &'a File,
+    sections: Vec<Section>,
+}
+
+struct Section {
+    name: Vec<u8>,
+    offset: u64,
+    size: u64,
+}
+
+impl<'a> Elf<'a> {
+    fn read(file: &'a File) -> Option<Self> {
+        let mut header = [0; 64];
+        file.read_exact_at(&mut header, 0).ok()?;
+        if !header.starts_with(b"\x7fELF\x02\x01") {
+            return None;
+        }
+        let (entry, count) = (usize::from(short(&header, 58)?), usize::from(short(&header, 60)?));
+        if entry < 64 {
+            return None;
+        }
+        let mut table = vec![0; entry * count];
+        file.read_exact_at(&mut table, long(&header, 40)?).ok()?;
+        let names = table.chunks_exact(entry).nth(usize::from(short(&header, 62)?))?;
+        // A table of names of sections has some hundred bytes.
+        let mut text = vec![0; usize::try_from(long(names, 32)?.min(1 << 20)).ok()?];
+        file.read_exact_at(&mut text, long(names, 24)?).ok()?;
+        let section = |bytes: &[u8]| {
+            let name = text.get(usize::try_from(word(bytes, 0)?).ok()?..)?;
+            let name = name.split(|byte| *byte == 0).next()?.to_vec();
+            Some(Section { name, offset: long(bytes, 24)?, size: long(bytes, 32)? })
+        };
+        let sections = table.chunks_exact(entry).filter_map(section).collect();
+        Some(Self { file, sections })
+    }
+
+    fn section(&self, name: &[u8]) -> Option<&Section> {
+        self.sections.iter().find(|section| section.name == name)
+    }
+
+    /// The names of needed libraries stand in the same table as those of dynamic symbols. Nothing else there ends so.
+    fn needs_library(&self) -> bool {
+        LIBRARIES.iter().any(|library| self.find(b".dynstr", library).is_some())
+    }
+
+    /// A program may name such a function without having it, to call it if it is there.
+    fn defines_function(&self) -> bool {
+        let tables: [(&[u8], &[u8]); 2] = [(b".dynstr", b".dynsym"), (b".strtab", b".symtab")];
+        tables.into_iter().any(|(names, symbols)| {
+            FUNCTIONS.iter().any(|function| {
+                let text = [b"\0", *function, b"\0"].concat();
+                self.find(names, &text).is_some_and(|at| self.is_defined(symbols, at + 1))
+            })
+        })
+    }
+
+    fn is_defined(&self, symbols: &[u8], name: u64) -> bool {
+        let is_it = |symbol: &[u8]| {
+            word(symbol, 0).map(u64::from) == Some(name)
+                && short(symbol, 6).is_some_and(|section| section != 0)
+        };
+        let size = CHUNK_BYTES / SYMBOL_BYTES * SYMBOL_BYTES;
+        self.chunks(symbols, (size, 0), |_, chunk| chunk.chunks_exact(SYMBOL_BYTES).any(is_it).then_some(()))
+            .is_some()
+    }
+
+    /// Returns where in a section a text begins.
+    fn find(&self, section: &[u8], text: &[u8]) -> Option<u64> {
+        let finder = memchr::memmem::Finder::new(text);
+        self.chunks(section, (CHUNK_BYTES, text.len()), |at, chunk| Some(at + finder.find(chunk)? as u64))
+    }
+
+    /// Goes through a section in pieces, each with the last `overlap` bytes of the one before.
+    fn chunks<T>(
+        &self,
+        section: &[u8],
+        (size, overlap): (usize, usize),
+        look: impl Fn(u64, &[u8]) -> Option<T>,
+    ) -> Option<T> {
+        let section = self.section(section).filter(|section| section.size <= SECTION_LIMIT)?;
+        let mut chunk = vec![0; size.min(usize::try_from(section.size).ok()?)];
+        let mut at = 0;
+        while at < section.size {
+            let length = usize::try_from((section.size - at).min(size as u64)).ok()?;
+            let piece = chunk.get_mut(..length)?;
+            self.file.read_exact_at(piece, section.offset + at).ok()?;
+            if let Some(found) = look(at, piece) {
+                return Some(found);
+            }
+            if at + length as u64 == section.size {
+                return None;
+            }
+            at += (length - overlap) as u64;
+        }
+        None
+    }
+}
+
+fn short(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}

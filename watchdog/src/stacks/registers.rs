@@ -1,0 +1,72 @@
+//! The registers of a thread as plain values, in the kernel's names. Who reads them from a thread is not known here.
+
+use host::process::Pid;
+
+/// The registers of one stopped thread (x86-64).
+#[derive(Debug, Clone, Default)]
+pub struct Registers {
+    /// General purpose, instruction pointer, flags and segments.
+    pub general: GeneralRegisters,
+    /// Floating point and vectors, where they could be read.
+    pub floating: Option<Box<FloatingRegisters>>,
+}
+
+/// What the kernel calls `user_regs_struct`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub struct GeneralRegisters {
+    pub r15: u64,
+    pub r14: u64,
+    pub r13: u64,
+    pub r12: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub r11: u64,
+    pub r10: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub rax: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub orig_rax: u64,
+    pub rip: u64,
+    pub cs: u64,
+    pub eflags: u64,
+    pub rsp: u64,
+    pub ss: u64,
+    pub fs_base: u64,
+    pub gs_base: u64,
+    pub ds: u64,
+    pub es: u64,
+    pub fs: u64,
+    pub gs: u64,
+}
+
+/// What the kernel calls `user_fpregs_struct`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub struct FloatingRegisters {
+    pub cwd: u16,
+    pub swd: u16,
+    pub ftw: u16,
+    pub fop: u16,
+    pub rip: u64,
+    pub rdp: u64,
+    pub mxcsr: u32,
+    pub mxcr_mask: u32,
+    pub st_space: [u32; 32],
+    pub xmm_space: [u32; 64],
+}
+
+/// One thread that is to be unwound.
+#[derive(Debug, Clone)]
+pub struct ThreadRegisters {
+    /// Its id.
+    pub tid: Pid,
+    /// Where its stack begins: now, or at the moment of its crash.
+    pub registers: Registers,
+    /// Its name as the system knows it (`comm`).
+    pub name: String,
+}

@@ -1,0 +1,153 @@
+//! Stacks as text: all threads for a file beside a dump, and the blamed one alone for a test's result.
+
+use std::fmt::Write;
+
+use super::name::{Frame, SIGNAL_HANDLER, Stacks, ThreadStack};
+
+/// Threads that are named when many have the same stack.
+const MOST_NAMED: usize = 8;
+
+/// Functions below which only frameworks and runtimes are found; each is the beginning of a function's name.
+const BELOW_THE_TEST: [&str; 22] = [
+    "testing::internal::HandleSehExceptionsInMethodIfSupported",
+    "testing::internal::HandleExceptionsInMethodIfSupported",
+    "testing::Test::Run",
+    "testing::TestInfo::Run",
+    "Catch::TestInvokerAsFunction::invoke",
+    "Catch::RunContext::invokeActiveTestCase",
+    "doctest::Context::run",
+    "boost::unit_test::",
+    "test::__rust_begin_short_backtrace",
+    "std::sys::backtrace::__rust_begin_short_backtrace",
+    "std::sys_common::backtrace::__rust_begin_short_backtrace",
+    "__rust_begin_short_backtrace",
+    "std::rt::lang_start",
+    "std::panicking::catch_unwind",
+    "std::thread::lifecycle::spawn_unchecked",
+    "std::__invoke_impl<",
+    "std::thread::_Invoker<",
+    "__libc_start_call_main",
+    "__libc_start_main",
+    "start_thread",
+    "__clone3",
+    "clone3",
+];
+
+impl Stacks {
+    /// Returns the stacks of all threads, the blamed one first, equal stacks once with all their threads.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut groups: Vec<(&[Frame], Vec<&ThreadStack>)> = Vec::new();
+        for thread in &self.threads {
+            match groups.iter_mut().find(|(frames, _)| *frames == thread.frames) {
+                Some((_, threads)) => threads.push(thread),
+                None => groups.push((&thread.frames, vec![thread])),
+            }
+        }
+        let mut text = String::new();
+        for (frames, threads) in groups {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            heading(&mut text, &threads);
+            lines(&mut text, frames, frames.len());
+        }
+        text
+    }
+
+    /// Returns the blamed thread's stack for a test's result: at most `most_frames` lines, cut where only the test
+    /// framework and the runtime are left. What is cut is told; the top is never cut. Empty without a stack.
+    #[must_use]
+    pub fn crash_text(&self, most_frames: usize) -> String {
+        let Some(thread) = self.threads.first() else { return String::new() };
+        let mut text = String::new();
+        lines(&mut text, &thread.frames, bottom_of_the_test(&thread.frames).min(most_frames.max(1)));
+        text
+    }
+}
+
+/// Returns how many frames are the test's own and what they called.
+fn bottom_of_the_test(frames: &[Frame]) -> usize {
+    let is_below = |frame: &Frame| {
+        let function = frame.function.as_deref().unwrap_or_default();
+        // Generic functions carry their result's type before their name: "void testing::internal::…".
+        let plain = function.strip_prefix("void ").unwrap_or(function);
+        BELOW_THE_TEST.iter().any(|name| plain.starts_with(name))
+    };
+    // From the bottom: a test framework's own name can also stand above, where the test called it.
+    let last_own = frames.iter().position(is_below).unwrap_or(frames.len());
+    let closures = frames[..last_own].iter().rev().take_while(|frame| is_call_of_closure(frame)).count();
+    match last_own - closures {
+        0 => frames.len(),
+        own => own,
+    }
+}
+
+/// Rust's test harness calls tests through these; alone at the bottom they say nothing.
+fn is_call_of_closure(frame: &Frame) -> bool {
+    let function = frame.function.as_deref().unwrap_or_default();
+    function.starts_with("core::ops::function::FnOnce::call_once")
+        || function.contains(" as core::ops::function::FnOnce<")
+}
+
+fn heading(text: &mut String, threads: &[&ThreadStack]) {
+    let names: Vec<String> =
+        threads.iter().take(MOST_NAMED).map(|thread| format!("{} {:?}", thread.tid, thread.name)).collect();
+    let more = if threads.len() > MOST_NAMED { ", …" } else { "" };
+    let count = match threads.len() {
+        1 => "thread".to_owned(),
+        count => format!("{count} threads, same stack:"),
+    };
+    put(text, format_args!("{count} {}{more}\n", names.join(", ")));
+}
+
+fn lines(text: &mut String, frames: &[Frame], shown: usize) {
+    let mut number = 0;
+    for frame in &frames[..shown] {
+        if frame.omitted > 0 {
+            put(text, format_args!("       … {} frames left out …\n", frame.omitted));
+            number += frame.omitted;
+            continue;
+        }
+        put(text, format_args!("  #{number:<3} {}\n", describe(frame)));
+        number += 1;
+    }
+    let cut: usize = frames[shown..].iter().map(|frame| frame.omitted.max(1)).sum();
+    if cut > 0 {
+        put(text, format_args!("       … {cut} more …\n"));
+    }
+}
+
+/// Returns a frame on one line: with function and place if known, else with all that leads to them.
+fn describe(frame: &Frame) -> String {
+    let function = frame.function.as_deref();
+    if function == Some(SIGNAL_HANDLER) {
+        return SIGNAL_HANDLER.to_owned();
+    }
+    let mut line = function.unwrap_or("??").to_owned();
+    if frame.is_inline {
+        line.push_str(" (inlined)");
+    }
+    if let Some(file) = &frame.file {
+        put(&mut line, format_args!(" at {}", file.display()));
+        if let Some(number) = frame.line {
+            put(&mut line, format_args!(":{number}"));
+        }
+        return line;
+    }
+    let Some(module) = &frame.module else {
+        put(&mut line, format_args!(" at {:#x}, which is in no program", frame.offset));
+        return line;
+    };
+    let module = module.file_name().unwrap_or(module.as_os_str());
+    put(&mut line, format_args!(" in {}+{:#x}", module.to_string_lossy(), frame.offset));
+    if let (None, Some(build_id)) = (function, &frame.build_id) {
+        put(&mut line, format_args!(" (build id {build_id})"));
+    }
+    line
+}
+
+/// Writing to a string cannot fail.
+fn put(text: &mut String, words: std::fmt::Arguments<'_>) {
+    let _never = text.write_fmt(words);
+}

@@ -1,0 +1,289 @@
+//! From registers to code addresses, by the programs' own unwind tables. Names nothing: the process stands still
+//! meanwhile and must soon go on.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io,
+    ops::Range,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use framehop::{
+    FrameAddress, Unwinder as _,
+    x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64},
+};
+use host::process::Pid;
+
+use super::{
+    image::Content,
+    maps::{self, Mapping},
+    memory::{Memory, ProcessMemory},
+    registers::{GeneralRegisters, ThreadRegisters},
+};
+
+/// Frames kept at the top of a deep stack.
+const HEAD_FRAMES: usize = 48;
+/// Frames kept at its bottom.
+const TAIL_FRAMES: usize = 16;
+/// Where a walk gives up: an overflowed stack of 8 MiB has at most about this many.
+const MOST_FRAMES: usize = 200_000;
+/// `mov $15, %rax; syscall`: what a signal handler returns to.
+const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+/// Where a signal frame keeps the interrupted registers, from its beginning on.
+const SAVED_REGISTERS: u64 = 40;
+
+/// Why no stack could be unwound.
+#[derive(Debug, thiserror::Error)]
+pub enum StacksError {
+    /// The memory of the process.
+    #[error("open the memory of process {pid}")]
+    Memory {
+        /// The process.
+        pid: Pid,
+        /// Why.
+        source: io::Error,
+    },
+    /// What it has mapped.
+    #[error("read what process {pid} has mapped")]
+    Maps {
+        /// The process.
+        pid: Pid,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Unwound stacks without names, and the programs that the addresses belong to. Holds these programs' files open.
+#[derive(Debug)]
+pub struct RawStacks {
+    pub(super) modules: Vec<Module>,
+    pub(super) threads: Vec<RawThread>,
+}
+
+/// One program or library.
+#[derive(Debug)]
+pub(super) struct Module {
+    pub(super) path: PathBuf,
+    pub(super) range: Range<u64>,
+    /// `None` until a frame lies in it.
+    pub(super) image: Option<Image>,
+    mapping: Mapping,
+    is_tried: bool,
+}
+
+/// What was read of a module.
+#[derive(Debug)]
+pub(super) struct Image {
+    pub(super) content: Content,
+    pub(super) bias: u64,
+    pub(super) build_id: Option<Vec<u8>>,
+}
+
+/// One thread's stack, innermost frame first.
+#[derive(Debug)]
+pub(super) struct RawThread {
+    pub(super) tid: Pid,
+    pub(super) name: String,
+    pub(super) frames: Vec<RawFrame>,
+}
+
+/// One step of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum RawFrame {
+    /// Code: for callers the last byte of the call, so that its line is found and not the next one.
+    Code(u64),
+    /// Here the system called a signal handler.
+    Signal,
+    /// Here frames were left out.
+    Omitted(usize),
+}
+
+/// Where the programs of a process are, and how to open them.
+pub(crate) struct Layout<'a> {
+    /// What is mapped.
+    pub(crate) mappings: Vec<Mapping>,
+    /// Opens the image that is mapped there.
+    pub(crate) open: &'a dyn Fn(&Mapping) -> Option<Content>,
+}
+
+/// Unwinds `threads` of the process `pid`, all of which stand still; the first is the one that people ask about.
+///
+/// # Errors
+///
+/// When the process is gone, or may not be looked at. A thread whose stack cannot be followed has fewer frames instead.
+pub fn unwind(pid: Pid, threads: &[ThreadRegisters]) -> Result<RawStacks, StacksError> {
+    let memory = ProcessMemory::open(pid).map_err(|source| StacksError::Memory { pid, source })?;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/maps"));
+    let mappings = maps::parse(&text.map_err(|source| StacksError::Maps { pid, source })?);
+    let open = |mapping: &Mapping| open_live(pid, mapping, &memory);
+    Ok(unwind_in(Layout { mappings, open: &open }, &memory, threads))
+}
+
+/// Unwinds `threads` in any memory.
+pub(crate) fn unwind_in(layout: Layout<'_>, memory: &dyn Memory, threads: &[ThreadRegisters]) -> RawStacks {
+    let mut walker = Walker::new(layout, memory);
+    let threads = threads.iter().map(|thread| walker.thread(thread)).collect();
+    RawStacks { modules: walker.modules, threads }
+}
+
+/// By the mapping itself, which needs rights but cannot be wrong; then by path, as the process sees it and as we do.
+fn open_live(pid: Pid, mapping: &Mapping, memory: &dyn Memory) -> Option<Content> {
+    if mapping.path == "[vdso]" {
+        let mut bytes = vec![0; usize::try_from(mapping.range.end - mapping.range.start).ok()?];
+        return memory.read(mapping.range.start, &mut bytes).then_some(Content::Bytes(bytes));
+    }
+    let Range { start, end } = mapping.range;
+    File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
+        .or_else(|_| File::open(format!("/proc/{pid}/root{}", mapping.path)))
+        .or_else(|_| File::open(Path::new(&mapping.path)))
+        .ok()
+        .map(Content::File)
+}
+
+struct Walker<'a> {
+    modules: Vec<Module>,
+    open: &'a dyn Fn(&Mapping) -> Option<Content>,
+    memory: &'a dyn Memory,
+    unwinder: UnwinderX86_64<Vec<u8>>,
+    cache: CacheX86_64,
+}
+
+impl<'a> Walker<'a> {
+    fn new(layout: Layout<'a>, memory: &'a dyn Memory) -> Self {
+        let modules = maps::group(layout.mappings).into_iter().filter_map(Module::new).collect();
+        let (unwinder, cache) = (UnwinderX86_64::new(), CacheX86_64::new());
+        Self { modules, open: layout.open, memory, unwinder, cache }
+    }
+
+    /// Reads a module's tables when its first frame is met: most libraries of a process are in nobody's stack.
+    fn meet(&mut self, address: u64) -> bool {
+        let Some(module) = self.modules.iter_mut().find(|module| module.range.contains(&address)) else {
+            return false;
+        };
+        if !module.is_tried {
+            module.is_tried = true;
+            let content = (self.open)(&module.mapping);
+            let loaded = content.and_then(|content| {
+                let loaded = content.load(&module.range, &module.mapping)?;
+                Some((content, loaded))
+            });
+            if let Some((content, loaded)) = loaded {
+                module.image = Some(Image { content, bias: loaded.bias, build_id: loaded.build_id });
+                self.unwinder.add_module(loaded.module);
+            }
+        }
+        true
+    }
+
+    /// Dumps keep no code; then the program's file has it.
+    fn is_trampoline(&mut self, address: u64) -> bool {
+        let mut code = [0; TRAMPOLINE.len()];
+        if self.memory.read(address, &mut code) {
+            return code == TRAMPOLINE;
+        }
+        self.meet(address);
+        let module = self.modules.iter().find(|module| module.range.contains(&address));
+        module.is_some_and(|module| module.read_code(address, &mut code)) && code == TRAMPOLINE
+    }
+
+    fn thread(&mut self, thread: &ThreadRegisters) -> RawThread {
+        let mut frames = Frames::default();
+        self.walk(&thread.registers.general, &mut frames);
+        RawThread { tid: thread.tid, name: thread.name.clone(), frames: frames.into_vec() }
+    }
+
+    fn walk(&mut self, general: &GeneralRegisters, frames: &mut Frames) {
+        let memory = self.memory;
+        let mut registers = UnwindRegsX86_64::new(general.rip, general.rsp, general.rbp);
+        let mut at = self.begin(&mut registers, frames);
+        while frames.count < MOST_FRAMES {
+            let address = at.address_for_lookup();
+            frames.push(RawFrame::Code(address));
+            self.meet(address);
+            let mut word = |address| memory.word(address).ok_or(());
+            let step = self.unwinder.unwind_frame(at, &mut registers, &mut self.cache, &mut word);
+            let Ok(Some(caller)) = step else { break };
+            if self.is_trampoline(caller) {
+                // The tables of trampolines are followed by few; the interrupted registers lie in the frame itself.
+                let Some(interrupted) = interrupted(memory, registers.sp()) else { break };
+                frames.push(RawFrame::Signal);
+                registers = interrupted;
+                at = self.begin(&mut registers, frames);
+                continue;
+            }
+            let Some(next) = FrameAddress::from_return_address(caller) else { break };
+            at = next;
+        }
+    }
+
+    /// Returns where a walk begins. After a call through a null or wild pointer that is the caller, whose address is on
+    /// top of the stack.
+    fn begin(&mut self, registers: &mut UnwindRegsX86_64, frames: &mut Frames) -> FrameAddress {
+        let at = FrameAddress::from_instruction_pointer(registers.ip());
+        if self.meet(registers.ip()) {
+            return at;
+        }
+        let Some(caller) = self.memory.word(registers.sp()) else { return at };
+        let Some(next) = FrameAddress::from_return_address(caller).filter(|_| self.meet(caller)) else {
+            return at;
+        };
+        frames.push(RawFrame::Code(registers.ip()));
+        *registers = UnwindRegsX86_64::new(caller, registers.sp().wrapping_add(8), registers.bp());
+        next
+    }
+}
+
+/// Returns what was interrupted by the signal whose frame begins at `frame`.
+fn interrupted(memory: &dyn Memory, frame: u64) -> Option<UnwindRegsX86_64> {
+    let saved = |index: u64| memory.word(frame.checked_add(SAVED_REGISTERS + 8 * index)?);
+    let (rbp, rsp, rip) = (saved(10)?, saved(15)?, saved(16)?);
+    Some(UnwindRegsX86_64::new(rip, rsp, rbp))
+}
+
+impl Module {
+    fn new(mappings: Vec<Mapping>) -> Option<Self> {
+        let range = mappings.first()?.range.start..mappings.last()?.range.end;
+        let mapping = mappings.into_iter().find(|mapping| mapping.is_executable)?;
+        Some(Self { path: PathBuf::from(&mapping.path), range, image: None, mapping, is_tried: false })
+    }
+
+    fn read_code(&self, address: u64, code: &mut [u8]) -> bool {
+        let Some(Image { content: Content::File(file), .. }) = &self.image else { return false };
+        let Some(within) = address.checked_sub(self.mapping.range.start) else { return false };
+        file.read_exact_at(code, self.mapping.offset + within).is_ok()
+    }
+}
+
+/// Frames of one thread, of which a deep stack keeps both ends.
+#[derive(Default)]
+struct Frames {
+    head: Vec<RawFrame>,
+    tail: VecDeque<RawFrame>,
+    count: usize,
+}
+
+impl Frames {
+    fn push(&mut self, frame: RawFrame) {
+        self.count += 1;
+        if self.head.len() < HEAD_FRAMES {
+            self.head.push(frame);
+            return;
+        }
+        if self.tail.len() == TAIL_FRAMES {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(frame);
+    }
+
+    fn into_vec(self) -> Vec<RawFrame> {
+        let omitted = self.count - self.head.len() - self.tail.len();
+        let mut frames = self.head;
+        if omitted > 0 {
+            frames.push(RawFrame::Omitted(omitted));
+        }
+        frames.extend(self.tail);
+        frames
+    }
+}

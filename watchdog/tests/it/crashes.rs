@@ -1,0 +1,476 @@
+//! The guard as a tracer, with programs that end in every way: what is told, what is not, and that nothing changes.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use host::{
+    process::{Pid, Signal, kill_group},
+    spawn::{Spawn, Stream, spawn},
+};
+use wire::control::{Command, CrashReport, DumpKinds, FromGuard, RawEnd, ToGuard, TraceMode, TracePlan};
+
+use crate::{
+    Test,
+    support::{Guarded, shell, state_of, until},
+    tests,
+};
+
+pub(crate) const TESTS: &[Test] = tests![
+    each_fatal_signal_is_told_with_its_stack_and_its_dump,
+    ends_that_are_no_crashes_are_not_called_so,
+    a_traced_program_ends_as_an_untraced_one,
+    a_crash_in_a_thread_blames_that_thread,
+    many_threads_that_crash_at_once_give_one_dump,
+    a_crash_after_the_first_thread_has_ended_is_told,
+    a_handler_that_raises_again_shows_the_faulting_line,
+    a_handler_that_exits_leaves_the_stack_of_the_fault,
+    a_handler_that_aborts_names_the_fault_as_the_cause,
+    a_recovered_fault_is_not_blamed_for_a_later_failure,
+    death_tests_of_the_test_process_are_not_told,
+    a_program_behind_a_shell_is_followed,
+    a_child_that_crashes_in_a_tree_is_told_only_if_the_test_fails,
+    a_test_that_traces_its_own_child_is_left_in_peace,
+    a_traced_test_can_stop_itself_and_be_continued,
+    a_traced_family_can_be_paused_and_resumed,
+    a_program_with_a_leak_sanitizer_is_left_alone,
+    where_tracing_is_forbidden_all_runs_untraced,
+    a_let_go_test_can_be_traced_by_others,
+    dumps_that_are_off_leave_the_stack,
+    a_sample_names_what_processes_do,
+    a_family_that_hangs_is_dumped_and_lives_on,
+    crashes_under_stress_are_all_told,
+];
+
+/// How a program ended under a guard.
+struct Outcome {
+    untraced: Vec<String>,
+    crashes: Vec<CrashReport>,
+    end: RawEnd,
+    output: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Outcome {
+    fn crash(&self) -> &CrashReport {
+        assert_eq!(self.crashes.len(), 1, "{:?} {:?}", self.crashes, self.untraced);
+        &self.crashes[0]
+    }
+
+    fn ending(&self) -> (Option<i32>, Option<i32>) {
+        (self.end.code, self.end.signal)
+    }
+}
+
+/// Compiles a program of the fixtures once per run of the tests.
+fn compile(name: &str, flags: &[&str]) -> PathBuf {
+    let directory = std::env::current_exe().unwrap().parent().unwrap().join("fixtures");
+    std::fs::create_dir_all(&directory).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+    let program = directory.join(format!("{name}{}", flags.concat().replace(['/', ' '], "_")));
+    let compiler = if name.ends_with(".rs") { "rustc" } else { "g++" };
+    let mut args: Vec<std::ffi::OsString> = flags.iter().map(Into::into).collect();
+    args.extend([source.into(), "-o".into(), program.clone().into()]);
+    let mut find = vec![std::ffi::OsString::from(compiler)];
+    find.append(&mut args);
+    let mut child =
+        spawn(Spawn { args: find, stdout: Stream::Inherit, ..Spawn::new("/usr/bin/env") }).unwrap();
+    assert_eq!(child.wait().unwrap().code, Some(0), "compile {name}");
+    program
+}
+
+fn crasher() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| compile("crash.cpp", &["-g", "-O1", "-pthread"]))
+}
+
+fn plan(directory: &Path, mode: TraceMode) -> TracePlan {
+    TracePlan {
+        mode,
+        dumps: DumpKinds { crash: true, hang: true },
+        dir: directory.into(),
+        name: "test".to_owned(),
+        limit_bytes: 64 << 20,
+        keeps_environment: false,
+    }
+}
+
+fn command(program: &Path, args: &[&str]) -> Command {
+    Command { program: program.into(), args: args.iter().map(|arg| (*arg).into()).collect(), ..shell("") }
+}
+
+/// Starts a command under a guard, traced in a mode.
+fn begin(command: Command, mode: TraceMode) -> (Guarded, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut guarded = Guarded::start();
+    let trace = Some(plan(directory.path(), mode));
+    guarded.send(&ToGuard::Exec(Command { trace, ..command }));
+    (guarded, directory)
+}
+
+fn run(command: Command, mode: TraceMode) -> Outcome {
+    let (guarded, directory) = begin(command, mode);
+    finish(guarded, directory)
+}
+
+fn finish(mut guarded: Guarded, directory: tempfile::TempDir) -> Outcome {
+    let (mut untraced, mut crashes) = (Vec::new(), Vec::new());
+    let end = loop {
+        match guarded.next() {
+            Some(FromGuard::Started { .. }) => {}
+            Some(FromGuard::Untraced { reason }) => untraced.push(reason),
+            Some(FromGuard::Crashed(report)) => crashes.push(report),
+            Some(FromGuard::Ended(end)) => break end,
+            other => panic!("{other:?}"),
+        }
+    };
+    let output = guarded.output.wait_for_end().to_owned();
+    guarded.guard.wait().unwrap();
+    Outcome { untraced, crashes, end, output, _directory: directory }
+}
+
+fn crash(mode: &str) -> Outcome {
+    run(command(crasher(), &[mode]), TraceMode::Root)
+}
+
+/// The dump can be read, and says the same as the report.
+fn assert_dump(report: &CrashReport) {
+    let path = report.dump.as_ref().unwrap_or_else(|| panic!("{report:?}"));
+    let summary = watchdog::dump::read(path.as_path()).unwrap();
+    assert!(!summary.threads.is_empty(), "{summary:?}");
+    let text = std::fs::read_to_string(report.stacks_file.as_ref().unwrap().as_path()).unwrap();
+    assert!(text.contains(&Signal(report.signal).name()), "{text}");
+}
+
+fn each_fatal_signal_is_told_with_its_stack_and_its_dump() {
+    let cases = [
+        ("segv", "SIGSEGV", "deref"),
+        ("nullcall", "SIGSEGV", "main"),
+        ("bus", "SIGBUS", "main"),
+        ("ill", "SIGILL", "main"),
+        ("fpe", "SIGFPE", "main"),
+        ("abort", "SIGABRT", "main"),
+        ("assert", "SIGABRT", "main"),
+        ("terminate", "SIGABRT", "main"),
+        ("trap", "SIGTRAP", "main"),
+        ("sys", "SIGSYS", "main"),
+        ("stackoverflow", "SIGSEGV", "overflow"),
+        ("killsegv", "SIGSEGV", "main"),
+        ("raisefpe", "SIGFPE", "main"),
+        ("execself", "SIGSEGV", "deref"),
+        ("threadexec", "SIGSEGV", "deref"),
+        ("nodump", "SIGSEGV", "deref"),
+        ("hreset", "SIGSEGV", "deref"),
+        ("vforkcrash", "SIGSEGV", "deref"),
+    ];
+    for (mode, signal, function) in cases {
+        let outcome = crash(mode);
+        let report = outcome.crash();
+        assert_eq!(Signal(report.signal).name(), signal, "{mode}");
+        assert_eq!(outcome.ending(), (None, Some(report.signal)), "{mode}");
+        assert!(report.stack.contains(function), "{mode}: {report:?}");
+        assert!(report.is_root && !report.is_handled, "{mode}: {report:?}");
+        assert_eq!(report.thread.id, report.pid, "{mode}");
+        assert_dump(report);
+    }
+    let outcome = crash("segv");
+    let top = outcome.crash().stack.lines().next().unwrap().to_owned();
+    assert!(top.contains("deref") && top.contains("crash.cpp:"), "{top}");
+    assert_eq!(outcome.crash().address, Some(0));
+}
+
+fn ends_that_are_no_crashes_are_not_called_so() {
+    for mode in ["ok", "exit1", "_exit1", "kill9", "term", "ignored", "hrecover", "syskill"] {
+        let outcome = crash(mode);
+        assert_eq!((&outcome.crashes, &outcome.untraced), (&vec![], &vec![]), "{mode}");
+        assert_ne!(outcome.end.code, Some(99), "{mode}");
+    }
+}
+
+fn a_traced_program_ends_as_an_untraced_one() {
+    let modes = "ok exit1 _exit1 segv nullcall bus ill fpe abort assert terminate trap sys syskill stackoverflow \
+                 kill9 killsegv raisefpe term thread manythreads leaderexit forkchild spawnchild vforkchild \
+                 execself threadexec hexit hexitalt hreraise hreraisealt hreset habort hoverflow hrecover \
+                 hrecoverfail ignored nodump traceme ptraces";
+    let mut differences = BTreeMap::new();
+    for mode in modes.split_ascii_whitespace() {
+        let mut guarded = Guarded::start();
+        guarded.send(&ToGuard::Exec(command(crasher(), &[mode])));
+        let bare = finish(guarded, tempfile::tempdir().unwrap());
+        let traced = crash(mode);
+        if (bare.ending(), &bare.output) != (traced.ending(), &traced.output) || bare.end.code == Some(99) {
+            differences.insert(mode, (bare.end, bare.output, traced.end, traced.output));
+        }
+    }
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+fn a_crash_in_a_thread_blames_that_thread() {
+    let outcome = crash("thread");
+    let report = outcome.crash();
+    assert_eq!(report.thread.name, "worker-5");
+    assert_ne!(report.thread.id, report.pid);
+    assert!(report.stack.contains("deref"), "{}", report.stack);
+    let summary = watchdog::dump::read(report.dump.as_ref().unwrap().as_path()).unwrap();
+    assert_eq!(summary.threads.len(), 9);
+    let text = std::fs::read_to_string(report.stacks_file.as_ref().unwrap().as_path()).unwrap();
+    assert!(text.contains("pause") && text.contains("worker-4"), "{text}");
+}
+
+fn many_threads_that_crash_at_once_give_one_dump() {
+    for _ in 0..10 {
+        let outcome = crash("manythreads");
+        assert_eq!(outcome.end.signal, Some(Signal::SEGV.0));
+        assert_dump(outcome.crash());
+    }
+}
+
+fn a_crash_after_the_first_thread_has_ended_is_told() {
+    let outcome = crash("leaderexit");
+    let report = outcome.crash();
+    assert!(report.stack.contains("deref"), "{report:?}");
+    assert_eq!(outcome.end.signal, Some(Signal::SEGV.0));
+}
+
+fn a_handler_that_raises_again_shows_the_faulting_line() {
+    for (mode, function) in [("hreraise", "deref"), ("hreraisealt", "deref"), ("hoverflow", "overflow")] {
+        let outcome = crash(mode);
+        let report = outcome.crash();
+        let top = report.stack.lines().next().unwrap();
+        assert!(top.contains(function), "{mode}: {}", report.stack);
+        assert!(report.code > 0 && report.cause.is_none(), "{report:?}");
+        assert_eq!(outcome.end.signal, Some(Signal::SEGV.0));
+        assert_dump(report);
+    }
+}
+
+fn a_handler_that_exits_leaves_the_stack_of_the_fault() {
+    for mode in ["hexit", "hexitalt"] {
+        let outcome = crash(mode);
+        let report = outcome.crash();
+        assert!(report.is_handled && report.stack.contains("deref"), "{mode}: {report:?}");
+        assert_eq!((report.signal, report.address), (Signal::SEGV.0, Some(0)));
+        assert_eq!(outcome.ending(), (Some(3), None));
+    }
+}
+
+fn a_handler_that_aborts_names_the_fault_as_the_cause() {
+    let outcome = crash("habort");
+    let report = outcome.crash();
+    assert_eq!(report.signal, Signal::ABRT.0);
+    assert_eq!(report.cause.map(|cause| cause.signal), Some(Signal::SEGV.0));
+    assert!(report.stack.contains("aborts") && report.stack.contains("deref"), "{}", report.stack);
+}
+
+fn a_recovered_fault_is_not_blamed_for_a_later_failure() {
+    let outcome = crash("hrecoverfail");
+    assert_eq!((outcome.ending(), outcome.crashes.len()), ((Some(1), None), 0), "{:?}", outcome.crashes);
+}
+
+fn death_tests_of_the_test_process_are_not_told() {
+    for mode in ["forkchild", "vforkchild", "spawnchild"] {
+        let outcome = crash(mode);
+        assert!(outcome.crashes.is_empty(), "{mode}: {:?}", outcome.crashes);
+        assert!(outcome.output.contains("child signal 11"), "{mode}: {}", outcome.output);
+    }
+    let outcome = run(command(crasher(), &["forkchild"]), TraceMode::Tree);
+    assert!(outcome.crashes.is_empty(), "{:?}", outcome.crashes);
+}
+
+fn a_program_behind_a_shell_is_followed() {
+    let script = format!("{} segv; exit $?", crasher().display());
+    let outcome = run(shell(&script), TraceMode::Root);
+    let report = outcome.crash();
+    assert_eq!((report.is_root, outcome.ending()), (false, (Some(139), None)));
+    assert!(report.stack.contains("deref"), "{report:?}");
+    assert_dump(report);
+    // The program behind it is traced as if there were no shell: its own children are not.
+    let script = format!("{} spawnchild; exit $?", crasher().display());
+    assert!(run(shell(&script), TraceMode::Root).crashes.is_empty());
+    let script = format!("{} traceme; exit $?", crasher().display());
+    assert_eq!(run(shell(&script), TraceMode::Root).ending(), (Some(0), None));
+    // A shell that becomes the program.
+    let script = format!("exec {} segv", crasher().display());
+    assert!(run(shell(&script), TraceMode::Root).crash().is_root);
+}
+
+fn a_child_that_crashes_in_a_tree_is_told_only_if_the_test_fails() {
+    let outcome = run(command(crasher(), &["spawnchild"]), TraceMode::Tree);
+    assert_eq!(outcome.ending(), (Some(1), None));
+    assert!(!outcome.crash().is_root);
+    let outcome = run(command(crasher(), &["vforkchild"]), TraceMode::Tree);
+    assert_eq!((outcome.ending(), outcome.crashes.len()), ((Some(0), None), 0));
+    assert_eq!(std::fs::read_dir(outcome._directory.path()).unwrap().count(), 0);
+}
+
+fn a_test_that_traces_its_own_child_is_left_in_peace() {
+    for mode in ["traceme", "ptraces"] {
+        let outcome = crash(mode);
+        assert_eq!((outcome.ending(), outcome.crashes.len()), ((Some(0), None), 0), "{mode}");
+    }
+}
+
+fn a_traced_test_can_stop_itself_and_be_continued() {
+    let (mut guarded, directory) = begin(command(crasher(), &["stopcont"]), TraceMode::Root);
+    let pid = guarded.started();
+    // A stop that is listened to looks like one of a tracer.
+    until("it has stopped", || guarded_stack(pid), |stopped| *stopped);
+    kill_group(Pid(pid.cast_signed()), Signal::CONT).unwrap();
+    let outcome = finish(guarded, directory);
+    assert_eq!((outcome.ending(), outcome.output.as_str()), ((Some(0), None), "continued\n"));
+}
+
+/// It stands in the stop of its own signal, not in one on the way there.
+fn guarded_stack(pid: u32) -> bool {
+    let pending = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    state_of(pid) == Some('t')
+        && pending.contains("SigPnd:\t0000000000000000")
+        && std::fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|call| !call.contains("running"))
+}
+
+fn a_traced_family_can_be_paused_and_resumed() {
+    let (mut guarded, directory) = begin(command(crasher(), &["busy"]), TraceMode::Root);
+    let pid = guarded.started();
+    guarded.output.wait_for("ready");
+    guarded.send(&ToGuard::Pause);
+    assert_eq!(guarded.next(), Some(FromGuard::Paused));
+    assert_eq!(state_of(pid), Some('t'));
+    guarded.send(&ToGuard::Resume);
+    until("it runs on", || state_of(pid), |state| *state == Some('R'));
+    guarded.send(&ToGuard::Terminate { grace_ms: 60_000 });
+    assert_eq!(finish(guarded, directory).ending(), (None, Some(Signal::TERM.0)));
+}
+
+fn a_program_with_a_leak_sanitizer_is_left_alone() {
+    for flags in [&["-g", "-fsanitize=address"][..], &["-g", "-fsanitize=address", "-static-libasan", "-s"]] {
+        let program = compile("leak.cpp", flags);
+        let outcome = run(command(&program, &["leak"]), TraceMode::Root);
+        assert_eq!(outcome.untraced.len(), 1, "{flags:?}");
+        assert!(outcome.output.contains("detected memory leaks"), "{}", outcome.output);
+        let outcome = run(command(&program, &[]), TraceMode::Root);
+        assert_eq!(outcome.ending(), (Some(0), None), "{}", outcome.output);
+    }
+}
+
+fn where_tracing_is_forbidden_all_runs_untraced() {
+    for (mode, ending) in [("segv", (None, Some(Signal::SEGV.0))), ("exit1", (Some(1), None))] {
+        let directory = tempfile::tempdir().unwrap();
+        let wrapper = [crasher().as_os_str(), "noptrace".as_ref()].map(Into::into);
+        let mut guarded = Guarded::start_behind(&wrapper);
+        let trace = Some(plan(directory.path(), TraceMode::Root));
+        guarded.send(&ToGuard::Exec(Command { trace, ..command(crasher(), &[mode]) }));
+        let outcome = finish(guarded, directory);
+        assert_eq!((outcome.ending(), outcome.crashes.len()), (ending, 0));
+        assert_eq!(outcome.untraced.len(), 1);
+        assert!(outcome.untraced[0].contains("not permitted"), "{:?}", outcome.untraced);
+    }
+}
+
+fn a_let_go_test_can_be_traced_by_others() {
+    let (mut guarded, directory) = begin(command(crasher(), &["idle"]), TraceMode::Root);
+    let pid = Pid(guarded.started().cast_signed());
+    guarded.output.wait_for("ready");
+    assert_eq!(host::trace::tracer_of(pid), Some(guarded.guard.pid()));
+    guarded.send(&ToGuard::LetGo);
+    assert_eq!(guarded.next(), Some(FromGuard::LetGone));
+    for tid in host::trace::threads(pid) {
+        assert_eq!(host::trace::tracer_of(tid), None);
+    }
+    guarded.send(&ToGuard::Kill);
+    assert_eq!(finish(guarded, directory).ending(), (None, Some(Signal::KILL.0)));
+}
+
+fn dumps_that_are_off_leave_the_stack() {
+    for mode in ["thread", "abort", "stackoverflow", "manythreads"] {
+        let directory = tempfile::tempdir().unwrap();
+        let dumps = DumpKinds::default();
+        let trace = Some(TracePlan { dumps, ..plan(directory.path(), TraceMode::Root) });
+        let mut guarded = Guarded::start();
+        guarded.send(&ToGuard::Exec(Command { trace, ..command(crasher(), &[mode]) }));
+        let outcome = finish(guarded, directory);
+        let report = outcome.crash();
+        assert!(report.dump.is_none() && !report.stack.is_empty(), "{mode}: {report:?}");
+        assert_eq!(outcome.end.signal, Some(report.signal));
+    }
+}
+
+fn a_sample_names_what_processes_do() {
+    for (mode, state) in [("idle", "BLOCKED in pause (5 threads)"), ("busy", "BUSY"), ("polling", "POLLING")]
+    {
+        let (mut guarded, directory) = begin(command(crasher(), &[mode]), TraceMode::Root);
+        let pid = guarded.started();
+        guarded.output.wait_for("ready");
+        let asked = Instant::now();
+        guarded.send(&ToGuard::Sample);
+        let Some(FromGuard::Sampled(sample)) = guarded.next() else { panic!("no sample") };
+        assert!(asked.elapsed() >= Duration::from_millis(400));
+        assert_eq!(sample.processes.len(), 1, "{sample:?}");
+        assert_eq!(sample.processes[0].pid, pid);
+        // A machine that is busy enough lets nobody be so.
+        let is_starved = mode == "busy" && sample.processes[0].state == "STARVED";
+        assert!(sample.processes[0].state == state || is_starved, "{sample:?}");
+        guarded.send(&ToGuard::Pause);
+        assert_eq!(guarded.next(), Some(FromGuard::Paused));
+        guarded.send(&ToGuard::Sample);
+        let Some(FromGuard::Sampled(sample)) = guarded.next() else { panic!("no sample") };
+        assert_eq!(sample.processes[0].state, "STOPPED");
+        assert!(sample.stopped_us > 400_000, "{sample:?}");
+        guarded.send(&ToGuard::Kill);
+        finish(guarded, directory);
+    }
+}
+
+fn a_family_that_hangs_is_dumped_and_lives_on() {
+    let script = format!("{0} idle & {0} busy & wait", crasher().display());
+    for mode in [TraceMode::Off, TraceMode::Root, TraceMode::Tree] {
+        let (mut guarded, directory) = begin(shell(&script), mode);
+        let pid = guarded.started();
+        guarded.output.wait_for("ready\nready\n");
+        for _ in 0..2 {
+            guarded.send(&ToGuard::Dump);
+            let Some(FromGuard::Dumped(report)) = guarded.next() else { panic!("no dumps") };
+            assert_eq!(report.processes.len(), 3, "{report:?}");
+            assert_eq!(report.processes[0].pid, pid);
+            for process in &report.processes {
+                let dump = process.dump.as_ref().unwrap_or_else(|| panic!("{mode:?} {report:?}"));
+                assert!(!watchdog::dump::read(dump.as_path()).unwrap().threads.is_empty());
+            }
+            let idle = report.processes.iter().find(|process| process.command.ends_with("idle")).unwrap();
+            assert!(idle.stack.contains("pause"), "{idle:?}");
+            assert_eq!(idle.state, "BLOCKED in pause (5 threads)");
+        }
+        // It lives on, and is traced as before.
+        guarded.send(&ToGuard::Pause);
+        assert_eq!(guarded.next(), Some(FromGuard::Paused));
+        guarded.send(&ToGuard::Resume);
+        guarded.send(&ToGuard::Kill);
+        let outcome = finish(guarded, directory);
+        assert!(outcome.crashes.is_empty());
+    }
+}
+
+fn crashes_under_stress_are_all_told() {
+    const AT_A_TIME: usize = 8;
+    let modes =
+        ["segv", "abort", "thread", "manythreads", "hreraise", "trap", "stackoverflow", "sys", "killsegv"];
+    let started = Instant::now();
+    let mut running = std::collections::VecDeque::new();
+    for (index, mode) in modes.iter().cycle().take(200).enumerate() {
+        running.push_back((index, mode, begin(command(crasher(), &[mode]), TraceMode::Root)));
+        if running.len() == AT_A_TIME || index == 199 {
+            while let Some((index, mode, (guarded, directory))) = running.pop_front() {
+                let outcome = finish(guarded, directory);
+                let report = outcome.crash();
+                assert_eq!(outcome.ending(), (None, Some(report.signal)), "{index} {mode}");
+                assert_dump(report);
+                if index < 199 {
+                    break;
+                }
+            }
+        }
+    }
+    println!("200 crashes in {:.1?}", started.elapsed());
+}

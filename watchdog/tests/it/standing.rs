@@ -1,0 +1,135 @@
+//! Programs that stand still in known stacks: built from `fixtures`, started, and found where they are expected.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use host::{
+    process::{Pid, Signal},
+    spawn::{Child, Spawn, Stream, spawn},
+};
+use watchdog::{
+    dump::{self, DumpPlan, DumpSummary, Subject},
+    stacks::{self, Stacks, ThreadRegisters},
+};
+
+use crate::support::{Feet, until};
+
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+const BUILT: &str = env!("CARGO_TARGET_TMPDIR");
+
+/// A program that stands still, and ends with the test.
+pub(crate) struct Standing {
+    child: Child,
+    pub(crate) pid: Pid,
+    _feet: Feet,
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        self.child.signal(Signal::KILL).unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Standing {
+    /// Starts `program` and waits until it says that it is where it wants to be.
+    pub(crate) fn start(program: &Path, args: &[&str]) -> Self {
+        Self::with_environment(program, args, Vec::new())
+    }
+
+    pub(crate) fn with_environment(program: &Path, args: &[&str], env: Vec<(&str, &str)>) -> Self {
+        let (mut feet, writer) = Feet::new();
+        let mut start = Spawn::new(program);
+        start.args = args.iter().map(Into::into).collect();
+        start.env = Some(env.into_iter().map(|(name, value)| (name.into(), value.into())).collect());
+        start.stdout = Stream::Fd(writer);
+        start.stderr = Stream::Null;
+        let child = spawn(start).unwrap();
+        feet.wait_for("ready\n");
+        Self { pid: child.pid(), child, _feet: feet, directory: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn subject(&self) -> Subject {
+        Subject { pid: self.pid, blamed: self.pid, crash: None }
+    }
+
+    pub(crate) fn plan(&self) -> DumpPlan {
+        DumpPlan {
+            path: self.directory.path().join("test.dmp"),
+            limit_bytes: 64 << 20,
+            keeps_environment: false,
+            stop_timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// Dumps it, and reads the dump.
+    pub(crate) fn dumped(&self) -> DumpSummary {
+        let plan = self.plan();
+        // Dumps are made again and again until the program is where it is expected.
+        let _absent = std::fs::remove_file(&plan.path);
+        let file = dump::write(&self.subject(), &plan).unwrap();
+        assert!(file.threads > 0, "{file:?}");
+        dump::read(&plan.path).unwrap()
+    }
+
+    /// Returns the registers of its threads. What stands still has the same ones a moment later.
+    pub(crate) fn registers(&self) -> Vec<ThreadRegisters> {
+        let thread = |thread: dump::DumpThread| ThreadRegisters {
+            tid: thread.tid,
+            registers: thread.registers,
+            name: thread.name,
+        };
+        self.dumped().threads.into_iter().map(thread).collect()
+    }
+
+    /// Returns its stacks once the innermost function is `top`.
+    pub(crate) fn stacks_in(&self, top: &str) -> Stacks {
+        let stacks = || stacks::name(stacks::unwind(self.pid, &self.registers()).unwrap());
+        until(top, stacks, |stacks| {
+            stacks.threads[0].frames[0].function.as_deref().is_some_and(|name| name.contains(top))
+        })
+    }
+}
+
+/// Builds the C++ program with `arguments`, unless it is there and newer than its source.
+pub(crate) fn cpp(name: &str, arguments: &[&str]) -> PathBuf {
+    let mut all = vec!["-g", "-O2", "-fomit-frame-pointer", "-pthread"];
+    all.extend(arguments);
+    build("/usr/bin/g++", "stands.cpp", name, &all)
+}
+
+/// Builds the Rust program.
+pub(crate) fn rust(name: &str, arguments: &[&str]) -> PathBuf {
+    let compiler = std::env::var_os("RUSTC").map_or_else(|| in_path("rustc"), PathBuf::from);
+    build(compiler.to_str().unwrap(), "stands.rs", name, arguments)
+}
+
+fn in_path(program: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap();
+    std::env::split_paths(&path).map(|place| place.join(program)).find(|file| file.is_file()).unwrap()
+}
+
+fn build(compiler: &str, source: &str, name: &str, arguments: &[&str]) -> PathBuf {
+    let source = Path::new(FIXTURES).join(source);
+    let program = Path::new(BUILT).join(name);
+    let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    if changed(&program) > changed(&source) {
+        return program;
+    }
+    let mut start = Spawn::new(compiler);
+    start.args = arguments.iter().map(Into::into).collect();
+    start.args.extend(["-o".into(), program.clone().into(), source.into()]);
+    assert!(spawn(start).unwrap().wait().unwrap().code == Some(0), "{compiler} failed");
+    program
+}
+
+/// Returns the number of the line that says `LINE word`.
+pub(crate) fn line(word: &str) -> u32 {
+    let source = std::fs::read_to_string(Path::new(FIXTURES).join("stands.cpp")).unwrap();
+    let mark = format!("// LINE {word}");
+    let index = source.lines().position(|line| line.ends_with(&mark)).unwrap();
+    u32::try_from(index + 1).unwrap()
+}
