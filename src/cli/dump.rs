@@ -111,7 +111,7 @@ mod tests {
                 name: "wor\x1b[31mker".to_owned(),
                 registers: watchdog::stacks::Registers::default(),
             }],
-            modules: vec![module("/work/unit_tests", true), module("/lib/libc.so.6", false)],
+            modules: vec![module("/build/unit_tests", true), module("/lib/libc.so.6", false)],
             stacks: Stacks::default(),
             soft_errors: vec!["\"thread 42 would not stop\"".to_owned()],
         }
