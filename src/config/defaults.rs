@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Capture, Config, FailLimit, Jobs, MemoryLimit, Profile, RunLayer, RunSettings, Shuffle, TestLayer,
-    TestSettings, TimeLimit, UnknownProfile, reader::nearest,
+    Capture, Config, Dumps, FailLimit, Jobs, MemoryLimit, Profile, RunLayer, RunSettings, Shuffle, TestLayer,
+    TestSettings, TimeLimit, UnknownProfile, Watch, reader::nearest,
 };
 
 /// The profile that all others inherit from, and that holds when none is named.
@@ -33,6 +33,10 @@ impl Default for RunSettings {
             run_timeout: TimeLimit::Never,
             give_up_after: NonZeroU32::MIN.saturating_add(2),
             is_history_kept: true,
+            dump_limit_bytes: 64 << 20,
+            dumps_per_run: 50,
+            dumps_total_bytes: 1 << 30,
+            is_environment_dumped: false,
         }
     }
 }
@@ -58,6 +62,10 @@ impl RunSettings {
             run_timeout: layer.run_timeout.unwrap_or(self.run_timeout),
             give_up_after: layer.give_up_after.unwrap_or(self.give_up_after),
             is_history_kept: layer.history.unwrap_or(self.is_history_kept),
+            dump_limit_bytes: layer.dump_limit_bytes.unwrap_or(self.dump_limit_bytes),
+            dumps_per_run: layer.dumps_per_run.unwrap_or(self.dumps_per_run),
+            dumps_total_bytes: layer.dumps_total_bytes.unwrap_or(self.dumps_total_bytes),
+            is_environment_dumped: layer.dump_environment.unwrap_or(self.is_environment_dumped),
         }
     }
 }
@@ -70,6 +78,9 @@ impl Default for TestSettings {
             retries: 0,
             is_isolated: false,
             memory_bytes: None,
+            silence: None,
+            dumps: Dumps::All,
+            watch: Watch::Root,
         }
     }
 }
@@ -88,6 +99,13 @@ impl TestSettings {
                 Some(MemoryLimit::Never) => None,
                 None => self.memory_bytes,
             },
+            silence: match layer.silence_timeout {
+                Some(TimeLimit::After(limit)) => Some(limit),
+                Some(TimeLimit::Never) => None,
+                None => self.silence,
+            },
+            dumps: layer.dumps.unwrap_or(self.dumps),
+            watch: layer.watch.unwrap_or(self.watch),
         }
     }
 }

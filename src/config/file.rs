@@ -10,8 +10,8 @@ use std::{
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Capture, Config, FailLimit, Jobs, MemoryLimit, Override, Pattern, Position, RunLayer, Section, Shuffle,
-    SlowTimeout, StatusLevel, Suite, SuiteSource, TestLayer, TimeLimit,
+    Capture, Config, Dumps, FailLimit, Jobs, MemoryLimit, Override, Pattern, Position, RunLayer, Section,
+    Shuffle, SlowTimeout, StatusLevel, Suite, SuiteSource, TestLayer, TimeLimit, Watch,
     defaults::{STATE_DIR, below},
     quantity::parse_size,
     reader::{Document, Table, integer, parse_positive_duration},
@@ -217,6 +217,10 @@ fn read_run_layer(dir: &Path, table: &Table<'_, '_>) -> RunLayer {
         run_timeout: read_time_limit("run-timeout", table),
         give_up_after: table.count("give-up-after"),
         history: table.boolean("history"),
+        dump_limit_bytes: table.size("dump-limit"),
+        dumps_per_run: read_number("dumps-per-run", table),
+        dumps_total_bytes: table.size("dumps-total"),
+        dump_environment: table.boolean("dump-environment"),
     }
 }
 
@@ -255,6 +259,18 @@ fn read_time_limit(key: &'static str, table: &Table<'_, '_>) -> Option<TimeLimit
     }
 }
 
+fn read_word<T: Copy>(key: &'static str, words: &[(&'static str, T)], table: &Table<'_, '_>) -> Option<T> {
+    let all: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+    table.read(key, &format!("one of {}", all.join(", ")), |value| {
+        let word = value.as_str()?;
+        words.iter().find(|(known, _)| *known == word).map(|(_, kind)| *kind)
+    })
+}
+
+fn read_number(key: &'static str, table: &Table<'_, '_>) -> Option<u32> {
+    table.read(key, "a number", |value| integer(value).and_then(|number| u32::try_from(number).ok()))
+}
+
 fn read_memory_limit(table: &Table<'_, '_>) -> Option<MemoryLimit> {
     let limit = "a size such as \"512MiB\", or false for none";
     match table.read_any("max-memory").and_then(DeValue::as_bool) {
@@ -271,6 +287,9 @@ fn read_test_layer(slow_title: &str, table: &Table<'_, '_>) -> TestLayer {
         retries: table.read("retries", "a whole number from 0", |value| u32::try_from(integer(value)?).ok()),
         isolate: table.boolean("isolate"),
         max_memory: read_memory_limit(table),
+        silence_timeout: read_time_limit("silence-timeout", table),
+        dumps: read_word("dumps", &Dumps::WORDS, table),
+        watch: read_word("watch", &Watch::WORDS, table),
     }
 }
 

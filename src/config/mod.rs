@@ -25,7 +25,7 @@ pub use quantity::{QuantityError, parse_duration, parse_size};
 pub use reference::{Key, Section, reference, reference_table};
 pub use settings::{CommandLine, Settings};
 pub use types::{
-    Capture, Config, FailLimit, Jobs, MemoryLimit, Override, Position, Profile, RunLayer, RunSettings,
+    Capture, Config, Dumps, FailLimit, Jobs, MemoryLimit, Override, Position, Profile, RunLayer, RunSettings,
     Shuffle, SlowTimeout, StatusLevel, Suite, SuiteSource, TestLayer, TestSettings, TimeLimit,
-    UnknownProfile,
+    UnknownProfile, Watch,
 };

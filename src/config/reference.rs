@@ -89,6 +89,14 @@ const KEYS: &[Key] = keys! {
         /// A test process that uses more memory, with all below it, is killed; its test is told so. `false` lifts an
         /// inherited limit.
         "max-memory": "size or false" = "false";
+        /// A running test that gives no sign (output, or the end of a test) for so long is ended, and its stacks are kept.
+        /// Time in which the machine did not let it run does not count. `false` lifts an inherited limit.
+        "silence-timeout": "duration or false" = "false";
+        /// Of what minidumps are written: `off`, `crash`, `hang` or `all`. Stacks as text are kept all the same.
+        "dumps": "word" = "\"all\"";
+        /// Which processes are watched for crashes: `off`, `root` (the test process; where that is a script, also what it
+        /// starts) or `tree` (all that it starts).
+        "watch": "word" = "\"root\"";
         /// Order by chance: a seed, or `true` for a new one each time.
         "shuffle": "seed, true or false" = "false";
         /// What is printed while tests run: none, fail, retry, slow, pass, skip or all; each includes those before it.
@@ -117,6 +125,14 @@ const KEYS: &[Key] = keys! {
         "give-up-after": "number" = "3";
         /// Whether durations and outcomes are recorded, for the order of the next run.
         "history": "true or false" = "true";
+        /// A dump that would be larger is not kept.
+        "dump-limit": "size" = "\"64MiB\"";
+        /// After so many dumps of one run no more are written.
+        "dumps-per-run": "number" = "50";
+        /// After so many bytes of dumps of one run no more are written.
+        "dumps-total": "size" = "\"1GiB\"";
+        /// Whether dumps keep the environment of the process, which often holds secrets.
+        "dump-environment": "true or false" = "false";
         /// Settings of some tests; the first one that matches and says something decides.
         "override": "tables" = "";
     }
@@ -133,6 +149,12 @@ const KEYS: &[Key] = keys! {
         "isolate": "true or false" = "";
         /// As in a profile.
         "max-memory": "size or false" = "";
+        /// As in a profile.
+        "silence-timeout": "duration or false" = "";
+        /// As in a profile.
+        "dumps": "word" = "";
+        /// As in a profile.
+        "watch": "word" = "";
     }
     SlowTimeout {
         /// A running test is told to be slow each time when this has passed.
@@ -169,6 +191,12 @@ const KEYS: &[Key] = keys! {
         "isolate": "true or false" = "";
         /// As in a profile.
         "max-memory": "size or false" = "";
+        /// As in a profile.
+        "silence-timeout": "duration or false" = "";
+        /// As in a profile.
+        "dumps": "word" = "";
+        /// As in a profile.
+        "watch": "word" = "";
     }
     Environment {
         /// A variable and its value; `false` unsets it.

@@ -100,6 +100,14 @@ pub struct RunLayer {
     pub give_up_after: Option<NonZeroU32>,
     /// Whether durations and outcomes are recorded.
     pub history: Option<bool>,
+    /// Most bytes of one dump.
+    pub dump_limit_bytes: Option<u64>,
+    /// Most dumps of one run.
+    pub dumps_per_run: Option<u32>,
+    /// Most bytes of all dumps of one run.
+    pub dumps_total_bytes: Option<u64>,
+    /// Whether dumps keep the environment.
+    pub dump_environment: Option<bool>,
 }
 
 /// What one source says of a test.
@@ -115,6 +123,12 @@ pub struct TestLayer {
     pub isolate: Option<bool>,
     /// Of a test process and all below it, in bytes.
     pub max_memory: Option<MemoryLimit>,
+    /// Of a running test that gives no sign.
+    pub silence_timeout: Option<TimeLimit>,
+    /// What is dumped.
+    pub dumps: Option<Dumps>,
+    /// Which processes are watched for crashes.
+    pub watch: Option<Watch>,
 }
 
 /// Settings of a run as a whole.
@@ -152,6 +166,14 @@ pub struct RunSettings {
     pub give_up_after: NonZeroU32,
     /// Whether durations and outcomes are recorded.
     pub is_history_kept: bool,
+    /// Most bytes of one dump.
+    pub dump_limit_bytes: u64,
+    /// Most dumps of one run.
+    pub dumps_per_run: u32,
+    /// Most bytes of all dumps of one run.
+    pub dumps_total_bytes: u64,
+    /// Dumps keep the environment of the process.
+    pub is_environment_dumped: bool,
 }
 
 /// Settings of one test.
@@ -167,6 +189,12 @@ pub struct TestSettings {
     pub is_isolated: bool,
     /// Its process tree is killed when it uses more bytes; `None` means no limit.
     pub memory_bytes: Option<u64>,
+    /// It is ended when it gives no sign for so long, while it is let run; `None` means never.
+    pub silence: Option<Duration>,
+    /// What is dumped of its process.
+    pub dumps: Dumps,
+    /// Which of its processes are watched for crashes.
+    pub watch: Watch,
 }
 
 /// How many worker slots there are.
@@ -257,6 +285,42 @@ pub enum TimeLimit {
     Never,
     /// It is terminated after this time.
     After(Duration),
+}
+
+/// Of what minidumps are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dumps {
+    /// Nothing.
+    Off,
+    /// Processes that crash.
+    Crash,
+    /// Processes that hang.
+    Hang,
+    /// Both.
+    All,
+}
+
+impl Dumps {
+    /// The words of all kinds.
+    pub const WORDS: [(&'static str, Self); 4] =
+        [("off", Self::Off), ("crash", Self::Crash), ("hang", Self::Hang), ("all", Self::All)];
+}
+
+/// Which processes are watched for crashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watch {
+    /// None: results are the same, with fewer facts.
+    Off,
+    /// The test process; where that is a script, also what it starts.
+    Root,
+    /// The test process and all that it starts.
+    Tree,
+}
+
+impl Watch {
+    /// The words of all kinds.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("off", Self::Off), ("root", Self::Root), ("tree", Self::Tree)];
 }
 
 /// How much memory a test process may use.

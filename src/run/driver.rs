@@ -24,6 +24,7 @@ use wire::{
 
 use super::{
     RunPlan,
+    budget::DumpBudget,
     convert::{charge, end_of, from_model, outcome_of, to_model},
     last_resort, manifest,
     told::{self, Charges, HeldBack},
@@ -94,6 +95,7 @@ pub async fn drive(
         held: BTreeMap::new(),
         charges: Charges::default(),
         attachments: Vec::new(),
+        dumps: DumpBudget::default(),
         journals: BTreeMap::new(),
         pausing: None,
         finish: None,
@@ -141,6 +143,7 @@ struct Driver<'a> {
     charges: Charges,
     /// Files of tests' evidence, told with the run as well.
     attachments: Vec<Attachment>,
+    dumps: DumpBudget,
     /// Dead workers whose journals are being read: what was relayed of them, and until when to wait.
     journals: BTreeMap<WorkerId, (u64, Instant)>,
     /// Workers whose test processes are being stopped, and whom to tell.
@@ -295,6 +298,7 @@ impl Driver<'_> {
                 });
             }
             Report::Attached { files, .. } => {
+                self.dumps.count(&files);
                 let attachment = |file: EvidenceFile| Attachment::file(&file.path, &file.description);
                 self.attachments.extend(files.into_iter().map(attachment));
             }
@@ -502,6 +506,7 @@ impl Driver<'_> {
             program: self.plan.programs[program].clone(),
             tests,
             limits: TestLimits { memory_bytes: self.memory_limit(&lease.batch.tests), ..self.plan.limits },
+            watch: self.dumps.watch(self.plan, &lease.batch.tests),
             is_alone: lease.batch.is_alone,
             is_output_shown: self.plan.is_output_shown,
         };
@@ -525,6 +530,7 @@ impl Driver<'_> {
             timeout_ms: selected
                 .timeout
                 .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+            silence_ms: selected.silence.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
             attempts: held.attempts,
             death: held.death,
             is_failure_held,
@@ -538,6 +544,10 @@ impl Driver<'_> {
             .map(|(test, told)| told::node(self.plan, *test, *told, self.held.get(&TestIndex(test.0))))
             .collect();
         nodes.extend(self.charges.nodes(self.plan));
+        for (test, told) in told {
+            let held = self.held.get(&TestIndex(test.0));
+            self.attachments.extend(held.iter().flat_map(|held| told::attachments(*told, held)));
+        }
         let finish = Box::new(Finish {
             run: self.plan.run.clone(),
             run_dir: OsBytes::from(self.plan.run_dir.as_path()),

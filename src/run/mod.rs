@@ -1,6 +1,7 @@
 //! One run, from the selected tests to the proven completion.
 //!
 //! - `plan`: what is to run, as the model needs it and as workers need it.
+//! - `budget`: how much may still be dumped.
 //! - `convert`: between the wire's words and the model's.
 //! - `driver`: waits for events, lets [`model::run::Run`] decide, does what it says.
 //! - `manifest`: what the run was to do, on disk, for whoever survives.
@@ -8,6 +9,7 @@
 //! - `memory`: what later runs want to know of this one.
 //! - `last_resort`: finishes on the main connection, when no watchdog can be had.
 
+mod budget;
 mod convert;
 mod driver;
 mod last_resort;

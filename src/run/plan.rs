@@ -12,7 +12,7 @@ use wire::control::{DeliveryLimits, ListedTest, Program, TestLimits};
 use super::memory::Knowledge;
 
 use crate::{
-    config::{Capture, FailLimit, Settings, Shuffle, TimeLimit},
+    config::{Capture, Dumps, FailLimit, Settings, Shuffle, TimeLimit, Watch},
     discover::{Catalogue, Listing, TestRef},
 };
 
@@ -37,8 +37,27 @@ pub struct SelectedTest {
     pub timeout: Option<Duration>,
     /// Its process tree is killed when it uses more bytes.
     pub memory_bytes: Option<u64>,
+    /// It is ended when it gives no sign for so long.
+    pub silence: Option<Duration>,
+    /// What is dumped of its process.
+    pub dumps: Dumps,
+    /// Which of its processes are watched.
+    pub watch: Watch,
     /// Why it can't be run, if so.
     pub unrunnable: Option<String>,
+}
+
+/// Limits of dumps.
+#[derive(Debug, Clone, Copy)]
+pub struct Dumping {
+    /// Of one dump.
+    pub limit_bytes: u64,
+    /// How many in one run.
+    pub most: u32,
+    /// Of all of one run.
+    pub total_bytes: u64,
+    /// They keep the environment of the process.
+    pub keeps_environment: bool,
 }
 
 /// Everything about one run that does not change while it runs.
@@ -58,6 +77,8 @@ pub struct RunPlan {
     pub limits: TestLimits,
     /// How long to wait for clients.
     pub delivery: DeliveryLimits,
+    /// What may be dumped in this run.
+    pub dumping: Dumping,
     /// The run is ended after this time.
     pub time_limit: Option<Duration>,
     /// Output goes to our own standard output as it comes.
@@ -114,6 +135,12 @@ impl RunPlan {
             model,
             limits: limits(settings),
             delivery: delivery(settings),
+            dumping: Dumping {
+                limit_bytes: settings.run.dump_limit_bytes,
+                most: settings.run.dumps_per_run,
+                total_bytes: settings.run.dumps_total_bytes,
+                keeps_environment: settings.run.is_environment_dumped,
+            },
             time_limit: match settings.run.run_timeout {
                 TimeLimit::Never => None,
                 TimeLimit::After(limit) => Some(limit),
@@ -181,6 +208,9 @@ fn select(place: TestRef, of: &Ingredients<'_>, programs: &mut Programs) -> (Sel
         place: place.test.unwrap_or(0),
         timeout: own.timeout,
         memory_bytes: own.memory_bytes,
+        silence: own.silence,
+        dumps: own.dumps,
+        watch: own.watch,
         unrunnable,
     };
     (test, planned)
@@ -207,6 +237,9 @@ fn missing(uid: &str, programs: &mut Programs) -> (SelectedTest, PlannedTest) {
         place: 0,
         timeout: None,
         memory_bytes: None,
+        silence: None,
+        dumps: Dumps::Off,
+        watch: Watch::Off,
         unrunnable: Some(unrunnable),
     };
     let planned = PlannedTest {

@@ -88,6 +88,17 @@ pub(super) fn node(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldB
     node
 }
 
+/// Returns the files of a result that was held back and is told now.
+pub(super) fn attachments(told: Told, held: &HeldBack) -> Vec<Attachment> {
+    let attempt = match told {
+        Told::NotRun(_) => None,
+        Told::Held(HeldBy::Retry) => held.attempts.last(),
+        Told::Held(HeldBy::LoneRun) => held.death.as_ref(),
+    };
+    let files = attempt.and_then(|attempt| attempt.evidence.as_ref()).into_iter().flat_map(|one| &one.files);
+    files.map(|file| Attachment::file(&file.path, &file.description)).collect()
+}
+
 fn state(told: Told) -> ExecutionState {
     match told.outcome() {
         model::Outcome::Passed => ExecutionState::Passed,

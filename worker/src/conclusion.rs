@@ -27,6 +27,8 @@ pub(crate) enum Seen {
     },
     /// It ran longer than it may.
     TimedOut(Duration),
+    /// It gave no sign for longer than it may.
+    Silent(Duration),
     /// The user wished it.
     Cancelled,
 }
@@ -164,6 +166,11 @@ fn alone_or_not(seen: Seen, outputs: Outputs) -> Outcome {
             message: Some(format!("timed out after {}", seconds(limit))),
             ..Outcome::new(ExecutionState::TimedOut, outputs)
         },
+        Seen::Silent(limit) => Outcome {
+            kind: Some("silent"),
+            message: Some(format!("gave no sign for {}, and was ended", seconds(limit))),
+            ..Outcome::new(ExecutionState::TimedOut, outputs)
+        },
         Seen::Cancelled => Outcome {
             message: Some("cancelled while it ran".into()),
             ..Outcome::new(ExecutionState::Cancelled, outputs)
@@ -190,6 +197,9 @@ fn checked(first: &Attempt, seen: Seen, lone: Outputs) -> Outcome {
         }
         Seen::TimedOut(limit) => {
             (format!("{after_others}; times out alone (after {})", seconds(*limit)), Some("hangs-alone"))
+        }
+        Seen::Silent(limit) => {
+            (format!("{after_others}; hangs alone (no sign for {})", seconds(*limit)), Some("hangs-alone"))
         }
         Seen::Cancelled => (format!("{what}; the check alone was cancelled"), None),
         Seen::Verdict(verdict) => match verdict.state {
@@ -291,7 +301,10 @@ pub(crate) fn death_text(death: &Death) -> String {
     }
     match (death.signal.as_deref(), death.code) {
         (Some(signal @ ("SIGKILL" | "SIGTERM" | "SIGINT" | "SIGHUP")), _) => format!("killed by {signal}"),
-        (Some(signal), _) => format!("crashed with {signal}"),
+        (Some(signal), _) => match &death.detail {
+            Some(detail) => format!("crashed with {signal} ({detail})"),
+            None => format!("crashed with {signal}"),
+        },
         (None, Some(code)) => format!("the process left with exit code {code} before the test ended"),
         (None, None) => "the process was lost before the test ended".to_owned(),
     }

@@ -6,9 +6,15 @@ use wire::control::{Death, RawEnd};
 /// Says how a process died under a test.
 pub(crate) fn death_of(end: &RawEnd) -> Death {
     Death {
-        signal: end.signal.map(|number| Signal(number).name()),
+        signal: end.signal.map(signal_name),
         code: if end.signal.is_some() { None } else { end.code },
         has_core: end.has_core,
+        detail: None,
         cause: None,
     }
+}
+
+/// Returns a signal's name, such as `SIGSEGV`.
+pub(crate) fn signal_name(number: i32) -> String {
+    Signal(number).name()
 }

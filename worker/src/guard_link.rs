@@ -25,7 +25,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     time::timeout,
 };
-use wire::control::{Command, FromGuard, RawEnd, ToGuard};
+use wire::control::{Command, CrashReport, FromGuard, HangReport, RawEnd, ToGuard, TreeSample};
 
 /// How a process of ours becomes a guard.
 const ROLE: &str = "__guard";
@@ -66,6 +66,14 @@ pub(crate) enum News {
     NotStarted(String),
     /// It stands still.
     Paused,
+    /// It is not watched for crashes, and why.
+    Untraced(String),
+    /// It has crashed, or a process of its tree.
+    Crashed(Box<CrashReport>),
+    /// What its tree does.
+    Sampled(TreeSample),
+    /// Its tree's stacks and dumps.
+    Dumped(Box<HangReport>),
     /// It is gone.
     Ended(RawEnd),
 }
@@ -109,7 +117,11 @@ impl GuardControl {
             Ok(Some(Received::Message(message))) => match message {
                 FromGuard::Started { pid } => News::Started(Pid(i32::try_from(pid).unwrap_or_default())),
                 FromGuard::Failed { error } => News::NotStarted(error),
-                FromGuard::Paused => News::Paused,
+                FromGuard::Paused | FromGuard::LetGone => News::Paused,
+                FromGuard::Untraced { reason } => News::Untraced(reason),
+                FromGuard::Crashed(report) => News::Crashed(Box::new(report)),
+                FromGuard::Sampled(sample) => News::Sampled(sample),
+                FromGuard::Dumped(report) => News::Dumped(Box::new(report)),
                 FromGuard::Ended(end) => News::Ended(end),
             },
             Ok(Some(Received::Relay { .. }) | None) | Err(_) => News::Ended(RawEnd::default()),

@@ -124,6 +124,7 @@ impl Listing<'_> {
                 self.guard.control.tell(ToGuard::Pause).await;
             }
             Happened::Order(Order::Resume) => self.guard.control.tell(ToGuard::Resume).await,
+            Happened::News(News::Untraced(_) | News::Crashed(_) | News::Sampled(_) | News::Dumped(_)) => {}
             Happened::News(News::Started(_)) => {}
             Happened::News(News::NotStarted(error)) => {
                 self.failure = Some(CaptureError::NotStarted(error));

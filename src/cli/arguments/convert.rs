@@ -106,6 +106,7 @@ impl RunningArguments {
             retries: self.retries,
             isolate: self.is_isolated.then_some(true),
             max_memory: self.max_memory,
+            ..TestLayer::default()
         }
     }
 }

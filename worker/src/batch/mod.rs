@@ -16,7 +16,8 @@ use std::time::Duration;
 use host::process::Signal;
 use wire::{
     control::{
-        Death, JournalledResult, Lease, LeaseEnd, LeasedTest, ListedTest, RawEnd, TestLimits, WorkerId,
+        Death, Evidence, JournalledResult, Lease, LeaseEnd, LeasedTest, ListedTest, RawEnd, Report,
+        TestLimits, WorkerId,
     },
     mtp::ExecutionState,
 };
@@ -74,6 +75,8 @@ pub(crate) struct Batch {
     last_ended: Option<usize>,
     /// Counts chunks, to mark who receives a chunk's errors without clearing the marks.
     chunk: u32,
+    /// The process is being asked why it is silent.
+    is_silence_checked: bool,
     /// Whether several tests can have written this chunk's errors.
     is_shared: bool,
 }
@@ -101,6 +104,9 @@ struct Flight {
     stdout: Capture,
     stderr: Capture,
     is_timed_out: bool,
+    /// When it, or anything in its process, was last heard of; moved on by what the system did not let it run.
+    last_sign: Duration,
+    is_silent: bool,
 }
 
 /// Why the process was told to end.
@@ -118,6 +124,17 @@ enum Ending {
     Abandoned,
 }
 
+/// What is due at a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Nothing: it was not the deadline.
+    Nothing,
+    /// The process is to be asked whether it was let run; [`Batch::silence_checked`] takes the answer.
+    Silence,
+    /// The process is to be terminated.
+    End,
+}
+
 /// How a process ended, and what its transcript says of the whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gone {
@@ -132,6 +149,10 @@ pub(crate) struct Gone {
     pub(crate) outside_failure: Option<String>,
     /// The kernel has killed a process for want of memory while this one ran.
     pub(crate) is_out_of_memory: bool,
+    /// What was seen while it died or hung.
+    pub(crate) evidence: Option<Box<Evidence>>,
+    /// Where and by what it crashed.
+    pub(crate) detail: Option<String>,
 }
 
 /// What one read brought.
@@ -175,6 +196,7 @@ impl Batch {
             share: Duration::ZERO,
             last_ended: None,
             chunk: 0,
+            is_silence_checked: false,
             is_shared: false,
         }
     }
@@ -197,22 +219,56 @@ impl Batch {
         if self.flights.is_empty() {
             return Some(self.idle_since.saturating_add(Duration::from_millis(self.limits.startup_ms)));
         }
-        let end = |flight: &Flight| Some(flight.begun.running.saturating_add(self.time_limit(flight.place)?));
-        self.flights.iter().filter_map(end).min()
+        self.flights.iter().filter_map(|flight| self.deadline_of(flight)).min()
     }
 
-    /// Takes note of the time; returns whether the process is to be terminated.
-    pub(crate) fn on_time(&mut self, now: Moment) -> bool {
+    fn deadline_of(&self, flight: &Flight) -> Option<Duration> {
+        let by_time = self.time_limit(flight.place).map(|limit| flight.begun.running.saturating_add(limit));
+        let by_silence = self.silence_limit(flight.place).filter(|_| !self.is_silence_checked);
+        let by_silence = by_silence.map(|limit| flight.last_sign.saturating_add(limit));
+        by_time.into_iter().chain(by_silence).min()
+    }
+
+    /// Takes note of the time; returns what is due.
+    pub(crate) fn on_time(&mut self, now: Moment) -> Due {
         if self.deadline().is_none_or(|deadline| now.running < deadline) {
-            return false;
+            return Due::Nothing;
         }
         for place in 0..self.flights.len() {
             let limit = self.time_limit(self.flights[place].place).unwrap_or(Duration::MAX);
             let flight = &mut self.flights[place];
             flight.is_timed_out = flight.begun.running.saturating_add(limit) <= now.running;
         }
+        if !self.flights.is_empty() && self.flights.iter().all(|flight| !flight.is_timed_out) {
+            self.is_silence_checked = true;
+            return Due::Silence;
+        }
         self.ending = Some(if self.flights.is_empty() { Ending::Idle } else { Ending::TimedOut });
-        true
+        Due::End
+    }
+
+    /// Takes note of how long a silent process was not let run since the last look; returns what is due.
+    pub(crate) fn silence_checked(&mut self, now: Moment, starved: Duration) -> Due {
+        self.is_silence_checked = false;
+        for place in 0..self.flights.len() {
+            let Some(limit) = self.silence_limit(self.flights[place].place) else { continue };
+            let flight = &mut self.flights[place];
+            let silent = now.running.saturating_sub(flight.last_sign);
+            flight.last_sign = flight.last_sign.saturating_add(starved.min(silent));
+            flight.is_silent = silent.saturating_sub(starved) >= limit;
+            flight.is_timed_out = flight.is_silent;
+        }
+        if self.ending.is_some() || self.flights.iter().all(|flight| !flight.is_silent) {
+            return Due::Nothing;
+        }
+        self.ending = Some(Ending::TimedOut);
+        Due::End
+    }
+
+    /// Returns the test in flight, and what it has written.
+    pub(crate) fn in_flight(&self) -> Option<(&LeasedTest, Outputs)> {
+        let flight = self.flights.first()?;
+        Some((&self.tests[flight.place], flight.outputs()))
     }
 
     /// Settles a test that no command can select, before the start. Those behind it move up by one place.
@@ -249,6 +305,9 @@ impl Batch {
     pub(crate) fn chunk(&mut self, chunk: Chunk<'_>, parcel: &mut Parcel) {
         let Chunk { events, stderr, now } = chunk;
         self.chunk += 1;
+        for flight in &mut self.flights {
+            flight.last_sign = now.running;
+        }
         (self.share, self.now) = (self.share_of_each(events, now), now);
         if !stderr.is_empty() {
             self.attribute(events, stderr);
@@ -270,9 +329,13 @@ impl Batch {
     pub(crate) fn finish(&mut self, gone: Gone, now: Moment, parcel: &mut Parcel) -> LeaseEnd {
         self.now = now;
         let is_in_test = !self.flights.is_empty();
+        let mut evidence = gone.evidence.clone();
         for mut flight in std::mem::take(&mut self.flights) {
             flight.duration = now.running.saturating_sub(flight.begun.running);
             let seen = match self.ending {
+                _ if flight.is_silent => {
+                    Seen::Silent(self.silence_limit(flight.place).unwrap_or(flight.duration))
+                }
                 _ if flight.is_timed_out => {
                     Seen::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
                 }
@@ -283,11 +346,15 @@ impl Batch {
                     continue;
                 }
                 Some(Ending::Idle | Ending::Memory(_)) | None => {
-                    let death = Death { cause: self.memory_cause(&gone), ..death_of(&gone.end) };
+                    let detail = gone.detail.clone();
+                    let death = Death { cause: self.memory_cause(&gone), detail, ..death_of(&gone.end) };
                     Seen::Died { death, is_after_end_marker: gone.is_after_end_marker }
                 }
             };
-            self.close(flight, seen, parcel);
+            self.close(flight, seen, evidence.take(), parcel);
+        }
+        if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
+            parcel.reports.push(Report::Attached { test: None, files: evidence.files });
         }
         match self.ending {
             Some(Ending::Cancelled | Ending::Abandoned) => LeaseEnd::Cancelled,
@@ -326,6 +393,9 @@ impl Batch {
         };
         let limit = is_idle.then(|| Duration::from_millis(self.limits.startup_ms));
         let mut message = self.outside.message(place, &gone.end, limit);
+        if let Some(evidence) = &gone.evidence {
+            tell_evidence(&mut message, evidence, gone.detail.as_deref());
+        }
         if let Some(cause) = self.memory_cause(&gone) {
             message = format!("{cause}\n{message}");
         }
@@ -340,6 +410,10 @@ impl Batch {
     /// A test's own limit goes before the lease's.
     fn time_limit(&self, place: usize) -> Option<Duration> {
         self.tests[place].timeout_ms.or(self.limits.timeout_ms).map(Duration::from_millis)
+    }
+
+    fn silence_limit(&self, place: usize) -> Option<Duration> {
+        self.tests[place].silence_ms.map(Duration::from_millis)
     }
 
     fn share_of_each(&self, events: &[Event], now: Moment) -> Duration {
@@ -375,7 +449,7 @@ impl Batch {
         }
         let test = &self.tests[place];
         let mut flight = self.spare.take().unwrap_or_else(|| Flight::with_limit(self.limits.output_bytes));
-        (flight.place, flight.begun) = (place, self.now);
+        (flight.place, flight.begun, flight.last_sign) = (place, self.now, self.now.running);
         if self.progress[place].receives_in == self.chunk {
             flight.give(stderr, self.is_shared);
         }
@@ -416,16 +490,28 @@ impl Batch {
             None if !since_begun.is_zero() => since_begun,
             Some(_) | None => self.share.min(SHORT),
         };
-        self.close(flight, Seen::Verdict(verdict), parcel);
+        self.close(flight, Seen::Verdict(verdict), None, parcel);
     }
 
     /// Gives a test its result: settled, or held.
-    fn close(&mut self, mut flight: Flight, seen: Seen, parcel: &mut Parcel) {
+    fn close(
+        &mut self,
+        mut flight: Flight,
+        seen: Seen,
+        evidence: Option<Box<Evidence>>,
+        parcel: &mut Parcel,
+    ) {
         let test = &self.tests[flight.place];
         let duration = flight.duration;
         let rules = Rules { test, is_alone: self.is_alone, duration };
-        match conclude(rules, seen, flight.outputs()) {
+        let outputs = Outputs { evidence, ..flight.outputs() };
+        match conclude(rules, seen, outputs) {
             Conclusion::Settle(outcome) => {
+                if let Some(evidence) = outcome.outputs.evidence.as_ref().filter(|one| !one.files.is_empty())
+                {
+                    let files = evidence.files.clone();
+                    parcel.reports.push(Report::Attached { test: Some(test.test), files });
+                }
                 let is_good = matches!(outcome.state, ExecutionState::Passed | ExecutionState::Skipped);
                 let reproduce = (!is_good).then(|| self.framework.reproduce(&test.listed));
                 let times = Times { start: Some(flight.begun.utc), stop: self.now.utc, duration };
@@ -450,6 +536,8 @@ impl Flight {
             stdout: Capture::with_limit(limit_bytes),
             stderr: Capture::with_limit(limit_bytes),
             is_timed_out: false,
+            last_sign: Duration::ZERO,
+            is_silent: false,
         }
     }
 
@@ -468,6 +556,7 @@ impl Flight {
         self.stdout.clear();
         self.stderr.clear();
         self.is_timed_out = false;
+        self.is_silent = false;
     }
 }
 
@@ -475,6 +564,19 @@ fn skip(nodes: &NodeWriter, test: &LeasedTest, parcel: &mut Parcel) {
     let outcome = Outcome::skipped(test.listed.skip.as_deref().unwrap_or_default());
     let times = Times { start: None, stop: Utc::now(), duration: Duration::ZERO };
     settle(nodes, test, &Told { outcome: &outcome, times, reproduce: None }, parcel);
+}
+
+/// Appends what was seen of a death outside any test.
+fn tell_evidence(message: &mut String, evidence: &Evidence, detail: Option<&str>) {
+    let mut section = |title: &str, text: &str| {
+        if !text.trim().is_empty() {
+            message.push_str(&format!("\n--- {title} ---\n{}", text.trim_end()));
+        }
+    };
+    section("crash", detail.unwrap_or_default());
+    section("stack", &evidence.stack);
+    let files: Vec<_> = evidence.files.iter().map(|file| file.path.to_text().into_owned()).collect();
+    section("files", &files.join("\n"));
 }
 
 fn settle(nodes: &NodeWriter, test: &LeasedTest, told: &Told<'_>, parcel: &mut Parcel) {

@@ -7,14 +7,14 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 use wire::{
-    control::{LeaseEnd, RawEnd, ToGuard},
+    control::{LeaseEnd, RawEnd, ToGuard, TreeSample},
     mtp::LogLevel,
 };
 
-use super::{Order, Outlet, Ready, memory::MemoryWatch};
+use super::{Order, Outlet, Ready, memory::MemoryWatch, witness::Witness};
 use crate::{
     adapter::{Event, Transcript},
-    batch::{Batch, Chunk, Gone},
+    batch::{Batch, Chunk, Due, Gone},
     clock::Clock,
     conclusion::microseconds,
     guard_link::{Guard, GuardControl, News, Pipe, Read},
@@ -52,6 +52,7 @@ pub(super) struct Live<'a> {
     /// When the guard is overdue.
     overdue: Option<Instant>,
     memory: MemoryWatch,
+    witness: Witness,
     /// No read before this, unless there is a reason.
     next_read: Instant,
     events: Vec<Event>,
@@ -73,11 +74,14 @@ enum Happened {
     Overdue,
     /// The process's memory is to be looked at.
     Memory,
+    /// The guard takes too long to look at a hung process.
+    Witness,
 }
 
 impl<'a> Live<'a> {
     pub(super) fn new(ready: Ready, outlet: &'a mut Outlet, orders: mpsc::Receiver<Order>) -> Self {
-        let Ready { batch, transcript, guard, clock, is_output_shown, grace_ms, memory_bytes } = ready;
+        let Ready { batch, transcript, guard, clock, is_output_shown, grace_ms, memory_bytes, witness } =
+            ready;
         Self {
             batch,
             transcript,
@@ -91,6 +95,7 @@ impl<'a> Live<'a> {
             pausing: None,
             overdue: None,
             memory: MemoryWatch::new(memory_bytes),
+            witness,
             next_read: Instant::now(),
             events: Vec::new(),
             stdout: vec![0; CHUNK_BYTES],
@@ -126,6 +131,7 @@ impl<'a> Live<'a> {
             () = until(deadline.map(Into::into)) => Happened::Deadline,
             () = until(self.overdue) => Happened::Overdue,
             () = until(self.memory.next_look()) => Happened::Memory,
+            () = until(self.witness.patience()) => Happened::Witness,
         }
     }
 
@@ -141,10 +147,20 @@ impl<'a> Live<'a> {
             Happened::Deadline => {
                 // What has ended in time may still be in the pipe.
                 self.read();
-                if self.batch.on_time(self.clock.now()) {
-                    self.terminate(self.grace_ms).await;
-                }
+                let due = self.batch.on_time(self.clock.now());
+                self.is_due(due).await;
             }
+            Happened::News(News::Untraced(reason)) => {
+                let text = format!("a test process is not watched for crashes: {reason}");
+                self.outlet.log(LogLevel::Information, text);
+            }
+            Happened::News(News::Crashed(report)) => self.witness.crashed(*report),
+            Happened::News(News::Sampled(sample)) => self.sampled(sample).await,
+            Happened::News(News::Dumped(report)) => {
+                self.witness.hung(*report);
+                self.terminate(self.grace_ms).await;
+            }
+            Happened::Witness => self.terminate(self.grace_ms).await,
             Happened::Memory => {
                 if let Some(used) = self.memory.look() {
                     self.batch.out_of_memory(used);
@@ -190,7 +206,29 @@ impl<'a> Live<'a> {
         }
     }
 
+    async fn is_due(&mut self, due: Due) {
+        match due {
+            Due::Nothing => {}
+            Due::Silence => self.guard.control.tell(ToGuard::Sample).await,
+            // Two looks tell what a hung process does; its stacks and dumps tell why.
+            Due::End if self.witness.begin() => self.guard.control.tell(ToGuard::Sample).await,
+            Due::End => self.terminate(self.grace_ms).await,
+        }
+    }
+
+    async fn sampled(&mut self, sample: TreeSample) {
+        if self.witness.patience().is_some() {
+            self.witness.sampled(&sample);
+            self.guard.control.tell(ToGuard::Dump).await;
+            return;
+        }
+        let starved = self.witness.starved(&sample);
+        let due = self.batch.silence_checked(self.clock.now(), starved);
+        self.is_due(due).await;
+    }
+
     async fn terminate(&mut self, grace_ms: u64) {
+        self.witness.give_up();
         if std::mem::take(&mut self.is_paused) {
             self.guard.control.tell(ToGuard::Resume).await;
         }
@@ -254,6 +292,7 @@ impl<'a> Live<'a> {
         if !raw.leaked.is_empty() {
             self.outlet.log(LogLevel::Warning, leaks(&raw));
         }
+        let (evidence, detail) = self.witness.conclude(self.batch.in_flight());
         let is_explained =
             raw.signal.is_none() && raw.code.is_some_and(|code| self.transcript.explains(code));
         let gone = Gone {
@@ -263,6 +302,8 @@ impl<'a> Live<'a> {
             is_after_end_marker: self.transcript.is_after_end_marker(),
             outside_failure: self.transcript.outside_failure().map(str::to_owned),
             is_out_of_memory: self.memory.was_kernel_short(),
+            evidence,
+            detail,
         };
         self.batch.finish(gone, self.clock.now(), &mut self.outlet.parcel)
     }

@@ -3,6 +3,7 @@
 
 mod live;
 mod memory;
+mod witness;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use crate::{
     uplink::ToUplink,
 };
 use live::Live;
+use witness::Witness;
 
 /// What the coordinator wishes of the process in hand.
 #[derive(Debug)]
@@ -91,6 +93,7 @@ struct Ready {
     is_output_shown: bool,
     grace_ms: u64,
     memory_bytes: Option<u64>,
+    witness: Witness,
 }
 
 /// Settles what needs no process, and starts one for the rest.
@@ -103,6 +106,7 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
     let program = lease.program.clone();
     let (is_output_shown, grace_ms) = (lease.is_output_shown, lease.limits.grace_ms);
     let memory_bytes = lease.limits.memory_bytes;
+    let witness = Witness::new(&lease, setting.worker);
     let framework = Box::new(Asked { adapter, program: program.clone() });
     let mut batch = Batch::new(lease, setting.worker, &mut outlet.parcel, framework);
     setting.sweep().map_err(|error| not_started(chain(&error)))?;
@@ -113,10 +117,11 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
     outlet.try_hand_over();
     let transcript = adapter.transcript(&listed(&batch));
     let command = setting.prepare(&program, &invocation, Some(&outlet.run));
-    let command = command.map_err(|error| not_started(chain(&error)))?;
+    let mut command = command.map_err(|error| not_started(chain(&error)))?;
+    command.trace = witness.plan(&mut outlet.parcel.logs);
     let clock = Clock::start();
     let guard = Guard::start(&setting.image, command).await.map_err(|error| not_started(chain(&error)))?;
-    Ok(Ready { batch, transcript, guard, clock, is_output_shown, grace_ms, memory_bytes })
+    Ok(Ready { batch, transcript, guard, clock, is_output_shown, grace_ms, memory_bytes, witness })
 }
 
 /// Finds the command for the batch, without the tests that none can select; `None` if no test is left.

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CallbackAddress, DeliveryLimits, LeaseId, OsBytes, Proof, RawEnd, TestIndex, WorkerId};
+use super::{
+    CallbackAddress, DeliveryLimits, DumpKinds, LeaseId, OsBytes, Proof, RawEnd, TestIndex, TraceMode,
+    WorkerId,
+};
 use crate::mtp::{ExecutionState, LogLevel, Trait};
 
 /// Coordinator → worker.
@@ -121,10 +124,26 @@ pub struct Lease {
     pub tests: Vec<LeasedTest>,
     /// Time and output limits.
     pub limits: TestLimits,
+    /// How the process is watched for crashes and hangs.
+    #[serde(default)]
+    pub watch: WatchPlan,
     /// Whether this is one test in a process of its own: nothing that happens is to be checked by a lone run again.
     pub is_alone: bool,
     /// Whether the test's output also goes to the worker's own standard output as it comes.
     pub is_output_shown: bool,
+}
+
+/// How a test process is watched, and what is kept of its death.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WatchPlan {
+    /// Which processes are traced; `None`: none, and nothing is kept.
+    pub mode: Option<TraceMode>,
+    /// Which dumps are written.
+    pub dumps: DumpKinds,
+    /// Most bytes of one dump; 0: no limit.
+    pub limit_bytes: u64,
+    /// Leaves the environment of the process in its dumps.
+    pub keeps_environment: bool,
 }
 
 /// Limits of each test of a lease.
@@ -155,6 +174,9 @@ pub struct LeasedTest {
     /// A test that runs longer is ended; `None` leaves it to the lease's limits.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
+    /// A test that gives no sign for so long, while it was let run, is ended.
+    #[serde(default)]
+    pub silence_ms: Option<u64>,
     /// How many attempts it has had, user's retries only.
     #[serde(default)]
     pub attempts: Vec<Attempt>,
@@ -217,6 +239,9 @@ pub struct Death {
     pub code: Option<i32>,
     /// The system wrote a core file.
     pub has_core: bool,
+    /// Where and by what, such as `address 0x0, thread main`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
     /// What is known of the reason beside that: a limit of memory, the system's lack of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
@@ -307,8 +332,8 @@ pub enum Report {
     },
     /// Files that belong to a test's result, which follows or has gone before.
     Attached {
-        /// Which.
-        test: TestIndex,
+        /// Which; `None` for the program itself.
+        test: Option<TestIndex>,
         /// The files.
         files: Vec<EvidenceFile>,
     },

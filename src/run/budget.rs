@@ -1,0 +1,48 @@
+//! How much may still be dumped in a run, and so how a lease's process is watched.
+
+use model::TestId;
+use wire::control::{DumpKinds, EvidenceFile, TraceMode, WatchPlan};
+
+use super::RunPlan;
+use crate::config::{Dumps, Watch};
+
+/// What was dumped so far. Leases in hand may write some more than the limit.
+#[derive(Debug, Default)]
+pub(super) struct DumpBudget {
+    dumps: u32,
+    bytes: u64,
+}
+
+impl DumpBudget {
+    /// Takes note of new files.
+    pub(super) fn count(&mut self, files: &[EvidenceFile]) {
+        for file in files {
+            if file.path.as_bytes().ends_with(b".dmp") {
+                self.dumps += 1;
+                self.bytes += std::fs::metadata(file.path.as_path()).map_or(0, |found| found.len());
+            }
+        }
+    }
+
+    /// Returns how a process of these tests is watched. They share it, so whoever wants least decides.
+    pub(super) fn watch(&self, plan: &RunPlan, tests: &[TestId]) -> WatchPlan {
+        let selected = || tests.iter().map(|test| &plan.tests[test.index()]);
+        let is_off = selected().any(|test| test.watch == Watch::Off);
+        let is_tree = selected().all(|test| test.watch == Watch::Tree);
+        let has_room = self.dumps < plan.dumping.most && self.bytes < plan.dumping.total_bytes;
+        let wants =
+            |kind: Dumps| has_room && selected().all(|test| test.dumps == Dumps::All || test.dumps == kind);
+        WatchPlan {
+            mode: if is_off {
+                None
+            } else if is_tree {
+                Some(TraceMode::Tree)
+            } else {
+                Some(TraceMode::Root)
+            },
+            dumps: DumpKinds { crash: wants(Dumps::Crash), hang: wants(Dumps::Hang) },
+            limit_bytes: plan.dumping.limit_bytes,
+            keeps_environment: plan.dumping.keeps_environment,
+        }
+    }
+}

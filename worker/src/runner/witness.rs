@@ -1,0 +1,254 @@
+//! What is seen of a test process while it dies or hangs: asked of the guard, and laid down in the run's directory under
+//! the test's name.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::PathBuf,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use wire::{
+    control::{
+        CrashReport, Evidence, EvidenceFile, HangReport, Lease, LeasedTest, OsBytes, TracePlan, TreeSample,
+        WatchPlan, WorkerId,
+    },
+    mtp::LogLevel,
+};
+
+use crate::{conclusion::Outputs, death::signal_name};
+
+/// What looking at a hung tree may take: two looks, then stacks and dumps of every process.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Of a test's name so much goes into the names of its files.
+const NAME_BYTES: usize = 80;
+
+/// The witness of one test process.
+pub(super) struct Witness {
+    watch: WatchPlan,
+    dir: PathBuf,
+    /// The beginning of the guard's own file names.
+    stem: String,
+    is_alone: bool,
+    crash: Option<CrashReport>,
+    hang: Option<HangReport>,
+    /// What the processes of a hung tree did, by two looks.
+    states: Vec<String>,
+    /// Until when the guard is looking at a hung tree.
+    patience: Option<Instant>,
+    has_begun: bool,
+    waiting_us: u64,
+}
+
+impl Witness {
+    pub(super) fn new(lease: &Lease, worker: WorkerId) -> Self {
+        Self {
+            watch: lease.watch,
+            dir: lease.run_dir.as_path().join("evidence"),
+            stem: format!("worker-{worker}-lease-{}", lease.lease.0),
+            is_alone: lease.is_alone,
+            crash: None,
+            hang: None,
+            states: Vec::new(),
+            patience: None,
+            has_begun: false,
+            waiting_us: 0,
+        }
+    }
+
+    /// Returns how the guard is to watch. Without a directory nothing can be kept, and the run goes on.
+    pub(super) fn plan(&self, logs: &mut Vec<(LogLevel, String)>) -> Option<TracePlan> {
+        let mode = self.watch.mode?;
+        if let Err(error) = host::dirs::private_dir(&self.dir) {
+            logs.push((LogLevel::Warning, format!("crashes will leave no files: {error}")));
+            return None;
+        }
+        Some(TracePlan {
+            mode,
+            dumps: self.watch.dumps,
+            dir: OsBytes::from(self.dir.as_path()),
+            name: self.stem.clone(),
+            limit_bytes: self.watch.limit_bytes,
+            keeps_environment: self.watch.keeps_environment,
+        })
+    }
+
+    /// Begins to look at a hung tree; returns whether that is wished, and new.
+    pub(super) fn begin(&mut self) -> bool {
+        if self.watch.mode.is_none() || self.has_begun {
+            return false;
+        }
+        self.has_begun = true;
+        self.patience = Some(Instant::now() + PATIENCE);
+        true
+    }
+
+    /// Until when the guard may take; `None` when it is not looking.
+    pub(super) fn patience(&self) -> Option<Instant> {
+        self.patience
+    }
+
+    pub(super) fn give_up(&mut self) {
+        self.patience = None;
+    }
+
+    pub(super) fn crashed(&mut self, report: CrashReport) {
+        // The test's own process says more than those that it started.
+        if report.is_root || self.crash.is_none() {
+            self.crash = Some(report);
+        }
+    }
+
+    pub(super) fn hung(&mut self, report: HangReport) {
+        self.hang = Some(report);
+    }
+
+    pub(super) fn sampled(&mut self, sample: &TreeSample) {
+        let state = |process: &wire::control::ProcessSample| {
+            format!("process {} ({}): {}", process.pid, process.command, process.state)
+        };
+        self.states = sample.processes.iter().map(state).collect();
+    }
+
+    /// Returns how long the tree could run and was not let since this was last asked.
+    pub(super) fn starved(&mut self, sample: &TreeSample) -> Duration {
+        let since = sample.waiting_us.saturating_sub(self.waiting_us);
+        self.waiting_us = sample.waiting_us;
+        Duration::from_micros(since)
+    }
+
+    /// Lays everything down under the name of the test in flight; returns it, and where and by what the process crashed.
+    pub(super) fn conclude(
+        &mut self,
+        in_flight: Option<(&LeasedTest, Outputs)>,
+    ) -> (Option<Box<Evidence>>, Option<String>) {
+        let (crash, hang) = (self.crash.take(), self.hang.take());
+        if crash.is_none() && hang.is_none() {
+            return (None, None);
+        }
+        let mut evidence = Evidence::default();
+        let name = in_flight.as_ref().map_or("outside any test", |(test, _)| test.uid.as_str());
+        let files = Files { dir: self.dir.clone(), base: file_name(name, self.is_alone) };
+        let detail = crash.as_ref().map(detail);
+        if let Some(crash) = crash {
+            evidence.stack = crash.stack;
+            evidence.notes.extend(crash.soft_errors);
+            files.keep(&mut evidence, crash.dump, "dmp", "minidump");
+            files.keep(&mut evidence, crash.stacks_file, "stacks.txt", "stacks of all threads");
+        }
+        if let Some(hang) = hang {
+            self.tell_hang(&mut evidence, hang, &files);
+        }
+        if let Some((_, outputs)) = in_flight {
+            files.write(&mut evidence, &outputs.stdout, "stdout.txt", "standard output");
+            files.write(&mut evidence, &outputs.stderr, "stderr.txt", "standard error");
+        }
+        (Some(Box::new(evidence)), detail)
+    }
+
+    fn tell_hang(&mut self, evidence: &mut Evidence, hang: HangReport, files: &Files) {
+        let mut stack = std::mem::take(&mut self.states).join("\n");
+        evidence.notes.extend(hang.soft_errors);
+        for (number, process) in hang.processes.into_iter().enumerate() {
+            if !process.stack.is_empty() {
+                stack.push_str(&format!("\nstack of process {}:\n{}", process.pid, process.stack.trim_end()));
+            }
+            let tag = if number == 0 { String::new() } else { format!("{}.", process.pid) };
+            files.keep(evidence, process.dump, &format!("{tag}dmp"), "minidump of the hung process");
+            let description = "stacks of all threads of the hung process";
+            files.keep(evidence, process.stacks_file, &format!("{tag}stacks.txt"), description);
+        }
+        if evidence.stack.is_empty() {
+            evidence.stack = stack.trim_start().to_owned();
+        }
+    }
+}
+
+/// Where and by what a process crashed.
+fn detail(crash: &CrashReport) -> String {
+    let at =
+        |address: Option<u64>| address.map(|address| format!(" at address {address:#x}")).unwrap_or_default();
+    let mut words = Vec::new();
+    if let Some(cause) = &crash.cause {
+        words.push(format!("after {}{}", signal_name(cause.signal), at(cause.address)));
+    } else if crash.address.is_some() {
+        words.push(at(crash.address).trim_start().to_owned());
+    }
+    if !crash.thread.name.is_empty() {
+        words.push(format!("thread {}", crash.thread.name));
+    }
+    if !crash.is_root {
+        words.push(format!("in its child {}", crash.command));
+    }
+    if crash.is_handled {
+        words.push(format!("{} was handled by the program itself", signal_name(crash.signal)));
+    }
+    words.join(", ")
+}
+
+/// The files of one test.
+struct Files {
+    dir: PathBuf,
+    base: String,
+}
+
+impl Files {
+    /// Gives a file of the guard's the test's name.
+    fn keep(&self, evidence: &mut Evidence, path: Option<OsBytes>, ending: &str, description: &str) {
+        let Some(path) = path else { return };
+        let (target, file) = match self.free_place(ending) {
+            Some(found) => found,
+            None => return evidence.files.push(entry(&path, description)),
+        };
+        drop(file);
+        match fs::rename(path.as_path(), &target) {
+            Ok(()) => evidence.files.push(entry(&OsBytes::from(target.as_path()), description)),
+            Err(error) => {
+                evidence.notes.push(format!("{} keeps its first name: {error}", path.to_text()));
+                evidence.files.push(entry(&path, description));
+            }
+        }
+    }
+
+    fn write(&self, evidence: &mut Evidence, text: &str, ending: &str, description: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let Some((path, mut file)) = self.free_place(ending) else { return };
+        match file.write_all(text.as_bytes()) {
+            Ok(()) => evidence.files.push(entry(&OsBytes::from(path.as_path()), description)),
+            Err(error) => evidence.notes.push(format!("write {}: {error}", path.display())),
+        }
+    }
+
+    /// Makes a new file that nobody else may read. A test may die several times in one run.
+    fn free_place(&self, ending: &str) -> Option<(PathBuf, fs::File)> {
+        (1..100).find_map(|number| {
+            let tag = if number == 1 { String::new() } else { format!("-{number}") };
+            let path = self.dir.join(format!("{}{tag}.{ending}", self.base));
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).ok()?;
+            Some((path, file))
+        })
+    }
+}
+
+fn entry(path: &OsBytes, description: &str) -> EvidenceFile {
+    EvidenceFile { path: path.clone(), description: description.to_owned() }
+}
+
+/// A name that every file system takes and that people recognise.
+fn file_name(uid: &str, is_alone: bool) -> String {
+    let plain = |character: char| {
+        if character.is_ascii_alphanumeric() || "._-".contains(character) { character } else { '_' }
+    };
+    let mut name: String = uid.replace("::", ".").chars().map(plain).take(NAME_BYTES).collect();
+    if name.starts_with('.') {
+        name.insert(0, '_');
+    }
+    if is_alone {
+        name.push_str("-alone");
+    }
+    name
+}
