@@ -74,8 +74,9 @@ fn test_case(record: &Record) -> TestCase {
     case.time = record.duration;
     case.timestamp = record.start_utc.as_deref().and_then(|start| start.parse().ok());
     if let Some(detail) = record.detail.as_deref() {
-        if let Some(stdout) = &detail.stdout {
-            case.set_system_out(for_xml(stdout));
+        let stdout = with_files(detail);
+        if !stdout.is_empty() {
+            case.set_system_out(for_xml(&stdout));
         }
         if let Some(stderr) = &detail.stderr {
             case.set_system_err(for_xml(stderr));
@@ -84,6 +85,18 @@ fn test_case(record: &Record) -> TestCase {
         add_location(&mut case, detail);
     }
     case
+}
+
+/// The output, and behind it the files in the form that CI systems collect.
+fn with_files(detail: &Detail) -> String {
+    let mut text = detail.stdout.clone().unwrap_or_default();
+    for (path, _) in &detail.files {
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(&format!("[[ATTACHMENT|{path}]]\n"));
+    }
+    text
 }
 
 fn add_location(case: &mut TestCase, detail: &Detail) {

@@ -60,6 +60,8 @@ pub struct Detail {
     pub alone: Option<String>,
     /// Number of the attempt that decided, from 1.
     pub attempt: Option<u64>,
+    /// Files beside the result: where, and what.
+    pub files: Vec<(String, String)>,
     /// The attempts before, where they are told.
     pub attempts: Vec<Attempt>,
     /// Number of the worker that ran it.
@@ -129,12 +131,24 @@ impl Detail {
             reproduce: text(key::REPRODUCE),
             alone: text(key::ALONE),
             attempt: number(node, key::ATTEMPT),
+            files: files(node),
             attempts: attempts(node),
             worker: number(node, key::WORKER),
             is_called_off: node.state == Some(ExecutionState::Cancelled)
                 && Outcome::of(node) == Some(Outcome::NotRun),
         }
     }
+}
+
+/// Returns the files beside a result, in their order.
+fn files(node: &TestNode) -> Vec<(String, String)> {
+    let member = |number: usize, member: &str| node.text(&format!("attachments.{number}.{member}"));
+    let file = |number| {
+        let uri = member(number, "uri")?;
+        let path = wire::mtp::path_of_file_uri(uri).unwrap_or_else(|| uri.to_owned());
+        Some((path, member(number, "description").unwrap_or_default().to_owned()))
+    };
+    (0..).map_while(file).collect()
 }
 
 /// Returns whether a node is a suite or a program, not a test.

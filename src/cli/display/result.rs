@@ -85,6 +85,10 @@ pub(super) fn block(record: &Record, manner: &Manner<'_>) -> Vec<Line> {
             section(&mut lines, output, manner.colour);
         }
     }
+    for (path, description) in record.detail.iter().flat_map(|detail| &detail.files) {
+        let path = text::one_line(below(path, manner.root)).into_owned();
+        lines.push(Line::labelled(Tone::Dim, "file").and(path).with(Tone::Dim, format!("  ({description})")));
+    }
     lines.extend(alone(record).map(|words| Line::labelled(Tone::Dim, "alone").and(words)));
     lines.extend(again(record, manner.root).map(|command| Line::labelled(Tone::Dim, "again").join(command)));
     lines.push(Line::new());

@@ -131,7 +131,7 @@ impl Witness {
         let mut evidence = Evidence::default();
         let name = in_flight.as_ref().map_or("outside any test", |(test, _)| test.uid.as_str());
         let files = Files { dir: self.dir.clone(), base: file_name(name, self.is_alone) };
-        let detail = crash.as_ref().map(detail);
+        let detail = crash.as_ref().map(detail).filter(|words| !words.is_empty());
         if let Some(crash) = crash {
             evidence.stack = crash.stack;
             evidence.notes.extend(crash.soft_errors);
@@ -176,7 +176,8 @@ fn detail(crash: &CrashReport) -> String {
     } else if crash.address.is_some() {
         words.push(at(crash.address).trim_start().to_owned());
     }
-    if !crash.thread.name.is_empty() {
+    // The first thread has the program's name; that tells nothing.
+    if !crash.thread.name.is_empty() && crash.thread.id != crash.pid {
         words.push(format!("thread {}", crash.thread.name));
     }
     if !crash.is_root {

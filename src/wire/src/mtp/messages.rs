@@ -285,6 +285,22 @@ pub fn file_uri(path: &crate::control::OsBytes) -> String {
     uri
 }
 
+/// Returns the path of a `file://` URI, where its bytes are text; `None` for other URIs.
+#[must_use]
+pub fn path_of_file_uri(uri: &str) -> Option<String> {
+    let mut rest = uri.strip_prefix("file://")?.bytes();
+    let mut path = Vec::new();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digits = [rest.next()?, rest.next()?];
+            path.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+        } else {
+            path.push(byte);
+        }
+    }
+    String::from_utf8(path).ok()
+}
+
 /// Result of `testing/runTests`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -363,6 +379,15 @@ mod tests {
             body(&completion_frame("r")),
             r#"{"jsonrpc":"2.0","method":"testing/testUpdates/tests","params":{"runId":"r","changes":null}}"#
         );
+    }
+
+    #[test]
+    fn a_path_survives_its_uri() {
+        let path = "/runs/a b/ü%20#?.dmp";
+        assert_eq!(file_uri(&path.into()), "file:///runs/a%20b/%C3%BC%2520%23%3F.dmp");
+        assert_eq!(path_of_file_uri(&file_uri(&path.into())).as_deref(), Some(path));
+        assert_eq!(path_of_file_uri("https://a"), None);
+        assert_eq!(path_of_file_uri("file:///%zz"), None);
     }
 
     #[test]
