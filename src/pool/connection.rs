@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use link::{
     control::{self, ControlReceiver, ControlSender, Received},
     local,
@@ -127,6 +128,9 @@ async fn watchdog_loop(
     raw: mpsc::Sender<Raw>,
 ) {
     let mut event = Some(Raw::WatchdogJoined { pid, sender });
+    // The last frame of a finish is the run's completion, and it goes on only with the word that the run is finished. A
+    // watchdog that dies between the two leaves its replacement to complete the run, which must not happen twice.
+    let mut held = None;
     loop {
         if let Some(event) = event.take()
             && raw.send(event).await.is_err()
@@ -134,11 +138,13 @@ async fn watchdog_loop(
             return;
         }
         match receiver.next::<FromWatchdog>().await {
-            Ok(Some(Received::Message(message))) => event = Some(Raw::Watchdog(message)),
-            Ok(Some(Received::Relay { frame, .. })) => {
-                // A client that is gone is noticed by its session.
-                let _closed = greeting.client.send(frame).await;
+            Ok(Some(Received::Message(message))) => {
+                if matches!(message, FromWatchdog::Finished { .. }) {
+                    forward(greeting, held.take()).await;
+                }
+                event = Some(Raw::Watchdog(message));
             }
+            Ok(Some(Received::Relay { frame, .. })) => forward(greeting, held.replace(frame)).await,
             Ok(None) => break,
             Err(error) => {
                 tracing::warn!(%error, "the watchdog's control connection broke");
@@ -147,4 +153,11 @@ async fn watchdog_loop(
         }
     }
     let _closed = raw.send(Raw::WatchdogLeft { pid }).await;
+}
+
+async fn forward(greeting: &Greeting, frame: Option<Bytes>) {
+    if let Some(frame) = frame {
+        // A client that is gone is noticed by its session.
+        let _closed = greeting.client.send(frame).await;
+    }
 }

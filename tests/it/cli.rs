@@ -347,6 +347,48 @@ fn what_took_long_last_time_goes_first_the_next_time() {
 }
 
 #[test]
+fn the_sample_suite_of_this_repository_runs_and_names_the_guilty() {
+    let world = World::new();
+    world.env("CARGO_TARGET_DIR", &format!("{}/samples", env!("CARGO_TARGET_TMPDIR")));
+    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/heeler.toml");
+    let ran = world
+        .run(&["run", "--config-file", config, "--state-dir", "state", "--status-level", "none"])
+        .code(2);
+    for (label, test) in [
+        ("SIGSEGV", "the_lantern_is_where_it_was_left"),
+        ("SIGABRT", "the_watch_book_can_be_trusted"),
+        ("SIGABRT", "every_dog_has_an_eldest_ancestor"),
+        ("EXIT 0", "the_watchman_stays_until_dawn"),
+        ("TIMEOUT", "the_fox_comes_back"),
+    ] {
+        ran.line(&[label, test]);
+    }
+    ran.line(&["Summary", " passed", " failed", " crashed", " timed out", " skipped"]);
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_no_process() {
+    let world = World::with_gtest("meet");
+    let meet = world.meet();
+    let mut command = world.heeler(&["run", "meet", "-E", "Away.Family"]);
+    let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let guest = meet.next();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    guest.wait_gone();
+}
+
+#[test]
+fn a_run_has_a_time_limit_of_its_own() {
+    let world = World::with_gtest("meet");
+    let _meet = world.meet();
+    world.write("heeler.toml", "[profile.default]\nrun-timeout = \"500ms\"\njobs = 1\n");
+    let ran = world.run(&["run", "meet", "--status-level", "all"]);
+    assert_ne!(ran.code, Some(0), "{ran}");
+    ran.says("not run: ");
+}
+
+#[test]
 fn help_and_version_are_there() {
     let world = World::new();
     world.run(&["--version"]).code(0).says(env!("CARGO_PKG_VERSION"));

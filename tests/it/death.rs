@@ -92,6 +92,23 @@ fn nothing_is_left_when_the_process_dies_that_was_to_be_watched() {
 }
 
 #[test]
+fn nothing_is_left_when_the_client_dies_that_named_itself() {
+    let world = world();
+    let meet = world.meet();
+    let mut client = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let mut server = Server::start(&world, &["meet"]);
+    server.ask("initialize", json!({"processId": client.id(), "capabilities": {"testing": {}}}));
+    server.run(Some(&["meet::Away.Family"]));
+    let guest = meet.next();
+    client.kill().unwrap();
+    client.wait().unwrap();
+    // The connection is open still.
+    assert!(guest.wait_gone() < GONE);
+    assert!(server.wait_gone() < GONE);
+    world.check_tidy();
+}
+
+#[test]
 fn a_killed_worker_costs_no_result() {
     for is_listening in [true, false] {
         let world = world();

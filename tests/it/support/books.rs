@@ -158,7 +158,7 @@ impl Reader<'_> {
     fn begin_again_after_a_close(&mut self, place: usize) {
         let Some(on) = self.completion.or(self.attachments_end) else { return };
         let is_closed = |event: &Event| event.on == on && matches!(event.what, What::Closed);
-        if self.delivery != Delivery::Once && self.events[..place].iter().any(is_closed) {
+        if self.delivery == Delivery::AtLeastOnce && self.events[..place].iter().any(is_closed) {
             self.completion = None;
             self.attachments_end = None;
         }
@@ -167,7 +167,15 @@ impl Reader<'_> {
     fn update(&mut self, place: usize, event: &Event, params: &Value) {
         self.begin_again_after_a_close(place);
         if let Some(on) = self.completion {
-            panic!("{params} came on {:?} after the completion on {on:?}\n{}", event.on, tail(self.events));
+            // What a worker had sent before it was killed lies in a buffer of the client's own until it is read, and
+            // nobody is left who could know. It only says again what the completion's connection has said.
+            let is_leftover = self.delivery == Delivery::Orphaned && event.on != on;
+            assert!(
+                is_leftover,
+                "{params} came on {:?} after the completion on {on:?}\n{}",
+                event.on,
+                tail(self.events)
+            );
         }
         let Some(changes) = params["changes"].as_array() else {
             assert!(params["changes"].is_null(), "{params}");
