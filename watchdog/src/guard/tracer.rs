@@ -351,7 +351,10 @@ impl Tracer {
         of.has_crashed = true;
         let Ok(registers) = look::registers(tid) else { return go_on(tid, Some(info.signal)) };
         let chance = self.threads.get_mut(&tid).and_then(|thread| thread.chance.take());
-        let chance = chance.filter(|chance| chance.is_being_handled(tid, registers.general.rsp));
+        // A signal that a handler sends again may have to wait until the handler is over, and comes at the same place.
+        let chance = chance.filter(|chance| {
+            chance.is_where(&registers) || chance.is_being_handled(tid, registers.general.rsp)
+        });
         self.crash(Site { process, tid }, Chance { info, registers }, chance);
     }
 

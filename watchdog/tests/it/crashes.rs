@@ -217,7 +217,7 @@ fn a_crash_in_a_thread_blames_that_thread() {
     let summary = watchdog::dump::read(report.dump.as_ref().unwrap().as_path()).unwrap();
     assert_eq!(summary.threads.len(), 9);
     let text = std::fs::read_to_string(report.stacks_file.as_ref().unwrap().as_path()).unwrap();
-    assert!(text.contains("pause") && text.contains("worker-4"), "{text}");
+    assert!(text.contains("3 threads, same stack") && text.contains("worker-4"), "{text}");
 }
 
 fn many_threads_that_crash_at_once_give_one_dump() {
@@ -439,7 +439,7 @@ fn a_family_that_hangs_is_dumped_and_lives_on() {
                 assert!(!watchdog::dump::read(dump.as_path()).unwrap().threads.is_empty());
             }
             let idle = report.processes.iter().find(|process| process.command.ends_with("idle")).unwrap();
-            assert!(idle.stack.contains("pause"), "{idle:?}");
+            assert!(idle.stack.contains("main at"), "{idle:?}");
             assert_eq!(idle.state, "BLOCKED in pause (5 threads)");
         }
         // It lives on, and is traced as before.
@@ -465,7 +465,12 @@ fn crashes_under_stress_are_all_told() {
                 let outcome = finish(guarded, directory);
                 let report = outcome.crash();
                 assert_eq!(outcome.ending(), (None, Some(report.signal)), "{index} {mode}");
-                assert_dump(report);
+                let dump = report.dump.as_ref().unwrap_or_else(|| panic!("{index} {mode}: {report:?}"));
+                assert!(std::fs::read(dump.as_path()).unwrap().starts_with(b"MDMP"), "{index} {mode}");
+                // To read one takes longer than all the rest.
+                if index % 20 == 0 {
+                    assert_dump(report);
+                }
                 if index < 199 {
                     break;
                 }
