@@ -105,14 +105,22 @@ impl GuardControl {
     ///
     /// Cancel safe: yes, because half a message stays in `self`.
     pub(crate) async fn next(&mut self) -> News {
-        match self.receiver.next::<FromGuard>().await {
-            Ok(Some(Received::Message(message))) => match message {
-                FromGuard::Started { .. } => News::Started,
-                FromGuard::Failed { error } => News::NotStarted(error),
-                FromGuard::Paused => News::Paused,
-                FromGuard::Ended(end) => News::Ended(end),
-            },
-            Ok(Some(Received::Relay { .. }) | None) | Err(_) => News::Ended(RawEnd::default()),
+        loop {
+            return match self.receiver.next::<FromGuard>().await {
+                Ok(Some(Received::Message(message))) => match message {
+                    FromGuard::Started { .. } => News::Started,
+                    FromGuard::Failed { error } => News::NotStarted(error),
+                    FromGuard::Paused => News::Paused,
+                    FromGuard::Ended(end) => News::Ended(end),
+                    // Nothing is traced yet, and nothing asked for.
+                    FromGuard::Untraced { .. }
+                    | FromGuard::Crashed(_)
+                    | FromGuard::Sampled(_)
+                    | FromGuard::Dumped(_)
+                    | FromGuard::LetGone => continue,
+                },
+                Ok(Some(Received::Relay { .. }) | None) | Err(_) => News::Ended(RawEnd::default()),
+            };
         }
     }
 

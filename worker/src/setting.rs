@@ -48,6 +48,7 @@ impl Setting {
             args,
             env: self.environment(program, invocation, run),
             cwd: program.cwd.clone(),
+            trace: None,
         })
     }
 
