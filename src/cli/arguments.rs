@@ -60,6 +60,8 @@ pub enum Command {
     List(ListArguments),
     /// Serve test clients, such as editors, over the test protocol.
     Serve(Box<ServeArguments>),
+    /// Print a minidump for people.
+    Dump(DumpArguments),
     /// Print a completion script for a shell.
     Completions {
         /// Which shell.
@@ -106,6 +108,14 @@ pub struct ListArguments {
     /// Of every command.
     #[command(flatten)]
     pub general: GeneralArguments,
+}
+
+/// `heeler dump`: what happened, to which thread, and where all threads were.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub struct DumpArguments {
+    /// The minidump.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
 }
 
 /// `heeler serve`.

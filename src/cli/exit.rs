@@ -73,6 +73,9 @@ pub enum CommandError {
         /// Why.
         source: std::io::Error,
     },
+    /// A minidump.
+    #[error(transparent)]
+    Dump(watchdog::dump::ReadError),
     /// The operating system.
     #[error("watch for signals")]
     Signals(#[source] std::io::Error),
@@ -87,6 +90,7 @@ impl CommandError {
             Self::Sources(_)
             | Self::NothingToRun
             | Self::Listen(_)
+            | Self::Dump(_)
             | Self::Junit { .. }
             | Self::Write { .. } => Exit::Setup,
             Self::Client(_) | Self::Signals(_) => Exit::Internal,

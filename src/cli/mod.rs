@@ -2,12 +2,14 @@
 //!
 //! - `arguments`: words and their help; `sources`: from words and suites to programs; `select`: which tests.
 //! - `run`, `list`, `serve`: the commands.
+//! - `dump`: minidumps for people.
 //! - `here`: a session in this process; `watch`: what the user sees and says meanwhile; `signals`.
 //! - `display`: what a run looks like; `exit`: codes and errors.
 
 pub mod arguments;
 pub mod cargo;
 pub mod display;
+mod dump;
 mod exit;
 mod here;
 mod list;

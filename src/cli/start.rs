@@ -10,6 +10,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{
     arguments::{self, Command},
+    dump,
     exit::{CommandError, Exit},
     list, run, serve,
 };
@@ -56,6 +57,7 @@ async fn carry_out(command: &Command) -> Result<Exit, CommandError> {
         Command::List(arguments) => list::list(arguments).await,
         Command::Serve(arguments) => serve::serve(arguments).await,
         Command::Editor(arguments) => serve::editor(arguments).await,
+        Command::Dump(arguments) => dump::dump(&arguments.file),
         Command::Completions { shell } => {
             // A reader that has gone has seen enough.
             let _closed = std::io::stdout().write_all(&arguments::completions(*shell));
@@ -70,7 +72,7 @@ fn verbosity(command: &Command) -> u8 {
         Command::List(arguments) => arguments.general.verbose,
         Command::Serve(arguments) => arguments.general.verbose,
         Command::Editor(arguments) => u8::from(arguments.is_diagnostic),
-        Command::Completions { .. } => 0,
+        Command::Dump(_) | Command::Completions { .. } => 0,
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 pub(super) const COMMAND: &str = "__editor";
 
 /// First words of command lines that are our own, whatever follows.
-const COMMANDS: [&str; 5] = ["run", "list", "serve", "completions", "help"];
+const COMMANDS: [&str; 6] = ["run", "list", "serve", "dump", "completions", "help"];
 
 /// Why an editor's words can't be read.
 #[derive(Debug, thiserror::Error)]

@@ -209,7 +209,8 @@ fn modules<'a>(dump: &'a Minidump<'a, &'a [u8]>) -> Vec<DumpModule> {
     let module = |module: &minidump::MinidumpModule| {
         let path = PathBuf::from(module.code_file().into_owned());
         let build_id = module.code_identifier().map(|id| id.to_string());
-        let is_here = open(&path, build_id.as_deref()).is_some();
+        // What has no place in the file system is the kernel's own, and nobody misses it.
+        let is_here = !path.is_absolute() || open(&path, build_id.as_deref()).is_some();
         let start = module.base_address();
         DumpModule { path, range: start..start.saturating_add(module.size()), build_id, is_here }
     };

@@ -21,10 +21,12 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// Asks the system; what it does not tell is taken for nothing.
-    pub(super) fn of(pid: Pid) -> Self {
-        let text = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        Self::new(range_of(pid), &text)
+    /// Asks the system; what it does not tell is taken for nothing. A process whose first thread has ended tells
+    /// nothing any more, its other threads do.
+    pub(super) fn of(pid: Pid, blamed: Pid) -> Self {
+        let text = |pid| std::fs::read(format!("/proc/{pid}/environ")).ok().filter(|text| !text.is_empty());
+        let text = text(pid).or_else(|| text(blamed)).unwrap_or_default();
+        Self::new(range_of(pid).or_else(|| range_of(blamed)), &text)
     }
 
     fn new(range: Option<Range<u64>>, text: &[u8]) -> Self {

@@ -117,7 +117,7 @@ pub enum DumpError {
 pub fn write(subject: &Subject, plan: &DumpPlan) -> Result<DumpFile, DumpError> {
     let pid = subject.pid;
     // Asked before the process goes on, and may end.
-    let environment = Environment::of(pid);
+    let environment = Environment::of(pid, subject.blamed);
     let mut dump = capture(subject, plan)?;
     let soft_errors = layout::soft_errors(&dump);
     let threads = layout::thread_count(&dump);

@@ -14,8 +14,8 @@ use object::{
 
 use super::maps::Mapping;
 
-/// Code that is longer than this is not copied; only prologues of code without unwind tables lose by it.
-const MOST_CODE_BYTES: u64 = 64 << 20;
+/// Unwind tables that are longer than this are taken for broken.
+const MOST_TABLE_BYTES: u64 = 64 << 20;
 
 /// The bits of an address within its page.
 const PAGE_MASK: u64 = 0xfff;
@@ -112,7 +112,7 @@ fn module<'data, R: ReadRef<'data>>(
     bias: u64,
 ) -> Module<Vec<u8>> {
     let data = |name: &str| {
-        let section = file.section_by_name(name).filter(|section| section.size() <= MOST_CODE_BYTES)?;
+        let section = file.section_by_name(name).filter(|section| section.size() <= MOST_TABLE_BYTES)?;
         section.uncompressed_data().ok().map(std::borrow::Cow::into_owned)
     };
     let place = |name: &str| {
@@ -120,7 +120,6 @@ fn module<'data, R: ReadRef<'data>>(
     };
     let sections = ExplicitModuleSectionInfo {
         text_svma: place(".text"),
-        text: data(".text"),
         got_svma: place(".got"),
         eh_frame_svma: place(".eh_frame"),
         eh_frame: data(".eh_frame"),

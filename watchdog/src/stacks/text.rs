@@ -8,7 +8,7 @@ use super::name::{Frame, SIGNAL_HANDLER, Stacks, ThreadStack};
 const MOST_NAMED: usize = 8;
 
 /// Functions below which only frameworks and runtimes are found; each is the beginning of a function's name.
-const BELOW_THE_TEST: [&str; 22] = [
+const BELOW_THE_TEST: [&str; 19] = [
     "testing::internal::HandleSehExceptionsInMethodIfSupported",
     "testing::internal::HandleExceptionsInMethodIfSupported",
     "testing::Test::Run",
@@ -22,10 +22,7 @@ const BELOW_THE_TEST: [&str; 22] = [
     "std::sys_common::backtrace::__rust_begin_short_backtrace",
     "__rust_begin_short_backtrace",
     "std::rt::lang_start",
-    "std::panicking::catch_unwind",
-    "std::thread::lifecycle::spawn_unchecked",
-    "std::__invoke_impl<",
-    "std::thread::_Invoker<",
+    "execute_native_thread_routine",
     "__libc_start_call_main",
     "__libc_start_main",
     "start_thread",
@@ -74,20 +71,23 @@ fn bottom_of_the_test(frames: &[Frame]) -> usize {
         let plain = function.strip_prefix("void ").unwrap_or(function);
         BELOW_THE_TEST.iter().any(|name| plain.starts_with(name))
     };
-    // From the bottom: a test framework's own name can also stand above, where the test called it.
-    let last_own = frames.iter().position(is_below).unwrap_or(frames.len());
-    let closures = frames[..last_own].iter().rev().take_while(|frame| is_call_of_closure(frame)).count();
-    match last_own - closures {
+    let own = frames.iter().position(is_below).unwrap_or(frames.len());
+    let glue = frames[..own].iter().rev().take_while(|frame| is_glue(frame)).count();
+    match own - glue {
         0 => frames.len(),
         own => own,
     }
 }
 
-/// Rust's test harness calls tests through these; alone at the bottom they say nothing.
-fn is_call_of_closure(frame: &Frame) -> bool {
+/// What lies between a framework or runtime and the function that it was given: alone at the bottom it says nothing,
+/// anywhere else it may be the test's own doing.
+fn is_glue(frame: &Frame) -> bool {
     let function = frame.function.as_deref().unwrap_or_default();
     function.starts_with("core::ops::function::FnOnce::call_once")
         || function.contains(" as core::ops::function::FnOnce<")
+        || function.contains("std::__invoke")
+        || function.contains("std::thread::_Invoker<")
+        || function.contains("std::thread::_State_impl<")
 }
 
 fn heading(text: &mut String, threads: &[&ThreadStack]) {
@@ -150,4 +150,65 @@ fn describe(frame: &Frame) -> String {
 /// Writing to a string cannot fail.
 fn put(text: &mut String, words: std::fmt::Arguments<'_>) {
     let _never = text.write_fmt(words);
+}
+
+#[cfg(test)]
+mod tests {
+    use host::process::Pid;
+
+    use super::*;
+
+    fn stacks(functions: &[&str]) -> Stacks {
+        let frame = |function: &&str| Frame { function: Some((*function).to_owned()), ..Frame::default() };
+        let frames = functions.iter().map(frame).collect();
+        Stacks { threads: vec![ThreadStack { tid: Pid(7), name: "main".to_owned(), frames }] }
+    }
+
+    #[track_caller]
+    fn check(functions: &[&str], expected: &[&str], more: usize) {
+        let text = stacks(functions).crash_text(20);
+        let found: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.trim_start().strip_prefix('#')?.split_whitespace().nth(1))
+            .collect();
+        assert_eq!(found, expected, "{text}");
+        let said = format!("… {more} more …");
+        assert_eq!(text.contains(&said), more > 0, "{text}");
+    }
+
+    #[test]
+    fn a_test_ends_where_its_framework_begins() {
+        let gtest = "void testing::internal::HandleSehExceptionsInMethodIfSupported<testing::Test,_void>";
+        check(
+            &["abort", "Pen_Opens_Test::TestBody()", gtest, "testing::Test::Run()", "main"],
+            &["abort", "Pen_Opens_Test::TestBody()"],
+            3,
+        );
+        let short = "test::__rust_begin_short_backtrace::<core::result::Result<(),_String>>";
+        let call = "core::ops::function::FnOnce::call_once";
+        check(
+            &["graze", "herd::tests::grazes", call, short, "start_thread"],
+            &["graze", "herd::tests::grazes"],
+            3,
+        );
+    }
+
+    #[test]
+    fn glue_between_the_tests_own_functions_stays() {
+        let glue = "void std::__invoke_impl<void,_F&>";
+        check(&["inner", glue, "outer", "__libc_start_call_main"], &["inner", "void", "outer"], 1);
+    }
+
+    #[test]
+    fn a_crash_of_the_framework_itself_is_shown_whole() {
+        check(&["testing::Test::Run()", "main"], &["testing::Test::Run()", "main"], 0);
+        check(&[], &[], 0);
+    }
+
+    #[test]
+    fn a_limit_never_takes_the_top() {
+        let text = stacks(&["a", "b", "c"]).crash_text(0);
+        assert!(text.contains("#0   a"), "{text}");
+        assert!(text.contains("… 2 more …"), "{text}");
+    }
 }

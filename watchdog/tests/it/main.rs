@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Some("__dump_into_small_files") => {
             return dumps::dump_into_small_files(std::path::Path::new(&args[1]));
         }
+        Some("measure_stacks") => return standing::measure(args.get(1)),
         Some("measure") => return guards::measure(),
         _ => {}
     }

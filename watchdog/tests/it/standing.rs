@@ -2,7 +2,8 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::Duration,
+    process::ExitCode,
+    time::{Duration, Instant},
 };
 
 use host::{
@@ -77,12 +78,7 @@ impl Standing {
 
     /// Returns the registers of its threads. What stands still has the same ones a moment later.
     pub(crate) fn registers(&self) -> Vec<ThreadRegisters> {
-        let thread = |thread: dump::DumpThread| ThreadRegisters {
-            tid: thread.tid,
-            registers: thread.registers,
-            name: thread.name,
-        };
-        self.dumped().threads.into_iter().map(thread).collect()
+        self.dumped().threads.into_iter().map(registers_of).collect()
     }
 
     /// Returns its stacks once the innermost function is `top`.
@@ -132,4 +128,48 @@ pub(crate) fn line(word: &str) -> u32 {
     let mark = format!("// LINE {word}");
     let index = source.lines().position(|line| line.ends_with(&mark)).unwrap();
     u32::try_from(index + 1).unwrap()
+}
+
+/// Prints what it costs to dump, unwind and name a process: the one whose id is given, or one of 100 threads.
+pub(crate) fn measure(pid: Option<&String>) -> ExitCode {
+    const ROUNDS: usize = 15;
+    let pid = pid.map(|pid| Pid(pid.parse().unwrap()));
+    let own =
+        pid.is_none().then(|| Standing::start(&cpp("stands-pie", &["-pie", "-fPIE"]), &["threads", "99"]));
+    let pid = pid.or(own.as_ref().map(|own| own.pid)).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut times: [Vec<Duration>; 4] = Default::default();
+    let mut facts = String::new();
+    for round in 0..ROUNDS {
+        let path = directory.path().join(format!("{round}.dmp"));
+        let stop_timeout = Duration::from_secs(5);
+        let plan = DumpPlan { path, limit_bytes: 256 << 20, keeps_environment: false, stop_timeout };
+        let started = Instant::now();
+        let file = dump::write(&Subject { pid, blamed: pid, crash: None }, &plan).unwrap();
+        times[0].push(started.elapsed());
+        let started = Instant::now();
+        let summary = dump::read(&plan.path).unwrap();
+        times[1].push(started.elapsed());
+        let registers: Vec<ThreadRegisters> = summary.threads.into_iter().map(registers_of).collect();
+        let started = Instant::now();
+        let raw = stacks::unwind(pid, &registers).unwrap();
+        times[2].push(started.elapsed());
+        let started = Instant::now();
+        let stacks = stacks::name(raw);
+        times[3].push(started.elapsed());
+        let frames: usize = stacks.threads.iter().map(|thread| thread.frames.len()).sum();
+        facts = format!("{} bytes, {} threads, {frames} frames", file.bytes, file.threads);
+    }
+    println!("{facts}");
+    for (name, mut times) in
+        ["write", "read (unwinds and names too)", "unwind", "name"].into_iter().zip(times)
+    {
+        times.sort();
+        println!("{name}: median {:.1?}, worst {:.1?}", times[ROUNDS / 2], times[ROUNDS - 1]);
+    }
+    ExitCode::SUCCESS
+}
+
+fn registers_of(thread: dump::DumpThread) -> ThreadRegisters {
+    ThreadRegisters { tid: thread.tid, registers: thread.registers, name: thread.name }
 }
