@@ -22,8 +22,9 @@ use crate::{
 };
 
 use super::{
+    halt::Halted,
     look::{self, Chance},
-    tracer::{Halted, Tracer, go_on},
+    tracer::{Tracer, go_on},
 };
 
 /// A dump takes milliseconds; after this its process is killed, which ends every wait of the writer.

@@ -14,8 +14,9 @@ use crate::{
 
 use super::{
     crash::{MOST_FRAMES, write, write_text},
+    halt::Halted,
     look, sample,
-    tracer::{Halted, Tracer, release},
+    tracer::{Tracer, release},
 };
 
 /// Before a process is touched.

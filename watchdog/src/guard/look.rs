@@ -41,6 +41,12 @@ impl Chance {
             .any(|(one, next)| one == &saved[..8] && next == &saved[8..])
     }
 
+    /// Returns whether a thread is back where the signal came.
+    pub(super) fn is_where(&self, now: &Registers) -> bool {
+        let (then, now) = (&self.registers.general, &now.general);
+        (then.rip, then.rsp) == (now.rip, now.rsp)
+    }
+
     pub(super) fn fault(&self) -> Fault {
         let SignalInfo { signal, code, address } = self.info;
         Fault { signal: signal.0, code, address }

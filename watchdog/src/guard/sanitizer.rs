@@ -15,12 +15,24 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Beyond it, a table of names costs more than it is worth.
 const SECTION_LIMIT: u64 = 256 << 20;
 const SYMBOL_BYTES: usize = 24;
+/// Pieces of a table overlap by this, so that no name is cut in both.
+const LONGEST_NAME: usize = 64;
 
 /// Returns whether a program has a sanitizer that does not bear a tracer.
 pub(super) fn has_leak_sanitizer(program: &Path) -> bool {
     let Ok(file) = File::open(program) else { return false };
     let Some(elf) = Elf::read(&file) else { return false };
-    elf.needs_library() || elf.defines_function() || elf.find(b".rodata", MESSAGE).is_some()
+    // The names of needed libraries stand in the same table as those of dynamic symbols.
+    let (has_library, functions) = elf.names(b".dynstr");
+    if has_library || elf.defines_one(b".dynsym", &functions) {
+        return true;
+    }
+    if elf.section(b".symtab").is_some() {
+        let (_, functions) = elf.names(b".strtab");
+        return elf.defines_one(b".symtab", &functions);
+    }
+    let finder = memchr::memmem::Finder::new(MESSAGE);
+    elf.chunks(b".rodata", (CHUNK_BYTES, MESSAGE.len()), |_, chunk| finder.find(chunk).map(|_| ())).is_some()
 }
 
 /// Returns whether an environment brings such a sanitizer into any program.
@@ -70,36 +82,36 @@ impl<'a> Elf<'a> {
         self.sections.iter().find(|section| section.name == name)
     }
 
-    /// The names of needed libraries stand in the same table as those of dynamic symbols. Nothing else there ends so.
-    fn needs_library(&self) -> bool {
-        LIBRARIES.iter().any(|library| self.find(b".dynstr", library).is_some())
+    /// Goes once through a table of names: whether a runtime's library is there, and where runtimes' functions are.
+    fn names(&self, section: &[u8]) -> (bool, Vec<u64>) {
+        let mut functions = Vec::new();
+        let finders: Vec<_> =
+            FUNCTIONS.iter().map(|function| memchr::memmem::Finder::new(*function)).collect();
+        let libraries: Vec<_> =
+            LIBRARIES.iter().map(|library| memchr::memmem::Finder::new(*library)).collect();
+        let found = self.chunks(section, (CHUNK_BYTES, LONGEST_NAME), |at, chunk| {
+            for finder in &finders {
+                // A name that ends like this one is another name.
+                let is_whole = |start: &usize| {
+                    let end = start + finder.needle().len();
+                    (*start == 0 || chunk[start - 1] == 0) && chunk.get(end).is_none_or(|byte| *byte == 0)
+                };
+                functions.extend(finder.find_iter(chunk).filter(is_whole).map(|start| at + start as u64));
+            }
+            libraries.iter().any(|library| library.find(chunk).is_some()).then_some(())
+        });
+        (found.is_some(), functions)
     }
 
     /// A program may name such a function without having it, to call it if it is there.
-    fn defines_function(&self) -> bool {
-        let tables: [(&[u8], &[u8]); 2] = [(b".dynstr", b".dynsym"), (b".strtab", b".symtab")];
-        tables.into_iter().any(|(names, symbols)| {
-            FUNCTIONS.iter().any(|function| {
-                let text = [b"\0", *function, b"\0"].concat();
-                self.find(names, &text).is_some_and(|at| self.is_defined(symbols, at + 1))
-            })
-        })
-    }
-
-    fn is_defined(&self, symbols: &[u8], name: u64) -> bool {
+    fn defines_one(&self, symbols: &[u8], names: &[u64]) -> bool {
         let is_it = |symbol: &[u8]| {
-            word(symbol, 0).map(u64::from) == Some(name)
+            word(symbol, 0).is_some_and(|name| names.contains(&u64::from(name)))
                 && short(symbol, 6).is_some_and(|section| section != 0)
         };
         let size = CHUNK_BYTES / SYMBOL_BYTES * SYMBOL_BYTES;
-        self.chunks(symbols, (size, 0), |_, chunk| chunk.chunks_exact(SYMBOL_BYTES).any(is_it).then_some(()))
-            .is_some()
-    }
-
-    /// Returns where in a section a text begins.
-    fn find(&self, section: &[u8], text: &[u8]) -> Option<u64> {
-        let finder = memchr::memmem::Finder::new(text);
-        self.chunks(section, (CHUNK_BYTES, text.len()), |at, chunk| Some(at + finder.find(chunk)? as u64))
+        let look = |_, chunk: &[u8]| chunk.chunks_exact(SYMBOL_BYTES).any(is_it).then_some(());
+        !names.is_empty() && self.chunks(symbols, (size, 0), look).is_some()
     }
 
     /// Goes through a section in pieces, each with the last `overlap` bytes of the one before.
@@ -107,7 +119,7 @@ impl<'a> Elf<'a> {
         &self,
         section: &[u8],
         (size, overlap): (usize, usize),
-        look: impl Fn(u64, &[u8]) -> Option<T>,
+        mut look: impl FnMut(u64, &[u8]) -> Option<T>,
     ) -> Option<T> {
         let section = self.section(section).filter(|section| section.size <= SECTION_LIMIT)?;
         let mut chunk = vec![0; size.min(usize::try_from(section.size).ok()?)];

@@ -12,7 +12,6 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     io,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 
 use host::{
@@ -31,8 +30,6 @@ use super::{
 /// Signals that end a program and say that it is at fault.
 const FATAL: [Signal; 7] =
     [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE, Signal::ABRT, Signal::TRAP, Signal::SYS];
-/// Nobody waits longer for threads to stop; one that waits for its `vfork` child does not stop at all.
-const STOP_PATIENCE: Duration = Duration::from_millis(500);
 /// So many stops are handled before the guard listens to its worker again.
 const BURST: u32 = 256;
 /// A tree of programs that all crash needs no more than this to be understood.
@@ -82,12 +79,12 @@ pub(super) struct Tracer {
     pub(super) plan: TracePlan,
     pub(super) root: Pid,
     reach: Reach,
-    threads: HashMap<Pid, Thread>,
+    pub(super) threads: HashMap<Pid, Thread>,
     pub(super) processes: HashMap<Pid, Process>,
     /// Stops and ends that were met while something else was waited for.
-    deferred: VecDeque<(Pid, Waited)>,
+    pub(super) deferred: VecDeque<(Pid, Waited)>,
     /// Threads that did not stop when they were to be let go, and are let go when they do.
-    leaving: HashSet<Pid>,
+    pub(super) leaving: HashSet<Pid>,
     root_exit: Option<RawExit>,
     /// There may be more to hear of than was handled in one go.
     has_more: bool,
@@ -99,32 +96,36 @@ pub(super) struct Tracer {
     pub(super) crashes: Vec<Crash>,
 }
 
-struct Thread {
-    process: Pid,
+pub(super) struct Thread {
+    pub(super) process: Pid,
     chance: Option<Chance>,
     /// It stands as its stop signal wants it.
     is_stopped: bool,
 }
 
 impl Thread {
-    fn of(process: Pid) -> Self {
+    pub(super) fn of(process: Pid) -> Self {
         Self { process, chance: None, is_stopped: false }
     }
 }
 
 pub(super) struct Process {
-    options: Options,
+    pub(super) options: Options,
     /// It is a program of its own, not a copy of its parent.
     is_executed: bool,
     is_death_test: bool,
     has_crashed: bool,
 }
 
-/// The threads of a process that were made to stop.
-#[derive(Default)]
-pub(super) struct Halted {
-    pub(super) threads: Vec<(Pid, Stop)>,
-    pub(super) stuck: Vec<Pid>,
+impl Process {
+    fn new(options: Options) -> Self {
+        Self { options, is_executed: false, is_death_test: false, has_crashed: false }
+    }
+
+    /// One that is its own program by now.
+    pub(super) fn executed(options: Options) -> Self {
+        Self { is_executed: true, ..Self::new(options) }
+    }
 }
 
 impl Tracer {
@@ -154,10 +155,7 @@ impl Tracer {
         match trace::seize(root, reach.options()) {
             Ok(()) => {
                 tracer.threads.insert(root, Thread::of(root));
-                let options = reach.options();
-                let process =
-                    Process { options, is_executed: false, is_death_test: false, has_crashed: false };
-                tracer.processes.insert(root, process);
+                tracer.processes.insert(root, Process::new(reach.options()));
             }
             Err(error) => {
                 let by = trace::tracer_of(root).map(|tracer| format!(", traced by process {tracer}"));
@@ -271,7 +269,7 @@ impl Tracer {
 
     /// Notes a thread that the kernel traces for us because its maker is traced. Its own first stop and the news of
     /// its birth come in any order.
-    fn adopt(&mut self, tid: Pid) {
+    pub(super) fn adopt(&mut self, tid: Pid) {
         if self.threads.contains_key(&tid) {
             return;
         }
@@ -281,12 +279,7 @@ impl Tracer {
             Reach::Programs | Reach::Tree => trace::group_of(tid).unwrap_or(tid),
         };
         self.threads.insert(tid, Thread::of(process));
-        self.processes.entry(process).or_insert(Process {
-            options: self.reach.options(),
-            is_executed: false,
-            is_death_test: false,
-            has_crashed: false,
-        });
+        self.processes.entry(process).or_insert(Process::new(self.reach.options()));
     }
 
     fn on_exec(&mut self, tid: Pid) {
@@ -306,9 +299,10 @@ impl Tracer {
         let narrows = self.reach == Reach::Programs
             && tid != self.root
             && !std::fs::read_link(&image).is_ok_and(|image| is_shell(&image));
+        let is_tree = self.reach == Reach::Tree;
         if let Some(process) = self.processes.get_mut(&tid) {
             process.is_executed = true;
-            process.is_death_test = process::command_line(tid).contains(DEATH_TEST);
+            process.is_death_test = is_tree && process::command_line(tid).contains(DEATH_TEST);
             if narrows && trace::set_options(tid, Options::PROCESS).is_ok() {
                 process.options = Options::PROCESS;
             }
@@ -351,7 +345,10 @@ impl Tracer {
         of.has_crashed = true;
         let Ok(registers) = look::registers(tid) else { return go_on(tid, Some(info.signal)) };
         let chance = self.threads.get_mut(&tid).and_then(|thread| thread.chance.take());
-        let chance = chance.filter(|chance| chance.is_being_handled(tid, registers.general.rsp));
+        // A signal that a handler sends again may have to wait until the handler is over, and comes at the same place.
+        let chance = chance.filter(|chance| {
+            chance.is_where(&registers) || chance.is_being_handled(tid, registers.general.rsp)
+        });
         self.crash(Site { process, tid }, Chance { info, registers }, chance);
     }
 
@@ -386,98 +383,6 @@ impl Tracer {
     fn process_of(&mut self, tid: Pid) -> Option<(Pid, &mut Process)> {
         let process = self.threads.get(&tid)?.process;
         Some((process, self.processes.get_mut(&process)?))
-    }
-
-    /// Stops the threads of a process that are traced here, but for one that stands already.
-    pub(super) fn halt(&mut self, process: Pid, except: Option<Pid>) -> Halted {
-        let deadline = Instant::now() + STOP_PATIENCE;
-        let mut halted = Halted::default();
-        let mut asked: HashSet<Pid> = except.into_iter().collect();
-        loop {
-            // All are asked before any is waited for; threads that were born meanwhile come in the next round.
-            let mut threads = trace::threads(process);
-            threads.retain(|tid| asked.insert(*tid) && !trace::has_ended(*tid));
-            if threads.is_empty() {
-                return halted;
-            }
-            threads.retain(|tid| self.is_standing(*tid, &mut halted) || trace::interrupt(*tid).is_ok());
-            for tid in threads {
-                if !halted.threads.iter().any(|(standing, _)| *standing == tid) {
-                    self.await_stop(tid, deadline, &mut halted);
-                }
-            }
-        }
-    }
-
-    /// Its stop was heard of before, and not handled yet.
-    fn is_standing(&mut self, tid: Pid, halted: &mut Halted) -> bool {
-        let known = self
-            .deferred
-            .iter()
-            .position(|(one, waited)| *one == tid && matches!(waited, Waited::Stopped(_)));
-        if let Some((_, Waited::Stopped(stop))) = known.and_then(|index| self.deferred.remove(index)) {
-            halted.threads.push((tid, stop));
-        }
-        known.is_some()
-    }
-
-    fn await_stop(&mut self, tid: Pid, deadline: Instant, halted: &mut Halted) {
-        match trace::wait_for(tid, deadline) {
-            Ok(Some(Waited::Stopped(stop))) => halted.threads.push((tid, stop)),
-            Ok(Some(ended)) => self.deferred.push_back((tid, ended)),
-            Ok(None) => halted.stuck.push(tid),
-            // Not traced by us.
-            Err(_) => {}
-        }
-    }
-
-    /// Lets halted threads go on as if nothing had been, which is decided when they come up again.
-    pub(super) fn resume(&mut self, halted: Halted) {
-        self.deferred.extend(halted.threads.into_iter().map(|(tid, stop)| (tid, Waited::Stopped(stop))));
-    }
-
-    /// Forgets a process that is traced no more.
-    pub(super) fn forget(&mut self, process: Pid) {
-        self.threads.retain(|_, thread| thread.process != process);
-        self.processes.remove(&process);
-    }
-
-    /// Traces a process again that was let go for a while.
-    pub(super) fn seize_again(&mut self, process: Pid, options: Options) {
-        for tid in trace::threads(process) {
-            if trace::seize(tid, options).is_ok() {
-                self.threads.insert(tid, Thread::of(process));
-            }
-        }
-        let kept = Process { options, is_executed: true, is_death_test: false, has_crashed: false };
-        self.processes.insert(process, kept);
-    }
-
-    pub(super) fn options_of(&self, process: Pid) -> Option<Options> {
-        Some(self.processes.get(&process)?.options)
-    }
-
-    /// Notes threads that could not be let go because they do not stop.
-    pub(super) fn leave_later(&mut self, stuck: &[Pid]) {
-        self.leaving.extend(stuck);
-    }
-
-    /// Ends all tracing. Threads that do not stop in time are let go as soon as they do.
-    pub(super) fn let_go(&mut self) {
-        // Who is born while its maker is let go is found in the next round.
-        while let Some(process) = self.processes.keys().next().copied() {
-            let halted = self.halt(process, None);
-            for (tid, stop) in &halted.threads {
-                if *stop == Stop::Birth
-                    && let Ok(child) = trace::event_message(*tid)
-                {
-                    self.adopt(Pid(i32::try_from(child).expect("a process id fits")));
-                }
-                release(*tid, *stop);
-            }
-            self.leave_later(&halted.stuck);
-            self.forget(process);
-        }
     }
 }
 

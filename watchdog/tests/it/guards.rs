@@ -9,7 +9,7 @@ use host::{
     process::{Pid, Signal, command_line, kill_group},
     spawn::{Spawn, Stream, spawn},
 };
-use wire::control::{Command, FromGuard, ToGuard};
+use wire::control::{Command, FromGuard, ToGuard, TracePlan};
 
 use crate::{
     Test,
@@ -254,6 +254,7 @@ pub(crate) fn measure() -> ExitCode {
     let mut bare = Vec::new();
     let mut idle = Vec::new();
     let mut guarded = Vec::new();
+    let mut traced = Vec::new();
     for _ in 0..ROUNDS {
         let started = Instant::now();
         let outputs = || Stream::Null;
@@ -273,8 +274,22 @@ pub(crate) fn measure() -> ExitCode {
         let _pid = one.started();
         one.ended();
         guarded.push(started.elapsed());
+        let started = Instant::now();
+        let mut one = Guarded::start();
+        let trace = Some(TracePlan::default());
+        one.send(&ToGuard::Exec(Command {
+            program: "/bin/true".into(),
+            args: Vec::new(),
+            trace,
+            ..shell("")
+        }));
+        let _pid = one.started();
+        one.ended();
+        traced.push(started.elapsed());
     }
-    for (name, mut times) in [("bare", bare), ("a guard without work", idle), ("guarded", guarded)] {
+    for (name, mut times) in
+        [("bare", bare), ("a guard without work", idle), ("guarded", guarded), ("traced", traced)]
+    {
         times.sort();
         let mean = times.iter().sum::<Duration>() / ROUNDS;
         println!(

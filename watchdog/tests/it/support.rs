@@ -111,8 +111,12 @@ impl Guarded {
 
     /// A guard that is executed by another program, whose command line this is.
     pub(crate) fn start_behind(wrapper: &[std::ffi::OsString]) -> Self {
-        let image = std::env::current_exe().unwrap().into_os_string();
-        let mut line = [wrapper, &[image, "__guard".into()]].concat();
+        Self::start_as(wrapper, &std::env::current_exe().unwrap())
+    }
+
+    /// The same with a guard in another place.
+    pub(crate) fn start_as(wrapper: &[std::ffi::OsString], image: &std::path::Path) -> Self {
+        let mut line = [wrapper, &[image.into(), "__guard".into()]].concat();
         let program = line.remove(0);
         let (output, writer) = Feet::new();
         let (ours, theirs) = socket_pair().unwrap();

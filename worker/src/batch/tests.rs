@@ -305,10 +305,10 @@ fn a_test_that_runs_too_long_is_timed_out_when_its_process_is_gone() {
     let mut bench = Bench::with_tests(3);
     bench.chunk(100, [begun(0)], "");
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(2100)));
-    assert!(!bench.batch.on_time(at(2099)));
-    assert!(bench.batch.on_time(at(2100)));
+    assert_eq!(bench.batch.on_time(at(2099)), Due::Nothing);
+    assert_eq!(bench.batch.on_time(at(2100)), Due::End);
     assert_eq!(bench.batch.deadline(), None);
-    assert!(!bench.batch.on_time(at(9000)), "it is told to end once");
+    assert_eq!(bench.batch.on_time(at(9000)), Due::Nothing, "it is told to end once");
     // What it says in its grace changes nothing, and nothing else begins.
     bench.chunk(2150, [passed(0), begun(1), passed(1)], "");
     assert!(bench.results().is_empty());
@@ -325,7 +325,7 @@ fn a_timeout_that_a_retry_may_replace_is_held() {
     lease.tests[0].is_failure_held = true;
     let mut bench = Bench::of(lease);
     bench.chunk(0, [begun(0)], "");
-    assert!(bench.batch.on_time(at(2000)));
+    assert_eq!(bench.batch.on_time(at(2000)), Due::End);
     bench.finish(2001, signal(15), CUT_OFF);
     let Some(Report::Failed { attempt, .. }) = bench.parcel.reports.last() else { panic!() };
     assert_eq!((attempt.state, attempt.death.clone()), (ExecutionState::TimedOut, None));
@@ -408,8 +408,8 @@ fn a_worker_that_leaves_decides_about_nothing_that_still_runs() {
 fn a_process_that_begins_nothing_is_ended_and_says_so() {
     let mut bench = Bench::with_tests(1);
     bench.chunk(5, [output("loading")], "warning");
-    assert!(!bench.batch.on_time(at(59_999)));
-    assert!(bench.batch.on_time(at(60_000)));
+    assert_eq!(bench.batch.on_time(at(59_999)), Due::Nothing);
+    assert_eq!(bench.batch.on_time(at(60_000)), Due::End);
     let LeaseEnd::DiedOutside { message, .. } = bench.finish(60_100, signal(15), CUT_OFF) else { panic!() };
     assert!(message.starts_with("the process began no test within 60 s and was ended"), "{message}");
     assert!(message.contains("loading") && message.ends_with("warning"), "{message}");
@@ -419,7 +419,7 @@ fn a_process_that_begins_nothing_is_ended_and_says_so() {
 fn a_process_that_does_not_leave_is_ended_and_says_so() {
     let mut bench = Bench::with_tests(1);
     bench.chunk(5, [begun(0), passed(0)], "");
-    assert!(bench.batch.on_time(at(60_005)));
+    assert_eq!(bench.batch.on_time(at(60_005)), Due::End);
     let LeaseEnd::BadExit { message, .. } = bench.finish(60_100, exit(0), COMPLETE) else { panic!() };
     assert_eq!(message, "the process did not leave within 60 s after its last test and was ended");
 }
