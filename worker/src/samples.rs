@@ -30,6 +30,7 @@ pub(crate) fn leased(number: u32) -> LeasedTest {
         uid: format!("suite::{name}"),
         listed: ListedTest { name, ..ListedTest::default() },
         timeout_ms: None,
+        silence_ms: None,
         attempts: vec![],
         death: None,
         is_failure_held: false,
@@ -50,6 +51,7 @@ pub(crate) fn lease(count: u32) -> Lease {
             startup_ms: 60_000,
             memory_bytes: None,
         },
+        watch: wire::control::WatchPlan::default(),
         is_alone: count == 1,
         is_output_shown: false,
     }

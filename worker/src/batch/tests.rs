@@ -26,6 +26,8 @@ fn gone(end: RawEnd, (is_complete, is_explained): Word) -> Gone {
         is_after_end_marker: false,
         outside_failure: None,
         is_out_of_memory: false,
+        evidence: None,
+        detail: None,
     }
 }
 
@@ -461,7 +463,7 @@ fn a_slow_test_without_a_limit_is_waited_for() {
     let mut bench = Bench::of(lease);
     bench.chunk(1, [begun(0)], "");
     assert_eq!(bench.batch.deadline(), None);
-    assert!(!bench.batch.on_time(at(u64::from(u32::MAX))));
+    assert_eq!(bench.batch.on_time(at(u64::from(u32::MAX))), Due::Nothing);
 }
 
 #[derive(Debug, Clone)]

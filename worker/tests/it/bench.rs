@@ -320,6 +320,7 @@ pub(crate) fn lease(script: &Script, count: u32) -> Lease {
             startup_ms: 20_000,
             memory_bytes: None,
         },
+        watch: wire::control::WatchPlan::default(),
         is_alone: false,
         is_output_shown: false,
     }
@@ -333,6 +334,7 @@ pub(crate) fn leased(tests: Vec<ListedTest>) -> Vec<LeasedTest> {
             uid: format!("suite::{}", listed.name),
             listed,
             timeout_ms: None,
+            silence_ms: None,
             attempts: vec![],
             death: None,
             is_failure_held: false,
