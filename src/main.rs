@@ -21,6 +21,8 @@ fn main() -> ExitCode {
                 _ => misused("__worker SOCKET NUMBER"),
             }
         }
+        // Dies on purpose, so that `heeler doctor` can see whether a crash is caught.
+        Some(heeler::cli::CRASH_ROLE) => std::process::abort(),
         _ => heeler::cli::main(),
     }
 }

@@ -62,6 +62,8 @@ pub enum Command {
     Serve(Box<ServeArguments>),
     /// Print a minidump for people.
     Dump(DumpArguments),
+    /// Try what this machine allows, and tell what follows.
+    Doctor(GeneralArguments),
     /// Print a completion script for a shell.
     Completions {
         /// Which shell.

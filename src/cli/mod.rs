@@ -9,6 +9,7 @@
 pub mod arguments;
 pub mod cargo;
 pub mod display;
+mod doctor;
 mod dump;
 mod exit;
 mod here;
@@ -21,6 +22,7 @@ mod sources;
 mod start;
 mod watch;
 
+pub use doctor::CRASH_ROLE;
 pub use exit::{CommandError, Exit};
 pub use sources::SourcesError;
 use start::load_config;

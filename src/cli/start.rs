@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{
     arguments::{self, Command},
-    dump,
+    doctor, dump,
     exit::{CommandError, Exit},
     list, run, serve,
 };
@@ -58,6 +58,7 @@ async fn carry_out(command: &Command) -> Result<Exit, CommandError> {
         Command::Serve(arguments) => serve::serve(arguments).await,
         Command::Editor(arguments) => serve::editor(arguments).await,
         Command::Dump(arguments) => dump::dump(&arguments.file),
+        Command::Doctor(general) => doctor::doctor(general).await,
         Command::Completions { shell } => {
             // A reader that has gone has seen enough.
             let _closed = std::io::stdout().write_all(&arguments::completions(*shell));
@@ -72,6 +73,7 @@ fn verbosity(command: &Command) -> u8 {
         Command::List(arguments) => arguments.general.verbose,
         Command::Serve(arguments) => arguments.general.verbose,
         Command::Editor(arguments) => u8::from(arguments.is_diagnostic),
+        Command::Doctor(general) => general.verbose,
         Command::Dump(_) | Command::Completions { .. } => 0,
     }
 }

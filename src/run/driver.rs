@@ -17,7 +17,7 @@ use tokio::{
 use wire::{
     control::{
         EvidenceFile, Finish, FromWatchdog, FromWorker, JournalledResult, Lease, LeasedTest, OsBytes, Proof,
-        Report, Resend, TestIndex, TestLimits, ToWatchdog, ToWorker, WorkerId,
+        Report, Resend, TestIndex, TestLimits, ToWatchdog, ToWorker, WatchPlan, WorkerId,
     },
     mtp::{Attachment, LogLevel, log_frame},
 };
@@ -506,12 +506,23 @@ impl Driver<'_> {
             program: self.plan.programs[program].clone(),
             tests,
             limits: TestLimits { memory_bytes: self.memory_limit(&lease.batch.tests), ..self.plan.limits },
-            watch: self.dumps.watch(self.plan, &lease.batch.tests),
+            watch: self.watch(&lease.batch.tests),
             is_alone: lease.batch.is_alone,
             is_output_shown: self.plan.is_output_shown,
         };
         self.leases.insert(wire.lease, program);
         self.pool.tell(from_model(lease.worker), &ToWorker::Lease(Box::new(wire))).await;
+    }
+
+    /// A death that is checked alone has left its dump already.
+    fn watch(&self, tests: &[TestId]) -> WatchPlan {
+        let mut watch = self.dumps.watch(self.plan, tests);
+        let has_dump = |test: &TestId| {
+            let death = self.held.get(&TestIndex(test.0)).and_then(|held| held.death.as_ref());
+            death.is_some_and(|death| death.evidence.is_some())
+        };
+        watch.dumps.crash &= !tests.iter().any(has_dump);
+        watch
     }
 
     /// Tests of one process share its memory: the widest of their limits holds, and none where one has none.

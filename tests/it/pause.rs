@@ -30,13 +30,18 @@ fn ctrl_z_stops_the_test_and_ourselves_and_fg_goes_on() {
     let child = start(&world, &["run", "meet", "-j1", "-E", "Meet.Case/0", "--timeout", "20s"]);
     let guest = meet.next();
     signal(child.id(), "TSTP");
-    wait_until("the test stands still", || state(guest.pid) == Some('T'));
+    wait_until("the test stands still", || stands_still(guest.pid));
     wait_until("heeler stands still", || state(child.id()) == Some('T'));
     signal(child.id(), "CONT");
     wait_until("the test goes on", || state(guest.pid) == Some('S'));
     guest.let_go();
     let (code, text) = end(child);
     assert_eq!(code, Some(0), "{text}");
+}
+
+/// A process that is watched for crashes stands in its tracer's hands, which shows as a small letter.
+fn stands_still(pid: u32) -> bool {
+    matches!(state(pid), Some('T' | 't'))
 }
 
 #[test]
@@ -48,7 +53,7 @@ fn ctrl_z_can_be_done_again_and_again() {
     for _ in 0..3 {
         signal(child.id(), "TSTP");
         wait_until("heeler stands still", || state(child.id()) == Some('T'));
-        assert_eq!(state(guest.pid), Some('T'));
+        assert!(stands_still(guest.pid), "{:?}", state(guest.pid));
         signal(child.id(), "CONT");
         wait_until("the test goes on", || state(guest.pid) == Some('S'));
     }

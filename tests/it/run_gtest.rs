@@ -41,7 +41,12 @@ fn every_way_in_which_a_test_can_end_reaches_a_client_that_listens() {
     let books = server.finish(&run, &selected);
     check_expected(&books, "kinds", GTEST);
     books.no_charges();
-    assert_eq!(books.answer["result"]["attachments"], json!([]));
+    let attached: Vec<_> = books.answer["result"]["attachments"].as_array().unwrap().iter().collect();
+    for ending in ["kinds.Crash.Segv.dmp", "kinds.Crash.Segv.stacks.txt", "kinds.Crash.Abort.dmp"] {
+        let found = attached.iter().find(|one| one["display-name"] == *ending);
+        let path = found.and_then(|one| one["uri"].as_str()?.strip_prefix("file://")).expect(ending);
+        assert!(std::fs::metadata(path).unwrap().len() > 100, "{path}");
+    }
     assert!(books.results_on.values().all(|on| *on != On::Main), "{:?}", books.results_on);
     assert_eq!(server.exit(), Some(0));
 }

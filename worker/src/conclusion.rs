@@ -216,7 +216,8 @@ fn checked(first: &Attempt, seen: Seen, lone: Outputs) -> Outcome {
     let outputs = Outputs {
         stdout: both(&first.stdout, &lone.stdout),
         stderr: both(&first.stderr, &lone.stderr),
-        evidence: both_seen(first.evidence.clone(), lone.evidence),
+        // The first death stands; what the lone run left says the same again, or is all there is.
+        evidence: first.evidence.clone().or(lone.evidence),
     };
     let own = alone_or_not(seen, Outputs::default());
     Outcome {
@@ -236,21 +237,6 @@ fn both(first: &str, lone: &str) -> String {
     }
     let border = if first.is_empty() || first.ends_with('\n') { "" } else { "\n" };
     format!("{first}{border}--- when run alone ---\n{lone}")
-}
-
-/// What was seen of the first death, and the files of the lone run's.
-fn both_seen(first: Option<Box<Evidence>>, lone: Option<Box<Evidence>>) -> Option<Box<Evidence>> {
-    match (first, lone) {
-        (Some(mut first), Some(lone)) => {
-            let alone = lone.files.into_iter().map(|mut file| {
-                file.description.push_str(", when run alone");
-                file
-            });
-            first.files.extend(alone);
-            Some(first)
-        }
-        (first, lone) => first.or(lone),
-    }
 }
 
 fn with_attempts(mut outcome: Outcome, attempts: &[Attempt]) -> Outcome {

@@ -10,7 +10,7 @@ use std::{
 pub(super) const COMMAND: &str = "__editor";
 
 /// First words of command lines that are our own, whatever follows.
-const COMMANDS: [&str; 6] = ["run", "list", "serve", "dump", "completions", "help"];
+const COMMANDS: [&str; 7] = ["run", "list", "serve", "dump", "completions", "help", "doctor"];
 
 /// Why an editor's words can't be read.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,10 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt, MetadataExt},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, MetadataExt},
+    },
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -107,6 +110,21 @@ pub fn socket_dir() -> Result<SocketDir, DirError> {
         }
     }
     Err(last.expect("at least one place was tried"))
+}
+
+/// Returns how many bytes an ordinary user may still write to the file system that holds `path`.
+///
+/// # Errors
+/// The system's.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: statvfs is a plain C struct that may be all zero.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the name ends with a zero and `found` is valid for writing during the call.
+    if unsafe { libc::statvfs(name.as_ptr(), &raw mut found) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 #[cfg(test)]

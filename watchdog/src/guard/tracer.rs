@@ -36,8 +36,6 @@ const BURST: u32 = 256;
 pub(super) const CRASH_LIMIT: usize = 8;
 /// What runs scripts: the programs that it starts are what people mean.
 const SHELLS: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "busybox", "fish"];
-/// A death test of GoogleTest that is executed anew dies on purpose.
-const DEATH_TEST: &str = "--gtest_internal_run_death_test";
 
 /// How far tracing reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,13 +111,13 @@ pub(super) struct Process {
     pub(super) options: Options,
     /// It is a program of its own, not a copy of its parent.
     is_executed: bool,
-    is_death_test: bool,
+    is_doomed: bool,
     has_crashed: bool,
 }
 
 impl Process {
     fn new(options: Options) -> Self {
-        Self { options, is_executed: false, is_death_test: false, has_crashed: false }
+        Self { options, is_executed: false, is_doomed: false, has_crashed: false }
     }
 
     /// One that is its own program by now.
@@ -302,7 +300,8 @@ impl Tracer {
         let is_tree = self.reach == Reach::Tree;
         if let Some(process) = self.processes.get_mut(&tid) {
             process.is_executed = true;
-            process.is_death_test = is_tree && process::command_line(tid).contains(DEATH_TEST);
+            let command = process::command_line(tid);
+            process.is_doomed = is_tree && self.plan.doomed_words.iter().any(|word| command.contains(word));
             if narrows && trace::set_options(tid, Options::PROCESS).is_ok() {
                 process.options = Options::PROCESS;
             }
@@ -376,7 +375,7 @@ impl Tracer {
     fn is_told(&mut self, tid: Pid) -> bool {
         let (root, count) = (self.root, self.crashes.len());
         self.process_of(tid).is_some_and(|(process, of)| {
-            process == root || (of.is_executed && !of.is_death_test && count < CRASH_LIMIT)
+            process == root || (of.is_executed && !of.is_doomed && count < CRASH_LIMIT)
         })
     }
 

@@ -98,6 +98,7 @@ fn plan(directory: &Path, mode: TraceMode) -> TracePlan {
         name: "test".to_owned(),
         limit_bytes: 64 << 20,
         keeps_environment: false,
+        doomed_words: Vec::new(),
     }
 }
 

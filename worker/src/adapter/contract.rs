@@ -35,6 +35,11 @@ pub trait Adapter: Sync {
     /// The program is not of this framework, died while listing, or its listing is damaged.
     fn read_listing(&self, program: &Program, outputs: &[ListingOutput]) -> Result<Listing, ListingError>;
 
+    /// Returns words of a command line that mark processes which die on purpose, as death tests do.
+    fn doomed_words(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Returns how many bytes of the command line selecting this test takes; 0 where names travel in a file.
     fn selection_cost(&self, test: &ListedTest) -> usize {
         let _ = test;

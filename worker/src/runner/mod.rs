@@ -106,7 +106,7 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
     let program = lease.program.clone();
     let (is_output_shown, grace_ms) = (lease.is_output_shown, lease.limits.grace_ms);
     let memory_bytes = lease.limits.memory_bytes;
-    let witness = Witness::new(&lease, setting.worker);
+    let witness = Witness::new(&lease, setting.worker, adapter.doomed_words());
     let framework = Box::new(Asked { adapter, program: program.clone() });
     let mut batch = Batch::new(lease, setting.worker, &mut outlet.parcel, framework);
     setting.sweep().map_err(|error| not_started(chain(&error)))?;

@@ -32,6 +32,7 @@ pub(super) struct Witness {
     /// The beginning of the guard's own file names.
     stem: String,
     is_alone: bool,
+    doomed_words: Vec<String>,
     crash: Option<CrashReport>,
     hang: Option<HangReport>,
     /// What the processes of a hung tree did, by two looks.
@@ -43,12 +44,14 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    pub(super) fn new(lease: &Lease, worker: WorkerId) -> Self {
+    /// `doomed_words` mark processes that their framework lets die on purpose.
+    pub(super) fn new(lease: &Lease, worker: WorkerId, doomed_words: &[&str]) -> Self {
         Self {
             watch: lease.watch,
             dir: lease.run_dir.as_path().join("evidence"),
             stem: format!("worker-{worker}-lease-{}", lease.lease.0),
             is_alone: lease.is_alone,
+            doomed_words: doomed_words.iter().map(ToString::to_string).collect(),
             crash: None,
             hang: None,
             states: Vec::new(),
@@ -72,6 +75,7 @@ impl Witness {
             name: self.stem.clone(),
             limit_bytes: self.watch.limit_bytes,
             keeps_environment: self.watch.keeps_environment,
+            doomed_words: self.doomed_words.clone(),
         })
     }
 

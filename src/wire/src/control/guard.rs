@@ -59,6 +59,9 @@ pub struct TracePlan {
     pub limit_bytes: u64,
     /// Leaves the environment of the process in its dumps.
     pub keeps_environment: bool,
+    /// A process that has one of these in its command line dies on purpose, by its framework's doing.
+    #[serde(default)]
+    pub doomed_words: Vec<String>,
 }
 
 /// Which processes are traced.

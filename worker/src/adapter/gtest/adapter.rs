@@ -49,6 +49,10 @@ impl Adapter for GoogleTest {
         Box::new(grammar::follow(tests))
     }
 
+    fn doomed_words(&self) -> &'static [&'static str] {
+        &["--gtest_internal_run_death_test"]
+    }
+
     fn reproduce(&self, program: &Program, test: &ListedTest) -> String {
         let mut pattern = Vec::new();
         command::write_pattern(&mut pattern, &test.name);

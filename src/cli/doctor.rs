@@ -1,0 +1,277 @@
+//! `heeler doctor`: what this machine allows, by trying it, and what follows.
+
+use std::{io::Write, os::fd::OwnedFd, path::Path, time::Duration};
+
+use host::spawn::{Spawn, Stream, spawn};
+use link::control::{ControlReceiver, ControlSender, Received};
+use tokio::time::{Instant, timeout_at};
+use wire::control::{Command, CrashReport, DumpKinds, FromGuard, OsBytes, ToGuard, TraceMode, TracePlan};
+
+use super::{
+    arguments::GeneralArguments,
+    exit::{CommandError, Exit},
+};
+use crate::config::Settings;
+
+/// The hidden role that dies of an abort, for the trial.
+pub const CRASH_ROLE: &str = "__crash";
+
+/// The trial takes a tenth of a second; a machine that is this busy has other troubles.
+const TRIAL_DEADLINE: Duration = Duration::from_secs(20);
+
+/// How good an answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Good,
+    Less,
+    Info,
+}
+
+struct Finding {
+    mark: Mark,
+    what: &'static str,
+    words: String,
+}
+
+/// Tries what this machine allows and prints what follows from it.
+pub(super) async fn doctor(general: &GeneralArguments) -> Result<Exit, CommandError> {
+    let config = super::load_config(general.config_file.as_deref())?;
+    let settings = Settings::resolve(
+        &config,
+        crate::config::CommandLine {
+            profile: general.profile.clone(),
+            state_dir: general.state_dir.clone(),
+            ..crate::config::CommandLine::default()
+        },
+    )
+    .map_err(CommandError::Profile)?;
+    let mut findings = vec![crash_capture().await];
+    findings.extend([
+        yama(),
+        seccomp(),
+        core_files(),
+        groups(),
+        state_dir(&settings.state_dir),
+        processors(),
+    ]);
+    let is_less = findings.iter().any(|finding| finding.mark == Mark::Less);
+    let mut text = String::new();
+    for Finding { mark, what, words } in &findings {
+        let mark = match mark {
+            Mark::Good => "good",
+            Mark::Less => "LESS",
+            Mark::Info => "    ",
+        };
+        text.push_str(&format!("{mark}  {what:<14} {words}\n"));
+    }
+    // A reader that has gone has seen enough.
+    let _closed = std::io::stdout().write_all(text.as_bytes());
+    Ok(if is_less { Exit::Setup } else { Exit::Success })
+}
+
+/// Has a guard watch a program that aborts, as a worker would.
+async fn crash_capture() -> Finding {
+    let what = "crash capture";
+    let dir = std::env::temp_dir().join(format!("heeler-doctor-{}", std::process::id()));
+    let trial = async {
+        host::dirs::private_dir(&dir).map_err(|error| crate::error_chain(&error))?;
+        trial(&dir).await
+    };
+    let outcome = trial.await;
+    if let Err(error) = std::fs::remove_dir_all(&dir) {
+        tracing::debug!(%error, dir = %dir.display(), "the trial's directory stays");
+    }
+    match outcome {
+        Ok(Trial::Captured(report)) => captured(what, &report),
+        Ok(Trial::Untraced(reason)) => Finding {
+            mark: Mark::Less,
+            what,
+            words: format!(
+                "not possible: {reason}; crashes are known by their signal, without stacks and dumps"
+            ),
+        },
+        Err(error) => Finding { mark: Mark::Less, what, words: format!("the trial failed: {error}") },
+    }
+}
+
+fn captured(what: &'static str, report: &CrashReport) -> Finding {
+    let has_stack = report.stack.contains("abort");
+    let dump = if report.dump.is_some() { "a minidump was written" } else { "no minidump could be written" };
+    let stack = if has_stack { "its stack was named" } else { "its stack could not be named" };
+    let errors = report.soft_errors.join("; ");
+    let mark = if report.dump.is_some() && has_stack { Mark::Good } else { Mark::Less };
+    let errors = if errors.is_empty() { String::new() } else { format!(" ({errors})") };
+    Finding { mark, what, words: format!("a crash was seen, {stack}, {dump}{errors}") }
+}
+
+enum Trial {
+    Captured(Box<CrashReport>),
+    Untraced(String),
+}
+
+async fn trial(dir: &Path) -> Result<Trial, String> {
+    let (ours, theirs) = host::io::socket_pair().map_err(|error| error.to_string())?;
+    let guard = Spawn {
+        args: vec!["__guard".into()],
+        stdin: Stream::Fd(theirs),
+        stdout: Stream::Null,
+        stderr: Stream::Null,
+        ..Spawn::new(host::process::own_image())
+    };
+    let mut child = spawn(guard).map_err(|error| crate::error_chain(&error))?;
+    let stream = connect(ours).map_err(|error| error.to_string())?;
+    let (sender, receiver, _task) = link::control::open(stream);
+    let outcome = converse(&sender, receiver, dir).await;
+    if let Err(error) = child.signal(host::process::Signal::KILL) {
+        tracing::debug!(%error, "the trial's guard has left");
+    }
+    if let Err(error) = child.wait() {
+        tracing::debug!(%error, "the trial's guard could not be waited for");
+    }
+    outcome
+}
+
+fn connect(socket: OwnedFd) -> std::io::Result<tokio::net::UnixStream> {
+    let stream = std::os::unix::net::UnixStream::from(socket);
+    stream.set_nonblocking(true)?;
+    tokio::net::UnixStream::from_std(stream)
+}
+
+async fn converse(
+    sender: &ControlSender,
+    mut receiver: ControlReceiver,
+    dir: &Path,
+) -> Result<Trial, String> {
+    let command = Command {
+        program: OsBytes::from(
+            host::process::own_image().canonicalize().map_err(|error| error.to_string())?.as_path(),
+        ),
+        args: vec![OsBytes::from(CRASH_ROLE)],
+        env: Vec::new(),
+        cwd: OsBytes::from(dir),
+        trace: Some(TracePlan {
+            mode: TraceMode::Root,
+            dumps: DumpKinds { crash: true, hang: false },
+            dir: OsBytes::from(dir),
+            name: "trial".to_owned(),
+            limit_bytes: 0,
+            keeps_environment: false,
+            doomed_words: Vec::new(),
+        }),
+    };
+    sender.send(&ToGuard::Exec(command)).await.map_err(|error| error.to_string())?;
+    let deadline = Instant::now() + TRIAL_DEADLINE;
+    let mut outcome = None;
+    loop {
+        let next = timeout_at(deadline, receiver.next::<FromGuard>()).await;
+        let message = match next {
+            Ok(Ok(Some(Received::Message(message)))) => message,
+            Ok(Ok(Some(Received::Relay { .. }) | None)) => break,
+            Ok(Err(error)) => return Err(crate::error_chain(&error)),
+            Err(_elapsed) => return Err(format!("no answer within {} s", TRIAL_DEADLINE.as_secs())),
+        };
+        match message {
+            FromGuard::Crashed(report) => outcome = Some(Trial::Captured(Box::new(report))),
+            FromGuard::Untraced { reason } => outcome = Some(Trial::Untraced(reason)),
+            FromGuard::Failed { error } => return Err(error),
+            FromGuard::Ended(_) => break,
+            FromGuard::Started { .. }
+            | FromGuard::Paused
+            | FromGuard::Sampled(_)
+            | FromGuard::Dumped(_)
+            | FromGuard::LetGone => {}
+        }
+    }
+    outcome.ok_or_else(|| "the crash was not seen".to_owned())
+}
+
+fn yama() -> Finding {
+    let what = "ptrace scope";
+    let Ok(scope) = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope") else {
+        return Finding {
+            mark: Mark::Info,
+            what,
+            words: "this kernel has no Yama; nothing is restricted".to_owned(),
+        };
+    };
+    let words = match scope.trim() {
+        "0" => "0: nothing is restricted",
+        "1" => "1: descendants may be traced, and that is all that Heeler does",
+        "2" => "2: only administrators may trace",
+        _ => "3: nobody may trace until the next boot",
+    };
+    let mark = if matches!(scope.trim(), "0" | "1") { Mark::Info } else { Mark::Less };
+    Finding { mark, what, words: words.to_owned() }
+}
+
+fn seccomp() -> Finding {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:")).map_or("", str::trim);
+    let words = match mode {
+        "0" => "no filter over this process",
+        "2" => "a filter is over this process; the trial above tells whether it matters",
+        _ => "unknown",
+    };
+    Finding { mark: Mark::Info, what: "seccomp", words: words.to_owned() }
+}
+
+fn core_files() -> Finding {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    let pattern = pattern.trim();
+    let words = match pattern {
+        "" => "the system's pattern can't be read".to_owned(),
+        _ if pattern.starts_with('|') => format!("core files go to a program: {pattern}"),
+        _ => format!("core files, where the limit allows them, are named {pattern:?}"),
+    };
+    Finding { mark: Mark::Info, what: "core files", words }
+}
+
+fn groups() -> Finding {
+    let what = "control groups";
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let path = own.lines().find_map(|line| line.strip_prefix("0::")).map(str::trim);
+    let Some(path) = path else {
+        let words = "no version 2 hierarchy; max-memory is held by looking, every 100 ms".to_owned();
+        return Finding { mark: Mark::Info, what, words };
+    };
+    let dir = Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'));
+    let trial = dir.join(format!("heeler-doctor-{}", std::process::id()));
+    let words = match std::fs::create_dir(&trial).and_then(|()| std::fs::remove_dir(&trial)) {
+        Ok(()) => format!("{} is ours to divide; Heeler does not use it yet", dir.display()),
+        Err(error) => format!("{} can't be divided ({error}); max-memory is held by looking", dir.display()),
+    };
+    Finding { mark: Mark::Info, what, words }
+}
+
+fn state_dir(dir: &Path) -> Finding {
+    let what = "state";
+    let place = dir.ancestors().find(|place| place.is_dir()).unwrap_or(Path::new("."));
+    let trial = place.join(format!(".heeler-doctor-{}", std::process::id()));
+    let is_writable = std::fs::write(&trial, b"x").and_then(|()| std::fs::remove_file(&trial));
+    let free = host::dirs::free_bytes(place)
+        .map_or_else(|_| "unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+    match is_writable {
+        Ok(()) => Finding {
+            mark: Mark::Good,
+            what,
+            words: format!("{} can be written, {free} free", dir.display()),
+        },
+        Err(error) => Finding {
+            mark: Mark::Less,
+            what,
+            words: format!(
+                "{} can't be written ({error}); journals and dumps go to the temporary directory",
+                dir.display()
+            ),
+        },
+    }
+}
+
+fn processors() -> Finding {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    Finding {
+        mark: Mark::Info,
+        what: "processors",
+        words: format!("{count}, so as many tests run at once by default"),
+    }
+}
