@@ -18,7 +18,10 @@ fn redact(world: &World, text: &str) -> String {
     let mut out = String::new();
     for line in text.replace(dir, "<world>").replace(manifest, "<repository>").lines() {
         let words: Vec<String> = line.split(' ').map(redact_word).collect();
-        out.push_str(words.join(" ").trim_end());
+        let line = words.join(" ");
+        // How far below the test's body a stack goes is the C library's affair.
+        let is_count = line.trim_start().starts_with('…') && line.ends_with("more …");
+        out.push_str(if is_count { "           … <frames> more …" } else { line.trim_end() });
         out.push('\n');
     }
     out
@@ -29,7 +32,12 @@ fn redact_word(word: &str) -> String {
     let is_time = digits.contains('.') && digits.chars().all(|char| char.is_ascii_digit() || char == '.');
     let run = word.trim_end_matches(')');
     let is_run = run.len() == 8 && run.chars().all(|char| char.is_ascii_hexdigit());
+    // Programs of the tests' have a hash in their names, and the run's directory the time.
+    let is_offset = word.contains("+0x");
+    let evidence = word.strip_prefix(".heeler/runs/").and_then(|rest| rest.split_once('/'));
     match () {
+        () if is_offset => "<program>+<offset>".to_owned(),
+        () if evidence.is_some() => evidence.map(|(_, file)| format!("<run>/{file}")).unwrap_or_default(),
         () if is_time => "<time>".to_owned(),
         () if is_run => word.replace(run, "<run>"),
         () => word.to_owned(),
