@@ -79,7 +79,10 @@ pub(super) fn block(record: &Record, manner: &Manner<'_>) -> Vec<Line> {
         let is_shown = [stdout, stderr].into_iter().flatten().any(|output| output.contains(stack.trim()));
         stack.lines().nth(1).is_some() && !is_shown
     });
-    for (label, output) in [("stack", stack), ("stdout", stdout), ("stderr", stderr)] {
+    let here = format!("{}/", manner.root.trim_end_matches('/'));
+    let stack =
+        stack.map(|stack| if manner.root.is_empty() { stack.to_owned() } else { stack.replace(&here, "") });
+    for (label, output) in [("stack", stack.as_deref()), ("stdout", stdout), ("stderr", stderr)] {
         if let Some(output) = output {
             lines.push(Line::labelled(Tone::Dim, label).with(Tone::Dim, "────────"));
             section(&mut lines, output, manner.colour);
