@@ -193,8 +193,8 @@ impl Catalogue {
                 TestNode::test(suite, suite, ExecutionState::Discovered)
             }
         };
-        node.other.insert(key::SUITE.to_owned(), suite.clone().into());
-        node.other.insert(key::PROGRAM.to_owned(), entry.source.program.path.to_text().into());
+        node.other.set_own(key::SUITE, suite.as_str());
+        node.other.set_own(key::PROGRAM, entry.source.program.path.to_text());
         node
     }
 }

@@ -161,7 +161,7 @@ impl Engine {
         run_dir: PathBuf,
         (selected, missing): (&[TestRef], &[String]),
     ) -> RunPlan {
-        let knowledge = self.knowledge();
+        let knowledge = self.knowledge(selected);
         let ingredients = Ingredients {
             catalogue: &self.catalogue,
             selected,
@@ -172,13 +172,12 @@ impl Engine {
         RunPlan::new(run_id, run_dir, &ingredients)
     }
 
-    fn knowledge(&self) -> Knowledge {
+    fn knowledge(&self, selected: &[TestRef]) -> Knowledge {
         if !self.settings.run.is_history_kept {
             return Knowledge::default();
         }
-        let suites: Vec<_> =
-            self.catalogue.programs().iter().map(|entry| entry.source.program.suite.as_str()).collect();
-        Knowledge::read(&self.settings.state_dir, &suites).unwrap_or_else(|error| {
+        let uids = selected.iter().filter_map(|place| Some(self.catalogue.test(*place)?.uid.as_str()));
+        Knowledge::read(&self.settings.state_dir, uids).unwrap_or_else(|error| {
             tracing::warn!(error = crate::error_chain(&error), "durations of earlier runs are not used");
             Knowledge::default()
         })

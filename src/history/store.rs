@@ -150,23 +150,7 @@ impl History {
         Ok(version)
     }
 
-    /// Returns what is known of the tests of a suite, by uid.
-    ///
-    /// # Errors
-    /// All are soft: the suite counts as unknown.
-    pub fn load_suite(&self, suite: &str) -> Result<HashMap<String, TestHistory>, HistoryError> {
-        let all = || {
-            // The range over the primary key replaces an index over suites, which each record would have to keep.
-            let range = "uid >= ?1 || '::' AND uid < ?1 || ':;' AND suite = ?1";
-            let mut statement =
-                self.connection.prepare(&format!("SELECT {COLUMNS} FROM test WHERE {range}"))?;
-            let rows = statement.query_map([suite], |row| Ok((row.get(0)?, read_test(row)?)))?;
-            rows.collect::<rusqlite::Result<_>>()
-        };
-        all().map_err(|source| classify(&self.path, source))
-    }
-
-    /// Returns what is known of some tests, by uid. For all tests of a suite, [`Self::load_suite`] is faster.
+    /// Returns what is known of some tests, by uid.
     ///
     /// # Errors
     /// All are soft: the tests count as unknown.
@@ -175,8 +159,9 @@ impl History {
         uids: impl IntoIterator<Item = &'a str>,
     ) -> Result<HashMap<String, TestHistory>, HistoryError> {
         let all = || {
-            let mut statement =
-                self.connection.prepare(&format!("SELECT {COLUMNS} FROM test WHERE uid = ?1"))?;
+            // Without a transaction around them, each lookup would lock the file and read its head anew. It ends unused.
+            let transaction = self.connection.unchecked_transaction()?;
+            let mut statement = transaction.prepare(&format!("SELECT {COLUMNS} FROM test WHERE uid = ?1"))?;
             let mut found = HashMap::new();
             for uid in uids {
                 let mut rows = statement.query([uid])?;

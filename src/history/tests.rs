@@ -32,7 +32,7 @@ fn what_is_recorded_is_known_to_the_next_run() {
     drop(history);
 
     let mut history = History::open(&place.path).unwrap();
-    let known = history.load_suite("s").unwrap();
+    let known = history.load(["s::a", "s::b"]).unwrap();
     let expected = TestHistory {
         outcome: LastOutcome::Passed,
         last: Some(Duration::from_millis(100)),
@@ -61,16 +61,6 @@ fn what_is_recorded_is_known_to_the_next_run() {
 }
 
 #[test]
-fn a_suite_is_not_mixed_up_with_those_that_begin_alike() {
-    let place = place();
-    let mut history = History::open(&place.path).unwrap();
-    let uids = ["s::a", "s::sub::b", "s2::c", "s:d::e"];
-    history.record(&uids.map(|uid| outcome(uid, LastOutcome::Passed, 1)), &[]).unwrap();
-    assert_eq!(history.load_suite("s").unwrap().into_keys().collect::<Vec<_>>(), ["s::a"]);
-    assert_eq!(history.load_suite("s::sub").unwrap().into_keys().collect::<Vec<_>>(), ["s::sub::b"]);
-}
-
-#[test]
 fn two_runs_record_at_the_same_time() {
     let place = place();
     let record = |name: &'static str| {
@@ -86,7 +76,8 @@ fn two_runs_record_at_the_same_time() {
     let threads = [record("x"), record("y")];
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let history = History::open(&place.path).unwrap();
-    assert_eq!(history.load_suite("x").unwrap().len() + history.load_suite("y").unwrap().len(), 40);
+    let uids: Vec<_> = (0..20).flat_map(|round| [format!("x::{round}"), format!("y::{round}")]).collect();
+    assert_eq!(history.load(uids.iter().map(String::as_str)).unwrap().len(), 40);
 }
 
 #[test]
@@ -123,7 +114,7 @@ fn a_file_broken_in_the_middle_is_a_soft_error() {
     let mut bytes = std::fs::read(&place.path).unwrap();
     bytes[8_192..].fill(0xa5);
     std::fs::write(&place.path, bytes).unwrap();
-    let result = History::open(&place.path).and_then(|history| history.load_suite("s"));
+    let result = History::open(&place.path).and_then(|history| history.load(uids.iter().map(String::as_str)));
     assert!(matches!(result, Err(HistoryError::Damaged { .. })), "{result:?}");
 }
 
@@ -133,7 +124,7 @@ fn the_database_of_someone_else_is_a_soft_error() {
     std::fs::create_dir_all(place.path.parent().unwrap()).unwrap();
     let other = rusqlite::Connection::open(&place.path).unwrap();
     other.execute_batch("CREATE TABLE thing (a); PRAGMA user_version = 1").unwrap();
-    let error = History::open(&place.path).unwrap().load_suite("s").unwrap_err();
+    let error = History::open(&place.path).unwrap().load(["s::a"]).unwrap_err();
     assert!(matches!(error, HistoryError::Damaged { .. }), "{error:?}");
 }
 
@@ -165,7 +156,6 @@ fn names_and_durations_of_any_size_are_kept() {
         history.record(&[huge], &[]).unwrap();
     }
     assert_eq!(history.load([uid.as_str()]).unwrap()[&uid].runs, 3);
-    assert_eq!(history.load_suite("s").unwrap().len(), 1);
 }
 
 #[test]
@@ -190,12 +180,8 @@ fn thousands_of_tests_are_recorded_and_loaded_in_no_time() {
     let record = start.elapsed();
     let start = Instant::now();
     assert_eq!(history.load(uids.iter().map(String::as_str)).unwrap().len(), 20_000);
-    let by_uid = start.elapsed();
-    let start = Instant::now();
-    assert_eq!(history.load_suite("suite").unwrap().len(), 20_000);
-    let by_suite = start.elapsed();
-    eprintln!("record 2,000: {record:?}; load 20,000 by uid: {by_uid:?}, by suite: {by_suite:?}");
+    let load = start.elapsed();
+    eprintln!("record 2,000: {record:?}; load 20,000: {load:?}");
     assert!(record < Duration::from_secs(1), "{record:?}");
-    assert!(by_suite < Duration::from_secs(1), "{by_suite:?}");
-    assert!(by_uid < Duration::from_secs(1), "{by_uid:?}");
+    assert!(load < Duration::from_secs(1), "{load:?}");
 }

@@ -18,18 +18,17 @@ pub(crate) struct Knowledge {
 }
 
 impl Knowledge {
-    /// Reads what is known of these suites.
-    pub(crate) fn read(state_dir: &Path, suites: &[&str]) -> Result<Self, HistoryError> {
+    /// Reads what is known of these tests, and of all programs.
+    pub(crate) fn read<'a>(
+        state_dir: &Path,
+        uids: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, HistoryError> {
         let path = state_dir.join(FILE);
         if !path.exists() {
             return Ok(Self::default());
         }
         let history = History::open(&path)?;
-        let mut tests = HashMap::new();
-        for suite in suites {
-            tests.extend(history.load_suite(suite)?);
-        }
-        Ok(Self { tests, starts: history.load_programs()? })
+        Ok(Self { tests: history.load(uids)?, starts: history.load_programs()? })
     }
 
     pub(super) fn start_of(&self, suite: &str) -> Option<Duration> {

@@ -53,11 +53,10 @@ impl Setting {
 
     /// Makes sure that there is an empty scratch directory.
     pub(crate) fn sweep(&self) -> Result<&Path, PrepareError> {
-        match fs::remove_dir_all(&self.scratch) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::debug!(%error, "could not empty the scratch directory");
-            }
-            Ok(()) | Err(_) => {}
+        match empty(&self.scratch) {
+            Ok(()) => return Ok(&self.scratch),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::debug!(%error, "could not empty the scratch directory"),
         }
         host::dirs::private_dir(&self.scratch).map_err(PrepareError::Scratch)?;
         Ok(&self.scratch)
@@ -96,6 +95,19 @@ impl Drop for Setting {
         // It is inside the session's directory, which the coordinator removes whole.
         drop(fs::remove_dir_all(&self.scratch));
     }
+}
+
+/// Removes what is in a directory, but not the directory: making one costs more than all else about a small lease.
+fn empty(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {

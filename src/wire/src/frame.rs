@@ -188,10 +188,17 @@ fn cut(bytes: &[u8]) -> String {
 /// Encodes one body as a frame.
 #[must_use]
 pub fn encode(body: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(body.len() + 32);
-    out.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+    let mut out = begin(body.len());
     out.extend_from_slice(body);
     Bytes::from(out)
+}
+
+/// Returns the head of a frame, with room for its body.
+pub(crate) fn begin(body_bytes: usize) -> Vec<u8> {
+    let head = format!("Content-Length: {body_bytes}\r\n\r\n");
+    let mut out = Vec::with_capacity(head.len() + body_bytes);
+    out.extend_from_slice(head.as_bytes());
+    out
 }
 
 #[cfg(test)]

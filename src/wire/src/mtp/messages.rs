@@ -180,20 +180,32 @@ pub struct Change {
 ///
 /// Each item is the text of one [`Change`], as [`change_json`] makes it and journals keep it.
 #[must_use]
-pub fn updates_frame<'a>(run_id: &str, changes: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
-    let mut body = Vec::with_capacity(512);
-    body.extend_from_slice(br#"{"jsonrpc":"2.0","method":"testing/testUpdates/tests","params":{"runId":"#);
-    serde_json::to_writer(&mut body, run_id).expect("text is JSON");
-    body.extend_from_slice(br#","changes":["#);
-    for (index, change) in changes.into_iter().enumerate() {
+pub fn updates_frame<'a, I>(run_id: &str, changes: I) -> Bytes
+where
+    I: IntoIterator<Item = &'a [u8], IntoIter: Clone>,
+{
+    let mut head = br#"{"jsonrpc":"2.0","method":"testing/testUpdates/tests","params":{"runId":"#.to_vec();
+    serde_json::to_writer(&mut head, run_id).expect("text is JSON");
+    head.extend_from_slice(br#","changes":["#);
+    let tail: &[u8] = b"]}}";
+    let changes = changes.into_iter();
+    // Measured first, so that each change is copied once and no memory is moved.
+    let (count, bytes) = changes.clone().fold((0, 0), |(count, bytes), one| (count + 1, bytes + one.len()));
+    let length = head.len() + bytes + usize::saturating_sub(count, 1) + tail.len();
+    let mut frame = crate::frame::begin(length);
+    frame.extend_from_slice(&head);
+    for (index, change) in changes.enumerate() {
         if index > 0 {
-            body.push(b',');
+            frame.push(b',');
         }
-        body.extend_from_slice(change);
+        frame.extend_from_slice(change);
     }
-    body.extend_from_slice(b"]}}");
-    crate::frame::encode(&body)
+    frame.extend_from_slice(tail);
+    Bytes::from(frame)
 }
+
+/// A change without output is seldom larger.
+const CHANGE_BYTES: usize = 512;
 
 /// Encodes one top-level change as JSON, to be journalled and sent.
 #[must_use]
@@ -203,7 +215,10 @@ pub fn change_json(node: &TestNode) -> Vec<u8> {
         parent: Option<&'a str>,
         node: &'a TestNode,
     }
-    serde_json::to_vec(&Borrowed { parent: None, node }).expect("a node is a struct with text keys")
+    let mut out = Vec::with_capacity(CHANGE_BYTES);
+    serde_json::to_writer(&mut out, &Borrowed { parent: None, node })
+        .expect("a node is a struct with text keys");
+    out
 }
 
 /// Encodes the completion of a run's updates: `changes` is there, and null.

@@ -1,7 +1,9 @@
 //! The messages of the MSTest Runner Protocol, as they must be spoken: what we write is strict, what we read is lenient.
 
+mod members;
 mod messages;
 mod node;
 
+pub use members::Members;
 pub use messages::*;
 pub use node::*;

@@ -9,6 +9,7 @@ use serde::{
 };
 use serde_json::Value;
 
+use super::Members;
 use crate::rpc::Word;
 
 /// Whether a node is a test or a group of tests.
@@ -156,7 +157,7 @@ pub struct TestNode {
     /// Names and values; not sent when empty.
     pub traits: Vec<Trait>,
     /// Every other member, among them `heeler.*`, `attachments.N.*`, `retry.*`.
-    pub other: serde_json::Map<String, Value>,
+    pub other: Members,
 }
 
 impl TestNode {
@@ -193,6 +194,10 @@ pub mod key {
     pub const ATTEMPT: &str = "retry.attempt";
     /// The attempts before the one that decided, in order: a list of [`crate::control::Attempt`].
     pub const ATTEMPTS: &str = "heeler.attempts";
+
+    /// All of them, the most frequent first.
+    pub(in crate::mtp) const ALL: [&str; 9] =
+        [SUITE, PROGRAM, WORKER, REPRODUCE, SIGNAL, EXIT_CODE, ALONE, ATTEMPT, ATTEMPTS];
 }
 
 impl Serialize for TestNode {
@@ -235,7 +240,7 @@ impl Serialize for TestNode {
         if !self.traits.is_empty() {
             map.serialize_entry("traits", &Traits(&self.traits))?;
         }
-        for (name, value) in &self.other {
+        for (name, value) in self.other.iter() {
             map.serialize_entry(name, value)?;
         }
         map.end()
@@ -292,7 +297,8 @@ impl<'de> Visitor<'de> for NodeVisitor {
                 other => match text_field(&mut node, other) {
                     Some(field) => *field = map.next_value()?,
                     None => {
-                        node.other.insert(name.into_owned(), map.next_value()?);
+                        let value = map.next_value()?;
+                        node.other.read(&name, value);
                     }
                 },
             }

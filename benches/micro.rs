@@ -1,0 +1,218 @@
+//! The pure rooms by themselves: framing, splitting, a whole run's decisions, transcripts.
+//!
+//! `cargo bench --bench micro`
+
+#![expect(clippy::unwrap_used, reason = "a bench that fails may panic")]
+
+use std::{collections::VecDeque, time::Duration};
+
+use bytes::BytesMut;
+use divan::{
+    Bencher, black_box,
+    counter::{BytesCount, ItemsCount},
+};
+use model::{
+    LeaseEnd, Outcome, ProgramId, TestId, WorkerId,
+    run::{Action, Event, Plan, PlannedTest, Run},
+    split::{Item, ProgramCosts, Queue},
+};
+use wire::{
+    Decode as _,
+    control::ListedTest,
+    frame::{Frames, encode},
+    mtp::{ExecutionState, TestNode, UpdateParams, change_json, key, updates_frame},
+    rpc::{BorrowedMessage, parse_borrowed},
+};
+use worker::adapter;
+
+fn main() {
+    divan::main();
+}
+
+/// Some 256 KiB, as large as a worker makes them.
+const CHANGES: u32 = 600;
+
+fn changes() -> Vec<Vec<u8>> {
+    let change = |number| {
+        let name = format!("Suite.Case{number}");
+        let mut node = TestNode::test(format!("suite::{name}"), name, ExecutionState::Passed);
+        node.duration_ms = Some(0.25);
+        node.location_file = Some("/home/user/project/tests/suite_test.cc".into());
+        node.location_line_start = Some(number);
+        node.start_utc = Some("2026-01-01T00:00:00.000Z".into());
+        node.stop_utc = Some("2026-01-01T00:00:00.001Z".into());
+        node.other.insert(key::SUITE.into(), "suite".into());
+        node.other.insert(key::PROGRAM.into(), "/home/user/project/build/suite".into());
+        node.other.insert(key::WORKER.into(), 1.into());
+        change_json(&node)
+    };
+    (0..CHANGES).map(change).collect()
+}
+
+fn frame() -> bytes::Bytes {
+    updates_frame("0b8b0a6e-64c5-4b5b-a4a5-2f7a4ea3b4f1", changes().iter().map(Vec::as_slice))
+}
+
+#[divan::bench]
+fn frame_encode(bencher: Bencher<'_, '_>) {
+    let body = frame();
+    bencher.counter(BytesCount::new(body.len())).bench(|| encode(black_box(&body)));
+}
+
+#[divan::bench]
+fn frame_decode(bencher: Bencher<'_, '_>) {
+    let frame = frame();
+    bencher
+        .counter(BytesCount::new(frame.len()))
+        .with_inputs(|| BytesMut::from(&frame[..]))
+        .bench_values(|mut buffer| Frames::default().decode(&mut buffer).unwrap().unwrap());
+}
+
+/// From the changes of one chunk to a frame.
+#[divan::bench]
+fn updates_encode(bencher: Bencher<'_, '_>) {
+    let changes = changes();
+    bencher
+        .counter(ItemsCount::new(changes.len()))
+        .bench(|| updates_frame("run", black_box(&changes).iter().map(Vec::as_slice)));
+}
+
+/// From a frame to nodes, as the client reads them.
+#[divan::bench]
+fn updates_decode(bencher: Bencher<'_, '_>) {
+    let body = Frames::default().decode(&mut BytesMut::from(&frame()[..])).unwrap().unwrap();
+    bencher.counter(ItemsCount::new(CHANGES)).bench(|| {
+        let Ok(BorrowedMessage::Notification { params: Some(params), .. }) = parse_borrowed(black_box(&body))
+        else {
+            panic!("an update is a notification");
+        };
+        serde_json::from_str::<UpdateParams>(params.get()).unwrap()
+    });
+}
+
+/// Durations as they are: most are short, some are not.
+fn weight(test: u32) -> Option<Duration> {
+    (!test.is_multiple_of(7))
+        .then(|| Duration::from_micros(u64::from(test.wrapping_mul(2_654_435_761) % 20_000)))
+}
+
+/// All batches of 100,000 tests of ten programs for eight workers.
+#[divan::bench]
+fn split_100_000_tests(bencher: Bencher<'_, '_>) {
+    const TESTS: u32 = 100_000;
+    bencher.counter(ItemsCount::new(TESTS)).bench(|| {
+        let costs = ProgramCosts { start: Some(Duration::from_millis(3)), selection_budget_bytes: None };
+        let mut queue = Queue::new(vec![costs; 10]);
+        queue.add((0..TESTS).map(|test| {
+            let item = Item { test: TestId(test), weight: weight(test), is_alone: false, selection_bytes: 0 };
+            (ProgramId(test % 10), item)
+        }));
+        let mut batches = 0;
+        while let Some(batch) = queue.next(8) {
+            batches += 1;
+            black_box(batch);
+        }
+        batches
+    });
+}
+
+/// A whole run of 20,000 tests on two workers, from the plan to its end, without any process.
+#[divan::bench]
+fn run_20_000_tests(bencher: Bencher<'_, '_>) {
+    const TESTS: u32 = 20_000;
+    let plan = Plan {
+        programs: vec![ProgramCosts { start: Some(Duration::from_millis(50)), selection_budget_bytes: None }],
+        tests: (0..TESTS)
+            .map(|_| PlannedTest {
+                program: ProgramId(0),
+                weight: None,
+                is_alone: false,
+                retries: 0,
+                selection_bytes: 10,
+                is_unrunnable: false,
+            })
+            .collect(),
+        slots: 2,
+        max_failures: None,
+        give_up_after: 3,
+    };
+    bencher.counter(ItemsCount::new(TESTS)).with_inputs(|| plan.clone()).bench_values(run);
+}
+
+fn run(plan: Plan) -> Run {
+    let workers = [WorkerId(1), WorkerId(2)];
+    let mut positions = [0_u64; 2];
+    let mut run = Run::new(plan);
+    let mut actions = VecDeque::from(run.begin(&workers));
+    let mut is_complete = false;
+    while let Some(action) = actions.pop_front() {
+        let more = match action {
+            Action::Lease(lease) => {
+                let position = &mut positions[usize::try_from(lease.worker.0).unwrap() - 1];
+                let mut more = Vec::new();
+                for test in &lease.batch.tests {
+                    more.extend(run.handle(Event::Started { lease: lease.lease, test: *test }));
+                    *position += 1;
+                    more.extend(run.handle(Event::Settled {
+                        worker: lease.worker,
+                        test: *test,
+                        outcome: Outcome::Passed,
+                        duration: Duration::from_micros(20),
+                        position: *position,
+                    }));
+                }
+                let (worker, lease) = (lease.worker, lease.lease);
+                let end = LeaseEnd::Complete;
+                let start = Some(Duration::from_millis(50));
+                more.extend(run.handle(Event::LeaseEnded { worker, lease, end, start }));
+                more
+            }
+            Action::Drain(worker) => {
+                let proven = positions[usize::try_from(worker.0).unwrap() - 1];
+                run.handle(Event::Drained { worker, proven })
+            }
+            Action::Finish { .. } => run.handle(Event::Finished),
+            Action::Complete => {
+                is_complete = true;
+                Vec::new()
+            }
+            Action::StartWorker | Action::CancelLease(_) => panic!("not in this run: {action:?}"),
+        };
+        actions.extend(more);
+    }
+    assert!(is_complete);
+    run
+}
+
+/// The output of a GoogleTest process with 20,000 tests, read in pieces as large as a pipe.
+#[divan::bench]
+fn transcript_of_20_000_tests(bencher: Bencher<'_, '_>) {
+    const TESTS: u32 = 20_000;
+    let name = |number| format!("Suite.Case{number}");
+    let tests: Vec<_> =
+        (0..TESTS).map(|number| ListedTest { name: name(number), ..ListedTest::default() }).collect();
+    let tests: Vec<_> = tests.iter().collect();
+    let mut out = format!("[==========] Running {TESTS} tests from 1 test suite.\n");
+    for number in 0..TESTS {
+        let name = name(number);
+        out.push_str(&format!("[ RUN      ] {name}\n[       OK ] {name} (0 ms)\n"));
+    }
+    out.push_str(&format!("[==========] {TESTS} tests from 1 test suite ran. (0 ms total)\n"));
+    let gtest = adapter::by_name("gtest").unwrap();
+    bencher
+        .counter(ItemsCount::new(TESTS))
+        .counter(BytesCount::new(out.len()))
+        .with_inputs(|| gtest.transcript(&tests))
+        .bench_values(|mut transcript| {
+            let mut events = Vec::new();
+            let mut seen = 0;
+            for chunk in out.as_bytes().chunks(64 << 10) {
+                transcript.stdout(chunk, &mut events);
+                seen += events.len();
+                events.clear();
+            }
+            transcript.end(&mut events);
+            assert!(seen >= 2 * TESTS as usize);
+            transcript
+        });
+}

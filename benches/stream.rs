@@ -1,0 +1,246 @@
+//! How many updates two workers bring to one reading client in a second: real worker processes and their guards, a test
+//! program that prints a GoogleTest transcript as fast as it can, real callback connections, the client library with its
+//! aggregate. Only the coordinator is played, because it takes no part in the stream but hearing reports.
+//!
+//! `cargo bench --bench stream`
+
+#![expect(clippy::unwrap_used, reason = "a bench that fails may panic")]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use heeler::client::{Aggregate, Client, ClientOptions, Event, Events};
+use host::spawn::{Child, Spawn, spawn};
+use link::{
+    control::{ControlReceiver, ControlSender, Received},
+    local,
+};
+use tokio::{
+    io::DuplexStream,
+    sync::{mpsc, oneshot},
+};
+use wire::{
+    control::{
+        CallbackAddress, DeliveryLimits, FromWorker, Join, Lease, LeaseEnd, LeaseId, LeasedTest, ListedTest,
+        Program, TestIndex, TestLimits, ToWorker, WorkerId,
+    },
+    frame::Frames,
+    mtp::{InitializeParams, InitializeResult},
+    rpc::{self, BorrowedMessage},
+};
+
+const WORKERS: u32 = 2;
+/// Of each worker in each round. A test has two updates: it runs, it has passed.
+const TESTS: u32 = 50_000;
+const ROUNDS: u32 = 7;
+
+fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args().collect();
+    match args.get(1).map(String::as_str) {
+        Some("__guard") => watchdog::guard::main(),
+        Some("__worker") => worker::main(Path::new(&args[2]), WorkerId(args[3].parse().unwrap())),
+        _ => {
+            bench();
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn bench() {
+    let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap();
+    let program = program(dir.path());
+    let socket = dir.path().join("control");
+    let (addresses, address) = oneshot::channel();
+    let (rounds, orders) = mpsc::channel(1);
+    let (bound, is_bound) = std::sync::mpsc::sync_channel(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            runtime().block_on(async {
+                let listener = local::Listener::bind(&socket).unwrap();
+                bound.send(()).unwrap();
+                let coordinator = Coordinator::join(listener, address.await.unwrap()).await;
+                coordinator.lend((dir.path(), &program), orders).await;
+            });
+        });
+        is_bound.recv().unwrap();
+        // By this thread, because processes die with the thread that started them.
+        let workers: Vec<_> = (1..=WORKERS).map(|number| start(&socket, WorkerId(number))).collect();
+        runtime().block_on(client(addresses, rounds));
+        for mut worker in workers {
+            worker.wait().unwrap();
+        }
+    });
+}
+
+fn start(socket: &Path, worker: WorkerId) -> Child {
+    let args = vec!["__worker".into(), socket.into(), worker.to_string().into()];
+    spawn(Spawn { args, ..Spawn::new(host::process::own_image()) }).unwrap()
+}
+
+/// A script that prints what a GoogleTest program would print for all tests.
+fn program(dir: &Path) -> PathBuf {
+    let mut out = format!(
+        "[==========] Running {TESTS} tests from 1 test suite.\n[----------] {TESTS} tests from Suite\n"
+    );
+    for number in 0..TESTS {
+        out.push_str(&format!("[ RUN      ] Suite.Case{number}\n[       OK ] Suite.Case{number} (0 ms)\n"));
+    }
+    out.push_str(&format!("[----------] {TESTS} tests from Suite (0 ms total)\n\n"));
+    out.push_str("[----------] Global test environment tear-down\n");
+    out.push_str(&format!("[==========] {TESTS} tests from 1 test suite ran. (0 ms total)\n"));
+    out.push_str(&format!("[  PASSED  ] {TESTS} tests.\n"));
+    let (transcript, script) = (dir.join("transcript"), dir.join("program"));
+    fs::write(&transcript, out).unwrap();
+    fs::write(&script, format!("#!/bin/sh\nexec cat {}\n", transcript.display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
+    script
+}
+
+/// The client's side: reads and aggregates all rounds, and tells how fast they came.
+async fn client(addresses: oneshot::Sender<CallbackAddress>, rounds: mpsc::Sender<u32>) {
+    let (ours, theirs) = tokio::io::duplex(64 << 10);
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(introduce(theirs, addresses));
+    let (client, mut events) = Client::connect(ours, ClientOptions::default()).await.unwrap();
+    let mut rates = Vec::new();
+    for round in 0..ROUNDS {
+        rounds.send(round).await.unwrap();
+        let (updates, took) = read(&mut events).await;
+        let rate = updates as f64 / took.as_secs_f64();
+        println!("round {}: {updates} updates in {took:.3?}: {rate:.0} a second", round + 1);
+        rates.push(rate);
+    }
+    rates.sort_by(f64::total_cmp);
+    println!("stream: median {:.0} updates a second", rates[rates.len() / 2]);
+    drop((rounds, client));
+}
+
+/// Reads one round; the time runs from the first update to the last.
+async fn read(events: &mut Events) -> (usize, Duration) {
+    let mut aggregate = Aggregate::default();
+    let mut began = None;
+    let mut updates = 0;
+    while aggregate.counts().passed < (WORKERS * TESTS) as usize {
+        match events.next().await.unwrap() {
+            Event::Changes { changes, .. } => {
+                began.get_or_insert_with(Instant::now);
+                updates += changes.len();
+                for change in changes {
+                    assert!(!aggregate.apply(change).is_broken_promise());
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    (updates, began.unwrap().elapsed())
+}
+
+/// The server's side of the main connection: answers `initialize`, and learns the callback port from it.
+async fn introduce(stream: DuplexStream, addresses: oneshot::Sender<CallbackAddress>) {
+    let (outbox, mut inbox, _task) = link::open(stream, Frames::default());
+    let body = inbox.next().await.unwrap().unwrap();
+    let Ok(BorrowedMessage::Request { id, params: Some(params), .. }) = rpc::parse_borrowed(&body) else {
+        panic!("the first message is a request");
+    };
+    let params: InitializeParams = serde_json::from_str(params.get()).unwrap();
+    let provider = params.capabilities.testing.callback_provider.unwrap();
+    let address = CallbackAddress { host: "127.0.0.1".into(), port: provider.port, token: provider.token };
+    addresses.send(address).unwrap();
+    outbox.send(rpc::result(&id, &InitializeResult::default())).await.unwrap();
+    // Until the client leaves.
+    while let Ok(Some(_)) = inbox.next().await {}
+}
+
+/// Lends leases and hears reports.
+struct Coordinator {
+    workers: Vec<(WorkerId, ControlSender, ControlReceiver, link::LinkTask)>,
+}
+
+impl Coordinator {
+    async fn join(mut listener: local::Listener, callback: CallbackAddress) -> Self {
+        let limits = DeliveryLimits { connect_ms: 10_000, stall_ms: 10_000, drain_ms: 10_000 };
+        let mut workers = Vec::new();
+        for _ in 0..WORKERS {
+            let (sender, mut receiver, task) = link::control::open(listener.accept().await.unwrap());
+            let Some(Received::Message(Join::Worker { worker, .. })) = receiver.next().await.unwrap() else {
+                panic!("a worker introduces itself");
+            };
+            sender.send(&ToWorker::Welcome { callback: Some(callback.clone()), limits }).await.unwrap();
+            workers.push((worker, sender, receiver, task));
+        }
+        Self { workers }
+    }
+
+    async fn lend(mut self, (dir, program): (&Path, &Path), mut orders: mpsc::Receiver<u32>) {
+        while let Some(round) = orders.recv().await {
+            let leases: Vec<_> =
+                self.workers.iter().map(|(worker, ..)| lease(*worker, round, (dir, program))).collect();
+            for ((_, sender, ..), lease) in self.workers.iter().zip(leases) {
+                sender.send(&ToWorker::Lease(Box::new(lease))).await.unwrap();
+            }
+            let mut open = WORKERS;
+            let [(_, _, first, _), (_, _, second, _)] = &mut self.workers[..] else {
+                panic!("there are two workers");
+            };
+            while open > 0 {
+                let received = tokio::select! {
+                    received = first.next() => received,
+                    received = second.next() => received,
+                };
+                match received.unwrap() {
+                    Some(Received::Message(FromWorker::Reports { .. })) => {}
+                    Some(Received::Message(FromWorker::LeaseEnded { end: LeaseEnd::Complete, .. })) => {
+                        open -= 1
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+}
+
+fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Lease {
+    let test = |number| {
+        let name = format!("Suite.Case{number}");
+        LeasedTest {
+            test: TestIndex(number),
+            uid: format!("suite {worker}::{name}"),
+            listed: ListedTest {
+                name,
+                file: Some("/home/user/project/tests/suite_test.cc".into()),
+                line: Some(number + 1),
+                ..ListedTest::default()
+            },
+            timeout_ms: None,
+            attempts: Vec::new(),
+            death: None,
+            is_failure_held: false,
+        }
+    };
+    let program = Program {
+        suite: format!("suite {worker}"),
+        path: program.into(),
+        cwd: dir.into(),
+        framework: Some("gtest".into()),
+        ..Program::default()
+    };
+    Lease {
+        lease: LeaseId(round),
+        run: uuid::Uuid::from_u128(u128::from(round)).to_string(),
+        run_dir: dir.into(),
+        program,
+        tests: (0..TESTS).map(test).collect(),
+        limits: TestLimits { timeout_ms: None, grace_ms: 100, output_bytes: 1 << 20, startup_ms: 60_000 },
+        is_alone: false,
+        is_output_shown: false,
+    }
+}

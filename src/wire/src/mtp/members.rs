@@ -1,0 +1,129 @@
+//! A node's members that have no field of their own.
+
+use std::{borrow::Cow, fmt, ops::Index};
+
+use serde_json::Value;
+
+use super::node::key;
+
+/// More members than any node of ours has ten times over; what a peer sends beyond them is dropped, because looking up
+/// would take too long.
+const READ_AT_MOST: usize = 1024;
+
+/// Names and values, each name once. A node has a handful of them and a run has a hundred thousand nodes: so they stand
+/// in one small block of memory, are looked up one by one, and the names that we use ourselves are not copied.
+#[derive(Clone, Default)]
+pub struct Members(Vec<(Cow<'static, str>, Value)>);
+
+impl Members {
+    /// Sets a member; returns the value that it had.
+    pub fn insert(&mut self, name: String, value: Value) -> Option<Value> {
+        self.set(Cow::Owned(name), value)
+    }
+
+    /// Sets a member of ours; returns the value that it had.
+    pub fn set_own(&mut self, name: &'static str, value: impl Into<Value>) -> Option<Value> {
+        self.set(Cow::Borrowed(name), value.into())
+    }
+
+    /// Sets a member as it was read: names of ours are not copied.
+    pub(super) fn read(&mut self, name: &str, value: Value) {
+        if self.0.len() >= READ_AT_MOST {
+            return;
+        }
+        let known = key::ALL.into_iter().find(|known| *known == name);
+        self.set(known.map_or_else(|| Cow::Owned(name.to_owned()), Cow::Borrowed), value);
+    }
+
+    fn set(&mut self, name: Cow<'static, str>, value: Value) -> Option<Value> {
+        if let Some((_, known)) = self.0.iter_mut().find(|(known, _)| *known == name) {
+            return Some(std::mem::replace(known, value));
+        }
+        self.0.push((name, value));
+        None
+    }
+
+    /// Returns a member's value.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    /// Returns whether there is such a member.
+    #[must_use]
+    pub fn contains_key(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// Returns whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns names and values in the order in which they were set first.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (name.as_ref(), value))
+    }
+}
+
+/// As in JSON, the order of members means nothing.
+impl PartialEq for Members {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len() && self.iter().all(|(name, value)| other.get(name) == Some(value))
+    }
+}
+
+impl Index<&str> for Members {
+    type Output = Value;
+
+    /// Returns the member's value; null where there is none, as `serde_json` has it for objects.
+    fn index(&self, name: &str) -> &Value {
+        self.get(name).unwrap_or(&Value::Null)
+    }
+}
+
+impl fmt::Debug for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_stands_once_and_its_latest_value_counts() {
+        let mut members = Members::default();
+        assert!(members.is_empty());
+        members.read(key::SUITE, "a".into());
+        members.read("vendor", 1.into());
+        assert_eq!(members.insert(key::SUITE.to_owned(), "b".into()), Some("a".into()));
+        assert_eq!(members.set_own(key::WORKER, 2), None);
+        let names: Vec<_> = members.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, [key::SUITE, "vendor", key::WORKER]);
+        assert_eq!((&members[key::SUITE], &members["none"]), (&"b".into(), &Value::Null));
+        assert!(members.contains_key("vendor") && !members.contains_key("none"));
+    }
+
+    #[test]
+    fn a_flood_of_members_is_cut() {
+        let mut members = Members::default();
+        (0..3000).for_each(|number: u32| members.read(&number.to_string(), number.into()));
+        assert_eq!(members.iter().count(), READ_AT_MOST);
+        assert_eq!(members["7"], 7);
+    }
+
+    #[test]
+    fn the_order_of_members_means_nothing() {
+        let of = |names: &[&str]| {
+            let mut members = Members::default();
+            names.iter().for_each(|name| members.read(name, (*name).into()));
+            members
+        };
+        assert_eq!(of(&["a", "b"]), of(&["b", "a"]));
+        assert_ne!(of(&["a"]), of(&["a", "b"]));
+        assert_ne!(of(&["a", "c"]), of(&["a", "b"]));
+    }
+}
