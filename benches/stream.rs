@@ -239,7 +239,13 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Lease 
         run_dir: dir.into(),
         program,
         tests: (0..TESTS).map(test).collect(),
-        limits: TestLimits { timeout_ms: None, grace_ms: 100, output_bytes: 1 << 20, startup_ms: 60_000 },
+        limits: TestLimits {
+            timeout_ms: None,
+            grace_ms: 100,
+            output_bytes: 1 << 20,
+            startup_ms: 60_000,
+            memory_bytes: None,
+        },
         is_alone: false,
         is_output_shown: false,
     }

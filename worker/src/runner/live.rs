@@ -329,6 +329,10 @@ async fn output((stdout, stderr): (&Pipe, &Pipe), next_read: Instant) {
         () = stderr.readable() => return,
         () = stdout.readable() => {}
     }
+    // The timer rounds up to a whole millisecond, even what is due: a pipe that fills up must not wait for it.
+    if next_read <= Instant::now() {
+        return;
+    }
     tokio::select! {
         () = stderr.readable() => {}
         () = sleep_until(next_read) => {}
