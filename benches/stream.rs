@@ -221,6 +221,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Lease 
                 ..ListedTest::default()
             },
             timeout_ms: None,
+            silence_ms: None,
             attempts: Vec::new(),
             death: None,
             is_failure_held: false,
@@ -246,6 +247,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Lease 
             startup_ms: 60_000,
             memory_bytes: None,
         },
+        watch: wire::control::WatchPlan::default(),
         is_alone: false,
         is_output_shown: false,
     }

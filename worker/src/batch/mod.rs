@@ -351,7 +351,7 @@ impl Batch {
                     Seen::Died { death, is_after_end_marker: gone.is_after_end_marker }
                 }
             };
-            self.close(flight, seen, evidence.take(), parcel);
+            self.close_with(flight, (seen, evidence.take()), parcel);
         }
         if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
             parcel.reports.push(Report::Attached { test: None, files: evidence.files });
@@ -490,15 +490,18 @@ impl Batch {
             None if !since_begun.is_zero() => since_begun,
             Some(_) | None => self.share.min(SHORT),
         };
-        self.close(flight, Seen::Verdict(verdict), None, parcel);
+        self.close(flight, Seen::Verdict(verdict), parcel);
     }
 
     /// Gives a test its result: settled, or held.
-    fn close(
+    fn close(&mut self, flight: Flight, seen: Seen, parcel: &mut Parcel) {
+        self.close_with(flight, (seen, None), parcel);
+    }
+
+    fn close_with(
         &mut self,
         mut flight: Flight,
-        seen: Seen,
-        evidence: Option<Box<Evidence>>,
+        (seen, evidence): (Seen, Option<Box<Evidence>>),
         parcel: &mut Parcel,
     ) {
         let test = &self.tests[flight.place];

@@ -139,15 +139,15 @@ impl Witness {
         if let Some(crash) = crash {
             evidence.stack = crash.stack;
             evidence.notes.extend(crash.soft_errors);
-            files.keep(&mut evidence, crash.dump, "dmp", "minidump");
-            files.keep(&mut evidence, crash.stacks_file, "stacks.txt", "stacks of all threads");
+            files.keep(&mut evidence, crash.dump, ("dmp", "minidump"));
+            files.keep(&mut evidence, crash.stacks_file, ("stacks.txt", "stacks of all threads"));
         }
         if let Some(hang) = hang {
             self.tell_hang(&mut evidence, hang, &files);
         }
         if let Some((_, outputs)) = in_flight {
-            files.write(&mut evidence, &outputs.stdout, "stdout.txt", "standard output");
-            files.write(&mut evidence, &outputs.stderr, "stderr.txt", "standard error");
+            files.write(&mut evidence, &outputs.stdout, ("stdout.txt", "standard output"));
+            files.write(&mut evidence, &outputs.stderr, ("stderr.txt", "standard error"));
         }
         (Some(Box::new(evidence)), detail)
     }
@@ -160,9 +160,9 @@ impl Witness {
                 stack.push_str(&format!("\nstack of process {}:\n{}", process.pid, process.stack.trim_end()));
             }
             let tag = if number == 0 { String::new() } else { format!("{}.", process.pid) };
-            files.keep(evidence, process.dump, &format!("{tag}dmp"), "minidump of the hung process");
+            files.keep(evidence, process.dump, (&format!("{tag}dmp"), "minidump of the hung process"));
             let description = "stacks of all threads of the hung process";
-            files.keep(evidence, process.stacks_file, &format!("{tag}stacks.txt"), description);
+            files.keep(evidence, process.stacks_file, (&format!("{tag}stacks.txt"), description));
         }
         if evidence.stack.is_empty() {
             evidence.stack = stack.trim_start().to_owned();
@@ -201,7 +201,7 @@ struct Files {
 
 impl Files {
     /// Gives a file of the guard's the test's name.
-    fn keep(&self, evidence: &mut Evidence, path: Option<OsBytes>, ending: &str, description: &str) {
+    fn keep(&self, evidence: &mut Evidence, path: Option<OsBytes>, (ending, description): (&str, &str)) {
         let Some(path) = path else { return };
         let (target, file) = match self.free_place(ending) {
             Some(found) => found,
@@ -217,7 +217,7 @@ impl Files {
         }
     }
 
-    fn write(&self, evidence: &mut Evidence, text: &str, ending: &str, description: &str) {
+    fn write(&self, evidence: &mut Evidence, text: &str, (ending, description): (&str, &str)) {
         if text.is_empty() {
             return;
         }
