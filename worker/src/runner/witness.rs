@@ -135,7 +135,7 @@ impl Witness {
         let mut evidence = Evidence::default();
         let name = in_flight.as_ref().map_or("outside any test", |(test, _)| test.uid.as_str());
         let files = Files { dir: self.dir.clone(), base: file_name(name, self.is_alone) };
-        let detail = crash.as_ref().map(detail).filter(|words| !words.is_empty());
+        let detail = crash.as_ref().map(|crash| detail(crash, name)).filter(|words| !words.is_empty());
         if let Some(crash) = crash {
             evidence.stack = crash.stack;
             evidence.notes.extend(crash.soft_errors);
@@ -171,7 +171,7 @@ impl Witness {
 }
 
 /// Where and by what a process crashed.
-fn detail(crash: &CrashReport) -> String {
+fn detail(crash: &CrashReport, test: &str) -> String {
     let at =
         |address: Option<u64>| address.map(|address| format!(" at address {address:#x}")).unwrap_or_default();
     let mut words = Vec::new();
@@ -180,9 +180,10 @@ fn detail(crash: &CrashReport) -> String {
     } else if crash.address.is_some() {
         words.push(at(crash.address).trim_start().to_owned());
     }
-    // The first thread has the program's name; that tells nothing.
-    if !crash.thread.name.is_empty() && crash.thread.id != crash.pid {
-        words.push(format!("thread {}", crash.thread.name));
+    // The first thread has the program's name, and libtest's threads have their tests'; that tells nothing.
+    let thread = crash.thread.name.as_str();
+    if crash.thread.id != crash.pid && !thread.is_empty() && !test.contains(thread) {
+        words.push(format!("thread {thread}"));
     }
     if !crash.is_root {
         words.push(format!("in its child {}", crash.command));
