@@ -252,6 +252,17 @@ fn without_dumps_the_stacks_are_still_there() {
     assert_eq!(evidence(&world, ".dmp"), Vec::<PathBuf>::new());
 }
 
+#[test]
+fn of_three_crashes_one_dump_is_left_where_one_is_allowed() {
+    // With more slots, what runs already may still be dumped.
+    let world = world("dumps-per-run = 1\njobs = 1\n");
+    run_these(&world, &["Crash.*"]).code(2);
+    the_one(&world, ".dmp");
+    for name in CRASHES {
+        the_one(&world, &format!("evidence.{name}.stacks.txt"));
+    }
+}
+
 /// Returns the files of the run's directory that hold the secret.
 fn with_secret(world: &World, secret: &str) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
