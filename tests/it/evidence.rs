@@ -189,6 +189,20 @@ fn a_hung_test_is_told_with_what_it_was_doing_and_the_next_tests_go_on() {
 }
 
 #[test]
+fn of_a_hung_tree_every_process_is_told_and_dumped() {
+    let world = world("timeout = \"1s\"\n");
+    let (_, _, books) = serve(&world, &["Hang.WaitsForAChild"]);
+    let node = books.test("evidence::Hang.WaitsForAChild");
+    let told = node["error.stacktrace"].as_str().unwrap_or_else(|| panic!("{node:#}"));
+    check_order(told, &["BLOCKED", "BLOCKED", "Hang_WaitsForAChild_Test::TestBody()", "wait_in_the_child"]);
+    let own = attachments_of(node);
+    for ending in [".dmp", ".stacks.txt"] {
+        let of_kind = own.iter().filter(|file| file.to_str().unwrap().ends_with(ending));
+        assert_eq!(of_kind.filter(|file| file.exists()).count(), 2, "{own:#?}");
+    }
+}
+
+#[test]
 fn a_silent_test_is_ended_and_one_that_prints_now_and_then_is_not() {
     let world = world("silence-timeout = \"1s\"\n");
     let ran = run_these(&world, &["Quiet.*", "Z.*"]).code(2);
@@ -263,6 +277,23 @@ fn of_three_crashes_one_dump_is_left_where_one_is_allowed() {
     }
 }
 
+#[test]
+fn a_dump_above_its_limit_is_left_out_and_the_stack_stays() {
+    let world = world("dump-limit = \"1KiB\"\n");
+    let ran = run_these(&world, &["Crash.One"]).code(2);
+    check_order(&ran.stdout, &["#0 ", "write_to", "#1 ", "follow_a_wild_pointer"]);
+    the_one(&world, "evidence.Crash.One.stacks.txt");
+    assert_eq!(evidence(&world, ".dmp"), Vec::<PathBuf>::new());
+    assert_eq!(evidence(&world, ".part"), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn no_dump_follows_one_that_reached_the_total() {
+    let world = world("dumps-total = \"1KiB\"\njobs = 1\n");
+    run_these(&world, &["Crash.*"]).code(2);
+    the_one(&world, ".dmp");
+}
+
 /// Returns the files of the run's directory that hold the secret.
 fn with_secret(world: &World, secret: &str) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
@@ -278,7 +309,7 @@ fn a_secret_of_the_environment_is_in_the_dump_only_where_that_is_asked_for() {
     let world = world("timeout = \"1s\"\n");
     world.env("SERVICE_PASSWORD", secret);
     run_these(&world, &["Crash.*", "Hang.*"]).code(2);
-    assert_eq!(evidence(&world, ".dmp").len(), 4, "{:?}", evidence(&world, ""));
+    assert_eq!(evidence(&world, ".dmp").len(), 6, "{:?}", evidence(&world, ""));
     assert_eq!(with_secret(&world, secret), Vec::<PathBuf>::new());
     fs::remove_dir_all(world.path(".heeler")).unwrap();
     configure(&world, "dump-environment = true\n");
