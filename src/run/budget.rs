@@ -1,7 +1,9 @@
 //! How much may still be dumped in a run, and so how a lease's process is watched.
 
+use std::collections::HashSet;
+
 use model::TestId;
-use wire::control::{DumpKinds, EvidenceFile, TraceMode, WatchPlan};
+use wire::control::{Attempt, DumpKinds, EvidenceFile, OsBytes, TraceMode, WatchPlan};
 
 use super::RunPlan;
 use crate::config::{Dumps, Watch};
@@ -9,16 +11,23 @@ use crate::config::{Dumps, Watch};
 /// What was dumped so far. Leases in hand may write some more than the limit.
 #[derive(Debug, Default)]
 pub(super) struct DumpBudget {
-    dumps: u32,
+    dumps: HashSet<OsBytes>,
     bytes: u64,
 }
 
 impl DumpBudget {
-    /// Takes note of new files.
+    /// Takes note of what an attempt that is held left. It is told as attached only when the test is settled, and by then
+    /// many others may have been dumped.
+    pub(super) fn count_held(&mut self, attempt: &Attempt) {
+        if let Some(evidence) = &attempt.evidence {
+            self.count(&evidence.files);
+        }
+    }
+
+    /// Takes note of files; those that are known count once.
     pub(super) fn count(&mut self, files: &[EvidenceFile]) {
         for file in files {
-            if file.path.as_bytes().ends_with(b".dmp") {
-                self.dumps += 1;
+            if file.path.as_bytes().ends_with(b".dmp") && self.dumps.insert(file.path.clone()) {
                 self.bytes += std::fs::metadata(file.path.as_path()).map_or(0, |found| found.len());
             }
         }
@@ -29,7 +38,7 @@ impl DumpBudget {
         let selected = || tests.iter().map(|test| &plan.tests[test.index()]);
         let is_off = selected().any(|test| test.watch == Watch::Off);
         let is_tree = selected().all(|test| test.watch == Watch::Tree);
-        let has_room = self.dumps < plan.dumping.most && self.bytes < plan.dumping.total_bytes;
+        let has_room = self.dumps.len() < plan.dumping.most as usize && self.bytes < plan.dumping.total_bytes;
         let wants =
             |kind: Dumps| has_room && selected().all(|test| test.dumps == Dumps::All || test.dumps == kind);
         WatchPlan {

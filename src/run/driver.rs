@@ -303,10 +303,12 @@ impl Driver<'_> {
                 self.attachments.extend(files.into_iter().map(attachment));
             }
             Report::Failed { test, attempt } => {
+                self.dumps.count_held(&attempt);
                 self.held.entry(test).or_default().attempts.push(*attempt);
                 self.feed(Event::Held { lease, test: TestId(test.0), by: HeldBy::Retry });
             }
             Report::Died { test, attempt } => {
+                self.dumps.count_held(&attempt);
                 self.crashed.insert(TestId(test.0));
                 self.held.entry(test).or_default().death = Some(*attempt);
                 self.feed(Event::Held { lease, test: TestId(test.0), by: HeldBy::LoneRun });

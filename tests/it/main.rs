@@ -15,6 +15,7 @@ mod callback;
 mod cli;
 mod crash;
 mod death;
+mod evidence;
 mod injury;
 mod pause;
 mod run_gtest;
