@@ -311,9 +311,17 @@ impl<'a> Live<'a> {
 
 /// Says which processes a test process left behind. They are gone by now.
 fn leaks(raw: &RawEnd) -> String {
-    let names: Vec<_> =
-        raw.leaked.iter().map(|leaked| format!("{} ({})", leaked.command, leaked.pid)).collect();
+    let names: Vec<_> = raw
+        .leaked
+        .iter()
+        .map(|leaked| format!("{} (process {})", program_of(&leaked.command), leaked.pid))
+        .collect();
     format!("a test process left others behind, which were killed: {}", names.join(", "))
+}
+
+/// The first word of a command line: what people know a process by.
+fn program_of(command: &str) -> &str {
+    command.split(' ').next().unwrap_or(command)
 }
 
 fn bytes_of(read: Read) -> usize {

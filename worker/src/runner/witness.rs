@@ -31,7 +31,8 @@ pub(super) struct Witness {
     dir: PathBuf,
     /// The beginning of the guard's own file names.
     stem: String,
-    is_alone: bool,
+    /// It checks a death that was seen before, and has left files of its own.
+    is_check: bool,
     doomed_words: Vec<String>,
     crash: Option<CrashReport>,
     hang: Option<HangReport>,
@@ -50,7 +51,7 @@ impl Witness {
             watch: lease.watch,
             dir: lease.run_dir.as_path().join("evidence"),
             stem: format!("worker-{worker}-lease-{}", lease.lease.0),
-            is_alone: lease.is_alone,
+            is_check: lease.tests.iter().any(|test| test.death.is_some()),
             doomed_words: doomed_words.iter().map(ToString::to_string).collect(),
             crash: None,
             hang: None,
@@ -134,7 +135,7 @@ impl Witness {
         }
         let mut evidence = Evidence::default();
         let name = in_flight.as_ref().map_or("outside any test", |(test, _)| test.uid.as_str());
-        let files = Files { dir: self.dir.clone(), base: file_name(name, self.is_alone) };
+        let files = Files { dir: self.dir.clone(), base: file_name(name, self.is_check) };
         let detail = crash.as_ref().map(|crash| detail(crash, name)).filter(|words| !words.is_empty());
         if let Some(crash) = crash {
             evidence.stack = crash.stack;
@@ -245,7 +246,7 @@ fn entry(path: &OsBytes, description: &str) -> EvidenceFile {
 }
 
 /// A name that every file system takes and that people recognise.
-fn file_name(uid: &str, is_alone: bool) -> String {
+fn file_name(uid: &str, is_check: bool) -> String {
     let plain = |character: char| {
         if character.is_ascii_alphanumeric() || "._-".contains(character) { character } else { '_' }
     };
@@ -253,7 +254,7 @@ fn file_name(uid: &str, is_alone: bool) -> String {
     if name.starts_with('.') {
         name.insert(0, '_');
     }
-    if is_alone {
+    if is_check {
         name.push_str("-alone");
     }
     name
