@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io::Read,
     path::{Path, PathBuf},
     sync::OnceLock,
     time::{Duration, Instant},
@@ -563,9 +564,11 @@ fn crashes_under_stress_are_all_told() {
             assert_eq!(outcome.ending(), (None, Some(signal.0)), "{index} {mode}");
             assert!(report.stack.contains(function), "{index} {mode}: {report:?}");
             let dump = report.dump.as_ref().unwrap_or_else(|| panic!("{index} {mode}: {report:?}"));
-            assert!(std::fs::read(dump.as_path()).unwrap().starts_with(b"MDMP"), "{index} {mode}");
-            // To read one takes longer than all the rest.
-            if index % 20 == 0 {
+            let mut head = [0; 4];
+            std::fs::File::open(dump.as_path()).and_then(|mut file| file.read_exact(&mut head)).unwrap();
+            assert_eq!(&head, b"MDMP", "{index} {mode}");
+            // To read one takes longer than all the rest. Every kind has its turn.
+            if index % 50 == 0 {
                 assert_dump(report);
             }
             told += 1;
