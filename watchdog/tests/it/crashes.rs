@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io::Read,
     path::{Path, PathBuf},
     sync::OnceLock,
     time::{Duration, Instant},
@@ -535,28 +536,44 @@ fn a_family_that_hangs_is_dumped_and_lives_on() {
 
 fn crashes_under_stress_are_all_told() {
     const AT_A_TIME: usize = 8;
-    let modes =
-        ["segv", "abort", "thread", "manythreads", "hreraise", "trap", "stackoverflow", "sys", "killsegv"];
+    const CRASHES: usize = 500;
+    // Each with the signal that it dies of, and a function of its stack.
+    let modes = [
+        ("segv", Signal::SEGV, "deref"),
+        ("abort", Signal::ABRT, "main"),
+        ("thread", Signal::SEGV, "deref"),
+        ("manythreads", Signal::SEGV, "deref"),
+        ("hreraise", Signal::SEGV, "deref"),
+        ("trap", Signal::TRAP, "main"),
+        ("stackoverflow", Signal::SEGV, "overflow"),
+        ("sys", Signal::SYS, "main"),
+        ("killsegv", Signal::SEGV, "main"),
+    ];
     let started = Instant::now();
     let mut running = std::collections::VecDeque::new();
-    for (index, mode) in modes.iter().cycle().take(200).enumerate() {
-        running.push_back((index, mode, begin(command(crasher(), &[mode]), TraceMode::Root)));
-        if running.len() == AT_A_TIME || index == 199 {
-            while let Some((index, mode, (guarded, directory))) = running.pop_front() {
-                let outcome = finish(guarded, directory);
-                let report = outcome.crash();
-                assert_eq!(outcome.ending(), (None, Some(report.signal)), "{index} {mode}");
-                let dump = report.dump.as_ref().unwrap_or_else(|| panic!("{index} {mode}: {report:?}"));
-                assert!(std::fs::read(dump.as_path()).unwrap().starts_with(b"MDMP"), "{index} {mode}");
-                // To read one takes longer than all the rest.
-                if index % 20 == 0 {
-                    assert_dump(report);
-                }
-                if index < 199 {
-                    break;
-                }
+    let mut told = 0;
+    for (index, mode) in modes.iter().cycle().take(CRASHES).enumerate() {
+        running.push_back((index, mode, begin(command(crasher(), &[mode.0]), TraceMode::Root)));
+        let is_last = index + 1 == CRASHES;
+        while running.len() == AT_A_TIME || is_last && !running.is_empty() {
+            let (index, (mode, signal, function), (mut guarded, directory)) = running.pop_front().unwrap();
+            let pid = guarded.started();
+            let outcome = finish(guarded, directory);
+            let report = outcome.crash();
+            assert_eq!((report.pid, report.is_root, report.signal), (pid, true, signal.0), "{index} {mode}");
+            assert_eq!(outcome.ending(), (None, Some(signal.0)), "{index} {mode}");
+            assert!(report.stack.contains(function), "{index} {mode}: {report:?}");
+            let dump = report.dump.as_ref().unwrap_or_else(|| panic!("{index} {mode}: {report:?}"));
+            let mut head = [0; 4];
+            std::fs::File::open(dump.as_path()).and_then(|mut file| file.read_exact(&mut head)).unwrap();
+            assert_eq!(&head, b"MDMP", "{index} {mode}");
+            // To read one takes longer than all the rest. Every kind has its turn.
+            if index % 50 == 0 {
+                assert_dump(report);
             }
+            told += 1;
         }
     }
-    println!("200 crashes in {:.1?}", started.elapsed());
+    assert_eq!(told, CRASHES);
+    println!("{told} crashes in {:.1?}", started.elapsed());
 }
