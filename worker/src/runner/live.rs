@@ -311,17 +311,19 @@ impl<'a> Live<'a> {
 
 /// Says which processes a test process left behind. They are gone by now.
 fn leaks(raw: &RawEnd) -> String {
-    let names: Vec<_> = raw
-        .leaked
-        .iter()
-        .map(|leaked| format!("{} (process {})", program_of(&leaked.command), leaked.pid))
-        .collect();
+    let names: Vec<_> =
+        raw.leaked.iter().map(|leaked| format!("{} ({})", short(&leaked.command), leaked.pid)).collect();
     format!("a test process left others behind, which were killed: {}", names.join(", "))
 }
 
-/// The first word of a command line: what people know a process by.
-fn program_of(command: &str) -> &str {
-    command.split(' ').next().unwrap_or(command)
+/// The beginning of a command line: what people know a process by.
+fn short(command: &str) -> String {
+    const CHARACTERS: usize = 60;
+    let mut text: String = command.chars().take(CHARACTERS).collect();
+    if text.len() < command.len() {
+        text.push('…');
+    }
+    text
 }
 
 fn bytes_of(read: Read) -> usize {
