@@ -217,7 +217,8 @@ impl Queue {
         let total = sum(self.programs.values().map(|one| one.work(self.known_median)));
         let chunks = self.programs.values().filter(|one| !one.waiting.is_empty()).map(|one| {
             let target = one.target(total, slots, self.known_median).max(Duration::from_nanos(1));
-            let by_work = one.work(self.known_median).as_nanos().div_ceil(target.as_nanos());
+            let work = one.work(self.known_median).saturating_sub(one.start());
+            let by_work = work.as_nanos().div_ceil(target.as_nanos());
             usize::try_from(by_work).unwrap_or(usize::MAX).clamp(1, one.waiting.len())
         });
         chunks.fold(ready, usize::saturating_add).min(slots)
@@ -298,9 +299,13 @@ impl ProgramQueue {
         self.waiting.drain(..).map(|item| item.test).collect()
     }
 
+    fn start(&self) -> Duration {
+        self.costs.start.unwrap_or(UNKNOWN_START).max(LEAST_START)
+    }
+
     fn target(&self, total: Duration, slots: usize, known_median: Option<Duration>) -> Duration {
         let slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
-        let start = self.costs.start.unwrap_or(UNKNOWN_START).max(LEAST_START);
+        let start = self.start();
         let is_known = !self.observed.is_empty()
             || known_median.is_some()
             || self.waiting.front().is_some_and(|item| item.weight.is_some());
@@ -315,6 +320,9 @@ impl ProgramQueue {
 
     fn take(&mut self, target: Duration, known_median: Option<Duration>) -> Vec<TestId> {
         let unknown = self.unknown_weight(known_median);
+        // A rest that takes less than the start of a process for it is taken along.
+        let is_all = self.work(known_median) <= target.saturating_add(self.start());
+        let target = if is_all { Duration::MAX } else { target };
         let mut weight = Duration::ZERO;
         let mut bytes = 0_usize;
         let mut tests = Vec::new();
@@ -377,6 +385,18 @@ mod tests {
         let mut queue = Queue::new([costs(60)]);
         queue.add(items(500, None));
         assert_eq!(sizes(&mut queue, 2), [500]);
+    }
+
+    #[test]
+    fn a_rest_that_is_not_worth_a_start_goes_with_the_batch_before_it() {
+        let with = |weight_us| {
+            let mut queue = Queue::new([costs(15)]);
+            queue.add(items(500, Some(Duration::from_micros(weight_us))));
+            (queue.wanted(2), sizes(&mut queue, 2))
+        };
+        assert_eq!(with(92), (1, vec![500]));
+        assert_eq!(with(119), (1, vec![500]));
+        assert_eq!(with(130), (2, vec![347, 153]));
     }
 
     #[test]
