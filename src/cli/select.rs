@@ -6,7 +6,7 @@ use wire::mtp::TestNode;
 
 use crate::{
     config::{PartitionKind, Settings},
-    history::History,
+    history::{self, History},
 };
 
 /// The chosen tests, and how many are not.
@@ -41,7 +41,7 @@ pub(super) fn select(nodes: Vec<TestNode>, settings: &Settings) -> Selection {
 
 /// What earlier runs took. Without a history that can be read, nothing is known.
 fn durations(state_dir: &Path, nodes: &[TestNode]) -> HashMap<String, Duration> {
-    let path = state_dir.join("history.sqlite");
+    let path = state_dir.join(history::FILE_NAME);
     if !path.exists() {
         return HashMap::new();
     }

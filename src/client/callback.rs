@@ -107,7 +107,7 @@ impl Drop for Open<'_> {
 async fn hello(inbox: &mut Inbox<Frames>, token: &str, limit: Duration) -> Result<String, String> {
     let body = match timeout(limit, inbox.next()).await {
         Err(_) => return Err(format!("no hello within {limit:?}")),
-        Ok(Err(error)) => return Err(format!("no hello: {}", super::session::chain(&error))),
+        Ok(Err(error)) => return Err(format!("no hello: {}", crate::error_chain(&error))),
         Ok(Ok(None)) => return Err("closed without a hello".to_owned()),
         Ok(Ok(Some(body))) => body,
     };
@@ -135,7 +135,7 @@ async fn read(
         let body = match inbox.next().await {
             Ok(Some(body)) => body,
             Ok(None) => return Ok(()),
-            Err(error) => return Err(super::session::chain(&error)),
+            Err(error) => return Err(crate::error_chain(&error)),
         };
         match rpc::parse_borrowed(&body) {
             Ok(BorrowedMessage::Notification { method, params }) => {

@@ -428,7 +428,7 @@ impl Main {
             match inbox.next().await {
                 Ok(Some(body)) => self.message(&body).await,
                 Ok(None) => break "the server closed the connection".to_owned(),
-                Err(error) => break chain(&error),
+                Err(error) => break crate::error_chain(&error),
             }
         };
         let is_expected = self.requests.lost(reason.clone());
@@ -460,16 +460,4 @@ impl Main {
             }
         }
     }
-}
-
-/// Writes an error with all its causes in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(one) = cause {
-        text.push_str(": ");
-        text.push_str(&one.to_string());
-        cause = one.source();
-    }
-    text
 }

@@ -5,10 +5,7 @@ use std::{collections::HashMap, path::Path, time::Duration};
 use model::{Outcome, TestId, ledger::Entry};
 
 use super::{RunOutcome, RunPlan};
-use crate::history::{self, History, HistoryError, LastOutcome, ProgramCost, TestHistory};
-
-/// The history's file in the state directory.
-const FILE: &str = "history.sqlite";
+use crate::history::{self, FILE_NAME, History, HistoryError, LastOutcome, ProgramCost, TestHistory};
 
 /// What earlier runs tell.
 #[derive(Debug, Clone, Default)]
@@ -23,7 +20,7 @@ impl Knowledge {
         state_dir: &Path,
         uids: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, HistoryError> {
-        let path = state_dir.join(FILE);
+        let path = state_dir.join(FILE_NAME);
         if !path.exists() {
             return Ok(Self::default());
         }
@@ -65,7 +62,7 @@ pub(crate) fn record(state_dir: &Path, plan: &RunPlan, outcome: &RunOutcome) -> 
         .iter()
         .map(|(program, start)| ProgramCost { suite: plan.programs[*program].suite.as_str(), start: *start })
         .collect();
-    History::open(&state_dir.join(FILE))?.record(&outcomes, &costs)
+    History::open(&state_dir.join(FILE_NAME))?.record(&outcomes, &costs)
 }
 
 fn last_outcome(test: TestId, entry: Entry, outcome: &RunOutcome) -> Option<LastOutcome> {
