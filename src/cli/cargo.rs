@@ -74,14 +74,6 @@ pub enum CargoError {
     },
 }
 
-impl CargoError {
-    /// Returns the code to leave with: set-up failed.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        4
-    }
-}
-
 /// A build that runs. What it tells the user goes to our own standard error.
 #[derive(Debug)]
 pub struct CargoBuild {

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, path::Path};
 
 use super::*;
+use crate::cli::{CommandError, SourcesError};
 
 const BUILD: &str = include_str!("testdata/build.jsonl");
 const METADATA: &str = include_str!("testdata/metadata.json");
@@ -143,8 +144,8 @@ fn the_samples_are_built_and_their_programs_found() {
 fn a_package_that_does_not_compile_is_a_failed_setup() {
     let dir = package_with("fn broken( {");
     let error = CargoBuild::start(dir.path(), &["--quiet".to_owned()]).unwrap().finish().unwrap_err();
-    assert_eq!(error.exit_code(), 4);
     let message = error.to_string();
+    assert_eq!(CommandError::Sources(SourcesError::Cargo(error)).exit() as u8, 4);
     assert!(message.starts_with("build with cargo test --no-run --message-format"), "{message}");
     assert!(message.ends_with("which ended with exit code 101"), "{message}");
 }
