@@ -2,8 +2,9 @@
 
 use std::{collections::HashMap, os::unix::fs::MetadataExt, time::Duration};
 
+use model::path::{Nesting, TestPath};
 use wire::{
-    control::{ListedTest, Program, TraitPair},
+    control::{self, ListedTest, Program, TraitPair},
     mtp::{ExecutionState, TestNode, Trait, key},
 };
 
@@ -25,6 +26,8 @@ pub enum Listing {
     Listed {
         /// The framework's name.
         framework: String,
+        /// How the names of its tests nest.
+        nesting: Nesting,
         /// In the framework's order.
         tests: Vec<CataloguedTest>,
         /// What a process costs before its first test, as far as the listing told.
@@ -35,6 +38,19 @@ pub enum Listing {
         /// One clear sentence.
         error: String,
     },
+}
+
+/// What a program answered when it was asked for its tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The framework's name.
+    pub framework: String,
+    /// How the names of its tests nest.
+    pub nesting: control::Nesting,
+    /// In the framework's order.
+    pub tests: Vec<ListedTest>,
+    /// What a process costs before its first test, as far as the listing told.
+    pub start: Duration,
 }
 
 /// A test of a listing.
@@ -119,13 +135,13 @@ impl Catalogue {
     }
 
     /// Takes in what a program answered.
-    pub fn list(&mut self, program: usize, answer: Result<(String, Vec<ListedTest>, Duration), String>) {
+    pub fn list(&mut self, program: usize, answer: Result<Answer, String>) {
         let entry = &mut self.programs[program];
         entry.identity = identity(&entry.source.program);
         entry.listing = match answer {
-            Ok((framework, tests, start)) => {
+            Ok(Answer { framework, nesting, tests, start }) => {
                 let tests = with_uids(&entry.source.program.suite, tests);
-                Listing::Listed { framework, tests, start }
+                Listing::Listed { framework, nesting: nesting_of(nesting), tests, start }
             }
             Err(error) => Listing::Broken { error },
         };
@@ -176,6 +192,19 @@ impl Catalogue {
         }
     }
 
+    /// Returns where a test stands in the tree; a program that could not be listed is a suite without cases.
+    #[must_use]
+    pub fn path(&self, place: TestRef) -> TestPath<'_> {
+        let entry = &self.programs[place.program];
+        let suite = &entry.source.program.suite;
+        match (self.test(place), &entry.listing) {
+            (Some(test), Listing::Listed { nesting, .. }) => {
+                TestPath::new(*nesting, suite, &test.listed.name)
+            }
+            _ => TestPath { suite, groups: Vec::new(), case: "" },
+        }
+    }
+
     /// Returns the node of a discovery: a test that was found, or a program that could not be listed.
     #[must_use]
     pub fn node(&self, place: TestRef) -> TestNode {
@@ -196,6 +225,14 @@ impl Catalogue {
         node.other.set_own(key::SUITE, suite.as_str());
         node.other.set_own(key::PROGRAM, entry.source.program.path.to_text());
         node
+    }
+}
+
+fn nesting_of(nesting: control::Nesting) -> Nesting {
+    match nesting {
+        control::Nesting::Flat => Nesting::Flat,
+        control::Nesting::FullStop => Nesting::FullStop,
+        control::Nesting::Colons => Nesting::Colons,
     }
 }
 
@@ -262,6 +299,11 @@ mod tests {
         ProgramSource { program, config_suite: None }
     }
 
+    fn answer(tests: Vec<ListedTest>) -> Answer {
+        let nesting = control::Nesting::FullStop;
+        Answer { framework: "gtest".to_owned(), nesting, tests, start: Duration::ZERO }
+    }
+
     fn listed(name: &str) -> ListedTest {
         ListedTest { name: name.to_owned(), ..ListedTest::default() }
     }
@@ -271,8 +313,8 @@ mod tests {
         let mut catalogue =
             Catalogue::new(vec![source("a", "/bin/true"), source("a", "/bin/false"), source("b", "/x")]);
         let tests = || vec![listed("t"), listed("u"), listed("t")];
-        catalogue.list(0, Ok(("gtest".into(), tests(), Duration::ZERO)));
-        catalogue.list(1, Ok(("gtest".into(), tests(), Duration::ZERO)));
+        catalogue.list(0, Ok(answer(tests())));
+        catalogue.list(1, Ok(answer(tests())));
         catalogue.list(2, Err("missing".into()));
         catalogue.index();
         let uids: Vec<_> = catalogue.all().map(|place| catalogue.node(place).uid).collect();
@@ -285,11 +327,21 @@ mod tests {
     }
 
     #[test]
+    fn a_test_stands_below_its_suite_and_its_class() {
+        let mut catalogue = Catalogue::new(vec![source("a", "/bin/true"), source("b", "/x")]);
+        catalogue.list(0, Ok(answer(vec![listed("P/C/0.t/1"), listed("P/C/0.t/1")])));
+        catalogue.list(1, Err("missing".into()));
+        let paths: Vec<Vec<_>> =
+            catalogue.all().map(|place| catalogue.path(place).segments().collect()).collect();
+        assert_eq!(paths, [vec!["a", "P/C/0", "t/1"], vec!["a", "P/C/0", "t/1"], vec!["b", ""]]);
+    }
+
+    #[test]
     fn a_listing_holds_until_the_file_changes() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut catalogue = Catalogue::new(vec![source("a", file.path().to_str().unwrap())]);
         assert_eq!(catalogue.unlisted(), [0]);
-        catalogue.list(0, Ok(("gtest".into(), vec![listed("t")], Duration::ZERO)));
+        catalogue.list(0, Ok(answer(vec![listed("t")])));
         assert!(catalogue.unlisted().is_empty());
         std::fs::write(file.path(), "changed").unwrap();
         assert_eq!(catalogue.unlisted(), [0]);

@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::mpsc;
 use wire::control::{DiscoverJob, FromWorker, ToWorker, WorkerId};
 
-use super::Catalogue;
+use super::{Answer, Catalogue};
 use crate::{
     pool::{Pool, PoolEvent},
     run::RunCommand,
@@ -98,8 +98,9 @@ impl Driver<'_> {
                 self.starting = self.starting.saturating_sub(1);
                 self.without_workers(&error);
             }
-            PoolEvent::Worker(worker, FromWorker::Discovered { framework, tests, start_us, .. }) => {
-                self.answered(worker, Ok((framework, tests, Duration::from_micros(start_us)))).await;
+            PoolEvent::Worker(worker, FromWorker::Discovered { framework, nesting, tests, start_us, .. }) => {
+                let start = Duration::from_micros(start_us);
+                self.answered(worker, Ok(Answer { framework, nesting, tests, start })).await;
             }
             PoolEvent::Worker(worker, FromWorker::NotDiscovered { error, .. }) => {
                 self.answered(worker, Err(error)).await;
@@ -119,11 +120,7 @@ impl Driver<'_> {
         }
     }
 
-    async fn answered(
-        &mut self,
-        worker: WorkerId,
-        answer: Result<(String, Vec<wire::control::ListedTest>, Duration), String>,
-    ) {
+    async fn answered(&mut self, worker: WorkerId, answer: Result<Answer, String>) {
         if let Some((program, _)) = self.running.remove(&worker) {
             self.catalogue.list(program, answer);
         }

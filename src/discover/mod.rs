@@ -6,5 +6,5 @@
 mod catalogue;
 mod job;
 
-pub use catalogue::{Catalogue, CataloguedTest, Listing, ProgramEntry, ProgramSource, TestRef};
+pub use catalogue::{Answer, Catalogue, CataloguedTest, Listing, ProgramEntry, ProgramSource, TestRef};
 pub use job::discover;

@@ -6,12 +6,14 @@
 //! - [`split`]: which tests go into the next batch.
 //! - [`partition`]: which tests belong to this shard.
 //! - [`ledger`]: what was promised, what is proven delivered.
+//! - [`path`]: where a test stands in the tree of tests.
 //! - [`run`]: the state machine of one run.
 
 pub mod ids;
 pub mod ledger;
 pub mod outcome;
 pub mod partition;
+pub mod path;
 pub mod run;
 pub mod split;
 

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use model::path::Nesting;
 use wire::{
     control::{ListedTest, OsBytes, Program},
     mtp::ExecutionState,
@@ -34,6 +35,11 @@ pub trait Adapter: Sync {
     /// # Errors
     /// The program is not of this framework, died while listing, or its listing is damaged.
     fn read_listing(&self, program: &Program, outputs: &[ListingOutput]) -> Result<Listing, ListingError>;
+
+    /// Returns how names of tests nest.
+    fn nesting(&self) -> Nesting {
+        Nesting::Flat
+    }
 
     /// Returns words of a command line that mark processes which die on purpose, as death tests do.
     fn doomed_words(&self) -> &'static [&'static str] {

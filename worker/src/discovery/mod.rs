@@ -6,8 +6,9 @@ mod image;
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use host::process::Signal;
+use model::path::Nesting;
 use tokio::{sync::mpsc, time::Instant};
-use wire::control::{DiscoverJob, FromWorker, Program};
+use wire::control::{self, DiscoverJob, FromWorker, Program};
 
 use crate::{
     adapter::{self, Adapter, Invocation, Listing, ListingError, ListingOutput},
@@ -77,10 +78,19 @@ pub(crate) async fn discover(
         Ok(listing) => FromWorker::Discovered {
             job,
             framework: listing.framework.to_owned(),
+            nesting: nesting(listing.framework),
             tests: listing.tests,
             start_us: asking.start_us.unwrap_or_default(),
         },
         Err(error) => FromWorker::NotDiscovered { job, error: error.to_string() },
+    }
+}
+
+fn nesting(framework: &str) -> control::Nesting {
+    match adapter::by_name(framework).map(Adapter::nesting).unwrap_or_default() {
+        Nesting::Flat => control::Nesting::Flat,
+        Nesting::FullStop => control::Nesting::FullStop,
+        Nesting::Colons => control::Nesting::Colons,
     }
 }
 

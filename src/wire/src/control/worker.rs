@@ -94,6 +94,18 @@ pub struct ListedTest {
     pub traits: Vec<TraitPair>,
 }
 
+/// How a framework's names of tests nest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Nesting {
+    /// They don't.
+    #[default]
+    Flat,
+    /// One group before the first full stop.
+    FullStop,
+    /// A group before each pair of colons.
+    Colons,
+}
+
 /// A trait, in control messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraitPair {
@@ -266,6 +278,9 @@ pub enum FromWorker {
         job: u32,
         /// The framework's name.
         framework: String,
+        /// How the names of its tests nest.
+        #[serde(default)]
+        nesting: Nesting,
         /// In the framework's order. Names may stand twice.
         tests: Vec<ListedTest>,
         /// What a process of this program costs before its first test, microseconds, as far as the listing tells.

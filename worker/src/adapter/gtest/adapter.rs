@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use model::path::Nesting;
 use wire::control::{ListedTest, Program};
 
 use super::{command, grammar, listing};
@@ -43,6 +44,10 @@ impl Adapter for GoogleTest {
         scratch: &Path,
     ) -> Result<Invocation, CommandError> {
         Ok(command::run(&program.args, tests, scratch))
+    }
+
+    fn nesting(&self) -> Nesting {
+        Nesting::FullStop
     }
 
     fn transcript(&self, tests: &[&ListedTest]) -> Box<dyn Transcript + Send> {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use model::path::Nesting;
 use wire::{
     control::{ListedTest, Program},
     mtp::ExecutionState,
@@ -74,6 +75,10 @@ impl Adapter for Libtest {
         _scratch: &Path,
     ) -> Result<Invocation, CommandError> {
         command::run(*self, tests)
+    }
+
+    fn nesting(&self) -> Nesting {
+        Nesting::Colons
     }
 
     fn transcript(&self, tests: &[&ListedTest]) -> Box<dyn Transcript + Send> {

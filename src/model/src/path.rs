@@ -1,0 +1,114 @@
+//! Where a test stands in the tree that clients see: `/<suite>/<group…>/<case>`. Groups in updates and graph queries
+//! both go by what is split here.
+
+/// How a framework's names of tests nest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Nesting {
+    /// They don't: each name is a case of its suite.
+    #[default]
+    Flat,
+    /// One group before the first full stop, whatever else it holds: `Prefix/Class/0.Name/1` is `Name/1` in
+    /// `Prefix/Class/0`.
+    FullStop,
+    /// A group before each pair of colons: `a::b::name` is `name` in `b` in `a`.
+    Colons,
+}
+
+/// A test's name, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestPath<'a> {
+    /// The suite: the root of the tree.
+    pub suite: &'a str,
+    /// From the outermost in; empty for a case that stands in the suite itself.
+    pub groups: Vec<&'a str>,
+    /// The test itself.
+    pub case: &'a str,
+}
+
+impl<'a> TestPath<'a> {
+    /// Takes the name of a test apart, as its framework knows it. No part is empty unless the whole name is: a
+    /// separator at either end, or beside another one, belongs to the part behind it.
+    #[must_use]
+    pub fn new(nesting: Nesting, suite: &'a str, name: &'a str) -> Self {
+        let (groups, case) = match nesting {
+            Nesting::Flat => (Vec::new(), name),
+            Nesting::FullStop => split(name, ".", 1),
+            Nesting::Colons => split(name, "::", usize::MAX),
+        };
+        Self { suite, groups, case }
+    }
+
+    /// Returns all parts: the suite, the groups, the case.
+    pub fn segments(&self) -> impl Iterator<Item = &'a str> + '_ {
+        std::iter::once(self.suite).chain(self.groups.iter().copied()).chain(std::iter::once(self.case))
+    }
+}
+
+fn split<'a>(name: &'a str, separator: &str, most: usize) -> (Vec<&'a str>, &'a str) {
+    let mut groups = Vec::new();
+    let mut rest = name;
+    let mut from = 0;
+    while groups.len() < most
+        && let Some(found) = rest[from..].find(separator)
+    {
+        let end = from + found;
+        let behind = end + separator.len();
+        if end == 0 || behind == rest.len() {
+            from = behind;
+            continue;
+        }
+        groups.push(&rest[..end]);
+        rest = &rest[behind..];
+        from = 0;
+    }
+    (groups, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(nesting: Nesting, name: &str) -> Vec<&str> {
+        TestPath::new(nesting, "unit", name).segments().skip(1).collect()
+    }
+
+    #[test]
+    fn a_name_is_one_group_and_a_case_at_its_first_full_stop() {
+        assert_eq!(parts(Nesting::FullStop, "Suite.Name"), ["Suite", "Name"]);
+        assert_eq!(parts(Nesting::FullStop, "Prefix/Suite/0.Name/1"), ["Prefix/Suite/0", "Name/1"]);
+        assert_eq!(parts(Nesting::FullStop, "Suite.Name/1.5"), ["Suite", "Name/1.5"]);
+        assert_eq!(parts(Nesting::FullStop, "Suite"), ["Suite"]);
+    }
+
+    #[test]
+    fn a_name_is_a_group_for_each_pair_of_colons() {
+        assert_eq!(parts(Nesting::Colons, "a::b::name"), ["a", "b", "name"]);
+        assert_eq!(parts(Nesting::Colons, "name"), ["name"]);
+        assert_eq!(parts(Nesting::Colons, "a:b::c.d"), ["a:b", "c.d"]);
+        assert_eq!(parts(Nesting::Flat, "a::b.c"), ["a::b.c"]);
+    }
+
+    #[test]
+    fn no_part_is_empty_unless_the_name_is() {
+        for (name, expected) in [
+            ("", &[""][..]),
+            ("::", &["::"]),
+            ("::a", &["::a"]),
+            ("a::", &["a::"]),
+            ("a::::b", &["a", "::b"]),
+            ("::a::b", &["::a", "b"]),
+            ("é::ü", &["é", "ü"]),
+        ] {
+            assert_eq!(parts(Nesting::Colons, name), expected, "{name}");
+        }
+        assert_eq!(parts(Nesting::FullStop, ".a.b"), [".a", "b"]);
+        assert_eq!(parts(Nesting::FullStop, "a."), ["a."]);
+    }
+
+    #[test]
+    fn the_suite_comes_first() {
+        let path = TestPath::new(Nesting::Colons, "unit", "a::b");
+        assert_eq!((path.suite, path.groups.as_slice(), path.case), ("unit", &["a"][..], "b"));
+        assert_eq!(path.segments().collect::<Vec<_>>(), ["unit", "a", "b"]);
+    }
+}
