@@ -16,6 +16,7 @@ mod cli;
 mod crash;
 mod death;
 mod evidence;
+mod foreign;
 mod injury;
 mod pause;
 mod run_gtest;

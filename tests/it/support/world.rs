@@ -122,15 +122,16 @@ impl World {
 
     /// Returns a command that is `heeler` in this world, with nothing of the tester's own environment.
     pub(crate) fn heeler(&self, words: &[&str]) -> Command {
-        self.clean(Command::new(env!("CARGO_BIN_EXE_heeler")), words)
+        self.command(Command::new(env!("CARGO_BIN_EXE_heeler")), words)
     }
 
     /// Returns a command of the shell in this world.
     pub(crate) fn shell(&self, line: &str) -> Command {
-        self.clean(Command::new("bash"), &["-c", line])
+        self.command(Command::new("bash"), &["-c", line])
     }
 
-    fn clean(&self, mut command: Command, words: &[&str]) -> Command {
+    /// Returns any command in this world.
+    pub(crate) fn command(&self, mut command: Command, words: &[&str]) -> Command {
         command.args(words).current_dir(self.dir()).env_clear();
         for name in ["PATH", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"] {
             command.envs(std::env::var_os(name).map(|value| (name, value)));

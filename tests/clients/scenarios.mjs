@@ -1,0 +1,222 @@
+// What clients on a JSON-RPC library of others see of Heeler. Each scenario is a test of tests/it/foreign.rs.
+import assert from "node:assert/strict";
+import rpc from "vscode-jsonrpc/node";
+import { meetingPoint } from "./meet.mjs";
+import { ATTACHMENTS, LOG, UPDATES, dialled, overStreams } from "./session.mjs";
+import { strictly } from "./strict.mjs";
+
+const CANCELLED = -32800;
+const DEATHS = ["First.One", "First.Two", "Second.One", "Second.Two", "Third.Spoils", "Third.CrashesWhenSpoilt",
+  "Third.Flaky"].map((name) => `deaths::${name}`);
+const CRASHES = ["One", "Two"].map((name) => `evidence::Crash.${name}`);
+const PLAIN = { debuggerProvider: false };
+
+function withCallback(provider) {
+  return { debuggerProvider: false, attachmentsSupport: true, callbackProvider: provider };
+}
+
+function all(results, state) {
+  for (const node of results.values()) assert.equal(node["execution-state"], state, JSON.stringify(node));
+}
+
+export async function discovery_tells_each_test_once_and_then_its_end() {
+  const session = await dialled(["deaths"]);
+  const { capabilities } = await session.initialize(PLAIN);
+  assert.equal(capabilities.testing.supportsDiscovery, true);
+  const discovery = session.begin("testing/discoverTests");
+  assert.deepEqual(await discovery.answered, { result: {} });
+  assert.equal(await session.exit(), 0);
+  session.check(discovery, []);
+  const changes = session.record.flatMap(({ params }) => params.changes ?? []);
+  const tests = changes.map(({ node }) => node).filter((node) => node["node-type"] === "action");
+  assert.deepEqual(tests.map((node) => node.uid).sort(), [...DEATHS].sort());
+  for (const node of tests) {
+    assert.equal(node["execution-state"], "discovered");
+    assert.ok(node["display-name"].length > 0 && node["location.file"].endsWith("deaths.cc"), JSON.stringify(node));
+  }
+}
+
+export async function a_run_over_one_connection_is_told_in_order() {
+  const session = await dialled(["deaths"]);
+  await session.initialize(PLAIN);
+  for (const selected of [DEATHS, DEATHS.slice(0, 2), []]) {
+    const run = session.run(selected);
+    const { result } = await run.answered;
+    assert.deepEqual(result, { attachments: [] });
+    all(session.check(run, selected), "passed");
+  }
+  assert.equal(await session.exit(), 0);
+  assert.equal(session.record.filter(({ method }) => method === ATTACHMENTS).length, 0, "nobody asked for attachments");
+}
+
+export async function a_run_over_callback_connections_is_told_in_order() {
+  const session = await dialled(["deaths"]);
+  await session.initialize(withCallback(await session.callbackProvider()));
+  const run = session.run();
+  await run.answered;
+  assert.equal(await session.exit(), 0);
+  all(session.check(run, DEATHS), "passed");
+  assert.ok(session.callbacks >= 2, "a worker and the watchdog have dialled");
+  const updates = session.record.filter(({ method }) => method === UPDATES);
+  assert.ok(updates.every(({ on }) => on !== "main"), "every update came on a callback connection");
+}
+
+export async function standard_streams_serve_the_same_run() {
+  const session = overStreams(["deaths"]);
+  await session.initialize(PLAIN);
+  const run = session.run(DEATHS);
+  await run.answered;
+  assert.equal(await session.exit(), 0);
+  all(session.check(run, DEATHS), "passed");
+}
+
+export async function requests_pipelined_behind_initialize_are_done() {
+  const session = await dialled(["deaths"]);
+  const initialized = session.initialize(PLAIN);
+  const discovery = session.begin("testing/discoverTests");
+  const run = session.run(DEATHS);
+  assert.equal((await initialized).serverInfo.name, "heeler");
+  assert.deepEqual(await discovery.answered, { result: {} });
+  await run.answered;
+  all(session.check(run, DEATHS), "passed");
+  assert.equal(await session.exit(), 0);
+}
+
+export async function runs_that_are_asked_for_at_once_each_have_their_own_end() {
+  const session = await dialled(["deaths"]);
+  await session.initialize(withCallback(await session.callbackProvider()));
+  const selections = [DEATHS, DEATHS.slice(0, 3), DEATHS.slice(2, 4)];
+  const runs = selections.map((selected) => session.run(selected));
+  await Promise.all(runs.map((run) => run.answered));
+  assert.equal(await session.exit(), 0);
+  runs.forEach((run, index) => all(session.check(run, selections[index]), "passed"));
+}
+
+async function crash(bind) {
+  const session = await dialled(["evidence"], { bind });
+  await session.initialize(withCallback(await session.callbackProvider()));
+  const run = session.run([...CRASHES, "evidence::Z.IsLast", "evidence::No.Such"]);
+  const { result } = await run.answered;
+  assert.equal(await session.exit(), 0);
+  const results = session.check(run, [...CRASHES, "evidence::Z.IsLast", "evidence::No.Such"]);
+  for (const uid of CRASHES) assert.equal(results.get(uid)["execution-state"], "error");
+  assert.equal(results.get("evidence::Z.IsLast")["execution-state"], "passed");
+  return { session, result };
+}
+
+export async function a_crash_is_told_in_order_with_its_attachments() {
+  const { session, result } = await crash();
+  const streamed = session.record.flatMap(({ method, params }) => (method === ATTACHMENTS && params.attachments) || []);
+  assert.ok(streamed.length > 0 && result.attachments.length > 0, "dumps and stacks are attached");
+  for (const attachment of [...streamed, ...result.attachments]) {
+    assert.ok(attachment.uri.startsWith("file:///"), JSON.stringify(attachment));
+    assert.equal(attachment["display-name"], attachment.displayName);
+    assert.equal(attachment.type, "file");
+    assert.ok(attachment.producer.length > 0);
+  }
+}
+
+export async function parameters_bind_strictly_by_name_on_every_connection() {
+  const { session } = await crash(strictly);
+  assert.ok(session.callbacks >= 2);
+}
+
+export async function parameters_bind_strictly_by_name_on_one_connection() {
+  const session = await dialled(["evidence", "true"], { bind: strictly });
+  await session.initialize({ debuggerProvider: false, attachmentsSupport: true });
+  const run = session.run([...CRASHES, "true"]);
+  await run.answered;
+  assert.equal(await session.exit(), 0);
+  const results = session.check(run, [...CRASHES, "true"]);
+  all(results, "error");
+  // A program that is no test program is also told in the log.
+  const log = session.record.filter(({ method }) => method === LOG);
+  assert.ok(log.some(({ params }) => params.message.includes("true")), JSON.stringify(log));
+}
+
+async function cancelled(testing) {
+  const meeting = await meetingPoint();
+  const session = await dialled(["meet"]);
+  await session.initialize(await testing(session));
+  const cases = [0, 1, 2, 3].map((number) => `meet::N/Meet.Case/${number}`);
+  const token = new rpc.CancellationTokenSource();
+  const run = session.run(cases, token.token);
+  (await meeting.next()).letGo();
+  const second = await meeting.next();
+  token.cancel();
+  const { error } = await run.answered;
+  assert.equal(error.code, CANCELLED);
+  await second.gone();
+  const results = session.check(run, cases);
+  const states = [...results.values()].map((node) => node["execution-state"]);
+  assert.deepEqual(new Set(states), new Set(["passed", "cancelled"]));
+  // The session lives on.
+  const next = session.run([]);
+  assert.ok((await next.answered).result);
+  assert.equal(await session.exit(), 0);
+  meeting.close();
+}
+
+export async function a_cancellation_token_cancels_a_run() {
+  await cancelled(async () => PLAIN);
+}
+
+export async function a_cancellation_token_cancels_a_run_over_callback_connections() {
+  await cancelled(async (session) => withCallback(await session.callbackProvider()));
+}
+
+export async function a_cancellation_token_cancels_a_discovery() {
+  const session = await dialled(["hangs-in-listing"]);
+  await session.initialize(PLAIN);
+  const token = new rpc.CancellationTokenSource();
+  const discovery = session.begin("testing/discoverTests", {}, token.token);
+  token.cancel();
+  const { error } = await discovery.answered;
+  assert.equal(error.code, CANCELLED);
+  session.check(discovery, []);
+  assert.equal(await session.exit(), 0);
+}
+
+export async function exit_as_a_request_is_answered_and_ends_a_run_in_order() {
+  const meeting = await meetingPoint();
+  const session = await dialled(["meet"]);
+  await session.initialize(PLAIN);
+  const run = session.run(["meet::N/Meet.Case/0"]);
+  const guest = await meeting.next();
+  await session.request("exit", {});
+  const { error } = await run.answered;
+  assert.equal(error.code, CANCELLED);
+  assert.equal(await session.left, 0);
+  await guest.gone();
+  all(session.check(run, ["meet::N/Meet.Case/0"]), "cancelled");
+  meeting.close();
+}
+
+export async function a_client_that_closes_in_the_middle_takes_everything_with_it() {
+  const meeting = await meetingPoint();
+  const session = await dialled(["meet"]);
+  await session.initialize(withCallback(await session.callbackProvider()));
+  session.run(["meet::Away.Family"]).answered.catch(() => {});
+  const guest = await meeting.next();
+  session.main.end();
+  await guest.gone();
+  assert.equal(await session.left, 3);
+  session.listener.close();
+  meeting.close();
+}
+
+export async function wrong_requests_are_refused_with_their_codes() {
+  const session = await dialled(["deaths"]);
+  const refused = async (method, params) => (await session.request(method, params).catch((error) => error)).code;
+  assert.equal(await refused("testing/runTests", { runId: "00000000-0000-4000-8000-000000000001" }), -32002);
+  await session.initialize(PLAIN);
+  assert.equal(await refused("initialize", { capabilities: {} }), -32600);
+  assert.equal(await refused("no/such/method", {}), -32601);
+  assert.equal(await refused("testing/runTests", { runId: "no GUID" }), -32602);
+  await session.main.sendNotification("no/such/notification", { x: 1 });
+  await session.main.sendNotification("initialized", {});
+  const run = session.run(DEATHS);
+  await run.answered;
+  all(session.check(run, DEATHS), "passed");
+  assert.equal(await session.exit(), 0);
+}

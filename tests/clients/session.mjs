@@ -1,0 +1,212 @@
+// What all scenarios stand on: the real server, started as editors start it, and everything that it tells, in order.
+// The JSON-RPC on this side is vscode-jsonrpc, as it comes.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createServer } from "node:net";
+import rpc from "vscode-jsonrpc/node";
+
+export const UPDATES = "testing/testUpdates/tests";
+export const ATTACHMENTS = "testing/testUpdates/attachments";
+export const LOG = "client/log";
+export const TELEMETRY = "telemetry/update";
+
+const TERMINAL = ["passed", "skipped", "failed", "timed-out", "error", "cancelled"];
+
+/** Takes whatever the members of a message are, as most clients do. */
+export function loosely(_method, params) {
+  return params;
+}
+
+/** Starts `heeler PROGRAM… --server --client-port N` and waits until it dials. */
+export async function dialled(programs, { options = [], bind = loosely } = {}) {
+  const listener = await listening();
+  const port = String(listener.address().port);
+  const session = new Session([...programs, "--server", "--client-port", port, ...options], "ignore", bind);
+  const [socket] = await session.orLeft(once(listener, "connection"));
+  listener.close();
+  session.main = session.connect(socket, socket, "main");
+  return session;
+}
+
+/** Starts `heeler serve --stdio PROGRAM…`. */
+export function overStreams(programs, { bind = loosely } = {}) {
+  const session = new Session(["serve", "--stdio", ...programs], "pipe", bind);
+  session.main = session.connect(session.child.stdout, session.child.stdin, "main");
+  return session;
+}
+
+async function listening() {
+  const listener = createServer().listen(0, "127.0.0.1");
+  await once(listener, "listening");
+  return listener;
+}
+
+class Session {
+  /** Everything that came, on all connections, in the order in which it was handled: {on, method, params}. */
+  record = [];
+  /** What was wrong with it; a scenario that does not expect any must find none. */
+  faults = [];
+  /** Answers to requests of the server, by method. */
+  answers = new Map();
+  #runs = 0;
+  #callbacks = 0;
+  #waiting = [];
+
+  constructor(words, streams, bind) {
+    this.bind = bind;
+    this.child = spawn(process.env.HEELER, words, { stdio: [streams, streams, "inherit"] });
+    this.left = once(this.child, "exit").then(([code, signal]) => signal ?? code);
+  }
+
+  /** Waits for something, and fails when the server leaves before it. */
+  async orLeft(promise) {
+    const gone = this.left.then((code) => assert.fail(`heeler left with ${code}`));
+    gone.catch(() => {});
+    return Promise.race([promise, gone]);
+  }
+
+  connect(from, to, on) {
+    const connection = rpc.createMessageConnection(new rpc.StreamMessageReader(from), new rpc.StreamMessageWriter(to));
+    connection.onNotification((method, params) => this.#take(on, method, params));
+    for (const method of ["client/attachDebugger", "client/launchDebugger", TELEMETRY]) {
+      connection.onRequest(method, (params) => this.#answer(on, method, params));
+    }
+    connection.onError(([error]) => this.faults.push(`${on}: ${error}`));
+    // Whatever else the server asks is answered by the library itself: that the method is not known.
+    connection.onUnhandledNotification(() => {});
+    connection.onClose(() => this.#note(on, "closed", {}));
+    connection.listen();
+    return connection;
+  }
+
+  #take(on, method, params) {
+    try {
+      this.#note(on, method, this.bind(method, params));
+    } catch (fault) {
+      this.faults.push(`${on}: ${fault.message}`);
+    }
+  }
+
+  #note(on, method, params) {
+    this.record.push({ on, method, params });
+    this.#waiting = this.#waiting.filter((has) => !has());
+  }
+
+  #answer(on, method, params) {
+    this.#take(on, method, params);
+    const answer = this.answers.get(method);
+    return answer === undefined ? new rpc.ResponseError(-32601, `no ${method} here`) : answer(params);
+  }
+
+  /** Waits until a handled message fits. */
+  async until(fits) {
+    if (this.record.some(fits)) return;
+    const came = new Promise((resolve) => {
+      this.#waiting.push(() => {
+        const has = this.record.some(fits);
+        if (has) resolve();
+        return has;
+      });
+    });
+    await this.orLeft(came);
+  }
+
+  /** Waits until a test is in a state. */
+  async untilState(uid, state) {
+    await this.until(({ params }) =>
+      params?.changes?.some(({ node }) => node.uid === uid && node["execution-state"] === state));
+  }
+
+  /** Opens a second port for the server's own processes; returns the capability. */
+  async callbackProvider() {
+    this.listener = await listening();
+    this.listener.on("connection", (socket) => {
+      this.#callbacks += 1;
+      this.connect(socket, socket, `callback ${this.#callbacks}`);
+    });
+    return { port: this.listener.address().port };
+  }
+
+  get callbacks() {
+    return this.#callbacks;
+  }
+
+  async initialize(testing = { debuggerProvider: false }) {
+    this.hasAttachments = testing.attachmentsSupport === true;
+    const clientInfo = { name: "foreign", version: "1.0.0" };
+    return this.request("initialize", { processId: process.pid, clientInfo, capabilities: { testing } });
+  }
+
+  async request(method, params, token) {
+    return this.orLeft(this.main.sendRequest(method, params, ...(token === undefined ? [] : [token])));
+  }
+
+  /** Asks for a discovery or a run; the promise of its end says how it was answered, and never fails by an error. */
+  begin(method, params = {}, token = undefined) {
+    this.#runs += 1;
+    const runId = `00000000-0000-4000-8000-${String(this.#runs).padStart(12, "0")}`;
+    const ended = this.request(method, { runId, ...params }, token).then(
+      (result) => ({ result }),
+      (error) => ({ error }),
+    );
+    const answered = ended.then((outcome) => {
+      this.#note("main", "answer", { runId, ...outcome });
+      return outcome;
+    });
+    return { runId, answered };
+  }
+
+  run(uids, token = undefined) {
+    const params = uids === undefined ? {} : { tests: uids.map((uid) => ({ uid })) };
+    return this.begin("testing/runTests", params, token);
+  }
+
+  /** Says `exit`, and waits until the server is gone; returns how it left. */
+  async exit() {
+    await this.main.sendNotification("exit", {});
+    const code = await this.left;
+    this.listener?.close();
+    return code;
+  }
+
+  /** Panics unless a run was told in order; returns the last word on each test. */
+  check({ runId }, selected) {
+    const of = this.record.filter(({ params }) => params?.runId === runId);
+    const place = (fits) => of.findIndex(fits);
+    const last = (fits) => of.findLastIndex(fits);
+    const completion = place(({ method, params }) => method === UPDATES && params.changes === null);
+    const answer = place(({ method }) => method === "answer");
+    assert.ok(completion >= 0, "the run is completed");
+    assert.equal(last(({ method, params }) => method === UPDATES && params.changes === null), completion);
+    assert.equal(answer, of.length - 1, "nothing of a run comes behind its answer");
+    assert.equal(completion, answer - 1, "and the completion stands right before it");
+    const end = place(({ method, params }) => method === ATTACHMENTS && params.attachments === null);
+    assert.equal(end >= 0, this.hasAttachments, "attachments end where the client reads them");
+    if (this.hasAttachments) {
+      assert.equal(end, completion - 1, "the attachments end right before the completion");
+    }
+    assert.deepEqual(this.faults, []);
+    return this.#results(of, selected);
+  }
+
+  #results(of, selected) {
+    const results = new Map();
+    const begun = new Set();
+    for (const { node } of of.flatMap(({ params }) => params.changes ?? [])) {
+      const state = node["execution-state"];
+      if (state === "in-progress" || state === "discovered") {
+        assert.ok(!results.has(node.uid), `${node.uid} begins after its end`);
+        begun.add(node.uid);
+      } else if (state !== undefined) {
+        assert.ok(TERMINAL.includes(state), `${node.uid} is ${state}`);
+        assert.ok(!results.has(node.uid), `${node.uid} ends twice`);
+        const isQuiet = ["skipped", "cancelled"].includes(state) || node["outcome-kind"] === "not-run";
+        assert.ok(isQuiet || begun.has(node.uid), `${node.uid} ends without a beginning`);
+        results.set(node.uid, node);
+      }
+    }
+    assert.deepEqual([...results.keys()].sort(), [...selected].sort(), "each test has one end, and no other has one");
+    return results;
+  }
+}

@@ -1,0 +1,28 @@
+// Binds the parameters of a message by name, as a client does whose handlers are methods with named parameters: one
+// member too many or too few, and the message is dropped.
+import assert from "node:assert/strict";
+
+const isText = (value) => typeof value === "string";
+const isListOrNull = (value) => value === null || Array.isArray(value);
+const isObject = (value) => typeof value === "object" && value !== null;
+
+const PARAMETERS = {
+  "testing/testUpdates/tests": { runId: isText, changes: isListOrNull },
+  "testing/testUpdates/attachments": { runId: isText, attachments: isListOrNull },
+  "client/log": { level: isText, message: isText },
+  "telemetry/update": { eventName: isText, metrics: isObject },
+  "client/attachDebugger": { processId: Number.isInteger },
+  "client/launchDebugger": { program: isText, args: isText, workingDirectory: isText, environmentVariables: isObject },
+};
+
+/** Throws where a message would be dropped. */
+export function strictly(method, params) {
+  const parameters = PARAMETERS[method];
+  assert.ok(parameters, `nobody is there for ${method}`);
+  assert.ok(isObject(params) && !Array.isArray(params), `${method} has no named parameters`);
+  assert.deepEqual(Object.keys(params).sort(), Object.keys(parameters).sort(), `the parameters of ${method}`);
+  for (const [name, fits] of Object.entries(parameters)) {
+    assert.ok(fits(params[name]), `${method}: ${name} is ${JSON.stringify(params[name])}`);
+  }
+  return params;
+}
