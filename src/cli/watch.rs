@@ -134,7 +134,10 @@ impl Watch {
                     matches!(node.state, Some(ExecutionState::Discovered | ExecutionState::Error))
                 }));
             }
-            Event::Log { level, message } => self.display.log(level, &message),
+            Event::Log { node_uid: Some(uid), level, message, .. } => {
+                self.display.log(level, &format!("{uid}: {message}"));
+            }
+            Event::Log { level, message, .. } => self.display.log(level, &message),
             Event::UpdateAfterCompletion { late, .. } => {
                 self.trouble(format!(
                     "Heeler broke its promise: an update came after the completion: {late:?}"

@@ -70,6 +70,10 @@ pub enum Event {
     },
     /// For people.
     Log {
+        /// Which run it is about, where the server says.
+        run_id: Option<String>,
+        /// Which test it is about, where the server says.
+        node_uid: Option<String>,
         /// How loud.
         level: LogLevel,
         /// The text.

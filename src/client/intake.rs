@@ -12,7 +12,7 @@ use tokio::{
     sync::{mpsc, watch},
     time::timeout,
 };
-use wire::mtp::{AttachmentParams, LogParams, UpdateParams, method};
+use wire::mtp::{AttachmentParams, LogBatchParams, LogMessage, UpdateParams, method, read_log};
 
 use super::events::{Event, Late, Source};
 
@@ -110,9 +110,10 @@ impl Intake {
                 Ok(params) => return self.attachments(source, params).await,
                 Err(error) => Err(error),
             },
-            method::LOG => {
-                serde_json::from_str(text).map(|LogParams { level, message }| Event::Log { level, message })
-            }
+            method::LOG => match read_log(text) {
+                Ok(batch) => return self.log(batch).await,
+                Err(error) => Err(error),
+            },
             method::TELEMETRY => serde_json::from_str(text).map(|params| Event::Telemetry { params }),
             _ => {
                 tracing::debug!(%source, name, "a notification that is not known here");
@@ -124,6 +125,12 @@ impl Intake {
             reason: format!("parameters of {name}: {error}"),
         });
         self.tell(event).await;
+    }
+
+    async fn log(&self, batch: LogBatchParams) {
+        for LogMessage { node_uid, level, message } in batch.messages {
+            self.tell(Event::Log { run_id: batch.run_id.clone(), node_uid, level, message }).await;
+        }
     }
 
     async fn updates(&self, source: &Source, params: UpdateParams) {

@@ -255,7 +255,7 @@ impl Client {
             capabilities: ClientCapabilities {
                 testing: ClientTesting {
                     debugger_provider: false,
-                    batch_logging_support: false,
+                    batch_logging_support: true,
                     attachments_support: true,
                     callback_provider: callback,
                 },

@@ -44,7 +44,7 @@ impl Server {
         let params: InitializeParams = serde_json::from_str(&params).unwrap();
         assert_eq!(params.process_id, Some(std::process::id()));
         let testing = params.capabilities.testing;
-        assert!(testing.attachments_support && !testing.debugger_provider && !testing.batch_logging_support);
+        assert!(testing.attachments_support && !testing.debugger_provider && testing.batch_logging_support);
         server.callback = testing.callback_provider.map(|provider| CallbackAddress {
             host: "127.0.0.1".to_owned(),
             port: provider.port,
@@ -120,7 +120,12 @@ async fn a_run_ends_after_its_answer_and_its_completion_on_whichever_connection(
         server.send(rpc::result(&id, &mtp::RunResult { attachments })).await;
         // The log stands behind the answer: once it is seen, the answer was.
         server.send(mtp::log_frame(LogLevel::Warning, "answered")).await;
-        let log = Event::Log { level: LogLevel::Warning, message: "answered".to_owned() };
+        let log = Event::Log {
+            run_id: None,
+            node_uid: None,
+            level: LogLevel::Warning,
+            message: "answered".to_owned(),
+        };
         assert_eq!(event(&mut events).await, log);
         assert!(!has_ended.get(), "the completion has not come yet");
         let mut watchdog = server.dial("watchdog", LIMITS).await;

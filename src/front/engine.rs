@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use wire::{
     control::CallbackAddress,
-    mtp::{LogLevel, log_frame},
+    mtp::{LogForm, LogLevel, LogMessage, log_frames},
     rpc::{RequestId, RpcError, code},
 };
 
@@ -49,6 +49,7 @@ pub(super) struct EngineOptions {
     pub(super) sources: Vec<ProgramSource>,
     pub(super) callback: Option<CallbackAddress>,
     pub(super) has_attachments_stream: bool,
+    pub(super) log_form: LogForm,
     pub(super) client: link::Outbox,
 }
 
@@ -58,6 +59,7 @@ pub(in crate::front) struct Engine {
     catalogue: Catalogue,
     callback: Option<CallbackAddress>,
     has_attachments_stream: bool,
+    log_form: LogForm,
     client: link::Outbox,
     pool: Option<Pool>,
     /// The commands of the job in hand.
@@ -72,6 +74,7 @@ impl Engine {
             settings: options.settings,
             callback: options.callback,
             has_attachments_stream: options.has_attachments_stream,
+            log_form: options.log_form,
             client: options.client,
             pool: None,
             commands,
@@ -105,6 +108,10 @@ impl Engine {
         self.has_attachments_stream
     }
 
+    pub(in crate::front) fn log_form(&self) -> LogForm {
+        self.log_form
+    }
+
     pub(in crate::front) fn runs_dir(&self) -> PathBuf {
         self.settings.state_dir.join("runs")
     }
@@ -115,7 +122,9 @@ impl Engine {
     }
 
     pub(in crate::front) async fn log(&self, level: LogLevel, message: String) {
-        self.send(log_frame(level, message)).await;
+        for frame in log_frames(self.log_form, None, vec![LogMessage::new(level, message)]) {
+            self.send(frame).await;
+        }
     }
 
     /// Lists what is not known yet.

@@ -236,6 +236,7 @@ impl Session {
             sources: std::mem::take(&mut self.options.sources),
             callback: facts.callback(&self.options.client_host),
             has_attachments_stream: facts.testing.attachments_support,
+            log_form: facts.log_form(),
             client: self.client.clone(),
         });
         if let Some(done) = self.done_sender.take() {

@@ -19,14 +19,16 @@ use wire::{
         EvidenceFile, Finish, FromWatchdog, FromWorker, JournalledResult, Lease, LeasedTest, OsBytes, Proof,
         Report, Resend, TestIndex, TestLimits, ToWatchdog, ToWorker, WatchPlan, WorkerId,
     },
-    mtp::{Attachment, LogLevel, log_frame},
+    mtp::{Attachment, LogLevel},
 };
 
 use super::{
     RunPlan,
     budget::DumpBudget,
     convert::{charge, end_of, from_model, outcome_of, to_model},
-    last_resort, manifest,
+    last_resort,
+    log::ClientLog,
+    manifest,
     told::{self, Charges, HeldBack},
 };
 use crate::pool::{Pool, PoolEvent};
@@ -64,6 +66,8 @@ pub struct RunOutcome {
     pub crashed: BTreeSet<TestId>,
     /// What process starts cost, by program.
     pub starts: BTreeMap<usize, Duration>,
+    /// Workers that died.
+    pub worker_deaths: usize,
     /// Programs whose processes ended badly outside any test.
     pub charged_programs: usize,
     /// How sure we are that the client has the completion.
@@ -88,7 +92,7 @@ pub async fn drive(
     let mut driver = Driver {
         pool,
         plan,
-        client,
+        log: ClientLog { plan, client },
         run,
         actions,
         leases: BTreeMap::new(),
@@ -106,6 +110,8 @@ pub async fn drive(
         durations: Vec::new(),
         crashed: BTreeSet::new(),
         starts: BTreeMap::new(),
+        in_flight: BTreeMap::new(),
+        worker_deaths: 0,
         is_complete: false,
     };
     if let Err(error) = manifest::write(plan) {
@@ -125,6 +131,7 @@ pub async fn drive(
         durations: driver.durations,
         crashed: driver.crashed,
         starts: driver.starts,
+        worker_deaths: driver.worker_deaths,
         charged_programs: driver.charges.programs(),
         proof: driver.proof,
         attachments: driver.attachments,
@@ -134,7 +141,7 @@ pub async fn drive(
 struct Driver<'a> {
     pool: &'a mut Pool,
     plan: &'a RunPlan,
-    client: &'a link::Outbox,
+    log: ClientLog<'a>,
     run: Run,
     actions: VecDeque<Action>,
     /// The programs of leases in hand.
@@ -158,6 +165,9 @@ struct Driver<'a> {
     durations: Vec<(TestId, Duration)>,
     crashed: BTreeSet<TestId>,
     starts: BTreeMap<usize, Duration>,
+    /// The test that each worker runs.
+    in_flight: BTreeMap<WorkerId, TestIndex>,
+    worker_deaths: usize,
     is_complete: bool,
 }
 
@@ -266,7 +276,7 @@ impl Driver<'_> {
                 self.feed(Event::LeaseEnded { worker: to_model(worker), lease, end: end_of(&end), start });
             }
             FromWorker::Drained { run, proof, position } if run == self.plan.run => {
-                self.tell_proof(&format!("worker {worker}"), proof).await;
+                self.log.proof(&format!("worker {worker}"), proof).await;
                 let proven = if proof.is_enough() { position } else { 0 };
                 self.feed(Event::Drained { worker: to_model(worker), proven });
             }
@@ -276,7 +286,7 @@ impl Driver<'_> {
                 }
                 self.check_pause();
             }
-            FromWorker::Log { level, message } => self.log(level, message).await,
+            FromWorker::Log { run, lines } => self.log.lines(run.as_deref(), lines).await,
             FromWorker::Drained { .. } | FromWorker::Discovered { .. } | FromWorker::NotDiscovered { .. } => {
             }
         }
@@ -285,7 +295,10 @@ impl Driver<'_> {
     fn report(&mut self, worker: WorkerId, lease: wire::control::LeaseId, report: Report) {
         let lease = LeaseId(lease.0);
         match report {
-            Report::Started(test) => self.feed(Event::Started { lease, test: TestId(test.0) }),
+            Report::Started(test) => {
+                self.in_flight.insert(worker, test);
+                self.feed(Event::Started { lease, test: TestId(test.0) });
+            }
             Report::Settled { test, state, duration_us, position } => {
                 let duration = Duration::from_micros(duration_us);
                 self.durations.push((TestId(test.0), duration));
@@ -321,8 +334,9 @@ impl Driver<'_> {
             workers.remove(&worker);
         }
         self.check_pause();
-        self.log(LogLevel::Warning, format!("worker {worker} died; what it had not settled is run again"))
-            .await;
+        self.worker_deaths += 1;
+        let message = format!("worker {worker} died; what it had not settled is run again");
+        self.log.line(self.in_flight.remove(&worker), LogLevel::Warning, message).await;
         self.journals.insert(worker, (relayed, Instant::now() + JOURNAL_DEADLINE));
         self.ask_for_journal(worker).await;
     }
@@ -346,7 +360,7 @@ impl Driver<'_> {
                 for error in soft_errors {
                     self.log(LogLevel::Warning, error).await;
                 }
-                self.tell_proof("the watchdog", proof).await;
+                self.log.proof("the watchdog", proof).await;
                 self.proof = proof;
                 self.feed(Event::Finished);
             }
@@ -413,7 +427,7 @@ impl Driver<'_> {
             .collect();
         nodes.extend(charges.nodes(self.plan));
         let resend = run.ledger().unproven().into_iter().map(|(worker, proven)| (from_model(worker), proven));
-        last_resort::finish(self.plan, self.client, resend.collect(), &nodes).await;
+        last_resort::finish(self.plan, self.log.client, resend.collect(), &nodes).await;
         self.run = run;
         self.proof = Proof::Ordered;
         self.actions.clear();
@@ -513,6 +527,9 @@ impl Driver<'_> {
             is_output_shown: self.plan.is_output_shown,
         };
         self.leases.insert(wire.lease, program);
+        if let [only] = wire.tests.as_slice() {
+            self.in_flight.insert(from_model(lease.worker), only.test);
+        }
         self.pool.tell(from_model(lease.worker), &ToWorker::Lease(Box::new(wire))).await;
     }
 
@@ -576,20 +593,7 @@ impl Driver<'_> {
         self.pool.tell_watchdog(&ToWatchdog::Finish(finish)).await;
     }
 
-    async fn tell_proof(&self, who: &str, proof: Proof) {
-        match proof {
-            Proof::Answered | Proof::Ordered => {
-                tracing::debug!(who, %proof, "a stream is drained");
-            }
-            Proof::Closed | Proof::Delivered | Proof::None => {
-                let level = if proof.is_enough() { LogLevel::Information } else { LogLevel::Warning };
-                self.log(level, format!("{who} drained its connection with proof level \"{proof}\"")).await;
-            }
-        }
-    }
-
     async fn log(&self, level: LogLevel, message: String) {
-        // A client that is gone is noticed by its session.
-        let _closed = self.client.send(log_frame(level, message)).await;
+        self.log.line(None, level, message).await;
     }
 }

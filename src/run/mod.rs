@@ -4,21 +4,26 @@
 //! - `budget`: how much may still be dumped.
 //! - `convert`: between the wire's words and the model's.
 //! - `driver`: waits for events, lets [`model::run::Run`] decide, does what it says.
+//! - `log`: what the run has to say for the client's log.
 //! - `manifest`: what the run was to do, on disk, for whoever survives.
 //! - `told`: results that no worker tells.
 //! - `memory`: what later runs want to know of this one.
+//! - `metrics`: a run in numbers, for telemetry.
 //! - `last_resort`: finishes on the main connection, when no watchdog can be had.
 
 mod budget;
 mod convert;
 mod driver;
 mod last_resort;
+mod log;
 mod manifest;
 mod memory;
+mod metrics;
 mod plan;
 mod told;
 
 pub use driver::{RunCommand, RunOutcome, drive};
 pub(crate) use memory::{Knowledge, record};
+pub(crate) use metrics::{metrics, millis};
 pub(crate) use plan::{Ingredients, delivery};
 pub use plan::{RunPlan, SelectedTest};

@@ -7,7 +7,10 @@ use model::{
     run::{Plan, PlannedTest},
     split::ProgramCosts,
 };
-use wire::control::{DeliveryLimits, ListedTest, Program, TestLimits};
+use wire::{
+    control::{DeliveryLimits, ListedTest, Program, TestLimits},
+    mtp::LogForm,
+};
 
 use super::memory::Knowledge;
 
@@ -85,6 +88,8 @@ pub struct RunPlan {
     pub is_output_shown: bool,
     /// The client reads the attachments stream.
     pub has_attachments_stream: bool,
+    /// Which form of log messages the client reads.
+    pub log_form: LogForm,
 }
 
 /// What a run is made of.
@@ -147,6 +152,7 @@ impl RunPlan {
             },
             is_output_shown: settings.run.capture == Capture::Shown,
             has_attachments_stream: false,
+            log_form: LogForm::Single,
         }
     }
 }

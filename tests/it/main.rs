@@ -19,6 +19,7 @@ mod evidence;
 mod foreign;
 mod injury;
 mod pause;
+mod protocol;
 mod run_gtest;
 mod run_libtest;
 mod server;

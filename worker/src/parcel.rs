@@ -2,9 +2,8 @@
 //! the coordinator, all in order. Nothing is written or sent here.
 
 use wire::{
-    control::{Attempt, JournalledResult, Report, TestIndex},
+    control::{Attempt, JournalledResult, LogLine, Report, TestIndex},
     journal::{self, Record},
-    mtp::LogLevel,
 };
 
 /// The body of one update frame stays about below this, so that a client can show what came so far.
@@ -31,7 +30,7 @@ pub(crate) struct Parcel {
     /// The same for standard error.
     pub(crate) shown_errors: Vec<u8>,
     /// For the client's log.
-    pub(crate) logs: Vec<(LogLevel, String)>,
+    pub(crate) logs: Vec<LogLine>,
     changes: Vec<u8>,
     ends: Vec<ChangeEnd>,
     /// How many results of the run are settled, this parcel's included.

@@ -101,6 +101,7 @@ impl Display {
             LogLevel::Information => (Tone::Dim, "info"),
             LogLevel::Warning => (Tone::Warn, "warning"),
             LogLevel::Error | LogLevel::Critical => (Tone::Bad, "error"),
+            LogLevel::None => return,
         };
         let lines = text::lines(message, text::Colours::Dropped).into_iter().enumerate();
         let lines: Vec<Line> = lines

@@ -3,8 +3,8 @@
 use wire::{
     control::CallbackAddress,
     mtp::{
-        ClientTesting, InitializeParams, InitializeResult, PROTOCOL_VERSION, PeerInfo, ServerCapabilities,
-        ServerTesting,
+        ClientTesting, InitializeParams, InitializeResult, LogForm, PROTOCOL_VERSION, PeerInfo,
+        ServerCapabilities, ServerTesting,
     },
     rpc::{RpcError, code},
 };
@@ -17,6 +17,11 @@ pub(in crate::front) struct ClientFacts {
 }
 
 impl ClientFacts {
+    /// Returns which form of log messages the client reads.
+    pub(in crate::front) fn log_form(&self) -> LogForm {
+        if self.testing.batch_logging_support { LogForm::Batch } else { LogForm::Single }
+    }
+
     /// Returns where workers report, when the client listens for them.
     pub(in crate::front) fn callback(&self, host: &str) -> Option<CallbackAddress> {
         let provider = self.testing.callback_provider.as_ref().filter(|provider| provider.port != 0)?;

@@ -1,10 +1,10 @@
 //! `testing/runTests`: plans the run, drives it, answers after its completion.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Instant};
 
 use bytes::Bytes;
 use wire::{
-    mtp::{LogLevel, RunResult, attachments_frame, completion_frame},
+    mtp::{LogLevel, RunMetrics, RunResult, attachments_frame, completion_frame, event, telemetry_frame},
     rpc::{self, RequestId, RpcError, code},
 };
 
@@ -12,29 +12,38 @@ use super::{discover::cancelled, params::TestsRequest};
 use crate::{
     discover::TestRef,
     front::engine::{Engine, make_run_dir},
-    run::RunOutcome,
+    run::{RunOutcome, RunPlan},
 };
 
 /// Answers the request; the completion has gone before on whichever connection carries it.
 ///
 /// Cancel safe: no, because the run would be left without its completion; cancel by the job's commands.
 pub(in crate::front) async fn answer(engine: &mut Engine, id: &RequestId, request: &TestsRequest) {
-    let response = match run(engine, request).await {
-        Ok(outcome) => finished(id, &outcome),
-        Err(error) => without_run(engine, id, request, &error).await,
+    let begun = Instant::now();
+    let (metrics, response) = match run(engine, request).await {
+        Ok((plan, outcome)) => {
+            (crate::run::metrics(&plan, &outcome, begun.elapsed()), finished(id, &outcome))
+        }
+        Err(error) => {
+            let response = without_run(engine, id, request, &error).await;
+            let duration_ms = crate::run::millis(begun.elapsed());
+            (RunMetrics { duration_ms, ..RunMetrics::default() }, response)
+        }
     };
+    engine.send(telemetry_frame(event::RUN, &metrics)).await;
     engine.send(response).await;
 }
 
-async fn run(engine: &mut Engine, request: &TestsRequest) -> Result<RunOutcome, RpcError> {
+async fn run(engine: &mut Engine, request: &TestsRequest) -> Result<(RunPlan, RunOutcome), RpcError> {
     engine.list().await?;
     let (selected, missing) = select(engine, request);
     let run_dir = run_dir(engine, &request.run_id).await?;
     let mut plan = engine.plan(&request.run_id, run_dir, (&selected, &missing));
     plan.has_attachments_stream = engine.has_attachments_stream();
+    plan.log_form = engine.log_form();
     let outcome = engine.drive(&plan).await?;
     engine.record(&plan, &outcome);
-    Ok(outcome)
+    Ok((plan, outcome))
 }
 
 /// Even a run that never began is completed before its error is told.

@@ -7,7 +7,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 use wire::{
-    control::{LeaseEnd, RawEnd, ToGuard, TreeSample},
+    control::{LeaseEnd, RawEnd, TestIndex, ToGuard, TreeSample},
     mtp::LogLevel,
 };
 
@@ -152,7 +152,8 @@ impl<'a> Live<'a> {
             }
             Happened::News(News::Untraced(reason)) => {
                 let text = format!("a test process is not watched for crashes: {reason}");
-                self.outlet.log(LogLevel::Information, text);
+                let test = self.suspect();
+                self.outlet.log(test, LogLevel::Information, text);
             }
             Happened::News(News::Crashed(report)) => self.witness.crashed(*report),
             Happened::News(News::Sampled(sample)) => self.sampled(sample).await,
@@ -197,6 +198,13 @@ impl<'a> Live<'a> {
                 self.terminate(0).await;
             }
         }
+    }
+
+    /// Returns the test that what is seen of the process is about: the one in flight, or the only one.
+    fn suspect(&self) -> Option<TestIndex> {
+        let in_flight = self.batch.in_flight().map(|(test, _)| test);
+        let only = self.batch.tests().first().filter(|_| self.batch.tests().len() == 1);
+        in_flight.or(only).map(|test| test.test)
     }
 
     fn answer_pause(&mut self) {
@@ -290,7 +298,8 @@ impl<'a> Live<'a> {
         self.transcript.end(&mut self.events);
         self.digest(0);
         if !raw.leaked.is_empty() {
-            self.outlet.log(LogLevel::Warning, leaks(&raw));
+            let test = self.suspect();
+            self.outlet.log(test, LogLevel::Warning, leaks(&raw));
         }
         let (evidence, detail) = self.witness.conclude(self.batch.in_flight());
         let is_explained =

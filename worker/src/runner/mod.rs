@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use wire::{
-    control::{Lease, LeaseEnd, LeaseId, ListedTest, Program},
+    control::{Lease, LeaseEnd, LeaseId, ListedTest, LogLine, Program, TestIndex},
     mtp::LogLevel,
 };
 
@@ -177,13 +177,13 @@ impl Outlet {
         self.parcel.journal.clear();
         if let Err(error) = written {
             let message = format!("failed to {}; results go on to the client without it", chain(&error));
-            self.log(LogLevel::Error, message);
+            self.log(None, LogLevel::Error, message);
         }
     }
 
     /// Notes something for the client's log, to go with the next parcel.
-    fn log(&mut self, level: LogLevel, message: String) {
-        self.parcel.logs.push((level, message));
+    fn log(&mut self, test: Option<TestIndex>, level: LogLevel, message: String) {
+        self.parcel.logs.push(LogLine { test, level, message });
     }
 
     /// Hands the parcel over if there is room; else it is kept and grows.

@@ -12,8 +12,8 @@ use std::{
 use tokio::time::Instant;
 use wire::{
     control::{
-        CrashReport, Evidence, EvidenceFile, HangReport, Lease, LeasedTest, OsBytes, TracePlan, TreeSample,
-        WatchPlan, WorkerId,
+        CrashReport, Evidence, EvidenceFile, HangReport, Lease, LeasedTest, LogLine, OsBytes, TracePlan,
+        TreeSample, WatchPlan, WorkerId,
     },
     mtp::LogLevel,
 };
@@ -63,10 +63,11 @@ impl Witness {
     }
 
     /// Returns how the guard is to watch. Without a directory nothing can be kept, and the run goes on.
-    pub(super) fn plan(&self, logs: &mut Vec<(LogLevel, String)>) -> Option<TracePlan> {
+    pub(super) fn plan(&self, logs: &mut Vec<LogLine>) -> Option<TracePlan> {
         let mode = self.watch.mode?;
         if let Err(error) = host::dirs::private_dir(&self.dir) {
-            logs.push((LogLevel::Warning, format!("crashes will leave no files: {error}")));
+            let message = format!("crashes will leave no files: {error}");
+            logs.push(LogLine { test: None, level: LogLevel::Warning, message });
             return None;
         }
         Some(TracePlan {

@@ -10,7 +10,7 @@ use link::{
 };
 use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 use wire::{
-    control::{CallbackAddress, DeliveryLimits, FromWorker, LeaseEnd, LeaseId, Proof, WorkerId},
+    control::{CallbackAddress, DeliveryLimits, FromWorker, LeaseEnd, LeaseId, LogLine, Proof, WorkerId},
     mtp::{LogLevel, updates_frame},
 };
 
@@ -97,10 +97,11 @@ impl Uplink {
             self.hand_over(load.position, frame).await?;
         }
         let position = parcel.position();
-        self.positions.entry(run).or_default().handed = position;
-        for (level, message) in parcel.logs {
-            self.log(level, message).await?;
+        if !parcel.logs.is_empty() {
+            let run = Some(run.as_ref().to_owned());
+            self.control.send(&FromWorker::Log { run, lines: parcel.logs }).await?;
         }
+        self.positions.entry(run).or_default().handed = position;
         if !parcel.reports.is_empty() {
             self.control.send(&FromWorker::Reports { lease, reports: parcel.reports }).await?;
         }
@@ -143,7 +144,8 @@ impl Uplink {
     }
 
     async fn log(&self, level: LogLevel, message: String) -> Result<(), Closed> {
-        self.control.send(&FromWorker::Log { level, message }).await
+        let lines = vec![LogLine { test: None, level, message }];
+        self.control.send(&FromWorker::Log { run: None, lines }).await
     }
 
     async fn drain(&mut self, run: String) -> Result<(), Closed> {

@@ -256,7 +256,9 @@ impl Bench {
     fn take(&mut self, message: FromWorker) -> bool {
         match message {
             FromWorker::Reports { reports, .. } => self.seen.reports.extend(reports),
-            FromWorker::Log { message, .. } => self.seen.logs.push(message),
+            FromWorker::Log { lines, .. } => {
+                self.seen.logs.extend(lines.into_iter().map(|line| line.message));
+            }
             FromWorker::LeaseEnded { end, start_us, .. } => {
                 (self.seen.end, self.seen.start_us) = (end, start_us);
                 return true;

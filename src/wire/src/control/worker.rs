@@ -322,11 +322,23 @@ pub enum FromWorker {
     },
     /// For the client's log.
     Log {
-        /// How loud.
-        level: LogLevel,
-        /// For people.
-        message: String,
+        /// Which run they are about; `None` for none.
+        run: Option<String>,
+        /// In order.
+        lines: Vec<LogLine>,
     },
+}
+
+/// One line for the client's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// The test of the run that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<TestIndex>,
+    /// How loud.
+    pub level: LogLevel,
+    /// For people.
+    pub message: String,
 }
 
 /// One event of one test.

@@ -324,38 +324,6 @@ pub struct RunResult {
     pub attachments: Vec<Attachment>,
 }
 
-/// How loud a log message is; a text on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum LogLevel {
-    /// Everything.
-    Trace,
-    /// For developers of Heeler.
-    Debug,
-    /// An action of the user took effect.
-    Information,
-    /// Odd, but recovered.
-    Warning,
-    /// Someone must act.
-    Error,
-    /// Nothing works.
-    Critical,
-}
-
-/// Parameters of `client/log`, single form: exactly these two members.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LogParams {
-    /// How loud.
-    pub level: LogLevel,
-    /// For people.
-    pub message: String,
-}
-
-/// Encodes one log message.
-#[must_use]
-pub fn log_frame(level: LogLevel, message: impl Into<String>) -> Bytes {
-    crate::rpc::notification(method::LOG, &LogParams { level, message: message.into() })
-}
-
 /// Parameters of `$/cancelRequest`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CancelParams {

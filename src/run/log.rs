@@ -1,0 +1,56 @@
+//! What a run has to say for the client's log.
+
+use link::Outbox;
+use wire::{
+    control::{LogLine, Proof, TestIndex},
+    mtp::{LogLevel, LogMessage, log_frames},
+};
+
+use super::RunPlan;
+
+/// The client's log, for one run.
+pub(super) struct ClientLog<'a> {
+    pub(super) plan: &'a RunPlan,
+    pub(super) client: &'a Outbox,
+}
+
+impl ClientLog<'_> {
+    /// Passes lines on, each with the test of this run that it is about.
+    ///
+    /// Cancel safe: no, because a part may be sent.
+    pub(super) async fn lines(&self, run: Option<&str>, lines: Vec<LogLine>) {
+        let is_ours = run == Some(&self.plan.run);
+        let uid = |test: TestIndex| Some(self.plan.tests.get(test.0 as usize)?.uid.clone());
+        let message = |LogLine { test, level, message }: LogLine| {
+            let node_uid = test.filter(|_| is_ours).and_then(uid);
+            LogMessage { node_uid, level, message }
+        };
+        let messages = lines.into_iter().map(message).collect();
+        for frame in log_frames(self.plan.log_form, run, messages) {
+            // A client that is gone is noticed by its session.
+            let _closed = self.client.send(frame).await;
+        }
+    }
+
+    /// Says something about one test, or about the run.
+    ///
+    /// Cancel safe: no, as [`ClientLog::lines`].
+    pub(super) async fn line(&self, test: Option<TestIndex>, level: LogLevel, message: String) {
+        self.lines(Some(&self.plan.run), vec![LogLine { test, level, message }]).await;
+    }
+
+    /// Says how sure we are of a stream, where that is worth a word.
+    ///
+    /// Cancel safe: no, as [`ClientLog::lines`].
+    pub(super) async fn proof(&self, who: &str, proof: Proof) {
+        let level = match proof {
+            Proof::Answered | Proof::Ordered => {
+                tracing::debug!(who, %proof, "a stream is drained");
+                return;
+            }
+            Proof::Closed | Proof::Delivered | Proof::None if proof.is_enough() => LogLevel::Information,
+            Proof::Closed | Proof::Delivered | Proof::None => LogLevel::Warning,
+        };
+        self.line(None, level, format!("{who} drained its connection with proof level \"{proof}\"")).await;
+    }
+}

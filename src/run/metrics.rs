@@ -1,0 +1,50 @@
+//! A run in numbers, for the client's telemetry.
+
+use std::time::Duration;
+
+use model::{Outcome, ledger::Entry};
+use wire::mtp::RunMetrics;
+
+use super::{RunOutcome, RunPlan};
+
+/// Returns what a run came to.
+pub(crate) fn metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) -> RunMetrics {
+    let mut metrics = RunMetrics {
+        selected: plan.tests.len(),
+        crashed: outcome.crashed.len(),
+        programs: plan.programs.len(),
+        charged_programs: outcome.charged_programs,
+        workers: outcome.ledger.streams().len(),
+        worker_deaths: outcome.worker_deaths,
+        attachments: outcome.attachments.len(),
+        duration_ms: millis(took),
+        tests_ms: outcome.durations.iter().map(|(_, duration)| millis(*duration)).sum(),
+        ..RunMetrics::default()
+    };
+    for entry in outcome.ledger.entries() {
+        let ended = match entry {
+            Entry::Settled { outcome, .. } => *outcome,
+            Entry::Told(told) => told.outcome(),
+            // A run that is complete has none.
+            Entry::Open => continue,
+        };
+        *count(&mut metrics, ended) += 1;
+    }
+    metrics
+}
+
+fn count(metrics: &mut RunMetrics, outcome: Outcome) -> &mut usize {
+    match outcome {
+        Outcome::Passed => &mut metrics.passed,
+        Outcome::Skipped => &mut metrics.skipped,
+        Outcome::Failed => &mut metrics.failed,
+        Outcome::TimedOut => &mut metrics.timed_out,
+        Outcome::Error => &mut metrics.error,
+        Outcome::Cancelled => &mut metrics.cancelled,
+    }
+}
+
+/// Returns a duration as the wire has it.
+pub(crate) fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

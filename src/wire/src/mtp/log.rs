@@ -1,0 +1,214 @@
+//! `client/log`: the single form for every client, the batch form for those that declared `batchLoggingSupport`.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize, de::Visitor};
+
+use super::method;
+
+/// How loud a log message is; a text on the wire, and read as the specification's number too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum LogLevel {
+    /// Everything.
+    Trace,
+    /// For developers of Heeler.
+    Debug,
+    /// An action of the user took effect.
+    Information,
+    /// Odd, but recovered.
+    Warning,
+    /// Someone must act.
+    Error,
+    /// Nothing works.
+    Critical,
+    /// The specification's level of what is not to be shown; never sent by us.
+    None,
+}
+
+impl LogLevel {
+    /// In the order of the specification's numbers.
+    const ALL: [(Self, &'static str); 7] = [
+        (Self::Trace, "Trace"),
+        (Self::Debug, "Debug"),
+        (Self::Information, "Information"),
+        (Self::Warning, "Warning"),
+        (Self::Error, "Error"),
+        (Self::Critical, "Critical"),
+        (Self::None, "None"),
+    ];
+}
+
+impl<'de> Deserialize<'de> for LogLevel {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(LevelVisitor)
+    }
+}
+
+/// A level that this version does not know is no reason to lose the message.
+struct LevelVisitor;
+
+impl Visitor<'_> for LevelVisitor {
+    type Value = LogLevel;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a log level, as a text or a number")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<LogLevel, E> {
+        let known = LogLevel::ALL.into_iter().find(|(_, name)| name.eq_ignore_ascii_case(word));
+        Ok(known.map_or(LogLevel::Information, |(level, _)| level))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<LogLevel, E> {
+        let known = usize::try_from(number).ok().and_then(|place| LogLevel::ALL.get(place));
+        Ok(known.map_or(LogLevel::Information, |(level, _)| *level))
+    }
+}
+
+/// Parameters of `client/log`, single form: exactly these two members.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogParams {
+    /// How loud.
+    pub level: LogLevel,
+    /// For people.
+    pub message: String,
+}
+
+/// Parameters of `client/log`, batch form.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogBatchParams {
+    /// Which run they are about; absent for the session as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<String>,
+    /// In order.
+    pub messages: Vec<LogMessage>,
+}
+
+/// One message of a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogMessage {
+    /// The test that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_uid: Option<String>,
+    /// How loud.
+    pub level: LogLevel,
+    /// For people.
+    pub message: String,
+}
+
+impl LogMessage {
+    /// Returns a message that is about no single test.
+    #[must_use]
+    pub fn new(level: LogLevel, message: impl Into<String>) -> Self {
+        Self { node_uid: None, level, message: message.into() }
+    }
+}
+
+/// Which form of `client/log` a client reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogForm {
+    /// One message in each notification.
+    #[default]
+    Single,
+    /// Several, each with the test that it is about.
+    Batch,
+}
+
+/// Encodes one log message that is about no single test, in the form that every client reads.
+#[must_use]
+pub fn log_frame(level: LogLevel, message: impl Into<String>) -> Bytes {
+    crate::rpc::notification(method::LOG, &LogParams { level, message: message.into() })
+}
+
+/// Encodes log messages of a run in the form that the client reads. The single form has no member for the test, so the
+/// text names it.
+#[must_use]
+pub fn log_frames(form: LogForm, run_id: Option<&str>, messages: Vec<LogMessage>) -> Vec<Bytes> {
+    match form {
+        LogForm::Batch if messages.is_empty() => Vec::new(),
+        LogForm::Batch => {
+            let params = LogBatchParams { run_id: run_id.map(str::to_owned), messages };
+            vec![crate::rpc::notification(method::LOG, &params)]
+        }
+        LogForm::Single => messages.into_iter().map(single).collect(),
+    }
+}
+
+fn single(message: LogMessage) -> Bytes {
+    let LogMessage { node_uid, level, message } = message;
+    log_frame(level, node_uid.map_or(message.clone(), |uid| format!("{uid}: {message}")))
+}
+
+/// Reads the parameters of `client/log` in either form.
+///
+/// # Errors
+/// They have neither.
+pub fn read_log(text: &str) -> Result<LogBatchParams, serde_json::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Batch(LogBatchParams),
+        Single(LogParams),
+    }
+    Ok(match serde_json::from_str(text)? {
+        Either::Batch(batch) => batch,
+        Either::Single(LogParams { level, message }) => {
+            LogBatchParams { run_id: None, messages: vec![LogMessage::new(level, message)] }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bodies(frames: &[Bytes]) -> Vec<String> {
+        let body = |frame: &Bytes| {
+            String::from_utf8(frame.to_vec()).unwrap().split_once("\r\n\r\n").unwrap().1.to_owned()
+        };
+        frames.iter().map(body).collect()
+    }
+
+    fn messages() -> Vec<LogMessage> {
+        vec![
+            LogMessage { node_uid: Some("s::t".into()), ..LogMessage::new(LogLevel::Warning, "leaks") },
+            LogMessage::new(LogLevel::Information, "all is well"),
+        ]
+    }
+
+    #[test]
+    fn a_batch_says_run_and_test_and_a_single_message_names_the_test_in_its_text() {
+        assert_eq!(
+            bodies(&log_frames(LogForm::Batch, Some("r"), messages())),
+            [
+                r#"{"jsonrpc":"2.0","method":"client/log","params":{"runId":"r","messages":[{"nodeUid":"s::t","level":"Warning","message":"leaks"},{"level":"Information","message":"all is well"}]}}"#
+            ]
+        );
+        let head = r#"{"jsonrpc":"2.0","method":"client/log","params":"#;
+        assert_eq!(
+            bodies(&log_frames(LogForm::Single, Some("r"), messages())),
+            [
+                format!(r#"{head}{{"level":"Warning","message":"s::t: leaks"}}}}"#),
+                format!(r#"{head}{{"level":"Information","message":"all is well"}}}}"#)
+            ]
+        );
+        assert!(log_frames(LogForm::Batch, None, Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn both_forms_are_read_and_a_level_may_be_a_number() {
+        let read = |text| read_log(text).unwrap();
+        assert_eq!(read(r#"{"level":"warning","message":"m"}"#).messages[0].level, LogLevel::Warning);
+        let batch = read(
+            r#"{"runId":"r","messages":[{"nodeUid":"u","level":4,"message":"m"},{"level":99,"message":""},{"level":"Loud","message":""}]}"#,
+        );
+        assert_eq!(batch.run_id.as_deref(), Some("r"));
+        let levels: Vec<_> = batch.messages.iter().map(|message| message.level).collect();
+        assert_eq!(levels, [LogLevel::Error, LogLevel::Information, LogLevel::Information]);
+        assert_eq!(batch.messages[0].node_uid.as_deref(), Some("u"));
+        assert!(read_log("null").is_err() && read_log("{}").is_err());
+    }
+}
