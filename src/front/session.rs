@@ -2,9 +2,15 @@
 //!
 //! The order of answers: requests that do work are answered in the order of their coming, everything else at once.
 
-use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    future::pending,
+    sync::Arc,
+    time::Duration,
+};
 
-use link::{Inbox, LinkTask, Outbox};
+use bytes::Bytes;
+use link::{Inbox, LinkTask, Outbox, TrySendError};
 use serde_json::value::RawValue;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -32,6 +38,10 @@ const COMMANDS_WAITING: usize = 16;
 const EXIT_DEADLINE: Duration = Duration::from_secs(10);
 /// What ending all processes may take, when the client is gone.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(3);
+
+/// Headers are a few dozen bytes, written at once. Between messages, and in the middle of a long body, a client has all
+/// the time it wants.
+const HEADERS_DEADLINE: Duration = Duration::from_secs(60);
 
 /// How a session is made.
 #[derive(Debug, Clone)]
@@ -73,6 +83,9 @@ pub struct Session {
     inbox: Inbox<Frames>,
     client: Outbox,
     task: LinkTask,
+    /// Answers for which a client that does not read leaves no room. Nothing more is read from it until they are sent,
+    /// but its owner's commands and deaths are heard.
+    unsent: VecDeque<Bytes>,
     options: SessionOptions,
     is_initialized: bool,
     jobs: Option<mpsc::Sender<Job>>,
@@ -86,6 +99,8 @@ pub struct Session {
 }
 
 enum Next {
+    /// An answer that waited has gone out.
+    Sent,
     Message(Result<Message, rpc::InvalidMessage>),
     Disconnected,
     Done(RequestId),
@@ -100,12 +115,14 @@ impl Session {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (client, inbox, task) = link::open(stream, Frames::default());
+        let (client, mut inbox, task) = link::open(stream, Frames::default());
+        inbox.limit_heads(HEADERS_DEADLINE);
         let (done_sender, done) = mpsc::channel(JOBS_WAITING);
         let mut session = Self {
             inbox,
             client,
             task,
+            unsent: VecDeque::new(),
             is_initialized: false,
             jobs: None,
             done,
@@ -126,16 +143,17 @@ impl Session {
         let end = loop {
             match self.next(&mut commands).await {
                 Next::Message(Ok(message)) => {
-                    if self.message(message).await {
+                    if self.message(message) {
                         break SessionEnd::Exit;
                     }
                 }
-                Next::Message(Err(invalid)) => self.send(rpc::error(&invalid.id, &invalid.error)).await,
+                Next::Message(Err(invalid)) => self.send(rpc::error(&invalid.id, &invalid.error)),
+                Next::Sent => {}
                 Next::Disconnected => break SessionEnd::Disconnected,
                 Next::Done(id) => {
                     self.open.remove(&id);
                 }
-                Next::EngineEnded => self.engine_ended().await,
+                Next::EngineEnded => self.engine_ended(),
                 Next::Command(SessionCommand::Exit) => break SessionEnd::Exit,
                 Next::Command(SessionCommand::Pause(done)) => self.pause(done).await,
                 Next::Command(SessionCommand::Resume) => self.resume(),
@@ -160,7 +178,8 @@ impl Session {
             }
             () = death(first) => Next::ParentDied,
             () = death(second) => Next::ParentDied,
-            body = self.inbox.next() => match body {
+            () = send_first(&self.client, &mut self.unsent), if !self.unsent.is_empty() => Next::Sent,
+            body = self.inbox.next(), if self.unsent.is_empty() => match body {
                 Ok(Some(body)) => Next::Message(rpc::parse(&body)),
                 Ok(None) => Next::Disconnected,
                 Err(error) => {
@@ -172,17 +191,22 @@ impl Session {
     }
 
     /// Returns whether the session is to end.
-    async fn message(&mut self, message: Message) -> bool {
+    fn message(&mut self, message: Message) -> bool {
         match message {
             Message::Request { id, method, params } if method == method::INITIALIZE => {
-                self.initialize(&id, params.as_deref()).await;
+                self.initialize(&id, params.as_deref());
             }
             Message::Request { id, method, .. } if method == method::EXIT => {
-                self.send(rpc::result(&id, &serde_json::json!({}))).await;
+                self.send(rpc::result(&id, &serde_json::json!({})));
                 return true;
             }
-            Message::Request { id, method, params } => self.request(id, &method, params.as_deref()).await,
+            Message::Request { id, method, params } => self.request(id, &method, params.as_deref()),
             Message::Notification { method, .. } if method == method::EXIT => return true,
+            Message::Notification { method, .. } if is_request(&method) => {
+                let message = format!("expected an id in the request {method:?}: a number or a string");
+                let error = RpcError::new(code::INVALID_REQUEST, message);
+                self.send(rpc::error(&RequestId::Null, &error));
+            }
             Message::Notification { method, params } if self.is_initialized => {
                 self.notification(&method, params.as_deref());
             }
@@ -192,10 +216,10 @@ impl Session {
         false
     }
 
-    async fn initialize(&mut self, id: &RequestId, params: Option<&RawValue>) {
+    fn initialize(&mut self, id: &RequestId, params: Option<&RawValue>) {
         match self.try_initialize(params) {
-            Ok(result) => self.send(rpc::result(id, &result)).await,
-            Err(error) => self.send(rpc::error(id, &error)).await,
+            Ok(result) => self.send(rpc::result(id, &result)),
+            Err(error) => self.send(rpc::error(id, &error)),
         }
     }
 
@@ -245,9 +269,9 @@ impl Session {
         }
     }
 
-    async fn request(&mut self, id: RequestId, method: &str, params: Option<&RawValue>) {
+    fn request(&mut self, id: RequestId, method: &str, params: Option<&RawValue>) {
         if let Err(error) = self.queue(&id, method, params) {
-            self.send(rpc::error(&id, &error)).await;
+            self.send(rpc::error(&id, &error));
         }
     }
 
@@ -327,19 +351,26 @@ impl Session {
     }
 
     /// The engine ends only with its session; before that it has panicked.
-    async fn engine_ended(&mut self) {
+    fn engine_ended(&mut self) {
         self.jobs = None;
-        self.send(log_frame(LogLevel::Critical, "Heeler failed inside; its standard error tells more")).await;
+        self.send(log_frame(LogLevel::Critical, "Heeler failed inside; its standard error tells more"));
         for id in std::mem::take(&mut self.open).into_keys() {
             let error =
                 RpcError::new(code::INTERNAL_ERROR, "Heeler failed inside while it worked on this request");
-            self.send(rpc::error(&id, &error)).await;
+            self.send(rpc::error(&id, &error));
         }
     }
 
-    async fn send(&mut self, frame: bytes::Bytes) {
-        // A client that is gone is noticed by the reader.
-        let _closed = self.client.send(frame).await;
+    /// Sends at once, or behind what waits already.
+    fn send(&mut self, frame: Bytes) {
+        if !self.unsent.is_empty() {
+            return self.unsent.push_back(frame);
+        }
+        match self.client.try_send(frame) {
+            // A client that is gone is noticed by the reader.
+            Ok(()) | Err(TrySendError::Closed(_)) => {}
+            Err(TrySendError::Full(frame)) => self.unsent.push_back(frame),
+        }
     }
 
     /// Ends what is in hand. A client that said `exit` gets its completions; for one that is gone nothing is sent.
@@ -366,10 +397,32 @@ impl Session {
             tracing::warn!("the session's requests did not end within {} s", deadline.as_secs());
         }
         if end == SessionEnd::Exit {
-            self.client.close();
-            let _elapsed = tokio::time::timeout(LEAVE_DEADLINE, self.task.join()).await;
+            let leave = async {
+                while !self.unsent.is_empty() {
+                    send_first(&self.client, &mut self.unsent).await;
+                }
+                self.client.close();
+                self.task.join().await
+            };
+            let _elapsed = tokio::time::timeout(LEAVE_DEADLINE, leave).await;
         }
     }
+}
+
+/// Sends the first of the frames; it stays where it is until the link has it.
+///
+/// Cancel safe: yes, because the frame is taken off only after it is sent.
+async fn send_first(client: &Outbox, unsent: &mut VecDeque<Bytes>) {
+    if let Some(frame) = unsent.front().cloned() {
+        // A client that is gone is noticed by the reader.
+        let _closed = client.send(frame).await;
+        unsent.pop_front();
+    }
+}
+
+/// Whether a message of this method wants an answer, so that without an id somebody would wait for ever.
+fn is_request(method: &str) -> bool {
+    [method::INITIALIZE, method::DISCOVER, method::RUN].contains(&method)
 }
 
 /// Waits for a process's death; for ever without one.

@@ -17,6 +17,7 @@ mod crash;
 mod death;
 mod evidence;
 mod foreign;
+mod hostile;
 mod injury;
 mod pause;
 mod protocol;

@@ -1,9 +1,12 @@
 //! The receiving end of a link: bytes come in, a decoder cuts them into items.
 
-use std::{fmt, io};
+use std::{fmt, io, time::Duration};
 
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    time::{Instant, timeout_at},
+};
 use wire::Decode;
 
 /// The first reads take so much.
@@ -28,6 +31,12 @@ pub enum LinkError<E: std::error::Error + 'static> {
         /// What is here of it beyond what the decoder had already taken.
         pending_bytes: usize,
     },
+    /// The peer began an item and did not come to its length.
+    #[error("read the head of an item: it was not complete within {limit:?}")]
+    SlowHead {
+        /// How long it had.
+        limit: Duration,
+    },
 }
 
 /// The receiving end of a link.
@@ -39,6 +48,10 @@ pub struct Inbox<D: Decode> {
     /// The decoder has taken the front of an item off the buffer and wants the rest.
     is_inside: bool,
     is_over: bool,
+    /// How long the head of an item may take.
+    head_limit: Option<Duration>,
+    /// When the head that has begun must be complete.
+    head_deadline: Option<Instant>,
 }
 
 impl<D: Decode + fmt::Debug> fmt::Debug for Inbox<D> {
@@ -60,7 +73,15 @@ impl<D: Decode> Inbox<D> {
             chunk_bytes: CHUNK_MIN_BYTES,
             is_inside: false,
             is_over: false,
+            head_limit: None,
+            head_deadline: None,
         }
+    }
+
+    /// Gives each item so long from its first byte until its head is read, which tells its length. Between items, and
+    /// inside of their bodies, a peer may be silent for as long as it likes.
+    pub fn limit_heads(&mut self, limit: Duration) {
+        self.head_limit = Some(limit);
     }
 
     /// Waits for the next item; `None` at the end of the stream, and ever after.
@@ -68,7 +89,8 @@ impl<D: Decode> Inbox<D> {
     /// Cancel safe: yes, because the bytes of a half-read item stay in `self`.
     ///
     /// # Errors
-    /// The stream is damaged, cut off in the middle of an item, or can't be read. It is over then.
+    /// The stream is damaged, cut off in the middle of an item, too slow in the head of one, or can't be read. It is
+    /// over then.
     pub async fn next(&mut self) -> Result<Option<D::Item>, LinkError<D::Error>> {
         if self.is_over {
             return Ok(None);
@@ -79,10 +101,7 @@ impl<D: Decode> Inbox<D> {
             }
             self.buffer.reserve(self.chunk_bytes);
             let room = self.buffer.capacity() - self.buffer.len();
-            let count = self.half.read_buf(&mut self.buffer).await.map_err(|error| {
-                self.is_over = true;
-                LinkError::Read(error)
-            })?;
+            let count = self.read().await.inspect_err(|_| self.is_over = true)?;
             if count == 0 {
                 self.is_over = true;
                 return self.end();
@@ -91,6 +110,29 @@ impl<D: Decode> Inbox<D> {
                 self.chunk_bytes = (self.chunk_bytes * 2).min(CHUNK_MAX_BYTES);
             }
         }
+    }
+
+    async fn read(&mut self) -> Result<usize, LinkError<D::Error>> {
+        let deadline = self.head_deadline();
+        let read = self.half.read_buf(&mut self.buffer);
+        let read = match (deadline, self.head_limit) {
+            (Some(deadline), Some(limit)) => {
+                timeout_at(deadline, read).await.map_err(|_| LinkError::SlowHead { limit })?
+            }
+            _ => read.await,
+        };
+        read.map_err(LinkError::Read)
+    }
+
+    fn head_deadline(&mut self) -> Option<Instant> {
+        let limit = self.head_limit.filter(|_| !self.is_inside && !self.buffer.is_empty());
+        match limit {
+            Some(limit) => {
+                self.head_deadline.get_or_insert_with(|| Instant::now() + limit);
+            }
+            None => self.head_deadline = None,
+        }
+        self.head_deadline
     }
 
     /// Returns the decoder, to be replaced between two items (other limits after a peer has shown who it is).
@@ -106,6 +148,7 @@ impl<D: Decode> Inbox<D> {
         match self.decoder.decode(&mut self.buffer) {
             Ok(Some(item)) => {
                 self.is_inside = false;
+                self.head_deadline = None;
                 Ok(Some(item))
             }
             Ok(None) => {

@@ -87,6 +87,26 @@ async fn a_damaged_header_ends_the_stream_with_its_own_error() {
 }
 
 #[tokio::test]
+async fn a_head_that_never_ends_is_given_up_and_silence_elsewhere_is_not() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let (_outbox, mut inbox, _task) = crate::open(near, Frames::default());
+    // No time at all: whatever is limited fails at once.
+    inbox.limit_heads(Duration::ZERO);
+    for _ in 0..2 {
+        assert!(timeout(Duration::ZERO, inbox.next()).await.is_err(), "between items there is no limit");
+        far.write_all(b"Content-Length: 2\r\n\r\nx").await.unwrap();
+        assert!(timeout(Duration::from_millis(1), inbox.next()).await.is_err(), "nor in a body");
+        far.write_all(b"y").await.unwrap();
+        let body = timeout(GENEROUS, inbox.next()).await.unwrap().unwrap().unwrap();
+        assert_eq!(&body[..], b"xy");
+    }
+    far.write_all(b"Content-Len").await.unwrap();
+    let error = timeout(GENEROUS, inbox.next()).await.unwrap().unwrap_err();
+    assert!(matches!(error, LinkError::SlowHead { limit: Duration::ZERO }), "{error}");
+    assert!(inbox.next().await.unwrap().is_none(), "the stream is over");
+}
+
+#[tokio::test]
 async fn a_peer_that_does_not_read_blocks_the_sender_in_bounded_memory() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let (outbox, _inbox, _task) = crate::open(near, Frames::default());

@@ -215,15 +215,10 @@ pub fn parse(body: &[u8]) -> Result<Message, InvalidMessage> {
 /// # Errors
 /// What to answer, as with [`parse`].
 pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedMessage<'_>, InvalidMessage> {
-    let envelope: Envelope<'_> = serde_json::from_slice(body).map_err(|error| InvalidMessage {
-        id: RequestId::Null,
-        error: match error.classify() {
-            serde_json::error::Category::Data => {
-                RpcError::new(code::INVALID_REQUEST, format!("expected one JSON-RPC message: {error}"))
-            }
-            _ => RpcError::new(code::PARSE_ERROR, format!("expected a JSON body: {error}")),
-        },
-    })?;
+    if body.trim_ascii_start().starts_with(b"[") {
+        return Err(batch(body));
+    }
+    let envelope: Envelope<'_> = serde_json::from_slice(body).map_err(|error| unreadable(&error))?;
     let id = match envelope.id {
         None => None,
         Some(raw) => Some(RequestId::read(raw).ok_or_else(|| InvalidMessage {
@@ -249,6 +244,27 @@ pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedMessage<'_>, InvalidMessage
             error: RpcError::new(code::INVALID_REQUEST, "expected a member \"method\" or \"id\""),
         }),
     }
+}
+
+/// Refuses a batch: several messages in one frame. Left to serde, a list would be read as the envelope's members.
+fn batch(body: &[u8]) -> InvalidMessage {
+    match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
+        Ok(_) => {
+            let message = "batches are not supported: expected one JSON-RPC message in each frame";
+            InvalidMessage { id: RequestId::Null, error: RpcError::new(code::INVALID_REQUEST, message) }
+        }
+        Err(error) => unreadable(&error),
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> InvalidMessage {
+    let error = match error.classify() {
+        serde_json::error::Category::Data => {
+            RpcError::new(code::INVALID_REQUEST, format!("expected one JSON-RPC message: {error}"))
+        }
+        _ => RpcError::new(code::PARSE_ERROR, format!("expected a JSON body: {error}")),
+    };
+    InvalidMessage { id: RequestId::Null, error }
 }
 
 fn outcome<'a>(
@@ -353,6 +369,8 @@ mod tests {
         assert_eq!(code_of("\u{1}"), code::PARSE_ERROR);
         assert_eq!(code_of("[]"), code::INVALID_REQUEST);
         assert_eq!(code_of("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\"}]"), code::INVALID_REQUEST);
+        assert_eq!(code_of(" [1,\"exit\",{}]"), code::INVALID_REQUEST);
+        assert_eq!(code_of("[1,"), code::PARSE_ERROR);
         assert_eq!(code_of("{}"), code::INVALID_REQUEST);
         assert_eq!(code_of(r#"{"id":{},"method":"a"}"#), code::INVALID_REQUEST);
         assert_eq!(code_of(r#"{"id":1,"id":2,"method":"a"}"#), code::INVALID_REQUEST);

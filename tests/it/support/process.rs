@@ -41,6 +41,13 @@ pub(crate) fn state(pid: u32) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
+/// Returns the most memory that a process ever had, in MiB.
+pub(crate) fn peak_mib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
 /// Waits until a condition holds that nobody tells us of.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + DEADLINE;

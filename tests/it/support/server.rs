@@ -47,6 +47,8 @@ pub(crate) struct Server<'w> {
     pub(crate) listener: Option<Listener>,
     errors: Arc<Mutex<String>>,
     all_gone: Receiver<()>,
+    /// Where it listens, if it does.
+    address: Option<String>,
     next_id: u64,
 }
 
@@ -95,13 +97,14 @@ impl<'w> Server<'w> {
         let mut child = command.spawn().unwrap();
         let (errors, all_gone) = listen_to_errors(child.stderr.take().unwrap());
         let recorder = Recorder::default();
+        let address = (transport == Transport::Listen).then(|| announced(&errors));
         let (from, to, hang_up) = match transport {
             Transport::Stdio => {
                 let (from, to) = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
                 (Box::new(from) as Box<dyn Read + Send>, Box::new(to) as Box<dyn Write + Send>, None)
             }
             Transport::Dial => tcp(listener.accept().unwrap().0),
-            Transport::Listen => tcp(TcpStream::connect(announced(&errors)).unwrap()),
+            Transport::Listen => tcp(TcpStream::connect(address.as_ref().unwrap()).unwrap()),
             Transport::Pipe => {
                 announced(&errors);
                 let stream = UnixStream::connect(socket).unwrap();
@@ -112,7 +115,7 @@ impl<'w> Server<'w> {
             }
         };
         record(from, recorder.clone());
-        Self { world, child, to, hang_up, recorder, listener: None, errors, all_gone, next_id: 1 }
+        Self { world, child, to, hang_up, recorder, listener: None, errors, all_gone, address, next_id: 1 }
     }
 
     /// Starts a server and initializes it; results come over the main connection.
@@ -141,6 +144,11 @@ impl<'w> Server<'w> {
     /// Returns the process id of the coordinator.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Opens one more connection to a server that listens: a session of its own.
+    pub(crate) fn dial(&self) -> TcpStream {
+        TcpStream::connect(self.address.as_ref().expect("this server listens")).unwrap()
     }
 
     /// Returns the callback port's listener.
@@ -174,7 +182,7 @@ impl<'w> Server<'w> {
     /// Waits for the answer to a request, by its id as it was sent.
     pub(crate) fn answer(&self, id: impl Into<Value>) -> Value {
         let id = id.into();
-        let what = format!("the answer to {id}\n{}", self.errors.lock().unwrap());
+        let what = format!("the answer to {id}\n{}", self.errors_so_far());
         self.recorder.wait(&what, |events| {
             let is_answer = |message: &&Value| message.get("method").is_none() && message["id"] == id;
             events.iter().filter_map(|event| event.message()).find(is_answer).cloned()
@@ -273,9 +281,14 @@ impl<'w> Server<'w> {
     pub(crate) fn wait_gone(&self) -> Duration {
         let start = Instant::now();
         if self.all_gone.recv_timeout(DEADLINE).is_err() {
-            panic!("processes are left: {}\n{}", self.processes_left(), self.errors.lock().unwrap());
+            let left = self.processes_left();
+            panic!("processes are left: {left}\n{}", self.errors_so_far());
         }
         start.elapsed()
+    }
+
+    fn errors_so_far(&self) -> String {
+        self.errors.lock().unwrap().clone()
     }
 
     fn processes_left(&self) -> String {
@@ -290,7 +303,7 @@ impl Drop for Server<'_> {
         self.child.kill().ok();
         self.child.wait().ok();
         if std::thread::panicking() {
-            eprintln!("--- the server's standard error ---\n{}", self.errors.lock().unwrap());
+            eprintln!("--- the server's standard error ---\n{}", self.errors_so_far());
         }
     }
 }
