@@ -1,0 +1,136 @@
+//! A start laid out before the process is born, because the child may not allocate.
+
+use std::{
+    ffi::{CString, OsString, c_char},
+    io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
+    path::{Path, PathBuf},
+    sync::atomic::AtomicI32,
+};
+
+use super::{
+    Spawn, SpawnError, Stream,
+    child::{Plan, Step},
+};
+use crate::process::Pid;
+
+/// A start with all that the child needs laid out before it is born.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    program: PathBuf,
+    cwd: Option<PathBuf>,
+    strings: Strings,
+    streams: [Stream; 3],
+    null: Option<OwnedFd>,
+}
+
+impl Prepared {
+    pub(crate) fn new(spawn: Spawn) -> Result<Self, SpawnError> {
+        let Spawn { program, args, env, cwd, stdin, stdout, stderr } = spawn;
+        let strings = Strings::new(&program, args, env, cwd.as_deref())?;
+        let streams = [stdin, stdout, stderr];
+        let null = null_for(streams.each_ref())?;
+        Ok(Self { program, cwd, strings, streams, null })
+    }
+
+    /// What the child reads: valid as long as `self` stays where it is.
+    pub(crate) fn plan(&self) -> Plan {
+        let streams = self.streams.each_ref().map(|stream| match stream {
+            Stream::Null => self.null.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+            Stream::Inherit => -1,
+            Stream::Fd(fd) => fd.as_raw_fd(),
+        });
+        Plan {
+            program: self.strings.program.as_ptr(),
+            argv: self.strings.argv.as_ptr(),
+            envp: self.strings.envp.as_ptr(),
+            cwd: self.strings.cwd.as_ref().map_or(std::ptr::null(), |cwd| cwd.as_ptr()),
+            streams,
+            parent: Pid::own().0,
+            gate: [-1; 2],
+            step: AtomicI32::new(Step::Start as i32),
+            errno: AtomicI32::new(0),
+        }
+    }
+
+    pub(crate) fn not_created(self, source: io::Error) -> SpawnError {
+        SpawnError::Create { program: self.program, source }
+    }
+
+    /// Says what a child's last words mean.
+    pub(crate) fn failed(self, step: i32, errno: i32) -> SpawnError {
+        let Self { program, cwd, .. } = self;
+        let source = io::Error::from_raw_os_error(errno);
+        match Step::ALL.into_iter().find(|one| *one as i32 == step) {
+            Some(Step::Execute) => SpawnError::Execute { program, source },
+            Some(Step::Directory) => SpawnError::Directory {
+                cwd: cwd.expect("only a given directory is entered"),
+                program,
+                source,
+            },
+            other => {
+                SpawnError::Prepare { step: other.map_or("preparation", Step::description), program, source }
+            }
+        }
+    }
+}
+
+fn null_for(streams: [&Stream; 3]) -> Result<Option<OwnedFd>, SpawnError> {
+    if !streams.iter().any(|stream| matches!(stream, Stream::Null)) {
+        return Ok(None);
+    }
+    let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+    file.map(|file| Some(file.into())).map_err(|source| SpawnError::NullDevice { source })
+}
+
+/// What exec takes, laid out before the child is born, because the child may not allocate.
+#[derive(Debug)]
+struct Strings {
+    program: CString,
+    argv: Vec<*const c_char>,
+    envp: Vec<*const c_char>,
+    cwd: Option<CString>,
+    /// What the pointers above point to; the heap blocks of the strings never move.
+    _owned: Vec<CString>,
+}
+
+impl Strings {
+    fn new(
+        program: &Path,
+        args: Vec<OsString>,
+        env: Option<Vec<(OsString, OsString)>>,
+        cwd: Option<&Path>,
+    ) -> Result<Self, SpawnError> {
+        let string = |bytes: Vec<u8>| {
+            CString::new(bytes).map_err(|error| SpawnError::ZeroByte {
+                program: program.to_owned(),
+                text: String::from_utf8_lossy(&error.into_vec()).into_owned(),
+            })
+        };
+        let env = env.unwrap_or_else(|| std::env::vars_os().collect());
+        let (mut argv, mut envp) = (Vec::with_capacity(args.len() + 2), Vec::with_capacity(env.len() + 1));
+        let mut owned = Vec::with_capacity(args.len() + env.len());
+        let program_string = string(program.as_os_str().to_owned().into_vec())?;
+        argv.push(program_string.as_ptr());
+        for arg in args {
+            let arg = string(arg.into_vec())?;
+            argv.push(arg.as_ptr());
+            owned.push(arg);
+        }
+        for (name, value) in env {
+            let mut pair = name.into_vec();
+            pair.push(b'=');
+            pair.extend_from_slice(&value.into_vec());
+            let pair = string(pair)?;
+            envp.push(pair.as_ptr());
+            owned.push(pair);
+        }
+        argv.push(std::ptr::null());
+        envp.push(std::ptr::null());
+        let cwd = cwd.map(|cwd| string(cwd.as_os_str().to_owned().into_vec())).transpose()?;
+        Ok(Self { program: program_string, argv, envp, cwd, _owned: owned })
+    }
+}
