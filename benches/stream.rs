@@ -43,6 +43,7 @@ fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().collect();
     match args.get(1).map(String::as_str) {
         Some("__guard") => watchdog::guard::main(),
+        Some("__nursery") => watchdog::nursery::main(),
         Some("__worker") => worker::main(Path::new(&args[2]), WorkerId(args[3].parse().unwrap())),
         _ => {
             bench();

@@ -10,6 +10,7 @@ fn main() -> ExitCode {
     let role = args.next();
     match role.as_deref().and_then(OsStr::to_str) {
         Some("__guard") => watchdog::guard::main(),
+        Some("__nursery") => watchdog::nursery::main(),
         Some("__watchdog") => match args.next() {
             Some(socket) => watchdog::main(&PathBuf::from(socket)),
             None => misused("__watchdog SOCKET"),

@@ -160,15 +160,21 @@ fn finish_letting_go<'w>(
 }
 
 #[test]
-fn a_killed_guard_costs_the_test_in_flight_and_no_other() {
+fn a_killed_guard_or_nursery_costs_the_test_in_flight_and_no_other() {
+    for role in [Role::Guard, Role::Nursery] {
+        killed_in_a_test(role);
+    }
+}
+
+fn killed_in_a_test(role: Role) {
     let world = world();
     world.write("heeler.toml", &TWO.replace("jobs = 2", "jobs = 1"));
     let meet = world.meet();
     let mut server = start(&world, true);
     let run = run_cases(&mut server);
     let guest = meet.next();
-    let guard = server.processes(Role::Guard)[0];
-    signal(guard, "KILL");
+    let [victim] = server.processes(role)[..] else { panic!("one {role:?}") };
+    signal(victim, "KILL");
     guest.wait_gone();
     let (server, books) = finish_letting_go(server, &run, &meet, Delivery::Once);
     let bad: Vec<_> = books.tests.keys().filter(|uid| books.state(uid) != "passed").collect();

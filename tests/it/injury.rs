@@ -96,6 +96,14 @@ fn a_guard_may_die_at_any_moment() {
 }
 
 #[test]
+fn a_nursery_may_die_at_any_moment() {
+    for books in injured(Role::Nursery, true) {
+        let bad = books.tests.keys().filter(|uid| books.state(uid) != "passed").count();
+        assert!(bad <= 1, "{books:#?}");
+    }
+}
+
+#[test]
 fn when_the_coordinator_dies_the_watchdog_tells_the_client_what_became_of_every_test() {
     let world = World::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");

@@ -7,6 +7,7 @@
 //! - `deliver`: the finish of a run, on the client's callback port or through the coordinator.
 //! - `alone`: the finish of a run whose coordinator has died.
 //! - [`guard`]: one small process per test process, from its start to its raw end.
+//! - [`nursery`]: where guards are born.
 //! - [`dump`], [`stacks`]: what a process that stands still can tell: minidumps, and stacks with names.
 
 mod alone;
@@ -15,6 +16,7 @@ pub mod dump;
 mod errors;
 pub mod guard;
 mod journals;
+pub mod nursery;
 mod session;
 pub mod stacks;
 mod workers;

@@ -1,4 +1,4 @@
-//! Worker and guard in one small program, for the worker's own tests: the installed program is built elsewhere.
+//! Worker, nursery and guard in one small program, for the worker's own tests: the installed program is built elsewhere.
 
 use std::{env, path::Path, process::ExitCode};
 
@@ -8,6 +8,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["__guard"] => watchdog::guard::main(),
+        ["__nursery"] if env::var_os("HEELER_WITHOUT_NURSERY").is_some() => ExitCode::FAILURE,
+        ["__nursery"] => watchdog::nursery::main(),
         ["__worker", socket, id] => match id.parse() {
             Ok(id) => worker::main(Path::new(socket), WorkerId(id)),
             Err(_) => ExitCode::FAILURE,

@@ -8,7 +8,7 @@
 //!   end means), `outside` and `death` (in words). Pure.
 //! - `output`, `node`, `parcel`: captured output, changes as JSON, what goes out together. Pure.
 //! - `journal`, `uplink`: where parcels go.
-//! - `guard_link`, `setting`, `clock`: how a process is started, and its time.
+//! - `guards`, `guard_link`, `pipe`, `setting`, `clock`: how a process is started, and its time.
 //! - [`adapter`]: the frameworks.
 
 mod attribution;
@@ -19,6 +19,7 @@ mod conclusion;
 mod death;
 mod discovery;
 mod guard_link;
+mod guards;
 mod journal;
 mod listing;
 mod main_loop;
@@ -26,6 +27,7 @@ mod node;
 mod output;
 mod outside;
 mod parcel;
+mod pipe;
 mod runner;
 #[cfg(test)]
 mod samples;

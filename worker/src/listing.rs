@@ -1,6 +1,6 @@
 //! One listing command, run to its end with its outputs kept. What they say is read elsewhere.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use tokio::{
     sync::{mpsc, oneshot},
@@ -10,7 +10,9 @@ use wire::control::{Command, RawEnd, ToGuard};
 
 use crate::{
     chain::chain,
-    guard_link::{Guard, News, Pipe, Read},
+    guard_link::{Guard, News},
+    guards::Guards,
+    pipe::{Pipe, Read},
     runner::Order,
 };
 
@@ -74,12 +76,12 @@ enum Happened {
 ///
 /// Cancel safe: no, because the process is given up with the call: its guard ends it.
 pub(crate) async fn capture(
-    image: &Path,
+    guards: &Guards,
     command: Command,
     budget: Budget,
     orders: &mut mpsc::Receiver<Order>,
 ) -> Result<Captured, CaptureError> {
-    let guard = Guard::start(image, command).await;
+    let guard = Guard::start(guards, command).await;
     let guard = guard.map_err(|error| CaptureError::NotStarted(chain(&error)))?;
     let mut listing = Listing {
         guard,

@@ -22,6 +22,7 @@ use wire::control::{DiscoverJob, FromWorker, Join, Lease, LeaseEnd, ToWorker, Wo
 
 use crate::{
     discovery,
+    guards::Guards,
     journal::Journal,
     runner::{self, Order, QUEUED_ORDERS, Tools},
     setting::Setting,
@@ -92,7 +93,7 @@ async fn join(place: Place) -> Result<(Worker, ControlReceiver, LinkTask), Worke
         drop(way_out.run(inbox).await);
         Done::Other
     });
-    let setting = Arc::new(Setting { worker, image, scratch: scratch(&socket, worker) });
+    let setting = Arc::new(Setting { worker, guards: Guards::of(image), scratch: scratch(&socket, worker) });
     let worker = Worker {
         setting,
         control,

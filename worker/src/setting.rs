@@ -9,14 +9,14 @@ use std::{
 
 use wire::control::{Command, OsBytes, Program, WorkerId};
 
-use crate::adapter::Invocation;
+use crate::{adapter::Invocation, guards::Guards};
 
 /// What stays the same as long as a worker lives.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) worker: WorkerId,
-    /// The program that is a guard when told so.
-    pub(crate) image: PathBuf,
+    /// Where the guards of its test processes come from.
+    pub(crate) guards: Guards,
     /// A private directory for files that tell frameworks what to run.
     pub(crate) scratch: PathBuf,
 }
@@ -129,8 +129,11 @@ mod tests {
     #[test]
     fn later_environments_win_and_unset() {
         let dir = tempfile::tempdir().unwrap();
-        let setting =
-            Setting { worker: WorkerId(4), image: "/x".into(), scratch: dir.path().join("scratch") };
+        let setting = Setting {
+            worker: WorkerId(4),
+            guards: Guards::of("/x".into()),
+            scratch: dir.path().join("scratch"),
+        };
         setting.sweep().unwrap();
         let mut program = program();
         program.args = vec!["first".into()];

@@ -74,6 +74,30 @@ pub fn standard_input() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Returns a copy of standard input, as [`standard_input`] does, and leaves `/dev/null` in its place.
+///
+/// # Errors
+/// It is not open, or the null device cannot be opened.
+pub fn take_standard_input() -> io::Result<OwnedFd> {
+    let fd = standard_input()?;
+    let null = std::fs::File::open("/dev/null")?;
+    // SAFETY: both are open; nothing of ours owns descriptor 0.
+    check(unsafe { libc::dup2(null.as_raw_fd(), libc::STDIN_FILENO) })?;
+    Ok(fd)
+}
+
+/// Makes two descriptors this process's standard output and error; each goes over into its new place.
+///
+/// # Errors
+/// The system refused.
+pub fn set_outputs(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<()> {
+    for (fd, target) in [(stdout, libc::STDOUT_FILENO), (stderr, libc::STDERR_FILENO)] {
+        // SAFETY: the source is open; nothing of ours owns descriptors 1 and 2.
+        check(unsafe { libc::dup2(fd.as_raw_fd(), target) })?;
+    }
+    Ok(())
+}
+
 /// Waits until one of `fds` can be read (or is closed by its peer) or the deadline passes; says which can.
 ///
 /// # Errors

@@ -5,11 +5,13 @@
 //! - [`process`]: ids, ends, families of processes, and what this process is towards the system.
 //! - [`trace`]: other processes, stopped, looked at and let go (ptrace).
 //! - [`io`]: pipes, socket pairs, polling.
+//! - [`pass`]: descriptors passed between processes.
 //! - [`dirs`]: directories that belong to one user alone.
 #![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
 
 pub mod dirs;
 pub mod io;
+pub mod pass;
 pub mod process;
 pub mod spawn;
 pub mod trace;

@@ -6,6 +6,7 @@
 //! - [`rpc`]: JSON-RPC envelopes, ids and errors.
 //! - [`mtp`]: the messages of the MSTest Runner Protocol.
 //! - [`control`]: what coordinator, watchdog, worker and guard say to each other.
+//! - [`nursery`]: what a worker and the process that makes its guards say to each other.
 //! - [`journal`]: the records of a worker's write-ahead journal.
 //! - [`manifest`]: what a run was to do, beside its journals.
 
@@ -14,6 +15,7 @@ pub mod frame;
 pub mod journal;
 pub mod manifest;
 pub mod mtp;
+pub mod nursery;
 pub mod packet;
 pub mod rpc;
 

@@ -14,19 +14,29 @@ use super::recorder::DEADLINE;
 pub(crate) enum Role {
     Watchdog,
     Worker,
+    Nursery,
     Guard,
 }
 
 /// Returns the processes of a role below a coordinator.
 pub(crate) fn of_role(coordinator: u32, role: Role) -> Vec<u32> {
-    let word = match role {
-        Role::Watchdog => "__watchdog",
-        Role::Worker => "__worker",
-        Role::Guard => "__guard",
-    };
     let below = descendants(Pid(i32::try_from(coordinator).unwrap()));
-    let is_role = |pid: &Pid| command_line(*pid).split_whitespace().any(|one| one == word);
+    let is_role = |pid: &Pid| match role {
+        Role::Watchdog => has_word(*pid, "__watchdog"),
+        Role::Worker => has_word(*pid, "__worker"),
+        // A guard is a copy of its nursery, with a name of its own; it keeps the command line.
+        Role::Nursery => is_named(*pid, "heeler-nursery"),
+        Role::Guard => is_named(*pid, "heeler-guard"),
+    };
     below.into_iter().filter(is_role).map(|pid| u32::try_from(pid.0).unwrap()).collect()
+}
+
+fn has_word(pid: Pid, word: &str) -> bool {
+    command_line(pid).split_whitespace().any(|one| one == word)
+}
+
+fn is_named(pid: Pid, name: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
 }
 
 /// Sends a signal, by its name without `SIG`.

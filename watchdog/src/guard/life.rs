@@ -7,7 +7,7 @@
 //! ```
 
 use std::{
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -41,9 +41,16 @@ const LEAVE_LIMIT: Duration = Duration::from_millis(900);
 /// Runs as a guard, from the first command to the test's end. Exits with failure when it could not serve.
 #[must_use]
 pub fn main() -> ExitCode {
-    process::set_name(c"heeler-guard");
     process::ignore_terminal_signals();
-    let Ok(socket) = standard_input() else { return ExitCode::FAILURE };
+    match standard_input() {
+        Ok(socket) => serve(socket),
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Is the guard of the worker at the other end of a connection.
+pub(crate) fn serve(socket: OwnedFd) -> ExitCode {
+    process::set_name(c"heeler-guard");
     let mut control = Control::new(socket);
     let Some(command) = first_command(&mut control) else { return ExitCode::FAILURE };
     let outcome = match prepare() {

@@ -1,8 +1,8 @@
 //! One small process per test process: starts it, hears the worker, and tells how it ended when nothing of its family
 //! is left. Synchronous and of one thread, because it is started for each test process and traces it.
 //!
-//! It gets the test's outputs as its own 1 and 2, and the control connection as 0. So it prints nothing, ever.
-
+//! It is born in a nursery ([`crate::nursery`]), or executed. It gets the test's outputs as its own 1 and 2, and, when it
+//! is executed, the control connection as 0. So it prints nothing, ever.
 //!
 //! - [`main`]: its life. `control`: the worker's connection. `family`: all that is below the guard. `end`: raw ends.
 //! - `tracer`: the one place that waits for processes. `crash`: what is done with one that crashes. `sanitizer`: what
@@ -22,3 +22,4 @@ mod sanitizer;
 mod tracer;
 
 pub use life::main;
+pub(crate) use life::serve;

@@ -8,6 +8,7 @@ mod crashes;
 mod dumps;
 mod finishes;
 mod guards;
+mod nursery;
 mod sessions;
 mod stacks;
 mod standing;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("__guard") => return watchdog::guard::main(),
+        Some("__nursery") => return watchdog::nursery::main(),
         Some("__watchdog") => return watchdog::main(std::path::Path::new(&args[1])),
         Some("__worker") => return sessions::worker(),
         Some("__dump_into_small_files") => {
@@ -32,8 +34,15 @@ fn main() -> ExitCode {
     }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
-    let houses =
-        [guards::TESTS, crashes::TESTS, sessions::TESTS, finishes::TESTS, stacks::TESTS, dumps::TESTS];
+    let houses = [
+        guards::TESTS,
+        nursery::TESTS,
+        crashes::TESTS,
+        sessions::TESTS,
+        finishes::TESTS,
+        stacks::TESTS,
+        dumps::TESTS,
+    ];
     let all = houses.concat();
     let tests: Vec<Test> = all.into_iter().filter(|(name, _)| is_chosen(name)).collect();
     println!("running {} tests", tests.len());

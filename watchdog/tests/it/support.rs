@@ -14,7 +14,7 @@ use bytes::BytesMut;
 use host::{
     io::{pipe, socket_pair, wait_readable},
     process::stat,
-    spawn::{Child, Spawn, Stream, spawn},
+    spawn::{Child, Spawn, Stream, Twin, spawn},
 };
 use wire::{
     Decode,
@@ -97,8 +97,8 @@ impl Feet {
 }
 
 /// A guard, its control connection, and the output of its test.
-pub(crate) struct Guarded {
-    pub(crate) guard: Child,
+pub(crate) struct Guarded<P = Child> {
+    pub(crate) guard: P,
     pub(crate) control: Option<UnixStream>,
     pub(crate) output: Feet,
     buffer: BytesMut,
@@ -129,7 +129,7 @@ impl Guarded {
             ..Spawn::new(program)
         })
         .unwrap();
-        Self { guard, control: Some(UnixStream::from(ours)), output, buffer: BytesMut::new() }
+        Self::of(guard, UnixStream::from(ours), output)
     }
 
     /// A guard that runs a shell script.
@@ -137,6 +137,30 @@ impl Guarded {
         let mut guarded = Self::start();
         guarded.send(&ToGuard::Exec(shell(script)));
         guarded
+    }
+}
+
+/// The process of a guard, when it has told everything.
+pub(crate) trait Leaving {
+    fn check_left(&mut self);
+}
+
+impl Leaving for Child {
+    fn check_left(&mut self) {
+        assert_eq!(self.wait().unwrap().code, Some(0));
+    }
+}
+
+impl Leaving for Twin {
+    fn check_left(&mut self) {
+        let readable = wait_readable([Some(self.pidfd.as_fd())], Some(Instant::now() + PATIENCE)).unwrap();
+        assert!(readable[0], "the guard stays");
+    }
+}
+
+impl<P: Leaving> Guarded<P> {
+    pub(crate) fn of(guard: P, control: UnixStream, output: Feet) -> Self {
+        Self { guard, control: Some(control), output, buffer: BytesMut::new() }
     }
 
     pub(crate) fn send(&mut self, message: &ToGuard) {
@@ -172,7 +196,7 @@ impl Guarded {
         match self.next() {
             Some(FromGuard::Ended(end)) => {
                 assert_eq!(self.next(), None, "nothing follows the end");
-                assert_eq!(self.guard.wait().unwrap().code, Some(0));
+                self.guard.check_left();
                 end
             }
             other => panic!("{other:?}"),

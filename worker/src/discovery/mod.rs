@@ -147,7 +147,7 @@ impl Asking<'_> {
                 break;
             }
             let command = self.setting.prepare(self.program, &invocation, None).map_err(prepare)?;
-            let captured = capture(&self.setting.image, command, self.budget, &mut self.orders).await;
+            let captured = capture(&self.setting.guards, command, self.budget, &mut self.orders).await;
             let captured =
                 captured.map_err(|source| DiscoverError::Capture { program: program(), source })?;
             self.note(&invocation, &captured);

@@ -17,7 +17,8 @@ use crate::{
     batch::{Batch, Chunk, Due, Gone},
     clock::Clock,
     conclusion::microseconds,
-    guard_link::{Guard, GuardControl, News, Pipe, Read},
+    guard_link::{Guard, GuardControl, News},
+    pipe::{Pipe, Read},
 };
 
 /// As much as a pipe holds: what was in it at one moment is read at once.

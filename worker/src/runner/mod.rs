@@ -120,7 +120,7 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
     let mut command = command.map_err(|error| not_started(chain(&error)))?;
     command.trace = witness.plan(&mut outlet.parcel.logs);
     let clock = Clock::start();
-    let guard = Guard::start(&setting.image, command).await.map_err(|error| not_started(chain(&error)))?;
+    let guard = Guard::start(&setting.guards, command).await.map_err(|error| not_started(chain(&error)))?;
     Ok(Ready { batch, transcript, guard, clock, is_output_shown, grace_ms, memory_bytes, witness })
 }
 

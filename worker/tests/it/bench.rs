@@ -114,16 +114,27 @@ impl Bench {
         Self::with_output(Stream::Null).await
     }
 
+    /// A worker whose nurseries leave at once.
+    pub(crate) async fn without_nursery() -> Self {
+        let mut env: Vec<_> = std::env::vars_os().collect();
+        env.push(("HEELER_WITHOUT_NURSERY".into(), "1".into()));
+        Self::with(|spawn| Spawn { env: Some(env), ..spawn }).await
+    }
+
     /// A worker whose own standard output goes somewhere.
     pub(crate) async fn with_output(stdout: Stream) -> Self {
+        Self::with(|spawn| Spawn { stdout, ..spawn }).await
+    }
+
+    async fn with(change: impl FnOnce(Spawn) -> Spawn) -> Self {
         let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap();
         let socket = dir.path().join("control");
         let mut listener = Listener::bind(&socket).unwrap();
-        let worker = spawn(Spawn {
+        let worker = spawn(change(Spawn {
             args: vec!["__worker".into(), socket.clone().into(), "1".into()],
-            stdout,
+            stdout: Stream::Null,
             ..Spawn::new(roles())
-        })
+        }))
         .unwrap();
         let stream = timeout(DEADLINE, listener.accept()).await.unwrap().unwrap();
         let (sender, mut receiver, task) = link::control::open(stream);

@@ -243,6 +243,53 @@ async fn a_guard_that_is_killed_costs_the_test_in_flight() {
     assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
 }
 
+/// Shell functions about the process above the guard.
+const ABOVE: &str = "above() { cut -d' ' -f4 /proc/$PPID/stat; }; name() { cat /proc/$(above)/comm; };";
+
+#[tokio::test]
+async fn a_nursery_that_is_killed_costs_the_test_in_flight_and_is_replaced() {
+    let mut bench = Bench::new().await;
+    let script = bench.script(&format!("{ABOVE} begin t0; ok t0; begin t1; kill -KILL $(above); sleep 1000"));
+    for _ in 0..5 {
+        let seen = bench.run(lease(&script, 3)).await;
+        assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }), "{:?}", seen.end);
+        assert_eq!(seen.states(), ["A.t0 passed"]);
+        let Some(Report::Died { attempt, .. }) = seen.reports.last() else { panic!("{:?}", seen.reports) };
+        assert_eq!(attempt.message, "the process was lost before the test ended");
+    }
+    let script =
+        bench.script(&format!("{ABOVE} begin t0; [ $(name) = heeler-nursery ] || exit 3; ok t0; last 1 0"));
+    assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
+}
+
+#[tokio::test]
+async fn all_guards_of_a_worker_come_from_one_nursery() {
+    let mut bench = Bench::new().await;
+    let noted = bench.path("noted");
+    let note = format!("{ABOVE} begin t0; echo $(name) $(above) >> {}; ok t0; last 1 0", noted.display());
+    let script = bench.script(&note);
+    for _ in 0..3 {
+        assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
+    }
+    let noted = std::fs::read_to_string(noted).unwrap();
+    let lines: Vec<_> = noted.lines().collect();
+    assert!(lines[0].starts_with("heeler-nursery "), "{noted}");
+    assert_eq!(lines, [lines[0]; 3]);
+}
+
+#[tokio::test]
+async fn where_there_can_be_no_nursery_each_guard_is_executed_and_serves_as_well() {
+    let mut bench = Bench::without_nursery().await;
+    let script =
+        bench.script(&format!("{ABOVE} begin t0; [ $(name) != heeler-nursery ] || exit 3; ok t0; last 1 0"));
+    for _ in 0..5 {
+        assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
+    }
+    let script = bench.script("begin t0; ok t0; begin t1; kill -KILL $PPID; sleep 1000");
+    let seen = bench.run(lease(&script, 3)).await;
+    assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }), "{:?}", seen.end);
+}
+
 #[tokio::test]
 async fn output_is_shown_as_it_comes_when_it_is_wished() {
     let (mut shown, output) = host::io::pipe().map(|(read, write)| (File::from(read), write)).unwrap();

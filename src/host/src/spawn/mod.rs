@@ -7,6 +7,7 @@
 mod child;
 mod error;
 mod prepared;
+mod twin;
 
 use std::{
     ffi::{OsString, c_int, c_void},
@@ -23,6 +24,7 @@ use crate::{
 };
 
 pub use error::SpawnError;
+pub use twin::{OneThread, Side, Twin};
 
 pub(crate) use child::{Plan, become_program};
 pub(crate) use prepared::Prepared;

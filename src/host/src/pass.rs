@@ -1,0 +1,172 @@
+//! Descriptors passed between processes, with a few bytes that say what they are for.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+};
+
+use crate::check;
+
+/// So many descriptors go with one message.
+pub const PASSED: usize = 3;
+
+/// What the kernel calls ancillary data: a header, and the descriptors right behind it.
+#[repr(C)]
+struct Ancillary {
+    header: libc::cmsghdr,
+    fds: [RawFd; PASSED],
+}
+
+/// Where the descriptors begin.
+const HEAD_BYTES: usize = std::mem::offset_of!(Ancillary, fds);
+
+/// Returns the two ends of a new socket that keeps messages apart; both close on exec.
+///
+/// # Errors
+/// The system gave no descriptors.
+pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [-1; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: the array has room for the two descriptors.
+    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
+    // SAFETY: both are new and nobody else knows them.
+    let [one, other] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    Ok((one, other))
+}
+
+/// Sends one message with copies of at most [`PASSED`] descriptors. A peer that is gone is an error, not a signal.
+///
+/// # Errors
+/// The peer is gone, or the socket is full and does not wait.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    assert!(fds.len() <= PASSED, "no message of ours carries more");
+    let mut ancillary = Ancillary::new();
+    for (slot, fd) in ancillary.fds.iter_mut().zip(fds) {
+        *slot = fd.as_raw_fd();
+    }
+    let length = HEAD_BYTES + size_of_val(fds);
+    ancillary.header.cmsg_len = length;
+    let mut part = part_of(bytes.as_ptr().cast_mut(), bytes.len());
+    let header = header_of(&mut part, &mut ancillary, if fds.is_empty() { 0 } else { length });
+    loop {
+        // SAFETY: the header and all it points to are valid during the call.
+        match unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) } {
+            -1 => {}
+            _ => return Ok(()),
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Takes one message: how many bytes it has, 0 at the end of the connection, and its descriptors, which close on exec.
+///
+/// # Errors
+/// The socket failed, is empty and does not wait, or the message is larger than expected.
+pub fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, [Option<OwnedFd>; PASSED])> {
+    let mut ancillary = Ancillary::new();
+    let mut part = part_of(bytes.as_mut_ptr(), bytes.len());
+    let mut header = header_of(&mut part, &mut ancillary, HEAD_BYTES + PASSED * size_of::<RawFd>());
+    let count = loop {
+        // SAFETY: the header and all it points to are valid for writing during the call.
+        match unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) } {
+            -1 => {}
+            count => break usize::try_from(count).expect("not negative"),
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    };
+    let length = if header.msg_controllen == 0 { 0 } else { ancillary.header.cmsg_len };
+    let passed = length.saturating_sub(HEAD_BYTES) / size_of::<RawFd>();
+    let fds = ancillary.take(passed);
+    if header.msg_flags & (libc::MSG_CTRUNC | libc::MSG_TRUNC) != 0 {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is larger than expected"));
+    }
+    Ok((count, fds))
+}
+
+impl Ancillary {
+    fn new() -> Self {
+        // SAFETY: cmsghdr is a plain C struct that may be all zero.
+        let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
+        header.cmsg_level = libc::SOL_SOCKET;
+        header.cmsg_type = libc::SCM_RIGHTS;
+        Self { header, fds: [-1; PASSED] }
+    }
+
+    /// Takes over what the kernel has put there. Of other kinds of data none is ever asked for.
+    fn take(self, passed: usize) -> [Option<OwnedFd>; PASSED] {
+        let mut left = passed;
+        self.fds.map(|fd| {
+            left = left.checked_sub(1)?;
+            // SAFETY: the kernel has made it for this message, and nobody else knows it.
+            Some(unsafe { OwnedFd::from_raw_fd(fd) })
+        })
+    }
+}
+
+fn part_of(base: *mut u8, length: usize) -> libc::iovec {
+    libc::iovec { iov_base: base.cast(), iov_len: length }
+}
+
+fn header_of(part: &mut libc::iovec, ancillary: &mut Ancillary, length: usize) -> libc::msghdr {
+    // SAFETY: msghdr is a plain C struct that may be all zero.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = part;
+    header.msg_iovlen = 1;
+    header.msg_control = std::ptr::from_mut(ancillary).cast();
+    header.msg_controllen = length;
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::File,
+        io::{Read as _, Write as _},
+        os::fd::AsFd as _,
+    };
+
+    use super::*;
+    use crate::io::pipe;
+
+    #[test]
+    fn a_message_arrives_whole_with_its_descriptors_and_the_end_as_nothing() {
+        let (one, other) = packet_pair().unwrap();
+        let (mut reader, writer) = pipe().map(|(reader, writer)| (File::from(reader), writer)).unwrap();
+        send(one.as_fd(), b"two", &[writer.as_fd(), writer.as_fd()]).unwrap();
+        send(one.as_fd(), b"none", &[]).unwrap();
+        drop((one, writer));
+        let mut bytes = [0; 8];
+        let (count, fds) = receive(other.as_fd(), &mut bytes).unwrap();
+        assert_eq!((&bytes[..count], fds.iter().flatten().count()), (&b"two"[..], 2));
+        for fd in fds.into_iter().flatten() {
+            File::from(fd).write_all(b"x").unwrap();
+        }
+        let (count, fds) = receive(other.as_fd(), &mut bytes).unwrap();
+        assert_eq!((&bytes[..count], fds.iter().flatten().count()), (&b"none"[..], 0));
+        assert_eq!(receive(other.as_fd(), &mut bytes).unwrap().0, 0);
+        // Nobody holds the pipe any more, so its end comes.
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "xx");
+    }
+
+    #[test]
+    fn a_message_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
+        let (one, other) = packet_pair().unwrap();
+        drop(other);
+        assert_eq!(send(one.as_fd(), b"x", &[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_message_of_more_bytes_than_expected_is_refused() {
+        let (one, other) = packet_pair().unwrap();
+        send(one.as_fd(), b"too long", &[]).unwrap();
+        assert_eq!(receive(other.as_fd(), &mut [0; 2]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}

@@ -1,0 +1,113 @@
+//! One output of a test process, as the worker reads it.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+use tokio::net::unix::pipe;
+
+/// The reading end of one output.
+///
+/// Unlike the runtime's own pipes it really reads when it is asked to, whether or not the runtime has yet heard that
+/// there is something: what a test wrote to one pipe before it wrote to the other must not be overlooked.
+pub(crate) struct Pipe(Option<Ends>);
+
+/// The same end twice: once for the runtime to watch, once to be read without asking it.
+struct Ends {
+    watched: pipe::Receiver,
+    file: File,
+}
+
+/// What a read that does not wait brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// So many bytes.
+    Some(usize),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing ever more.
+    End,
+}
+
+impl Pipe {
+    /// Returns the reading end of a new pipe, and the other end for a test process.
+    pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
+        let (reader, writer) = host::io::pipe()?;
+        host::io::set_nonblocking(reader.as_fd())?;
+        let file = File::from(reader.try_clone()?);
+        Ok((Self(Some(Ends { watched: pipe::Receiver::from_owned_fd(reader)?, file })), writer))
+    }
+
+    /// Waits until there is something to read, or the end; for ever behind the end.
+    ///
+    /// Cancel safe: yes, because it only watches.
+    pub(crate) async fn readable(&self) {
+        match &self.0 {
+            // An error is met again by the read.
+            Some(ends) => drop(ends.watched.readable().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Reads what is there.
+    pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> Read {
+        let Some(ends) = &mut self.0 else { return Read::End };
+        let read = match ends.file.read(buffer) {
+            // Only the runtime's own read takes back that it holds the pipe for readable.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ends.watched.try_read(buffer),
+            read => read,
+        };
+        match read {
+            Ok(count) if count > 0 => Read::Some(count),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Read::Nothing
+            }
+            Ok(_) | Err(_) => {
+                self.0 = None;
+                Read::End
+            }
+        }
+    }
+
+    /// Returns whether the end was read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, time::Duration};
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pipe_is_really_read_and_waits_only_when_it_is_empty() {
+        let (mut reader, writer) = Pipe::new().unwrap();
+        let mut writer = File::from(writer);
+        let mut buffer = [0; 4];
+        for round in 0..100 {
+            // No turn of the runtime lies between the write and the read.
+            writer.write_all(b"abcdef").unwrap();
+            assert_eq!(reader.try_read(&mut buffer), Read::Some(4), "round {round}");
+            assert_eq!(reader.try_read(&mut buffer), Read::Some(2), "round {round}");
+            assert_eq!(reader.try_read(&mut buffer), Read::Nothing, "round {round}");
+            if round % 2 == 0 {
+                writer.write_all(b"x").unwrap();
+                reader.readable().await;
+                assert_eq!(reader.try_read(&mut buffer), Read::Some(1), "round {round}");
+                let wait = timeout(Duration::from_millis(1), reader.readable()).await;
+                assert!(wait.is_ok() || reader.try_read(&mut buffer) == Read::Nothing);
+            }
+        }
+        drop(writer);
+        reader.readable().await;
+        assert_eq!(reader.try_read(&mut buffer), Read::End);
+        assert!(reader.is_at_end());
+        assert_eq!(reader.try_read(&mut buffer), Read::End);
+    }
+}
