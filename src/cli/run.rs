@@ -90,6 +90,9 @@ impl Runner<'_> {
         let tests = selection.chosen.into_iter().map(only_uid).collect();
         let request = Request { run_id: run_id.clone(), tests: Some(tests), filter: None };
         let Some(answer) = self.ask(&run_id, self.here.client.run(request)).await else { return Ok(None) };
+        if let Ok(result) = &answer {
+            self.watch.summary.add_leaks(&result.leaks);
+        }
         let is_cancelled = is_cancelled(answer)?;
         self.finish(&run_id, &start_utc, began.elapsed())?;
         Ok(Some(exit(&self.watch.summary, self.settings, is_cancelled)))

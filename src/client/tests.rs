@@ -117,7 +117,7 @@ async fn a_run_ends_after_its_answer_and_its_completion_on_whichever_connection(
         let params: TestsParams = serde_json::from_str(&params).unwrap();
         assert_eq!((params.run_id.as_str(), params.tests), (RUN, None));
         let attachments = vec![Attachment { uri: "/a".to_owned(), ..Attachment::default() }];
-        server.send(rpc::result(&id, &mtp::RunResult { attachments })).await;
+        server.send(rpc::result(&id, &mtp::RunResult { attachments, ..mtp::RunResult::default() })).await;
         // The log stands behind the answer: once it is seen, the answer was.
         server.send(mtp::log_frame(LogLevel::Warning, "answered")).await;
         let log = Event::Log {

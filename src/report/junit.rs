@@ -4,12 +4,18 @@
 use std::{collections::HashMap, io::Write, time::Duration};
 
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
-use wire::{control::Attempt, mtp::ExecutionState};
+use wire::{
+    control::Attempt,
+    mtp::{ExecutionState, Leak, LeftBehind},
+};
 
 use super::{
     Detail, Outcome, Record, Summary,
     text::{for_xml, headline},
 };
+
+/// The suite of tests that tell none.
+const NO_SUITE: &str = "tests";
 
 /// What the report says of the run as a whole.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +63,7 @@ fn report(summary: &Summary, head: &Head<'_>) -> Report {
     for suite in &mut suites {
         suite.set_time(suite.test_cases.iter().filter_map(|case| case.time).sum());
     }
+    tell_unsure_leaks(&mut suites, summary.unsure_leaks());
     report.add_test_suites(suites);
     report
 }
@@ -64,7 +71,7 @@ fn report(summary: &Summary, head: &Head<'_>) -> Report {
 fn suite_name(record: &Record) -> &str {
     match &record.suite {
         Some(suite) => suite,
-        None => "tests",
+        None => NO_SUITE,
     }
 }
 
@@ -78,8 +85,9 @@ fn test_case(record: &Record) -> TestCase {
         if !stdout.is_empty() {
             case.set_system_out(for_xml(&stdout));
         }
-        if let Some(stderr) = &detail.stderr {
-            case.set_system_err(for_xml(stderr));
+        let stderr = with_leaks(detail);
+        if !stderr.is_empty() {
+            case.set_system_err(for_xml(&stderr));
         }
         case.add_properties(properties(detail));
         add_location(&mut case, detail);
@@ -99,6 +107,47 @@ fn with_files(detail: &Detail) -> String {
     text
 }
 
+/// The errors, and behind them what the test left behind, unless they say so already.
+fn with_leaks(detail: &Detail) -> String {
+    let mut text = detail.stderr.clone().unwrap_or_default();
+    if text.contains("[heeler: the test left") {
+        return text;
+    }
+    for process in &detail.leaked {
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(&left_behind("the test", process));
+    }
+    text
+}
+
+fn left_behind(who: &str, process: &LeftBehind) -> String {
+    let LeftBehind { pid, command } = process;
+    format!("[heeler: {who} left a process behind, which was killed: {command} (process {pid})]\n")
+}
+
+/// What was left behind by one of several tests, or outside all of them, is the suite's.
+fn tell_unsure_leaks(suites: &mut [TestSuite], leaks: &[Leak]) {
+    for suite in suites {
+        let mut text = String::new();
+        for leak in leaks.iter().filter(|leak| for_xml(suite_of(leak)) == suite.name.as_str()) {
+            let who = match leak.tests.as_slice() {
+                [] => "the program, outside its tests,".to_owned(),
+                tests => format!("one of these {} tests ({})", tests.len(), tests.join(", ")),
+            };
+            leak.processes.iter().for_each(|process| text.push_str(&left_behind(&who, process)));
+        }
+        if !text.is_empty() {
+            suite.set_system_err(for_xml(&text));
+        }
+    }
+}
+
+fn suite_of(leak: &Leak) -> &str {
+    if leak.suite.is_empty() { NO_SUITE } else { &leak.suite }
+}
+
 fn add_location(case: &mut TestCase, detail: &Detail) {
     if let Some(file) = &detail.file {
         case.extra.insert("file".into(), for_xml(file).into());
@@ -116,7 +165,10 @@ fn properties(detail: &Detail) -> Vec<Property> {
         ("heeler.exit-code", detail.exit_code.map(|code| code.to_string())),
         ("heeler.worker", detail.worker.map(|worker| worker.to_string())),
     ];
-    texts.into_iter().filter_map(|(name, text)| Some(Property::new(name, for_xml(&text?)))).collect()
+    let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text?)));
+    let left =
+        detail.leaked.iter().map(|one| ("heeler.leaked", format!("{} (process {})", one.command, one.pid)));
+    texts.chain(left).map(|(name, text)| Property::new(name, for_xml(&text))).collect()
 }
 
 fn status(record: &Record) -> TestCaseStatus {

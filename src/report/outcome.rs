@@ -96,13 +96,16 @@ fn is_death(node: &TestNode) -> bool {
 
 /// How many tests ended how. Flaky tests count as flaky only, so that the sum is the number of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts([usize; 9]);
+pub struct Counts {
+    ended: [usize; 9],
+    leaky: usize,
+}
 
 impl Counts {
     /// Returns how many tests ended so.
     #[must_use]
     pub fn of(&self, outcome: Outcome) -> usize {
-        self.0[outcome as usize]
+        self.ended[outcome as usize]
     }
 
     /// Returns how many passed, at whichever attempt.
@@ -114,7 +117,18 @@ impl Counts {
     /// Returns how many ended at all.
     #[must_use]
     pub fn total(&self) -> usize {
-        self.0.iter().sum()
+        self.ended.iter().sum()
+    }
+
+    /// Returns how many left processes behind, however they ended.
+    #[must_use]
+    pub fn leaky(&self) -> usize {
+        self.leaky
+    }
+
+    /// Counts tests that left processes behind, beside their ends.
+    pub fn count_leaky(&mut self, tests: usize) {
+        self.leaky += tests;
     }
 
     /// Returns how many make the run red.
@@ -126,9 +140,9 @@ impl Counts {
     /// Counts an end, which replaces an earlier one of the same test.
     pub fn count(&mut self, outcome: Outcome, replaced: Option<Outcome>) {
         if let Some(replaced) = replaced {
-            self.0[replaced as usize] -= 1;
+            self.ended[replaced as usize] -= 1;
         }
-        self.0[outcome as usize] += 1;
+        self.ended[outcome as usize] += 1;
     }
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 use wire::{
     control::Attempt,
-    mtp::{ExecutionState, NodeType, TestNode, key},
+    mtp::{ExecutionState, LeftBehind, NodeType, TestNode, key},
 };
 
 use super::Outcome;
@@ -27,7 +27,7 @@ pub struct Record {
     pub start_utc: Option<String>,
     /// Whether this is a suite or program, which died outside any test.
     pub is_group: bool,
-    /// All else; `None` for a test that passed at once.
+    /// All else; `None` for a test that passed at once and left nothing behind.
     pub detail: Option<Box<Detail>>,
 }
 
@@ -66,6 +66,8 @@ pub struct Detail {
     pub attempts: Vec<Attempt>,
     /// Number of the worker that ran it.
     pub worker: Option<u64>,
+    /// Processes that it left behind, and that were killed.
+    pub leaked: Vec<LeftBehind>,
     /// Whether it never ran because the run was ended before: by the user, or by a limit that the user set.
     pub is_called_off: bool,
 }
@@ -84,7 +86,8 @@ impl Record {
             duration: node.duration_ms.and_then(milliseconds),
             start_utc: node.start_utc.clone(),
             is_group: is_group(node),
-            detail: (outcome != Outcome::Passed).then(|| Box::new(Detail::new(node))),
+            detail: (outcome != Outcome::Passed || node.other.contains_key(key::LEAKED))
+                .then(|| Box::new(Detail::new(node))),
         })
     }
 
@@ -104,6 +107,28 @@ impl Record {
     #[must_use]
     pub fn text(&self, pick: impl FnOnce(&Detail) -> Option<&String>) -> Option<&str> {
         self.detail.as_deref().and_then(pick).map(|text| text.trim_end()).filter(|text| !text.is_empty())
+    }
+
+    /// Returns whether it is known to have left processes behind.
+    #[must_use]
+    pub fn is_leaky(&self) -> bool {
+        !self.leaked().is_empty()
+    }
+
+    /// Returns the processes that it is known to have left behind.
+    #[must_use]
+    pub fn leaked(&self) -> &[LeftBehind] {
+        self.detail.as_deref().map_or(&[], |detail| &detail.leaked)
+    }
+
+    /// Takes note of processes that it left behind.
+    pub(super) fn add_leaked(&mut self, processes: &[LeftBehind]) {
+        let leaked = &mut self.detail.get_or_insert_default().leaked;
+        for process in processes {
+            if !leaked.contains(process) {
+                leaked.push(process.clone());
+            }
+        }
     }
 
     /// Returns how many attempts it took, from 1.
@@ -132,8 +157,9 @@ impl Detail {
             alone: text(key::ALONE),
             attempt: number(node, key::ATTEMPT),
             files: files(node),
-            attempts: attempts(node),
+            attempts: list(node, key::ATTEMPTS, serde_json::from_value),
             worker: number(node, key::WORKER),
+            leaked: list(node, key::LEAKED, serde_json::from_value),
             is_called_off: node.state == Some(ExecutionState::Cancelled)
                 && Outcome::of(node) == Some(Outcome::NotRun),
         }
@@ -175,12 +201,9 @@ pub(crate) fn number(node: &TestNode, key: &str) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-fn attempts(node: &TestNode) -> Vec<Attempt> {
-    // A foreign server may mean something else by the member; then there are simply no attempts to show.
-    node.other
-        .get(key::ATTEMPTS)
-        .and_then(|value| serde_json::from_value(value.clone()).ok())
-        .unwrap_or_default()
+/// Reads a list. A foreign server may mean something else by the member; then there is simply nothing to show.
+fn list<T>(node: &TestNode, key: &str, read: fn(Value) -> serde_json::Result<Vec<T>>) -> Vec<T> {
+    node.other.get(key).and_then(|value| read(value.clone()).ok()).unwrap_or_default()
 }
 
 fn suite_free<'a>(uid: &'a str, suite: Option<&str>) -> &'a str {

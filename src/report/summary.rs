@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use wire::mtp::{Change, ExecutionState, TestNode};
+use wire::mtp::{Change, ExecutionState, Leak, TestNode};
 
 use super::{Counts, Outcome, Record};
 
@@ -23,6 +23,7 @@ pub struct Summary {
     groups: Vec<Record>,
     open: HashSet<Box<str>>,
     suites: HashSet<Arc<str>>,
+    unsure_leaks: Vec<Leak>,
 }
 
 /// What the run comes to. Ordered from best to worst.
@@ -86,8 +87,13 @@ impl Summary {
         self.open.remove(record.uid.as_str());
         match self.place.get(record.uid.as_str()) {
             Some(&place) => {
-                self.counts.count(record.outcome, Some(self.records[place].outcome));
-                self.records[place] = record;
+                let known = &mut self.records[place];
+                self.counts.count(record.outcome, Some(known.outcome));
+                let leaked = known.leaked().to_vec();
+                *known = record;
+                if !leaked.is_empty() {
+                    known.add_leaked(&leaked);
+                }
             }
             None => {
                 self.counts.count(record.outcome, None);
@@ -97,10 +103,42 @@ impl Summary {
         }
     }
 
+    /// Takes in what tests left behind, as the run's result tells it. Of a test alone in its process its own node has
+    /// told it already.
+    pub fn add_leaks(&mut self, leaks: &[Leak]) {
+        for leak in leaks {
+            let only = match leak.tests.as_slice() {
+                [only] => self.place.get(only.as_str()),
+                _ => None,
+            };
+            match only {
+                Some(&place) => self.records[place].add_leaked(&leak.processes),
+                None => self.unsure_leaks.push(leak.clone()),
+            }
+        }
+    }
+
+    /// Returns what was left behind by one of several tests, or by a program outside its tests.
+    #[must_use]
+    pub fn unsure_leaks(&self) -> &[Leak] {
+        &self.unsure_leaks
+    }
+
+    /// Returns the tests that left processes behind, in the order of their ends.
+    pub fn leaky(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter().filter(|record| record.is_leaky())
+    }
+
     /// Returns how many tests ended how.
     #[must_use]
-    pub fn counts(&self) -> &Counts {
-        &self.counts
+    pub fn counts(&self) -> Counts {
+        let mut counts = self.counts;
+        // One of several tests is leaky, though nobody can say which; it may be one that is known.
+        let is_known =
+            |uid: &String| self.place.get(uid.as_str()).is_some_and(|&place| self.records[place].is_leaky());
+        let is_another = |leak: &&Leak| leak.tests.len() > 1 && !leak.tests.iter().any(is_known);
+        counts.count_leaky(self.leaky().count() + self.unsure_leaks.iter().filter(is_another).count());
+        counts
     }
 
     /// Returns how many tests were selected: as told at the start, else as many as were heard of.

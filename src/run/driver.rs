@@ -19,7 +19,7 @@ use wire::{
         EvidenceFile, Finish, FromWatchdog, FromWorker, JournalledResult, Lease, LeasedTest, OsBytes, Proof,
         Report, Resend, TestIndex, TestLimits, ToWatchdog, ToWorker, WatchPlan, WorkerId,
     },
-    mtp::{Attachment, LogLevel},
+    mtp::{Attachment, LogLevel, RunResult},
 };
 
 use super::{
@@ -72,8 +72,8 @@ pub struct RunOutcome {
     pub charged_programs: usize,
     /// How sure we are that the client has the completion.
     pub proof: Proof,
-    /// Files beside the results.
-    pub attachments: Vec<Attachment>,
+    /// What the request is answered with.
+    pub result: RunResult,
 }
 
 /// Drives a run to its completion, which has been sent when this returns.
@@ -98,7 +98,7 @@ pub async fn drive(
         leases: BTreeMap::new(),
         held: BTreeMap::new(),
         charges: Charges::default(),
-        attachments: Vec::new(),
+        result: RunResult::default(),
         dumps: DumpBudget::default(),
         journals: BTreeMap::new(),
         pausing: None,
@@ -134,7 +134,7 @@ pub async fn drive(
         worker_deaths: driver.worker_deaths,
         charged_programs: driver.charges.programs(),
         proof: driver.proof,
-        attachments: driver.attachments,
+        result: driver.result,
     }
 }
 
@@ -148,8 +148,8 @@ struct Driver<'a> {
     leases: BTreeMap<wire::control::LeaseId, usize>,
     held: BTreeMap<TestIndex, HeldBack>,
     charges: Charges,
-    /// Files of tests' evidence, told with the run as well.
-    attachments: Vec<Attachment>,
+    /// Files of tests' evidence, told with the run as well, and what tests left behind.
+    result: RunResult,
     dumps: DumpBudget,
     /// Dead workers whose journals are being read: what was relayed of them, and until when to wait.
     journals: BTreeMap<WorkerId, (u64, Instant)>,
@@ -313,7 +313,11 @@ impl Driver<'_> {
             Report::Attached { files, .. } => {
                 self.dumps.count(&files);
                 let attachment = |file: EvidenceFile| Attachment::file(&file.path, &file.description);
-                self.attachments.extend(files.into_iter().map(attachment));
+                self.result.attachments.extend(files.into_iter().map(attachment));
+            }
+            Report::Leaked { tests, processes } => {
+                let program = self.leases.get(&wire::control::LeaseId(lease.0));
+                self.result.leaks.extend(told::leak(self.plan, (program, &tests), &processes));
             }
             Report::Failed { test, attempt } => {
                 self.dumps.count_held(&attempt);
@@ -521,7 +525,10 @@ impl Driver<'_> {
             run_dir: OsBytes::from(self.plan.run_dir.as_path()),
             program: self.plan.programs[program].clone(),
             tests,
-            limits: TestLimits { memory_bytes: self.memory_limit(&lease.batch.tests), ..self.plan.limits },
+            limits: TestLimits {
+                memory_bytes: self.plan.memory_limit(&lease.batch.tests),
+                ..self.plan.limits
+            },
             watch: self.watch(&lease.batch.tests),
             is_alone: lease.batch.is_alone,
             is_output_shown: self.plan.is_output_shown,
@@ -542,12 +549,6 @@ impl Driver<'_> {
         };
         watch.dumps.crash &= !tests.iter().any(has_dump);
         watch
-    }
-
-    /// Tests of one process share its memory: the widest of their limits holds, and none where one has none.
-    fn memory_limit(&self, tests: &[TestId]) -> Option<u64> {
-        let limits = tests.iter().map(|test| self.plan.tests[test.index()].memory_bytes);
-        limits.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
 
     fn leased(&self, test: TestId, is_failure_held: bool) -> LeasedTest {
@@ -576,7 +577,7 @@ impl Driver<'_> {
         nodes.extend(self.charges.nodes(self.plan));
         for (test, told) in told {
             let held = self.held.get(&TestIndex(test.0));
-            self.attachments.extend(held.iter().flat_map(|held| told::attachments(*told, held)));
+            self.result.attachments.extend(held.iter().flat_map(|held| told::attachments(*told, held)));
         }
         let finish = Box::new(Finish {
             run: self.plan.run.clone(),
@@ -586,7 +587,7 @@ impl Driver<'_> {
                 .map(|(worker, proven)| Resend { worker: from_model(*worker), proven: *proven })
                 .collect(),
             told: nodes,
-            attachments: self.attachments.clone(),
+            attachments: self.result.attachments.clone(),
             has_attachments_stream: self.plan.has_attachments_stream,
         });
         self.finish = Some(finish.clone());

@@ -16,7 +16,7 @@ pub(crate) fn metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) -> R
         charged_programs: outcome.charged_programs,
         workers: outcome.ledger.streams().len(),
         worker_deaths: outcome.worker_deaths,
-        attachments: outcome.attachments.len(),
+        attachments: outcome.result.attachments.len(),
         duration_ms: millis(took),
         tests_ms: outcome.durations.iter().map(|(_, duration)| millis(*duration)).sum(),
         ..RunMetrics::default()

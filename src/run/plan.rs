@@ -3,7 +3,7 @@
 use std::{collections::HashMap, path::PathBuf, time::Duration};
 
 use model::{
-    ProgramId,
+    ProgramId, TestId,
     run::{Plan, PlannedTest},
     split::ProgramCosts,
 };
@@ -154,6 +154,12 @@ impl RunPlan {
             has_attachments_stream: false,
             log_form: LogForm::Single,
         }
+    }
+
+    /// Tests of one process share its memory: the widest of their limits holds, and none where one has none.
+    pub(super) fn memory_limit(&self, tests: &[TestId]) -> Option<u64> {
+        let limits = tests.iter().map(|test| self.tests[test.index()].memory_bytes);
+        limits.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
 }
 

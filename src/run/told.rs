@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use model::{HeldBy, NotRun, TestId, Told};
 use wire::{
-    control::{Attempt, Program},
-    mtp::{Attachment, ExecutionState, TestNode, key},
+    control::{Attempt, Leaked, Program, TestIndex},
+    mtp::{Attachment, ExecutionState, Leak, LeftBehind, TestNode, key},
 };
 
 use super::{RunPlan, SelectedTest};
@@ -97,6 +97,21 @@ pub(super) fn attachments(told: Told, held: &HeldBack) -> Vec<Attachment> {
     };
     let files = attempt.and_then(|attempt| attempt.evidence.as_ref()).into_iter().flat_map(|one| &one.files);
     files.map(|file| Attachment::file(&file.path, &file.description)).collect()
+}
+
+/// Returns what a run's result says of processes that outlived theirs. `None`: the lease was not of this run.
+pub(super) fn leak(
+    plan: &RunPlan,
+    (program, tests): (Option<&usize>, &[TestIndex]),
+    processes: &[Leaked],
+) -> Option<Leak> {
+    let program = plan.programs.get(*program?)?;
+    let tests: Vec<_> = tests.iter().map(|test| plan.tests.get(test.0 as usize)).collect::<Option<_>>()?;
+    Some(Leak {
+        suite: program.suite.clone(),
+        tests: tests.iter().map(|test| test.uid.clone()).collect(),
+        processes: processes.iter().map(LeftBehind::from).collect(),
+    })
 }
 
 fn state(told: Told) -> ExecutionState {

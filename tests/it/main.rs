@@ -19,6 +19,7 @@ mod evidence;
 mod foreign;
 mod hostile;
 mod injury;
+mod leaks;
 mod pause;
 mod protocol;
 mod run_gtest;

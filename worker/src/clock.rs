@@ -69,6 +69,8 @@ pub(crate) struct Moment {
     pub(crate) running: Duration,
     /// The time of day.
     pub(crate) utc: Utc,
+    /// The time since the machine's boot, by which the system tells when processes were started.
+    pub(crate) since_boot: Duration,
 }
 
 /// The clock of one process. It stands still while anything holds it.
@@ -88,7 +90,11 @@ impl Clock {
     /// Returns now.
     pub(crate) fn now(&self) -> Moment {
         let until = self.held_since.unwrap_or_else(Instant::now);
-        Moment { running: until.duration_since(self.started).saturating_sub(self.held), utc: Utc::now() }
+        Moment {
+            running: until.duration_since(self.started).saturating_sub(self.held),
+            utc: Utc::now(),
+            since_boot: host::process::since_boot(),
+        }
     }
 
     /// Stops or lets go on.

@@ -4,7 +4,8 @@
 //! - `main_loop`: joins the coordinator and takes its jobs and wishes.
 //! - `discovery` (over `listing`): asks a program which tests it has.
 //! - `runner`: one lease, one test process.
-//! - `batch`: what events, times and ends mean for the tests; with `attribution` (whose errors), `conclusion` (what one
+//! - `batch`: what events, times and ends mean for the tests; with `attribution` (whose errors), `leaks` (whose
+//!   processes), `conclusion` (what one
 //!   end means), `outside` and `death` (in words). Pure.
 //! - `output`, `node`, `parcel`: captured output, changes as JSON, what goes out together. Pure.
 //! - `journal`, `uplink`: where parcels go.
@@ -21,6 +22,7 @@ mod discovery;
 mod guard_link;
 mod guards;
 mod journal;
+mod leaks;
 mod listing;
 mod main_loop;
 mod node;

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use wire::{
-    control::{LeasedTest, Program, WorkerId},
-    mtp::key,
+    control::{Leaked, LeasedTest, Program, RawEnd, WorkerId},
+    mtp::{ExecutionState, LeftBehind, key},
 };
 
-use crate::{clock::Utc, conclusion::Outcome};
+use crate::{clock::Utc, conclusion::Outcome, leaks::note};
 
 /// Writes the changes of one lease's tests.
 #[derive(Debug)]
@@ -17,6 +17,7 @@ pub(crate) struct NodeWriter {
     brief: Vec<u8>,
     /// The same with the program between.
     common: Vec<u8>,
+    suite: String,
 }
 
 /// When a test ran and how long.
@@ -38,7 +39,12 @@ impl NodeWriter {
         for members in [&mut brief, &mut common] {
             number(members, key::WORKER, worker.0);
         }
-        Self { brief, common }
+        Self { brief, common, suite: program.suite.clone() }
+    }
+
+    /// Returns the suite's name.
+    pub(crate) fn suite(&self) -> &str {
+        &self.suite
     }
 
     /// Appends the change of a test that has begun.
@@ -52,9 +58,11 @@ impl NodeWriter {
 
     /// Appends the change of a test that has its terminal result.
     pub(crate) fn terminal(&self, out: &mut Vec<u8>, test: &LeasedTest, result: &Told<'_>) {
-        let Told { outcome, times, reproduce } = result;
+        let Told { outcome, times, reproduce, process } = result;
+        let leaked = process.map(|process| process.leaked.as_slice()).filter(|leaked| !leaked.is_empty());
+        let is_leaky = leaked.is_some() && outcome.state == ExecutionState::Passed;
         head(out, test, outcome.state.as_str());
-        optional(out, "outcome-kind", outcome.kind);
+        optional(out, "outcome-kind", outcome.kind.or(is_leaky.then_some("leaky")));
         location(out, test, Some(outcome));
         if let Some(start) = times.start {
             time(out, "time.start-utc", start);
@@ -66,7 +74,7 @@ impl NodeWriter {
         optional(out, "assert.actual", outcome.actual.as_deref());
         optional(out, "assert.expected", outcome.expected.as_deref());
         optional(out, "standardOutput", non_empty(&outcome.outputs.stdout));
-        optional(out, "standardError", non_empty(&outcome.outputs.stderr));
+        errors(out, &outcome.outputs.stderr, leaked);
         traits(out, test);
         out.extend_from_slice(&self.common);
         optional(out, key::REPRODUCE, reproduce.as_deref());
@@ -77,6 +85,11 @@ impl NodeWriter {
             }
         }
         optional(out, key::ALONE, outcome.alone);
+        if let Some(leaked) = leaked {
+            member(out, key::LEAKED);
+            let leaked: Vec<_> = leaked.iter().map(LeftBehind::from).collect();
+            serde_json::to_writer(&mut *out, &leaked).expect("numbers and texts are JSON");
+        }
         attachments(out, outcome);
         if outcome.attempt > 1 {
             number(out, key::ATTEMPT, outcome.attempt);
@@ -112,6 +125,13 @@ fn attachments(out: &mut Vec<u8>, outcome: &Outcome) {
     }
 }
 
+/// What the test wrote to its standard error, and behind it what it left behind: any client shows that.
+fn errors(out: &mut Vec<u8>, stderr: &str, leaked: Option<&[Leaked]>) {
+    let Some(leaked) = leaked else { return optional(out, "standardError", non_empty(stderr)) };
+    let border = if stderr.is_empty() || stderr.ends_with('\n') { "" } else { "\n" };
+    text(out, "standardError", &format!("{stderr}{border}{}", note(leaked)));
+}
+
 /// A result as it is told.
 #[derive(Debug)]
 pub(crate) struct Told<'a> {
@@ -119,6 +139,8 @@ pub(crate) struct Told<'a> {
     pub(crate) times: Times,
     /// A command line that runs the test alone.
     pub(crate) reproduce: Option<String>,
+    /// How the process ended that it had to itself.
+    pub(crate) process: Option<&'a RawEnd>,
 }
 
 fn head(out: &mut Vec<u8>, test: &LeasedTest, state: &'static str) {
@@ -250,7 +272,7 @@ mod tests {
             stop: Utc::at(Duration::from_secs(2)),
             duration: Duration::from_micros(1500),
         };
-        let told = Told { outcome, times, reproduce: reproduce.map(str::to_owned) };
+        let told = Told { outcome, times, reproduce: reproduce.map(str::to_owned), process: None };
         NodeWriter::new(&program(), WorkerId(3)).terminal(&mut out, test, &told);
         read(&out)
     }

@@ -38,6 +38,7 @@ pub(super) fn lines(summary: &Summary, end: &End, manner: &Manner<'_>) -> Vec<Li
     let mut lines = vec![Line::new().with(Tone::Dim, "─".repeat(LABEL_COLUMNS))];
     slowest(&mut lines, summary, end, manner);
     flaky(&mut lines, summary, manner);
+    leaky(&mut lines, summary, manner);
     not_run(&mut lines, summary, manner);
     failures(&mut lines, summary, manner);
     for trouble in &end.troubles {
@@ -46,7 +47,7 @@ pub(super) fn lines(summary: &Summary, end: &End, manner: &Manner<'_>) -> Vec<Li
     for (what, path) in &end.files {
         lines.push(Line::labelled(Tone::Good, "Written").and(format!("{what}: {}", text::one_line(path))));
     }
-    lines.push(Line::labelled(tone(summary), "Summary").join(format::counts(summary.counts())));
+    lines.push(Line::labelled(tone(summary), "Summary").join(format::counts(&summary.counts())));
     books(&mut lines, summary);
     lines.push(verdict(summary, end));
     lines
@@ -70,6 +71,45 @@ fn flaky(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
         }
         let line = named(Tone::Warn, if place == 0 { "Flaky" } else { "" }, record, manner);
         lines.push(line.with(Tone::Warn, format!("{ATTEMPT}{})", record.attempts())));
+    }
+}
+
+/// What was left behind, and by whom as far as that is known.
+fn leaky(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
+    let mut total = 0;
+    for record in summary.leaky() {
+        total += 1;
+        if total > LISTED {
+            continue;
+        }
+        lines.push(named(Tone::Warn, if total == 1 { "Leaky" } else { "" }, record, manner));
+        lines.extend(result::left_behind(record.leaked()).map(indented));
+    }
+    if total > LISTED {
+        lines.push(more(total - LISTED));
+    }
+    for leak in summary.unsure_leaks().iter().take(LISTED) {
+        let words = match leak.tests.as_slice() {
+            [] => Line::new()
+                .with(Tone::Bold, format::cut_name(&leak.suite, NAME_COLUMNS))
+                .and(" outside its tests"),
+            tests => Line::new()
+                .and("one of ")
+                .with(Tone::Bold, count_of(tests.len(), "test"))
+                .and(", which ran too close together to tell (--isolate would)"),
+        };
+        lines.push(Line::labelled(Tone::Warn, "Leaky").join(words));
+        for uid in leak.tests.iter().take(EXAMPLES) {
+            let name = format::cut_name(uid, manner.name_columns(INDENT));
+            lines.push(indented(Line::new().with(Tone::Bold, name)));
+        }
+        if leak.tests.len() > EXAMPLES {
+            lines.push(more(leak.tests.len() - EXAMPLES));
+        }
+        lines.extend(result::left_behind(&leak.processes).map(indented));
+    }
+    if summary.unsure_leaks().len() > LISTED {
+        lines.push(more(summary.unsure_leaks().len() - LISTED));
     }
 }
 

@@ -98,7 +98,8 @@ pub(super) fn cut_name(name: &str, columns: usize) -> String {
     cut_middle(&format!("{first}…{last}"), columns).into_owned()
 }
 
-/// `55 passed (1 flaky), 2 failed, 1 crashed, 2 skipped`; what is zero is left out.
+/// `55 passed (1 flaky), 2 failed, 1 crashed, 2 skipped (1 leaky)`; what is zero is left out. A leaky test may have
+/// ended in any way.
 pub(super) fn counts(counts: &Counts) -> Line {
     let mut line = Line::new();
     let mut is_first = true;
@@ -121,6 +122,10 @@ pub(super) fn counts(counts: &Counts) -> Line {
             line = line.and(" (").with(Tone::Warn, words).and(")");
         }
     }
+    if counts.leaky() > 0 {
+        let words = format!("{} leaky", grouped(counts.leaky()));
+        line = line.and(" (").with(Tone::Warn, words).and(")");
+    }
     line
 }
 
@@ -139,6 +144,7 @@ pub(super) fn tone(outcome: Outcome) -> Tone {
 pub(super) fn label(record: &Record) -> String {
     let detail = record.detail.as_deref();
     match record.outcome {
+        Outcome::Passed if record.is_leaky() => "LEAK".to_owned(),
         Outcome::Passed => "PASS".to_owned(),
         Outcome::Flaky => format!("FLAKY {}", record.attempts()),
         Outcome::Skipped => "SKIP".to_owned(),

@@ -131,6 +131,9 @@ impl Progress {
             };
         }
         if let Some(outcome) = Outcome::of(node) {
+            if node.other.contains_key(key::LEAKED) && !self.ended.contains_key(node.uid.as_str()) {
+                self.counts.count_leaky(1);
+            }
             return self.end(&node.uid, outcome, now);
         }
         if node.state != Some(ExecutionState::InProgress) || self.ended.contains_key(node.uid.as_str()) {

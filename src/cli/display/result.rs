@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, time::Duration};
 
+use wire::mtp::LeftBehind;
+
 use super::{
     format::{self, NAME_COLUMNS, Suites},
     style::{Colour, Line, Tone},
@@ -41,7 +43,12 @@ impl Manner<'_> {
 pub(super) fn line(record: &Record, manner: &Manner<'_>, place: &str) -> Line {
     let is_slow = record.duration.is_some_and(|took| took >= manner.slow_after);
     let time = record.duration.map(format::precise).unwrap_or_default();
-    let mut line = Line::labelled(format::tone(record.outcome), &format::label(record))
+    let tone = if record.is_leaky() && record.outcome == Outcome::Passed {
+        Tone::Warn
+    } else {
+        format::tone(record.outcome)
+    };
+    let mut line = Line::labelled(tone, &format::label(record))
         .with(if is_slow { Tone::Warn } else { Tone::Plain }, format!("{time:>9}"))
         .and("  ");
     if !place.is_empty() {
@@ -92,6 +99,7 @@ pub(super) fn block(record: &Record, manner: &Manner<'_>) -> Vec<Line> {
         let path = text::one_line(below(path, manner.root)).into_owned();
         lines.push(Line::labelled(Tone::Dim, "file").and(path).with(Tone::Dim, format!("  ({description})")));
     }
+    lines.extend(left_behind(record.leaked()).map(|line| Line::labelled(Tone::Warn, "left").join(line)));
     lines.extend(alone(record).map(|words| Line::labelled(Tone::Dim, "alone").and(words)));
     lines.extend(again(record, manner.root).map(|command| Line::labelled(Tone::Dim, "again").join(command)));
     lines.push(Line::new());
@@ -157,6 +165,16 @@ fn assertion(record: &Record) -> Vec<Line> {
     lines
 }
 
+/// Returns a line for each process that was left behind.
+pub(super) fn left_behind(processes: &[LeftBehind]) -> impl Iterator<Item = Line> {
+    processes.iter().map(|process| {
+        let command = format::cut_name(&process.command, LEFT_COLUMNS);
+        Line::new()
+            .and(command)
+            .with(Tone::Dim, format!("  (process {}, left behind and killed)", process.pid))
+    })
+}
+
 /// Returns what happened when the culprit of a death was tried alone, where the message does not tell it.
 pub(super) fn alone(record: &Record) -> Option<String> {
     if record.text(|detail| detail.message.as_ref()).is_some_and(|message| message.contains("alone")) {
@@ -191,6 +209,9 @@ fn from_here<'a>(command: &'a str, root: &str) -> Cow<'a, str> {
     }
     rest.strip_prefix('/').map_or(command.into(), |rest| format!("(cd {rest}").into())
 }
+
+/// People know a process by the beginning of its command line.
+const LEFT_COLUMNS: usize = 80;
 
 /// A command is cut only where no shell would take it from a terminal anyway.
 const COMMAND_COLUMNS: usize = 4000;

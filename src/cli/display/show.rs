@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use wire::mtp::{Change, LogLevel, TestNode};
+use wire::mtp::{Change, LogLevel, TestNode, key};
 
 use super::{
     End, Kind, Line, Options, RunHead, Tone, closing,
@@ -165,7 +165,8 @@ impl Display {
             Heard::Ended(outcome) => {
                 let took = Duration::try_from_secs_f64(node.duration_ms.unwrap_or(0.0) / 1000.0);
                 let is_slow = took.is_ok_and(|took| took >= self.options.slow_after);
-                if self.level() >= level_of(outcome, is_slow)
+                let is_noteworthy = is_slow || node.other.contains_key(key::LEAKED);
+                if self.level() >= level_of(outcome, is_noteworthy)
                     && let Some(record) = Record::new(node)
                 {
                     self.tell_result(&record);
@@ -182,7 +183,9 @@ impl Display {
         let manner = self.manner(progress.suites());
         let line = result::line(record, &manner, &place);
         if !record.outcome.is_bad() || record.outcome == Outcome::NotRun {
-            self.tell(&[line]);
+            let left = result::left_behind(record.leaked());
+            let left = left.map(|line| Line::labelled(Tone::Warn, "left").join(line));
+            self.tell(&std::iter::once(line).chain(left).collect::<Vec<_>>());
             return;
         }
         let block = result::block(record, &manner);
@@ -347,12 +350,12 @@ impl Drop for Display {
     }
 }
 
-/// Returns the level from which on a result has its line.
-fn level_of(outcome: Outcome, is_slow: bool) -> StatusLevel {
+/// Returns the level from which on a result has its line; a slow or leaky one has it earlier.
+fn level_of(outcome: Outcome, is_noteworthy: bool) -> StatusLevel {
     match outcome {
         Outcome::Failed | Outcome::Crashed | Outcome::TimedOut | Outcome::Error => StatusLevel::Fail,
         Outcome::Flaky => StatusLevel::Retry,
-        Outcome::Passed if is_slow => StatusLevel::Slow,
+        Outcome::Passed if is_noteworthy => StatusLevel::Slow,
         Outcome::Passed => StatusLevel::Pass,
         // Tests that never ran come by thousands and for one reason; the summary groups them.
         Outcome::Skipped | Outcome::Cancelled | Outcome::NotRun => StatusLevel::Skip,

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Instant};
 
 use bytes::Bytes;
 use wire::{
-    mtp::{LogLevel, RunMetrics, RunResult, attachments_frame, completion_frame, event, telemetry_frame},
+    mtp::{LogLevel, RunMetrics, attachments_frame, completion_frame, event, telemetry_frame},
     rpc::{self, RequestId, RpcError, code},
 };
 
@@ -96,6 +96,6 @@ async fn run_dir(engine: &Engine, run_id: &str) -> Result<PathBuf, RpcError> {
 fn finished(id: &RequestId, outcome: &RunOutcome) -> Bytes {
     match outcome.stopped_by {
         Some(model::NotRun::Cancelled) => rpc::error(id, &cancelled()),
-        _ => rpc::result(id, &RunResult { attachments: outcome.attachments.clone() }),
+        _ => rpc::result(id, &outcome.result),
     }
 }

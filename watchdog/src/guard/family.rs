@@ -1,7 +1,7 @@
 //! The test's whole family: killed, stopped, continued. The guard is a subreaper, so all of it is below the guard.
 
 use std::{
-    collections::HashSet,
+    collections::{HashSet, VecDeque},
     os::fd::AsFd,
     time::{Duration, Instant},
 };
@@ -34,9 +34,10 @@ pub(super) fn strike() {
 pub(super) fn clear(ends: &ChildEnds, tracer: &mut Tracer, deadline: Instant) -> Vec<Leaked> {
     tracer.close();
     let mut survivors = Survivors::default();
+    survivors.name_families();
     while process::has_children() && Instant::now() < deadline {
         for pid in process::children(Pid::own()) {
-            survivors.name(pid);
+            survivors.name(pid, started_ms(pid));
             process::kill_child(pid);
         }
         let round = deadline.min(Instant::now() + ROUND);
@@ -51,6 +52,10 @@ pub(super) fn clear(ends: &ChildEnds, tracer: &mut Tracer, deadline: Instant) ->
     survivors.leaked
 }
 
+fn started_ms(pid: Pid) -> Option<u64> {
+    u64::try_from(process::started_after_boot(pid)?.as_millis()).ok()
+}
+
 #[derive(Default)]
 struct Survivors {
     leaked: Vec<Leaked>,
@@ -58,10 +63,23 @@ struct Survivors {
 }
 
 impl Survivors {
-    fn name(&mut self, pid: Pid) {
+    /// Names who is below as long as it can be seen who is below whom: a test's daemon may have started others long
+    /// after that test, and they are the same test's.
+    fn name_families(&mut self) {
+        let heads = process::children(Pid::own()).into_iter();
+        let mut waiting: VecDeque<(Pid, Option<u64>)> = heads.map(|head| (head, started_ms(head))).collect();
+        while let Some((pid, started_ms)) = waiting.pop_front()
+            && self.leaked.len() < LEAKED_LIMIT
+        {
+            self.name(pid, started_ms);
+            waiting.extend(process::children(pid).into_iter().map(|child| (child, started_ms)));
+        }
+    }
+
+    fn name(&mut self, pid: Pid, started_ms: Option<u64>) {
         let is_alive = || process::stat(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
         if self.leaked.len() < LEAKED_LIMIT && self.known.insert(pid) && is_alive() {
-            self.leaked.push(Leaked { pid: pid.as_u32(), command: process::command_line(pid) });
+            self.leaked.push(Leaked { pid: pid.as_u32(), command: process::command_line(pid), started_ms });
         }
     }
 }

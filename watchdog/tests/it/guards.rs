@@ -24,6 +24,7 @@ pub(crate) const TESTS: &[Test] = tests![
     a_program_that_cannot_run_is_named_with_the_reason,
     input_is_empty_and_nothing_of_the_guard_is_inherited,
     a_daemon_of_the_test_is_killed_and_named_as_leaked,
+    what_a_daemon_started_later_is_told_with_the_daemons_own_start,
     a_helper_gets_a_tenth_of_a_second_to_leave_by_itself,
     a_test_that_ignores_term_is_killed_after_the_grace,
     a_test_that_obeys_term_ends_before_the_grace,
@@ -95,6 +96,7 @@ fn input_is_empty_and_nothing_of_the_guard_is_inherited() {
 }
 
 fn a_daemon_of_the_test_is_killed_and_named_as_leaked() {
+    let before = host::process::since_boot();
     let script = "setsid sh -c 'sh -c \"sleep 1009 & echo daemon: \\$!\" &' & wait; exit 0";
     let mut guarded = Guarded::shell(script);
     let _pid = guarded.started();
@@ -103,8 +105,29 @@ fn a_daemon_of_the_test_is_killed_and_named_as_leaked() {
     assert_eq!(end.code, Some(0));
     let leaked = end.leaked.iter().find(|leaked| leaked.pid == daemon);
     assert_eq!(leaked.map(|leaked| leaked.command.as_str()), Some("sleep 1009"), "{:?}", end.leaked);
+    let started = leaked.and_then(|leaked| leaked.started_ms).map(Duration::from_millis);
+    let started = started.expect("the system tells when it was started");
+    assert!(before <= started + host::process::start_tick() && started <= host::process::since_boot());
     assert!(is_gone(daemon));
     guarded.output.wait_for_end();
+}
+
+fn what_a_daemon_started_later_is_told_with_the_daemons_own_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let script =
+        "mkfifo \"$0\"; setsid sh -c 'sleep 0.05; sleep 1021 & echo >\"$0\"; wait' \"$0\" & cat <\"$0\"";
+    let mut command = shell(script);
+    command.args.push(directory.path().join("fifo").as_path().into());
+    let mut guarded = Guarded::start();
+    guarded.send(&ToGuard::Exec(command));
+    let _pid = guarded.started();
+    let end = guarded.ended();
+    let started = |command: &str| {
+        let found = end.leaked.iter().find(|leaked| leaked.command.starts_with(command));
+        found.unwrap_or_else(|| panic!("{command}: {:?}", end.leaked)).started_ms
+    };
+    assert!(started("sleep 1021").is_some());
+    assert_eq!(started("sleep 1021"), started("sh -c"), "{:?}", end.leaked);
 }
 
 fn a_helper_gets_a_tenth_of_a_second_to_leave_by_itself() {

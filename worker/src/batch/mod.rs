@@ -11,13 +11,14 @@
 //! Pure: events and times come in, parcels and deadlines go out. No test has two results, and a test without one is
 //! still waiting, whatever the order of events: the coordinator lends those out again.
 
+mod ending;
+mod flight;
+
 use std::time::Duration;
 
-use host::process::Signal;
 use wire::{
     control::{
-        Death, Evidence, JournalledResult, Lease, LeaseEnd, LeasedTest, ListedTest, RawEnd, Report,
-        TestLimits, WorkerId,
+        Evidence, JournalledResult, Lease, LeasedTest, ListedTest, RawEnd, Report, TestLimits, WorkerId,
     },
     mtp::ExecutionState,
 };
@@ -27,12 +28,13 @@ use crate::{
     attribution::{Attribution, attribute},
     clock::{Moment, Utc},
     conclusion::{Conclusion, Outcome, Outputs, Rules, Seen, conclude, microseconds},
-    death::death_of,
+    leaks::Spans,
     node::{NodeWriter, Times, Told},
-    output::{Capture, cut_text},
-    outside::{Outside, Place},
+    output::cut_text,
+    outside::Outside,
     parcel::Parcel,
 };
+use flight::Flight;
 
 /// The framework's own durations are whole milliseconds, or none: below one, we measure.
 const SHORT: Duration = Duration::from_millis(1);
@@ -40,8 +42,9 @@ const SHORT: Duration = Duration::from_millis(1);
 /// An error message may be this long, however small the limit for output is.
 const TEXT_BYTES: u64 = 64 << 10;
 
-const SHARED_NOTE: &[u8] =
-    b"[heeler: several tests ran while this was written, and which of them wrote it can't be told]\n";
+/// A test that has its process to itself is told with what its process left behind and took, if that ends within this
+/// time after the test. Most do within a millisecond; one that left others behind takes the guard's patience more.
+const KEPT: Duration = Duration::from_secs(1);
 
 /// What a batch asks its framework.
 pub(crate) trait Framework: Send {
@@ -79,6 +82,21 @@ pub(crate) struct Batch {
     is_silence_checked: bool,
     /// Whether several tests can have written this chunk's errors.
     is_shared: bool,
+    /// When the tests of a process can have run, to tell by whom something was left behind.
+    spans: Spans,
+    /// The result of the only test of the process, until the process has ended too.
+    kept: Option<Kept>,
+    /// How the process ended, where it had one test only.
+    process: Option<RawEnd>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    place: usize,
+    outcome: Box<Outcome>,
+    times: Times,
+    /// When it is told all the same, in running time.
+    until: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,20 +111,6 @@ struct Progress {
     state: State,
     /// The last chunk whose errors may be this test's.
     receives_in: u32,
-}
-
-#[derive(Debug)]
-struct Flight {
-    place: usize,
-    begun: Moment,
-    /// Known at the end.
-    duration: Duration,
-    stdout: Capture,
-    stderr: Capture,
-    is_timed_out: bool,
-    /// When it, or anything in its process, was last heard of; moved on by what the system did not let it run.
-    last_sign: Duration,
-    is_silent: bool,
 }
 
 /// Why the process was told to end.
@@ -131,6 +135,8 @@ pub(crate) enum Due {
     Nothing,
     /// The process is to be asked whether it was let run; [`Batch::silence_checked`] takes the answer.
     Silence,
+    /// The result of a test whose process takes long to leave is to be told: [`Batch::tell_kept`].
+    Result,
     /// The process is to be terminated.
     End,
 }
@@ -198,6 +204,9 @@ impl Batch {
             chunk: 0,
             is_silence_checked: false,
             is_shared: false,
+            spans: Spans::default(),
+            kept: None,
+            process: None,
         }
     }
 
@@ -217,7 +226,8 @@ impl Batch {
             return None;
         }
         if self.flights.is_empty() {
-            return Some(self.idle_since.saturating_add(Duration::from_millis(self.limits.startup_ms)));
+            let idle = self.idle_since.saturating_add(Duration::from_millis(self.limits.startup_ms));
+            return Some(self.kept.as_ref().map_or(idle, |kept| idle.min(kept.until)));
         }
         self.flights.iter().filter_map(|flight| self.deadline_of(flight)).min()
     }
@@ -233,6 +243,9 @@ impl Batch {
     pub(crate) fn on_time(&mut self, now: Moment) -> Due {
         if self.deadline().is_none_or(|deadline| now.running < deadline) {
             return Due::Nothing;
+        }
+        if self.kept.is_some() {
+            return Due::Result;
         }
         for place in 0..self.flights.len() {
             let limit = self.time_limit(self.flights[place].place).unwrap_or(Duration::MAX);
@@ -277,7 +290,12 @@ impl Batch {
         self.progress.remove(place);
         let times = Times { start: None, stop: Utc::now(), duration: Duration::ZERO };
         let outcome = Outcome::not_run(reason);
-        settle(&self.nodes, &test, &Told { outcome: &outcome, times, reproduce: None }, parcel);
+        settle(
+            &self.nodes,
+            &test,
+            &Told { outcome: &outcome, times, reproduce: None, process: None },
+            parcel,
+        );
     }
 
     /// Keeps only the first tests: the others don't fit into one command, and stay waiting.
@@ -305,6 +323,7 @@ impl Batch {
     pub(crate) fn chunk(&mut self, chunk: Chunk<'_>, parcel: &mut Parcel) {
         let Chunk { events, stderr, now } = chunk;
         self.chunk += 1;
+        let before = self.now.since_boot;
         for flight in &mut self.flights {
             flight.last_sign = now.running;
         }
@@ -314,97 +333,15 @@ impl Batch {
         }
         for event in events.drain(..) {
             match event {
-                Event::Begun { place } => self.begin(place, stderr, parcel),
+                Event::Begun { place } => self.begin(place, (stderr, before), parcel),
                 Event::Output(bytes) => self.output(&bytes),
                 Event::Ended { place, verdict } => {
                     // An end without a beginning: some frameworks tell tests that they skip only so.
-                    self.begin(place, stderr, parcel);
+                    self.begin(place, (stderr, before), parcel);
                     self.end(place, verdict, parcel);
                 }
             }
         }
-    }
-
-    /// Decides about all tests that are still in flight when the process is gone and its output is read to the end.
-    pub(crate) fn finish(&mut self, gone: Gone, now: Moment, parcel: &mut Parcel) -> LeaseEnd {
-        self.now = now;
-        let is_in_test = !self.flights.is_empty();
-        let mut evidence = gone.evidence.clone();
-        for mut flight in std::mem::take(&mut self.flights) {
-            flight.duration = now.running.saturating_sub(flight.begun.running);
-            let seen = match self.ending {
-                _ if flight.is_silent => {
-                    Seen::Silent(self.silence_limit(flight.place).unwrap_or(flight.duration))
-                }
-                _ if flight.is_timed_out => {
-                    Seen::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
-                }
-                Some(Ending::Cancelled) => Seen::Cancelled,
-                // Another test's time was up, or the worker leaves: this one goes back.
-                Some(Ending::TimedOut | Ending::Abandoned) => {
-                    self.progress[flight.place].state = State::Waiting;
-                    continue;
-                }
-                Some(Ending::Idle | Ending::Memory(_)) | None => {
-                    let detail = gone.detail.clone();
-                    let death = Death { cause: self.memory_cause(&gone), detail, ..death_of(&gone.end) };
-                    Seen::Died { death, is_after_end_marker: gone.is_after_end_marker }
-                }
-            };
-            self.close_with(flight, (seen, evidence.take()), parcel);
-        }
-        if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
-            parcel.reports.push(Report::Attached { test: None, files: evidence.files });
-        }
-        match self.ending {
-            Some(Ending::Cancelled | Ending::Abandoned) => LeaseEnd::Cancelled,
-            _ if is_in_test => LeaseEnd::DiedInTest { end: gone.end },
-            Some(Ending::TimedOut | Ending::Idle | Ending::Memory(_)) | None => self.end_outside(gone),
-        }
-    }
-
-    /// Says that a process ended for want of memory, where that is known.
-    fn memory_cause(&self, gone: &Gone) -> Option<String> {
-        let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
-        match self.ending {
-            Some(Ending::Memory(used)) => {
-                let limit = self.limits.memory_bytes.unwrap_or_default();
-                let (used, limit) = (mebibytes(used), mebibytes(limit));
-                Some(format!("killed because it used {used} MiB of memory, over its limit of {limit} MiB"))
-            }
-            None if gone.is_out_of_memory && gone.end.signal == Some(Signal::KILL.0) => {
-                let peak = mebibytes(gone.end.peak_kib.saturating_mul(1024));
-                Some(format!("killed by the kernel for want of memory; it had used up to {peak} MiB"))
-            }
-            _ => None,
-        }
-    }
-
-    fn end_outside(&self, gone: Gone) -> LeaseEnd {
-        let is_idle = self.ending == Some(Ending::Idle);
-        if gone.is_complete && gone.is_explained && !is_idle {
-            return LeaseEnd::Complete;
-        }
-        let is_waiting = self.progress.iter().any(|one| one.state == State::Waiting);
-        let place = match self.last_ended {
-            None => Place::BeforeFirst,
-            Some(last) if is_waiting => Place::After(&self.tests[last].listed.name),
-            Some(_) => Place::AfterLast,
-        };
-        let limit = is_idle.then(|| Duration::from_millis(self.limits.startup_ms));
-        let mut message = self.outside.message(place, &gone.end, limit);
-        if let Some(evidence) = &gone.evidence {
-            tell_evidence(&mut message, evidence, gone.detail.as_deref());
-        }
-        if let Some(cause) = self.memory_cause(&gone) {
-            message = format!("{cause}\n{message}");
-        }
-        if let Some(failure) = &gone.outside_failure {
-            message.push_str("\n--- failed outside tests ---\n");
-            message.push_str(failure.trim_end());
-        }
-        let end = gone.end;
-        if is_waiting { LeaseEnd::DiedOutside { end, message } } else { LeaseEnd::BadExit { end, message } }
     }
 
     /// A test's own limit goes before the lease's.
@@ -441,7 +378,8 @@ impl Batch {
         }
     }
 
-    fn begin(&mut self, place: usize, stderr: &[u8], parcel: &mut Parcel) {
+    /// Takes a test's beginning, which was written after the last chunk came.
+    fn begin(&mut self, place: usize, (stderr, before): (&[u8], Duration), parcel: &mut Parcel) {
         let is_waiting = self.progress.get(place).is_some_and(|one| one.state == State::Waiting);
         // A process that is being ended begins nothing that would count.
         if !is_waiting || self.ending.is_some() {
@@ -454,6 +392,7 @@ impl Batch {
             flight.give(stderr, self.is_shared);
         }
         self.first_begun.get_or_insert(self.now.running);
+        self.spans.begin(place, before);
         parcel.started(test.test, |out| self.nodes.in_progress(out, test, self.now.utc));
         self.progress[place].state = State::InFlight;
         self.flights.push(flight);
@@ -476,6 +415,7 @@ impl Batch {
         }
         let mut flight = self.flights.remove(index);
         let mut verdict = verdict;
+        self.spans.end(place, self.now.since_boot, verdict.duration.unwrap_or_default());
         if let Some(captured) = verdict.stdout.take() {
             flight.stdout.push(captured.as_bytes());
         }
@@ -515,10 +455,14 @@ impl Batch {
                     let files = evidence.files.clone();
                     parcel.reports.push(Report::Attached { test: Some(test.test), files });
                 }
-                let is_good = matches!(outcome.state, ExecutionState::Passed | ExecutionState::Skipped);
-                let reproduce = (!is_good).then(|| self.framework.reproduce(&test.listed));
                 let times = Times { start: Some(flight.begun.utc), stop: self.now.utc, duration };
-                settle(&self.nodes, test, &Told { outcome: &outcome, times, reproduce }, parcel);
+                let kept = Kept { place: flight.place, outcome, times, until: self.now.running + KEPT };
+                let is_ended = self.process.is_some();
+                if self.tests.len() == 1 && !is_ended {
+                    self.kept = Some(kept)
+                } else {
+                    self.tell(&kept, parcel)
+                }
             }
             Conclusion::Hold(attempt, held) => parcel.held(test.test, *attempt, held),
         }
@@ -528,58 +472,28 @@ impl Batch {
         flight.clear();
         self.spare = Some(flight);
     }
-}
 
-impl Flight {
-    fn with_limit(limit_bytes: u64) -> Self {
-        Self {
-            place: 0,
-            begun: Moment::default(),
-            duration: Duration::ZERO,
-            stdout: Capture::with_limit(limit_bytes),
-            stderr: Capture::with_limit(limit_bytes),
-            is_timed_out: false,
-            last_sign: Duration::ZERO,
-            is_silent: false,
+    /// Tells the result that waits for its process's end, if there is one.
+    pub(crate) fn tell_kept(&mut self, parcel: &mut Parcel) {
+        if let Some(kept) = self.kept.take() {
+            self.tell(&kept, parcel);
         }
     }
 
-    fn give(&mut self, stderr: &[u8], is_shared: bool) {
-        if is_shared {
-            self.stderr.push(SHARED_NOTE);
-        }
-        self.stderr.push(stderr);
-    }
-
-    fn outputs(&self) -> Outputs {
-        Outputs { stdout: self.stdout.text(), stderr: self.stderr.text(), evidence: None }
-    }
-
-    fn clear(&mut self) {
-        self.stdout.clear();
-        self.stderr.clear();
-        self.is_timed_out = false;
-        self.is_silent = false;
+    fn tell(&self, kept: &Kept, parcel: &mut Parcel) {
+        let Kept { place, outcome, times, .. } = kept;
+        let test = &self.tests[*place];
+        let is_good = matches!(outcome.state, ExecutionState::Passed | ExecutionState::Skipped);
+        let reproduce = (!is_good).then(|| self.framework.reproduce(&test.listed));
+        let process = self.process.as_ref();
+        settle(&self.nodes, test, &Told { outcome, times: *times, reproduce, process }, parcel);
     }
 }
 
 fn skip(nodes: &NodeWriter, test: &LeasedTest, parcel: &mut Parcel) {
     let outcome = Outcome::skipped(test.listed.skip.as_deref().unwrap_or_default());
     let times = Times { start: None, stop: Utc::now(), duration: Duration::ZERO };
-    settle(nodes, test, &Told { outcome: &outcome, times, reproduce: None }, parcel);
-}
-
-/// Appends what was seen of a death outside any test.
-fn tell_evidence(message: &mut String, evidence: &Evidence, detail: Option<&str>) {
-    let mut section = |title: &str, text: &str| {
-        if !text.trim().is_empty() {
-            message.push_str(&format!("\n--- {title} ---\n{}", text.trim_end()));
-        }
-    };
-    section("crash", detail.unwrap_or_default());
-    section("stack", &evidence.stack);
-    let files: Vec<_> = evidence.files.iter().map(|file| file.path.to_text().into_owned()).collect();
-    section("files", &files.join("\n"));
+    settle(nodes, test, &Told { outcome: &outcome, times, reproduce: None, process: None }, parcel);
 }
 
 fn settle(nodes: &NodeWriter, test: &LeasedTest, told: &Told<'_>, parcel: &mut Parcel) {

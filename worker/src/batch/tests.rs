@@ -1,15 +1,17 @@
 //! What a batch makes of events, times and ends.
 
+mod process;
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;
 use wire::{
-    control::{Attempt, Death, Report, TestIndex},
+    control::{Attempt, Death, LeaseEnd, Report, TestIndex},
     journal::{self, Record},
     mtp::{Change, TestNode},
 };
 
-use super::*;
+use super::{flight::SHARED_NOTE, *};
 use crate::samples::{lease, verdict};
 
 /// What a transcript says: (complete, explains the exit code).
@@ -45,7 +47,7 @@ impl Framework for Fake {
 
 fn at(milliseconds: u64) -> Moment {
     let running = Duration::from_millis(milliseconds);
-    Moment { running, utc: Utc::at(running) }
+    Moment { running, utc: Utc::at(running), since_boot: running }
 }
 
 fn begun(place: usize) -> Event {
@@ -245,7 +247,7 @@ fn a_crash_costs_the_test_in_flight_alone() {
 
 #[test]
 fn a_failure_is_completed_from_what_the_test_wrote() {
-    let mut bench = Bench::with_tests(1);
+    let mut bench = Bench::with_tests(2);
     bench.chunk(1, [begun(0), ended(0, ExecutionState::Failed)], "panicked");
     assert_eq!(bench.results()[0].error_message.as_deref(), Some("said: panicked"));
 }
@@ -359,6 +361,7 @@ fn a_second_attempt_tells_the_first() {
     });
     let mut bench = Bench::of(lease);
     bench.chunk(0, [begun(0), passed(0)], "");
+    bench.finish(1, exit(0), COMPLETE);
     let node = &bench.results()[0];
     assert_eq!(node.outcome_kind.as_deref(), Some("passed-with-retries"));
     assert_eq!(node.other["retry.attempt"], 2);
@@ -421,6 +424,7 @@ fn a_process_that_begins_nothing_is_ended_and_says_so() {
 fn a_process_that_does_not_leave_is_ended_and_says_so() {
     let mut bench = Bench::with_tests(1);
     bench.chunk(5, [begun(0), passed(0)], "");
+    bench.batch.tell_kept(&mut bench.parcel);
     assert_eq!(bench.batch.on_time(at(60_005)), Due::End);
     let LeaseEnd::BadExit { message, .. } = bench.finish(60_100, exit(0), COMPLETE) else { panic!() };
     assert_eq!(message, "the process did not leave within 60 s after its last test and was ended");
@@ -533,7 +537,7 @@ proptest! {
                     prop_assert_eq!(*at, position);
                     *decided.entry(*test).or_default() += 1;
                 }
-                Report::Attached { .. } => {}
+                Report::Attached { .. } | Report::Leaked { .. } => {}
                 Report::Failed { test, .. } | Report::Died { test, .. } => {
                     *decided.entry(*test).or_default() += 1;
                 }

@@ -218,6 +218,11 @@ impl<'a> Live<'a> {
     async fn is_due(&mut self, due: Due) {
         match due {
             Due::Nothing => {}
+            Due::Result => {
+                self.batch.tell_kept(&mut self.outlet.parcel);
+                self.outlet.write_ahead();
+                self.outlet.try_hand_over();
+            }
             Due::Silence => self.guard.control.tell(ToGuard::Sample).await,
             // Two looks tell what a hung process does; its stacks and dumps tell why.
             Due::End if self.witness.begin() => self.guard.control.tell(ToGuard::Sample).await,
@@ -298,10 +303,6 @@ impl<'a> Live<'a> {
         }
         self.transcript.end(&mut self.events);
         self.digest(0);
-        if !raw.leaked.is_empty() {
-            let test = self.suspect();
-            self.outlet.log(test, LogLevel::Warning, leaks(&raw));
-        }
         let (evidence, detail) = self.witness.conclude(self.batch.in_flight());
         let is_explained =
             raw.signal.is_none() && raw.code.is_some_and(|code| self.transcript.explains(code));
@@ -317,23 +318,6 @@ impl<'a> Live<'a> {
         };
         self.batch.finish(gone, self.clock.now(), &mut self.outlet.parcel)
     }
-}
-
-/// Says which processes a test process left behind. They are gone by now.
-fn leaks(raw: &RawEnd) -> String {
-    let names: Vec<_> =
-        raw.leaked.iter().map(|leaked| format!("{} ({})", short(&leaked.command), leaked.pid)).collect();
-    format!("a test process left others behind, which were killed: {}", names.join(", "))
-}
-
-/// The beginning of a command line: what people know a process by.
-fn short(command: &str) -> String {
-    const CHARACTERS: usize = 60;
-    let mut text: String = command.chars().take(CHARACTERS).collect();
-    if text.len() < command.len() {
-        text.push('…');
-    }
-    text
 }
 
 fn bytes_of(read: Read) -> usize {

@@ -4,6 +4,7 @@ use std::{
     collections::HashSet,
     fs, io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    time::Duration,
 };
 
 use super::{Pid, Signal};
@@ -36,6 +37,35 @@ pub fn stat(pid: Pid) -> Option<Stat> {
         parent: Pid(fields.next()?.parse().ok()?),
         group: Pid(fields.next()?.parse().ok()?),
     })
+}
+
+/// Returns when a process was started, as time since the boot, cut to [`start_tick`]; `None` when it is gone.
+#[must_use]
+pub fn started_after_boot(pid: Pid) -> Option<Duration> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let name_end = text.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
+    // The state is the third field of the file, the start the 22nd.
+    let ticks: u32 = rest.split(' ').nth(22 - 3)?.parse().ok()?;
+    start_tick().checked_mul(ticks)
+}
+
+/// Returns how exactly the system tells when a process was started: mostly 10 ms.
+#[must_use]
+pub fn start_tick() -> Duration {
+    // SAFETY: sysconf takes any name and touches no memory of ours.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    Duration::from_secs(1) / u32::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
+}
+
+/// Returns the time since the boot, on the clock of [`started_after_boot`].
+#[must_use]
+pub fn since_boot() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a live local of the right type. It cannot fail: every kernel with pidfds has this clock.
+    let _ = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
 /// Returns the children of a process, ended ones that are not reaped included. Empty when it is gone.

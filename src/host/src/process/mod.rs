@@ -8,7 +8,7 @@ mod own;
 pub use end::{RawExit, has_children, reap_any, reap_child};
 pub use family::{
     Stat, children, command_line, descendants, kill_child, kill_group, memory_kills, pidfd_open,
-    resident_bytes, signal_descendants, stat,
+    resident_bytes, signal_descendants, since_boot, start_tick, started_after_boot, stat,
 };
 pub use id::{Pid, Signal};
 pub use own::{

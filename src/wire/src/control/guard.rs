@@ -331,4 +331,8 @@ pub struct Leaked {
     pub pid: u32,
     /// Its command line, cut.
     pub command: String,
+    /// When it was started, or the topmost survivor that it was below: milliseconds since the boot, cut to the clock's
+    /// tick. `None` where that is not known.
+    #[serde(default)]
+    pub started_ms: Option<u64>,
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CallbackAddress, DeliveryLimits, DumpKinds, LeaseId, OsBytes, Proof, RawEnd, TestIndex, TraceMode,
-    WorkerId,
+    CallbackAddress, DeliveryLimits, DumpKinds, Leaked, LeaseId, OsBytes, Proof, RawEnd, TestIndex,
+    TraceMode, WorkerId,
 };
 use crate::mtp::{ExecutionState, LogLevel, Trait};
 
@@ -363,6 +363,13 @@ pub enum Report {
         test: Option<TestIndex>,
         /// The files.
         files: Vec<EvidenceFile>,
+    },
+    /// Processes outlived their test process, and were killed.
+    Leaked {
+        /// The test that started them; where that can't be told, each that may have; none where no test can have.
+        tests: Vec<TestIndex>,
+        /// The processes.
+        processes: Vec<Leaked>,
     },
     /// It failed, but a retry may replace that: journalled, not sent.
     Failed {

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::TestNode;
+use crate::control::Leaked;
 
 /// Method names.
 pub mod method {
@@ -322,6 +323,39 @@ pub fn path_of_file_uri(uri: &str) -> Option<String> {
 pub struct RunResult {
     /// Those of the whole run.
     pub attachments: Vec<Attachment>,
+    /// A member of ours: what tests left behind. It stands here because a test's own result has mostly gone to the
+    /// client before its process ends.
+    #[serde(rename = "heeler.leaks", skip_serializing_if = "Vec::is_empty")]
+    pub leaks: Vec<Leak>,
+}
+
+/// Processes that outlived a test process, and were killed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Leak {
+    /// The suite: its program started the process that left them behind.
+    pub suite: String,
+    /// The uid of the test that started them; where that can't be told, of each that may have; none where
+    /// it was the program outside its tests.
+    pub tests: Vec<String>,
+    /// The processes.
+    pub processes: Vec<LeftBehind>,
+}
+
+/// A process that outlived its test process.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LeftBehind {
+    /// Process id.
+    pub pid: u32,
+    /// Its command line, cut.
+    pub command: String,
+}
+
+impl From<&Leaked> for LeftBehind {
+    fn from(leaked: &Leaked) -> Self {
+        Self { pid: leaked.pid, command: leaked.command.clone() }
+    }
 }
 
 /// Parameters of `$/cancelRequest`.

@@ -195,9 +195,12 @@ pub mod key {
     /// The attempts before the one that decided, in order: a list of [`crate::control::Attempt`].
     pub const ATTEMPTS: &str = "heeler.attempts";
 
+    /// What the test left behind, where it had its process to itself: a list of [`crate::mtp::LeftBehind`].
+    pub const LEAKED: &str = "heeler.leaked";
+
     /// All of them, the most frequent first.
-    pub(in crate::mtp) const ALL: [&str; 9] =
-        [SUITE, PROGRAM, WORKER, REPRODUCE, SIGNAL, EXIT_CODE, ALONE, ATTEMPT, ATTEMPTS];
+    pub(in crate::mtp) const ALL: [&str; 10] =
+        [SUITE, PROGRAM, WORKER, REPRODUCE, SIGNAL, EXIT_CODE, ALONE, ATTEMPT, ATTEMPTS, LEAKED];
 }
 
 impl Serialize for TestNode {

@@ -1,0 +1,131 @@
+//! Processes that outlive their test: killed, named, and charged to the test that started them, as far as that can be
+//! known, wherever results are shown.
+
+use serde_json::Value;
+
+use crate::support::{
+    listener::Behaviour,
+    server::Server,
+    uids,
+    world::{Ran, World},
+};
+
+const NAMES: [&str; 7] = [
+    "Tidy.First",
+    "Leaves.InTheMiddle",
+    "Tidy.Second",
+    "Leaves.AtOnce",
+    "Tidy.Third",
+    "Leaves.AndFails",
+    "Tidy.Last",
+];
+
+/// Returns the commands of what was left behind, and panics if one of them is still there.
+#[track_caller]
+fn commands(processes: &Value) -> Vec<&str> {
+    let processes = processes.as_array().unwrap_or_else(|| panic!("no list: {processes}"));
+    let command = |process: &'_ Value| -> (u64, String) {
+        (process["pid"].as_u64().unwrap(), process["command"].as_str().unwrap().to_owned())
+    };
+    for (pid, command) in processes.iter().map(command) {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        assert_ne!(line.trim_end_matches('\0').replace('\0', " "), command, "{pid} is still there");
+    }
+    processes.iter().map(|process| process["command"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_test_alone_in_its_process_tells_with_its_result_what_it_left_behind() {
+    let world = World::with_gtest("leaks");
+    world.write("heeler.toml", "[profile.default]\nisolate = true\n");
+    let mut server = Server::with_callback(&world, &["leaks"], |_| Behaviour::Normal);
+    let run = server.run(None);
+    let books = server.finish(&run, &uids("leaks", NAMES));
+    books.no_charges();
+    let kind = |name: &str| books.test(&format!("leaks::{name}"))["outcome-kind"].clone();
+    for (name, state, expected) in [
+        ("Leaves.InTheMiddle", "passed", "sleep 1009"),
+        ("Leaves.AtOnce", "passed", "sleep 1013"),
+        ("Leaves.AndFails", "failed", "sleep 1019"),
+    ] {
+        let uid = format!("leaks::{name}");
+        let node = books.test(&uid);
+        assert_eq!(books.state(&uid), state, "{node:#}");
+        assert_eq!(commands(&node["heeler.leaked"]), [expected], "{node:#}");
+        let errors = node["standardError"].as_str().unwrap();
+        assert!(errors.contains("left a process behind") && errors.contains(expected), "{node:#}");
+        let logged = books.log.iter().any(|line| line.contains(&uid) && line.contains(expected));
+        assert!(logged, "{:#?}", books.log);
+    }
+    assert_eq!((kind("Leaves.AtOnce"), kind("Leaves.AndFails")), ("leaky".into(), Value::Null));
+    for name in NAMES.iter().filter(|name| name.starts_with("Tidy")) {
+        let node = books.test(&format!("leaks::{name}"));
+        assert_eq!((&node["heeler.leaked"], &node["outcome-kind"]), (&Value::Null, &Value::Null), "{node:#}");
+    }
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn what_a_batch_left_behind_is_charged_by_the_time_at_which_it_was_started() {
+    let world = World::with_gtest("leaks");
+    let mut server = Server::ready(&world, &["leaks"]);
+    let run = server.run(None);
+    let books = server.finish(&run, &uids("leaks", NAMES));
+    let leaks = books.answer["result"]["heeler.leaks"].as_array().unwrap();
+    let tests_of = |command: &str| -> Vec<&str> {
+        let found: Vec<_> = leaks.iter().filter(|leak| commands(&leak["processes"]) == [command]).collect();
+        assert_eq!((found.len(), &found[0]["suite"]), (1, &"leaks".into()), "{leaks:#?}");
+        found[0]["tests"].as_array().unwrap().iter().map(|uid| uid.as_str().unwrap()).collect()
+    };
+    assert_eq!(tests_of("sleep 1009"), ["leaks::Leaves.InTheMiddle"]);
+    assert_eq!(tests_of("sleep 1019"), ["leaks::Leaves.AndFails"]);
+    // It took less than a tick, and so did its neighbours: they may be named beside it, but not instead of it.
+    assert!(tests_of("sleep 1013").contains(&"leaks::Leaves.AtOnce"), "{leaks:#?}");
+    assert!(!tests_of("sleep 1013").contains(&"leaks::Tidy.First"), "{leaks:#?}");
+    assert_eq!(server.exit(), Some(0));
+}
+
+fn run(world: &World, words: &[&str]) -> Ran {
+    let mut all = vec!["run", "leaks", "--no-history", "--junit", "report.xml"];
+    all.extend(words);
+    world.run(&all)
+}
+
+#[test]
+fn a_leaky_test_passes_and_is_shown_with_its_processes_on_the_terminal_and_in_the_report() {
+    let world = World::with_gtest("leaks");
+    let ran = run(&world, &["-E", "Tidy", "-E", "Leaves.InTheMiddle", "--isolate"]).code(0);
+    ran.line(&["LEAK", "Leaves.InTheMiddle"]);
+    ran.line(&["left", "sleep 1009", "left behind and killed"]);
+    ran.line(&["Summary", "5 passed", "(1 leaky)"]);
+    ran.line(&["Leaky", "Leaves.InTheMiddle"]);
+    let report = world.read("report.xml");
+    assert!(report.contains("<property name=\"heeler.leaked\" value=\"sleep 1009 (process "), "{report}");
+    assert!(report.contains("left a process behind, which was killed: sleep 1009"), "{report}");
+    assert!(report.contains("failures=\"0\" errors=\"0\""), "{report}");
+
+    let ran = run(&world, &["-E", "Leaves.InTheMiddle", "-E", "Tidy.First", "-j1"]).code(0);
+    ran.line(&["PASS", "Leaves.InTheMiddle"]);
+    ran.line(&["warning", "leaks::Leaves.InTheMiddle: left a process behind", "sleep 1009"]);
+    ran.line(&["Leaky", "Leaves.InTheMiddle"]);
+    ran.line(&["Summary", "2 passed", "(1 leaky)"]);
+    assert_eq!(world.read("report.xml").matches("heeler.leaked").count(), 1);
+}
+
+#[test]
+fn who_of_several_tests_left_a_process_behind_is_not_guessed() {
+    let world = World::with_gtest("leaks");
+    let ran = run(&world, &["-E", "Leaves.AtOnce", "-E", "Tidy.Second", "-E", "Tidy.Third", "-j1"]).code(0);
+    let report = world.read("report.xml");
+    ran.line(&["Summary", "3 passed", "(1 leaky)"]);
+    ran.line(&["sleep 1013", "left behind and killed"]);
+    if ran.stdout.contains("one of ") {
+        ran.line(&["Leaky", "one of ", "--isolate"]);
+        ran.line(&["leaks::Leaves.AtOnce"]);
+        assert!(!report.contains("heeler.leaked"), "{report}");
+        assert!(report.contains("[heeler: one of these ") && report.contains("sleep 1013"), "{report}");
+    } else {
+        // The tick ended between the tests.
+        ran.line(&["Leaky", "Leaves.AtOnce"]);
+    }
+}

@@ -1,0 +1,132 @@
+//! The end of a batch's process: what it means for the tests without a result, and for the program.
+
+use std::time::Duration;
+
+use host::process::Signal;
+use wire::{
+    control::{Death, Evidence, Leaked, LeaseEnd, LogLine, Report},
+    mtp::LogLevel,
+};
+
+use super::{Batch, Ending, Gone, State};
+use crate::{
+    clock::Moment,
+    conclusion::Seen,
+    death::death_of,
+    leaks::{Leak, sentence},
+    outside::Place,
+    parcel::Parcel,
+};
+
+impl Batch {
+    /// Decides about all tests that are still in flight when the process is gone and its output is read to the end.
+    pub(crate) fn finish(&mut self, gone: Gone, now: Moment, parcel: &mut Parcel) -> LeaseEnd {
+        self.now = now;
+        let is_in_test = !self.flights.is_empty();
+        self.process = (self.tests.len() == 1).then(|| gone.end.clone());
+        self.tell_kept(parcel);
+        self.tell_leaks(&gone.end.leaked, parcel);
+        let mut evidence = gone.evidence.clone();
+        for mut flight in std::mem::take(&mut self.flights) {
+            flight.duration = now.running.saturating_sub(flight.begun.running);
+            let seen = match self.ending {
+                _ if flight.is_silent => {
+                    Seen::Silent(self.silence_limit(flight.place).unwrap_or(flight.duration))
+                }
+                _ if flight.is_timed_out => {
+                    Seen::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
+                }
+                Some(Ending::Cancelled) => Seen::Cancelled,
+                // Another test's time was up, or the worker leaves: this one goes back.
+                Some(Ending::TimedOut | Ending::Abandoned) => {
+                    self.progress[flight.place].state = State::Waiting;
+                    continue;
+                }
+                Some(Ending::Idle | Ending::Memory(_)) | None => {
+                    let detail = gone.detail.clone();
+                    let death = Death { cause: self.memory_cause(&gone), detail, ..death_of(&gone.end) };
+                    Seen::Died { death, is_after_end_marker: gone.is_after_end_marker }
+                }
+            };
+            self.close_with(flight, (seen, evidence.take()), parcel);
+        }
+        if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
+            parcel.reports.push(Report::Attached { test: None, files: evidence.files });
+        }
+        match self.ending {
+            Some(Ending::Cancelled | Ending::Abandoned) => LeaseEnd::Cancelled,
+            _ if is_in_test => LeaseEnd::DiedInTest { end: gone.end },
+            Some(Ending::TimedOut | Ending::Idle | Ending::Memory(_)) | None => self.end_outside(gone),
+        }
+    }
+
+    /// Tells what the process left behind, and whose it is as far as that can be known.
+    fn tell_leaks(&self, leaked: &[Leaked], parcel: &mut Parcel) {
+        for Leak { places, processes } in self.spans.charge(leaked, host::process::start_tick()) {
+            let tests: Vec<_> = places.iter().map(|place| &self.tests[*place]).collect();
+            let uids: Vec<_> = tests.iter().map(|test| test.uid.as_str()).collect();
+            let message = sentence(self.nodes.suite(), &uids, &processes);
+            let tests: Vec<_> = tests.iter().map(|test| test.test).collect();
+            let test = tests.first().copied().filter(|_| tests.len() == 1);
+            parcel.logs.push(LogLine { test, level: LogLevel::Warning, message });
+            parcel.reports.push(Report::Leaked { tests, processes });
+        }
+    }
+
+    /// Says that a process ended for want of memory, where that is known.
+    fn memory_cause(&self, gone: &Gone) -> Option<String> {
+        let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
+        match self.ending {
+            Some(Ending::Memory(used)) => {
+                let limit = self.limits.memory_bytes.unwrap_or_default();
+                let (used, limit) = (mebibytes(used), mebibytes(limit));
+                Some(format!("killed because it used {used} MiB of memory, over its limit of {limit} MiB"))
+            }
+            None if gone.is_out_of_memory && gone.end.signal == Some(Signal::KILL.0) => {
+                let peak = mebibytes(gone.end.peak_kib.saturating_mul(1024));
+                Some(format!("killed by the kernel for want of memory; it had used up to {peak} MiB"))
+            }
+            _ => None,
+        }
+    }
+
+    fn end_outside(&self, gone: Gone) -> LeaseEnd {
+        let is_idle = self.ending == Some(Ending::Idle);
+        if gone.is_complete && gone.is_explained && !is_idle {
+            return LeaseEnd::Complete;
+        }
+        let is_waiting = self.progress.iter().any(|one| one.state == State::Waiting);
+        let place = match self.last_ended {
+            None => Place::BeforeFirst,
+            Some(last) if is_waiting => Place::After(&self.tests[last].listed.name),
+            Some(_) => Place::AfterLast,
+        };
+        let limit = is_idle.then(|| Duration::from_millis(self.limits.startup_ms));
+        let mut message = self.outside.message(place, &gone.end, limit);
+        if let Some(evidence) = &gone.evidence {
+            tell_evidence(&mut message, evidence, gone.detail.as_deref());
+        }
+        if let Some(cause) = self.memory_cause(&gone) {
+            message = format!("{cause}\n{message}");
+        }
+        if let Some(failure) = &gone.outside_failure {
+            message.push_str("\n--- failed outside tests ---\n");
+            message.push_str(failure.trim_end());
+        }
+        let end = gone.end;
+        if is_waiting { LeaseEnd::DiedOutside { end, message } } else { LeaseEnd::BadExit { end, message } }
+    }
+}
+
+/// Appends what was seen of a death outside any test.
+fn tell_evidence(message: &mut String, evidence: &Evidence, detail: Option<&str>) {
+    let mut section = |title: &str, text: &str| {
+        if !text.trim().is_empty() {
+            message.push_str(&format!("\n--- {title} ---\n{}", text.trim_end()));
+        }
+    };
+    section("crash", detail.unwrap_or_default());
+    section("stack", &evidence.stack);
+    let files: Vec<_> = evidence.files.iter().map(|file| file.path.to_text().into_owned()).collect();
+    section("files", &files.join("\n"));
+}

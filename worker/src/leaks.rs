@@ -1,0 +1,198 @@
+//! Which test a process was left behind by: when it was started, against when the batch's tests ran. Pure; the words
+//! that users read about leaks are here.
+//!
+//! The system tells starts by its tick (mostly 10 ms), and we see markers a little after they were written. So each
+//! test has the widest time in which it can have run, and a process is charged to every test whose time it may have
+//! been started in. What is started between two tests counts for the one that follows, and before the first for the
+//! first: most of a test's set-up is there.
+
+use std::time::Duration;
+
+use wire::control::Leaked;
+
+/// So many characters of a command line are told: what people know a process by.
+const COMMAND_CHARACTERS: usize = 60;
+/// So many tests are named where it may be any of them.
+const NAMED_TESTS: usize = 5;
+
+/// When the tests of one process can have run. All times are since the machine's boot.
+#[derive(Debug, Default)]
+pub(crate) struct Spans {
+    spans: Vec<Span>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    place: usize,
+    from: Duration,
+    /// `None` while it runs.
+    until: Option<Duration>,
+    /// What it took at least.
+    took: Duration,
+}
+
+impl Spans {
+    /// Takes note of a test's beginning, which was written after `before`: the read before this one.
+    pub(crate) fn begin(&mut self, place: usize, before: Duration) {
+        // Tests run one after the other: this one can't have begun before the last one was through.
+        let behind_last =
+            self.spans.last().map_or(Duration::ZERO, |last| last.from.saturating_add(last.took));
+        let from = if self.spans.is_empty() { Duration::ZERO } else { before.max(behind_last) };
+        self.spans.push(Span { place, from, until: None, took: Duration::ZERO });
+    }
+
+    /// Takes note of a test's end, read `now`. `took` is its framework's word: it took no less.
+    pub(crate) fn end(&mut self, place: usize, now: Duration, took: Duration) {
+        if let Some(span) = self.spans.iter_mut().rev().find(|span| span.place == place) {
+            (span.until, span.took) = (Some(now), took);
+        }
+    }
+
+    /// Returns the processes, grouped by the tests that may have started them. No test: none can have.
+    pub(crate) fn charge(&self, leaked: &[Leaked], tick: Duration) -> Vec<Leak> {
+        let mut leaks: Vec<Leak> = Vec::new();
+        for process in leaked {
+            let places = self.suspects(process.started_ms.map(Duration::from_millis), tick);
+            match leaks.iter_mut().find(|leak| leak.places == places) {
+                Some(leak) => leak.processes.push(process.clone()),
+                None => leaks.push(Leak { places, processes: vec![process.clone()] }),
+            }
+        }
+        leaks
+    }
+
+    fn suspects(&self, started: Option<Duration>, tick: Duration) -> Vec<usize> {
+        if let [only] = self.spans[..] {
+            return vec![only.place];
+        }
+        let is_suspect = |span: &&Span| {
+            started.is_none_or(|at| {
+                at.saturating_add(tick) > span.from && span.until.is_none_or(|until| at <= until)
+            })
+        };
+        self.spans.iter().filter(is_suspect).map(|span| span.place).collect()
+    }
+}
+
+/// Processes that were left behind by one test, or by one of several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Leak {
+    /// The places of the tests in their batch.
+    pub(crate) places: Vec<usize>,
+    pub(crate) processes: Vec<Leaked>,
+}
+
+/// Says what was left behind, for the log. The processes are gone by now.
+pub(crate) fn sentence(suite: &str, uids: &[&str], processes: &[Leaked]) -> String {
+    let what = things(processes);
+    match uids {
+        [] => format!("{suite}, outside its tests, {what}"),
+        // The line is marked with the test.
+        [_] => what,
+        several => {
+            let mut names = several[..several.len().min(NAMED_TESTS)].join(", ");
+            if several.len() > NAMED_TESTS {
+                names.push_str(&format!(" and {} more", several.len() - NAMED_TESTS));
+            }
+            format!("one of {} tests {what}; which one, --isolate would tell: {names}", several.len())
+        }
+    }
+}
+
+/// Says what a test left behind, for its own standard error.
+pub(crate) fn note(processes: &[Leaked]) -> String {
+    format!("[heeler: the test {}]\n", things(processes))
+}
+
+fn things(processes: &[Leaked]) -> String {
+    let name = |one: &Leaked| format!("{} (process {})", short(&one.command), one.pid);
+    let names: Vec<_> = processes.iter().map(name).collect();
+    let (what, were) = match processes {
+        [_] => ("a process", "was"),
+        _ => ("processes", "were"),
+    };
+    format!("left {what} behind, which {were} killed: {}", names.join(", "))
+}
+
+fn short(command: &str) -> String {
+    let mut text: String = command.chars().take(COMMAND_CHARACTERS).collect();
+    if text.len() < command.len() {
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(10);
+
+    fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    fn leaked(pid: u32, started_ms: Option<u64>) -> Leaked {
+        Leaked { pid, command: "sleep 9".into(), started_ms }
+    }
+
+    /// Three tests: 100 ms, then two in one read at 300 ms, whose framework says that the second took 150 ms.
+    fn spans() -> Spans {
+        let mut spans = Spans::default();
+        spans.begin(0, ms(1000));
+        spans.end(0, ms(1100), ms(99));
+        spans.begin(1, ms(1090));
+        spans.end(1, ms(1300), ms(150));
+        spans.begin(2, ms(1100));
+        spans
+    }
+
+    fn suspects(started_ms: u64) -> Vec<usize> {
+        let leaks = spans().charge(&[leaked(1, Some(started_ms))], TICK);
+        leaks.into_iter().flat_map(|leak| leak.places).collect()
+    }
+
+    #[test]
+    fn a_process_is_charged_to_each_test_that_may_have_started_it() {
+        assert_eq!(suspects(500), [0], "the set-up before the first test is the first test's");
+        assert_eq!(suspects(1050), [0]);
+        assert_eq!(suspects(1095), [0, 1], "the tick may be either's");
+        assert_eq!(suspects(1150), [1]);
+        assert_eq!(suspects(1250), [1, 2], "the third may have begun 150 ms after the second");
+        assert_eq!(suspects(1400), [2], "it has not ended");
+    }
+
+    #[test]
+    fn a_process_that_no_test_can_have_started_is_charged_to_none() {
+        let mut spans = spans();
+        spans.end(2, ms(1500), ms(0));
+        let leaks = spans.charge(&[leaked(1, Some(1600)), leaked(2, Some(1700))], TICK);
+        assert_eq!(leaks.len(), 1);
+        assert_eq!((leaks[0].places.len(), leaks[0].processes.len()), (0, 2));
+    }
+
+    #[test]
+    fn with_one_test_there_is_no_question_and_without_a_time_no_answer() {
+        assert_eq!(spans().charge(&[leaked(1, None)], TICK)[0].places, [0, 1, 2]);
+        let mut alone = Spans::default();
+        alone.begin(4, ms(1000));
+        alone.end(4, ms(1001), ms(0));
+        assert_eq!(alone.charge(&[leaked(1, Some(9000))], TICK)[0].places, [4]);
+    }
+
+    #[test]
+    fn the_words_name_tests_and_processes_and_stay_short() {
+        let processes = [leaked(7, None)];
+        assert_eq!(
+            sentence("s", &["s::a"], &processes),
+            "left a process behind, which was killed: sleep 9 (process 7)"
+        );
+        assert!(sentence("s", &[], &processes).starts_with("s, outside its tests, left a process"));
+        let many = ["a", "b", "c", "d", "e", "f", "g"];
+        let text = sentence("s", &many, &[processes[0].clone(), processes[0].clone()]);
+        assert!(text.starts_with("one of 7 tests left processes behind, which were killed"), "{text}");
+        assert!(text.ends_with(": a, b, c, d, e and 2 more"), "{text}");
+        let long = Leaked { command: "x".repeat(500), ..leaked(1, None) };
+        assert!(note(&[long]).len() < 200);
+    }
+}
