@@ -4,6 +4,7 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod discover;
+pub mod filter;
 pub mod front;
 pub mod history;
 pub mod pool;
@@ -21,4 +22,18 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
         cause = source.source();
     }
     out
+}
+
+/// Returns the candidate that `word` may be a misspelling of.
+pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    let score = |candidate: &str| match strsim::osa_distance(word, candidate) {
+        // Likeness counts a slip of two letters for too much in a short word.
+        0 | 1 => 1.0,
+        _ => strsim::jaro_winkler(word, candidate),
+    };
+    let scored = candidates.into_iter().map(|candidate| (score(candidate), candidate));
+    scored
+        .filter(|(score, _)| *score > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
 }

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Capture, Config, Dumps, FailLimit, Jobs, MemoryLimit, Profile, RunLayer, RunSettings, Shuffle, TestLayer,
-    TestSettings, TimeLimit, UnknownProfile, Watch, reader::nearest,
+    TestSettings, TimeLimit, UnknownProfile, Watch,
 };
 
 /// The profile that all others inherit from, and that holds when none is named.
@@ -166,7 +166,8 @@ impl Config {
         if !known.contains(&DEFAULT_PROFILE) {
             known.insert(0, DEFAULT_PROFILE);
         }
-        let hint = nearest(name, known.iter().copied()).map(|near| format!("did you mean \"{near}\"?"));
+        let hint =
+            crate::nearest(name, known.iter().copied()).map(|near| format!("did you mean \"{near}\"?"));
         let known = hint.unwrap_or_else(|| format!("the profiles are {}", known.join(", ")));
         UnknownProfile { name: name.to_owned(), known }
     }

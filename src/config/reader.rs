@@ -86,7 +86,7 @@ impl<'d, 't> Table<'d, 't> {
                 continue;
             }
             let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
-            let hint = match nearest(name, asked.iter().copied()) {
+            let hint = match crate::nearest(name, asked.iter().copied()) {
                 Some(near) => format!("; did you mean \"{near}\"?"),
                 None => format!("; the keys are {}", asked.join(", ")),
             };
@@ -256,13 +256,4 @@ fn describe(value: &DeValue<'_>) -> String {
         DeValue::Array(_) => "an array".to_owned(),
         DeValue::Table(_) => "a table".to_owned(),
     }
-}
-
-/// Returns the candidate that `word` may be a misspelling of.
-pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    let scored = candidates.into_iter().map(|candidate| (strsim::jaro_winkler(word, candidate), candidate));
-    scored
-        .filter(|(score, _)| *score > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
 }

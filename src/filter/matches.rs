@@ -1,0 +1,118 @@
+//! Whether a test is meant.
+
+use std::borrow::Cow;
+
+use model::path::TestPath;
+
+use super::{Filter, GraphQuery, NodeTest, Past, Predicate, Property, Text, Wildcard};
+use crate::history::LastOutcome;
+
+/// What filter expressions look at. A program that can't be listed stands here by its suite's name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Subject<'a> {
+    /// `<suite>::<name>`.
+    pub uid: &'a str,
+    /// The suite's name.
+    pub suite: &'a str,
+    /// Path of the program.
+    pub program: Cow<'a, str>,
+    /// Names and values that the framework gives it.
+    pub tags: Vec<(&'a str, &'a str)>,
+    /// How it ended last; `None` when it never did, or nobody knows.
+    pub last: Option<LastOutcome>,
+}
+
+impl Filter {
+    /// Returns whether the test is meant.
+    #[must_use]
+    pub fn is_match(&self, subject: &Subject<'_>) -> bool {
+        self.expr.holds(&|predicate| predicate.holds(subject))
+    }
+}
+
+impl Predicate {
+    fn holds(&self, subject: &Subject<'_>) -> bool {
+        match self {
+            Self::All => true,
+            Self::None => false,
+            Self::Test(text) => text.fits(subject.uid, "::"),
+            Self::Suite(text) => text.fits(subject.suite, "::"),
+            Self::Program(text) => text.fits(&subject.program, "/"),
+            Self::Tag { key, value } => subject.tags.iter().any(|(name, found)| {
+                key.fits_whole(name) && value.as_ref().is_none_or(|value| value.fits_whole(found))
+            }),
+            Self::State(Past::Never) => subject.last.is_none(),
+            Self::State(Past::Ended(outcome)) => subject.last == Some(*outcome),
+        }
+    }
+}
+
+impl Text {
+    /// An exact text and a glob take the whole name, or all behind one of its separators.
+    fn fits(&self, name: &str, separator: &str) -> bool {
+        match self {
+            Self::Contains(_) | Self::Regex(_) => self.fits_whole(name),
+            Self::Equals(text) => name
+                .strip_suffix(text.as_str())
+                .is_some_and(|before| before.is_empty() || before.ends_with(separator)),
+            Self::Glob(glob) => {
+                let mut behind =
+                    name.match_indices(separator).map(|(place, _)| &name[place + separator.len()..]);
+                glob.is_match(name) || behind.any(|tail| glob.is_match(tail))
+            }
+        }
+    }
+
+    fn fits_whole(&self, text: &str) -> bool {
+        match self {
+            Self::Equals(wanted) => wanted == text,
+            Self::Contains(part) => text.contains(part.as_str()),
+            Self::Regex(regex) => regex.0.is_match(text),
+            Self::Glob(glob) => glob.is_match(text),
+        }
+    }
+}
+
+impl GraphQuery {
+    /// Returns whether the test at this path, with these traits, is meant.
+    #[must_use]
+    pub fn is_match(&self, path: &TestPath<'_>, tags: &[(&str, &str)]) -> bool {
+        let mut nodes = path.segments();
+        let is_so_far = self
+            .segments
+            .iter()
+            .all(|segment| nodes.next().is_some_and(|name| segment.holds(&|test| test.holds(name, tags))));
+        match (&self.rest, nodes.next()) {
+            (None, None) => is_so_far,
+            (Some(rest), Some(_)) => {
+                is_so_far && rest.properties.as_ref().is_none_or(|one| one.holds(&|one| one.holds(tags)))
+            }
+            (None, Some(_)) | (Some(_), None) => false,
+        }
+    }
+
+    /// Returns whether tests of this suite may be meant, for a suite whose tests nobody could list.
+    #[must_use]
+    pub fn may_match(&self, suite: &str) -> bool {
+        let Some(root) = self.segments.first() else { return true };
+        let judged = root.judge(&|test| match (test.name.is_match(suite), &test.properties) {
+            (true, Some(_)) => None,
+            (is_match, _) => Some(is_match),
+        });
+        judged != Some(false)
+    }
+}
+
+impl NodeTest {
+    fn holds(&self, name: &str, tags: &[(&str, &str)]) -> bool {
+        self.name.is_match(name)
+            && self.properties.as_ref().is_none_or(|all| all.holds(&|one| one.holds(tags)))
+    }
+}
+
+impl Property {
+    fn holds(&self, tags: &[(&str, &str)]) -> bool {
+        let fits = |wildcard: &Wildcard, text| wildcard.is_match(text);
+        tags.iter().any(|(name, value)| fits(&self.key, name) && fits(&self.value, value))
+    }
+}

@@ -1,0 +1,5 @@
+//! Filters from text to answer.
+
+mod expression;
+mod graph;
+mod random;

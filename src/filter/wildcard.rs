@@ -1,0 +1,64 @@
+//! `*` and `?`. Our own, because test names are full of `[`, `{` and `/`, which must stand for themselves.
+
+/// A text with wildcards.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wildcard(pub(super) Vec<Part>);
+
+/// A part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// This character.
+    Char(char),
+    /// `?`: any one character.
+    One,
+    /// `*`: any text.
+    Any,
+}
+
+impl Wildcard {
+    /// Returns whether the whole of `text` fits, in time proportional to the product of the lengths at worst: on a
+    /// mismatch only the last `*` takes one character more.
+    #[must_use]
+    pub fn is_match(&self, text: &str) -> bool {
+        let mut parts = self.0.as_slice();
+        let mut text = text.chars();
+        let mut last_star = None;
+        loop {
+            match (parts.split_first(), text.clone().next()) {
+                (Some((Part::Any, behind)), _) => {
+                    last_star = Some((behind, text.clone()));
+                    parts = behind;
+                }
+                (None, None) => return true,
+                (Some((part, behind)), Some(found)) if part.takes(found) => {
+                    parts = behind;
+                    text.next();
+                }
+                _ => {
+                    let Some((behind_star, mut taken)) = last_star.take() else { return false };
+                    if taken.next().is_none() {
+                        return false;
+                    }
+                    last_star = Some((behind_star, taken.clone()));
+                    parts = behind_star;
+                    text = taken;
+                }
+            }
+        }
+    }
+
+    /// Returns whether there is a wildcard in it at all.
+    pub(super) fn is_wild(&self) -> bool {
+        self.0.iter().any(|part| !matches!(part, Part::Char(_)))
+    }
+}
+
+impl Part {
+    fn takes(self, found: char) -> bool {
+        match self {
+            Self::Char(wanted) => wanted == found,
+            Self::One => true,
+            Self::Any => false,
+        }
+    }
+}
