@@ -18,7 +18,10 @@ pub use normalise::{NormaliseError, normalise};
 pub use parse::{Refusal, completions, parse};
 
 use super::display::list::ListFormat;
-use crate::config::{Jobs, MemoryLimit, Partition, Pattern, Shuffle, SlowTimeout, StatusLevel, TimeLimit};
+use crate::{
+    config::{Jobs, MemoryLimit, Partition, Shuffle, SlowTimeout, StatusLevel, TimeLimit},
+    filter::Filter,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,7 +43,17 @@ Examples:
   heeler run build/*_test                run programs; each is asked what it is
   heeler run --cargo . --cargo-arg=--release
   heeler run --retries 2 --timeout 30s --junit junit.xml
-  heeler run --isolate --shuffle=42 -E herd -E 'Pen.*'";
+  heeler run --isolate --shuffle=42 -E herd -E 'Pen.*'
+  heeler run -E 'state(failed) | state(crashed)'
+
+Filters (X is a text, =exact, ~part, /regex/ or #glob):
+  test(X) suite(X) program(X)     by name, by the program's suite or path
+  tag(NAME) tag(NAME=X)           by what the framework tells of a test
+  state(WORD)                     by its last end here: failed, crashed,
+                                  timed-out, passed, skipped, new
+  all() none()                    every test, no test
+  & and, | + or, - without, ! not, ( )
+                                  join them; not binds first, or last";
 
 /// Runs test suites across worker processes and loses nothing when tests crash.
 #[derive(Debug, Clone, PartialEq, Parser)]
@@ -167,9 +180,10 @@ pub struct ProgramArguments {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Selection")]
 pub struct SelectionArguments {
-    /// Take tests whose name contains a text, or matches a glob (*, ?); may be repeated: any one is enough.
-    #[arg(short = 'E', long = "filter", value_name = "PATTERN")]
-    pub filters: Vec<Pattern>,
+    /// Take tests whose name contains a text or matches a glob (*, ?), or that an expression means, such as
+    /// 'test(parse) & not tag(slow)'; may be repeated: any one is enough.
+    #[arg(short = 'E', long = "filter", value_name = "FILTER", value_parser = convert::filter)]
+    pub filters: Vec<Filter>,
     /// Take one share of the tests: slice:k/n, hash:k/n or time:k/n.
     #[arg(long, value_name = "SHARE")]
     pub partition: Option<Partition>,

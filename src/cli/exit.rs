@@ -43,6 +43,12 @@ pub enum CommandError {
     /// The profile.
     #[error("find the profile")]
     Profile(#[source] UnknownProfile),
+    /// A filter asks what nobody may tell.
+    #[error("answer the filter \"{filter}\": it asks how tests ended earlier, and the history is off")]
+    NoHistory {
+        /// As written.
+        filter: String,
+    },
     /// The programs.
     #[error("find the test programs")]
     Sources(#[source] SourcesError),
@@ -86,7 +92,7 @@ impl CommandError {
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Config(_) | Self::Profile(_) => Exit::CommandLine,
+            Self::Config(_) | Self::Profile(_) | Self::NoHistory { .. } => Exit::CommandLine,
             Self::Sources(_)
             | Self::NothingToRun
             | Self::Listen(_)

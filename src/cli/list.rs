@@ -8,7 +8,7 @@ use super::{
     exit::{CommandError, Exit},
     here::Here,
     run::{discover, is_broken, nothing_selected},
-    select::select,
+    select::{check, select},
     signals::Signals,
     sources,
     watch::{Watch, display_options},
@@ -20,6 +20,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<Exit, CommandError
     let config = super::load_config(arguments.general.config_file.as_deref())?;
     let settings =
         Arc::new(Settings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?);
+    check(&settings)?;
     let mut options = display_options(&arguments.general, &settings);
     let (colour, root) = (options.colour, options.root.clone());
     options.kind = display::Kind::Plain;

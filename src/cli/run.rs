@@ -19,7 +19,7 @@ use super::{
     display::{Display, End, RunHead},
     exit::{CommandError, Exit},
     here::Here,
-    select::{Selection, select},
+    select::{Selection, check, select},
     sources,
     watch::{Watch, display_options},
 };
@@ -37,6 +37,7 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<Exit, CommandError> 
         settings.run.shuffle = Shuffle::Seed(seed());
     }
     let settings = Arc::new(settings);
+    check(&settings)?;
     let options = display_options(&arguments.general, &settings);
     let mut display = Display::new(options, Box::new(std::io::stdout()));
     let mut say = |label: &str, words: &str| display.phase(label, words, Instant::now());

@@ -1,12 +1,18 @@
 //! Which of the discovered tests are to run: filters first, then the partition.
 
-use std::{collections::HashMap, path::Path, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    time::Duration,
+};
 
-use wire::mtp::TestNode;
+use wire::mtp::{TestNode, key};
 
+use super::exit::CommandError;
 use crate::{
     config::{PartitionKind, Settings},
-    history::{self, History},
+    filter::{Filter, Subject},
+    history::{self, History, LastOutcome, TestHistory},
 };
 
 /// The chosen tests, and how many are not.
@@ -17,43 +23,89 @@ pub(super) struct Selection {
     pub(super) expected: HashMap<String, Duration>,
 }
 
+/// Looks for filters that can't be answered.
+pub(super) fn check(settings: &Settings) -> Result<(), CommandError> {
+    match settings.filters.iter().find(|filter| filter.asks_history()) {
+        Some(filter) if !settings.run.is_history_kept => {
+            Err(CommandError::NoHistory { filter: filter.to_string() })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Selects by the settings.
 pub(super) fn select(nodes: Vec<TestNode>, settings: &Settings) -> Selection {
     let all = nodes.len();
-    let mut chosen: Vec<_> = nodes.into_iter().filter(|node| settings.is_selected(&node.uid)).collect();
-    let expected =
-        if settings.run.is_history_kept { durations(&settings.state_dir, &chosen) } else { HashMap::new() };
-    if let Some(partition) = &settings.partition {
-        let rule = match partition.kind {
-            PartitionKind::Slice => model::partition::Rule::Slice,
-            PartitionKind::Hash => model::partition::Rule::Hash,
-            PartitionKind::Time => model::partition::Rule::Time,
-        };
-        let partition =
-            model::partition::Partition { rule, index: partition.share.get(), count: partition.of.get() };
-        let tests: Vec<_> =
-            chosen.iter().map(|node| (node.uid.as_str(), expected.get(&node.uid).copied())).collect();
-        let mut is_ours = partition.select(&tests).into_iter();
-        chosen.retain(|_| is_ours.next().unwrap_or(false));
-    }
+    let past = |nodes: &[TestNode]| match settings.run.is_history_kept {
+        true => read_history(&settings.state_dir, nodes),
+        false => HashMap::new(),
+    };
+    let (chosen, known) = if settings.filters.iter().any(Filter::asks_history) {
+        let known = past(&nodes);
+        let last = |uid: &str| known.get(uid).map(|test| test.outcome);
+        (chosen(nodes, settings, last), known)
+    } else {
+        let chosen = chosen(nodes, settings, |_| None);
+        let known = past(&chosen);
+        (chosen, known)
+    };
+    let mut expected: HashMap<_, _> =
+        known.into_iter().filter_map(|(uid, test)| Some((uid, test.mean.or(test.last)?))).collect();
+    let chosen = share(chosen, settings, &expected);
+    let ours: HashSet<&str> = chosen.iter().map(|node| node.uid.as_str()).collect();
+    expected.retain(|uid, _| ours.contains(uid.as_str()));
     Selection { left_out: all - chosen.len(), chosen, expected }
 }
 
-/// What earlier runs took. Without a history that can be read, nothing is known.
-fn durations(state_dir: &Path, nodes: &[TestNode]) -> HashMap<String, Duration> {
+fn chosen(
+    nodes: Vec<TestNode>,
+    settings: &Settings,
+    last: impl Fn(&str) -> Option<LastOutcome>,
+) -> Vec<TestNode> {
+    let is_selected = |node: &TestNode| settings.is_selected(&subject(node, last(&node.uid)));
+    nodes.into_iter().filter(is_selected).collect()
+}
+
+fn subject(node: &TestNode, last: Option<LastOutcome>) -> Subject<'_> {
+    Subject {
+        uid: &node.uid,
+        suite: node.text(key::SUITE).unwrap_or_default(),
+        program: node.text(key::PROGRAM).unwrap_or_default().into(),
+        tags: node.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
+        last,
+    }
+}
+
+fn share(
+    mut chosen: Vec<TestNode>,
+    settings: &Settings,
+    expected: &HashMap<String, Duration>,
+) -> Vec<TestNode> {
+    let Some(partition) = &settings.partition else { return chosen };
+    let rule = match partition.kind {
+        PartitionKind::Slice => model::partition::Rule::Slice,
+        PartitionKind::Hash => model::partition::Rule::Hash,
+        PartitionKind::Time => model::partition::Rule::Time,
+    };
+    let partition =
+        model::partition::Partition { rule, index: partition.share.get(), count: partition.of.get() };
+    let tests: Vec<_> =
+        chosen.iter().map(|node| (node.uid.as_str(), expected.get(&node.uid).copied())).collect();
+    let mut is_ours = partition.select(&tests).into_iter();
+    chosen.retain(|_| is_ours.next().unwrap_or(false));
+    chosen
+}
+
+/// What earlier runs tell. Without a history that can be read, nothing is known.
+fn read_history(state_dir: &Path, nodes: &[TestNode]) -> HashMap<String, TestHistory> {
     let path = state_dir.join(history::FILE_NAME);
     if !path.exists() {
         return HashMap::new();
     }
     let known =
         History::open(&path).and_then(|history| history.load(nodes.iter().map(|node| node.uid.as_str())));
-    match known {
-        Ok(known) => {
-            known.into_iter().filter_map(|(uid, test)| Some((uid, test.mean.or(test.last)?))).collect()
-        }
-        Err(error) => {
-            tracing::warn!(error = crate::error_chain(&error), "durations of earlier runs are not used");
-            HashMap::new()
-        }
-    }
+    known.unwrap_or_else(|error| {
+        tracing::warn!(error = crate::error_chain(&error), "what earlier runs tell is not used");
+        HashMap::new()
+    })
 }

@@ -10,8 +10,8 @@ use std::{
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Capture, Config, Dumps, FailLimit, Jobs, MemoryLimit, Override, Pattern, Position, RunLayer, Section,
-    Shuffle, SlowTimeout, StatusLevel, Suite, SuiteSource, TestLayer, TimeLimit, Watch,
+    Capture, Config, Dumps, FailLimit, Jobs, MemoryLimit, Override, Position, RunLayer, Section, Shuffle,
+    SlowTimeout, StatusLevel, Suite, SuiteSource, TestLayer, TimeLimit, Watch,
     defaults::{STATE_DIR, below},
     quantity::parse_size,
     reader::{Document, Table, integer, parse_positive_duration},
@@ -238,7 +238,7 @@ fn read_fail_limit(table: &Table<'_, '_>) -> Option<FailLimit> {
 }
 
 fn read_override(title: &str, table: Table<'_, '_>) -> Option<Override> {
-    let filter = table.parse("filter", "a substring or a glob over test names", str::parse::<Pattern>);
+    let filter = table.filter("filter");
     if !table.has("filter") {
         table.document.report(
             table.span.clone(),

@@ -7,7 +7,6 @@
 mod defaults;
 mod file;
 mod partition;
-mod pattern;
 mod programs;
 mod quantity;
 mod reader;
@@ -19,7 +18,6 @@ mod types;
 
 pub use file::{ConfigError, FILE_NAME, Problem};
 pub use partition::{Partition, PartitionError, PartitionKind};
-pub use pattern::{Pattern, PatternError};
 pub use programs::{FoundProgram, ProgramsError, find_programs, name_below};
 pub use quantity::{QuantityError, parse_duration, parse_size};
 pub use reference::{Key, Section, reference, reference_table};

@@ -12,6 +12,7 @@ use super::{
     Position, Problem, QuantityError, Section,
     quantity::{parse_duration, parse_size},
 };
+use crate::filter::Filter;
 
 /// A file being read: positions and problems.
 pub(super) struct Document<'t> {
@@ -34,6 +35,14 @@ impl<'t> Document<'t> {
             line: count(before.matches('\n').count() + 1),
             column: count(before[line_start..].chars().count() + 1),
         }
+    }
+
+    /// Where the text of a string begins, when it is written there letter by letter.
+    fn inside(&self, span: &Range<usize>, text: &str) -> Option<usize> {
+        let written = &self.text[span.clone()];
+        let is_plain =
+            |quote| written.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)) == Some(text);
+        (is_plain('"') || is_plain('\'')).then_some(span.start + 1)
     }
 
     pub(super) fn report(&self, span: Range<usize>, message: impl Into<String>) {
@@ -160,6 +169,25 @@ impl<'d, 't> Table<'d, 't> {
                 None
             }
         }
+    }
+
+    /// Reads a filter. A fault in it is told at its own place, where the file writes the text as it is.
+    pub(super) fn filter(&self, key: &'static str) -> Option<Filter> {
+        let what = "a part of a name, a glob or an expression";
+        let value = self.ask(key)?;
+        let Some(text) = value.value.get_ref().as_str() else { return self.expected(what, value) };
+        let error = match text.parse::<Filter>() {
+            Ok(filter) => return Some(filter),
+            Err(error) => error,
+        };
+        let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
+        let span = value.value.span();
+        let (span, told) = match self.document.inside(&span, text) {
+            Some(start) => (start + error.offset()..span.end, error.message().to_owned()),
+            None => (span, error.to_string()),
+        };
+        self.document.report(span, format!("expected {what} for \"{key}\"{place}: {told}"));
+        None
     }
 
     pub(super) fn string(&self, key: &'static str, what: &str) -> Option<String> {

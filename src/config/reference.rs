@@ -137,8 +137,8 @@ const KEYS: &[Key] = keys! {
         "override": "tables" = "";
     }
     Override {
-        /// Which tests: a substring of the uid, or a glob (`*`, `?`) over it or over what follows a `::`.
-        "filter": "pattern" = "required";
+        /// Which tests: a part of the uid, a glob (`*`, `?`) over it or over what follows a `::`, or a filter expression.
+        "filter": "filter" = "required";
         /// As in a profile.
         "timeout": "duration or false" = "";
         /// As in a profile.

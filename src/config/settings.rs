@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use super::{
-    Capture, Config, Jobs, Override, Partition, Pattern, RunLayer, RunSettings, TestLayer, TestSettings,
+    Capture, Config, Jobs, Override, Partition, RunLayer, RunSettings, TestLayer, TestSettings,
     UnknownProfile, defaults::DEFAULT_PROFILE,
 };
+use crate::filter::{Filter, Subject};
 
 /// What the command line says, already parsed.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -17,7 +18,7 @@ pub struct CommandLine {
     /// Of every test.
     pub tests: TestLayer,
     /// Which tests: those that any of these matches; empty means all.
-    pub filters: Vec<Pattern>,
+    pub filters: Vec<Filter>,
     /// Which share of them.
     pub partition: Option<Partition>,
     /// The framework of programs that the command line names.
@@ -34,7 +35,7 @@ pub struct Settings {
     /// Of the run as a whole.
     pub run: RunSettings,
     /// Which tests: those that any of these matches; empty means all.
-    pub filters: Vec<Pattern>,
+    pub filters: Vec<Filter>,
     /// Which share of them.
     pub partition: Option<Partition>,
     /// The framework of programs that the command line names.
@@ -79,10 +80,10 @@ impl Settings {
         })
     }
 
-    /// Returns whether the filters take the test of this uid.
+    /// Returns whether the filters take this test.
     #[must_use]
-    pub fn is_selected(&self, uid: &str) -> bool {
-        self.filters.is_empty() || self.filters.iter().any(|filter| filter.is_match(uid))
+    pub fn is_selected(&self, subject: &Subject<'_>) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| filter.is_match(subject))
     }
 
     /// Returns after how long the display calls a test slow.
@@ -95,11 +96,11 @@ impl Settings {
     ///
     /// `suite` is the name of its `[[suite]]` section; `None` for programs that the command line names.
     #[must_use]
-    pub fn of_test(&self, suite: Option<&str>, uid: &str) -> TestSettings {
+    pub fn of_test(&self, suite: Option<&str>, subject: &Subject<'_>) -> TestSettings {
         let suite = suite.and_then(|name| self.suite_tests.get(name));
         let below = suite.map_or(self.profile_tests, |suite| self.profile_tests.under(suite));
         // The first override that says something decides, so the last is laid down first.
-        let overrides = self.overrides.iter().rev().filter(|one| one.filter.is_match(uid));
+        let overrides = self.overrides.iter().rev().filter(|one| one.filter.is_match(subject));
         overrides.fold(below, |below, one| below.under(&one.tests)).under(&self.command_line_tests)
     }
 }

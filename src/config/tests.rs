@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use super::*;
+use crate::filter::Subject;
 
 fn parse(text: &str) -> Config {
     Config::parse(Path::new("heeler.toml"), text).unwrap()
@@ -309,6 +310,10 @@ fn an_unknown_profile_is_an_error_with_the_nearest_one() {
     );
 }
 
+fn subject(uid: &str) -> Subject<'_> {
+    Subject { uid, tags: vec![("speed", "slow")], ..Subject::default() }
+}
+
 fn settings(command_line: CommandLine) -> Settings {
     Settings::resolve(&parse(FULL), command_line).unwrap()
 }
@@ -320,15 +325,15 @@ fn of_each_test_the_command_line_wins_over_overrides_over_suites_over_profiles()
     };
     let default = settings_of("default", TestLayer::default());
     let seconds = |test: TestSettings| test.timeout.map(|timeout| timeout.as_secs());
-    assert_eq!(seconds(default.of_test(None, "x::a")), Some(120));
-    assert_eq!(seconds(default.of_test(Some("unit"), "unit::a")), Some(30));
-    assert_eq!(default.of_test(Some("unit"), "unit::net::a").retries, 2);
-    assert_eq!(seconds(default.of_test(Some("unit"), "unit::net::a")), Some(9));
+    assert_eq!(seconds(default.of_test(None, &subject("x::a"))), Some(120));
+    assert_eq!(seconds(default.of_test(Some("unit"), &subject("unit::a"))), Some(30));
+    assert_eq!(default.of_test(Some("unit"), &subject("unit::net::a")).retries, 2);
+    assert_eq!(seconds(default.of_test(Some("unit"), &subject("unit::net::a"))), Some(9));
 
     let ci = settings_of("ci", TestLayer::default());
-    assert_eq!(seconds(ci.of_test(None, "x::a")), Some(60), "three periods of 20 s");
-    assert!(ci.of_test(None, "x::a").is_isolated);
-    let slow = ci.of_test(None, "x::net::slow");
+    assert_eq!(seconds(ci.of_test(None, &subject("x::a"))), Some(60), "three periods of 20 s");
+    assert!(ci.of_test(None, &subject("x::a")).is_isolated);
+    let slow = ci.of_test(None, &subject("x::net::slow"));
     assert_eq!(
         (seconds(slow), slow.retries, slow.is_isolated),
         (Some(3_600), 2, false),
@@ -337,7 +342,7 @@ fn of_each_test_the_command_line_wins_over_overrides_over_suites_over_profiles()
     assert_eq!(slow.slow_period, Duration::from_secs(300));
 
     let tests = TestLayer { timeout: Some(TimeLimit::Never), retries: Some(0), ..TestLayer::default() };
-    let chosen = settings_of("ci", tests).of_test(Some("unit"), "unit::net::slow");
+    let chosen = settings_of("ci", tests).of_test(Some("unit"), &subject("unit::net::slow"));
     assert_eq!((chosen.timeout, chosen.retries), (None, 0));
 }
 
@@ -354,11 +359,41 @@ fn shown_output_means_one_job_unless_the_command_line_counts() {
 
 #[test]
 fn a_test_is_selected_by_any_filter_or_when_there_is_none() {
-    assert!(settings(CommandLine::default()).is_selected("a::b"));
+    assert!(settings(CommandLine::default()).is_selected(&subject("a::b")));
     let filters = ["x", "*b"].map(|text| text.parse().unwrap()).to_vec();
     let some = settings(CommandLine { filters, ..CommandLine::default() });
-    assert!(some.is_selected("a::b"));
-    assert!(!some.is_selected("a::c"));
+    assert!(some.is_selected(&subject("a::b")));
+    assert!(!some.is_selected(&subject("a::c")));
+}
+
+#[test]
+fn an_override_may_be_for_what_an_expression_means() {
+    let text = "[[profile.default.override]]\nfilter = 'tag(speed=slow) & !test(=b)'\nretries = 7\n";
+    let settings = Settings::resolve(&parse(text), CommandLine::default()).unwrap();
+    assert_eq!(settings.of_test(None, &subject("a::a")).retries, 7);
+    assert_eq!(settings.of_test(None, &subject("a::b")).retries, 0);
+}
+
+#[test]
+fn a_fault_in_a_filter_is_told_at_its_own_place() {
+    let told = |filter: &str| {
+        let text = format!("[[profile.default.override]]\nfilter = {filter}\nretries = 7\n");
+        Config::parse(Path::new("heeler.toml"), &text).unwrap_err().to_string()
+    };
+    let message =
+        "expected a part of a name, a glob or an expression for \"filter\" in [[profile.default.override]]: ";
+    let fault = "there is no function \"tset\"; did you mean \"test\"?";
+    for (filter, place) in
+        [("\"all() & tset(x)\"", "heeler.toml:2:19: "), ("'all() & tset(x)'", "heeler.toml:2:19: ")]
+    {
+        assert!(told(filter).ends_with(&format!("{place}{message}{fault}")), "{}", told(filter));
+    }
+    // Where escapes move the letters, the column is that of the filter.
+    for filter in ["\"\\u0061ll() & tset(x)\"", "\"\"\"all() & tset(x)\"\"\""] {
+        let expected = format!("heeler.toml:2:10: {message}column 9: {fault}");
+        assert!(told(filter).ends_with(&expected), "{}", told(filter));
+    }
+    assert!(told("3").contains("found the number 3"), "{}", told("3"));
 }
 
 #[test]
@@ -366,7 +401,7 @@ fn the_file_of_this_repository_is_right() {
     let file = Config::find(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
     let config = Config::load(&file).unwrap();
     let settings = Settings::resolve(&config, CommandLine::default()).unwrap();
-    let fox = settings.of_test(Some("samples"), "kennel::night_watch::the_fox_comes_back");
+    let fox = settings.of_test(Some("samples"), &subject("kennel::night_watch::the_fox_comes_back"));
     assert_eq!(fox.timeout, Some(Duration::from_secs(2)));
     assert!(
         Settings::resolve(&config, CommandLine { profile: Some("ci".to_owned()), ..CommandLine::default() })

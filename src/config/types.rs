@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::Pattern;
+use crate::filter::Filter;
 
 /// A place in `heeler.toml`; both count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -345,7 +345,7 @@ pub struct SlowTimeout {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Override {
     /// Which tests.
-    pub filter: Pattern,
+    pub filter: Filter,
     /// What is different for them.
     pub tests: TestLayer,
 }

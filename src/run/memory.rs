@@ -37,6 +37,10 @@ impl Knowledge {
         test.mean.or(test.last)
     }
 
+    pub(super) fn outcome_of(&self, uid: &str) -> Option<LastOutcome> {
+        self.tests.get(uid).map(|test| test.outcome)
+    }
+
     /// A test that took its process down last time goes alone, so that it costs no neighbour a restart.
     pub(super) fn is_dangerous(&self, uid: &str) -> bool {
         self.tests.get(uid).is_some_and(|test| match test.outcome {

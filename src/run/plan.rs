@@ -17,6 +17,7 @@ use super::memory::Knowledge;
 use crate::{
     config::{Capture, Dumps, FailLimit, Settings, Shuffle, TimeLimit, Watch},
     discover::{Catalogue, Listing, TestRef},
+    filter::Subject,
 };
 
 /// What a name costs beside itself: its end and a pointer to it.
@@ -203,7 +204,14 @@ fn select(place: TestRef, of: &Ingredients<'_>, programs: &mut Programs) -> (Sel
             (suite.clone(), named(suite), Some("not run: the program was not listed".to_owned()))
         }
     };
-    let own = of.settings.of_test(entry.source.config_suite.as_deref(), &uid);
+    let subject = Subject {
+        uid: &uid,
+        suite,
+        program: entry.source.program.path.to_text(),
+        tags: listed.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
+        last: of.knowledge.outcome_of(&uid),
+    };
+    let own = of.settings.of_test(entry.source.config_suite.as_deref(), &subject);
     let planned = PlannedTest {
         program: program_id(program),
         weight: of.knowledge.duration_of(&uid),

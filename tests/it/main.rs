@@ -16,6 +16,7 @@ mod cli;
 mod crash;
 mod death;
 mod evidence;
+mod filters;
 mod foreign;
 mod hostile;
 mod injury;

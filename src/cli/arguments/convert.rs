@@ -5,9 +5,12 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::{GeneralArguments, ListArguments, RunArguments, RunningArguments, ServeArguments};
-use crate::config::{
-    Capture, CommandLine, FailLimit, Jobs, MemoryLimit, QuantityError, RunLayer, Shuffle, SlowTimeout,
-    StatusLevel, TestLayer, TimeLimit, parse_duration, parse_size,
+use crate::{
+    config::{
+        Capture, CommandLine, FailLimit, Jobs, MemoryLimit, QuantityError, RunLayer, Shuffle, SlowTimeout,
+        StatusLevel, TestLayer, TimeLimit, parse_duration, parse_size,
+    },
+    filter::{Filter, FilterError},
 };
 
 /// Why a word is not what its option takes.
@@ -23,6 +26,8 @@ pub(super) enum WordError {
     Zero,
     #[error("expected an address and a port, such as 127.0.0.1:4711 or [::1]:0")]
     Address,
+    #[error("{0}")]
+    Filter(String),
     #[error(transparent)]
     Quantity(#[from] QuantityError),
 }
@@ -46,6 +51,11 @@ pub(super) fn time_limit(word: &str) -> Result<TimeLimit, WordError> {
         "none" => Ok(TimeLimit::Never),
         _ => positive(word).map(TimeLimit::After),
     }
+}
+
+/// A filter; what is wrong with one is shown under its text.
+pub(super) fn filter(word: &str) -> Result<Filter, WordError> {
+    word.parse().map_err(|error: FilterError| WordError::Filter(error.pointed()))
 }
 
 pub(super) fn memory_limit(word: &str) -> Result<MemoryLimit, WordError> {

@@ -129,8 +129,8 @@ fn wrong_words_are_refused_with_a_reason() {
             "error: invalid value '0' for '--jobs <N>': expected a whole number from 1, or num-cpus",
         ),
         (
-            "run -E test(x)",
-            "error: invalid value 'test(x)' for '--filter <PATTERN>': filter expressions such as test(…) are not built yet; write a substring or a glob (*, ?)",
+            "run -E tset(x)",
+            "error: invalid value 'tset(x)' for '--filter <FILTER>': there is no function \"tset\"; did you mean \"test\"?",
         ),
         (
             "run --fail-fast --max-fail 2",
