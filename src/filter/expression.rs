@@ -21,8 +21,8 @@ use winnow::{
 use super::{
     Expr, FilterError, Part, Past, Predicate, Regex, Text,
     syntax::{
-        Input, Letter, Parsed, count_regex, deeper, escape, expected, fault, here, letter, parse, rest,
-        wildcard,
+        Input, Letter, Parsed, count_condition, count_regex, deeper, escape, expected, fault, here, letter,
+        parse, rest, wildcard,
     },
 };
 use crate::nearest;
@@ -162,6 +162,7 @@ fn unary(input: &mut Input<'_>) -> Parsed<Expr<Predicate>> {
 }
 
 fn function(input: &mut Input<'_>) -> Parsed<Expr<Predicate>> {
+    count_condition(input)?;
     let all = FUNCTIONS.map(|name| format!("{name}(…)")).join(", ");
     let named = opt(take_while(1.., is_of_name)).with_span().parse_next(input)?;
     let (Some(name), span) = named else {

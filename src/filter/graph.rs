@@ -22,7 +22,8 @@ use winnow::{
 use super::{
     Expr, FilterError, NodeTest, Property, Wildcard,
     syntax::{
-        Input, Letter, Parsed, Part0, deeper, escape, expected, fault, here, letter, parse, rest, wildcard,
+        Input, Letter, Parsed, Part0, count_condition, deeper, escape, expected, fault, here, letter, parse,
+        rest, wildcard,
     },
 };
 
@@ -124,6 +125,7 @@ fn unary<L>(input: &mut Input<'_>, one: Part0<Expr<L>>) -> Parsed<Expr<L>> {
 }
 
 fn node(input: &mut Input<'_>) -> Parsed<Expr<NodeTest>> {
+    count_condition(input)?;
     let start = here(input);
     let letters: Vec<Vec<Letter>> = repeat(
         0..,
@@ -175,6 +177,7 @@ fn properties(input: &mut Input<'_>) -> Parsed<Option<Expr<Property>>> {
 }
 
 fn property(input: &mut Input<'_>) -> Parsed<Expr<Property>> {
+    count_condition(input)?;
     let key = name_until(input, KEY_ENDS)?;
     if key.0.is_empty() {
         return expected(input, "the name of a trait, as in [speed=fast]");

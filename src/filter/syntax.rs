@@ -16,6 +16,8 @@ use super::{FilterError, Part, Wildcard};
 const LENGTH_BYTES: usize = 16 << 10;
 /// Parsing, evaluating and dropping recurse so deep.
 const DEPTH: usize = 64;
+/// Each test is held against each condition, while the session's other work waits.
+const CONDITIONS: usize = 1000;
 /// Compiled expressions cost memory.
 const REGEXES: usize = 32;
 
@@ -31,6 +33,7 @@ pub(super) type Part0<T> = fn(&mut Input<'_>) -> Parsed<T>;
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     depth: usize,
+    conditions: usize,
     regexes: usize,
 }
 
@@ -103,6 +106,15 @@ pub(super) fn deeper<T>(
     let parsed = parser(input);
     input.state.depth -= 1;
     parsed
+}
+
+/// Counts one more condition.
+pub(super) fn count_condition(input: &mut Input<'_>) -> Parsed<()> {
+    if input.state.conditions == CONDITIONS {
+        return fault(here(input), format!("the filter has more than {CONDITIONS} conditions"));
+    }
+    input.state.conditions += 1;
+    Ok(())
 }
 
 /// Counts one more regular expression.

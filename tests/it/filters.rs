@@ -2,7 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::world::World;
+use serde_json::{Value, json};
+
+use crate::support::{
+    server::{Run, Server, run_id},
+    world::World,
+};
 
 const CRASHES: [&str; 6] = ["Abort", "Exit0", "ForgesItsEndAndDies", "Killed", "QuickExit0", "Segv"];
 
@@ -128,4 +133,124 @@ fn an_override_takes_an_expression() {
     ran.says("attempt 2 (failed)");
     let ran = world.run(&["run", "kinds", "-E", "Math.Throws"]).code(2);
     assert!(!ran.stdout.contains("attempt 1"), "{ran}");
+}
+
+/// The uids of a discovery with these parameters.
+#[track_caller]
+fn discovered(server: &mut Server<'_>, number: u64, mut params: Value) -> BTreeSet<String> {
+    let run_id = run_id(number);
+    params["runId"] = json!(run_id);
+    let answer = server.ask("testing/discoverTests", params);
+    assert!(answer.get("error").is_none(), "{answer}");
+    let events = server.recorder.events();
+    let updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
+    let changes =
+        updates.filter(|update| update["runId"] == run_id).filter_map(|update| update["changes"].as_array());
+    let nodes = changes.flatten().map(|change| &change["node"]);
+    let tests = nodes.filter(|node| node["node-type"] == "action");
+    tests.map(|node| node["uid"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_graph_query_selects_in_discovery_by_the_place_in_the_tree() {
+    let world = two_programs();
+    let mut server = Server::ready(&world, &["kinds", "meet"]);
+    let works = set(&[0, 1, 2].map(|number| format!("kinds::Inst/P.Works/{number}")));
+    let crashes = set(&CRASHES.map(|name| format!("kinds::Crash.{name}")));
+    let dies = set(&["kinds::Crash.ForgesItsEndAndDies", "kinds::ADeathTest.Dies"]);
+    let nothing = set::<&str>(&[]);
+    for (number, (filter, expected)) in [
+        ("/kinds/Crash/*", &crashes),
+        ("/kinds/Crash/**", &crashes),
+        ("/(!meet)/Cr*sh/**", &crashes),
+        (r"/kinds/Inst\/P/Works\/*", &works),
+        ("/kinds/Inst%2FP/Works%2F*", &works),
+        ("/kinds/(*Death*)|(Crash)/(*Dies)&(!Is*)", &dies),
+        ("/kinds/Crash", &nothing),
+        ("/kinds/**[speed=fast]", &nothing),
+        ("/kinds/Crash/**[speed!=fast]", &crashes),
+        ("/nobody/**", &nothing),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let found = discovered(&mut server, 100 + number as u64, json!({"filter": filter}));
+        assert_eq!(&found, expected, "{filter}");
+    }
+    let some = json!([{"uid": "kinds::Crash.Segv"}, {"uid": "kinds::Math.Add"}]);
+    let both = json!({"tests": some, "filter": "/kinds/Crash/**"});
+    assert_eq!(discovered(&mut server, 200, both), set(&["kinds::Crash.Segv"]), "named and taken");
+    assert_eq!(discovered(&mut server, 201, json!({"filter": ""})).len(), 38, "an empty one takes all");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_graph_query_selects_in_modules_of_rust() {
+    let world = World::with_libtest();
+    let mut server = Server::ready(&world, &["libtest"]);
+    let found = discovered(&mut server, 1, json!({"filter": "/libtest/deep/down/*"}));
+    assert_eq!(found, set(&["libtest::deep::down::is_found"]));
+    let found = discovered(&mut server, 2, json!({"filter": "/libtest/(a_*)|(b_*)"}));
+    assert_eq!(found, set(&["libtest::a_adds", "libtest::b_prints"]));
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_run_takes_what_is_named_and_what_the_filter_takes() {
+    let world = World::with_gtest("kinds");
+    let mut server = Server::ready(&world, &["kinds"]);
+    let run = |server: &mut Server<'_>, number: u64, mut params: Value| {
+        let run_id = run_id(number);
+        params["runId"] = json!(run_id);
+        Run { request: server.request("testing/runTests", params), run_id }
+    };
+    let typed = ["kinds::Typed/0.Default", "kinds::Typed/1.Default"].map(str::to_owned);
+    let all = run(&mut server, 1, json!({"filter": "/kinds/Typed*/Default"}));
+    server.finish(&all, &typed).all("passed");
+    let tests = json!([{"uid": "kinds::Typed/1.Default"}, {"uid": "kinds::Math.Add"}]);
+    let both = run(&mut server, 2, json!({"tests": tests, "filter": "/kinds/Typed*/Default"}));
+    server.finish(&both, &typed[1..]).all("passed");
+    let none = run(&mut server, 3, json!({"filter": "/kinds/Typed*/Nothing"}));
+    server.finish(&none, &[]);
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_wrong_query_is_an_error_of_the_parameters_with_its_column() {
+    let world = World::with_gtest("kinds");
+    let mut server = Server::ready(&world, &["kinds"]);
+    let deep = "/".to_owned() + &"(".repeat(10_000);
+    for (filter, message) in [
+        ("/kinds/**/Name", "column 8: \"**\" can only be the last part of a path"),
+        ("kinds", "column 1: expected \"/\", with which each query begins, found \"k\""),
+        ("/kinds[speed]", "column 13: expected \"=\" or \"!=\" behind the name of the trait, found \"]\""),
+        (&deep, "column 67: the filter is nested deeper than 64 levels"),
+    ] {
+        for method in ["testing/discoverTests", "testing/runTests"] {
+            let answer = server.ask(method, json!({"runId": run_id(9), "filter": filter}));
+            assert_eq!(answer["error"]["code"], -32602, "{answer}");
+            assert_eq!(answer["error"]["message"], format!("expected a graph query as filter: {message}"));
+        }
+    }
+    let answer = server.ask("testing/runTests", json!({"runId": run_id(9), "filter": 7}));
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    assert_eq!(
+        discovered(&mut server, 10, json!({"filter": "/kinds/Math/Add"})).len(),
+        1,
+        "the session lives on"
+    );
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_program_that_can_not_be_listed_is_told_when_the_filter_may_mean_its_tests() {
+    let world = World::with_gtest("kinds");
+    let mut server = Server::ready(&world, &["kinds", "missing"]);
+    for (number, (filter, is_told)) in
+        [("/missing/A/*", true), ("/*/Math/Add", true), ("/kinds/**", false)].into_iter().enumerate()
+    {
+        let found = discovered(&mut server, number as u64, json!({"filter": filter}));
+        assert_eq!(found.contains("missing"), is_told, "{filter}: {found:?}");
+    }
+    assert_eq!(server.exit(), Some(0));
 }

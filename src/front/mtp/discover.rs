@@ -7,7 +7,7 @@ use wire::{
     rpc::{self, RequestId, RpcError, code},
 };
 
-use super::params::TestsRequest;
+use super::{choose::choose, params::TestsRequest};
 use crate::{
     discover::{Catalogue, Listing, ProgramEntry, TestRef},
     front::engine::Engine,
@@ -59,10 +59,7 @@ fn metrics(catalogue: &Catalogue, discovered: usize, took: Duration) -> Discover
 }
 
 fn wanted(catalogue: &Catalogue, request: &TestsRequest) -> Vec<TestRef> {
-    match &request.uids {
-        None => catalogue.all().collect(),
-        Some(uids) => uids.iter().filter_map(|uid| catalogue.find(uid)).collect(),
-    }
+    choose(catalogue, request).0
 }
 
 /// The answer to a request that was cancelled.

@@ -1,5 +1,6 @@
 //! The MSTest Runner Protocol: one file for each request that does work.
 
+mod choose;
 pub(super) mod discover;
 pub(super) mod initialize;
 pub(super) mod params;

@@ -6,6 +6,8 @@ use wire::{
     rpc::{RpcError, code},
 };
 
+use crate::filter::GraphQuery;
+
 /// A request for tests, parsed.
 #[derive(Debug, Clone)]
 pub(in crate::front) struct TestsRequest {
@@ -13,6 +15,8 @@ pub(in crate::front) struct TestsRequest {
     pub(in crate::front) run_id: String,
     /// Uids; `None` means all.
     pub(in crate::front) uids: Option<Vec<String>>,
+    /// Of those, what this takes; `None` means all.
+    pub(in crate::front) filter: Option<GraphQuery>,
 }
 
 /// Reads and checks the parameters.
@@ -24,12 +28,12 @@ pub(in crate::front) fn tests(params: Option<&RawValue>) -> Result<TestsRequest,
     if !is_guid(&params.run_id) {
         return Err(invalid(format!("expected a GUID as runId, got {:?}", cut(&params.run_id))));
     }
-    if params.filter.as_deref().is_some_and(|filter| !filter.trim().is_empty()) {
-        return Err(invalid("a filter is not supported yet; name the tests in \"tests\"".to_owned()));
-    }
+    let filter = params.filter.as_deref().filter(|filter| !filter.trim().is_empty());
+    let filter = filter.map(str::parse::<GraphQuery>).transpose();
+    let filter = filter.map_err(|error| invalid(format!("expected a graph query as filter: {error}")))?;
     let nodes = params.tests.or(params.test_cases);
     let uids = nodes.map(|nodes| nodes.into_iter().map(|node| node.uid).collect());
-    Ok(TestsRequest { run_id: params.run_id, uids })
+    Ok(TestsRequest { run_id: params.run_id, uids, filter })
 }
 
 /// Every form that a GUID parser takes: with and without hyphens, in braces, in parentheses.
@@ -72,6 +76,20 @@ mod cases {
                 "{id}"
             );
         }
+    }
+
+    #[test]
+    fn a_filter_is_a_graph_query_or_refused_with_the_column() {
+        let id = "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11";
+        let with = |filter: &str| read(&format!(r#"{{"runId":"{id}","filter":"{filter}"}}"#));
+        assert!(with("/unit/**").unwrap().filter.is_some());
+        assert!(with("").unwrap().filter.is_none(), "some clients send an empty one for none");
+        let error = with("/unit/**/Name").unwrap_err();
+        assert_eq!(error.code, code::INVALID_PARAMS);
+        assert_eq!(
+            error.message,
+            "expected a graph query as filter: column 7: \"**\" can only be the last part of a path"
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use wire::{
     rpc::{self, RequestId, RpcError, code},
 };
 
-use super::{discover::cancelled, params::TestsRequest};
+use super::{choose::choose, discover::cancelled, params::TestsRequest};
 use crate::{
     discover::TestRef,
     front::engine::{Engine, make_run_dir},
@@ -57,16 +57,7 @@ async fn without_run(engine: &Engine, id: &RequestId, request: &TestsRequest, er
 
 /// Finds the tests that were asked for; each once, however often it is named.
 fn select(engine: &Engine, request: &TestsRequest) -> (Vec<TestRef>, Vec<String>) {
-    let catalogue = engine.catalogue();
-    let Some(uids) = &request.uids else { return (catalogue.all().collect(), Vec::new()) };
-    let mut selected = Vec::with_capacity(uids.len());
-    let mut missing = Vec::new();
-    for uid in uids {
-        match catalogue.find(uid) {
-            Some(place) => selected.push(place),
-            None => missing.push(uid.clone()),
-        }
-    }
+    let (mut selected, mut missing) = choose(engine.catalogue(), request);
     selected.sort_unstable();
     selected.dedup();
     missing.sort_unstable();

@@ -1,0 +1,112 @@
+//! Which tests of the catalogue a request means: those that it names, that its filter takes, or both. Pure.
+
+use super::params::TestsRequest;
+use crate::{
+    discover::{Catalogue, TestRef},
+    filter::GraphQuery,
+};
+
+/// Returns the tests that are meant, in the order in which they are named, else in that of the catalogue; and the uids
+/// that no listing has, whatever the filter says: where they stand in the tree is not known.
+pub(super) fn choose(catalogue: &Catalogue, request: &TestsRequest) -> (Vec<TestRef>, Vec<String>) {
+    let mut missing = Vec::new();
+    let mut chosen: Vec<TestRef> = match &request.uids {
+        None => catalogue.all().collect(),
+        Some(uids) => uids
+            .iter()
+            .filter_map(|uid| {
+                let place = catalogue.find(uid);
+                if place.is_none() {
+                    missing.push(uid.clone());
+                }
+                place
+            })
+            .collect(),
+    };
+    if let Some(filter) = &request.filter {
+        chosen.retain(|place| is_meant(catalogue, *place, filter));
+    }
+    (chosen, missing)
+}
+
+/// A program that can't be listed is told as soon as tests of it may be meant: silence would look like success.
+fn is_meant(catalogue: &Catalogue, place: TestRef, filter: &GraphQuery) -> bool {
+    let path = catalogue.path(place);
+    match catalogue.test(place) {
+        None => filter.may_match(path.suite),
+        Some(test) => {
+            let traits = &test.listed.traits;
+            let tags: Vec<_> = traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect();
+            filter.is_match(&path, &tags)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use wire::control::{ListedTest, Nesting, OsBytes, Program, TraitPair};
+
+    use super::*;
+    use crate::discover::{Answer, ProgramSource};
+
+    fn source(suite: &str) -> ProgramSource {
+        let program = Program { suite: suite.to_owned(), path: OsBytes::from("/x"), ..Program::default() };
+        ProgramSource { program, config_suite: None }
+    }
+
+    fn listed(name: &str, traits: &[(&str, &str)]) -> ListedTest {
+        let pair = |(name, value): &(&str, &str)| TraitPair { name: (*name).into(), value: (*value).into() };
+        ListedTest { name: name.into(), traits: traits.iter().map(pair).collect(), ..ListedTest::default() }
+    }
+
+    fn catalogue() -> Catalogue {
+        let mut catalogue = Catalogue::new(vec![source("unit"), source("broken")]);
+        let tests = vec![
+            listed("Parser.Reads", &[("speed", "fast")]),
+            listed("Parser.Writes", &[("speed", "slow")]),
+            listed("Lexer.Reads", &[]),
+        ];
+        let framework = "f".to_owned();
+        let answer = Answer { framework, nesting: Nesting::FullStop, tests, start: Duration::ZERO };
+        catalogue.list(0, Ok(answer));
+        catalogue.list(1, Err("it is broken".to_owned()));
+        catalogue.index();
+        catalogue
+    }
+
+    fn chosen(uids: Option<&[&str]>, filter: Option<&str>) -> (Vec<String>, Vec<String>) {
+        let catalogue = catalogue();
+        let request = TestsRequest {
+            run_id: String::new(),
+            uids: uids.map(|all| all.iter().map(|uid| (*uid).to_owned()).collect()),
+            filter: filter.map(|text| text.parse().unwrap()),
+        };
+        let (chosen, missing) = choose(&catalogue, &request);
+        (chosen.into_iter().map(|place| catalogue.node(place).uid).collect(), missing)
+    }
+
+    #[test]
+    fn what_is_named_and_what_the_filter_takes_must_both_hold() {
+        let all = ["unit::Parser.Reads", "unit::Parser.Writes", "unit::Lexer.Reads", "broken"];
+        assert_eq!(chosen(None, None).0, all);
+        assert_eq!(chosen(None, Some("/unit/*/Reads")).0, [all[0], all[2]]);
+        assert_eq!(chosen(None, Some("/unit/**[speed=fast]")).0, [all[0]]);
+        assert_eq!(chosen(Some(&[all[2], all[1]]), Some("/unit/*/Reads")).0, [all[2]]);
+        assert_eq!(chosen(Some(&[]), Some("/**")).0, [""; 0]);
+    }
+
+    #[test]
+    fn a_broken_program_is_told_when_its_tests_may_be_meant() {
+        assert_eq!(chosen(None, Some("/broken/A/b")).0, ["broken"]);
+        assert_eq!(chosen(None, Some("/(!unit)/**")).0, ["broken"]);
+        assert_eq!(chosen(None, Some("/none/**")).0, [""; 0]);
+    }
+
+    #[test]
+    fn a_name_that_nobody_lists_is_missing_whatever_the_filter_says() {
+        let (chosen, missing) = chosen(Some(&["unit::Gone", "broken"]), Some("/unit/**"));
+        assert_eq!((chosen, missing), (vec![], vec!["unit::Gone".to_owned()]));
+    }
+}
