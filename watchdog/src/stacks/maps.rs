@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+const PAGE_BYTES: u64 = 4096;
+/// Twice the largest alignment that linkers use for parts of programs.
+const MOST_APART_BYTES: u64 = 4 << 20;
+
 /// One line: a range of memory that shows a part of a file, or what the system calls it (`[vdso]`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mapping {
@@ -40,21 +44,32 @@ fn line(line: &str) -> Option<Mapping> {
     })
 }
 
-/// Returns the mappings as programs and libraries: neighbours that show the same file belong together.
+/// Returns the mappings as programs and libraries: neighbours that show the same file belong together, where they fit.
+/// A program may also have mapped a file to read it, its own file not least, beside what the loader has mapped.
 pub(crate) fn group(mappings: Vec<Mapping>) -> Vec<Vec<Mapping>> {
     let mut groups: Vec<Vec<Mapping>> = Vec::new();
     for mapping in mappings {
-        // Two copies of one library (dlmopen) begin anew at offset 0.
-        let belongs = |group: &Vec<Mapping>| {
-            group.last().is_some_and(|last| last.path == mapping.path && last.offset <= mapping.offset)
-        };
-        match groups.iter_mut().rev().find(|group| belongs(group)) {
+        match groups.last_mut().filter(|group| group.last().is_some_and(|last| last.goes_on_in(&mapping))) {
             Some(group) => group.push(mapping),
             None => groups.push(vec![mapping]),
         }
     }
     groups.retain(|group| group.iter().any(|mapping| mapping.is_executable));
     groups
+}
+
+impl Mapping {
+    /// Returns whether `next` can be the next part of the same program. Parts follow each other in the file as in memory,
+    /// where they may be further apart: linkers let neighbours share a page of the file, and begin parts at large pages.
+    fn goes_on_in(&self, next: &Self) -> bool {
+        let length = self.range.end - self.range.start;
+        let further =
+            (next.range.start - self.range.start).checked_sub(next.offset.wrapping_sub(self.offset));
+        self.path == next.path
+            && self.offset <= next.offset
+            && self.offset + length <= next.offset + PAGE_BYTES
+            && further.is_some_and(|further| further <= MOST_APART_BYTES)
+    }
 }
 
 #[cfg(test)]
@@ -95,5 +110,43 @@ mod tests {
 a000-b000 r-xp 00001000 fe:00 7 /lib/x.so
 ";
         assert_eq!(group(parse(twice)).len(), 2);
+    }
+
+    /// Checks where the programs of these mappings begin and end.
+    #[track_caller]
+    fn check(text: &str, expected: &[(u64, u64)]) {
+        let groups = group(parse(text));
+        let ranges: Vec<_> =
+            groups.iter().map(|group| (group[0].range.start, group[group.len() - 1].range.end)).collect();
+        assert_eq!(ranges, expected);
+    }
+
+    #[test]
+    fn a_file_that_is_also_mapped_to_be_read_is_no_longer_program() {
+        let whole_below = "\
+0ff00000-0ff09000 r--p 00000000 fe:00 7 /lib/x.so
+10000000-10002000 r--p 00000000 fe:00 7 /lib/x.so
+10002000-10006000 r-xp 00002000 fe:00 7 /lib/x.so
+10007000-10009000 rw-p 00005000 fe:00 7 /lib/x.so
+10009000-1000a000 r--p 00000000 fe:00 7 /lib/x.so
+";
+        check(whole_below, &[(0x1000_0000, 0x1000_9000)]);
+        let piece_far_below = "\
+0f000000-0f001000 r--p 00001000 fe:00 7 /lib/x.so
+0f001000-0f002000 r-xp 00000000 fe:00 8 /lib/y.so
+10000000-10002000 r--p 00000000 fe:00 7 /lib/x.so
+10002000-10006000 r-xp 00002000 fe:00 7 /lib/x.so
+";
+        check(piece_far_below, &[(0xf00_1000, 0xf00_2000), (0x1000_0000, 0x1000_6000)]);
+    }
+
+    #[test]
+    fn parts_at_large_pages_or_on_a_shared_page_belong_together() {
+        let large = "\
+00400000-00401000 r--p 00000000 fe:00 7 /bin/x
+00600000-00604000 r-xp 00000000 fe:00 7 /bin/x
+00803000-00805000 rw-p 00003000 fe:00 7 /bin/x
+";
+        check(large, &[(0x40_0000, 0x80_5000)]);
     }
 }
