@@ -8,6 +8,7 @@
 
 use std::{
     os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -131,16 +132,13 @@ fn start(command: &Command, ends: &ChildEnds) -> Result<Tracer, SpawnError> {
     let reach = match plan.mode {
         _ if command.trace.is_none() => None,
         TraceMode::Off => None,
-        TraceMode::Root => Some(Reach::of_program(&command.cwd.as_path().join(command.program.as_path()))),
+        TraceMode::Root => Some(Reach::of_program(&program_of(command))),
         TraceMode::Tree => Some(Reach::Tree),
     };
     let Some(reach) = reach else { return Ok(Tracer::off(spawn(start)?.pid(), plan)) };
-    let is_preload = |name: &OsBytes, value: &OsBytes| {
-        name.as_bytes() == b"LD_PRELOAD" && sanitizer::is_preloaded(value.as_bytes())
-    };
-    if command.env.iter().any(|(name, value)| is_preload(name, value)) {
+    if let Some(reason) = suffers(command) {
         let mut tracer = Tracer::off(spawn(start)?.pid(), plan);
-        tracer.say_untraced("its environment preloads a leak sanitizer, which fails when traced".to_owned());
+        tracer.say_untraced(reason.to_owned());
         return Ok(tracer);
     }
     let held = trace::hold(start)?;
@@ -156,6 +154,22 @@ fn start(command: &Command, ends: &ChildEnds) -> Result<Tracer, SpawnError> {
     }
     released.finish()?;
     Ok(tracer)
+}
+
+/// Says why a program would not be the same when it is traced.
+fn suffers(command: &Command) -> Option<&'static str> {
+    let is_preload = |name: &OsBytes, value: &OsBytes| {
+        name.as_bytes() == b"LD_PRELOAD" && sanitizer::is_preloaded(value.as_bytes())
+    };
+    if command.env.iter().any(|(name, value)| is_preload(name, value)) {
+        return Some("its environment preloads a leak sanitizer, which fails when traced");
+    }
+    trace::takes_privileges(&program_of(command))
+        .then_some("its file gives it privileges, which tracing would take away")
+}
+
+fn program_of(command: &Command) -> PathBuf {
+    command.cwd.as_path().join(command.program.as_path())
 }
 
 struct Guard {

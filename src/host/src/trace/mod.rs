@@ -1,6 +1,7 @@
 //! Tracing of other processes: seize them before they begin, hear of what happens to them, look at them, let them go.
 //! What a stop means for a test is not known here. All calls must come from the one thread that seized.
 //!
+//! - `privileges`: what a program loses by being traced.
 //! - `start`: a child that waits until it is seized.
 //! - `calls`: the requests to a traced thread.
 //! - `stops`: what a wait tells, for traced and other children alike.
@@ -11,6 +12,7 @@
 mod calls;
 mod doing;
 mod fuse;
+mod privileges;
 mod start;
 mod stops;
 mod tasks;
@@ -22,6 +24,7 @@ pub use calls::{
 };
 pub use doing::{Doing, cpu_us, doing};
 pub use fuse::Fuse;
+pub use privileges::takes_privileges;
 pub use start::{Held, Released, hold};
 pub use stops::{Stop, Waited, next, wait_for};
 pub use tasks::{Disposition, disposition, group_of, has_ended, thread_name, threads, tracer_of};

@@ -65,11 +65,11 @@ pub fn has_ended(tid: Pid) -> bool {
     stat(tid).is_none_or(|stat| matches!(stat.state, 'Z' | 'X'))
 }
 
-fn status(tid: Pid) -> Option<String> {
+pub(super) fn status(tid: Pid) -> Option<String> {
     // The name of a thread may be any bytes.
     Some(String::from_utf8_lossy(&fs::read(format!("/proc/{tid}/status")).ok()?).into_owned())
 }
 
-fn field<'a>(status: &'a str, key: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(status: &'a str, key: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
 }

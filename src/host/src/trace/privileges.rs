@@ -1,0 +1,41 @@
+//! Whether tracing takes from a program what its file gives it: the kernel gives a traced process no privileges, unless
+//! its tracer has a right to all processes.
+
+use std::{
+    ffi::CString,
+    fs,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::Path,
+};
+
+use super::tasks::{field, status};
+use crate::process::{Pid, effective_uid};
+
+/// `CAP_SYS_PTRACE`, as a bit of a set.
+const MAY_TRACE_ALL: u64 = 1 << 19;
+
+/// Returns whether a program would have fewer privileges when this process traces it.
+#[must_use]
+pub fn takes_privileges(program: &Path) -> bool {
+    if !has_other_user(program) && !has_capabilities(program) {
+        return false;
+    }
+    let status = status(Pid::own()).unwrap_or_default();
+    let effective = field(&status, "CapEff:").and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or(0);
+    // Who may gain nothing has nothing to lose.
+    effective & MAY_TRACE_ALL == 0 && field(&status, "NoNewPrivs:") != Some("1")
+}
+
+fn has_other_user(program: &Path) -> bool {
+    fs::metadata(program).is_ok_and(|file| {
+        let is_set = |bit: libc::mode_t| file.mode() & bit != 0;
+        (is_set(libc::S_ISUID) && file.uid() != effective_uid())
+            || (is_set(libc::S_ISGID) && is_set(libc::S_IXGRP))
+    })
+}
+
+fn has_capabilities(program: &Path) -> bool {
+    let Ok(path) = CString::new(program.as_os_str().as_bytes()) else { return false };
+    // SAFETY: both names end with a zero, and of a value of no bytes only the size is asked.
+    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
