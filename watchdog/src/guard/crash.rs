@@ -202,7 +202,10 @@ impl Crash {
     fn report(mut self, path: Option<&Path>) -> CrashReport {
         let Some(raw) = self.raw.take() else { return self.report };
         let named = stacks::name(raw);
-        self.report.stack = named.crash_text(MOST_FRAMES);
+        // A handler that ends the process by another signal than its own.
+        let is_by_handler = self.report.cause.is_some();
+        self.report.stack =
+            if is_by_handler { named.interrupted_text(MOST_FRAMES) } else { named.crash_text(MOST_FRAMES) };
         if let Some(path) = path {
             let text = format!("{}\n\n{}", self.heading(), named.text());
             match write_text(path, &text) {

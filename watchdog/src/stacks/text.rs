@@ -1,6 +1,6 @@
 //! Stacks as text: all threads for a file beside a dump, and the blamed one alone for a test's result.
 
-use std::fmt::Write;
+use std::{fmt::Write, path::PathBuf};
 
 use super::name::{Frame, SIGNAL_HANDLER, Stacks, ThreadStack};
 
@@ -47,7 +47,7 @@ impl Stacks {
                 text.push('\n');
             }
             heading(&mut text, &threads);
-            lines(&mut text, frames, frames.len());
+            lines(&mut text, 0, (frames, frames.len()));
         }
         text
     }
@@ -56,11 +56,42 @@ impl Stacks {
     /// framework and the runtime are left. What is cut is told; the top is never cut. Empty without a stack.
     #[must_use]
     pub fn crash_text(&self, most_frames: usize) -> String {
+        self.blamed_text(most_frames, 0)
+    }
+
+    /// Returns the same for a thread whose handler of a signal made the end of a crash: what people look for is what the
+    /// signal has interrupted, so the handler is told in one line.
+    #[must_use]
+    pub fn interrupted_text(&self, most_frames: usize) -> String {
+        let frames = self.threads.first().map_or(&[][..], |thread| &thread.frames);
+        let handler = frames.iter().position(|frame| frame.function.as_deref() == Some(SIGNAL_HANDLER));
+        self.blamed_text(most_frames, handler.map_or(0, |handler| handler + 1))
+    }
+
+    fn blamed_text(&self, most_frames: usize, handler: usize) -> String {
         let Some(thread) = self.threads.first() else { return String::new() };
+        let (folded, rest) = thread.frames.split_at(handler);
+        let rest: Vec<Frame> = rest.iter().map(with_short_file).collect();
+        let folded = folded.iter().map(|frame| frame.omitted.max(1)).sum();
         let mut text = String::new();
-        lines(&mut text, &thread.frames, bottom_of_the_test(&thread.frames).min(most_frames.max(1)));
+        if folded > 0 {
+            put(&mut text, format_args!("       … {folded} frames of the signal handler …\n"));
+        }
+        let shown = bottom_of_the_test(&rest).min(most_frames.max(1));
+        lines(&mut text, folded, (&rest, shown));
         text
     }
+}
+
+/// The place of a frame in the sources of Rust's own libraries, without what is before it on the machine that built them.
+fn with_short_file(frame: &Frame) -> Frame {
+    let short = frame.file.as_deref().and_then(|file| {
+        let file = file.to_str()?;
+        let (before, after) = file.split_once("/library/")?;
+        let is_ours = before.starts_with("/rustc/") || before.ends_with("/lib/rustlib/src/rust");
+        is_ours.then(|| PathBuf::from(format!("<rust>/{after}")))
+    });
+    Frame { file: short.or_else(|| frame.file.clone()), ..frame.clone() }
 }
 
 /// Returns how many frames are the test's own and what they called.
@@ -101,8 +132,8 @@ fn heading(text: &mut String, threads: &[&ThreadStack]) {
     put(text, format_args!("{count} {}{more}\n", names.join(", ")));
 }
 
-fn lines(text: &mut String, frames: &[Frame], shown: usize) {
-    let mut number = 0;
+fn lines(text: &mut String, first: usize, (frames, shown): (&[Frame], usize)) {
+    let mut number = first;
     for frame in &frames[..shown] {
         if frame.omitted > 0 {
             put(text, format_args!("       … {} frames left out …\n", frame.omitted));
@@ -210,5 +241,41 @@ mod tests {
         let text = stacks(&["a", "b", "c"]).crash_text(0);
         assert!(text.contains("#0   a"), "{text}");
         assert!(text.contains("… 2 more …"), "{text}");
+    }
+
+    #[test]
+    fn a_handler_that_ended_it_is_one_line_above_what_it_interrupted() {
+        let frames = ["raise", "abort", "handle", SIGNAL_HANDLER, "deeper", "deeper", "main"];
+        let text = stacks(&frames).interrupted_text(2);
+        assert_eq!(
+            text,
+            "       … 4 frames of the signal handler …\n  #4   deeper in ??+0x0\n  #5   deeper in ??+0x0\n       … 1 more …\n"
+                .replace(" in ??+0x0", " at 0x0, which is in no program")
+        );
+        // Nothing was interrupted.
+        assert!(stacks(&["raise", "main"]).interrupted_text(2).contains("#0   raise"));
+        assert_eq!(
+            stacks(&[SIGNAL_HANDLER]).interrupted_text(2),
+            "       … 1 frames of the signal handler …\n"
+        );
+    }
+
+    #[test]
+    fn the_libraries_of_rust_are_told_without_the_place_of_their_build() {
+        let cases = [
+            ("/rustc/59807616e1fa/library/std/src/panicking.rs", "<rust>/std/src/panicking.rs"),
+            (
+                "/home/a/.rustup/toolchains/x/lib/rustlib/src/rust/library/core/src/cell.rs",
+                "<rust>/core/src/cell.rs",
+            ),
+            ("/home/a/library/shelf.rs", "/home/a/library/shelf.rs"),
+        ];
+        for (file, expected) in cases {
+            let frame = Frame { file: Some(file.into()), line: Some(7), ..Frame::default() };
+            let thread = ThreadStack { tid: Pid(7), name: String::new(), frames: vec![frame] };
+            let stacks = Stacks { threads: vec![thread] };
+            assert_eq!(stacks.crash_text(5), format!("  #0   ?? at {expected}:7\n"));
+            assert!(stacks.text().contains(file), "{}", stacks.text());
+        }
     }
 }

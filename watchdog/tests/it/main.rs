@@ -13,6 +13,7 @@ mod sessions;
 mod stacks;
 mod standing;
 mod support;
+mod untraced;
 
 use std::{panic::catch_unwind, process::ExitCode, time::Instant};
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         }
         Some("measure_stacks") => return standing::measure(args.get(1)),
         Some("measure") => return guards::measure(),
+        Some("watch") => return crashes::watch(&args[1..]),
         _ => {}
     }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         guards::TESTS,
         nursery::TESTS,
         crashes::TESTS,
+        untraced::TESTS,
         sessions::TESTS,
         finishes::TESTS,
         stacks::TESTS,
