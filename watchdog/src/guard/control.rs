@@ -15,12 +15,12 @@ use wire::{
     packet::{self, Packet, Packets},
 };
 
-/// A command with a usual environment comes in one read.
-const CHUNK_BYTES: usize = 16 << 10;
+/// A command with a usual environment comes in one read or two. More would cost every guard the pages of it.
+const CHUNK_BYTES: usize = 4 << 10;
 
 /// The worker is gone, or says what no worker says: nobody is there to serve any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Gone;
+pub(crate) struct Gone;
 
 pub(super) struct Control {
     stream: UnixStream,

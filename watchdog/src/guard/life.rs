@@ -43,24 +43,20 @@ const LEAVE_LIMIT: Duration = Duration::from_millis(900);
 #[must_use]
 pub fn main() -> ExitCode {
     process::ignore_terminal_signals();
-    match standard_input() {
-        Ok(socket) => serve(socket),
-        Err(_) => ExitCode::FAILURE,
+    match standard_input().map(serve) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(Gone)) | Err(_) => ExitCode::FAILURE,
     }
 }
 
 /// Is the guard of the worker at the other end of a connection.
-pub(crate) fn serve(socket: OwnedFd) -> ExitCode {
+pub(crate) fn serve(socket: OwnedFd) -> Result<(), Gone> {
     process::set_name(c"heeler-guard");
     let mut control = Control::new(socket);
-    let Some(command) = first_command(&mut control) else { return ExitCode::FAILURE };
-    let outcome = match prepare() {
+    let command = first_command(&mut control)?;
+    match prepare() {
         Ok(ends) => guard(control, ends, &command),
         Err(source) => control.send(&FromGuard::Failed { error: format!("prepare the guard: {source}") }),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Gone) => ExitCode::FAILURE,
     }
 }
 
@@ -69,10 +65,10 @@ fn prepare() -> std::io::Result<ChildEnds> {
     ChildEnds::watch()
 }
 
-fn first_command(control: &mut Control) -> Option<Command> {
+fn first_command(control: &mut Control) -> Result<Command, Gone> {
     loop {
-        match control.next().ok()? {
-            Some(ToGuard::Exec(command)) => return Some(command),
+        match control.next()? {
+            Some(ToGuard::Exec(command)) => return Ok(command),
             // Nothing runs yet, so there is nothing to stop or to end.
             Some(
                 ToGuard::Terminate { .. }
@@ -82,8 +78,8 @@ fn first_command(control: &mut Control) -> Option<Command> {
                 | ToGuard::Sample
                 | ToGuard::Dump
                 | ToGuard::LetGo,
-            ) => return None,
-            None => control.fill().ok()?,
+            ) => return Err(Gone),
+            None => control.fill()?,
         }
     }
 }

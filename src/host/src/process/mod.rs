@@ -12,8 +12,8 @@ pub use family::{
 };
 pub use id::{Pid, Signal};
 pub use own::{
-    ChildEnds, become_subreaper, die_with_parent, effective_uid, ignore_terminal_signals, outlive_parent,
-    own_image, set_name,
+    ChildEnds, become_subreaper, die_with_parent, effective_uid, ignore_terminal_signals, leave_at_once,
+    outlive_parent, own_image, set_name,
 };
 
 pub(crate) use end::wait_for;
