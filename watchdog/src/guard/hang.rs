@@ -9,7 +9,7 @@ use wire::control::{HangReport, HungProcess, OsBytes};
 use crate::{
     dump::Subject,
     errors::chain,
-    stacks::{self, RawStacks},
+    stacks::{self, RawStacks, Stacks},
 };
 
 use super::{
@@ -18,6 +18,18 @@ use super::{
     look, sample,
     tracer::{Tracer, release},
 };
+
+/// So many processes are named together: each keeps the files of its modules open until then.
+const TOGETHER: usize = 16;
+
+/// A process that was looked at.
+struct Visited {
+    hung: HungProcess,
+    /// The end of its files' names.
+    what: String,
+    /// Its stacks, if they could be followed, until they are named.
+    raw: Option<RawStacks>,
+}
 
 /// Before a process is touched.
 struct Before {
@@ -28,17 +40,24 @@ struct Before {
 }
 
 impl Tracer {
-    /// Dumps and unwinds everything below the guard. `round` counts the requests, so that each has files of its own.
+    /// Dumps and unwinds everything below the guard, and names it when the processes go on again. `round` counts the
+    /// requests, so that each has files of its own.
     pub(super) fn dump_family(&mut self, round: u32) -> HangReport {
         let mut report = HangReport::default();
-        for pid in sample::family(self.root) {
-            let process = self.dump_process(pid, round, &mut report.soft_errors);
-            report.processes.push(process);
+        for pids in sample::family(self.root).chunks(TOGETHER) {
+            let mut visited: Vec<Visited> =
+                pids.iter().map(|pid| self.dump_process(*pid, round, &mut report.soft_errors)).collect();
+            let unwound = visited.iter_mut().filter_map(|one| one.raw.take().map(|raw| (one, raw)));
+            let (named, raws): (Vec<_>, Vec<_>) = unwound.unzip();
+            for (one, stacks) in named.into_iter().zip(stacks::name_all(raws)) {
+                self.tell(one, &stacks, &mut report.soft_errors);
+            }
+            report.processes.extend(visited.into_iter().map(|one| one.hung));
         }
         report
     }
 
-    fn dump_process(&mut self, pid: Pid, round: u32, errors: &mut Vec<String>) -> HungProcess {
+    fn dump_process(&mut self, pid: Pid, round: u32, errors: &mut Vec<String>) -> Visited {
         let mut hung = HungProcess {
             pid: pid.as_u32(),
             command: process::command_line(pid),
@@ -46,8 +65,10 @@ impl Tracer {
             ..HungProcess::default()
         };
         let before = Before { is_stopped: hung.state == "STOPPED", options: self.options_of(pid) };
-        let Some((halted, raw)) = self.visit(pid, before.options, errors) else { return hung };
         let what = if round == 0 { format!("hang-{pid}") } else { format!("hang-{pid}-{}", round + 1) };
+        let Some((halted, raw)) = self.visit(pid, before.options, errors) else {
+            return Visited { hung, what, raw: None };
+        };
         if self.plan.dumps.hang && halted.stuck.is_empty() {
             self.forget(pid);
             let sent = let_stand(&halted);
@@ -63,10 +84,7 @@ impl Tracer {
         } else {
             self.leave(halted, &before, pid);
         }
-        if let Some(raw) = raw {
-            self.name(raw, &what, (&mut hung, errors));
-        }
-        hung
+        Visited { hung, what, raw }
     }
 
     /// Stops a process, its tracing begun for that if need be, and unwinds its threads.
@@ -129,8 +147,8 @@ impl Tracer {
         }
     }
 
-    fn name(&self, raw: RawStacks, what: &str, (hung, errors): (&mut HungProcess, &mut Vec<String>)) {
-        let named = stacks::name(raw);
+    /// Writes the named stacks of a process where people find them.
+    fn tell(&self, Visited { hung, what, .. }: &mut Visited, named: &Stacks, errors: &mut Vec<String>) {
         hung.stack = named.crash_text(MOST_FRAMES);
         if self.plan.dir.as_bytes().is_empty() {
             return;

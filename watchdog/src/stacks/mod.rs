@@ -15,7 +15,7 @@ mod registers;
 mod text;
 mod unwind;
 
-pub use name::{Frame, Stacks, ThreadStack, name};
+pub use name::{Frame, Stacks, ThreadStack, name, name_all};
 pub use registers::{FloatingRegisters, GeneralRegisters, Registers, ThreadRegisters};
 pub use unwind::{RawStacks, StacksError, unwind};
 

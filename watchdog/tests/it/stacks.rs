@@ -19,6 +19,7 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     equal_stacks_are_shown_once,
     a_rust_overflow_leads_through_the_handlers_of_the_standard_library,
     stacks_are_named_when_process_and_program_are_gone,
+    processes_that_are_named_together_have_the_names_that_each_has_alone,
     a_process_that_is_gone_is_an_error_that_names_it,
 ];
 
@@ -171,6 +172,25 @@ fn stacks_are_named_when_process_and_program_are_gone() {
     let stacks = stacks::name(raw);
     assert_leads_through_handler(&stacks, &["follow", "herd::Pen<Node>::third", "second", "first", "main"]);
     assert_eq!(stacks.threads[0].frames.last().map(|frame| frame.is_inline), Some(false));
+}
+
+fn processes_that_are_named_together_have_the_names_that_each_has_alone() {
+    let (first, cpp) = (rust("stands-rust", &["-g", "-O"]), cpp("stands-pie", &["-pie", "-fPIE"]));
+    let directory = tempfile::tempdir().unwrap();
+    // One program in two processes, another that has the same bytes, and one that shares libraries with them.
+    let second = directory.path().join("second");
+    std::fs::copy(&first, &second).unwrap();
+    let programs = [(&first, "overflow"), (&second, "overflow"), (&first, "overflow"), (&cpp, "fault")];
+    let all = programs.map(|(program, how)| Standing::start(program, &[how]));
+    let alone: Vec<Stacks> = all.iter().map(|standing| standing.stacks_in("pause")).collect();
+    let unwind = |one: &Standing| stacks::unwind(one.pid, &one.registers()).unwrap();
+    let together = stacks::name_all(all.iter().map(unwind).collect());
+    assert_eq!(together, alone);
+    for ((program, _), stacks) in programs.iter().zip(&together) {
+        let is_own = |frame: &Frame| frame.module.as_ref() == Some(*program) && frame.line.is_some();
+        assert!(stacks.threads[0].frames.iter().any(is_own), "{}", stacks.text());
+    }
+    assert_eq!(stacks::name_all(Vec::new()), []);
 }
 
 fn a_process_that_is_gone_is_an_error_that_names_it() {
