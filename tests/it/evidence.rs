@@ -355,6 +355,28 @@ fn a_rust_test_that_overflows_its_stack_names_the_function() {
 }
 
 #[test]
+fn a_handler_that_exits_hides_neither_the_signal_nor_the_stack() {
+    let world = world("");
+    let ran = run_these(&world, &["Handled.Exits", "Z.IsLast"]).code(2);
+    let words = ["exit code 3", "SIGSEGV at address 0x8", "handled by the program itself", "alone as well"];
+    ran.line(&words);
+    check_order(&ran.stdout, &["#0 ", "write_to", "#1 ", "follow_a_wild_pointer", "Handled_Exits_Test"]);
+    the_one(&world, "evidence.Handled.Exits.stacks.txt");
+}
+
+#[test]
+fn a_crash_behind_a_program_that_is_no_shell_is_found_by_the_lone_run() {
+    let world = world("jobs = 1\n");
+    // It starts another program, and tells of its end as shells do.
+    let suite = "[[suite]]\nname = \"behind\"\nprograms = [\"/usr/bin/flock\"]\nargs = [\"lock\", \"./evidence\"]\nframework = \"gtest\"\n";
+    world.write("heeler.toml", &format!("[profile.default]\n{suite}"));
+    let ran = world.run(&["run", "-E", "Crash.One", "-E", "Z.IsLast"]).code(2);
+    ran.line(&["exit code 139", "SIGSEGV at address 0x8", "in its child", "alone as well"]);
+    check_order(&ran.stdout, &["#0 ", "write_to", "#1 ", "follow_a_wild_pointer", "Crash_One_Test"]);
+    the_one(&world, "behind.Crash.One-alone.dmp");
+}
+
+#[test]
 fn death_tests_leave_no_evidence() {
     for watch in ["root", "tree"] {
         let world = world(&format!("watch = \"{watch}\"\n"));

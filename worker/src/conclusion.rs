@@ -181,7 +181,13 @@ fn alone_or_not(seen: Seen, outputs: Outputs) -> Outcome {
 /// The result of a test whose process died under it among others, and that has now been tried alone. The first death
 /// stands, whatever the lone run did: it happened.
 fn checked(first: &Attempt, seen: Seen, lone: Outputs) -> Outcome {
-    let death = first.death.clone().unwrap_or_default();
+    let mut death = first.death.clone().unwrap_or_default();
+    if let Seen::Died { death: again, .. } = &seen
+        && (&again.signal, again.code) == (&death.signal, death.code)
+    {
+        // The lone run may have been watched more closely.
+        death.detail = death.detail.or_else(|| again.detail.clone());
+    }
     let what = death_text(&death);
     let after_others = match death.signal {
         Some(_) => format!("{what} when run after other tests"),
@@ -217,7 +223,11 @@ fn checked(first: &Attempt, seen: Seen, lone: Outputs) -> Outcome {
         stdout: both(&first.stdout, &lone.stdout),
         stderr: both(&first.stderr, &lone.stderr),
         // The first death stands; what the lone run left says the same again, or is all there is.
-        evidence: first.evidence.clone().or(lone.evidence),
+        evidence: first
+            .evidence
+            .clone()
+            .filter(|first| has_stack(first) || lone.evidence.is_none())
+            .or(lone.evidence),
     };
     let own = alone_or_not(seen, Outputs::default());
     Outcome {
@@ -228,6 +238,10 @@ fn checked(first: &Attempt, seen: Seen, lone: Outputs) -> Outcome {
         stacktrace: own.stacktrace,
         ..Outcome::new(ExecutionState::Error, outputs)
     }
+}
+
+fn has_stack(evidence: &Evidence) -> bool {
+    !evidence.stack.is_empty()
 }
 
 /// The output under the first death, and what the lone run wrote where that is something else.
@@ -291,7 +305,10 @@ pub(crate) fn death_text(death: &Death) -> String {
             Some(detail) => format!("crashed with {signal} ({detail})"),
             None => format!("crashed with {signal}"),
         },
-        (None, Some(code)) => format!("the process left with exit code {code} before the test ended"),
+        (None, Some(code)) => {
+            let left = format!("the process left with exit code {code} before the test ended");
+            death.detail.as_ref().map_or(left.clone(), |detail| format!("{left} ({detail})"))
+        }
         (None, None) => "the process was lost before the test ended".to_owned(),
     }
 }
@@ -399,6 +416,30 @@ mod tests {
             assert_eq!(outcome.outputs.stdout, "first out\n--- when run alone ---\nlone out");
             assert_eq!(outcome.outputs.stderr, "first err");
         }
+    }
+
+    #[test]
+    fn what_only_the_lone_check_has_seen_is_told() {
+        let seen =
+            |detail: Option<&str>| Death { detail: detail.map(str::to_owned), ..death(None, Some(139)) };
+        let evidence =
+            |stack: &str| Some(Box::new(Evidence { stack: stack.to_owned(), ..Evidence::default() }));
+        let outcome = |first: Option<Box<Evidence>>| {
+            let mut test = checking(seen(None));
+            test.death.as_mut().unwrap().evidence = first;
+            let rules = Rules { test: &test, is_alone: true, duration: Duration::ZERO };
+            let outputs = Outputs { evidence: evidence("lone"), ..Outputs::default() };
+            match conclude(rules, died(seen(Some("SIGSEGV in its child"))), outputs) {
+                Conclusion::Settle(outcome) => *outcome,
+                held @ Conclusion::Hold(..) => panic!("{held:?}"),
+            }
+        };
+        let told = outcome(None);
+        let left = "the process left with exit code 139 before the test ended";
+        assert_eq!(told.message, Some(format!("{left} (SIGSEGV in its child); alone as well")));
+        assert_eq!(told.outputs.evidence, evidence("lone"));
+        assert_eq!(outcome(evidence("")).outputs.evidence, evidence("lone"));
+        assert_eq!(outcome(evidence("first")).outputs.evidence, evidence("first"));
     }
 
     #[test]

@@ -9,11 +9,12 @@ use std::{
     time::Duration,
 };
 
+use host::process::Signal;
 use tokio::time::Instant;
 use wire::{
     control::{
-        CrashReport, Evidence, EvidenceFile, HangReport, Lease, LeasedTest, LogLine, OsBytes, TracePlan,
-        TreeSample, WatchPlan, WorkerId,
+        Attempt, CrashReport, Evidence, EvidenceFile, HangReport, Lease, LeasedTest, LogLine, OsBytes,
+        TraceMode, TracePlan, TreeSample, WatchPlan, WorkerId,
     },
     mtp::LogLevel,
 };
@@ -24,6 +25,12 @@ use crate::{conclusion::Outputs, death::signal_name};
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Of a test's name so much goes into the names of its files.
 const NAME_BYTES: usize = 80;
+
+/// Shells add this to the number of the signal that a child died of.
+const SHELL_CODE: i32 = 128;
+/// The signals of crashes.
+const CRASHES: [Signal; 7] =
+    [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE, Signal::ABRT, Signal::TRAP, Signal::SYS];
 
 /// The witness of one test process.
 pub(super) struct Witness {
@@ -48,7 +55,7 @@ impl Witness {
     /// `doomed_words` mark processes that their framework lets die on purpose.
     pub(super) fn new(lease: &Lease, worker: WorkerId, doomed_words: &[&str]) -> Self {
         Self {
-            watch: lease.watch,
+            watch: WatchPlan { mode: mode(lease), ..lease.watch },
             dir: lease.run_dir.as_path().join("evidence"),
             stem: format!("worker-{worker}-lease-{}", lease.lease.0),
             is_check: lease.tests.iter().any(|test| test.death.is_some()),
@@ -172,15 +179,32 @@ impl Witness {
     }
 }
 
+/// How far tracing reaches. A process that ended as a shell tells the signal of a child has hidden a crash behind
+/// itself: the check of that looks at all that it starts.
+fn mode(lease: &Lease) -> Option<TraceMode> {
+    let is_hidden = |first: &Attempt| {
+        let signal = first.death.as_ref().and_then(|death| death.code).map(|code| Signal(code - SHELL_CODE));
+        first.evidence.is_none() && signal.is_some_and(|signal| CRASHES.contains(&signal))
+    };
+    match lease.watch.mode {
+        Some(TraceMode::Root) if lease.tests.iter().filter_map(|test| test.death.as_ref()).any(is_hidden) => {
+            Some(TraceMode::Tree)
+        }
+        mode => mode,
+    }
+}
+
 /// Where and by what a process crashed.
 fn detail(crash: &CrashReport, test: &str) -> String {
     let at =
         |address: Option<u64>| address.map(|address| format!(" at address {address:#x}")).unwrap_or_default();
     let mut words = Vec::new();
+    // The end of the test process does not name this signal.
+    let signal = if crash.is_root && !crash.is_handled { String::new() } else { signal_name(crash.signal) };
     if let Some(cause) = &crash.cause {
-        words.push(format!("after {}{}", signal_name(cause.signal), at(cause.address)));
-    } else if crash.address.is_some() {
-        words.push(at(crash.address).trim_start().to_owned());
+        words.push(format!("{signal} after {}{}", signal_name(cause.signal), at(cause.address)));
+    } else {
+        words.push(format!("{signal}{}", at(crash.address)));
     }
     // The first thread has the program's name, and libtest's threads have their tests'; that tells nothing.
     let thread = crash.thread.name.as_str();
@@ -191,8 +215,12 @@ fn detail(crash: &CrashReport, test: &str) -> String {
         words.push(format!("in its child {}", crash.command));
     }
     if crash.is_handled {
-        words.push(format!("{} was handled by the program itself", signal_name(crash.signal)));
+        words.push("handled by the program itself".to_owned());
     }
+    words.retain_mut(|word| {
+        *word = word.trim().to_owned();
+        !word.is_empty()
+    });
     words.join(", ")
 }
 
