@@ -396,6 +396,8 @@ impl Session {
         if tokio::time::timeout(deadline, drain).await.is_err() {
             tracing::warn!("the session's requests did not end within {} s", deadline.as_secs());
         }
+        // Before the connections of the pool go, so that the watchdog is told that we live.
+        self.engine.shutdown().await;
         if end == SessionEnd::Exit {
             let leave = async {
                 while !self.unsent.is_empty() {

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use host::process::Signal;
 use host::spawn::{Child, Spawn, SpawnError, Stream};
 use link::{control::ControlSender, local};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
@@ -430,6 +431,24 @@ impl Pool {
             tracing::debug!(%error, "the watchdog could not be waited for");
         }
         orphans::forget(self.watchdog.child.pid());
+    }
+}
+
+/// A pool that is given up without [`Pool::leave`], because its client is gone: the watchdog is told to leave, or it
+/// would take the end of its connection for our death and finish the run for a client that nobody has any more.
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let watchdog = self.watchdog.child.pid();
+        // After a panic it is right to see to the rest of the run; one that has left is told nothing.
+        if std::thread::panicking() || self.watchdog.child.signal(Signal::TERM).is_err() {
+            return;
+        }
+        let reap = move || {
+            drop(host::process::reap_child(watchdog));
+            orphans::forget(watchdog);
+        };
+        // Without a thread it stays a zombie until this process ends.
+        drop(std::thread::Builder::new().name("heeler-reaper".to_owned()).spawn(reap));
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    process::{peak_mib, signal},
+    process::{children, peak_mib, signal, wait_until},
     server::{Run, Server, Transport, run_id},
     uids,
     wire::{self, Frames, notification, request},
@@ -224,6 +224,22 @@ fn a_peer_that_asks_and_never_reads_may_hang_up() {
     let run = shared.begin();
     stop_by_not_reading(&mut bad);
     drop(bad);
+    shared.finish(&run);
+}
+
+#[test]
+fn sessions_that_hang_up_in_the_middle_of_a_run_leave_no_process_behind_in_a_server_that_goes_on() {
+    let world = world();
+    let mut shared = Shared::new(&world);
+    let run = shared.begin();
+    shared.good.answer(run.request);
+    let own = children(shared.good.pid());
+    for _ in 0..3 {
+        let mut bad = Bad::initialized(&shared.good);
+        bad.send(&request(1, "testing/runTests", json!({"runId": run_id(9)})));
+        assert_eq!(bad.frames().next().unwrap()["method"], "testing/testUpdates/tests");
+    }
+    wait_until("their processes are gone", || children(shared.good.pid()) == own);
     shared.finish(&run);
 }
 

@@ -106,6 +106,7 @@ fn remove_socket(path: &Path) {
 
 async fn run(socket_path: &Path) -> Result<End, SessionError> {
     let deaths = signal(SignalKind::child()).map_err(SessionError::Prepare)?;
+    let terms = signal(SignalKind::terminate()).map_err(SessionError::Prepare)?;
     let deadline = Instant::now() + JOIN_LIMIT;
     let stream = local::connect(socket_path, deadline).await.map_err(SessionError::Connect)?;
     // From here on the coordinator's death is seen as the end of the connection. It must not kill the watchdog, which
@@ -128,7 +129,7 @@ async fn run(socket_path: &Path) -> Result<End, SessionError> {
         tasks: JoinSet::new(),
         outgoing: VecDeque::new(),
     };
-    Ok(session.serve().await)
+    Ok(session.serve(terms).await)
 }
 
 struct Session<'a> {
@@ -163,6 +164,7 @@ enum Done {
 
 enum Event {
     Told(Result<Option<Received<ToWatchdog>>, ReceiveError>),
+    Term,
     Death,
     Look,
     Done(Result<Done, JoinError>),
@@ -170,20 +172,22 @@ enum Event {
 }
 
 impl Session<'_> {
-    async fn serve(mut self) -> End {
+    /// `terms` is the word of a coordinator that lives and has given up its client: the connection may be full.
+    async fn serve(mut self, mut terms: Signal) -> End {
         loop {
-            let event = self.next().await;
+            let event = self.next(&mut terms).await;
             if let Some(end) = self.handle(event) {
-                self.leave(&end).await;
+                self.leave(&end, &mut terms).await;
                 return end;
             }
         }
     }
 
-    async fn next(&mut self) -> Event {
+    async fn next(&mut self, terms: &mut Signal) -> Event {
         let front = self.outgoing.front();
         tokio::select! {
             biased;
+            _ = terms.recv() => Event::Term,
             _ = self.deaths.recv() => Event::Death,
             told = self.receiver.next() => Event::Told(told),
             Some(done) = self.tasks.join_next() => Event::Done(done),
@@ -206,6 +210,7 @@ impl Session<'_> {
                 tracing::error!(error = chain(&error), "the coordinator cannot be understood");
                 return Some(End::Failed);
             }
+            Event::Term => return Some(End::Leave),
             Event::Death | Event::Look => self.outgoing.extend(self.workers.settle()),
             Event::Done(Ok(Done::Journal(answer))) => self.outgoing.push_back(answer),
             Event::Done(Ok(Done::Finish(deliverer, finished))) => {
@@ -273,7 +278,7 @@ impl Session<'_> {
     }
 
     /// Ends what is below, and lets go of the client.
-    async fn leave(mut self, end: &End) {
+    async fn leave(mut self, end: &End, terms: &mut Signal) {
         let deadline = Instant::now() + CLEAR_LIMIT;
         if matches!(end, End::Leave) {
             self.clear(Instant::now() + LEAVE_GRACE).await;
@@ -281,7 +286,12 @@ impl Session<'_> {
         self.workers.kill_all();
         self.clear(deadline).await;
         if matches!(end, End::Alone) {
-            self.finish_alone().await;
+            tokio::select! {
+                biased;
+                // The end of the connection may be seen before the word that it is wished.
+                _ = terms.recv() => return,
+                () = self.finish_alone() => {}
+            }
         }
         if let DelivererPlace::Here(deliverer) = self.deliverer {
             // What was sent is proven or named as unproven by now; this is politeness.

@@ -39,6 +39,11 @@ fn is_named(pid: Pid, name: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
 }
 
+/// Returns the children of a process, dead ones that wait for their parent too.
+pub(crate) fn children(parent: u32) -> Vec<Pid> {
+    host::process::children(Pid(i32::try_from(parent).unwrap()))
+}
+
 /// Sends a signal, by its name without `SIG`.
 pub(crate) fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().unwrap();

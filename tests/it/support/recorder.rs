@@ -52,14 +52,27 @@ impl Event {
 
 /// The record, shared by all threads that read a connection.
 #[derive(Clone, Default)]
-pub(crate) struct Recorder(Arc<(Mutex<Vec<Event>>, Condvar)>);
+pub(crate) struct Recorder(Arc<(Mutex<Vec<Event>>, Condvar)>, Arc<(Mutex<bool>, Condvar)>);
 
 impl Recorder {
-    /// Notes an event.
+    /// Notes an event; while the recorder is stopped, this waits.
     pub(crate) fn note(&self, on: On, what: What) {
+        let (is_stopped, changed) = &*self.1;
+        drop(changed.wait_while(is_stopped.lock().unwrap(), |is_stopped| *is_stopped).unwrap());
         let (events, changed) = &*self.0;
         events.lock().unwrap().push(Event { on, what });
         changed.notify_all();
+    }
+
+    /// Keeps every connection of the client from being read on.
+    pub(crate) fn stop(&self) {
+        *self.1.0.lock().unwrap() = true;
+    }
+
+    /// Has all connections read again.
+    pub(crate) fn go_on(&self) {
+        *self.1.0.lock().unwrap() = false;
+        self.1.1.notify_all();
     }
 
     /// Returns everything so far.

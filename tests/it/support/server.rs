@@ -299,6 +299,8 @@ impl<'w> Server<'w> {
 
 impl Drop for Server<'_> {
     fn drop(&mut self) {
+        // Readers that stand still would never see the end.
+        self.recorder.go_on();
         // After `exit` it is gone already.
         self.child.kill().ok();
         self.child.wait().ok();
