@@ -29,6 +29,7 @@ use super::{
     callback::{self, Listener},
     events::{Event, Events, Source},
     intake::Intake,
+    start::{ServerProcess, StartError},
 };
 
 /// How a session is held.
@@ -72,9 +73,27 @@ pub struct Request {
     pub filter: Option<String>,
 }
 
+impl Request {
+    /// Asks for everything, under a new id.
+    #[must_use]
+    pub fn all() -> Self {
+        Self { run_id: uuid::Uuid::new_v4().to_string(), tests: None, filter: None }
+    }
+
+    /// Asks for the tests with these uids, under a new id.
+    #[must_use]
+    pub fn of(uids: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let node = |uid: String| TestNode { uid, ..TestNode::default() };
+        Self { tests: Some(uids.into_iter().map(|uid| node(uid.into())).collect()), ..Self::all() }
+    }
+}
+
 /// Why a client could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
+    /// There is no server.
+    #[error("get to a server")]
+    Start(#[source] StartError),
     /// No callback port could be opened.
     #[error("listen for callback connections")]
     Listen(#[source] io::Error),
@@ -204,6 +223,8 @@ pub struct Client {
     /// The callback listener, which ends with the session.
     listener: JoinSet<()>,
     task: LinkTask,
+    /// The server, where it was started for this session.
+    pub(super) process: Option<ServerProcess>,
 }
 
 impl Client {
@@ -237,7 +258,8 @@ impl Client {
             Main { outbox: outbox.clone(), requests: Arc::clone(&requests), intake: Arc::clone(&intake) };
         reader.spawn(main.read(inbox));
         let server = InitializeResult::default();
-        let mut client = Self { outbox, requests, intake, server, options, reader, listener, task };
+        let mut client =
+            Self { outbox, requests, intake, server, options, reader, listener, task, process: None };
         client.server = client.initialize(provider).await?;
         Ok((client, events))
     }
@@ -319,7 +341,8 @@ impl Client {
         self.outbox.send(frame).await.map_err(|_| self.lost(method::CANCEL))
     }
 
-    /// Sends `exit`, waits until the server has closed the connection, and ends the session. The events must be read
+    /// Sends `exit`, waits until the server has closed the connection (and is gone, where [`Self::start`] has started it),
+    /// and ends the session. The events must be read
     /// meanwhile, or their stream dropped.
     ///
     /// Cancel safe: no, because the session is cut with the call.
@@ -332,6 +355,9 @@ impl Client {
             // A server that is gone already has left.
             drop(self.outbox.send(rpc::notification(method::EXIT, &serde_json::Map::new())).await);
             while self.reader.join_next().await.is_some() {}
+            if let Some(process) = self.process.take() {
+                process.ended().await;
+            }
         };
         let left = timeout_at(deadline, leave).await.map_err(|_| ClientError::NotLeft);
         self.reader.shutdown().await;

@@ -129,6 +129,25 @@ fn the_client_of_the_readme_works_as_it_stands_there() {
 }
 
 #[test]
+fn the_rust_client_of_the_readme_works_as_it_stands_there() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/editor.rs");
+    let text = std::fs::read_to_string(path).unwrap();
+    assert_eq!(text, block_of_readme("rust"), "README.md and examples/editor.rs differ");
+    let world = World::with_gtest("deaths");
+    world.env("HEELER", env!("CARGO_BIN_EXE_heeler"));
+    // `cargo test` builds the examples before the tests, beside the programs.
+    let heeler = Path::new(env!("CARGO_BIN_EXE_heeler"));
+    let example = heeler.with_file_name("examples").join("editor");
+    assert!(example.exists(), "with --test alone, build it first: cargo build --example editor");
+    let ran = run(world.command(Command::new(&example), &["deaths"])).code(0);
+    assert_eq!(ran.stdout.lines().filter(|line| line.starts_with("passed     deaths::")).count(), 7, "{ran}");
+    ran.line(&["7 passed of 7"]);
+    world.env("HEELER", "no/such/heeler");
+    run(world.command(Command::new(&example), &["deaths"])).code(1).complains("Start");
+    world.check_tidy();
+}
+
+#[test]
 fn every_scenario_is_a_test_here() {
     let scenarios = std::fs::read_to_string(client("scenarios.mjs")).unwrap();
     let names = scenarios.lines().filter_map(|line| line.strip_prefix("export async function "));

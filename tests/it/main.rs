@@ -24,6 +24,7 @@ mod injury;
 mod leaks;
 mod pause;
 mod protocol;
+mod quirks;
 mod run_gtest;
 mod run_libtest;
 mod server;

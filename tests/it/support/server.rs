@@ -70,6 +70,12 @@ impl<'w> Server<'w> {
         Self::start_with(transport, world, programs, &[])
     }
 
+    /// Starts a server with these words, which have it dial the listener.
+    pub(crate) fn start_dialling(world: &'w World, words: &[String], listener: &TcpListener) -> Self {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        Self::launch(Transport::Dial, world, &words, listener)
+    }
+
     /// As [`Server::start_over`], with further options.
     pub(crate) fn start_with(
         transport: Transport,
@@ -79,20 +85,23 @@ impl<'w> Server<'w> {
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port().to_string();
-        let socket = world.path("run").join("../pipe");
-        let socket = socket.to_str().unwrap();
+        let socket = pipe(world);
         let words = match transport {
             Transport::Dial => vec!["--server", "--client-host", "localhost", "--client-port", &port],
             Transport::Stdio => vec!["serve", "--stdio"],
             Transport::Listen => vec!["serve", "--listen", "127.0.0.1:0"],
-            Transport::Pipe => vec!["serve", "--pipe", socket],
+            Transport::Pipe => vec!["serve", "--pipe", &socket],
         };
         let words = if transport == Transport::Dial {
             [programs, &words].concat()
         } else {
             [&words, programs].concat()
         };
-        let mut command = world.heeler(&[&words, options].concat());
+        Self::launch(transport, world, &[&words, options].concat(), &listener)
+    }
+
+    fn launch(transport: Transport, world: &'w World, words: &[&str], listener: &TcpListener) -> Self {
+        let mut command = world.heeler(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (errors, all_gone) = listen_to_errors(child.stderr.take().unwrap());
@@ -107,7 +116,7 @@ impl<'w> Server<'w> {
             Transport::Listen => tcp(TcpStream::connect(address.as_ref().unwrap()).unwrap()),
             Transport::Pipe => {
                 announced(&errors);
-                let stream = UnixStream::connect(socket).unwrap();
+                let stream = UnixStream::connect(pipe(world)).unwrap();
                 let (from, end) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
                 let hang_up = Box::new(move || end.shutdown(Shutdown::Both).unwrap_or_default())
                     as Box<dyn Fn() + Send>;
@@ -313,6 +322,10 @@ impl Drop for Server<'_> {
 /// Returns a GUID made from a number.
 pub(crate) fn run_id(number: u64) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
+}
+
+fn pipe(world: &World) -> String {
+    world.path("run").join("../pipe").to_str().unwrap().to_owned()
 }
 
 type Ends = (Box<dyn Read + Send>, Box<dyn Write + Send>, Option<Box<dyn Fn() + Send>>);
