@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import rpc from "vscode-jsonrpc/node";
 import { meetingPoint } from "./meet.mjs";
 import { ATTACHMENTS, LOG, UPDATES, dialled, overStreams } from "./session.mjs";
-import { strictly } from "./strict.mjs";
+import { strictly, strictlyInBatches } from "./strict.mjs";
 
 const CANCELLED = -32800;
 const DEATHS = ["First.One", "First.Two", "Second.One", "Second.Two", "Third.Spoils", "Third.CrashesWhenSpoilt",
@@ -132,6 +132,21 @@ export async function parameters_bind_strictly_by_name_on_one_connection() {
   // A program that is no test program is also told in the log.
   const log = session.record.filter(({ method }) => method === LOG);
   assert.ok(log.some(({ params }) => params.message.includes("true")), JSON.stringify(log));
+}
+
+export async function log_lines_in_batches_bind_strictly_and_name_their_test() {
+  const session = await dialled(["kinds"], { bind: strictlyInBatches });
+  await session.initialize({ debuggerProvider: false, batchLoggingSupport: true });
+  const run = session.run(["kinds::Leak.Child"]);
+  await run.answered;
+  assert.equal(await session.exit(), 0);
+  session.check(run, ["kinds::Leak.Child"]);
+  const log = session.record.filter(({ method }) => method === LOG);
+  assert.ok(log.length > 0, "a process that is left behind is told");
+  for (const { params } of log) {
+    assert.equal(params.runId, run.runId);
+    assert.ok(params.messages.every(({ nodeUid }) => nodeUid === "kinds::Leak.Child"), JSON.stringify(params));
+  }
 }
 
 async function cancelled(testing) {

@@ -187,7 +187,15 @@ class Session {
       assert.equal(end, completion - 1, "the attachments end right before the completion");
     }
     assert.deepEqual(this.faults, []);
+    this.#checkTelemetry(of[answer]);
     return this.#results(of, selected);
+  }
+
+  /** Telemetry names no run: before each answer there is as much of it as there are answers. */
+  #checkTelemetry(answer) {
+    const until = this.record.slice(0, this.record.indexOf(answer) + 1);
+    const count = (wanted) => until.filter(({ method }) => method === wanted).length;
+    assert.equal(count(TELEMETRY), count("answer"), "telemetry comes before the answer");
   }
 
   #results(of, selected) {

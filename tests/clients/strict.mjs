@@ -15,9 +15,23 @@ const PARAMETERS = {
   "client/launchDebugger": { program: isText, args: isText, workingDirectory: isText, environmentVariables: isObject },
 };
 
+const LOG_BATCH = { runId: isText, messages: Array.isArray };
+const LOG_MESSAGE = { nodeUid: isText, level: isText, message: isText };
+
 /** Throws where a message would be dropped. */
 export function strictly(method, params) {
-  const parameters = PARAMETERS[method];
+  return bind(method, params, PARAMETERS[method]);
+}
+
+/** The same for a client that reads log lines in batches: of a run, each about a test. */
+export function strictlyInBatches(method, params) {
+  if (method !== "client/log") return strictly(method, params);
+  bind(method, params, LOG_BATCH);
+  for (const message of params.messages) bind("a log line", message, LOG_MESSAGE);
+  return params;
+}
+
+function bind(method, params, parameters) {
   assert.ok(parameters, `nobody is there for ${method}`);
   assert.ok(isObject(params) && !Array.isArray(params), `${method} has no named parameters`);
   assert.deepEqual(Object.keys(params).sort(), Object.keys(parameters).sort(), `the parameters of ${method}`);

@@ -81,6 +81,11 @@ fn parameters_bind_strictly_by_name_on_one_connection() {
 }
 
 #[test]
+fn log_lines_in_batches_bind_strictly_and_name_their_test() {
+    play("log_lines_in_batches_bind_strictly_and_name_their_test", &World::with_gtest("kinds"));
+}
+
+#[test]
 fn a_cancellation_token_cancels_a_run() {
     play("a_cancellation_token_cancels_a_run", &World::with_gtest("meet"));
 }
