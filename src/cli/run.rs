@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     client::{ClientError, Request},
-    config::{FailLimit, Settings, Shuffle},
+    config::{FailLimit, Settings, Shuffle, StatusLevel},
     report::{Summary, Verdict, junit},
 };
 
@@ -93,6 +93,7 @@ impl Runner<'_> {
         let Some(answer) = self.ask(&run_id, self.here.client.run(request)).await else { return Ok(None) };
         if let Ok(result) = &answer {
             self.watch.summary.add_leaks(&result.leaks);
+            self.watch.summary.add_shared(&result.largest);
         }
         let is_cancelled = is_cancelled(answer)?;
         self.finish(&run_id, &start_utc, began.elapsed())?;
@@ -141,7 +142,9 @@ impl Runner<'_> {
                 Err(error) => failed = Some(error),
             }
         }
-        let end = End { duration, slowest: None, troubles: self.watch.take_troubles(), files };
+        // Who wants to see everything wants to see these too, however small they are.
+        let slowest = (self.settings.run.status_level == Some(StatusLevel::All)).then_some(3);
+        let end = End { duration, slowest, troubles: self.watch.take_troubles(), files };
         // A reader that has gone (`heeler run | head`) is no failure of the tests.
         let _closed = self.watch.display.end(&self.watch.summary, &end);
         failed.map_or(Ok(()), Err)

@@ -5,7 +5,7 @@
 //! to be told to the user while the run goes on without.
 //!
 //! # Schema
-//! Version 1, in `PRAGMA user_version`. Durations are microseconds, moments are seconds since 1970.
+//! Version 2, in `PRAGMA user_version`. Durations are microseconds, moments are seconds since 1970.
 //!
 //! ```sql
 //! -- One row for each test that ever ended here.
@@ -18,17 +18,22 @@
 //!     runs INTEGER NOT NULL,          -- how often it ended, skips left out
 //!     failures INTEGER NOT NULL,      -- how many of those it failed
 //!     crashes INTEGER NOT NULL,       -- how many it crashed
-//!     seen INTEGER NOT NULL           -- when it last ended
+//!     seen INTEGER NOT NULL,          -- when it last ended
+//!     cpu_us INTEGER,                 -- CPU time of its process, when it last had one to itself
+//!     peak_kib INTEGER                -- peak memory of the same
 //! ) WITHOUT ROWID;
 //! -- One row for each program.
 //! CREATE TABLE program (
 //!     suite TEXT PRIMARY KEY,         -- as in test
 //!     start_us INTEGER NOT NULL,      -- what a process costs before its first test; decaying mean
-//!     seen INTEGER NOT NULL
+//!     seen INTEGER NOT NULL,
+//!     peak_kib INTEGER                -- the largest peak memory of its processes in the last run
 //! ) WITHOUT ROWID;
 //! ```
 //!
 //! The slowest tests, for example: `SELECT uid, mean_us / 1e6 FROM test ORDER BY mean_us DESC LIMIT 10`.
+//!
+//! Version 1 had no `cpu_us` and no `peak_kib`; such a file gets them when it is opened.
 
 mod store;
 #[cfg(test)]
@@ -36,4 +41,4 @@ mod tests;
 mod types;
 
 pub use store::{FILE_NAME, History, HistoryError};
-pub use types::{LastOutcome, Outcome, ProgramCost, TestHistory};
+pub use types::{LastOutcome, Outcome, ProgramCost, TestHistory, Usage};

@@ -14,7 +14,7 @@ use super::{LastOutcome, Outcome, ProgramCost, TestHistory};
 pub const FILE_NAME: &str = "history.sqlite";
 
 /// The schema that this program writes.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 /// Long enough for another run to record its outcomes, short enough for nobody to notice.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
@@ -29,19 +29,30 @@ CREATE TABLE test (
     runs INTEGER NOT NULL,
     failures INTEGER NOT NULL,
     crashes INTEGER NOT NULL,
-    seen INTEGER NOT NULL
+    seen INTEGER NOT NULL,
+    cpu_us INTEGER,
+    peak_kib INTEGER
 ) WITHOUT ROWID;
 CREATE TABLE program (
     suite TEXT PRIMARY KEY,
     start_us INTEGER NOT NULL,
-    seen INTEGER NOT NULL
+    seen INTEGER NOT NULL,
+    peak_kib INTEGER
 ) WITHOUT ROWID;
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
+";
+
+/// Makes the tables of version 1 those of version 2. Its rows stay.
+const FROM_1_TO_2: &str = "
+ALTER TABLE test ADD COLUMN cpu_us INTEGER;
+ALTER TABLE test ADD COLUMN peak_kib INTEGER;
+ALTER TABLE program ADD COLUMN peak_kib INTEGER;
+PRAGMA user_version = 2;
 ";
 
 const RECORD_TEST: &str = "
-INSERT INTO test (uid, suite, outcome, last_us, mean_us, runs, failures, crashes, seen)
-VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8)
+INSERT INTO test (uid, suite, outcome, last_us, mean_us, runs, failures, crashes, seen, cpu_us, peak_kib)
+VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 ON CONFLICT (uid) DO UPDATE SET
     outcome = excluded.outcome,
     last_us = coalesce(excluded.last_us, last_us),
@@ -49,11 +60,16 @@ ON CONFLICT (uid) DO UPDATE SET
     runs = runs + excluded.runs,
     failures = failures + excluded.failures,
     crashes = crashes + excluded.crashes,
-    seen = excluded.seen";
+    seen = excluded.seen,
+    cpu_us = coalesce(excluded.cpu_us, cpu_us),
+    peak_kib = coalesce(excluded.peak_kib, peak_kib)";
 
 const RECORD_PROGRAM: &str = "
-INSERT INTO program (suite, start_us, seen) VALUES (?1, ?2, ?3)
-ON CONFLICT (suite) DO UPDATE SET start_us = (3 * start_us + excluded.start_us) / 4, seen = excluded.seen";
+INSERT INTO program (suite, start_us, seen, peak_kib) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (suite) DO UPDATE SET
+    start_us = (3 * start_us + excluded.start_us) / 4,
+    seen = excluded.seen,
+    peak_kib = coalesce(excluded.peak_kib, peak_kib)";
 
 const COLUMNS: &str = "uid, outcome, last_us, mean_us, runs, failures, crashes";
 
@@ -130,7 +146,7 @@ impl History {
         }
     }
 
-    /// Settles how to write, makes the tables of a new file, and returns the version. Of two processes that come at
+    /// Settles how to write, makes or widens the tables of a new or old file, and returns the version. Of two processes that come at
     /// once, one makes the tables.
     fn prepare(&mut self) -> rusqlite::Result<i32> {
         self.connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -138,12 +154,13 @@ impl History {
         // power cut may cost the last run's rows or, at worst, the file, which holds nothing but hints.
         self.connection.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA synchronous = OFF;")?;
         let found = version(&self.connection)?;
-        if found != 0 {
+        if !matches!(found, 0 | 1) {
             return Ok(found);
         }
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let version = match version(&transaction)? {
             0 => transaction.execute_batch(SCHEMA).map(|()| VERSION)?,
+            1 => transaction.execute_batch(FROM_1_TO_2).map(|()| VERSION)?,
             made_meanwhile => made_meanwhile,
         };
         transaction.commit()?;
@@ -203,8 +220,9 @@ impl History {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             record_tests(&transaction, outcomes, now)?;
             let mut statement = transaction.prepare(RECORD_PROGRAM)?;
-            for ProgramCost { suite, start } in programs {
-                statement.execute((suite, column(start.as_micros()), now))?;
+            for ProgramCost { suite, start, peak_kib } in programs {
+                let peak = peak_kib.map(|peak| column(peak.into()));
+                statement.execute((suite, column(start.as_micros()), now, peak))?;
             }
             drop(statement);
             transaction.commit()
@@ -215,12 +233,15 @@ impl History {
 
 fn record_tests(connection: &Connection, outcomes: &[Outcome<'_>], now: i64) -> rusqlite::Result<()> {
     let mut statement = connection.prepare(RECORD_TEST)?;
-    for Outcome { uid, suite, outcome, duration } in outcomes {
+    for Outcome { uid, suite, outcome, duration, usage } in outcomes {
         let duration = outcome.is_own_end().then(|| column(duration.as_micros()));
         let is = |other| i64::from(*outcome == other);
         let (runs, failures) = (1 - is(LastOutcome::Skipped), is(LastOutcome::Failed));
         let crashes = is(LastOutcome::Crashed);
-        statement.execute((uid, suite, outcome.as_str(), duration, runs, failures, crashes, now))?;
+        let cpu = usage.map(|usage| column(usage.cpu.as_micros()));
+        let peak = usage.map(|usage| column(usage.peak_kib.into()));
+        let word = outcome.as_str();
+        statement.execute((uid, suite, word, duration, runs, failures, crashes, now, cpu, peak))?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ fn place() -> Place {
 
 fn outcome(uid: &str, outcome: LastOutcome, ms: u64) -> Outcome<'_> {
     let suite = uid.rsplit_once("::").unwrap().0;
-    Outcome { uid, suite, outcome, duration: Duration::from_millis(ms) }
+    Outcome { uid, suite, outcome, duration: Duration::from_millis(ms), usage: None }
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn what_is_recorded_is_known_to_the_next_run() {
     let place = place();
     let mut history = History::open(&place.path).unwrap();
     let ended = [outcome("s::a", LastOutcome::Passed, 100), outcome("s::b", LastOutcome::Crashed, 5)];
-    let programs = [ProgramCost { suite: "s", start: Duration::from_millis(2) }];
+    let programs = [ProgramCost { suite: "s", start: Duration::from_millis(2), peak_kib: None }];
     history.record(&ended, &programs).unwrap();
     drop(history);
 
@@ -50,7 +50,9 @@ fn what_is_recorded_is_known_to_the_next_run() {
     assert_eq!(history.load_programs().unwrap()["s"], Duration::from_millis(2));
 
     let later = [outcome("s::a", LastOutcome::Failed, 200), outcome("s::b", LastOutcome::Skipped, 0)];
-    history.record(&later, &[ProgramCost { suite: "s", start: Duration::from_millis(6) }]).unwrap();
+    history
+        .record(&later, &[ProgramCost { suite: "s", start: Duration::from_millis(6), peak_kib: None }])
+        .unwrap();
     let known = history.load(["s::a", "s::b", "s::c"]).unwrap();
     assert_eq!(known.len(), 2);
     assert_eq!(known["s::a"].mean, Some(Duration::from_millis(125)), "a quarter is the newest");
@@ -124,8 +126,49 @@ fn the_database_of_someone_else_is_a_soft_error() {
     std::fs::create_dir_all(place.path.parent().unwrap()).unwrap();
     let other = rusqlite::Connection::open(&place.path).unwrap();
     other.execute_batch("CREATE TABLE thing (a); PRAGMA user_version = 1").unwrap();
-    let error = History::open(&place.path).unwrap().load(["s::a"]).unwrap_err();
+    let error = History::open(&place.path).and_then(|history| history.load(["s::a"])).unwrap_err();
     assert!(matches!(error, HistoryError::Damaged { .. }), "{error:?}");
+}
+
+#[test]
+fn a_file_of_version_1_keeps_its_rows_and_takes_what_it_could_not() {
+    let place = place();
+    std::fs::create_dir_all(place.path.parent().unwrap()).unwrap();
+    let other = rusqlite::Connection::open(&place.path).unwrap();
+    // As Heeler wrote it when it knew no more.
+    other
+        .execute_batch(
+            "CREATE TABLE test (uid TEXT PRIMARY KEY, suite TEXT NOT NULL, outcome TEXT NOT NULL, last_us INTEGER,
+                mean_us INTEGER, runs INTEGER NOT NULL, failures INTEGER NOT NULL, crashes INTEGER NOT NULL,
+                seen INTEGER NOT NULL) WITHOUT ROWID;
+            CREATE TABLE program (suite TEXT PRIMARY KEY, start_us INTEGER NOT NULL, seen INTEGER NOT NULL) WITHOUT ROWID;
+            INSERT INTO test VALUES ('s::a', 's', 'passed', 100000, 100000, 3, 0, 0, 5), ('s::b', 's', 'failed', 7, 7, 1, 1, 0, 5);
+            INSERT INTO program VALUES ('s', 2000, 5);
+            PRAGMA user_version = 1;",
+        )
+        .unwrap();
+    let mut history = History::open(&place.path).unwrap();
+    let known = history.load(["s::a", "s::b"]).unwrap();
+    assert_eq!((known["s::a"].runs, known["s::b"].failures), (3, 1));
+    let usage = Some(Usage { cpu: Duration::from_millis(9), peak_kib: 4096 });
+    let ended = [
+        Outcome { usage, ..outcome("s::a", LastOutcome::Passed, 100) },
+        outcome("s::b", LastOutcome::Passed, 1),
+    ];
+    let cost = ProgramCost { suite: "s", start: Duration::from_millis(2), peak_kib: Some(5000) };
+    history.record(&ended, &[cost]).unwrap();
+    // A run in which it shares its process says nothing new of that.
+    history.record(&[outcome("s::a", LastOutcome::Passed, 100)], &[]).unwrap();
+    let row = |sql: &str| other.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)));
+    let read: (Option<i64>, Option<i64>) =
+        row("SELECT cpu_us, peak_kib FROM test WHERE uid = 's::a'").unwrap();
+    assert_eq!(read, (Some(9000), Some(4096)));
+    let read: (Option<i64>, Option<i64>) =
+        row("SELECT cpu_us, peak_kib FROM test WHERE uid = 's::b'").unwrap();
+    assert_eq!(read, (None, None));
+    let read: (Option<i64>, Option<i64>) = row("SELECT start_us, peak_kib FROM program").unwrap();
+    assert_eq!(read, (Some(2000), Some(5000)));
+    assert_eq!(History::open(&place.path).unwrap().load(["s::a"]).unwrap()["s::a"].runs, 5);
 }
 
 #[test]
@@ -152,7 +195,13 @@ fn names_and_durations_of_any_size_are_kept() {
     let mut history = History::open(&place.path).unwrap();
     let uid = format!("s::{}\n\"';*ü", "x".repeat(1 << 20));
     for _ in 0..3 {
-        let huge = Outcome { uid: &uid, suite: "s", outcome: LastOutcome::Passed, duration: Duration::MAX };
+        let huge = Outcome {
+            uid: &uid,
+            suite: "s",
+            outcome: LastOutcome::Passed,
+            duration: Duration::MAX,
+            usage: None,
+        };
         history.record(&[huge], &[]).unwrap();
     }
     assert_eq!(history.load([uid.as_str()]).unwrap()[&uid].runs, 3);

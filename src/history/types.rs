@@ -53,6 +53,17 @@ pub struct Outcome<'a> {
     pub outcome: LastOutcome,
     /// How long it ran.
     pub duration: Duration,
+    /// What its process took, where it had that to itself.
+    pub usage: Option<Usage>,
+}
+
+/// What a process took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time, its reaped children's included.
+    pub cpu: Duration,
+    /// Peak of its resident memory, KiB.
+    pub peak_kib: u64,
 }
 
 /// What is recorded of one program of a run.
@@ -62,6 +73,8 @@ pub struct ProgramCost<'a> {
     pub suite: &'a str,
     /// What a process of it cost before its first test.
     pub start: Duration,
+    /// The largest peak of resident memory of its processes, KiB.
+    pub peak_kib: Option<u64>,
 }
 
 /// What is known of one test.

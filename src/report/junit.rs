@@ -80,6 +80,12 @@ fn test_case(record: &Record) -> TestCase {
     case.set_classname(for_xml(suite_name(record)));
     case.time = record.duration;
     case.timestamp = record.start_utc.as_deref().and_then(|start| start.parse().ok());
+    let numbers = [
+        ("heeler.cpu-ms", record.cpu_ms.map(|cpu| cpu.to_string())),
+        ("heeler.peak-memory-kib", record.peak_kib.map(|peak| peak.to_string())),
+    ];
+    let numbers = numbers.into_iter().filter_map(|(name, text)| Some(Property::new(name, text?)));
+    case.add_properties(numbers);
     if let Some(detail) = record.detail.as_deref() {
         let stdout = with_files(detail);
         if !stdout.is_empty() {

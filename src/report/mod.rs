@@ -16,4 +16,4 @@ pub mod text;
 pub use outcome::{Counts, Outcome};
 pub use record::{Detail, Record};
 pub(crate) use record::{is_group, number, split_name};
-pub use summary::{Summary, Verdict};
+pub use summary::{Large, Summary, Verdict};

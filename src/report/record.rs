@@ -23,6 +23,10 @@ pub struct Record {
     pub outcome: Outcome,
     /// How long it ran.
     pub duration: Option<Duration>,
+    /// CPU time of its process, in milliseconds, where it had that to itself.
+    pub cpu_ms: Option<f64>,
+    /// Peak of the memory of the same, KiB.
+    pub peak_kib: Option<u64>,
     /// When it began, in ISO 8601.
     pub start_utc: Option<String>,
     /// Whether this is a suite or program, which died outside any test.
@@ -84,6 +88,8 @@ impl Record {
             display: telling_display(node, suite).map(str::to_owned),
             outcome,
             duration: node.duration_ms.and_then(milliseconds),
+            cpu_ms: node.other.get(key::CPU_MS).and_then(Value::as_f64),
+            peak_kib: number(node, key::PEAK_MEMORY_KIB),
             start_utc: node.start_utc.clone(),
             is_group: is_group(node),
             detail: (outcome != Outcome::Passed || node.other.contains_key(key::LEAKED))

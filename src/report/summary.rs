@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use wire::mtp::{Change, ExecutionState, Leak, TestNode};
+use wire::mtp::{Change, ExecutionState, LargeProcess, Leak, TestNode};
 
 use super::{Counts, Outcome, Record};
 
@@ -24,6 +24,27 @@ pub struct Summary {
     open: HashSet<Box<str>>,
     suites: HashSet<Arc<str>>,
     unsure_leaks: Vec<Leak>,
+    shared: Vec<LargeProcess>,
+}
+
+/// A test process whose memory is told.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Large<'a> {
+    /// One test had it to itself.
+    Own(&'a Record),
+    /// Several tests shared it.
+    Shared(&'a LargeProcess),
+}
+
+impl Large<'_> {
+    /// Returns the peak of its memory, where it was told.
+    #[must_use]
+    pub fn peak_kib(&self) -> Option<u64> {
+        match self {
+            Self::Own(record) => record.peak_kib,
+            Self::Shared(process) => Some(process.peak_memory_kib),
+        }
+    }
 }
 
 /// What the run comes to. Ordered from best to worst.
@@ -116,6 +137,23 @@ impl Summary {
                 None => self.unsure_leaks.push(leak.clone()),
             }
         }
+    }
+
+    /// Takes in what the largest processes took that several tests shared, as the run's result tells it.
+    pub fn add_shared(&mut self, processes: &[LargeProcess]) {
+        self.shared.extend_from_slice(processes);
+    }
+
+    /// Returns the `limit` processes that used most memory and at least so much, largest first: a test's own, and
+    /// those that several shared.
+    #[must_use]
+    pub fn largest(&self, limit: usize, from_kib: u64) -> Vec<Large<'_>> {
+        let own = self.records.iter().map(Large::Own);
+        let mut all: Vec<_> = own.chain(self.shared.iter().map(Large::Shared)).collect();
+        all.retain(|one| one.peak_kib().is_some_and(|peak| peak >= from_kib));
+        all.sort_by_key(|one| std::cmp::Reverse(one.peak_kib()));
+        all.truncate(limit);
+        all
     }
 
     /// Returns what was left behind by one of several tests, or by a program outside its tests.

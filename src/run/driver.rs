@@ -23,7 +23,7 @@ use wire::{
 };
 
 use super::{
-    RunPlan,
+    Costs, RunPlan,
     budget::DumpBudget,
     convert::{charge, end_of, from_model, outcome_of, to_model},
     last_resort,
@@ -64,8 +64,8 @@ pub struct RunOutcome {
     pub durations: Vec<(TestId, Duration)>,
     /// Tests under which a process died.
     pub crashed: BTreeSet<TestId>,
-    /// What process starts cost, by program.
-    pub starts: BTreeMap<usize, Duration>,
+    /// What its processes took.
+    pub costs: Costs,
     /// Workers that died.
     pub worker_deaths: usize,
     /// Programs whose processes ended badly outside any test.
@@ -109,7 +109,7 @@ pub async fn drive(
         proof: Proof::None,
         durations: Vec::new(),
         crashed: BTreeSet::new(),
-        starts: BTreeMap::new(),
+        costs: Costs::default(),
         in_flight: BTreeMap::new(),
         worker_deaths: 0,
         is_complete: false,
@@ -130,11 +130,11 @@ pub async fn drive(
         ledger: driver.run.ledger().clone(),
         durations: driver.durations,
         crashed: driver.crashed,
-        starts: driver.starts,
+        result: RunResult { largest: driver.costs.largest(plan), ..driver.result },
+        costs: driver.costs,
         worker_deaths: driver.worker_deaths,
         charged_programs: driver.charges.programs(),
         proof: driver.proof,
-        result: driver.result,
     }
 }
 
@@ -164,7 +164,7 @@ struct Driver<'a> {
     proof: Proof,
     durations: Vec<(TestId, Duration)>,
     crashed: BTreeSet<TestId>,
-    starts: BTreeMap<usize, Duration>,
+    costs: Costs,
     /// The test that each worker runs.
     in_flight: BTreeMap<WorkerId, TestIndex>,
     worker_deaths: usize,
@@ -266,8 +266,7 @@ impl Driver<'_> {
                 let program = self.leases.remove(&lease);
                 let start = start_us.map(Duration::from_micros);
                 if let (Some(program), Some(start)) = (program, start) {
-                    let least = self.starts.entry(program).or_insert(start);
-                    *least = start.min(*least);
+                    self.costs.started(program, start);
                 }
                 if let (Some(program), Some(message)) = (program, charge(&end)) {
                     self.charges.add(program, message);
@@ -293,6 +292,7 @@ impl Driver<'_> {
     }
 
     fn report(&mut self, worker: WorkerId, lease: wire::control::LeaseId, report: Report) {
+        let program = self.leases.get(&lease).copied();
         let lease = LeaseId(lease.0);
         match report {
             Report::Started(test) => {
@@ -315,8 +315,8 @@ impl Driver<'_> {
                 let attachment = |file: EvidenceFile| Attachment::file(&file.path, &file.description);
                 self.result.attachments.extend(files.into_iter().map(attachment));
             }
+            Report::Ended { test, tests, usage } => self.costs.ended(program, (tests, test), usage),
             Report::Leaked { tests, processes } => {
-                let program = self.leases.get(&wire::control::LeaseId(lease.0));
                 self.result.leaks.extend(told::leak(self.plan, (program, &tests), &processes));
             }
             Report::Failed { test, attempt } => {

@@ -58,13 +58,22 @@ pub(crate) fn record(state_dir: &Path, plan: &RunPlan, outcome: &RunOutcome) -> 
         let last = last_outcome(test, *entry, outcome)?;
         let suite = plan.programs[selected.program].suite.as_str();
         let duration = durations.get(&test).copied().unwrap_or_default();
-        Some(history::Outcome { uid: &selected.uid, suite, outcome: last, duration })
+        let usage = outcome.costs.tests.get(&test).map(|usage| history::Usage {
+            cpu: Duration::from_micros(usage.cpu_us),
+            peak_kib: usage.peak_kib,
+        });
+        Some(history::Outcome { uid: &selected.uid, suite, outcome: last, duration, usage })
     };
     let outcomes: Vec<_> = (0..).map(TestId).zip(outcome.ledger.entries()).filter_map(ended).collect();
     let costs: Vec<_> = outcome
+        .costs
         .starts
         .iter()
-        .map(|(program, start)| ProgramCost { suite: plan.programs[*program].suite.as_str(), start: *start })
+        .map(|(program, start)| ProgramCost {
+            suite: plan.programs[*program].suite.as_str(),
+            start: *start,
+            peak_kib: outcome.costs.peaks_kib.get(program).copied(),
+        })
         .collect();
     History::open(&state_dir.join(FILE_NAME))?.record(&outcomes, &costs)
 }

@@ -3,6 +3,7 @@
 //! - `plan`: what is to run, as the model needs it and as workers need it.
 //! - `budget`: how much may still be dumped.
 //! - `convert`: between the wire's words and the model's.
+//! - `costs`: what its processes took.
 //! - `driver`: waits for events, lets [`model::run::Run`] decide, does what it says.
 //! - `log`: what the run has to say for the client's log.
 //! - `manifest`: what the run was to do, on disk, for whoever survives.
@@ -13,6 +14,7 @@
 
 mod budget;
 mod convert;
+mod costs;
 mod driver;
 mod last_resort;
 mod log;
@@ -22,6 +24,7 @@ mod metrics;
 mod plan;
 mod told;
 
+pub use costs::Costs;
 pub use driver::{RunCommand, RunOutcome, drive};
 pub(crate) use memory::{Knowledge, record};
 pub(crate) use metrics::{metrics, millis};

@@ -102,10 +102,10 @@ pub(super) fn attachments(told: Told, held: &HeldBack) -> Vec<Attachment> {
 /// Returns what a run's result says of processes that outlived theirs. `None`: the lease was not of this run.
 pub(super) fn leak(
     plan: &RunPlan,
-    (program, tests): (Option<&usize>, &[TestIndex]),
+    (program, tests): (Option<usize>, &[TestIndex]),
     processes: &[Leaked],
 ) -> Option<Leak> {
-    let program = plan.programs.get(*program?)?;
+    let program = plan.programs.get(program?)?;
     let tests: Vec<_> = tests.iter().map(|test| plan.tests.get(test.0 as usize)).collect::<Option<_>>()?;
     Some(Leak {
         suite: program.suite.clone(),

@@ -25,6 +25,7 @@ mod leaks;
 mod pause;
 mod protocol;
 mod quirks;
+mod resources;
 mod run_gtest;
 mod run_libtest;
 mod server;

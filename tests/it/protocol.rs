@@ -40,7 +40,7 @@ fn a_log_line_of_a_test_carries_its_uid_where_the_client_reads_batches() {
     let mut server = batching(&world, "kinds");
     let run = leak(&mut server);
     let logs = told(&server, "client/log");
-    let batch = logs.iter().find(|params| params.to_string().contains("left others behind")).unwrap();
+    let batch = logs.iter().find(|params| params.to_string().contains("left a process behind")).unwrap();
     assert_eq!(members(batch), BTreeSet::from(["runId", "messages"]));
     assert_eq!(batch["runId"], run.run_id.as_str());
     for message in batch["messages"].as_array().unwrap() {
@@ -59,7 +59,7 @@ fn a_log_line_of_a_test_names_it_in_its_text_where_the_client_reads_single_messa
     let mut server = Server::ready(&world, &["kinds"]);
     leak(&mut server);
     let logs = told(&server, "client/log");
-    let single = logs.iter().find(|params| params.to_string().contains("left others behind")).unwrap();
+    let single = logs.iter().find(|params| params.to_string().contains("left a process behind")).unwrap();
     assert_eq!(members(single), BTreeSet::from(["level", "message"]));
     assert!(single["message"].as_str().unwrap().starts_with("kinds::Leak.Child: "), "{single}");
     assert_eq!(server.exit(), Some(0));

@@ -85,6 +85,10 @@ impl NodeWriter {
             }
         }
         optional(out, key::ALONE, outcome.alone);
+        if let Some(usage) = process.and_then(RawEnd::usage) {
+            number(out, key::CPU_MS, Duration::from_micros(usage.cpu_us).as_secs_f64() * 1000.0);
+            number(out, key::PEAK_MEMORY_KIB, usage.peak_kib);
+        }
         if let Some(leaked) = leaked {
             member(out, key::LEAKED);
             let leaked: Vec<_> = leaked.iter().map(LeftBehind::from).collect();

@@ -8,14 +8,15 @@ use super::{
     result::{self, Manner},
     style::{LABEL_COLUMNS, Line, Tone},
 };
-use crate::report::{Outcome, Record, Summary, Verdict, text};
+use crate::report::{Large, Outcome, Record, Summary, Verdict, text};
 
 /// What is said at the end beside the summary itself.
 #[derive(Debug, Clone, Default)]
 pub struct End {
     /// How long the run took.
     pub duration: Duration,
-    /// How many of the slowest tests to list; `None` lists up to three, and only those over a second.
+    /// How many of the slowest tests and of the largest processes to list; `None` lists up to three of each, and only
+    /// what is over a second or 256 MiB.
     pub slowest: Option<usize>,
     /// Troubles that did not change any result, in words.
     pub troubles: Vec<String>,
@@ -25,6 +26,8 @@ pub struct End {
 
 /// So many names of one kind are listed; the rest is counted.
 const LISTED: usize = 200;
+/// A process of less memory than this is told only when asked for.
+const NOTEWORTHY_KIB: u64 = 256 << 10;
 /// So many names stand for the tests that never ran for one reason.
 const EXAMPLES: usize = 5;
 
@@ -37,6 +40,7 @@ const ATTEMPT: &str = "  (passed at attempt ";
 pub(super) fn lines(summary: &Summary, end: &End, manner: &Manner<'_>) -> Vec<Line> {
     let mut lines = vec![Line::new().with(Tone::Dim, "─".repeat(LABEL_COLUMNS))];
     slowest(&mut lines, summary, end, manner);
+    largest(&mut lines, summary, end, manner);
     flaky(&mut lines, summary, manner);
     leaky(&mut lines, summary, manner);
     not_run(&mut lines, summary, manner);
@@ -60,6 +64,26 @@ fn slowest(lines: &mut Vec<Line>, summary: &Summary, end: &End, manner: &Manner<
     };
     for (place, record) in summary.slowest(limit, from).into_iter().enumerate() {
         lines.push(named(Tone::Bold, if place == 0 { "Slowest" } else { "" }, record, manner));
+    }
+}
+
+fn largest(lines: &mut Vec<Line>, summary: &Summary, end: &End, manner: &Manner<'_>) {
+    let (limit, from_kib) = match end.slowest {
+        Some(limit) => (limit, 0),
+        None => (3, NOTEWORTHY_KIB),
+    };
+    for (place, large) in summary.largest(limit, from_kib).into_iter().enumerate() {
+        let size = format!("{:>10}  ", format::memory(large.peak_kib().unwrap_or_default()));
+        let line = Line::labelled(Tone::Bold, if place == 0 { "Largest" } else { "" }).and(size);
+        let columns = manner.name_columns(line.columns() + 24);
+        lines.push(match large {
+            Large::Own(record) => line.join(format::name(record, manner.suites, columns)),
+            Large::Shared(process) => {
+                let tests = count_of(usize::try_from(process.tests).unwrap_or(usize::MAX), "test");
+                line.with(Tone::Suite, format::cut_name(&process.suite, columns))
+                    .with(Tone::Dim, format!("  (a process of {tests})"))
+            }
+        });
     }
 }
 

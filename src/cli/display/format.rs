@@ -36,6 +36,17 @@ pub(super) fn estimate(duration: Duration) -> String {
     }
 }
 
+/// An amount of memory: `999 KiB`, `97.6 MiB`, `1,024 MiB`. At most ten columns.
+pub(super) fn memory(kib: u64) -> String {
+    let whole = |number: u64| grouped(usize::try_from(number).unwrap_or(usize::MAX));
+    match kib {
+        0..1024 => format!("{kib} KiB"),
+        1024..102_400 => format!("{}.{} MiB", kib / 1024, kib % 1024 * 10 / 1024),
+        102_400..10_485_760 => format!("{} MiB", whole(kib / 1024)),
+        _ => format!("{} GiB", whole(kib / 1_048_576)),
+    }
+}
+
 /// `1,234,567`.
 pub(super) fn grouped(number: usize) -> String {
     let digits = number.to_string();
@@ -183,6 +194,21 @@ mod tests {
             let duration = Duration::from_millis(milliseconds);
             assert_eq!((precise(duration).as_str(), rough(duration).as_str()), (exact, about));
             assert!(exact.len() <= 9);
+        }
+    }
+
+    #[test]
+    fn amounts_of_memory_are_short_and_never_rounded_up() {
+        for (kib, text) in [
+            (0, "0 KiB"),
+            (1023, "1023 KiB"),
+            (1024, "1.0 MiB"),
+            (102_399, "99.9 MiB"),
+            (262_144, "256 MiB"),
+            (10_485_759, "10,239 MiB"),
+            (10_485_760, "10 GiB"),
+        ] {
+            assert_eq!(memory(kib), text);
         }
     }
 

@@ -25,6 +25,11 @@ impl Batch {
         let is_in_test = !self.flights.is_empty();
         self.process = (self.tests.len() == 1).then(|| gone.end.clone());
         self.tell_kept(parcel);
+        if let Some(usage) = gone.end.usage() {
+            let test = self.tests.first().map(|test| test.test).filter(|_| self.process.is_some());
+            let tests = u32::try_from(self.tests.len()).unwrap_or(u32::MAX);
+            parcel.reports.push(Report::Ended { test, tests, usage });
+        }
         self.tell_leaks(&gone.end.leaked, parcel);
         let mut evidence = gone.evidence.clone();
         for mut flight in std::mem::take(&mut self.flights) {

@@ -324,6 +324,15 @@ pub struct RawEnd {
     pub wall_us: u64,
 }
 
+impl RawEnd {
+    /// Returns what it took; `None` for a process that was lost, of which nothing is known.
+    #[must_use]
+    pub fn usage(&self) -> Option<super::ProcessUsage> {
+        let Self { cpu_us, peak_kib, wall_us, .. } = *self;
+        (peak_kib > 0).then_some(super::ProcessUsage { cpu_us, peak_kib, wall_us })
+    }
+}
+
 /// A process that outlived its test process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leaked {

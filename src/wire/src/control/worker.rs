@@ -364,6 +364,15 @@ pub enum Report {
         /// The files.
         files: Vec<EvidenceFile>,
     },
+    /// The lease's process has ended, and took so much.
+    Ended {
+        /// The only test that it ran; `None` for several.
+        test: Option<TestIndex>,
+        /// How many tests were lent to it.
+        tests: u32,
+        /// What it took.
+        usage: ProcessUsage,
+    },
     /// Processes outlived their test process, and were killed.
     Leaked {
         /// The test that started them; where that can't be told, each that may have; none where no test can have.
@@ -385,6 +394,17 @@ pub enum Report {
         /// What is told later.
         attempt: Box<Attempt>,
     },
+}
+
+/// What a test process took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProcessUsage {
+    /// CPU time of the process and its reaped children, microseconds.
+    pub cpu_us: u64,
+    /// Peak resident memory of the largest of them, KiB.
+    pub peak_kib: u64,
+    /// From the start to the end, microseconds.
+    pub wall_us: u64,
 }
 
 /// How the process of a lease ended.

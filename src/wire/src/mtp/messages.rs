@@ -327,6 +327,26 @@ pub struct RunResult {
     /// client before its process ends.
     #[serde(rename = "heeler.leaks", skip_serializing_if = "Vec::is_empty")]
     pub leaks: Vec<Leak>,
+    /// A member of ours: the largest processes that several tests shared, largest first, and a few only. Of a test that
+    /// has its process to itself its node tells it.
+    #[serde(rename = "heeler.largest", skip_serializing_if = "Vec::is_empty")]
+    pub largest: Vec<LargeProcess>,
+}
+
+/// What a test process took that several tests shared.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LargeProcess {
+    /// The suite that its program is.
+    pub suite: String,
+    /// How many tests were to run in it.
+    pub tests: u32,
+    /// Its CPU time, and its reaped children's, in milliseconds.
+    #[serde(rename = "cpu-ms")]
+    pub cpu_ms: f64,
+    /// Its peak of resident memory, KiB.
+    #[serde(rename = "peak-memory-kib")]
+    pub peak_memory_kib: u64,
 }
 
 /// Processes that outlived a test process, and were killed.

@@ -197,10 +197,26 @@ pub mod key {
 
     /// What the test left behind, where it had its process to itself: a list of [`crate::mtp::LeftBehind`].
     pub const LEAKED: &str = "heeler.leaked";
+    /// CPU time of the test's process and its reaped children, where it had it to itself, in milliseconds.
+    pub const CPU_MS: &str = "heeler.cpu-ms";
+    /// Peak of the resident memory of the same, KiB.
+    pub const PEAK_MEMORY_KIB: &str = "heeler.peak-memory-kib";
 
     /// All of them, the most frequent first.
-    pub(in crate::mtp) const ALL: [&str; 10] =
-        [SUITE, PROGRAM, WORKER, REPRODUCE, SIGNAL, EXIT_CODE, ALONE, ATTEMPT, ATTEMPTS, LEAKED];
+    pub(in crate::mtp) const ALL: [&str; 12] = [
+        SUITE,
+        PROGRAM,
+        WORKER,
+        CPU_MS,
+        PEAK_MEMORY_KIB,
+        REPRODUCE,
+        SIGNAL,
+        EXIT_CODE,
+        ALONE,
+        ATTEMPT,
+        ATTEMPTS,
+        LEAKED,
+    ];
 }
 
 impl Serialize for TestNode {

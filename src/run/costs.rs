@@ -1,0 +1,83 @@
+//! What the processes of a run took: starts, memory, processor time. Bounded by what is selected.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use model::TestId;
+use wire::{
+    control::{ProcessUsage, TestIndex},
+    mtp::LargeProcess,
+};
+
+use super::RunPlan;
+
+/// So many of the largest processes of several tests are told.
+const LARGEST: usize = 3;
+
+/// What was measured, by test and by program.
+#[derive(Debug, Clone, Default)]
+pub struct Costs {
+    /// What a process costs before its first test, at least, by program.
+    pub starts: BTreeMap<usize, Duration>,
+    /// The largest peak of a process's memory, by program.
+    pub peaks_kib: BTreeMap<usize, u64>,
+    /// Of tests that had their processes to themselves.
+    pub tests: BTreeMap<TestId, ProcessUsage>,
+    largest: Vec<(usize, u32, ProcessUsage)>,
+}
+
+impl Costs {
+    pub(super) fn started(&mut self, program: usize, start: Duration) {
+        let least = self.starts.entry(program).or_insert(start);
+        *least = start.min(*least);
+    }
+
+    /// Takes note of the end of a process of so many tests; `test` is the only one. Without a program, it was of
+    /// another run.
+    pub(super) fn ended(
+        &mut self,
+        program: Option<usize>,
+        (tests, test): (u32, Option<TestIndex>),
+        usage: ProcessUsage,
+    ) {
+        let Some(program) = program else { return };
+        let peak = self.peaks_kib.entry(program).or_default();
+        *peak = usage.peak_kib.max(*peak);
+        if let Some(test) = test {
+            self.tests.insert(TestId(test.0), usage);
+            return;
+        }
+        self.largest.push((program, tests, usage));
+        self.largest.sort_by_key(|(_, _, usage)| std::cmp::Reverse(usage.peak_kib));
+        self.largest.truncate(LARGEST);
+    }
+
+    /// Returns the largest processes that several tests shared, largest first.
+    pub(super) fn largest(&self, plan: &RunPlan) -> Vec<LargeProcess> {
+        let told = |(program, tests, usage): &(usize, u32, ProcessUsage)| LargeProcess {
+            suite: plan.programs[*program].suite.clone(),
+            tests: *tests,
+            cpu_ms: super::millis(Duration::from_micros(usage.cpu_us)),
+            peak_memory_kib: usage.peak_kib,
+        };
+        self.largest.iter().map(told).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_largest_shared_processes_are_kept_and_each_test_alone() {
+        let usage = |peak_kib| ProcessUsage { cpu_us: 1, peak_kib, wall_us: 2 };
+        let mut costs = Costs::default();
+        for peak in [5, 9, 1, 7, 8] {
+            costs.ended(Some(0), (3, None), usage(peak));
+        }
+        costs.ended(Some(1), (1, Some(TestIndex(4))), usage(99));
+        let peaks: Vec<_> = costs.largest.iter().map(|(_, _, usage)| usage.peak_kib).collect();
+        assert_eq!(peaks, [9, 8, 7]);
+        assert_eq!(costs.tests[&TestId(4)].peak_kib, 99);
+        assert_eq!(costs.peaks_kib, BTreeMap::from([(0, 9), (1, 99)]));
+    }
+}
