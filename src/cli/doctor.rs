@@ -2,7 +2,10 @@
 
 use std::{io::Write, os::fd::OwnedFd, path::Path, time::Duration};
 
-use host::spawn::{Spawn, Stream, spawn};
+use host::{
+    cgroup::{self, Place},
+    spawn::{Spawn, Stream, spawn},
+};
 use link::control::{ControlReceiver, ControlSender, Received};
 use tokio::time::{Instant, timeout_at};
 use wire::control::{Command, CrashReport, DumpKinds, FromGuard, OsBytes, ToGuard, TraceMode, TracePlan};
@@ -149,6 +152,7 @@ async fn converse(
         args: vec![OsBytes::from(CRASH_ROLE)],
         env: Vec::new(),
         cwd: OsBytes::from(dir),
+        memory_bytes: None,
         trace: Some(TracePlan {
             mode: TraceMode::Root,
             dumps: DumpKinds { crash: true, hang: false },
@@ -226,19 +230,24 @@ fn core_files() -> Finding {
     Finding { mark: Mark::Info, what: "core files", words }
 }
 
+/// Makes a control group and moves this process in and out of it.
 fn groups() -> Finding {
     let what = "control groups";
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let path = own.lines().find_map(|line| line.strip_prefix("0::")).map(str::trim);
-    let Some(path) = path else {
-        let words = "no version 2 hierarchy; max-memory is held by looking, every 100 ms".to_owned();
-        return Finding { mark: Mark::Info, what, words };
+    const LOOKING: &str = "max-memory is held by looking, every 100 ms";
+    let place = match Place::find() {
+        Ok(place) => place,
+        Err(error) => {
+            let words = format!("failed to {}; {LOOKING}", crate::error_chain(&error));
+            return Finding { mark: Mark::Info, what, words };
+        }
     };
-    let dir = Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'));
-    let trial = dir.join(format!("heeler-doctor-{}", std::process::id()));
-    let words = match std::fs::create_dir(&trial).and_then(|()| std::fs::remove_dir(&trial)) {
-        Ok(()) => format!("{} is ours to divide; Heeler does not use it yet", dir.display()),
-        Err(error) => format!("{} can't be divided ({error}); max-memory is held by looking", dir.display()),
+    let dir = place.dir().display();
+    let words = match cgroup::try_move(&place) {
+        Err(error) => format!("processes can't be moved below {dir} ({error}); {LOOKING}"),
+        Ok(()) if place.has_memory() => format!("{dir} is ours to divide; the kernel holds max-memory"),
+        Ok(()) => format!(
+            "{dir} is ours to divide, but without the memory controller; {LOOKING}, and ends all at once"
+        ),
     };
     Finding { mark: Mark::Info, what, words }
 }

@@ -83,6 +83,8 @@ pub fn main(socket_path: &Path) -> ExitCode {
 
 fn prepare() -> io::Result<tokio::runtime::Runtime> {
     process::become_subreaper()?;
+    // What a session left that was killed as a whole.
+    host::cgroup::sweep();
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
@@ -285,6 +287,8 @@ impl Session<'_> {
         }
         self.workers.kill_all();
         self.clear(deadline).await;
+        // A guard that was killed has not removed its group.
+        host::cgroup::sweep();
         if matches!(end, End::Alone) {
             tokio::select! {
                 biased;

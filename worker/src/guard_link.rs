@@ -41,8 +41,8 @@ pub(crate) struct GuardControl {
 /// What a guard says.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// The program runs.
-    Started(Pid),
+    /// The program runs, and whether the system holds its memory limit.
+    Started(Pid, bool),
     /// The program could not be started.
     NotStarted(String),
     /// It stands still.
@@ -88,7 +88,9 @@ impl GuardControl {
     pub(crate) async fn next(&mut self) -> News {
         match self.receiver.next::<FromGuard>().await {
             Ok(Some(Received::Message(message))) => match message {
-                FromGuard::Started { pid } => News::Started(Pid(i32::try_from(pid).unwrap_or_default())),
+                FromGuard::Started { pid, is_limited } => {
+                    News::Started(Pid(i32::try_from(pid).unwrap_or_default()), is_limited)
+                }
                 FromGuard::Failed { error } => News::NotStarted(error),
                 FromGuard::Paused | FromGuard::LetGone => News::Paused,
                 FromGuard::Untraced { reason } => News::Untraced(reason),

@@ -127,7 +127,7 @@ impl Listing<'_> {
             }
             Happened::Order(Order::Resume) => self.guard.control.tell(ToGuard::Resume).await,
             Happened::News(News::Untraced(_) | News::Crashed(_) | News::Sampled(_) | News::Dumped(_)) => {}
-            Happened::News(News::Started(_)) => {}
+            Happened::News(News::Started(..)) => {}
             Happened::News(News::NotStarted(error)) => {
                 self.failure = Some(CaptureError::NotStarted(error));
                 return true;

@@ -49,6 +49,7 @@ impl Setting {
             env: self.environment(program, invocation, run),
             cwd: program.cwd.clone(),
             trace: None,
+            memory_bytes: None,
         })
     }
 

@@ -3,12 +3,14 @@
 //!
 //! - [`spawn`]: the one way to start a process.
 //! - [`process`]: ids, ends, families of processes, and what this process is towards the system.
+//! - [`cgroup`]: control groups for families of processes, where they may be made.
 //! - [`trace`]: other processes, stopped, looked at and let go (ptrace).
 //! - [`io`]: pipes, socket pairs, polling.
 //! - [`pass`]: descriptors passed between processes.
 //! - [`dirs`]: directories that belong to one user alone.
 #![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
 
+pub mod cgroup;
 pub mod dirs;
 pub mod io;
 pub mod pass;

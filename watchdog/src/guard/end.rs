@@ -8,7 +8,11 @@ use std::time::Duration;
 use host::process::RawExit;
 use wire::control::{Leaked, RawEnd};
 
-pub(super) fn raw_end(exit: RawExit, wall: Duration, leaked: Vec<Leaked>) -> RawEnd {
+pub(super) fn raw_end(
+    exit: RawExit,
+    wall: Duration,
+    (leaked, limit_peak_bytes): (Vec<Leaked>, Option<u64>),
+) -> RawEnd {
     RawEnd {
         code: exit.code,
         signal: exit.signal,
@@ -17,6 +21,7 @@ pub(super) fn raw_end(exit: RawExit, wall: Duration, leaked: Vec<Leaked>) -> Raw
         cpu_us: microseconds(exit.cpu),
         peak_kib: exit.peak_kib,
         wall_us: microseconds(wall),
+        limit_peak_bytes,
     }
 }
 

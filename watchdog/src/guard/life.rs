@@ -14,6 +14,7 @@ use std::{
 };
 
 use host::{
+    cgroup::{Leaf, Place},
     io::{silence_output, standard_input, wait_readable},
     process::{self, ChildEnds, Pid, RawExit, Signal},
     spawn::{Spawn, SpawnError, Stream, spawn},
@@ -86,8 +87,9 @@ fn first_command(control: &mut Control) -> Result<Command, Gone> {
 
 fn guard(mut control: Control, ends: ChildEnds, command: &Command) -> Result<(), Gone> {
     let started = Instant::now();
-    let tracer = match start(command, &ends) {
-        Ok(tracer) => tracer,
+    let leaf = command.memory_bytes.and_then(leaf);
+    let (tracer, leaf) = match start(command, &ends, leaf) {
+        Ok(started) => started,
         Err(error) => return control.send(&FromGuard::Failed { error: chain(&error) }),
     };
     // The test alone holds its outputs now. If the null device is gone, its end-of-file comes with the guard's own end.
@@ -103,18 +105,30 @@ fn guard(mut control: Control, ends: ChildEnds, command: &Command) -> Result<(),
         stopped: Stopped::default(),
         sampling: None,
         dump_rounds: 0,
+        leaf,
     };
     match guard.run() {
         Ok(exit) => guard.leave(exit, started),
         Err(Gone) => {
+            guard.kill();
             let _leaked = family::clear(&guard.ends, &mut guard.tracer, Instant::now() + LEAVE_LIMIT);
             Err(Gone)
         }
     }
 }
 
-/// Starts the test process. Its end comes with all others', from the one place that waits.
-fn start(command: &Command, ends: &ChildEnds) -> Result<Tracer, SpawnError> {
+/// Makes a group for the test's family, where this machine lets us. Without one the worker looks at its memory itself.
+fn leaf(limit_bytes: u64) -> Option<Leaf> {
+    let place = Place::find().ok()?;
+    Leaf::make(&place, Some(limit_bytes)).ok()
+}
+
+/// Starts the test process, in its group if there is one. Its end comes with all others', from the one place that waits.
+fn start(
+    command: &Command,
+    ends: &ChildEnds,
+    leaf: Option<Leaf>,
+) -> Result<(Tracer, Option<Leaf>), SpawnError> {
     let string = |bytes: &OsBytes| bytes.as_os_str().to_owned();
     let start = Spawn {
         args: command.args.iter().map(string).collect(),
@@ -131,14 +145,21 @@ fn start(command: &Command, ends: &ChildEnds) -> Result<Tracer, SpawnError> {
         TraceMode::Root => Some(Reach::of_program(&program_of(command))),
         TraceMode::Tree => Some(Reach::Tree),
     };
-    let Some(reach) = reach else { return Ok(Tracer::off(spawn(start)?.pid(), plan)) };
-    if let Some(reason) = suffers(command) {
+    let reason = reach.as_ref().and_then(|_| suffers(command));
+    let reach = reach.filter(|_| reason.is_none());
+    if reach.is_none() && leaf.is_none() {
         let mut tracer = Tracer::off(spawn(start)?.pid(), plan);
-        tracer.say_untraced(reason.to_owned());
-        return Ok(tracer);
+        reason.into_iter().for_each(|reason| tracer.say_untraced(reason.to_owned()));
+        return Ok((tracer, None));
     }
     let held = trace::hold(start)?;
-    let mut tracer = Tracer::seize(held.pid(), plan, reach);
+    // Before it is its program: what a process has used before it moves stays charged to where it was.
+    let leaf = leaf.filter(|leaf| leaf.admit(held.pid()).is_ok());
+    let mut tracer = match reach {
+        Some(reach) => Tracer::seize(held.pid(), plan, reach),
+        None => Tracer::off(held.pid(), plan),
+    };
+    reason.into_iter().for_each(|reason| tracer.say_untraced(reason.to_owned()));
     let released = held.release();
     // A signal on the way to its program stops it, and it needs us to go on.
     while let Ok([false, is_told]) = wait_readable([Some(released.as_fd()), Some(ends.as_fd())], None) {
@@ -149,7 +170,7 @@ fn start(command: &Command, ends: &ChildEnds) -> Result<Tracer, SpawnError> {
         }
     }
     released.finish()?;
-    Ok(tracer)
+    Ok((tracer, leaf))
 }
 
 /// Says why a program would not be the same when it is traced.
@@ -184,12 +205,15 @@ struct Guard {
     sampling: Option<Sampling>,
     /// How often dumps were asked for.
     dump_rounds: u32,
+    /// The group of the test's family. It is removed with the guard's end, when all in it are reaped.
+    leaf: Option<Leaf>,
 }
 
 impl Guard {
     /// Serves commands until the root has ended.
     fn run(&mut self) -> Result<RawExit, Gone> {
-        self.control.send(&FromGuard::Started { pid: self.root.as_u32() })?;
+        let is_limited = self.leaf.as_ref().is_some_and(Leaf::has_limit);
+        self.control.send(&FromGuard::Started { pid: self.root.as_u32(), is_limited })?;
         self.obey()?;
         loop {
             let sample_at = self.sampling.as_ref().map(|sampling| sampling.due);
@@ -282,6 +306,8 @@ impl Guard {
     fn kill(&mut self) {
         self.kill_at = None;
         self.is_killed = true;
+        // The strike finds whoever is not in the group, and all where groups can't be killed.
+        self.leaf.iter().for_each(|leaf| drop(leaf.kill()));
         family::strike();
     }
 
@@ -304,11 +330,13 @@ impl Guard {
                 break;
             }
         }
+        let limit_peak = self.leaf.as_ref().and_then(Leaf::peak_at_limit);
         let survivors = family::clear(&self.ends, &mut self.tracer, Instant::now() + limit);
         let leaked = if self.is_killed { Vec::new() } else { survivors };
         for report in self.tracer.take_reports() {
             self.control.send(&FromGuard::Crashed(report))?;
         }
-        self.control.send(&FromGuard::Ended(raw_end(exit, wall, leaked)))
+        self.leaf = None;
+        self.control.send(&FromGuard::Ended(raw_end(exit, wall, (leaked, limit_peak))))
     }
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use host::{
+    cgroup::Place,
     process::{Pid, Signal, command_line, kill_group},
     spawn::{Spawn, Stream, spawn},
 };
@@ -25,6 +26,8 @@ pub(crate) const TESTS: &[Test] = tests![
     input_is_empty_and_nothing_of_the_guard_is_inherited,
     a_daemon_of_the_test_is_killed_and_named_as_leaked,
     what_a_daemon_started_later_is_told_with_the_daemons_own_start,
+    a_memory_limit_is_held_in_a_group_of_its_own_where_this_machine_lets_us,
+    groups_of_killed_guards_are_swept,
     a_helper_gets_a_tenth_of_a_second_to_leave_by_itself,
     a_test_that_ignores_term_is_killed_after_the_grace,
     a_test_that_obeys_term_ends_before_the_grace,
@@ -322,4 +325,66 @@ pub(crate) fn measure() -> ExitCode {
         );
     }
     ExitCode::SUCCESS
+}
+
+fn a_memory_limit_is_held_in_a_group_of_its_own_where_this_machine_lets_us() {
+    let place = Place::find();
+    let is_limited = place.as_ref().is_ok_and(Place::has_memory);
+    println!("control groups here: {place:?}");
+    // It takes what it is given, and a child that it has forgotten stands beside it.
+    let script = "setsid sleep 1031 & until [ -e \"$0\" ]; do sleep 0.01; done; exec tail /dev/zero";
+    let directory = tempfile::tempdir().unwrap();
+    let word = directory.path().join("word");
+    let mut command = shell(script);
+    command.args.push(word.as_path().into());
+    command.memory_bytes = Some(64 << 20);
+    let mut guarded = Guarded::start();
+    guarded.send(&ToGuard::Exec(command));
+    let Some(FromGuard::Started { pid, is_limited: told }) = guarded.next() else { panic!("not started") };
+    assert_eq!(told, is_limited);
+    let group = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let leaf = group.lines().find_map(|line| line.strip_prefix("0::")?.rsplit('/').next());
+    let leaf = leaf.filter(|name| name.starts_with("heeler-leaf-")).map(str::to_owned);
+    assert_eq!(leaf.is_some(), place.is_ok(), "{group}");
+    if is_limited {
+        std::fs::write(&word, "").unwrap();
+        let end = guarded.ended();
+        let peak = end.limit_peak_bytes.expect("the kernel has killed it at its limit");
+        assert!((32 << 20..=64 << 20).contains(&peak), "{end:?}");
+        assert_eq!(end.signal, Some(Signal::KILL.0));
+    } else {
+        // Who looks at its memory kills it: the whole family goes.
+        guarded.send(&ToGuard::Kill);
+        let end = guarded.ended();
+        assert_eq!((end.signal, end.limit_peak_bytes), (Some(Signal::KILL.0), None));
+    }
+    assert!(is_gone(pid));
+    if let (Ok(place), Some(leaf)) = (place, leaf) {
+        assert!(!place.dir().join(leaf).exists(), "an empty group is removed before the end is told");
+    }
+}
+
+fn groups_of_killed_guards_are_swept() {
+    let Ok(place) = Place::find() else {
+        println!("no control groups can be made here");
+        return;
+    };
+    let mut command = shell("echo up; exec sleep 1033");
+    command.memory_bytes = Some(64 << 20);
+    let mut guarded = Guarded::start();
+    guarded.send(&ToGuard::Exec(command));
+    let pid = guarded.started();
+    let group = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let leaf = group.lines().find_map(|line| line.strip_prefix("0::")?.rsplit('/').next()).unwrap();
+    let leaf = place.dir().join(leaf);
+    host::cgroup::sweep();
+    assert!(leaf.exists(), "the group of a living guard stays: {}", leaf.display());
+    guarded.guard.signal(Signal::KILL).unwrap();
+    guarded.guard.wait().unwrap();
+    guarded.output.wait_for_end();
+    let is_there = || {
+        host::cgroup::sweep();
+        leaf.exists()
+    };
+    until("the group to be swept", is_there, |is_there| !is_there);
 }

@@ -187,7 +187,7 @@ impl<P: Leaving> Guarded<P> {
 
     pub(crate) fn started(&mut self) -> u32 {
         match self.next() {
-            Some(FromGuard::Started { pid }) => pid,
+            Some(FromGuard::Started { pid, .. }) => pid,
             other => panic!("{other:?}"),
         }
     }
@@ -214,5 +214,6 @@ pub(crate) fn shell(script: &str) -> Command {
             .collect(),
         cwd: "/".into(),
         trace: None,
+        memory_bytes: None,
     }
 }

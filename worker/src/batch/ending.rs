@@ -87,6 +87,11 @@ impl Batch {
                 let (used, limit) = (mebibytes(used), mebibytes(limit));
                 Some(format!("killed because it used {used} MiB of memory, over its limit of {limit} MiB"))
             }
+            None if let Some(peak) = gone.end.limit_peak_bytes => {
+                let limit = self.limits.memory_bytes.unwrap_or_default();
+                let (peak, limit) = (mebibytes(peak), mebibytes(limit));
+                Some(format!("killed because it used {peak} MiB of memory, at its limit of {limit} MiB"))
+            }
             None if gone.is_out_of_memory && gone.end.signal == Some(Signal::KILL.0) => {
                 let peak = mebibytes(gone.end.peak_kib.saturating_mul(1024));
                 Some(format!("killed by the kernel for want of memory; it had used up to {peak} MiB"))

@@ -139,7 +139,7 @@ impl<'a> Live<'a> {
     async fn handle(&mut self, happened: Happened) -> Option<LeaseEnd> {
         match happened {
             Happened::Order(order) => self.obey(order).await,
-            Happened::News(News::Started(root)) => self.memory.begin(root),
+            Happened::News(News::Started(root, is_limited)) => self.memory.begin(root, is_limited),
             Happened::News(News::NotStarted(error)) => return Some(LeaseEnd::NotStarted { error }),
             Happened::News(News::Paused) => self.answer_pause(),
             Happened::News(News::Ended(end)) => return Some(self.end(end).await),

@@ -22,10 +22,10 @@ impl MemoryWatch {
         Self { limit_bytes, root: None, next_look: None, kills_before: process::memory_kills() }
     }
 
-    /// The process runs.
-    pub(super) fn begin(&mut self, root: Pid) {
+    /// The process runs. If the system holds its limit, nobody need look.
+    pub(super) fn begin(&mut self, root: Pid, is_limited: bool) {
         self.root = Some(root);
-        self.next_look = self.limit_bytes.map(|_| Instant::now() + LOOK);
+        self.next_look = self.limit_bytes.filter(|_| !is_limited).map(|_| Instant::now() + LOOK);
     }
 
     /// When to look next; `None` without a limit.

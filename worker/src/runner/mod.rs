@@ -118,6 +118,7 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
     let transcript = adapter.transcript(&listed(&batch));
     let command = setting.prepare(&program, &invocation, Some(&outlet.run));
     let mut command = command.map_err(|error| not_started(chain(&error)))?;
+    command.memory_bytes = memory_bytes;
     command.trace = witness.plan(&mut outlet.parcel.logs);
     let clock = Clock::start();
     let guard = Guard::start(&setting.guards, command).await.map_err(|error| not_started(chain(&error)))?;

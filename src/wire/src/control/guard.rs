@@ -5,6 +5,10 @@
 use serde::{Deserialize, Serialize};
 
 /// Worker → guard.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one command in a guard's life, and few messages beside it"
+)]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuard {
     /// First: what to run.
@@ -42,6 +46,9 @@ pub struct Command {
     /// How it is watched; `None`: not at all.
     #[serde(default)]
     pub trace: Option<TracePlan>,
+    /// Most bytes of memory of it and all that it starts, where the system can hold that; `None`: no limit.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
 }
 
 /// How a test process is watched for crashes, and what is written of them.
@@ -175,6 +182,9 @@ pub enum FromGuard {
     Started {
         /// Its process, which is also its process group.
         pid: u32,
+        /// The system holds its memory limit: nobody else need look.
+        #[serde(default)]
+        is_limited: bool,
     },
     /// The program could not be started; nothing follows.
     Failed {
@@ -322,6 +332,9 @@ pub struct RawEnd {
     pub peak_kib: u64,
     /// From the start to the end, microseconds.
     pub wall_us: u64,
+    /// The peak of its memory in bytes, if the system killed it at the limit of [`Command::memory_bytes`].
+    #[serde(default)]
+    pub limit_peak_bytes: Option<u64>,
 }
 
 impl RawEnd {

@@ -60,3 +60,16 @@ fn a_batch_does_not_wait_with_its_results_and_charges_what_is_left_behind_by_tim
     assert_eq!(tests, [vec![0, 1], vec![1], vec![]]);
     assert!(bench.results().iter().all(|node| node.outcome_kind.is_none()));
 }
+
+#[test]
+fn a_process_that_the_system_killed_at_its_limit_is_told_as_out_of_memory_with_its_peak() {
+    let mut lease = lease(1);
+    lease.limits.memory_bytes = Some(100 << 20);
+    let mut bench = Bench::of(lease);
+    bench.chunk(5, [begun(0)], "");
+    bench.finish(9, RawEnd { limit_peak_bytes: Some(99 << 20), ..signal(9) }, CUT_OFF);
+    let node = &bench.results()[0];
+    assert_eq!(node.outcome_kind.as_deref(), Some("out-of-memory"));
+    let message = node.error_message.as_deref().unwrap();
+    assert_eq!(message, "killed because it used 99 MiB of memory, at its limit of 100 MiB");
+}

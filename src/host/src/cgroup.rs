@@ -1,0 +1,256 @@
+//! Control groups of version 2, where this process may divide its own: one leaf for one family of processes, with a
+//! limit of memory held by the kernel and an end for all in one write. Files only; whoever may not divide goes without.
+//!
+//! Found by the mount table, so that a version 2 hierarchy beside version 1 is found too. Leaves are made below our own
+//! group, or else beside it: processes and divided controllers don't go together in one group.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use crate::process::Pid;
+
+const LEAF: &str = "heeler-leaf-";
+
+/// A group below which leaves can be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    dir: PathBuf,
+    has_memory: bool,
+}
+
+/// Why there is no place for leaves.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// The kernel, or this container, has no hierarchy of version 2, or does not show our part of it.
+    #[error("find a control group of version 2 for this process")]
+    None,
+    /// It is there, but not ours to divide.
+    #[error("make a control group in {}", dir.display())]
+    NotOurs {
+        /// Where it was tried.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Place {
+    /// Finds a place by making a leaf there and removing it again. One that limits memory goes before one that doesn't.
+    ///
+    /// # Errors
+    /// None can be found, or none be divided.
+    pub fn find() -> Result<Self, PlaceError> {
+        let mut found: Result<Self, PlaceError> = Err(PlaceError::None);
+        for dir in candidates() {
+            let place = Self { has_memory: gives_memory(&dir), dir };
+            match Leaf::make(&place, None) {
+                Ok(_removed) if place.has_memory => return Ok(place),
+                Ok(_removed) if found.is_err() => found = Ok(place),
+                Err(source) if found.is_err() => {
+                    found = Err(PlaceError::NotOurs { dir: place.dir, source });
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+        found
+    }
+
+    /// Returns the directory of the group.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns whether leaves here can limit memory.
+    #[must_use]
+    pub fn has_memory(&self) -> bool {
+        self.has_memory
+    }
+}
+
+/// Removes leaves of processes that are gone, as far as they are empty. Those who were in them must be dead.
+pub fn sweep() {
+    for dir in candidates() {
+        let Ok(entries) = fs::read_dir(dir) else { continue };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let owner = name.to_str().and_then(|name| name.strip_prefix(LEAF)?.split('-').next());
+            if owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists()) {
+                // What is not empty belongs to someone whose processes are not to be seen from here.
+                let _kept = fs::remove_dir(entry.path());
+            }
+        }
+    }
+}
+
+/// A group for one family. Dropped, it is removed, which needs its processes to be dead and reaped.
+#[derive(Debug)]
+pub struct Leaf {
+    dir: PathBuf,
+    has_limit: bool,
+}
+
+impl Leaf {
+    /// Makes an empty leaf; with a limit, where its place can hold one. Above the limit all in it are killed.
+    ///
+    /// # Errors
+    /// The system refused.
+    pub fn make(place: &Place, limit_bytes: Option<u64>) -> io::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let dir = place.dir.join(format!("{LEAF}{}-{number}", Pid::own()));
+        fs::create_dir(&dir)?;
+        let mut leaf = Self { dir, has_limit: false };
+        // Without the right to move processes in, the leaf is of no use.
+        drop(fs::OpenOptions::new().write(true).open(leaf.dir.join("cgroup.procs"))?);
+        if let Some(limit) = limit_bytes.filter(|_| place.has_memory) {
+            leaf.write("memory.max", &limit.to_string())?;
+            // A limit that swap softens is none; kernels without swap accounting have no such file.
+            let _unaccounted = leaf.write("memory.swap.max", "0");
+            leaf.write("memory.oom.group", "1")?;
+            leaf.has_limit = true;
+        }
+        Ok(leaf)
+    }
+
+    /// Moves a process in. What it starts from now on is in as well.
+    ///
+    /// # Errors
+    /// The system refused.
+    pub fn admit(&self, pid: Pid) -> io::Result<()> {
+        self.write("cgroup.procs", &pid.to_string())
+    }
+
+    /// Returns whether the kernel holds the memory limit.
+    #[must_use]
+    pub fn has_limit(&self) -> bool {
+        self.has_limit
+    }
+
+    /// Kills all that is in, in one step: nobody can fork away from it.
+    ///
+    /// # Errors
+    /// The kernel is older than that (5.14), or refused.
+    pub fn kill(&self) -> io::Result<()> {
+        self.write("cgroup.kill", "1")
+    }
+
+    /// Returns the peak of its memory in bytes, if the kernel has killed it at its limit.
+    #[must_use]
+    pub fn peak_at_limit(&self) -> Option<u64> {
+        let events = fs::read_to_string(self.dir.join("memory.events")).ok().filter(|_| self.has_limit)?;
+        let kills: u64 =
+            events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())?;
+        if kills == 0 {
+            return None;
+        }
+        // Kernels before 5.19 don't tell the peak; then the limit is what it was.
+        let number = |name| fs::read_to_string(self.dir.join(name)).ok()?.trim().parse().ok();
+        number("memory.peak").or_else(|| number("memory.max"))
+    }
+
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        // Never made anew: a file that is not there is a control that this kernel does not have.
+        fs::OpenOptions::new().write(true).open(self.dir.join(name))?.write_all(text.as_bytes())
+    }
+}
+
+impl Drop for Leaf {
+    fn drop(&mut self) {
+        // A leaf that is not empty is swept when its owner is gone.
+        let _kept = fs::remove_dir(&self.dir);
+    }
+}
+
+/// The group of this process, and the one above it.
+fn candidates() -> Vec<PathBuf> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let Some((mount, dir)) = own_dir(&own, &mounts) else { return Vec::new() };
+    let above = dir.parent().filter(|above| above.starts_with(&mount)).map(Path::to_owned);
+    [dir].into_iter().chain(above).collect()
+}
+
+/// Returns where the hierarchy is mounted, and our directory in it.
+fn own_dir(own: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    // Seen from a namespace that we are outside of.
+    if path.split('/').any(|part| part == "..") {
+        return None;
+    }
+    mounts.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        if right.split(' ').next() != Some("cgroup2") {
+            return None;
+        }
+        let mut fields = left.split(' ').skip(3);
+        let (root, mount) = (fields.next()?, PathBuf::from(fields.next()?));
+        let below = Path::new(path).strip_prefix(root).ok()?;
+        let dir = if below.as_os_str().is_empty() { mount.clone() } else { mount.join(below) };
+        Some((mount, dir))
+    })
+}
+
+/// Returns whether groups below this one have the memory controller, after asking for it.
+fn gives_memory(dir: &Path) -> bool {
+    let names = |file: &str| fs::read_to_string(dir.join(file)).unwrap_or_default();
+    let has = |file: &str| names(file).split_ascii_whitespace().any(|name| name == "memory");
+    if has("cgroup.subtree_control") {
+        return true;
+    }
+    // It is refused where processes are in the group itself, ours among them.
+    has("cgroup.controllers") && fs::write(dir.join("cgroup.subtree_control"), "+memory").is_ok()
+}
+
+/// Moves this process into a leaf and back again: the only proof that it can be done.
+///
+/// # Errors
+/// What the system said.
+pub fn try_move(place: &Place) -> io::Result<()> {
+    let home = candidates().into_iter().next().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    let leaf = Leaf::make(place, None)?;
+    leaf.admit(Pid::own())?;
+    let returned = fs::write(home.join("cgroup.procs"), Pid::own().to_string());
+    drop(leaf);
+    returned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir(own: &str, mounts: &str) -> Option<(String, String)> {
+        let text = |path: PathBuf| path.to_str().unwrap().to_owned();
+        own_dir(own, mounts).map(|(mount, dir)| (text(mount), text(dir)))
+    }
+
+    fn some(mount: &str, dir: &str) -> Option<(String, String)> {
+        Some((mount.to_owned(), dir.to_owned()))
+    }
+
+    #[test]
+    fn our_group_is_found_in_pure_mixed_and_contained_hierarchies() {
+        let pure = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+        assert_eq!(
+            dir("0::/user.slice/a.scope\n", pure),
+            some("/sys/fs/cgroup", "/sys/fs/cgroup/user.slice/a.scope")
+        );
+        assert_eq!(dir("0::/\n", pure), some("/sys/fs/cgroup", "/sys/fs/cgroup"));
+        let mixed = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                     41 31 0:38 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw\n";
+        assert_eq!(
+            dir("4:memory:/x\n0::/a\n", mixed),
+            some("/sys/fs/cgroup/unified", "/sys/fs/cgroup/unified/a")
+        );
+        let bound = "30 23 0:26 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
+        assert_eq!(dir("0::/docker/abc/in\n", bound), some("/sys/fs/cgroup", "/sys/fs/cgroup/in"));
+        assert_eq!(dir("0::/elsewhere\n", bound), None);
+        assert_eq!(dir("0::/../outside\n", pure), None);
+        assert_eq!(dir("4:memory:/x\n", mixed), None);
+        assert_eq!(dir("0::/\n", "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"), None);
+    }
+}
