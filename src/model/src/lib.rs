@@ -8,6 +8,7 @@
 //! - [`ledger`]: what was promised, what is proven delivered.
 //! - [`path`]: where a test stands in the tree of tests.
 //! - [`run`]: the state machine of one run.
+//! - [`share`]: how runs at the same time share the slots.
 
 pub mod ids;
 pub mod ledger;
@@ -15,6 +16,7 @@ pub mod outcome;
 pub mod partition;
 pub mod path;
 pub mod run;
+pub mod share;
 pub mod split;
 
 pub use ids::*;

@@ -141,6 +141,7 @@ impl Run {
             return;
         }
         self.free.retain(|one| *one != worker);
+        self.away.remove(&worker);
         self.draining.retain(|one| *one != worker);
         let held = self.leases.remove(&worker);
         self.barren_workers += usize::from(held.is_some() && settled.is_empty());

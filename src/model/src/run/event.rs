@@ -46,6 +46,11 @@ pub enum Event {
     WorkerReady(WorkerId),
     /// A worker that was asked for does not come.
     WorkerNotStarted,
+    /// A worker that has nothing to do here serves another run. It may come back as ready; its stream is to be proven all
+    /// the same.
+    WorkerTaken(WorkerId),
+    /// The run may have so many leases at once from now on; those in hand go on. None for a while is allowed.
+    Share(usize),
     /// A test runs.
     Started {
         /// Which lease.

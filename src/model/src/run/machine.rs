@@ -74,6 +74,8 @@ pub struct Run {
     pub(super) tests: Vec<TestState>,
     pub(super) programs: Vec<ProgramState>,
     pub(super) free: Vec<WorkerId>,
+    /// Workers that serve other runs, and may come back.
+    pub(super) away: BTreeSet<WorkerId>,
     pub(super) leases: BTreeMap<WorkerId, Held>,
     /// Workers whose death is known: whatever still comes from them is stale.
     pub(super) gone: BTreeSet<WorkerId>,
@@ -87,6 +89,8 @@ pub struct Run {
     stage: Stage,
     pub(super) draining: Vec<WorkerId>,
     failures: usize,
+    /// So many leases at once, because other runs want slots as well.
+    share: usize,
 }
 
 impl Run {
@@ -115,6 +119,7 @@ impl Run {
             failures: ledger.failures(),
             ledger,
             free: Vec::new(),
+            away: BTreeSet::new(),
             leases: BTreeMap::new(),
             gone: BTreeSet::new(),
             starting: 0,
@@ -124,6 +129,7 @@ impl Run {
             stop: None,
             stage: Stage::Running,
             draining: Vec::new(),
+            share: plan.slots.max(1),
             plan,
         }
     }
@@ -144,6 +150,8 @@ impl Run {
         match event {
             Event::WorkerReady(worker) => self.worker_ready(worker),
             Event::WorkerNotStarted => self.worker_not_started(),
+            Event::WorkerTaken(worker) => self.worker_taken(worker),
+            Event::Share(share) => self.share = share,
             Event::Started { lease, test } => self.started(lease, test),
             Event::Settled { worker, test, outcome, duration, position } => {
                 if self.leases.contains_key(&worker) {
@@ -183,10 +191,43 @@ impl Run {
         self.stop
     }
 
+    /// Returns the workers whose leases are awaited.
+    pub fn leasing_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.leases.keys().copied()
+    }
+
     /// Returns the workers whose leases or drains are awaited.
     #[must_use]
     pub fn awaited_workers(&self) -> Vec<WorkerId> {
         self.leases.keys().copied().chain(self.draining.iter().copied()).collect()
+    }
+
+    /// Returns the workers that have nothing to do here.
+    #[must_use]
+    pub fn idle_workers(&self) -> &[WorkerId] {
+        &self.free
+    }
+
+    /// Returns how many leases are in workers' hands.
+    #[must_use]
+    pub fn leases_in_hand(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// Returns how many leases at once the run could use now, those in workers' hands included.
+    #[must_use]
+    pub fn wanted_leases(&self) -> usize {
+        let is_handing_out = self.stage == Stage::Running && self.stop.is_none();
+        let waiting = if is_handing_out { self.queue.wanted(self.slots()) } else { 0 };
+        (self.leases.len() + waiting).min(self.slots())
+    }
+
+    /// Returns whether the death of this worker is anything to this run.
+    #[must_use]
+    pub fn has_to_do_with(&self, worker: WorkerId) -> bool {
+        let is_undrained = || self.ledger.streams().get(&worker).is_some_and(|stream| !stream.is_closed);
+        let is_known = self.free.contains(&worker) || self.away.contains(&worker);
+        is_known || self.leases.contains_key(&worker) || is_undrained()
     }
 
     fn stop(&mut self, why: NotRun) {
@@ -200,9 +241,17 @@ impl Run {
             && !self.free.contains(&worker)
             && !self.leases.contains_key(&worker);
         if is_new {
+            self.away.remove(&worker);
             self.free.push(worker);
         }
         is_new
+    }
+
+    fn worker_taken(&mut self, worker: WorkerId) {
+        if self.free.contains(&worker) {
+            self.free.retain(|one| *one != worker);
+            self.away.insert(worker);
+        }
     }
 
     fn worker_ready(&mut self, worker: WorkerId) {
@@ -321,8 +370,8 @@ impl Run {
             self.stop(NotRun::TooManyFailures);
         }
         // The workers that are there go on, as long as there is one.
-        let is_nobody_there = self.free.is_empty() && self.leases.is_empty() && self.starting == 0;
-        if is_nobody_there && !self.may_start_workers() && self.ledger.open() > 0 {
+        let is_nobody_there = self.free.is_empty() && self.away.is_empty() && self.leases.is_empty();
+        if is_nobody_there && self.starting == 0 && !self.may_start_workers() && self.ledger.open() > 0 {
             self.stop(NotRun::NoWorker);
         }
     }
@@ -338,7 +387,8 @@ impl Run {
 
     fn hand_out(&mut self, actions: &mut Vec<Action>) {
         let slots = self.slots();
-        while self.leases.len() < slots
+        let share = self.share.min(slots);
+        while self.leases.len() < share
             && let Some(worker) = self.free.pop()
         {
             let Some(lease) = self.lease(worker) else {
@@ -348,7 +398,7 @@ impl Run {
             actions.push(Action::Lease(Box::new(lease)));
         }
         let there = self.free.len() + self.starting;
-        let room = slots.saturating_sub(there + self.leases.len());
+        let room = share.saturating_sub(there + self.leases.len());
         if room == 0 || !self.may_start_workers() {
             return;
         }

@@ -12,8 +12,10 @@ fn rule(holds: bool, what: impl FnOnce() -> String) -> Verdict {
 
 impl World {
     pub(super) fn check_start(&self) -> Verdict {
-        let there = self.workers.len() + self.starting;
-        rule(!self.is_stopped && there < self.slots, || format!("a worker is started beside {there}"))
+        let there = self.workers.len() - self.away.len() + self.starting;
+        rule(!self.is_stopped && there < self.slots.min(self.share), || {
+            format!("a worker is started beside {there}")
+        })
     }
 
     pub(super) fn check_lease(&self, lease: &Lease) -> Verdict {
@@ -23,7 +25,8 @@ impl World {
         };
         rule(worker.leased.is_none(), || format!("{lease:?} goes to a busy worker"))?;
         let busy = self.workers.values().filter(|worker| worker.leased.is_some()).count();
-        rule(busy < self.slots, || format!("{lease:?} is one more than there are slots"))?;
+        rule(busy < self.slots.min(self.share), || format!("{lease:?} is one more than there are slots"))?;
+        rule(!self.away.contains(&lease.worker), || format!("{lease:?} goes to another run's worker"))?;
         rule(!self.is_stopped, || format!("{lease:?} after the run was stopped"))?;
         let is_draining = self.workers.values().any(|worker| worker.is_asked_to_drain);
         rule(!is_draining && !self.is_finishing, || format!("{lease:?} after the drain began"))?;
@@ -159,7 +162,12 @@ impl World {
             events.push(Event::WorkerNotStarted);
         }
         for (id, worker) in &self.workers {
-            events.push(Event::WorkerReady(*id));
+            if !self.away.contains(id) {
+                events.push(Event::WorkerReady(*id));
+            }
+            if self.away.contains(id) || !self.run.idle_workers().contains(id) {
+                events.push(Event::WorkerTaken(*id));
+            }
             if !worker.is_asked_to_drain || worker.is_drained {
                 events.push(Event::Drained { worker: *id, proven: 9 });
             }

@@ -141,7 +141,7 @@ fn all(scenario: &Scenario) -> usize {
 }
 
 fn faults(deaths: u8, failures: u8, cancels: u8) -> Faults {
-    Faults { deaths, failures, cancels }
+    Faults { deaths, failures, cancels, loans: 0 }
 }
 
 #[test]
@@ -208,6 +208,20 @@ fn a_run_of_one_test_ends_however_often_everything_dies() {
 fn a_run_of_two_tests_ends_however_often_everything_dies() {
     let plan = Plan { give_up_after: 2, slots: 1, ..plan(&[0, 0], |_, _| {}) };
     all(&Scenario { plan, workers: 1, faults: faults(UNLIMITED, 0, 0), outbox: 1, ..Scenario::default() });
+}
+
+#[test]
+fn a_run_that_shares_its_workers_with_others_survives_a_death() {
+    let plan = plan(&[0, 0, 1], |_, _| {});
+    let faults = Faults { deaths: 1, failures: 0, cancels: 0, loans: 1 };
+    all(&Scenario { plan, workers: 2, faults, outbox: 1, ..Scenario::default() });
+}
+
+#[test]
+fn lent_workers_that_die_and_come_back_do_not_stop_a_run() {
+    let plan = plan(&[0, 0], |_, test| test.is_alone = true);
+    let faults = Faults { deaths: 2, failures: 0, cancels: 0, loans: 3 };
+    all(&Scenario { plan, workers: 1, faults, outbox: 1, ..Scenario::default() });
 }
 
 #[test]

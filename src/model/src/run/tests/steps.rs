@@ -30,6 +30,12 @@ pub(super) enum Step {
     Drained(WorkerId, usize),
     Finished,
     Cancel,
+    /// An idle worker serves another run.
+    Lend(WorkerId),
+    /// It comes back.
+    GiveBack(WorkerId),
+    /// The run may have so many leases at once.
+    Share(usize),
 }
 
 impl Step {
@@ -37,6 +43,9 @@ impl Step {
     pub(super) fn is_fault(&self, world: &World) -> bool {
         match self {
             Self::StartFails | Self::Die(_) | Self::TimeOut(_) | Self::WorkerDies(..) | Self::Cancel => true,
+            Self::Lend(_) => true,
+            // Nobody is left without a share for ever.
+            Self::Share(share) => world.share > 0 || *share < world.slots,
             Self::End(_, outcome) => outcome.is_failure(),
             Self::Begin(worker, place) => world.next_of(*worker) != Some(*place),
             Self::Leave(worker, end) => *end != LeaseEnd::Complete || world.next_of(*worker).is_some(),
@@ -44,6 +53,7 @@ impl Step {
             | Self::EndCancelled(_)
             | Self::Deliver(_)
             | Self::Drained(..)
+            | Self::GiveBack(_)
             | Self::Finished => false,
         }
     }
@@ -77,7 +87,18 @@ impl World {
         if self.faults.cancels > 0 {
             steps.push(Step::Cancel);
         }
+        self.loan_steps(&mut steps);
         steps
+    }
+
+    fn loan_steps(&self, steps: &mut Vec<Step>) {
+        steps.extend(self.away.iter().map(|worker| Step::GiveBack(*worker)));
+        if self.faults.loans > 0 {
+            steps.extend(self.run.idle_workers().iter().map(|worker| Step::Lend(*worker)));
+            steps.extend((0..=self.slots).filter(|share| *share != self.share).map(Step::Share));
+        } else if self.share == 0 {
+            steps.push(Step::Share(self.slots));
+        }
     }
 
     fn worker_steps(&self, id: WorkerId, worker: &Worker, steps: &mut Vec<Step>) {
@@ -138,6 +159,7 @@ impl World {
             let left = match step {
                 Step::End(..) => &mut self.faults.failures,
                 Step::Cancel => &mut self.faults.cancels,
+                Step::Lend(_) | Step::Share(_) => &mut self.faults.loans,
                 _ => &mut self.faults.deaths,
             };
             *left -= u8::from(*left != UNLIMITED);
@@ -169,6 +191,9 @@ impl World {
             }
             Step::Finished => self.tell(Event::Finished),
             Step::Cancel => self.tell(Event::Cancel),
+            Step::Lend(worker) => self.tell(Event::WorkerTaken(*worker)),
+            Step::GiveBack(worker) => self.tell(Event::WorkerReady(*worker)),
+            Step::Share(share) => self.tell(Event::Share(*share)),
         }
     }
 

@@ -76,12 +76,13 @@ proptest! {
     fn every_walk_through_a_larger_world_keeps_the_rules_and_ends(
         traits in vec(traits(), 0..40),
         (slots, workers) in (0_usize..6, 0_u32..6),
-        (deaths, failures, cancels) in (0_u8..60, 0_u8..20, prop::sample::select(vec![0_u8, 0, 0, 1])),
+        (deaths, failures, cancels, loans) in
+            (0_u8..60, 0_u8..20, prop::sample::select(vec![0_u8, 0, 0, 1]), prop::sample::select(vec![0_u8, 0, 5, 30])),
         (max_failures, give_up_after) in (prop::option::weighted(0.2, 1_usize..6), 0_u32..5),
         choices in vec(any::<u16>(), 0..600),
     ) {
         let plan = Plan { slots: slots.max(1), max_failures, give_up_after, ..plan_of(&traits) };
-        let faults = Faults { deaths, failures, cancels };
+        let faults = Faults { deaths, failures, cancels, loans };
         let scenario = Scenario { plan, workers, faults, outbox: 4, ..Scenario::default() };
         if let Err((what, path)) = walk(&scenario, &choices) {
             prop_assert!(false, "{what}\n{path:?}");

@@ -24,6 +24,8 @@ pub(super) struct Faults {
     pub(super) failures: u8,
     /// The user loses patience.
     pub(super) cancels: u8,
+    /// Idle workers that another run takes, and changes of the run's share.
+    pub(super) loans: u8,
 }
 
 /// A deliberate mistake, which the checks must find.
@@ -101,6 +103,10 @@ pub(super) struct World {
     pub(super) workers: BTreeMap<WorkerId, Worker>,
     pub(super) last_worker: u32,
     pub(super) starting: usize,
+    /// Workers that serve another run.
+    pub(super) away: BTreeSet<WorkerId>,
+    /// So many leases at once are allowed.
+    pub(super) share: usize,
     /// Terminal results, of the living and the dead.
     pub(super) journals: BTreeMap<WorkerId, Vec<(TestId, Outcome)>>,
     /// What the client has of the streams that are closed.
@@ -142,6 +148,8 @@ impl World {
             workers: (0..scenario.workers).map(|id| (WorkerId(id), Worker::default())).collect(),
             last_worker: scenario.workers,
             starting: 0,
+            away: BTreeSet::new(),
+            share: plan.slots,
             journals: BTreeMap::new(),
             proven: BTreeMap::new(),
             tests: vec![subject; plan.tests.len()],
@@ -173,8 +181,16 @@ impl World {
     fn note(&mut self, event: &Event) {
         match event {
             Event::WorkerReady(worker) => {
-                self.workers.insert(*worker, Worker::default());
+                // One that comes back is one that need not be started.
+                if self.away.remove(worker) {
+                    self.starting = self.starting.saturating_sub(1);
+                }
+                self.workers.entry(*worker).or_default();
             }
+            Event::WorkerTaken(worker) => {
+                self.away.insert(*worker);
+            }
+            Event::Share(share) => self.share = *share,
             Event::Settled { test, outcome, .. } => self.note_settled(*test, *outcome),
             Event::Held { test, by, .. } => {
                 let subject = &mut self.tests[test.index()];
@@ -223,6 +239,7 @@ impl World {
         }
         self.rests.extend((!rest.is_empty()).then_some(rest));
         self.workers.remove(&worker);
+        self.away.remove(&worker);
     }
 
     fn note_settled(&mut self, test: TestId, outcome: Outcome) {

@@ -1,0 +1,85 @@
+//! How the slots of a session are shared by what runs at the same time. Nobody is interrupted: a share says how many
+//! leases may be in hand, and is looked at anew whenever one ends.
+
+/// What one run, or one listing, can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand {
+    /// So many leases at once, those in hand included.
+    pub wanted: usize,
+    /// So many it has been given since it began: whoever had least comes first where slots are few.
+    pub served: u64,
+}
+
+/// Returns how many leases each may have in hand, in the order of the demands; together at most `slots`.
+///
+/// Nobody gets more than it wants, and nobody gets one more while another that wants has two fewer. What can't be divided
+/// evenly goes to those that were served least, among equals to the first.
+#[must_use]
+pub fn share_out(slots: usize, demands: &[Demand]) -> Vec<usize> {
+    let mut shares = vec![0; demands.len()];
+    let mut order: Vec<usize> = (0..demands.len()).collect();
+    order.sort_by_key(|place| demands[*place].served);
+    let mut left = slots;
+    loop {
+        let before = left;
+        for place in &order {
+            if left > 0 && shares[*place] < demands[*place].wanted {
+                shares[*place] += 1;
+                left -= 1;
+            }
+        }
+        if left == before {
+            return shares;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demands(wanted: &[usize]) -> Vec<Demand> {
+        wanted.iter().map(|wanted| Demand { wanted: *wanted, served: 0 }).collect()
+    }
+
+    #[test]
+    fn one_alone_gets_all_that_it_wants() {
+        assert_eq!(share_out(4, &demands(&[9])), [4]);
+        assert_eq!(share_out(4, &demands(&[3])), [3]);
+        assert_eq!(share_out(4, &[]), [0; 0]);
+    }
+
+    #[test]
+    fn what_one_does_not_want_goes_to_the_others() {
+        assert_eq!(share_out(8, &demands(&[9, 1, 9])), [4, 1, 3]);
+        assert_eq!(share_out(8, &demands(&[0, 9])), [0, 8]);
+    }
+
+    #[test]
+    fn where_slots_are_few_whoever_was_served_least_comes_first() {
+        let served = |served: u64| Demand { wanted: 2, served };
+        assert_eq!(share_out(1, &[served(3), served(1), served(2)]), [0, 1, 0]);
+        assert_eq!(share_out(4, &[served(3), served(1), served(2)]), [1, 2, 1]);
+    }
+
+    #[test]
+    fn every_small_case_is_within_the_slots_within_the_wishes_and_even() {
+        for slots in 0..6_usize {
+            for case in 0..4_usize.pow(3) {
+                let wanted = [case % 4, case / 4 % 4, case / 16];
+                let shares = share_out(slots, &demands(&wanted));
+                assert_eq!(
+                    shares.iter().sum::<usize>(),
+                    slots.min(wanted.iter().sum()),
+                    "{slots} {wanted:?}"
+                );
+                for (one, (share, wish)) in shares.iter().zip(wanted).enumerate() {
+                    assert!(*share <= wish, "{slots} {wanted:?} {shares:?}");
+                    let is_short = *share < wish;
+                    let is_even = shares.iter().all(|other| *other <= share + 1);
+                    assert!(!is_short || is_even, "{one} of {slots} {wanted:?} {shares:?}");
+                }
+            }
+        }
+    }
+}
