@@ -34,9 +34,7 @@ pub(crate) struct Journal {
 #[derive(Debug)]
 enum State {
     /// Opened with the first bytes.
-    Closed {
-        length: u64,
-    },
+    NotBegun,
     Open {
         file: File,
         length: u64,
@@ -48,7 +46,7 @@ enum State {
 impl Journal {
     /// Returns the journal of a run that has not begun here.
     pub(crate) fn new(run_dir: &Path, worker: WorkerId) -> Self {
-        Self { path: run_dir.join(journal_name(worker)), state: State::Closed { length: 0 }, position: 0 }
+        Self { path: run_dir.join(journal_name(worker)), state: State::NotBegun, position: 0 }
     }
 
     /// Returns how many results of the run are settled.
@@ -73,18 +71,11 @@ impl Journal {
         written
     }
 
-    /// Closes the file; it is opened again if more comes.
-    pub(crate) fn close(&mut self) {
-        if let State::Open { length, .. } = self.state {
-            self.state = State::Closed { length };
-        }
-    }
-
     fn try_append(&mut self, records: &[u8]) -> Result<(), JournalError> {
-        if let State::Closed { length } = self.state {
+        if let State::NotBegun = self.state {
             let file =
                 open(&self.path).map_err(|source| JournalError::Open { path: self.path.clone(), source })?;
-            self.state = State::Open { file, length };
+            self.state = State::Open { file, length: 0 };
         }
         let State::Open { file, length } = &mut self.state else { return Ok(()) };
         let written = if *length == 0 {
@@ -128,13 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_is_private_and_goes_on_after_it_was_closed() {
+    fn a_journal_is_private_and_begins_with_its_first_record() {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = Journal::new(dir.path(), WorkerId(7));
         let path = dir.path().join("worker-7.journal");
         assert!(!path.exists(), "no file before the first record");
         journal.append(&record(1), 0).unwrap();
-        journal.close();
         journal.append(&record(2), 5).unwrap();
         assert_eq!(journal.position(), 5);
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);

@@ -130,7 +130,7 @@ struct Worker {
     /// Answered when the job in hand stands still, or dropped when it ends.
     pausing: Option<oneshot::Receiver<()>>,
     is_paused: bool,
-    /// By run, as long as the worker lives: positions count on.
+    /// By run, until it is drained: positions count on.
     journals: HashMap<String, Journal>,
 }
 
@@ -330,9 +330,8 @@ impl Worker {
     fn forward_drain(&mut self) -> Next {
         while let Some(run) = self.drains.front() {
             let Ok(permit) = self.uplink.try_reserve() else { break };
-            if let Some(journal) = self.journals.get_mut(run) {
-                journal.close();
-            }
+            // Nothing more comes of the run; the file is closed.
+            drop(self.journals.remove(run));
             if let Some(run) = self.drains.pop_front() {
                 permit.send(ToUplink::Drain { run });
             }
