@@ -183,6 +183,17 @@ impl Catalogue {
         self.by_uid.get(uid).copied()
     }
 
+    /// Returns whether there is something at this place, or no longer.
+    #[must_use]
+    pub fn has(&self, place: TestRef) -> bool {
+        match (&self.programs[place.program].listing, place.test) {
+            (Listing::Listed { tests, .. }, Some(test)) => test < tests.len(),
+            (Listing::Broken { .. }, None) => true,
+            (Listing::Listed { .. } | Listing::Unknown, None)
+            | (Listing::Broken { .. } | Listing::Unknown, Some(_)) => false,
+        }
+    }
+
     /// Returns the test; `None` for a program itself.
     #[must_use]
     pub fn test(&self, place: TestRef) -> Option<&CataloguedTest> {

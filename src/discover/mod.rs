@@ -7,4 +7,4 @@ mod catalogue;
 mod job;
 
 pub use catalogue::{Answer, Catalogue, CataloguedTest, Listing, ProgramEntry, ProgramSource, TestRef};
-pub use job::discover;
+pub use job::Lister;

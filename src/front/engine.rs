@@ -1,47 +1,41 @@
-//! Does a session's requests, one after the other: it owns the catalogue and the pool.
+//! Does a session's requests, as many at the same time as come: owns the catalogue and the pool, and shares the slots.
+//!
+//! One loop waits for everything: commands of the session, processes, deadlines. After each event [`Engine::settle`] lets
+//! every run do what follows for it, gives idle workers to whoever has had least, and answers what has ended.
+
+mod jobs;
+mod slots;
 
 use std::{
-    path::{Path, PathBuf},
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    future::pending,
+    path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until},
+};
 use wire::{
-    control::CallbackAddress,
+    control::{CallbackAddress, FromWatchdog, FromWorker, LogLine, ToWorker, WorkerId},
     mtp::{LogForm, LogLevel, LogMessage, log_frames},
     rpc::{RequestId, RpcError, code},
 };
 
-use super::mtp::{
-    discover::{self, cancelled},
-    params::TestsRequest,
-    run,
-};
+pub(in crate::front) use jobs::{Job, JobKind};
+use jobs::{JobKey, Work};
+
 use crate::{
     config::{Capture, Settings},
-    discover::{Catalogue, Listing, ProgramSource, TestRef},
-    pool::{Pool, PoolOptions},
-    run::{Ingredients, Knowledge, RunCommand, RunOutcome, RunPlan},
+    discover::{Catalogue, Lister, ProgramSource},
+    pool::{Pool, PoolError, PoolEvent, PoolOptions},
 };
 
-/// So many runs are kept in the state directory; older ones go when a new one begins.
-const RUNS_KEPT: usize = 20;
-
-/// One request for the engine.
-pub(super) struct Job {
-    pub(super) id: RequestId,
-    pub(super) request: TestsRequest,
-    pub(super) kind: JobKind,
-    pub(super) commands: mpsc::Receiver<RunCommand>,
-}
-
-/// What is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum JobKind {
-    Discover,
-    Run,
-}
+/// What stopping all test processes may take.
+const PAUSE_DEADLINE: Duration = Duration::from_millis(500);
 
 /// How an engine is made.
 pub(super) struct EngineOptions {
@@ -53,6 +47,18 @@ pub(super) struct EngineOptions {
     pub(super) client: link::Outbox,
 }
 
+/// What a session wants of its engine.
+pub(super) enum Command {
+    /// Do this.
+    Start(Job),
+    /// End what was asked for by this request.
+    Cancel(RequestId),
+    /// Stop all test processes; answered when they stand still.
+    Pause(oneshot::Sender<()>),
+    /// Let them go on.
+    Resume,
+}
+
 /// A session's doer of requests.
 pub(in crate::front) struct Engine {
     settings: Arc<Settings>,
@@ -62,13 +68,32 @@ pub(in crate::front) struct Engine {
     log_form: LogForm,
     client: link::Outbox,
     pool: Option<Pool>,
-    /// The commands of the job in hand.
-    commands: mpsc::Receiver<RunCommand>,
+    /// By the order of their coming.
+    jobs: BTreeMap<JobKey, Work>,
+    next_job: u64,
+    lister: Option<Lister>,
+    /// Workers that nobody has anything for.
+    idle: Vec<WorkerId>,
+    /// Who asked for workers that are not there yet, in order; `None` is the lister.
+    asked: VecDeque<Option<JobKey>>,
+    /// Workers that are being stopped, whom to tell, and until when to wait.
+    pausing: Option<(BTreeSet<WorkerId>, oneshot::Sender<()>, Instant)>,
+    /// Requests that are answered, to be told to the session.
+    done: mpsc::Sender<RequestId>,
+}
+
+enum Next {
+    Command(Command),
+    /// The session has no more.
+    NoMoreCommands,
+    Pool(PoolEvent),
+    Deadline,
+    /// A discovery has more to tell.
+    Tell,
 }
 
 impl Engine {
-    pub(super) fn new(options: EngineOptions) -> Self {
-        let (_, commands) = mpsc::channel(1);
+    pub(super) fn new(options: EngineOptions, done: mpsc::Sender<RequestId>) -> Self {
         Self {
             catalogue: Catalogue::new(options.sources),
             settings: options.settings,
@@ -77,31 +102,277 @@ impl Engine {
             log_form: options.log_form,
             client: options.client,
             pool: None,
-            commands,
+            jobs: BTreeMap::new(),
+            next_job: 0,
+            lister: None,
+            idle: Vec::new(),
+            asked: VecDeque::new(),
+            pausing: None,
+            done,
         }
     }
 
     /// Does jobs until there are no more, tells each one's end, then ends the pool.
     ///
-    /// Cancel safe: no, because a job in hand would be left without an answer; but dropping it ends all processes.
-    pub(super) async fn work(mut self, mut jobs: mpsc::Receiver<Job>, done: mpsc::Sender<RequestId>) {
-        while let Some(job) = jobs.recv().await {
-            self.commands = job.commands;
-            match job.kind {
-                JobKind::Discover => discover::answer(&mut self, &job.id, &job.request).await,
-                JobKind::Run => run::answer(&mut self, &job.id, &job.request).await,
+    /// Cancel safe: no, because jobs in hand would be left without an answer; but dropping it ends all processes.
+    pub(super) async fn work(mut self, commands: mpsc::Receiver<Command>) {
+        let mut commands = Some(commands);
+        while commands.is_some() || !self.jobs.is_empty() {
+            match self.next(&mut commands).await {
+                Next::Command(command) => self.command(command).await,
+                Next::NoMoreCommands => commands = None,
+                Next::Pool(event) => self.pool_event(event).await,
+                Next::Deadline => self.expired(Instant::now()).await,
+                Next::Tell => self.tell().await,
             }
-            if done.send(job.id).await.is_err() {
-                break;
-            }
+            self.settle().await;
         }
         if let Some(pool) = self.pool.take() {
             pool.leave().await;
         }
     }
 
+    async fn next(&mut self, commands: &mut Option<mpsc::Receiver<Command>>) -> Next {
+        let deadline = self.next_deadline();
+        let has_to_tell = self.jobs.values().any(Work::has_to_tell);
+        let command = async {
+            match commands {
+                Some(commands) => commands.recv().await,
+                None => pending().await,
+            }
+        };
+        let event = async {
+            match &mut self.pool {
+                Some(pool) => pool.next().await,
+                None => pending().await,
+            }
+        };
+        let expired = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            command = command => command.map_or(Next::NoMoreCommands, Next::Command),
+            event = event => Next::Pool(event),
+            () = expired => Next::Deadline,
+            () = std::future::ready(()), if has_to_tell => Next::Tell,
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let pausing = self.pausing.as_ref().map(|(_, _, deadline)| *deadline);
+        self.jobs.values().filter_map(Work::next_deadline).chain(pausing).min()
+    }
+
+    async fn command(&mut self, command: Command) {
+        match command {
+            Command::Start(job) => self.start(job).await,
+            Command::Cancel(id) => self.cancel(&id).await,
+            Command::Pause(done) => self.pause(done).await,
+            Command::Resume => self.resume().await,
+        }
+    }
+
+    async fn pool_event(&mut self, event: PoolEvent) {
+        match event {
+            PoolEvent::WorkerReady(worker) => self.idle.push(worker),
+            PoolEvent::WorkerNotStarted { worker, error } => self.not_started(worker, &error).await,
+            PoolEvent::Worker(worker, FromWorker::Paused) => self.stands_still(worker),
+            PoolEvent::Worker(worker, message) => self.hear(worker, message).await,
+            PoolEvent::WorkerGone { worker, relayed } => self.worker_gone(worker, &relayed).await,
+            PoolEvent::Watchdog(message) => self.hear_watchdog(message).await,
+            PoolEvent::WatchdogReplaced => self.watchdog_replaced().await,
+            PoolEvent::WatchdogLost(error) => self.without_watchdog(&error).await,
+        }
+    }
+
+    async fn hear(&mut self, worker: WorkerId, message: FromWorker) {
+        let Some(pool) = &self.pool else { return };
+        match &message {
+            FromWorker::Discovered { .. } | FromWorker::NotDiscovered { .. } => {
+                let is_free = self
+                    .lister
+                    .as_mut()
+                    .is_some_and(|lister| lister.hear(&mut self.catalogue, worker, message));
+                self.idle.extend(is_free.then_some(worker));
+                return;
+            }
+            FromWorker::Drained { run, .. } | FromWorker::Log { run: Some(run), .. } => {
+                let run = run.clone();
+                self.hear_of_run(&run, worker, message).await;
+                return;
+            }
+            FromWorker::Reports { .. }
+            | FromWorker::LeaseEnded { .. }
+            | FromWorker::Paused
+            | FromWorker::Log { run: None, .. } => {}
+        }
+        match (pool.serves(worker).map(str::to_owned), message) {
+            (Some(run), message) => self.hear_of_run(&run, worker, message).await,
+            (None, FromWorker::Log { lines, .. }) => {
+                for LogLine { level, message, .. } in lines {
+                    self.log(level, message).await;
+                }
+            }
+            // A lease of a run that is over.
+            (None, _) => {}
+        }
+    }
+
+    async fn hear_of_run(&mut self, run: &str, worker: WorkerId, message: FromWorker) {
+        if matches!(message, FromWorker::LeaseEnded { .. }) {
+            // Before the run hands out the next batch, the others may have a right to the slot.
+            let _shares = self.share_out();
+        }
+        if let Some(driver) = self.driver_of(run) {
+            driver.worker(worker, message).await;
+        }
+    }
+
+    async fn hear_watchdog(&mut self, message: FromWatchdog) {
+        let run = match &message {
+            FromWatchdog::Journal { run, .. } | FromWatchdog::Finished { run, .. } => run.clone(),
+            FromWatchdog::WorkerNotStarted { .. } | FromWatchdog::WorkerEnded { .. } => return,
+        };
+        if let Some(driver) = self.driver_of(&run) {
+            driver.watchdog(message).await;
+        }
+    }
+
+    async fn worker_gone(&mut self, worker: WorkerId, relayed: &BTreeMap<String, u64>) {
+        self.idle.retain(|one| *one != worker);
+        self.stands_still(worker);
+        if let Some(lister) = &mut self.lister {
+            lister.worker_gone(&mut self.catalogue, worker);
+        }
+        let Some(pool) = &mut self.pool else { return };
+        for driver in self.jobs.values_mut().filter_map(Work::driver) {
+            if driver.has_to_do_with(worker) {
+                let relayed = relayed.get(driver.run_id()).copied().unwrap_or(0);
+                driver.worker_gone(pool, worker, relayed).await;
+            }
+        }
+    }
+
+    async fn watchdog_replaced(&mut self) {
+        let Some(pool) = &mut self.pool else { return };
+        if let Err(error) = pool.await_replacement().await {
+            self.without_watchdog(&error).await;
+            return;
+        }
+        for driver in self.jobs.values_mut().filter_map(Work::driver) {
+            driver.watchdog_replaced(pool).await;
+        }
+    }
+
+    /// Without a watchdog there are no workers. The next request may try anew.
+    async fn without_watchdog(&mut self, error: &PoolError) {
+        let why = crate::error_chain(error);
+        if let Some(lister) = &mut self.lister {
+            lister.without_workers(&mut self.catalogue, &why);
+        }
+        for driver in self.jobs.values_mut().filter_map(Work::driver) {
+            driver.finish_ourselves(&why).await;
+        }
+        self.idle.clear();
+        self.asked.clear();
+        if let Some((_, done, _)) = self.pausing.take() {
+            // Whoever asked may be gone.
+            let _gone = done.send(());
+        }
+        self.pool = None;
+    }
+
+    async fn pause(&mut self, done: oneshot::Sender<()>) {
+        let mut waits = BTreeSet::new();
+        if let Some(pool) = &mut self.pool {
+            for worker in pool.ready_workers() {
+                pool.tell(worker, &ToWorker::Pause).await;
+                waits.insert(worker);
+            }
+        }
+        self.pausing = Some((waits, done, Instant::now() + PAUSE_DEADLINE));
+        self.check_pause();
+    }
+
+    async fn resume(&mut self) {
+        let Some(pool) = &mut self.pool else { return };
+        for worker in pool.ready_workers() {
+            pool.tell(worker, &ToWorker::Resume).await;
+        }
+    }
+
+    fn stands_still(&mut self, worker: WorkerId) {
+        if let Some((workers, _, _)) = &mut self.pausing {
+            workers.remove(&worker);
+        }
+        self.check_pause();
+    }
+
+    fn check_pause(&mut self) {
+        let is_done = self
+            .pausing
+            .as_ref()
+            .is_some_and(|(workers, _, deadline)| workers.is_empty() || *deadline <= Instant::now());
+        if is_done && let Some((_, done, _)) = self.pausing.take() {
+            // Whoever asked may be gone.
+            let _gone = done.send(());
+        }
+    }
+
+    async fn expired(&mut self, now: Instant) {
+        self.check_pause();
+        let Some(pool) = &mut self.pool else { return };
+        for driver in self.jobs.values_mut().filter_map(Work::driver) {
+            driver.expired(pool, now).await;
+        }
+    }
+
+    /// Lets every run do what follows for it, until nothing follows any more.
+    async fn settle(&mut self) {
+        loop {
+            self.end_listing().await;
+            if let Some(pool) = &mut self.pool {
+                for driver in self.jobs.values_mut().filter_map(Work::driver) {
+                    driver.act(pool).await;
+                }
+            }
+            self.collect();
+            let has_given = self.give().await;
+            let has_ended = self.end_jobs().await;
+            if !has_given && !has_ended {
+                break;
+            }
+        }
+        self.start_workers().await;
+    }
+
+    async fn start_pool(&mut self) -> Result<(), RpcError> {
+        if self.pool.is_some() {
+            return Ok(());
+        }
+        let options = PoolOptions {
+            callback: self.callback.clone(),
+            limits: crate::run::delivery(&self.settings),
+            client: self.client.clone(),
+            is_output_shared: self.settings.run.capture == Capture::Shown,
+        };
+        let pool = Pool::start(options).await.map_err(|error| {
+            RpcError::new(code::INTERNAL_ERROR, format!("failed to {}", crate::error_chain(&error)))
+        })?;
+        self.pool = Some(pool);
+        Ok(())
+    }
+
     pub(in crate::front) fn catalogue(&self) -> &Catalogue {
         &self.catalogue
+    }
+
+    pub(in crate::front) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     pub(in crate::front) fn has_attachments_stream(&self) -> bool {
@@ -124,125 +395,6 @@ impl Engine {
     pub(in crate::front) async fn log(&self, level: LogLevel, message: String) {
         for frame in log_frames(self.log_form, None, vec![LogMessage::new(level, message)]) {
             self.send(frame).await;
-        }
-    }
-
-    /// Lists what is not known yet.
-    pub(in crate::front) async fn list(&mut self) -> Result<(), RpcError> {
-        if self.catalogue.unlisted().is_empty() {
-            self.catalogue.index();
-            return Ok(());
-        }
-        self.start_pool().await?;
-        let pool = self.pool.as_mut().expect("it was just started");
-        let limits = (self.settings.run.jobs.slots().get(), self.settings.run.list_timeout);
-        if !crate::discover::discover(pool, &mut self.catalogue, limits, &mut self.commands).await {
-            return Err(cancelled());
-        }
-        for entry in self.catalogue.programs() {
-            if let Listing::Broken { error } = &entry.listing {
-                self.log(LogLevel::Error, error.clone()).await;
-            }
-        }
-        Ok(())
-    }
-
-    async fn start_pool(&mut self) -> Result<(), RpcError> {
-        if self.pool.is_some() {
-            return Ok(());
-        }
-        let options = PoolOptions {
-            callback: self.callback.clone(),
-            limits: crate::run::delivery(&self.settings),
-            client: self.client.clone(),
-            is_output_shared: self.settings.run.capture == Capture::Shown,
-        };
-        let pool = Pool::start(options).await.map_err(|error| {
-            RpcError::new(code::INTERNAL_ERROR, format!("failed to {}", crate::error_chain(&error)))
-        })?;
-        self.pool = Some(pool);
-        Ok(())
-    }
-
-    pub(in crate::front) fn plan(
-        &self,
-        run_id: &str,
-        run_dir: PathBuf,
-        (selected, missing): (&[TestRef], &[String]),
-    ) -> RunPlan {
-        let knowledge = self.knowledge(selected);
-        let ingredients = Ingredients {
-            catalogue: &self.catalogue,
-            selected,
-            missing,
-            settings: &self.settings,
-            knowledge: &knowledge,
-        };
-        RunPlan::new(run_id, run_dir, &ingredients)
-    }
-
-    fn knowledge(&self, selected: &[TestRef]) -> Knowledge {
-        if !self.settings.run.is_history_kept {
-            return Knowledge::default();
-        }
-        let uids = selected.iter().filter_map(|place| Some(self.catalogue.test(*place)?.uid.as_str()));
-        Knowledge::read(&self.settings.state_dir, uids).unwrap_or_else(|error| {
-            tracing::warn!(error = crate::error_chain(&error), "durations of earlier runs are not used");
-            Knowledge::default()
-        })
-    }
-
-    /// Drives a run to its end.
-    pub(in crate::front) async fn drive(&mut self, plan: &RunPlan) -> Result<RunOutcome, RpcError> {
-        self.start_pool().await?;
-        let pool = self.pool.as_mut().expect("it was just started");
-        Ok(crate::run::drive(pool, plan, &self.client, &mut self.commands).await)
-    }
-
-    /// Notes durations and crashes for later runs. A history that can't be written is no reason to fail a run.
-    pub(in crate::front) fn record(&self, plan: &RunPlan, outcome: &RunOutcome) {
-        if !self.settings.run.is_history_kept {
-            return;
-        }
-        if let Err(error) = crate::run::record(&self.settings.state_dir, plan, outcome) {
-            tracing::warn!(error = crate::error_chain(&error), "durations of this run are not kept");
-        }
-    }
-}
-
-/// Makes a directory for a run's journals, and clears away those of long ago.
-pub(in crate::front) fn make_run_dir(runs: &Path, run_id: &str) -> Result<PathBuf, host::dirs::DirError> {
-    host::dirs::private_dir(runs)?;
-    prune(runs);
-    hide_from_git(runs);
-    let id: String = run_id.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
-    let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%S%3fZ");
-    let dir = runs.join(format!("{now}-{id}"));
-    host::dirs::private_dir(&dir)?;
-    Ok(dir)
-}
-
-/// What is kept of runs belongs in nobody's repository. A state directory that can't be written was told already.
-fn hide_from_git(runs: &Path) {
-    let Some(state_dir) = runs.parent() else { return };
-    let path = state_dir.join(".gitignore");
-    if !path.exists()
-        && let Err(error) = std::fs::write(&path, "*\n")
-    {
-        tracing::debug!(path = %path.display(), %error, "git is not told to ignore the state directory");
-    }
-}
-
-/// Names begin with the time, so the oldest come first. What can't be removed stays for the next time.
-fn prune(runs: &Path) {
-    let Ok(entries) = std::fs::read_dir(runs) else { return };
-    let mut dirs: Vec<_> =
-        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect();
-    dirs.sort_unstable();
-    let surplus = (dirs.len() + 1).saturating_sub(RUNS_KEPT).min(dirs.len());
-    for dir in &dirs[..surplus] {
-        if let Err(error) = std::fs::remove_dir_all(dir) {
-            tracing::debug!(dir = %dir.display(), %error, "an old run could not be removed");
         }
     }
 }

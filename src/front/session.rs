@@ -1,6 +1,6 @@
 //! One client, from its first byte to its last. The session reads and sorts messages; the engine works on them.
 //!
-//! The order of answers: requests that do work are answered in the order of their coming, everything else at once.
+//! The order of answers: requests that do work are answered when they are done, everything else at once.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,6 +17,7 @@ use tokio::{
     net::unix::pipe::Receiver,
     sync::{mpsc, oneshot},
     task::JoinSet,
+    time::Instant,
 };
 use wire::{
     frame::Frames,
@@ -25,15 +26,15 @@ use wire::{
 };
 
 use super::{
-    engine::{Engine, EngineOptions, Job, JobKind},
+    engine::{Command, Engine, EngineOptions, Job, JobKind},
     mtp::{initialize, params},
 };
-use crate::{config::Settings, discover::ProgramSource, run::RunCommand};
+use crate::{config::Settings, discover::ProgramSource};
 
-/// Requests that wait for the one in hand. A client with more of them open has lost count.
-const JOBS_WAITING: usize = 64;
-/// Commands for one job: a cancel, and pauses of an impatient user.
-const COMMANDS_WAITING: usize = 16;
+/// Requests that are open at the same time. A client with more of them has lost count.
+const OPEN_REQUESTS: usize = 64;
+/// Commands on their way to the engine: for each request its start and one cancel, and pauses of an impatient user.
+const COMMANDS_WAITING: usize = 2 * OPEN_REQUESTS + 16;
 /// What a run may take to drain after `exit`, beyond its tests' grace period.
 const EXIT_DEADLINE: Duration = Duration::from_secs(10);
 /// What ending all processes may take, when the client is gone.
@@ -88,14 +89,20 @@ pub struct Session {
     unsent: VecDeque<Bytes>,
     options: SessionOptions,
     is_initialized: bool,
-    jobs: Option<mpsc::Sender<Job>>,
+    commands: Option<mpsc::Sender<Command>>,
     done: mpsc::Receiver<RequestId>,
     done_sender: Option<mpsc::Sender<RequestId>>,
-    /// Requests that are not answered yet: their commands, and their run's id.
-    open: HashMap<RequestId, (mpsc::Sender<RunCommand>, String)>,
+    /// Requests that are not answered yet.
+    open: HashMap<RequestId, Open>,
     engine: JoinSet<()>,
     /// Processes with whose death the session ends.
     watched: Vec<Receiver>,
+}
+
+/// A request that is not answered yet.
+struct Open {
+    run_id: String,
+    is_cancelled: bool,
 }
 
 enum Next {
@@ -117,14 +124,14 @@ impl Session {
     {
         let (client, mut inbox, task) = link::open(stream, Frames::default());
         inbox.limit_heads(HEADERS_DEADLINE);
-        let (done_sender, done) = mpsc::channel(JOBS_WAITING);
+        let (done_sender, done) = mpsc::channel(OPEN_REQUESTS);
         let mut session = Self {
             inbox,
             client,
             task,
             unsent: VecDeque::new(),
             is_initialized: false,
-            jobs: None,
+            commands: None,
             done,
             done_sender: Some(done_sender),
             open: HashMap::new(),
@@ -155,7 +162,7 @@ impl Session {
                 }
                 Next::EngineEnded => self.engine_ended(),
                 Next::Command(SessionCommand::Exit) => break SessionEnd::Exit,
-                Next::Command(SessionCommand::Pause(done)) => self.pause(done).await,
+                Next::Command(SessionCommand::Pause(done)) => self.pause(done),
                 Next::Command(SessionCommand::Resume) => self.resume(),
                 Next::ParentDied => break SessionEnd::ParentDied,
             }
@@ -254,19 +261,18 @@ impl Session {
     }
 
     fn start_engine(&mut self, facts: &initialize::ClientFacts) {
-        let (jobs, receiver) = mpsc::channel(JOBS_WAITING);
-        let engine = Engine::new(EngineOptions {
+        let Some(done) = self.done_sender.take() else { return };
+        let (commands, receiver) = mpsc::channel(COMMANDS_WAITING);
+        let options = EngineOptions {
             settings: Arc::clone(&self.options.settings),
             sources: std::mem::take(&mut self.options.sources),
             callback: facts.callback(&self.options.client_host),
             has_attachments_stream: facts.testing.attachments_support,
             log_form: facts.log_form(),
             client: self.client.clone(),
-        });
-        if let Some(done) = self.done_sender.take() {
-            self.engine.spawn(engine.work(receiver, done));
-            self.jobs = Some(jobs);
-        }
+        };
+        self.engine.spawn(Engine::new(options, done).work(receiver));
+        self.commands = Some(commands);
     }
 
     fn request(&mut self, id: RequestId, method: &str, params: Option<&RawValue>) {
@@ -293,17 +299,22 @@ impl Session {
             return Err(RpcError::new(code::INVALID_REQUEST, message));
         }
         let request = params::tests(params)?;
+        if let Some((other, _)) = self.open.iter().find(|(_, open)| open.run_id == request.run_id) {
+            let message = format!("the runId {:?} is in use by request {other}", request.run_id);
+            return Err(RpcError::new(code::INVALID_PARAMS, message));
+        }
         let full =
-            || RpcError::new(code::INTERNAL_ERROR, format!("{JOBS_WAITING} requests are open already"));
-        if self.open.len() >= JOBS_WAITING {
+            || RpcError::new(code::INTERNAL_ERROR, format!("{OPEN_REQUESTS} requests are open already"));
+        if self.open.len() >= OPEN_REQUESTS {
             return Err(full());
         }
         let broken = || RpcError::new(code::INTERNAL_ERROR, "Heeler failed inside; start a new session");
-        let jobs = self.jobs.as_ref().ok_or_else(broken)?;
-        let (sender, commands) = mpsc::channel(COMMANDS_WAITING);
+        let commands = self.commands.as_ref().ok_or_else(broken)?;
         let run_id = request.run_id.clone();
-        jobs.try_send(Job { id: id.clone(), request, kind, commands }).map_err(|_| full())?;
-        self.open.insert(id.clone(), (sender, run_id));
+        commands
+            .try_send(Command::Start(Job { id: id.clone(), request, kind, begun: Instant::now() }))
+            .map_err(|_| full())?;
+        self.open.insert(id.clone(), Open { run_id, is_cancelled: false });
         Ok(())
     }
 
@@ -311,48 +322,46 @@ impl Session {
         let Some(raw) = params else { return };
         match method {
             method::CANCEL => {
-                if let Ok(params) = serde_json::from_str::<CancelParams>(raw.get())
-                    && let Some((commands, _)) = self.open.get(&params.id)
-                {
-                    cancel(commands);
+                if let Ok(params) = serde_json::from_str::<CancelParams>(raw.get()) {
+                    self.cancel(|id, _| *id == params.id);
                 }
             }
             method::CANCEL_RUN => {
                 if let Ok(params) = serde_json::from_str::<CancelRunParams>(raw.get()) {
-                    self.open
-                        .values()
-                        .filter(|(_, run)| *run == params.run_id)
-                        .for_each(|(one, _)| cancel(one));
+                    self.cancel(|_, open| open.run_id == params.run_id);
                 }
             }
             _ => {}
         }
     }
 
-    async fn pause(&mut self, done: oneshot::Sender<()>) {
-        let mut waits = JoinSet::new();
-        for (commands, _) in self.open.values() {
-            let (sender, receiver) = oneshot::channel();
-            if commands.try_send(RunCommand::Pause(sender)).is_ok() {
-                waits.spawn(receiver);
+    /// Cancels open requests, each once: a second cancel says nothing new.
+    fn cancel(&mut self, is_meant: impl Fn(&RequestId, &Open) -> bool) {
+        let Some(commands) = &self.commands else { return };
+        for (id, open) in &mut self.open {
+            if !open.is_cancelled && is_meant(id, open) {
+                // There is room for a cancel of each open request.
+                open.is_cancelled = commands.try_send(Command::Cancel(id.clone())).is_ok();
             }
         }
-        // Only the job in hand answers; the others have nothing to stop. One answer is enough.
-        let _elapsed = tokio::time::timeout(Duration::from_secs(1), waits.join_next()).await;
-        // Whoever asked may be gone.
-        let _gone = done.send(());
+    }
+
+    /// An engine that is gone drops the sender, which answers as well.
+    fn pause(&self, done: oneshot::Sender<()>) {
+        if let Some(commands) = &self.commands {
+            let _full = commands.try_send(Command::Pause(done));
+        }
     }
 
     fn resume(&self) {
-        for (commands, _) in self.open.values() {
-            // A job whose queue of commands is full has plenty to do.
-            let _full = commands.try_send(RunCommand::Resume);
+        if let Some(commands) = &self.commands {
+            let _full = commands.try_send(Command::Resume);
         }
     }
 
     /// The engine ends only with its session; before that it has panicked.
     fn engine_ended(&mut self) {
-        self.jobs = None;
+        self.commands = None;
         self.send(log_frame(LogLevel::Critical, "Heeler failed inside; its standard error tells more"));
         for id in std::mem::take(&mut self.open).into_keys() {
             let error =
@@ -375,10 +384,8 @@ impl Session {
 
     /// Ends what is in hand. A client that said `exit` gets its completions; for one that is gone nothing is sent.
     async fn end(mut self, end: SessionEnd) {
-        for (commands, _) in self.open.values() {
-            cancel(commands);
-        }
-        self.jobs = None;
+        self.cancel(|_, _| true);
+        self.commands = None;
         let deadline = match end {
             SessionEnd::Exit => EXIT_DEADLINE + self.options.settings.run.grace_period,
             SessionEnd::Disconnected | SessionEnd::ParentDied => {
@@ -439,9 +446,4 @@ async fn death(process: Option<&Receiver>) {
         },
         None => pending().await,
     }
-}
-
-fn cancel(commands: &mpsc::Sender<RunCommand>) {
-    // A full queue of commands holds a cancel already, or pauses that a cancel would follow.
-    let _full = commands.try_send(RunCommand::Cancel);
 }

@@ -95,8 +95,8 @@ pub enum PoolEvent {
     WorkerGone {
         /// Which.
         worker: WorkerId,
-        /// The position of the last frame of its that was passed on to the client's connection.
-        relayed: u64,
+        /// By run, the position of the last frame of its that was passed on to the client's connection.
+        relayed: BTreeMap<String, u64>,
     },
     /// The watchdog speaks.
     Watchdog(FromWatchdog),
@@ -108,7 +108,12 @@ pub enum PoolEvent {
 
 struct Worker {
     sender: ControlSender,
+    /// The position of the last frame passed on, of the run that it serves.
     relayed: Arc<AtomicU64>,
+    /// The run of its last lease.
+    serves: Option<String>,
+    /// Positions of the runs that it served before, as long as they go on.
+    relayed_before: BTreeMap<String, u64>,
     /// Its connection has ended.
     has_left: bool,
     /// The watchdog has told its end, or is gone itself.
@@ -193,10 +198,45 @@ impl Pool {
         self.workers.iter().filter(|(_, worker)| !worker.is_dying()).map(|(id, _)| *id).collect()
     }
 
-    /// Forgets what was relayed in an earlier run: positions are counted from 1 in each.
-    pub fn begin_run(&mut self) {
-        for worker in self.workers.values() {
-            worker.relayed.store(0, Ordering::Release);
+    /// Returns how many workers are there or on their way.
+    #[must_use]
+    pub fn worker_count(&self) -> usize {
+        self.workers.len() + self.starting.len()
+    }
+
+    /// Returns how many workers are on their way.
+    #[must_use]
+    pub fn starting_count(&self) -> usize {
+        self.starting.len()
+    }
+
+    /// Notes that a worker without a lease serves a run from now on: positions are counted from 1 in each, and all frames
+    /// of the run that it served before have passed, because they come before the end of its lease.
+    pub fn assign(&mut self, worker: WorkerId, run: &str) {
+        let Some(link) = self.workers.get_mut(&worker) else { return };
+        if link.serves.as_deref() == Some(run) {
+            return;
+        }
+        let before = link.relayed_before.remove(run).unwrap_or(0);
+        let relayed = link.relayed.swap(before, Ordering::AcqRel);
+        if let Some(earlier) = link.serves.replace(run.to_owned()) {
+            link.relayed_before.insert(earlier, relayed);
+        }
+    }
+
+    /// Returns the run of a worker's last lease.
+    #[must_use]
+    pub fn serves(&self, worker: WorkerId) -> Option<&str> {
+        self.workers.get(&worker)?.serves.as_deref()
+    }
+
+    /// Forgets a run that is over.
+    pub fn end_run(&mut self, run: &str) {
+        for link in self.workers.values_mut() {
+            link.relayed_before.remove(run);
+            if link.serves.as_deref() == Some(run) {
+                link.serves = None;
+            }
         }
     }
 
@@ -307,7 +347,8 @@ impl Pool {
 
     fn bury(&mut self, worker: WorkerId) {
         if let Some(link) = self.workers.remove(&worker) {
-            let relayed = link.relayed.load(Ordering::Acquire);
+            let mut relayed = link.relayed_before;
+            relayed.extend(link.serves.map(|run| (run, link.relayed.load(Ordering::Acquire))));
             self.found.push_back(PoolEvent::WorkerGone { worker, relayed });
         }
     }
@@ -316,8 +357,15 @@ impl Pool {
         match raw {
             Raw::WorkerJoined { worker, sender, relayed } => {
                 if self.starting.remove(&worker).is_some() {
-                    let link =
-                        Worker { sender, relayed, has_left: false, has_ended: false, dying_until: None };
+                    let link = Worker {
+                        sender,
+                        relayed,
+                        serves: None,
+                        relayed_before: BTreeMap::new(),
+                        has_left: false,
+                        has_ended: false,
+                        dying_until: None,
+                    };
                     self.workers.insert(worker, link);
                     self.found.push_back(PoolEvent::WorkerReady(worker));
                 }

@@ -4,7 +4,7 @@
 //! - `budget`: how much may still be dumped.
 //! - `convert`: between the wire's words and the model's.
 //! - `costs`: what its processes took.
-//! - `driver`: waits for events, lets [`model::run::Run`] decide, does what it says.
+//! - `driver`: takes events in, lets [`model::run::Run`] decide, does what it says.
 //! - `log`: what the run has to say for the client's log.
 //! - `manifest`: what the run was to do, on disk, for whoever survives.
 //! - `told`: results that no worker tells.
@@ -25,7 +25,7 @@ mod plan;
 mod told;
 
 pub use costs::Costs;
-pub use driver::{RunCommand, RunOutcome, drive};
+pub use driver::{Driver, RunOutcome};
 pub(crate) use memory::{Knowledge, record};
 pub(crate) use metrics::{metrics, millis};
 pub(crate) use plan::{Ingredients, delivery};

@@ -135,27 +135,8 @@ fn finish_letting_go<'w>(
     meet: &crate::support::meet::Meet,
     delivery: Delivery,
 ) -> (Server<'w>, crate::support::books::Books) {
-    let selected = uids("meet", CASES);
-    std::thread::scope(|scope| {
-        let recorder = server.recorder.clone();
-        let request = run.request;
-        let (over, is_over) = std::sync::mpsc::sync_channel::<()>(1);
-        scope.spawn(move || {
-            recorder.wait("the answer to the run", |events| {
-                let is_answer =
-                    |message: &serde_json::Value| message.get("method").is_none() && message["id"] == request;
-                events.iter().filter_map(|event| event.message()).any(is_answer).then_some(())
-            });
-            drop(over);
-        });
-        while is_over.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
-            let soon = std::time::Instant::now() + Duration::from_millis(20);
-            if let Some(guest) = meet.next_until(soon) {
-                guest.let_go();
-            }
-        }
-    });
-    let books = server.finish_as(run, &selected, delivery);
+    server.let_go_until_answered(meet, &[run]);
+    let books = server.finish_as(run, &uids("meet", CASES), delivery);
     (server, books)
 }
 

@@ -14,6 +14,7 @@ mod backpressure;
 mod bad_input;
 mod callback;
 mod cli;
+mod concurrent;
 mod crash;
 mod death;
 mod evidence;

@@ -126,7 +126,7 @@ async fn run(socket_path: &Path) -> Result<End, SessionError> {
         look,
         workers: Workers::default(),
         deliverer: DelivererPlace::Unwelcomed,
-        open: None,
+        open: Vec::new(),
         waiting: VecDeque::new(),
         tasks: JoinSet::new(),
         outgoing: VecDeque::new(),
@@ -142,8 +142,8 @@ struct Session<'a> {
     look: Interval,
     workers: Workers,
     deliverer: DelivererPlace,
-    /// The run in hand, to be finished should the coordinator die.
-    open: Option<OpenRun>,
+    /// The runs in hand, to be finished should the coordinator die; as many as the coordinator has requests.
+    open: Vec<OpenRun>,
     /// Finishes that come while one is in hand. A coordinator has few runs at once.
     waiting: VecDeque<Box<Finish>>,
     tasks: JoinSet<Done>,
@@ -240,13 +240,14 @@ impl Session<'_> {
             ToWatchdog::StartWorker { worker } => self.start(worker),
             ToWatchdog::KillWorker { worker } => self.workers.kill(worker),
             ToWatchdog::BeginRun { run, run_dir, has_attachments_stream } => {
-                self.open = Some(OpenRun { run, run_dir, has_attachments_stream });
+                self.open.retain(|open| open.run != run);
+                self.open.push(OpenRun { run, run_dir, has_attachments_stream });
             }
             ToWatchdog::ReadJournal { run, run_dir, worker } => {
                 self.tasks.spawn(async move { Done::Journal(journals::answer(run, run_dir, worker).await) });
             }
             ToWatchdog::Finish(finish) => {
-                self.open = None;
+                self.open.retain(|open| open.run != finish.run);
                 self.waiting.push_back(finish);
                 self.finish_next();
             }
@@ -319,7 +320,7 @@ impl Session<'_> {
             DelivererPlace::Unwelcomed => None,
         };
         let Some(mut deliverer) = deliverer else { return };
-        let due = self.waiting.drain(..).map(|finish| *finish).chain(self.open.take().map(alone::finish));
+        let due = self.waiting.drain(..).map(|finish| *finish).chain(self.open.drain(..).map(alone::finish));
         for finish in due {
             if !deliverer.has_own_way() {
                 return;

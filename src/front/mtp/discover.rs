@@ -1,51 +1,55 @@
-//! `testing/discoverTests`: lists what is not known and tells it on the main connection.
+//! `testing/discoverTests`: what is told of the tests that are wanted. Pure: the engine sends it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use bytes::Bytes;
 use wire::{
     mtp::{DiscoveryMetrics, change_json, completion_frame, event, telemetry_frame, updates_frame},
-    rpc::{self, RequestId, RpcError, code},
+    rpc::{self, RpcError, code},
 };
 
 use super::{choose::choose, params::TestsRequest};
 use crate::{
     discover::{Catalogue, Listing, ProgramEntry, TestRef},
-    front::engine::Engine,
+    front::engine::Job,
 };
 
 /// So many tests go into one update.
 const TESTS_PER_UPDATE: usize = 500;
 
-/// Answers the request: updates, completion, response.
-///
-/// Cancel safe: no, because a part may be sent; cancel by the job's commands.
-pub(in crate::front) async fn answer(engine: &mut Engine, id: &RequestId, request: &TestsRequest) {
-    let begun = Instant::now();
-    let listed = engine.list().await;
-    let discovered = if listed.is_ok() { tell(engine, request).await } else { 0 };
-    engine.send(completion_frame(&request.run_id)).await;
-    let metrics = metrics(engine.catalogue(), discovered, begun.elapsed());
-    engine.send(telemetry_frame(event::DISCOVERY, &metrics)).await;
-    let response = match listed {
-        Ok(()) => rpc::result(id, &serde_json::json!({})),
-        Err(error) => rpc::error(id, &error),
-    };
-    engine.send(response).await;
+/// Returns the tests that were asked for.
+pub(in crate::front) fn wanted(catalogue: &Catalogue, request: &TestsRequest) -> Vec<TestRef> {
+    choose(catalogue, request).0
 }
 
-/// Tells the tests that are wanted; returns how many.
-async fn tell(engine: &Engine, request: &TestsRequest) -> usize {
-    let wanted = wanted(engine.catalogue(), request);
-    if wanted.is_empty() {
-        // Some clients take the first update as the whole, and wait for ever without one.
-        engine.send(updates_frame(&request.run_id, [])).await;
-    }
-    for chunk in wanted.chunks(TESTS_PER_UPDATE) {
-        let changes: Vec<_> =
-            chunk.iter().map(|place| change_json(&engine.catalogue().node(*place))).collect();
-        engine.send(updates_frame(&request.run_id, changes.iter().map(Vec::as_slice))).await;
-    }
-    wanted.len()
+/// Returns the next update, and moves on. Without any test there is one all the same: some clients take the first update
+/// as the whole, and wait for ever without one.
+pub(in crate::front) fn updates(
+    catalogue: &Catalogue,
+    request: &TestsRequest,
+    wanted: &[TestRef],
+    next: &mut usize,
+) -> Bytes {
+    let end = wanted.len().min(*next + TESTS_PER_UPDATE);
+    // A program that was built anew meanwhile may have fewer tests.
+    let chunk = wanted[*next..end].iter().filter(|place| catalogue.has(**place));
+    let changes: Vec<_> = chunk.map(|place| change_json(&catalogue.node(*place))).collect();
+    *next = end;
+    updates_frame(&request.run_id, changes.iter().map(Vec::as_slice))
+}
+
+/// Returns the end of a discovery of so many tests, or of one that failed: completion, telemetry, response.
+pub(in crate::front) fn finished(
+    catalogue: &Catalogue,
+    job: &Job,
+    discovered: Result<usize, &RpcError>,
+) -> Vec<Bytes> {
+    let metrics = metrics(catalogue, discovered.unwrap_or(0), job.begun.elapsed());
+    let response = match discovered {
+        Ok(_) => rpc::result(&job.id, &serde_json::json!({})),
+        Err(error) => rpc::error(&job.id, error),
+    };
+    vec![completion_frame(&job.request.run_id), telemetry_frame(event::DISCOVERY, &metrics), response]
 }
 
 fn metrics(catalogue: &Catalogue, discovered: usize, took: Duration) -> DiscoveryMetrics {
@@ -56,10 +60,6 @@ fn metrics(catalogue: &Catalogue, discovered: usize, took: Duration) -> Discover
         broken_programs: catalogue.programs().iter().filter(is_broken).count(),
         duration_ms: crate::run::millis(took),
     }
-}
-
-fn wanted(catalogue: &Catalogue, request: &TestsRequest) -> Vec<TestRef> {
-    choose(catalogue, request).0
 }
 
 /// The answer to a request that was cancelled.

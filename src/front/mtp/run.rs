@@ -1,58 +1,39 @@
-//! `testing/runTests`: plans the run, drives it, answers after its completion.
+//! `testing/runTests`: what is to run, where its journals go, and what is answered after its completion.
 
-use std::{path::PathBuf, time::Instant};
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use wire::{
     mtp::{LogLevel, RunMetrics, attachments_frame, completion_frame, event, telemetry_frame},
-    rpc::{self, RequestId, RpcError, code},
+    rpc::{self, RpcError, code},
 };
 
-use super::{choose::choose, discover::cancelled, params::TestsRequest};
+use super::{choose::choose, discover::cancelled, params::TestsRequest, run_dir::make_run_dir};
 use crate::{
     discover::TestRef,
-    front::engine::{Engine, make_run_dir},
-    run::{RunOutcome, RunPlan},
+    front::engine::{Engine, Job},
+    run::{Ingredients, Knowledge, RunOutcome, RunPlan},
 };
 
-/// Answers the request; the completion has gone before on whichever connection carries it.
+/// Plans a run of what was asked for.
 ///
-/// Cancel safe: no, because the run would be left without its completion; cancel by the job's commands.
-pub(in crate::front) async fn answer(engine: &mut Engine, id: &RequestId, request: &TestsRequest) {
-    let begun = Instant::now();
-    let (metrics, response) = match run(engine, request).await {
-        Ok((plan, outcome)) => {
-            (crate::run::metrics(&plan, &outcome, begun.elapsed()), finished(id, &outcome))
-        }
-        Err(error) => {
-            let response = without_run(engine, id, request, &error).await;
-            let duration_ms = crate::run::millis(begun.elapsed());
-            (RunMetrics { duration_ms, ..RunMetrics::default() }, response)
-        }
-    };
-    engine.send(telemetry_frame(event::RUN, &metrics)).await;
-    engine.send(response).await;
-}
-
-async fn run(engine: &mut Engine, request: &TestsRequest) -> Result<(RunPlan, RunOutcome), RpcError> {
-    engine.list().await?;
+/// # Errors
+/// There is no place for its journals.
+pub(in crate::front) async fn plan(engine: &Engine, request: &TestsRequest) -> Result<RunPlan, RpcError> {
     let (selected, missing) = select(engine, request);
     let run_dir = run_dir(engine, &request.run_id).await?;
-    let mut plan = engine.plan(&request.run_id, run_dir, (&selected, &missing));
+    let knowledge = knowledge(engine, &selected);
+    let ingredients = Ingredients {
+        catalogue: engine.catalogue(),
+        selected: &selected,
+        missing: &missing,
+        settings: engine.settings(),
+        knowledge: &knowledge,
+    };
+    let mut plan = RunPlan::new(&request.run_id, run_dir, &ingredients);
     plan.has_attachments_stream = engine.has_attachments_stream();
     plan.log_form = engine.log_form();
-    let outcome = engine.drive(&plan).await?;
-    engine.record(&plan, &outcome);
-    Ok((plan, outcome))
-}
-
-/// Even a run that never began is completed before its error is told.
-async fn without_run(engine: &Engine, id: &RequestId, request: &TestsRequest, error: &RpcError) -> Bytes {
-    if engine.has_attachments_stream() {
-        engine.send(attachments_frame(&request.run_id, None)).await;
-    }
-    engine.send(completion_frame(&request.run_id)).await;
-    rpc::error(id, error)
+    Ok(plan)
 }
 
 /// Finds the tests that were asked for; each once, however often it is named.
@@ -63,6 +44,18 @@ fn select(engine: &Engine, request: &TestsRequest) -> (Vec<TestRef>, Vec<String>
     missing.sort_unstable();
     missing.dedup();
     (selected, missing)
+}
+
+fn knowledge(engine: &Engine, selected: &[TestRef]) -> Knowledge {
+    if !engine.settings().run.is_history_kept {
+        return Knowledge::default();
+    }
+    let catalogue = engine.catalogue();
+    let uids = selected.iter().filter_map(|place| Some(catalogue.test(*place)?.uid.as_str()));
+    Knowledge::read(&engine.settings().state_dir, uids).unwrap_or_else(|error| {
+        tracing::warn!(error = crate::error_chain(&error), "durations of earlier runs are not used");
+        Knowledge::default()
+    })
 }
 
 async fn run_dir(engine: &Engine, run_id: &str) -> Result<PathBuf, RpcError> {
@@ -84,9 +77,32 @@ async fn run_dir(engine: &Engine, run_id: &str) -> Result<PathBuf, RpcError> {
     })
 }
 
-fn finished(id: &RequestId, outcome: &RunOutcome) -> Bytes {
-    match outcome.stopped_by {
-        Some(model::NotRun::Cancelled) => rpc::error(id, &cancelled()),
-        _ => rpc::result(id, &outcome.result),
+/// Notes durations and crashes for later runs. A history that can't be written is no reason to fail a run.
+pub(in crate::front) fn record(engine: &Engine, plan: &RunPlan, outcome: &RunOutcome) {
+    if !engine.settings().run.is_history_kept {
+        return;
     }
+    if let Err(error) = crate::run::record(&engine.settings().state_dir, plan, outcome) {
+        tracing::warn!(error = crate::error_chain(&error), "durations of this run are not kept");
+    }
+}
+
+/// Returns what follows on the completion of a run: telemetry, response.
+pub(in crate::front) fn finished(job: &Job, plan: &RunPlan, outcome: &RunOutcome) -> Vec<Bytes> {
+    let metrics = crate::run::metrics(plan, outcome, job.begun.elapsed());
+    let response = match outcome.stopped_by {
+        Some(model::NotRun::Cancelled) => rpc::error(&job.id, &cancelled()),
+        _ => rpc::result(&job.id, &outcome.result),
+    };
+    vec![telemetry_frame(event::RUN, &metrics), response]
+}
+
+/// Returns the end of a run that never began.
+pub(in crate::front) fn refused(has_attachments_stream: bool, job: &Job, error: &RpcError) -> Vec<Bytes> {
+    let run = &job.request.run_id;
+    let duration_ms = crate::run::millis(job.begun.elapsed());
+    let metrics = RunMetrics { duration_ms, ..RunMetrics::default() };
+    let attachments = has_attachments_stream.then(|| attachments_frame(run, None));
+    let end = [completion_frame(run), telemetry_frame(event::RUN, &metrics), rpc::error(&job.id, error)];
+    attachments.into_iter().chain(end).collect()
 }

@@ -7,7 +7,7 @@ use std::{
     process::{Child, Stdio},
     sync::{
         Arc, Mutex,
-        mpsc::{Receiver, sync_channel},
+        mpsc::{Receiver, TryRecvError, sync_channel},
     },
     time::{Duration, Instant},
 };
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::{
     books::{Books, Delivery},
     listener::{Behaviour, Listener},
+    meet::Meet,
     process::{Role, of_role, wait_until},
     recorder::{DEADLINE, On, Recorder, What},
     wire::{self, Frames},
@@ -233,6 +234,31 @@ impl<'w> Server<'w> {
     pub(crate) fn finish_as(&self, run: &Run, selected: &[String], delivery: Delivery) -> Books {
         self.answer(run.request);
         Books::check(&self.recorder.events(), run, selected, delivery)
+    }
+
+    /// Lets every test go that comes, until these runs are answered.
+    pub(crate) fn let_go_until_answered(&self, meet: &Meet, runs: &[&Run]) {
+        let recorder = self.recorder.clone();
+        let requests: Vec<_> = runs.iter().map(|run| run.request).collect();
+        std::thread::scope(|scope| {
+            let (over, is_over) = sync_channel::<()>(1);
+            scope.spawn(move || {
+                for request in requests {
+                    recorder.wait("the answers to the runs", |events| {
+                        let is_answer =
+                            |message: &Value| message.get("method").is_none() && message["id"] == request;
+                        events.iter().filter_map(|event| event.message()).any(is_answer).then_some(())
+                    });
+                }
+                drop(over);
+            });
+            while is_over.try_recv() != Err(TryRecvError::Disconnected) {
+                let soon = Instant::now() + Duration::from_millis(20);
+                if let Some(guest) = meet.next_until(soon) {
+                    guest.let_go();
+                }
+            }
+        });
     }
 
     /// Waits until a test is told to be in progress.

@@ -1,0 +1,149 @@
+//! Who gets which worker: shares of the slots, idle workers, and workers that are on their way.
+
+use model::share::{Demand, share_out};
+use wire::control::WorkerId;
+
+use super::{
+    Engine,
+    jobs::{JobKey, Work},
+};
+
+/// One that uses slots: a run, or (without a key) the listing.
+struct User {
+    key: Option<JobKey>,
+    demand: Demand,
+    in_hand: usize,
+}
+
+impl Engine {
+    fn slots(&self) -> usize {
+        self.settings.run.jobs.slots().get()
+    }
+
+    /// The listing first: requests wait for it.
+    fn users(&self) -> Vec<User> {
+        let lister = self.lister.iter().map(|lister| User {
+            key: None,
+            demand: lister.demand(),
+            in_hand: lister.jobs_in_hand(),
+        });
+        let runs = self.jobs.iter().filter_map(|(key, work)| match work {
+            Work::Running { driver, .. } => {
+                Some(User { key: Some(*key), demand: driver.demand(), in_hand: driver.leases_in_hand() })
+            }
+            Work::Listing(_) | Work::Telling { .. } => None,
+        });
+        lister.chain(runs).collect()
+    }
+
+    /// Tells every run its share; returns the shares in the order of the users.
+    pub(super) fn share_out(&mut self) -> Vec<usize> {
+        let users = self.users();
+        let demands: Vec<_> = users.iter().map(|user| user.demand).collect();
+        let shares = share_out(self.slots(), &demands);
+        for (user, share) in users.iter().zip(&shares) {
+            if let Some(driver) = self.driver_by_key(user.key) {
+                driver.share(*share);
+            }
+        }
+        shares
+    }
+
+    /// Takes back the workers that runs have no use for, and takes note of those that they would like to have started.
+    pub(super) fn collect(&mut self) {
+        for (key, work) in &mut self.jobs {
+            if let Some(driver) = work.driver() {
+                self.idle.extend(driver.take_idle());
+                self.asked.extend(std::iter::repeat_n(Some(*key), driver.take_asked()));
+            }
+        }
+    }
+
+    /// Gives idle workers away, each to whoever has had least of those that may have more. Returns whether one was taken.
+    pub(super) async fn give(&mut self) -> bool {
+        let mut has_given = false;
+        while !self.idle.is_empty()
+            && let Some(User { key, in_hand, .. }) = self.neediest()
+            && let Some(worker) = self.idle.pop()
+        {
+            if let Some(place) = self.asked.iter().position(|asked| *asked == key) {
+                self.asked.remove(place);
+            }
+            self.give_to(key, worker).await;
+            self.collect();
+            if self.users().iter().any(|user| user.key == key && user.in_hand == in_hand) {
+                // It had no use for it after all; what it wants now is seen with the next event.
+                break;
+            }
+            has_given = true;
+        }
+        has_given
+    }
+
+    /// Slots that are in use beyond somebody's share are not used twice.
+    fn neediest(&mut self) -> Option<User> {
+        let users = self.users();
+        let in_use: usize = users.iter().map(|user| user.in_hand).sum();
+        let shares = self.share_out();
+        if in_use >= self.slots() {
+            return None;
+        }
+        let may_have_more = |(user, share): &(User, usize)| user.in_hand < *share;
+        let candidates = users.into_iter().zip(shares).filter(may_have_more);
+        candidates.min_by_key(|(user, _)| user.demand.served).map(|(user, _)| user)
+    }
+
+    async fn give_to(&mut self, key: Option<JobKey>, worker: WorkerId) {
+        let Some(pool) = &mut self.pool else { return };
+        match key {
+            None => {
+                if let Some(lister) = &mut self.lister {
+                    lister.give(pool, &self.catalogue, worker).await;
+                }
+            }
+            Some(key) => {
+                if let Some(driver) = self.jobs.get_mut(&key).and_then(Work::driver) {
+                    driver.give(worker);
+                    driver.act(pool).await;
+                }
+            }
+        }
+    }
+
+    /// Has workers started that somebody asked for, while there are fewer than slots.
+    pub(super) async fn start_workers(&mut self) {
+        let slots = self.slots();
+        // The listing asks for what it needs now, and forgets what it asked for before.
+        let wanted = self
+            .lister
+            .as_ref()
+            .map_or(0, |lister| lister.demand().wanted.min(slots).saturating_sub(lister.jobs_in_hand()));
+        self.asked.retain(|key| key.is_some_and(|key| self.jobs.contains_key(&key)));
+        self.asked.extend(std::iter::repeat_n(None, wanted));
+        let Some(pool) = &mut self.pool else { return };
+        while pool.starting_count() < self.asked.len() && pool.worker_count() < slots {
+            pool.start_worker().await;
+        }
+    }
+
+    /// Tells whoever asked first that a worker does not come.
+    pub(super) async fn not_started(&mut self, worker: WorkerId, error: &str) {
+        match self.asked.pop_front() {
+            None => tracing::warn!(%worker, error, "a worker could not be started"),
+            Some(None) => self.lister_without(error),
+            Some(Some(key)) => {
+                if let Some(driver) = self.jobs.get_mut(&key).and_then(Work::driver) {
+                    driver.not_started(worker, error).await;
+                }
+            }
+        }
+    }
+
+    /// While there is a worker, or one on its way, a listing goes on.
+    fn lister_without(&mut self, error: &str) {
+        let is_somebody_there = self.pool.as_ref().is_some_and(|pool| pool.worker_count() > 0);
+        if !is_somebody_there && let Some(lister) = &mut self.lister {
+            lister.without_workers(&mut self.catalogue, error);
+        }
+    }
+}

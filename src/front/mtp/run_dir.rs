@@ -1,0 +1,43 @@
+//! A run's own directory: journals, manifest, evidence. Those of long ago go.
+
+use std::path::{Path, PathBuf};
+
+/// So many runs are kept in the state directory; older ones go when a new one begins.
+const RUNS_KEPT: usize = 20;
+
+/// Makes a directory for a run's journals, and clears away those of long ago.
+pub(super) fn make_run_dir(runs: &Path, run_id: &str) -> Result<PathBuf, host::dirs::DirError> {
+    host::dirs::private_dir(runs)?;
+    prune(runs);
+    hide_from_git(runs);
+    let id: String = run_id.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
+    let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%S%3fZ");
+    let dir = runs.join(format!("{now}-{id}"));
+    host::dirs::private_dir(&dir)?;
+    Ok(dir)
+}
+
+/// What is kept of runs belongs in nobody's repository. A state directory that can't be written was told already.
+fn hide_from_git(runs: &Path) {
+    let Some(state_dir) = runs.parent() else { return };
+    let path = state_dir.join(".gitignore");
+    if !path.exists()
+        && let Err(error) = std::fs::write(&path, "*\n")
+    {
+        tracing::debug!(path = %path.display(), %error, "git is not told to ignore the state directory");
+    }
+}
+
+/// Names begin with the time, so the oldest come first. What can't be removed stays for the next time.
+fn prune(runs: &Path) {
+    let Ok(entries) = std::fs::read_dir(runs) else { return };
+    let mut dirs: Vec<_> =
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect();
+    dirs.sort_unstable();
+    let surplus = (dirs.len() + 1).saturating_sub(RUNS_KEPT).min(dirs.len());
+    for dir in &dirs[..surplus] {
+        if let Err(error) = std::fs::remove_dir_all(dir) {
+            tracing::debug!(dir = %dir.display(), %error, "an old run could not be removed");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What workers and the watchdog say of one run.
+
+use std::time::Duration;
+
+use model::{HeldBy, LeaseId, TestId, run::Event};
+use tokio::time::Instant;
+use wire::{
+    control::{
+        EvidenceFile, FromWatchdog, FromWorker, JournalledResult, OsBytes, Report, ToWatchdog, WorkerId,
+    },
+    mtp::{Attachment, LogLevel},
+};
+
+use super::{Driver, JOURNAL_DEADLINE};
+use crate::{
+    pool::Pool,
+    run::{
+        convert::{charge, end_of, outcome_of, to_model},
+        told,
+    },
+};
+
+impl Driver {
+    /// Takes in what a worker says of this run.
+    ///
+    /// Cancel safe: no, because half of it may be taken in.
+    pub async fn worker(&mut self, worker: WorkerId, message: FromWorker) {
+        match message {
+            FromWorker::Reports { lease, reports } => {
+                for report in reports {
+                    self.report(worker, lease, report);
+                }
+            }
+            FromWorker::LeaseEnded { lease, end, start_us } => {
+                let program = self.leases.remove(&lease);
+                let start = start_us.map(Duration::from_micros);
+                if let (Some(program), Some(start)) = (program, start) {
+                    self.costs.started(program, start);
+                }
+                if let (Some(program), Some(message)) = (program, charge(&end)) {
+                    self.charges.add(program, message);
+                }
+                let lease = LeaseId(lease.0);
+                self.feed(Event::LeaseEnded { worker: to_model(worker), lease, end: end_of(&end), start });
+            }
+            FromWorker::Drained { run, proof, position } if run == self.plan.run => {
+                self.client_log().proof(&format!("worker {worker}"), proof).await;
+                let proven = if proof.is_enough() { position } else { 0 };
+                self.feed(Event::Drained { worker: to_model(worker), proven });
+            }
+            FromWorker::Log { run, lines } => self.client_log().lines(run.as_deref(), lines).await,
+            FromWorker::Drained { .. }
+            | FromWorker::Paused
+            | FromWorker::Discovered { .. }
+            | FromWorker::NotDiscovered { .. } => {}
+        }
+    }
+
+    fn report(&mut self, worker: WorkerId, lease: wire::control::LeaseId, report: Report) {
+        let program = self.leases.get(&lease).copied();
+        let lease = LeaseId(lease.0);
+        match report {
+            Report::Started(test) => {
+                self.in_flight.insert(worker, test);
+                self.feed(Event::Started { lease, test: TestId(test.0) });
+            }
+            Report::Settled { test, state, duration_us, position } => {
+                let duration = Duration::from_micros(duration_us);
+                self.durations.push((TestId(test.0), duration));
+                self.feed(Event::Settled {
+                    worker: to_model(worker),
+                    test: TestId(test.0),
+                    outcome: outcome_of(state),
+                    duration,
+                    position,
+                });
+            }
+            Report::Attached { files, .. } => {
+                self.dumps.count(&files);
+                let attachment = |file: EvidenceFile| Attachment::file(&file.path, &file.description);
+                self.result.attachments.extend(files.into_iter().map(attachment));
+            }
+            Report::Ended { test, tests, usage } => self.costs.ended(program, (tests, test), usage),
+            Report::Leaked { tests, processes } => {
+                self.result.leaks.extend(told::leak(&self.plan, (program, &tests), &processes));
+            }
+            Report::Failed { test, attempt } => {
+                self.dumps.count_held(&attempt);
+                self.held.entry(test).or_default().attempts.push(*attempt);
+                self.feed(Event::Held { lease, test: TestId(test.0), by: HeldBy::Retry });
+            }
+            Report::Died { test, attempt } => {
+                self.dumps.count_held(&attempt);
+                self.crashed.insert(TestId(test.0));
+                self.held.entry(test).or_default().death = Some(*attempt);
+                self.feed(Event::Held { lease, test: TestId(test.0), by: HeldBy::LoneRun });
+            }
+        }
+    }
+
+    /// Takes in a worker's death, with the position up to which its results of this run were relayed.
+    ///
+    /// Cancel safe: no, because the watchdog may have been asked for its journal or not.
+    pub async fn worker_gone(&mut self, pool: &mut Pool, worker: WorkerId, relayed: u64) {
+        self.worker_deaths += 1;
+        let message = format!("worker {worker} died; what it had not settled is run again");
+        let test = self.in_flight.remove(&worker);
+        self.client_log().line(test, LogLevel::Warning, message).await;
+        self.journals.insert(worker, (relayed, Instant::now() + JOURNAL_DEADLINE));
+        self.ask_for_journal(pool, worker).await;
+    }
+
+    async fn ask_for_journal(&self, pool: &mut Pool, worker: WorkerId) {
+        let (run, run_dir) = (self.plan.run.clone(), OsBytes::from(self.plan.run_dir.as_path()));
+        pool.tell_watchdog(&ToWatchdog::ReadJournal { run, run_dir, worker }).await;
+    }
+
+    /// Takes in what the watchdog says of this run.
+    ///
+    /// Cancel safe: no, as [`Driver::worker`].
+    pub async fn watchdog(&mut self, message: FromWatchdog) {
+        match message {
+            FromWatchdog::Journal { run, worker, settled, damage } if run == self.plan.run => {
+                if let Some(damage) = damage {
+                    let text =
+                        format!("the journal of worker {worker} could not be read to its end: {damage}");
+                    self.log(LogLevel::Warning, text).await;
+                }
+                self.worker_lost(worker, &settled);
+            }
+            FromWatchdog::Finished { run, proof, soft_errors, .. } if run == self.plan.run => {
+                for error in soft_errors {
+                    self.log(LogLevel::Warning, error).await;
+                }
+                self.client_log().proof("the watchdog", proof).await;
+                self.proof = proof;
+                self.feed(Event::Finished);
+            }
+            FromWatchdog::Journal { .. }
+            | FromWatchdog::Finished { .. }
+            | FromWatchdog::WorkerNotStarted { .. }
+            | FromWatchdog::WorkerEnded { .. } => {}
+        }
+    }
+
+    pub(super) fn worker_lost(&mut self, worker: WorkerId, settled: &[JournalledResult]) {
+        let Some((relayed, _)) = self.journals.remove(&worker) else { return };
+        let settled = settled
+            .iter()
+            .map(|result| {
+                let duration = Duration::from_micros(result.duration_us);
+                (TestId(result.test.0), outcome_of(result.state), duration)
+            })
+            .collect();
+        self.feed(Event::WorkerLost { worker: to_model(worker), proven: relayed, settled });
+    }
+
+    /// Tells a new watchdog what the dead one knew.
+    ///
+    /// Cancel safe: no, because it may be told half.
+    pub async fn watchdog_replaced(&mut self, pool: &mut Pool) {
+        let text = "the watchdog died and was replaced; its workers went with it".to_owned();
+        self.log(LogLevel::Warning, text).await;
+        for worker in self.journals.keys().copied().collect::<Vec<_>>() {
+            self.ask_for_journal(pool, worker).await;
+        }
+        if let Some(finish) = self.finish.clone() {
+            pool.tell_watchdog(&ToWatchdog::Finish(finish)).await;
+        } else {
+            self.tell_begin(pool).await;
+        }
+    }
+
+    pub(super) async fn tell_begin(&self, pool: &mut Pool) {
+        let (run, run_dir) = (self.plan.run.clone(), OsBytes::from(self.plan.run_dir.as_path()));
+        let has_attachments_stream = self.plan.has_attachments_stream;
+        pool.tell_watchdog(&ToWatchdog::BeginRun { run, run_dir, has_attachments_stream }).await;
+    }
+}

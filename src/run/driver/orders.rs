@@ -1,0 +1,183 @@
+//! What the model wants done in one run.
+
+use std::time::Duration;
+
+use model::{
+    TestId, WorkerId as ModelWorker,
+    run::{Action, Event, Lease as ModelLease, Stage},
+};
+use tokio::time::Instant;
+use wire::{
+    control::{
+        Finish, Lease, LeasedTest, OsBytes, Proof, Resend, TestIndex, TestLimits, ToWatchdog, ToWorker,
+        WatchPlan,
+    },
+    mtp::LogLevel,
+};
+
+use super::{CANCEL_DEADLINE, Driver, STAGE_SLACK};
+use crate::{
+    pool::Pool,
+    run::{
+        convert::{from_model, outcome_of},
+        last_resort, told,
+    },
+};
+
+impl Driver {
+    /// Does what the model wants done.
+    ///
+    /// Cancel safe: no, because an order that is lost is never given again.
+    pub async fn act(&mut self, pool: &mut Pool) {
+        while let Some(action) = self.actions.pop_front() {
+            match action {
+                Action::StartWorker => self.asked += 1,
+                Action::Lease(lease) => self.lease(pool, *lease).await,
+                Action::CancelLease(worker) => {
+                    let grace = Duration::from_millis(self.plan.limits.grace_ms);
+                    self.cancel_until.get_or_insert(Instant::now() + grace + CANCEL_DEADLINE);
+                    let cancel = ToWorker::Cancel { grace_ms: self.plan.limits.grace_ms };
+                    pool.tell(from_model(worker), &cancel).await;
+                }
+                Action::Drain(worker) => {
+                    self.set_stage(Stage::Draining);
+                    pool.tell(from_model(worker), &ToWorker::Drain { run: self.plan.run.clone() }).await;
+                }
+                Action::Finish { resend, told } => self.finish(pool, &resend, &told).await,
+                Action::Complete => self.is_complete = true,
+            }
+        }
+    }
+
+    fn set_stage(&mut self, stage: Stage) {
+        if self.stage_until.is_none_or(|(earlier, _)| earlier != stage) {
+            let limits = self.plan.delivery;
+            let waits = limits.connect_ms + limits.stall_ms + 8 * limits.drain_ms;
+            self.stage_until = Some((stage, Instant::now() + Duration::from_millis(waits) + STAGE_SLACK));
+        }
+    }
+
+    async fn lease(&mut self, pool: &mut Pool, lease: ModelLease) {
+        let program = lease.batch.program.index();
+        let mut tests: Vec<_> = lease
+            .batch
+            .tests
+            .iter()
+            .zip(&lease.is_failure_held)
+            .map(|(test, is_failure_held)| self.leased(*test, *is_failure_held))
+            .collect();
+        tests.sort_by_key(|test| self.plan.tests[test.test.0 as usize].place);
+        let wire = Lease {
+            lease: wire::control::LeaseId(lease.lease.0),
+            run: self.plan.run.clone(),
+            run_dir: OsBytes::from(self.plan.run_dir.as_path()),
+            program: self.plan.programs[program].clone(),
+            tests,
+            limits: TestLimits {
+                memory_bytes: self.plan.memory_limit(&lease.batch.tests),
+                ..self.plan.limits
+            },
+            watch: self.watch(&lease.batch.tests),
+            is_alone: lease.batch.is_alone,
+            is_output_shown: self.plan.is_output_shown,
+        };
+        self.leases.insert(wire.lease, program);
+        if let [only] = wire.tests.as_slice() {
+            self.in_flight.insert(from_model(lease.worker), only.test);
+        }
+        self.served += 1;
+        pool.assign(from_model(lease.worker), &self.plan.run);
+        pool.tell(from_model(lease.worker), &ToWorker::Lease(Box::new(wire))).await;
+    }
+
+    /// A death that is checked alone has left its dump already.
+    fn watch(&self, tests: &[TestId]) -> WatchPlan {
+        let mut watch = self.dumps.watch(&self.plan, tests);
+        let has_dump = |test: &TestId| {
+            let death = self.held.get(&TestIndex(test.0)).and_then(|held| held.death.as_ref());
+            death.is_some_and(|death| death.evidence.is_some())
+        };
+        watch.dumps.crash &= !tests.iter().any(has_dump);
+        watch
+    }
+
+    fn leased(&self, test: TestId, is_failure_held: bool) -> LeasedTest {
+        let selected = &self.plan.tests[test.index()];
+        let held = self.held.get(&TestIndex(test.0)).cloned().unwrap_or_default();
+        LeasedTest {
+            test: TestIndex(test.0),
+            listed: selected.listed.clone(),
+            uid: selected.uid.clone(),
+            timeout_ms: selected
+                .timeout
+                .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+            silence_ms: selected.silence.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+            attempts: held.attempts,
+            death: held.death,
+            is_failure_held,
+        }
+    }
+
+    async fn finish(
+        &mut self,
+        pool: &mut Pool,
+        resend: &[(ModelWorker, u64)],
+        told: &[(TestId, model::Told)],
+    ) {
+        self.set_stage(Stage::Finishing);
+        let mut nodes: Vec<_> = told
+            .iter()
+            .map(|(test, told)| told::node(&self.plan, *test, *told, self.held.get(&TestIndex(test.0))))
+            .collect();
+        nodes.extend(self.charges.nodes(&self.plan));
+        for (test, told) in told {
+            let held = self.held.get(&TestIndex(test.0));
+            self.result.attachments.extend(held.iter().flat_map(|held| told::attachments(*told, held)));
+        }
+        let finish = Box::new(Finish {
+            run: self.plan.run.clone(),
+            run_dir: OsBytes::from(self.plan.run_dir.as_path()),
+            resend: resend
+                .iter()
+                .map(|(worker, proven)| Resend { worker: from_model(*worker), proven: *proven })
+                .collect(),
+            told: nodes,
+            attachments: self.result.attachments.clone(),
+            has_attachments_stream: self.plan.has_attachments_stream,
+        });
+        self.finish = Some(finish.clone());
+        pool.tell_watchdog(&ToWatchdog::Finish(finish)).await;
+    }
+
+    /// Without a watchdog there are no workers; what is left to do is done here, on the main connection.
+    ///
+    /// Cancel safe: no, because a part may be sent.
+    pub async fn finish_ourselves(&mut self, why: &str) {
+        self.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}")).await;
+        let (mut run, held, charges) = (self.run.clone(), &self.held, &self.charges);
+        // First the cancel: what a lost worker gives back must not be handed to the next one.
+        let _actions = run.handle(Event::Cancel);
+        for worker in run.awaited_workers() {
+            let settled = last_resort::settled(&self.plan.run_dir, from_model(worker));
+            let settled = settled
+                .into_iter()
+                .map(|one| {
+                    (TestId(one.test.0), outcome_of(one.state), Duration::from_micros(one.duration_us))
+                })
+                .collect();
+            let _actions = run.handle(Event::WorkerLost { worker, proven: 0, settled });
+        }
+        let told = run.ledger().told();
+        let mut nodes: Vec<_> = told
+            .into_iter()
+            .map(|(test, told)| told::node(&self.plan, test, told, held.get(&TestIndex(test.0))))
+            .collect();
+        nodes.extend(charges.nodes(&self.plan));
+        let resend = run.ledger().unproven().into_iter().map(|(worker, proven)| (from_model(worker), proven));
+        last_resort::finish(&self.plan, &self.client, resend.collect(), &nodes).await;
+        self.run = run;
+        self.proof = Proof::Ordered;
+        self.actions.clear();
+        self.is_complete = true;
+    }
+}
