@@ -12,6 +12,9 @@ pub const BODY_LIMIT_BYTES: usize = 256 << 20;
 /// The largest block of headers that we read.
 pub const HEADERS_LIMIT_BYTES: usize = 8 << 10;
 
+/// A byte order mark in UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Why a framed stream can't be read on.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
@@ -74,16 +77,8 @@ impl Frames {
     }
 
     fn headers(&mut self, buffer: &mut BytesMut) -> Result<Option<usize>, FrameError> {
-        if self.is_first {
-            const MARK: &[u8] = b"\xef\xbb\xbf";
-            if buffer.len() < MARK.len() && MARK.starts_with(buffer) {
-                return Ok(None);
-            }
-            if buffer.starts_with(MARK) {
-                buffer.advance(MARK.len());
-            }
-            self.is_first = false;
-        }
+        // The mark stays in the buffer as long as the headers do: whoever reads sees what has begun and is not complete.
+        let mark = if self.is_first && buffer.starts_with(MARK) { MARK.len() } else { 0 };
         let Some(end) = end_of_headers(buffer, self.searched) else {
             if buffer.len() > HEADERS_LIMIT_BYTES {
                 return Err(FrameError::HeadersTooLong);
@@ -95,7 +90,8 @@ impl Frames {
             return Err(FrameError::HeadersTooLong);
         }
         self.searched = 0;
-        let length = content_length(&buffer[..end], self.limit_bytes)?;
+        self.is_first = false;
+        let length = content_length(&buffer[mark..end], self.limit_bytes)?;
         buffer.advance(end);
         Ok(Some(length))
     }
