@@ -35,8 +35,13 @@ impl Here {
         sources: Vec<ProgramSource>,
     ) -> Result<(Self, Events), ClientError> {
         let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
-        let options =
-            SessionOptions { settings, sources, client_host: "127.0.0.1".to_owned(), exit_with: None };
+        let options = SessionOptions {
+            settings,
+            sources,
+            client_host: "127.0.0.1".to_owned(),
+            exit_with: None,
+            initialize_within: None,
+        };
         let (commands, receiver) = mpsc::channel(4);
         let mut session = JoinSet::new();
         session.spawn(Session::new(theirs, options).serve(receiver));

@@ -86,6 +86,7 @@ fn options(
         sources,
         client_host: "127.0.0.1".to_owned(),
         exit_with: None,
+        initialize_within: None,
     })
 }
 

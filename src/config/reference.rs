@@ -110,7 +110,7 @@ const KEYS: &[Key] = keys! {
         "output-limit": "size" = "\"1MiB\"";
         /// How long each step of proving that the client has everything may go on without progress.
         "drain-timeout": "duration" = "\"5s\"";
-        /// A client that reads nothing for so long, while there is something to send, counts as gone.
+        /// A client that reads nothing for so long, while there is something to send, counts as gone; so does one that dialled and has not initialized by then.
         "stall-timeout": "duration" = "\"2m\"";
         /// A callback connection that is not up by then counts as refused.
         "connect-timeout": "duration" = "\"5s\"";

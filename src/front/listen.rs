@@ -158,7 +158,9 @@ impl<'a> Sessions<'a> {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let options = SessionOptions { client_host, ..self.options.clone() };
+        // Silent connections would take the room of clients.
+        let initialize_within = Some(self.options.settings.run.stall_timeout);
+        let options = SessionOptions { client_host, initialize_within, ..self.options.clone() };
         let (sender, commands) = mpsc::channel(1);
         self.commands.retain(|sender| !sender.is_closed());
         self.commands.push(sender);

@@ -17,7 +17,7 @@ use tokio::{
     net::unix::pipe::Receiver,
     sync::{mpsc, oneshot},
     task::JoinSet,
-    time::Instant,
+    time::{Instant, sleep_until},
 };
 use wire::{
     frame::Frames,
@@ -55,6 +55,8 @@ pub struct SessionOptions {
     pub client_host: String,
     /// When this process dies, the session ends.
     pub exit_with: Option<u32>,
+    /// A client that has not initialized by then is gone; `None` waits for ever, for a client that started us.
+    pub initialize_within: Option<Duration>,
 }
 
 /// What the owner of a session may want.
@@ -89,6 +91,8 @@ pub struct Session {
     unsent: VecDeque<Bytes>,
     options: SessionOptions,
     is_initialized: bool,
+    /// When a client that says nothing is taken for gone.
+    silent_until: Option<Instant>,
     commands: Option<mpsc::Sender<Command>>,
     done: mpsc::Receiver<RequestId>,
     done_sender: Option<mpsc::Sender<RequestId>>,
@@ -110,6 +114,8 @@ enum Next {
     Sent,
     Message(Result<Message, rpc::InvalidMessage>),
     Disconnected,
+    /// It has not initialized in time.
+    Silent,
     Done(RequestId),
     EngineEnded,
     Command(SessionCommand),
@@ -131,6 +137,7 @@ impl Session {
             task,
             unsent: VecDeque::new(),
             is_initialized: false,
+            silent_until: options.initialize_within.map(|limit| Instant::now() + limit),
             commands: None,
             done,
             done_sender: Some(done_sender),
@@ -157,6 +164,10 @@ impl Session {
                 Next::Message(Err(invalid)) => self.send(rpc::error(&invalid.id, &invalid.error)),
                 Next::Sent => {}
                 Next::Disconnected => break SessionEnd::Disconnected,
+                Next::Silent => {
+                    tracing::warn!("a client did not initialize in time, and its connection is closed");
+                    break SessionEnd::Disconnected;
+                }
                 Next::Done(id) => {
                     self.open.remove(&id);
                 }
@@ -185,6 +196,7 @@ impl Session {
             }
             () = death(first) => Next::ParentDied,
             () = death(second) => Next::ParentDied,
+            () = silence(self.silent_until), if !self.is_initialized => Next::Silent,
             () = send_first(&self.client, &mut self.unsent), if !self.unsent.is_empty() => Next::Sent,
             body = self.inbox.next(), if self.unsent.is_empty() => match body {
                 Ok(Some(body)) => Next::Message(rpc::parse(&body)),
@@ -432,6 +444,14 @@ async fn send_first(client: &Outbox, unsent: &mut VecDeque<Bytes>) {
 /// Whether a message of this method wants an answer, so that without an id somebody would wait for ever.
 fn is_request(method: &str) -> bool {
     [method::INITIALIZE, method::DISCOVER, method::RUN].contains(&method)
+}
+
+/// Waits until a client has been silent for too long; for ever where it may.
+async fn silence(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => pending().await,
+    }
 }
 
 /// Waits for a process's death; for ever without one.

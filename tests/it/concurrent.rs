@@ -249,3 +249,24 @@ fn wait_for(meet: &Meet, cases: &[&'static str]) -> crate::support::meet::Guest 
         guest.let_go();
     }
 }
+
+#[test]
+fn a_run_that_is_cancelled_while_its_tests_are_listed_tells_each_test_that_was_named() {
+    for is_listening in [true, false] {
+        let world = World::with_fake("hangs-in-listing");
+        let mut server = if is_listening {
+            Server::with_callback(&world, &["hangs-in-listing"], |_| Behaviour::Normal)
+        } else {
+            Server::ready(&world, &["hangs-in-listing"])
+        };
+        let named = ["hangs-in-listing::A.B", "hangs-in-listing::A.C"];
+        let run = server.run(Some(&named));
+        let worker_lists = || !server.processes(Role::Guard).is_empty();
+        assert!(worker_lists());
+        server.notify("$/cancelRequest", json!({"id": run.request}));
+        let books = server.finish(&run, &named.map(str::to_owned));
+        assert_eq!(books.answer["error"]["code"], -32800);
+        books.all("cancelled");
+        assert_eq!(server.exit(), Some(0));
+    }
+}

@@ -268,6 +268,20 @@ fn sessions_that_never_say_a_word_hurt_nobody_else() {
 }
 
 #[test]
+fn sessions_that_never_say_a_word_make_room_in_time() {
+    let world = world();
+    world.write("heeler.toml", "[profile.default]\njobs = 1\nstall-timeout = \"300ms\"\n");
+    let mut shared = Shared::new(&world);
+    // More than a server takes at a time.
+    let silent: Vec<_> = (0..40).map(|_| Bad::silent(&shared.good)).collect();
+    let run = shared.begin();
+    for bad in silent {
+        bad.wait_closed();
+    }
+    shared.finish(&run);
+}
+
+#[test]
 fn headers_without_end_close_their_session_and_take_no_memory() {
     let world = world();
     let mut shared = Shared::new(&world);

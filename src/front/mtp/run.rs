@@ -1,10 +1,13 @@
 //! `testing/runTests`: what is to run, where its journals go, and what is answered after its completion.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use bytes::Bytes;
 use wire::{
-    mtp::{LogLevel, RunMetrics, attachments_frame, completion_frame, event, telemetry_frame},
+    mtp::{
+        ExecutionState, LogLevel, RunMetrics, TestNode, attachments_frame, change_json, completion_frame,
+        event, telemetry_frame, updates_frame,
+    },
     rpc::{self, RpcError, code},
 };
 
@@ -14,6 +17,9 @@ use crate::{
     front::engine::{Engine, Job},
     run::{Ingredients, Knowledge, RunOutcome, RunPlan},
 };
+
+/// So many changes go into one frame.
+const CHANGES_PER_FRAME: usize = 500;
 
 /// Plans a run of what was asked for.
 ///
@@ -97,12 +103,27 @@ pub(in crate::front) fn finished(job: &Job, plan: &RunPlan, outcome: &RunOutcome
     vec![telemetry_frame(event::RUN, &metrics), response]
 }
 
-/// Returns the end of a run that never began.
+/// Returns the end of a run that never began. Tests that were named get their terminal state all the same.
 pub(in crate::front) fn refused(has_attachments_stream: bool, job: &Job, error: &RpcError) -> Vec<Bytes> {
     let run = &job.request.run_id;
+    let named: BTreeSet<_> = job.request.uids.iter().flatten().collect();
+    let changes: Vec<_> = named.into_iter().map(|uid| change_json(&never_began(uid, error))).collect();
+    let updates = changes
+        .chunks(CHANGES_PER_FRAME)
+        .map(|chunk| updates_frame(run, chunk.iter().map(Vec::as_slice)))
+        .collect::<Vec<_>>();
     let duration_ms = crate::run::millis(job.begun.elapsed());
     let metrics = RunMetrics { duration_ms, ..RunMetrics::default() };
     let attachments = has_attachments_stream.then(|| attachments_frame(run, None));
     let end = [completion_frame(run), telemetry_frame(event::RUN, &metrics), rpc::error(&job.id, error)];
-    attachments.into_iter().chain(end).collect()
+    updates.into_iter().chain(attachments).chain(end).collect()
+}
+
+fn never_began(uid: &str, error: &RpcError) -> TestNode {
+    let state =
+        if error.code == code::REQUEST_CANCELLED { ExecutionState::Cancelled } else { ExecutionState::Error };
+    let mut node = TestNode::test(uid, uid, state);
+    node.outcome_kind = Some("not-run".to_owned());
+    node.error_message = Some(format!("not run: {}", error.message));
+    node
 }
