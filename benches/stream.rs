@@ -221,6 +221,8 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Lease 
                 line: Some(number + 1),
                 ..ListedTest::default()
             },
+            group: None,
+            foreign: None,
             timeout_ms: None,
             silence_ms: None,
             attempts: Vec::new(),
@@ -241,6 +243,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Lease 
         run_dir: dir.into(),
         program,
         tests: (0..TESTS).map(test).collect(),
+        groups: Vec::new(),
         limits: TestLimits {
             timeout_ms: None,
             grace_ms: 100,

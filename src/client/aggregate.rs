@@ -29,8 +29,8 @@ pub enum Applied {
     New,
     /// A known one has changed.
     Changed,
-    /// A test that had ended is told again in the same state: nothing new. Results are sent again when their
-    /// delivery could not be proven.
+    /// A test that had ended is told again in the same state, or a group as it was: nothing new. Results are sent again
+    /// when their delivery could not be proven.
     Repeated,
     /// An earlier state of a test that has ended came late: nothing new.
     Outdated,
@@ -73,6 +73,10 @@ impl Aggregate {
                 Some(second) if second.is_terminal() => Applied::SecondEnd { first, second },
                 Some(_) | None => Applied::Outdated,
             };
+        }
+        // Each of the server's streams tells the groups that it needs.
+        if node.state.is_none() && known.node == node {
+            return Applied::Repeated;
         }
         self.counts.remove(known.node.state);
         self.counts.add(node.state);
@@ -233,7 +237,9 @@ mod tests {
     fn groups_are_kept_but_not_counted() {
         let mut aggregate = Aggregate::default();
         let node = TestNode { uid: "g".into(), ..TestNode::default() };
-        aggregate.apply(Change { parent: None, node });
+        let group = Change { parent: None, node };
+        assert_eq!(aggregate.apply(group.clone()), Applied::New);
+        assert_eq!(aggregate.apply(group), Applied::Repeated);
         let mut test = change("t", ExecutionState::Discovered);
         test.parent = Some("g".into());
         aggregate.apply(test);

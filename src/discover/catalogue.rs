@@ -5,8 +5,11 @@ use std::{collections::HashMap, os::unix::fs::MetadataExt, time::Duration};
 use model::path::{Nesting, TestPath};
 use wire::{
     control::{self, ListedTest, Program, TraitPair},
-    mtp::{ExecutionState, TestNode, Trait, key},
+    mtp::{ExecutionState, TestNode, Trait, group_path, key},
 };
+
+/// Stands between a suite's name and those of its tests.
+const SUITE_SEPARATOR: &str = "::";
 
 /// A program to be listed and run, as the configuration or the command line names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -216,13 +219,62 @@ impl Catalogue {
         }
     }
 
+    /// Returns the groups above a test, the outermost first: the uid, which is what the uids of all its tests begin with,
+    /// and the name. A program itself stands at the top.
+    #[must_use]
+    pub fn groups(&self, place: TestRef) -> Vec<(&str, &str)> {
+        let (Some(test), Listing::Listed { nesting, .. }) =
+            (self.test(place), &self.programs[place.program].listing)
+        else {
+            return Vec::new();
+        };
+        let path = self.path(place);
+        let mut end = path.suite.len() + SUITE_SEPARATOR.len();
+        let mut groups = vec![(&test.uid[..end], path.suite)];
+        for name in path.groups {
+            end += name.len() + nesting.separator().len();
+            groups.push((&test.uid[..end], name));
+        }
+        groups
+    }
+
+    /// Finds what a request names; each test once, however often it is named, in the order of the catalogue. A group
+    /// means all tests below it. Names that nobody has come second.
+    #[must_use]
+    pub fn select(&self, uids: &[String]) -> (Vec<TestRef>, Vec<String>) {
+        let mut selected = Vec::with_capacity(uids.len());
+        let mut unknown: HashMap<&str, bool> = HashMap::new();
+        for uid in uids {
+            match self.find(uid) {
+                Some(place) => selected.push(place),
+                None => drop(unknown.insert(uid, false)),
+            }
+        }
+        if !unknown.is_empty() {
+            for place in self.all() {
+                for (group, _) in self.groups(place) {
+                    if let Some(is_found) = unknown.get_mut(group) {
+                        *is_found = true;
+                        selected.push(place);
+                    }
+                }
+            }
+        }
+        selected.sort_unstable();
+        selected.dedup();
+        let missing = unknown.into_iter().filter(|(_, is_found)| !is_found);
+        let mut missing: Vec<_> = missing.map(|(uid, _)| uid.to_owned()).collect();
+        missing.sort_unstable();
+        (selected, missing)
+    }
+
     /// Returns the node of a discovery: a test that was found, or a program that could not be listed.
     #[must_use]
     pub fn node(&self, place: TestRef) -> TestNode {
         let entry = &self.programs[place.program];
         let suite = &entry.source.program.suite;
         let mut node = match (self.test(place), &entry.listing) {
-            (Some(test), _) => discovered(suite, test),
+            (Some(test), _) => discovered(test),
             (None, Listing::Broken { error }) => {
                 let mut node = TestNode::test(suite, suite, ExecutionState::Error);
                 node.error_message = Some(error.clone());
@@ -233,6 +285,10 @@ impl Catalogue {
                 TestNode::test(suite, suite, ExecutionState::Discovered)
             }
         };
+        if let Some((group, _)) = self.groups(place).last() {
+            node.location_type = Some(group_path(group, suite).to_owned());
+            node.location_method = Some(node.uid[group.len()..].to_owned());
+        }
         node.other.set_own(key::SUITE, suite.as_str());
         node.other.set_own(key::PROGRAM, entry.source.program.path.to_text());
         node
@@ -247,15 +303,13 @@ fn nesting_of(nesting: control::Nesting) -> Nesting {
     }
 }
 
-fn discovered(suite: &str, test: &CataloguedTest) -> TestNode {
+fn discovered(test: &CataloguedTest) -> TestNode {
     let listed = &test.listed;
     let display_name = listed.display.as_ref().unwrap_or(&listed.name);
     let mut node = TestNode::test(&test.uid, display_name, ExecutionState::Discovered);
     node.location_file.clone_from(&listed.file);
     node.location_line_start = listed.line;
     node.location_line_end = listed.line;
-    node.location_type = Some(suite.to_owned());
-    node.location_method = Some(listed.name.clone());
     node.traits = listed.traits.iter().map(|pair: &TraitPair| Trait::from(pair)).collect();
     node
 }
@@ -269,7 +323,7 @@ fn with_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<CataloguedTest> {
         .map(|listed| {
             let times = seen.entry(listed.name.clone()).or_default();
             *times += 1;
-            let uid = format!("{suite}::{}", listed.name);
+            let uid = format!("{suite}{SUITE_SEPARATOR}{}", listed.name);
             if *times == 1 {
                 return CataloguedTest { uid, listed, unrunnable: None };
             }
@@ -345,6 +399,36 @@ mod tests {
         let paths: Vec<Vec<_>> =
             catalogue.all().map(|place| catalogue.path(place).segments().collect()).collect();
         assert_eq!(paths, [vec!["a", "P/C/0", "t/1"], vec!["a", "P/C/0", "t/1"], vec!["b", ""]]);
+    }
+
+    #[test]
+    fn a_group_is_named_by_the_beginning_of_its_tests_and_means_all_of_them() {
+        let mut catalogue = Catalogue::new(vec![source("a", "/bin/true"), source("b", "/x")]);
+        let colons = |tests| Answer { nesting: control::Nesting::Colons, ..answer(tests) };
+        let names = ["m::n::t", "m::n::t", "m::u", "mm::t", "v"].map(listed);
+        catalogue.list(0, Ok(colons(names.to_vec())));
+        catalogue.list(1, Err("missing".into()));
+        catalogue.index();
+        let all: Vec<_> = catalogue.all().collect();
+        assert_eq!(catalogue.groups(all[1]), [("a::", "a"), ("a::m::", "m"), ("a::m::n::", "n")]);
+        assert_eq!(catalogue.groups(all[4]), [("a::", "a")]);
+        assert!(catalogue.groups(all[5]).is_empty());
+        let select = |uids: &[&str]| {
+            let uids: Vec<_> = uids.iter().map(|uid| (*uid).to_owned()).collect();
+            let (selected, missing) = catalogue.select(&uids);
+            let uids: Vec<_> = selected.into_iter().map(|place| catalogue.node(place).uid).collect();
+            (uids.join(" "), missing.join(" "))
+        };
+        assert_eq!(select(&["a::m::"]).0, "a::m::n::t a::m::n::t#2 a::m::u");
+        assert_eq!(select(&["a::v", "a::m::n::", "a::m::n::t", "b"]).0, "a::m::n::t a::m::n::t#2 a::v b");
+        assert_eq!(select(&["a::m", "x", "x", "a::"]).1, "a::m x");
+        let node = catalogue.node(all[0]);
+        assert_eq!(
+            (node.location_type.as_deref(), node.location_method.as_deref()),
+            (Some("m::n"), Some("t"))
+        );
+        let node = catalogue.node(all[4]);
+        assert_eq!((node.location_type.as_deref(), node.location_method.as_deref()), (Some("a"), Some("v")));
     }
 
     #[test]

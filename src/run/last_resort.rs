@@ -7,10 +7,10 @@ use bytes::Bytes;
 use wire::{
     control::{JournalledResult, WorkerId, journal_name},
     journal::{self, Record},
-    mtp::{TestNode, attachments_frame, change_json, completion_frame, updates_frame},
+    mtp::{RawChange, attachments_frame, completion_frame, updates_frame},
 };
 
-use super::RunPlan;
+use super::{RunPlan, groups};
 
 /// So many changes go into one frame.
 const CHANGES_PER_FRAME: usize = 500;
@@ -42,9 +42,11 @@ pub(super) async fn finish(
     plan: &RunPlan,
     client: &link::Outbox,
     resend: Vec<(WorkerId, u64)>,
-    told: &[TestNode],
+    told: &[RawChange],
 ) {
-    let mut changes: Vec<Vec<u8>> = told.iter().map(change_json).collect();
+    let groups = groups::due(plan, resend.len() + told.len());
+    let raw = groups.iter().chain(told).map(|change| change.as_bytes().to_vec());
+    let mut changes: Vec<Vec<u8>> = raw.collect();
     for (worker, proven) in resend {
         let proven = usize::try_from(proven).unwrap_or(usize::MAX);
         changes.extend(records(&plan.run_dir, worker).into_iter().skip(proven).map(|(_, change)| change));

@@ -12,9 +12,15 @@ pub(super) fn write(plan: &RunPlan) -> io::Result<()> {
         uid: selected.uid.clone(),
         display_name: selected.listed.display.as_ref().unwrap_or(&selected.listed.name).clone(),
         suite: plan.programs[selected.program].suite.clone(),
+        group: selected.group,
+        foreign: selected.foreign.as_deref().map(str::to_owned),
     };
-    let manifest =
-        Manifest { version: VERSION, run: plan.run.clone(), tests: plan.tests.iter().map(test).collect() };
+    let manifest = Manifest {
+        version: VERSION,
+        run: plan.run.clone(),
+        tests: plan.tests.iter().map(test).collect(),
+        groups: plan.groups.clone(),
+    };
     let bytes = serde_json::to_vec(&manifest)?;
     fs::write(plan.run_dir.join(FILE_NAME), bytes)
 }

@@ -5,6 +5,7 @@
 //! - `convert`: between the wire's words and the model's.
 //! - `costs`: what its processes took.
 //! - `driver`: takes events in, lets [`model::run::Run`] decide, does what it says.
+//! - `groups`: of the run, of a lease, of what the finisher sends.
 //! - `log`: what the run has to say for the client's log.
 //! - `manifest`: what the run was to do, on disk, for whoever survives.
 //! - `told`: results that no worker tells.
@@ -16,6 +17,7 @@ mod budget;
 mod convert;
 mod costs;
 mod driver;
+mod groups;
 mod last_resort;
 mod log;
 mod manifest;

@@ -1,6 +1,6 @@
 //! What is to run: selected tests of the catalogue, with what settings and history say of each.
 
-use std::{collections::HashMap, path::PathBuf, time::Duration};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use model::{
     ProgramId, TestId,
@@ -8,11 +8,11 @@ use model::{
     split::ProgramCosts,
 };
 use wire::{
-    control::{DeliveryLimits, ListedTest, Program, TestLimits},
-    mtp::LogForm,
+    control::{DeliveryLimits, Group, ListedTest, Program, TestLimits},
+    mtp::{Foreign, LogForm},
 };
 
-use super::memory::Knowledge;
+use super::{groups::GroupList, memory::Knowledge};
 
 use crate::{
     config::{Capture, Dumps, FailLimit, Settings, Shuffle, TimeLimit, Watch},
@@ -37,6 +37,10 @@ pub struct SelectedTest {
     pub program: usize,
     /// Its place in the framework's order.
     pub place: usize,
+    /// Its group, in [`RunPlan::groups`].
+    pub group: Option<u32>,
+    /// Members that the client gave it, as JSON: `"name":value,…`.
+    pub foreign: Option<Arc<str>>,
     /// A test that runs longer is ended.
     pub timeout: Option<Duration>,
     /// Its process tree is killed when it uses more bytes.
@@ -75,6 +79,8 @@ pub struct RunPlan {
     pub programs: Vec<Program>,
     /// The selected tests.
     pub tests: Vec<SelectedTest>,
+    /// The groups above them, each behind its own group.
+    pub groups: Vec<Group>,
     /// What the state machine needs.
     pub model: Plan,
     /// Limits of all tests; a test's own timeout stands with the test.
@@ -108,10 +114,12 @@ impl RunPlan {
     pub(crate) fn new(run: &str, run_dir: PathBuf, ingredients: &Ingredients<'_>) -> Self {
         let settings = ingredients.settings;
         let mut programs = Programs::default();
+        let mut groups = GroupList::default();
         let mut tests = Vec::with_capacity(ingredients.selected.len());
         let mut planned = Vec::with_capacity(ingredients.selected.len());
         for place in ingredients.selected {
-            let (test, plan) = select(*place, ingredients, &mut programs);
+            let (mut test, plan) = select(*place, ingredients, &mut programs);
+            test.group = groups.add(&ingredients.catalogue.groups(*place));
             tests.push(test);
             planned.push(plan);
         }
@@ -138,6 +146,7 @@ impl RunPlan {
             run_dir,
             programs: programs.programs,
             tests,
+            groups: groups.finish(),
             model,
             limits: limits(settings),
             delivery: delivery(settings),
@@ -161,6 +170,13 @@ impl RunPlan {
     pub(super) fn memory_limit(&self, tests: &[TestId]) -> Option<u64> {
         let limits = tests.iter().map(|test| self.tests[test.index()].memory_bytes);
         limits.reduce(|one, other| Some(one?.max(other?))).flatten()
+    }
+
+    /// Gives the tests the members that the client sent with them.
+    pub(crate) fn carry(&mut self, foreign: &Foreign) {
+        if !foreign.is_empty() {
+            self.tests.iter_mut().for_each(|test| test.foreign = foreign.get(&test.uid).cloned());
+        }
     }
 }
 
@@ -226,6 +242,8 @@ fn select(place: TestRef, of: &Ingredients<'_>, programs: &mut Programs) -> (Sel
         listed,
         program,
         place: place.test.unwrap_or(0),
+        group: None,
+        foreign: None,
         timeout: own.timeout,
         memory_bytes: own.memory_bytes,
         silence: own.silence,
@@ -255,6 +273,8 @@ fn missing(uid: &str, programs: &mut Programs) -> (SelectedTest, PlannedTest) {
         listed: named(uid),
         program,
         place: 0,
+        group: None,
+        foreign: None,
         timeout: None,
         memory_bytes: None,
         silence: None,

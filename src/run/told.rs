@@ -6,10 +6,10 @@ use std::{collections::BTreeMap, time::Duration};
 use model::{HeldBy, NotRun, TestId, Told};
 use wire::{
     control::{Attempt, Leaked, Program, TestIndex},
-    mtp::{Attachment, ExecutionState, Leak, LeftBehind, TestNode, key},
+    mtp::{Attachment, ExecutionState, Leak, LeftBehind, RawChange, TestNode, Trait, group_path, key},
 };
 
-use super::{RunPlan, SelectedTest};
+use super::{RunPlan, SelectedTest, groups};
 
 /// What was held back of one test.
 #[derive(Debug, Clone, Default)]
@@ -38,8 +38,8 @@ impl Charges {
         self.0.len()
     }
 
-    /// Returns a node for each charged program; its uid is the suite's name.
-    pub(super) fn nodes(&self, plan: &RunPlan) -> Vec<TestNode> {
+    /// Returns a change for each charged program; its uid is the suite's name.
+    fn changes(&self, plan: &RunPlan) -> Vec<RawChange> {
         let node = |(program, messages): (&usize, &Vec<String>)| {
             let Program { suite, path, .. } = &plan.programs[*program];
             let mut node =
@@ -52,20 +52,43 @@ impl Charges {
             node.outcome_kind = Some("program".to_owned());
             node.other.insert(key::SUITE.to_owned(), suite.clone().into());
             node.other.insert(key::PROGRAM.to_owned(), path.to_text().into());
-            node
+            RawChange::new(None, &node, None)
         };
         self.0.iter().map(node).collect()
     }
 }
 
-/// Composes the node of a result that no worker tells.
-pub(super) fn node(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldBack>) -> TestNode {
+/// Composes the changes of all that no worker tells.
+pub(super) fn changes(
+    plan: &RunPlan,
+    told: &[(TestId, Told)],
+    held: &BTreeMap<TestIndex, HeldBack>,
+    charges: &Charges,
+) -> Vec<RawChange> {
+    let tests = told.iter().map(|(test, told)| change(plan, *test, *told, held.get(&TestIndex(test.0))));
+    tests.chain(charges.changes(plan)).collect()
+}
+
+/// Composes the change of a result that no worker tells.
+fn change(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldBack>) -> RawChange {
+    let selected = &plan.tests[test.index()];
+    let node = node(plan, test, told, held);
+    RawChange::new(groups::uid(plan, selected.group), &node, selected.foreign.as_deref())
+}
+
+fn node(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldBack>) -> TestNode {
     let selected = &plan.tests[test.index()];
     let program = &plan.programs[selected.program];
     let display_name = selected.listed.display.as_ref().unwrap_or(&selected.listed.name);
     let mut node = TestNode::test(&selected.uid, display_name, state(told));
     node.location_file.clone_from(&selected.listed.file);
     node.location_line_start = selected.listed.line;
+    node.location_line_end = selected.listed.line;
+    node.traits = selected.listed.traits.iter().map(Trait::from).collect();
+    if let Some(group) = groups::uid(plan, selected.group) {
+        node.location_type = Some(group_path(group, &program.suite).to_owned());
+        node.location_method = selected.uid.strip_prefix(group).map(str::to_owned);
+    }
     if !program.suite.is_empty() {
         node.other.insert(key::SUITE.to_owned(), program.suite.clone().into());
         node.other.insert(key::PROGRAM.to_owned(), program.path.to_text().into());

@@ -23,7 +23,8 @@ const completed = new Promise((resolve) => {
   server.onNotification("testing/testUpdates/tests", (params) => {
     if (params.runId !== runId) return;
     if (params.changes === null) return resolve(); // Nothing more of this run comes.
-    for (const { node } of params.changes) tests.set(node.uid, node);
+    // A group has no state; it comes before what names it as `parent`.
+    for (const { node } of params.changes) if (node["node-type"] === "action") tests.set(node.uid, node);
   });
 });
 server.onNotification("client/log", ({ level, message }) => console.error(`${level}: ${message}`));

@@ -5,8 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::{
+    books::Delivery,
+    listener::Behaviour,
+    meet::Meet,
     process::{Role, signal},
-    server::{Run, Server},
+    server::{Run, Server, run_id},
     uids,
     world::World,
 };
@@ -27,27 +30,32 @@ fn members(value: &Value) -> BTreeSet<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// Runs a test that leaves a process behind, which the log tells.
-fn leak(server: &mut Server<'_>) -> Run {
-    let run = server.run(Some(&["kinds::Leak.Child"]));
-    assert!(server.answer(run.request).get("error").is_none());
+/// Runs a test whose worker is killed under it, which the log tells.
+fn lose_a_worker(meet: &Meet, server: &mut Server<'_>) -> Run {
+    let run = server.run(Some(&["meet::Away.Family"]));
+    let guest = meet.next();
+    signal(server.processes(Role::Worker)[0], "KILL");
+    drop(guest);
+    meet.next().say(b'.');
+    server.answer(run.request);
     run
 }
 
 #[test]
 fn a_log_line_of_a_test_carries_its_uid_where_the_client_reads_batches() {
-    let world = World::with_gtest("kinds");
-    let mut server = batching(&world, "kinds");
-    let run = leak(&mut server);
+    let world = World::with_gtest("meet");
+    let meet = world.meet();
+    let mut server = batching(&world, "meet");
+    let run = lose_a_worker(&meet, &mut server);
     let logs = told(&server, "client/log");
-    let batch = logs.iter().find(|params| params.to_string().contains("left a process behind")).unwrap();
+    let batch = logs.iter().find(|params| params.to_string().contains("died")).unwrap();
     assert_eq!(members(batch), BTreeSet::from(["runId", "messages"]));
     assert_eq!(batch["runId"], run.run_id.as_str());
     for message in batch["messages"].as_array().unwrap() {
         assert_eq!(members(message), BTreeSet::from(["nodeUid", "level", "message"]));
         assert_eq!(
             (&message["nodeUid"], &message["level"]),
-            (&json!("kinds::Leak.Child"), &json!("Warning"))
+            (&json!("meet::Away.Family"), &json!("Warning"))
         );
     }
     assert_eq!(server.exit(), Some(0));
@@ -55,31 +63,14 @@ fn a_log_line_of_a_test_carries_its_uid_where_the_client_reads_batches() {
 
 #[test]
 fn a_log_line_of_a_test_names_it_in_its_text_where_the_client_reads_single_messages() {
-    let world = World::with_gtest("kinds");
-    let mut server = Server::ready(&world, &["kinds"]);
-    leak(&mut server);
-    let logs = told(&server, "client/log");
-    let single = logs.iter().find(|params| params.to_string().contains("left a process behind")).unwrap();
-    assert_eq!(members(single), BTreeSet::from(["level", "message"]));
-    assert!(single["message"].as_str().unwrap().starts_with("kinds::Leak.Child: "), "{single}");
-    assert_eq!(server.exit(), Some(0));
-}
-
-#[test]
-fn the_death_of_a_worker_is_logged_with_the_test_that_it_ran() {
     let world = World::with_gtest("meet");
     let meet = world.meet();
-    let mut server = batching(&world, "meet");
-    let run = server.run(Some(&["meet::Away.Family"]));
-    let guest = meet.next();
-    signal(server.processes(Role::Worker)[0], "KILL");
-    drop(guest);
-    meet.next().say(b'.');
-    server.answer(run.request);
+    let mut server = Server::ready(&world, &["meet"]);
+    lose_a_worker(&meet, &mut server);
     let logs = told(&server, "client/log");
-    let messages = logs.iter().flat_map(|params| params["messages"].as_array().unwrap());
-    let death = messages.into_iter().find(|message| message.to_string().contains("died")).unwrap();
-    assert_eq!(death["nodeUid"], "meet::Away.Family");
+    let single = logs.iter().find(|params| params.to_string().contains("died")).unwrap();
+    assert_eq!(members(single), BTreeSet::from(["level", "message"]));
+    assert!(single["message"].as_str().unwrap().starts_with("meet::Away.Family: "), "{single}");
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -128,7 +119,7 @@ fn telemetry_of_a_run_stands_between_its_completion_and_its_answer_and_balances(
 fn telemetry_of_a_discovery_stands_between_its_completion_and_its_answer() {
     let world = World::with_gtest("kinds");
     let mut server = Server::ready(&world, &["kinds"]);
-    let run_id = crate::support::server::run_id(5);
+    let run_id = run_id(5);
     let request = server.request("testing/discoverTests", json!({"runId": run_id}));
     server.answer(request);
     assert!(places(&server, &Run { run_id, request }, "heeler/discovery").is_sorted());
@@ -151,5 +142,167 @@ fn telemetry_comes_also_when_a_run_is_cancelled() {
     assert_eq!(books.answer["error"]["code"], -32800);
     assert!(places(&server, &run, "heeler/run").is_sorted());
     assert_eq!(told(&server, "telemetry/update")[0]["metrics"]["cancelled"], 1);
+    assert_eq!(server.exit(), Some(0));
+}
+
+/// Discovers and returns what is told, parent and node of each change.
+fn discover(server: &mut Server<'_>, number: u64, tests: Value) -> Vec<(Option<String>, Value)> {
+    let run_id = run_id(number);
+    let answer = server.ask("testing/discoverTests", json!({"runId": run_id, "tests": tests}));
+    assert_eq!(answer["result"], json!({}), "{answer}");
+    changes(server, &run_id)
+}
+
+fn changes(server: &Server<'_>, run_id: &str) -> Vec<(Option<String>, Value)> {
+    let updates = told(server, "testing/testUpdates/tests");
+    let updates = updates.iter().filter(|params| params["runId"] == run_id);
+    let changes = updates.filter_map(|params| params["changes"].as_array()).flatten();
+    changes.map(|change| (change["parent"].as_str().map(str::to_owned), change["node"].clone())).collect()
+}
+
+/// Returns `uid < parent` of each change.
+fn places_of(changes: &[(Option<String>, Value)]) -> Vec<String> {
+    let place = |(parent, node): &(Option<String>, Value)| {
+        format!("{} < {}", node["uid"].as_str().unwrap(), parent.as_deref().unwrap_or("-"))
+    };
+    changes.iter().map(place).collect()
+}
+
+#[test]
+fn a_discovery_tells_each_group_once_and_before_what_is_in_it() {
+    let world = World::with_gtest("deaths");
+    let mut server = Server::ready(&world, &["deaths"]);
+    let told = discover(&mut server, 5, json!([{"uid": "deaths::Second.Two"}, {"uid": "deaths::First."}]));
+    let places = places_of(&told);
+    assert_eq!(
+        places[..3],
+        ["deaths:: < -", "deaths::First. < deaths::", "deaths::First.One < deaths::First."]
+    );
+    assert_eq!(
+        places[places.len() - 2..],
+        ["deaths::Second. < deaths::", "deaths::Second.Two < deaths::Second."]
+    );
+    let groups: Vec<_> = told.iter().filter(|(_, node)| node["node-type"] == "group").collect();
+    assert_eq!(groups.len(), 3, "{places:?}");
+    assert_eq!(groups[1].1, json!({"uid": "deaths::First.", "display-name": "First", "node-type": "group"}));
+    let test = &told[2].1;
+    assert_eq!((&test["location.type"], &test["location.method"]), (&json!("First"), &json!("One")));
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_group_that_is_asked_for_runs_all_tests_below_it() {
+    let world = World::with_gtest("deaths");
+    let mut server = Server::ready(&world, &["deaths"]);
+    let listed = discover(&mut server, 5, json!([{"uid": "deaths::First."}]));
+    let below: Vec<String> = listed
+        .iter()
+        .filter(|(_, node)| node["node-type"] == "action")
+        .map(|(_, node)| node["uid"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(below.len() > 1, "{below:?}");
+    let run = server.run(Some(&["deaths::First.", "deaths::First.One"]));
+    server.finish(&run, &below).all("passed");
+    let places = places_of(&changes(&server, &run.run_id));
+    assert_eq!(places[..2], ["deaths:: < -", "deaths::First. < deaths::"], "{places:?}");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn rust_modules_are_groups_in_each_other() {
+    let world = World::with_libtest();
+    let mut server = Server::ready(&world, &["libtest"]);
+    let told = discover(&mut server, 5, Value::Null);
+    let mut known = BTreeSet::new();
+    for (parent, node) in &told {
+        let uid = node["uid"].as_str().unwrap();
+        if let Some(parent) = parent {
+            assert!(known.contains(parent), "{uid} came before {parent}");
+            assert!(uid.starts_with(parent.as_str()), "{uid} is not in {parent}");
+        }
+        if node["node-type"] == "group" {
+            assert!(known.insert(uid.to_owned()), "{uid} came twice");
+        }
+    }
+    assert!(known.iter().any(|uid| uid.matches("::").count() == 3), "{known:?}");
+}
+
+/// Members as a framework may have put them there, and keys of ours that a client sends back.
+const KEPT: &str = r#""x.id":12345678901234567890123,"x.raw":{ "a" : [1.0, "]}"] },"vendor \"q\"":null"#;
+
+/// Asks for a run of nodes with members of their own.
+fn run_with_members(server: &mut Server<'_>, uids: &[&str]) -> Run {
+    let nodes: Vec<_> = uids
+        .iter()
+        .map(|uid| {
+            let uid = json!(uid);
+            format!(r#"{{"uid":{uid},"display-name":"mine","execution-state":"passed","heeler.worker":77,{KEPT}}}"#)
+        })
+        .collect();
+    let run_id = run_id(40);
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":40,"method":"testing/runTests","params":{{"runId":"{run_id}","tests":[{}]}}}}"#,
+        nodes.join(",")
+    );
+    let mut frame = Vec::new();
+    crate::support::wire::write_body(&mut frame, body.as_bytes()).unwrap();
+    server.send_bytes(&frame);
+    Run { run_id, request: 40 }
+}
+
+#[track_caller]
+fn check_kept(node: &Value) {
+    let kept: Value = serde_json::from_str(&format!("{{{KEPT}}}")).unwrap();
+    for (name, value) in kept.as_object().unwrap() {
+        assert_eq!(node.get(name), Some(value), "{name} of {node}");
+    }
+    assert_ne!(node["display-name"], "mine");
+    assert_ne!(node["heeler.worker"], 77);
+}
+
+#[test]
+fn members_that_heeler_does_not_know_come_back_on_every_node_of_their_test() {
+    let world = World::with_gtest("kinds");
+    let mut server = Server::ready(&world, &["kinds"]);
+    let asked =
+        ["kinds::Math.Add", "kinds::Math.Fail", "kinds::Math.Skip", "kinds::Crash.Segv", "kinds::No.Such"];
+    let run = run_with_members(&mut server, &asked);
+    server.finish(&run, &asked.map(str::to_owned));
+    let mut seen = BTreeSet::new();
+    for (_, node) in changes(&server, &run.run_id) {
+        if node["node-type"] == "action" {
+            check_kept(&node);
+            seen.insert(node["execution-state"].as_str().unwrap().to_owned());
+        }
+    }
+    let expected = ["error", "failed", "in-progress", "passed", "skipped"];
+    assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn members_and_groups_come_back_also_on_results_that_are_sent_again() {
+    let world = World::with_gtest("kinds");
+    world.write("heeler.toml", "[profile.default]\ndrain-timeout = \"300ms\"\nstall-timeout = \"1s\"\n");
+    // Nothing is proven of a client that never reads, so all is sent again.
+    let mut server = Server::with_callback(&world, &["kinds"], |_| Behaviour::NeverReads);
+    let asked = ["kinds::Math.Add", "kinds::Math.Fail"];
+    let run = run_with_members(&mut server, &asked);
+    let books = server.finish_as(&run, &asked.map(str::to_owned), Delivery::AtLeastOnce);
+    asked.iter().for_each(|uid| check_kept(books.test(uid)));
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_test_with_too_much_of_its_own_is_refused_by_name() {
+    let world = World::with_gtest("deaths");
+    let mut server = Server::ready(&world, &["deaths"]);
+    let node = json!({"uid": "deaths::First.One", "x": "y".repeat(9000)});
+    let answer = server.ask("testing/runTests", json!({"runId": run_id(3), "tests": [node]}));
+    assert_eq!(answer["error"]["code"], -32602);
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("deaths::First.One") && message.contains("8192"), "{message}");
+    let run = server.run(Some(&["deaths::First.One"]));
+    server.finish(&run, &uids("deaths", ["First.One"])).all("passed");
     assert_eq!(server.exit(), Some(0));
 }

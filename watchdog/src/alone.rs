@@ -10,7 +10,7 @@ use wire::{
     control::{Attempt, Finish, OsBytes, Resend, TestIndex, WorkerId, worker_of_journal},
     journal::{self, Record},
     manifest::{self, Manifest, ManifestTest},
-    mtp::{ExecutionState, TestNode, key},
+    mtp::{ExecutionState, RawChange, TestNode, key},
 };
 
 /// A run that has begun and is not finished.
@@ -38,21 +38,25 @@ pub(crate) fn finish(open: OpenRun) -> Finish {
     for worker in &workers {
         take_in(&mut known, run_dir, *worker);
     }
-    let tests = match read_manifest(run_dir) {
-        Ok(manifest) => manifest.tests,
-        Err(error) => {
-            tracing::error!(error, "tests without a result can't be told");
-            Vec::new()
-        }
-    };
+    let Manifest { tests, groups, .. } = read_manifest(run_dir).unwrap_or_else(|error| {
+        tracing::error!(error, "tests without a result can't be told");
+        Manifest { version: manifest::VERSION, run: open.run.clone(), tests: Vec::new(), groups: Vec::new() }
+    });
+    let group_uid = |place: Option<u32>| Some(groups.get(place? as usize)?.uid.as_str());
     let told = tests
         .iter()
         .zip((0..).map(TestIndex))
         .filter(|(_, test)| !known.settled.contains(test))
-        .map(|(test, index)| node(test, index, &known))
+        .map(|(test, index)| {
+            RawChange::new(group_uid(test.group), &node(test, index, &known), test.foreign.as_deref())
+        })
         .collect();
     Finish {
         resend: workers.into_iter().map(|worker| Resend { worker, proven: 0 }).collect(),
+        groups: groups
+            .iter()
+            .map(|group| RawChange::group(group_uid(group.parent), &group.uid, &group.name))
+            .collect(),
         told,
         attachments: Vec::new(),
         has_attachments_stream: open.has_attachments_stream,
@@ -122,7 +126,10 @@ fn node(test: &ManifestTest, index: TestIndex, known: &Known) -> TestNode {
 
 #[cfg(test)]
 mod tests {
-    use wire::control::JournalledResult;
+    use wire::{
+        control::{Group, JournalledResult},
+        mtp::Change,
+    };
 
     use super::*;
 
@@ -133,8 +140,12 @@ mod tests {
             uid: format!("s::{name}"),
             display_name: name.into(),
             suite: "s".into(),
+            group: Some(0),
+            foreign: Some("\"x.y\":1".into()),
         });
-        let manifest = Manifest { version: manifest::VERSION, run: "r".into(), tests: tests.to_vec() };
+        let groups = vec![Group { uid: "s::".into(), name: "s".into(), parent: None }];
+        let manifest =
+            Manifest { version: manifest::VERSION, run: "r".into(), tests: tests.to_vec(), groups };
         fs::write(dir.path().join(manifest::FILE_NAME), serde_json::to_vec(&manifest).unwrap()).unwrap();
         let mut journal = journal::MAGIC.to_vec();
         let result = JournalledResult { test: TestIndex(0), state: ExecutionState::Passed, duration_us: 1 };
@@ -164,8 +175,15 @@ mod tests {
         let told: Vec<_> = finish
             .told
             .iter()
-            .map(|node| (node.uid.as_str(), node.state.unwrap(), node.outcome_kind.as_deref()))
+            .map(|raw| {
+                let change: Change = serde_json::from_slice(raw.as_bytes()).unwrap();
+                assert_eq!((change.parent.as_deref(), &change.node.other["x.y"]), (Some("s::"), &1.into()));
+                (change.node.uid, change.node.state.unwrap(), change.node.outcome_kind)
+            })
             .collect();
+        let told: Vec<_> =
+            told.iter().map(|(uid, state, kind)| (uid.as_str(), *state, kind.as_deref())).collect();
+        assert_eq!(finish.groups, [RawChange::group(None, "s::", "s")]);
         assert_eq!(
             told,
             [

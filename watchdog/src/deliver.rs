@@ -18,7 +18,7 @@ use link::{
 };
 use wire::{
     control::{CallbackAddress, DeliveryLimits, Finish, FromWatchdog, Proof},
-    mtp::{attachments_frame, change_json, completion_frame, updates_frame},
+    mtp::{RawChange, attachments_frame, completion_frame, updates_frame},
 };
 
 use crate::{errors::chain, journals};
@@ -209,6 +209,8 @@ impl Way<'_> {
 
 /// Sends all that stands before the completion. Damage of journals is noted once, however often it is met.
 async fn send_due(way: &mut Way<'_>, finish: &Finish, soft_errors: &mut Vec<String>) -> Result<(), Broken> {
+    let raw = |change: &RawChange| change.as_bytes().to_vec();
+    send_updates(way, &finish.run, finish.groups.iter().map(raw)).await?;
     for resend in &finish.resend {
         let settled = journals::settled(&finish.run_dir, resend.worker).await;
         if let Some(damage) = settled.damage.filter(|damage| !soft_errors.contains(damage)) {
@@ -218,7 +220,7 @@ async fn send_due(way: &mut Way<'_>, finish: &Finish, soft_errors: &mut Vec<Stri
         let changes = settled.results.into_iter().skip(proven).map(|(_, change)| change);
         send_updates(way, &finish.run, changes).await?;
     }
-    send_updates(way, &finish.run, finish.told.iter().map(change_json)).await?;
+    send_updates(way, &finish.run, finish.told.iter().map(raw)).await?;
     if !finish.attachments.is_empty() && finish.has_attachments_stream {
         way.send(attachments_frame(&finish.run, Some(finish.attachments.clone())), 0).await?;
     }

@@ -2,6 +2,7 @@
 //! in it is decided elsewhere.
 
 use std::{
+    collections::HashSet,
     fs::{File, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
@@ -29,6 +30,8 @@ pub(crate) struct Journal {
     state: State,
     /// How many results of the run have been settled here.
     position: u64,
+    /// Groups that the worker's stream of the run has told; they stand in no journal, because the finisher knows them.
+    pub(crate) told_groups: HashSet<String>,
 }
 
 #[derive(Debug)]
@@ -46,7 +49,8 @@ enum State {
 impl Journal {
     /// Returns the journal of a run that has not begun here.
     pub(crate) fn new(run_dir: &Path, worker: WorkerId) -> Self {
-        Self { path: run_dir.join(journal_name(worker)), state: State::NotBegun, position: 0 }
+        let path = run_dir.join(journal_name(worker));
+        Self { path, state: State::NotBegun, position: 0, told_groups: HashSet::new() }
     }
 
     /// Returns how many results of the run are settled.

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use wire::{
-    control::{Leaked, LeasedTest, Program, RawEnd, WorkerId},
-    mtp::{ExecutionState, LeftBehind, key},
+    control::{Group, Leaked, Lease, LeasedTest, RawEnd, WorkerId},
+    mtp::{ExecutionState, LeftBehind, change_json_with, group_node, group_path, key},
 };
 
-use crate::{clock::Utc, conclusion::Outcome, leaks::note};
+use crate::{clock::Utc, conclusion::Outcome, leaks::note, parcel::Parcel};
 
 /// Writes the changes of one lease's tests.
 #[derive(Debug)]
@@ -18,6 +18,22 @@ pub(crate) struct NodeWriter {
     /// The same with the program between.
     common: Vec<u8>,
     suite: String,
+    /// Of the lease.
+    groups: Vec<Above>,
+}
+
+/// A group, as its tests' changes name it.
+#[derive(Debug)]
+struct Above {
+    uid: String,
+    parent: Option<usize>,
+    /// Its own change.
+    change: Vec<u8>,
+    /// The beginning of its tests' changes, up to the uid.
+    head: Vec<u8>,
+    /// `,"location.type":T`.
+    location_type: Vec<u8>,
+    is_told: bool,
 }
 
 /// When a test ran and how long.
@@ -30,8 +46,9 @@ pub(crate) struct Times {
 }
 
 impl NodeWriter {
-    /// Returns the writer for one program's tests.
-    pub(crate) fn new(program: &Program, worker: WorkerId) -> Self {
+    /// Returns the writer for one lease's tests.
+    pub(crate) fn new(lease: &Lease, worker: WorkerId) -> Self {
+        let program = &lease.program;
         let mut brief = Vec::new();
         text(&mut brief, key::SUITE, &program.suite);
         let mut common = brief.clone();
@@ -39,7 +56,8 @@ impl NodeWriter {
         for members in [&mut brief, &mut common] {
             number(members, key::WORKER, worker.0);
         }
-        Self { brief, common, suite: program.suite.clone() }
+        let groups = lease.groups.iter().map(|group| Above::new(group, lease)).collect();
+        Self { brief, common, suite: program.suite.clone(), groups }
     }
 
     /// Returns the suite's name.
@@ -47,13 +65,66 @@ impl NodeWriter {
         &self.suite
     }
 
+    /// Tells the groups above a test that the stream has not been told, the outermost first.
+    pub(crate) fn groups_above(&mut self, test: &LeasedTest, parcel: &mut Parcel) {
+        let mut next = test.group.map(|group| group as usize);
+        let mut untold = Vec::new();
+        while let Some(place) = next
+            && let Some(above) = self.groups.get(place)
+            && !above.is_told
+        {
+            untold.push(place);
+            // What names no earlier place would lead in a circle.
+            next = above.parent.filter(|parent| *parent < place);
+        }
+        for place in untold.into_iter().rev() {
+            let above = &mut self.groups[place];
+            above.is_told = true;
+            parcel.group(&above.uid, &above.change);
+        }
+    }
+
+    fn above(&self, test: &LeasedTest) -> Option<&Above> {
+        self.groups.get(test.group? as usize)
+    }
+
+    fn head(&self, out: &mut Vec<u8>, test: &LeasedTest, state: &'static str) {
+        out.extend_from_slice(self.above(test).map_or(TOP, |above| &above.head));
+        quote(out, &test.uid);
+        text(out, "display-name", test.listed.display.as_deref().unwrap_or(&test.listed.name));
+        out.extend_from_slice(br#","node-type":"action","execution-state":""#);
+        out.extend_from_slice(state.as_bytes());
+        out.push(b'"');
+    }
+
+    fn location(&self, out: &mut Vec<u8>, test: &LeasedTest, outcome: Option<&Outcome>) {
+        if let Some(above) = self.above(test) {
+            out.extend_from_slice(&above.location_type);
+            text(
+                out,
+                "location.method",
+                test.uid.strip_prefix(above.uid.as_str()).unwrap_or(&test.listed.name),
+            );
+        }
+        let (file, line) = match (&test.listed.file, outcome) {
+            (None, Some(outcome)) => (outcome.file.as_deref(), outcome.line),
+            (file, _) => (file.as_deref(), test.listed.line),
+        };
+        let Some(file) = file else { return };
+        text(out, "location.file", file);
+        if let Some(line) = line {
+            number(out, "location.line-start", line);
+            number(out, "location.line-end", line);
+        }
+    }
+
     /// Appends the change of a test that has begun.
     pub(crate) fn in_progress(&self, out: &mut Vec<u8>, test: &LeasedTest, start: Utc) {
-        head(out, test, "in-progress");
-        location(out, test, None);
+        self.head(out, test, "in-progress");
+        self.location(out, test, None);
         time(out, "time.start-utc", start);
         out.extend_from_slice(&self.brief);
-        out.extend_from_slice(b"}}");
+        end(out, test);
     }
 
     /// Appends the change of a test that has its terminal result.
@@ -61,9 +132,9 @@ impl NodeWriter {
         let Told { outcome, times, reproduce, process } = result;
         let leaked = process.map(|process| process.leaked.as_slice()).filter(|leaked| !leaked.is_empty());
         let is_leaky = leaked.is_some() && outcome.state == ExecutionState::Passed;
-        head(out, test, outcome.state.as_str());
+        self.head(out, test, outcome.state.as_str());
         optional(out, "outcome-kind", outcome.kind.or(is_leaky.then_some("leaky")));
-        location(out, test, Some(outcome));
+        self.location(out, test, Some(outcome));
         if let Some(start) = times.start {
             time(out, "time.start-utc", start);
         }
@@ -98,7 +169,7 @@ impl NodeWriter {
         if outcome.attempt > 1 {
             number(out, key::ATTEMPT, outcome.attempt);
         }
-        out.extend_from_slice(b"}}");
+        end(out, test);
     }
 
     /// The framework's stack, or where it has none the place of the assertion that failed, when the test itself
@@ -147,25 +218,30 @@ pub(crate) struct Told<'a> {
     pub(crate) process: Option<&'a RawEnd>,
 }
 
-fn head(out: &mut Vec<u8>, test: &LeasedTest, state: &'static str) {
-    out.extend_from_slice(br#"{"parent":null,"node":{"uid":"#);
-    quote(out, &test.uid);
-    text(out, "display-name", test.listed.display.as_deref().unwrap_or(&test.listed.name));
-    out.extend_from_slice(br#","node-type":"action","execution-state":""#);
-    out.extend_from_slice(state.as_bytes());
-    out.push(b'"');
+impl Above {
+    fn new(group: &Group, lease: &Lease) -> Self {
+        let parent = group.parent.map(|place| place as usize);
+        let parent_uid = parent.and_then(|place| Some(lease.groups.get(place)?.uid.as_str()));
+        let change = change_json_with(parent_uid, &group_node(&group.uid, &group.name), None);
+        let mut head = br#"{"parent":"#.to_vec();
+        quote(&mut head, &group.uid);
+        head.extend_from_slice(br#","node":{"uid":"#);
+        let mut location_type = Vec::new();
+        text(&mut location_type, "location.type", group_path(&group.uid, &lease.program.suite));
+        Self { uid: group.uid.clone(), parent, change, head, location_type, is_told: false }
+    }
 }
 
-fn location(out: &mut Vec<u8>, test: &LeasedTest, outcome: Option<&Outcome>) {
-    let (file, line) = match (&test.listed.file, outcome) {
-        (None, Some(outcome)) => (outcome.file.as_deref(), outcome.line),
-        (file, _) => (file.as_deref(), test.listed.line),
-    };
-    let Some(file) = file else { return };
-    text(out, "location.file", file);
-    if let Some(line) = line {
-        number(out, "location.line-start", line);
+/// The beginning of a change at the top, up to the uid.
+const TOP: &[u8] = br#"{"parent":null,"node":{"uid":"#;
+
+/// The members of a client's own stand last.
+fn end(out: &mut Vec<u8>, test: &LeasedTest) {
+    if let Some(foreign) = &test.foreign {
+        out.push(b',');
+        out.extend_from_slice(foreign.as_bytes());
     }
+    out.extend_from_slice(b"}}");
 }
 
 fn traits(out: &mut Vec<u8>, test: &LeasedTest) {
@@ -223,8 +299,8 @@ fn non_empty(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use wire::{
-        control::{Death, ListedTest, TestIndex, TraitPair},
-        mtp::{Change, ExecutionState, TestNode, Trait},
+        control::{Death, ListedTest, Program, TestIndex, TraitPair},
+        mtp::{Change, ExecutionState, NodeType, TestNode, Trait},
     };
 
     use super::*;
@@ -257,12 +333,20 @@ mod tests {
                 ],
             },
             uid: "s::A.b".into(),
+            group: Some(1),
+            foreign: Some(r#""x.y":[1.0]"#.into()),
             timeout_ms: None,
             silence_ms: None,
             attempts: vec![],
             death: None,
             is_failure_held: false,
         }
+    }
+
+    fn writer() -> NodeWriter {
+        let group = |uid: &str, name: &str, parent| Group { uid: uid.into(), name: name.into(), parent };
+        let groups = vec![group("s::", "s", None), group("s::A.", "A", Some(0))];
+        NodeWriter::new(&Lease { program: program(), groups, ..crate::samples::lease(0) }, WorkerId(3))
     }
 
     fn outcome() -> Outcome {
@@ -277,23 +361,25 @@ mod tests {
             duration: Duration::from_micros(1500),
         };
         let told = Told { outcome, times, reproduce: reproduce.map(str::to_owned), process: None };
-        NodeWriter::new(&program(), WorkerId(3)).terminal(&mut out, test, &told);
+        writer().terminal(&mut out, test, &told);
         read(&out)
     }
 
     fn read(json: &[u8]) -> TestNode {
         let change: Change = serde_json::from_slice(json).unwrap();
-        assert_eq!(change.parent, None);
+        assert_eq!(change.parent.as_deref(), Some("s::A."));
         change.node
     }
 
     #[test]
     fn a_node_in_progress_says_where_and_when() {
         let mut out = Vec::new();
-        NodeWriter::new(&program(), WorkerId(3)).in_progress(&mut out, &leased(), Utc::at(Duration::ZERO));
+        writer().in_progress(&mut out, &leased(), Utc::at(Duration::ZERO));
         let mut expected = TestNode::test("s::A.b", "b\n\u{1}ü", ExecutionState::InProgress);
         expected.location_file = Some("a.cc".into());
         expected.location_line_start = Some(7);
+        expected.location_line_end = Some(7);
+        placed(&mut expected);
         expected.start_utc = Some("1970-01-01T00:00:00.000Z".into());
         expected.other.insert(key::SUITE.into(), program().suite.into());
         expected.other.insert(key::WORKER.into(), 3.into());
@@ -358,7 +444,40 @@ mod tests {
             expected.other.insert(name.into(), value.into());
         }
         expected.other.insert(key::WORKER.into(), 3.into());
+        placed(&mut expected);
         assert_eq!(node, expected);
+    }
+
+    /// What the group and the client say of [`leased`].
+    fn placed(node: &mut TestNode) {
+        node.location_type = Some("s::A".into());
+        node.location_method = Some("b".into());
+        node.other.insert("x.y".into(), serde_json::json!([1.0]));
+    }
+
+    #[test]
+    fn groups_are_told_once_and_before_their_tests() {
+        let mut writer = writer();
+        let mut parcel = Parcel::behind(0);
+        for _ in 0..2 {
+            writer.groups_above(&leased(), &mut parcel);
+            parcel.started(TestIndex(0), |out| writer.in_progress(out, &leased(), Utc::at(Duration::ZERO)));
+        }
+        // Another lease of the same run goes over the same stream.
+        let mut parcel = parcel.take();
+        let changes: Vec<Change> = parcel
+            .loads()
+            .flat_map(|load| load.changes)
+            .map(|change| serde_json::from_slice(change).unwrap())
+            .collect();
+        let uids: Vec<_> = changes.iter().map(|change| change.node.uid.as_str()).collect();
+        assert_eq!(uids, ["s::", "s::A.", "s::A.b", "s::A.b"]);
+        assert_eq!(changes[1].parent.as_deref(), Some("s::"));
+        assert_eq!((changes[1].node.node_type, changes[1].node.state), (NodeType::Group, None));
+        parcel = Parcel::behind(0);
+        parcel.told_groups = ["s::".to_owned(), "s::A.".to_owned()].into();
+        self::writer().groups_above(&leased(), &mut parcel);
+        assert!(parcel.is_empty());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What one chunk of a test process's output comes to: bytes for the journal, changes for the client, reports for
 //! the coordinator, all in order. Nothing is written or sent here.
 
+use std::collections::HashSet;
+
 use wire::{
     control::{Attempt, JournalledResult, LogLine, Report, TestIndex},
     journal::{self, Record},
@@ -31,6 +33,8 @@ pub(crate) struct Parcel {
     pub(crate) shown_errors: Vec<u8>,
     /// For the client's log.
     pub(crate) logs: Vec<LogLine>,
+    /// Groups that were told before or are told here.
+    pub(crate) told_groups: HashSet<String>,
     changes: Vec<u8>,
     ends: Vec<ChangeEnd>,
     /// How many results of the run are settled, this parcel's included.
@@ -71,7 +75,16 @@ impl Parcel {
 
     /// Takes everything out and leaves an empty parcel that goes on behind it.
     pub(crate) fn take(&mut self) -> Self {
-        std::mem::replace(self, Self::behind(self.position))
+        let rest = Self { told_groups: std::mem::take(&mut self.told_groups), ..Self::behind(self.position) };
+        std::mem::replace(self, rest)
+    }
+
+    /// Tells a group, unless the stream has been told.
+    pub(crate) fn group(&mut self, uid: &str, change: &[u8]) {
+        if self.told_groups.insert(uid.to_owned()) {
+            self.changes.extend_from_slice(change);
+            self.ends.push(ChangeEnd { at: self.changes.len(), position: self.position });
+        }
     }
 
     /// A test runs; `write` appends its change.

@@ -29,6 +29,8 @@ pub(crate) fn leased(number: u32) -> LeasedTest {
         test: TestIndex(number),
         uid: format!("suite::{name}"),
         listed: ListedTest { name, ..ListedTest::default() },
+        group: None,
+        foreign: None,
         timeout_ms: None,
         silence_ms: None,
         attempts: vec![],
@@ -44,6 +46,7 @@ pub(crate) fn lease(count: u32) -> Lease {
         run_dir: "/nowhere".into(),
         program: program(),
         tests: (0..count).map(leased).collect(),
+        groups: Vec::new(),
         limits: TestLimits {
             timeout_ms: Some(2000),
             grace_ms: 100,

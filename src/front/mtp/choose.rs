@@ -9,19 +9,9 @@ use crate::{
 /// Returns the tests that are meant, in the order in which they are named, else in that of the catalogue; and the uids
 /// that no listing has, whatever the filter says: where they stand in the tree is not known.
 pub(super) fn choose(catalogue: &Catalogue, request: &TestsRequest) -> (Vec<TestRef>, Vec<String>) {
-    let mut missing = Vec::new();
-    let mut chosen: Vec<TestRef> = match &request.uids {
-        None => catalogue.all().collect(),
-        Some(uids) => uids
-            .iter()
-            .filter_map(|uid| {
-                let place = catalogue.find(uid);
-                if place.is_none() {
-                    missing.push(uid.clone());
-                }
-                place
-            })
-            .collect(),
+    let (mut chosen, missing) = match &request.uids {
+        None => (catalogue.all().collect(), Vec::new()),
+        Some(uids) => catalogue.select(uids),
     };
     if let Some(filter) = &request.filter {
         chosen.retain(|place| is_meant(catalogue, *place, filter));
@@ -82,6 +72,7 @@ mod tests {
             run_id: String::new(),
             uids: uids.map(|all| all.iter().map(|uid| (*uid).to_owned()).collect()),
             filter: filter.map(|text| text.parse().unwrap()),
+            foreign: wire::mtp::Foreign::new(),
         };
         let (chosen, missing) = choose(&catalogue, &request);
         (chosen.into_iter().map(|place| catalogue.node(place).uid).collect(), missing)

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use wire::{
-    mtp::{DiscoveryMetrics, change_json, completion_frame, event, telemetry_frame, updates_frame},
+    mtp::{
+        DiscoveryMetrics, change_json_with, completion_frame, event, group_node, telemetry_frame,
+        updates_frame,
+    },
     rpc::{self, RpcError, code},
 };
 
@@ -31,9 +34,15 @@ pub(in crate::front) fn updates(
     next: &mut usize,
 ) -> Bytes {
     let end = wanted.len().min(*next + TESTS_PER_UPDATE);
-    // A program that was built anew meanwhile may have fewer tests.
-    let chunk = wanted[*next..end].iter().filter(|place| catalogue.has(**place));
-    let changes: Vec<_> = chunk.map(|place| change_json(&catalogue.node(*place))).collect();
+    let mut changes = Vec::with_capacity(end - *next);
+    for index in *next..end {
+        // A program that was built anew meanwhile may have fewer tests.
+        if catalogue.has(wanted[index]) {
+            let before =
+                index.checked_sub(1).map(|before| wanted[before]).filter(|place| catalogue.has(*place));
+            tell_one(catalogue, (wanted[index], before), request, &mut changes);
+        }
+    }
     *next = end;
     updates_frame(&request.run_id, changes.iter().map(Vec::as_slice))
 }
@@ -50,6 +59,27 @@ pub(in crate::front) fn finished(
         Err(error) => rpc::error(&job.id, error),
     };
     vec![completion_frame(&job.request.run_id), telemetry_frame(event::DISCOVERY, &metrics), response]
+}
+
+/// Tells a test, behind the groups above it. Tests of a group stand together, so that a group above the one before has
+/// been told.
+fn tell_one(
+    catalogue: &Catalogue,
+    (place, before): (TestRef, Option<TestRef>),
+    request: &TestsRequest,
+    changes: &mut Vec<Vec<u8>>,
+) {
+    let told = before.map(|before| catalogue.groups(before)).unwrap_or_default();
+    let mut parent = None;
+    for (uid, name) in catalogue.groups(place) {
+        if !told.contains(&(uid, name)) {
+            changes.push(change_json_with(parent, &group_node(uid, name), None));
+        }
+        parent = Some(uid);
+    }
+    let node = catalogue.node(place);
+    let foreign = request.foreign.get(&node.uid).map(AsRef::as_ref);
+    changes.push(change_json_with(parent, &node, foreign));
 }
 
 fn metrics(catalogue: &Catalogue, discovered: usize, took: Duration) -> DiscoveryMetrics {

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 use wire::{
-    mtp::TestsParams,
+    mtp::{AskedNode, Foreign, TestsParams},
     rpc::{RpcError, code},
 };
 
@@ -17,13 +17,15 @@ pub(in crate::front) struct TestsRequest {
     pub(in crate::front) uids: Option<Vec<String>>,
     /// Of those, what this takes; `None` means all.
     pub(in crate::front) filter: Option<GraphQuery>,
+    /// Members that came with them, to be handed back.
+    pub(in crate::front) foreign: Foreign,
 }
 
 /// Reads and checks the parameters.
 pub(in crate::front) fn tests(params: Option<&RawValue>) -> Result<TestsRequest, RpcError> {
     let invalid = |message: String| RpcError::new(code::INVALID_PARAMS, message);
     let raw = params.ok_or_else(|| invalid("expected params with a member \"runId\"".to_owned()))?;
-    let params: TestsParams = serde_json::from_str(raw.get())
+    let params: TestsParams<AskedNode> = serde_json::from_str(raw.get())
         .map_err(|error| invalid(format!("expected {{runId, tests?, filter?}}: {error}")))?;
     if !is_guid(&params.run_id) {
         return Err(invalid(format!("expected a GUID as runId, got {:?}", cut(&params.run_id))));
@@ -32,8 +34,16 @@ pub(in crate::front) fn tests(params: Option<&RawValue>) -> Result<TestsRequest,
     let filter = filter.map(str::parse::<GraphQuery>).transpose();
     let filter = filter.map_err(|error| invalid(format!("expected a graph query as filter: {error}")))?;
     let nodes = params.tests.or(params.test_cases);
-    let uids = nodes.map(|nodes| nodes.into_iter().map(|node| node.uid).collect());
-    Ok(TestsRequest { run_id: params.run_id, uids, filter })
+    let mut foreign = Foreign::new();
+    let uids = nodes.map(|nodes| nodes.into_iter().map(|node| keep(node, &mut foreign)).collect());
+    Ok(TestsRequest { run_id: params.run_id, uids, filter, foreign })
+}
+
+fn keep(node: AskedNode, all: &mut Foreign) -> String {
+    if let Some(foreign) = node.foreign {
+        all.insert(node.uid.clone(), foreign);
+    }
+    node.uid
 }
 
 /// Every form that a GUID parser takes: with and without hyphens, in braces, in parentheses.

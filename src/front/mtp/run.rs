@@ -26,7 +26,7 @@ const CHANGES_PER_FRAME: usize = 500;
 /// # Errors
 /// There is no place for its journals.
 pub(in crate::front) async fn plan(engine: &Engine, request: &TestsRequest) -> Result<RunPlan, RpcError> {
-    let (selected, missing) = select(engine, request);
+    let (selected, missing) = choose(engine.catalogue(), request);
     let run_dir = run_dir(engine, &request.run_id).await?;
     let knowledge = knowledge(engine, &selected);
     let ingredients = Ingredients {
@@ -39,17 +39,8 @@ pub(in crate::front) async fn plan(engine: &Engine, request: &TestsRequest) -> R
     let mut plan = RunPlan::new(&request.run_id, run_dir, &ingredients);
     plan.has_attachments_stream = engine.has_attachments_stream();
     plan.log_form = engine.log_form();
+    plan.carry(&request.foreign);
     Ok(plan)
-}
-
-/// Finds the tests that were asked for; each once, however often it is named.
-fn select(engine: &Engine, request: &TestsRequest) -> (Vec<TestRef>, Vec<String>) {
-    let (mut selected, mut missing) = choose(engine.catalogue(), request);
-    selected.sort_unstable();
-    selected.dedup();
-    missing.sort_unstable();
-    missing.dedup();
-    (selected, missing)
 }
 
 fn knowledge(engine: &Engine, selected: &[TestRef]) -> Knowledge {

@@ -14,6 +14,18 @@ pub enum Nesting {
     Colons,
 }
 
+impl Nesting {
+    /// Returns what stands between a group and what is in it.
+    #[must_use]
+    pub fn separator(self) -> &'static str {
+        match self {
+            Self::Flat => "",
+            Self::FullStop => ".",
+            Self::Colons => "::",
+        }
+    }
+}
+
 /// A test's name, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestPath<'a> {
@@ -32,8 +44,8 @@ impl<'a> TestPath<'a> {
     pub fn new(nesting: Nesting, suite: &'a str, name: &'a str) -> Self {
         let (groups, case) = match nesting {
             Nesting::Flat => (Vec::new(), name),
-            Nesting::FullStop => split(name, ".", 1),
-            Nesting::Colons => split(name, "::", usize::MAX),
+            Nesting::FullStop => split(name, nesting.separator(), 1),
+            Nesting::Colons => split(name, nesting.separator(), usize::MAX),
         };
         Self { suite, groups, case }
     }

@@ -20,7 +20,7 @@ use crate::{
     pool::Pool,
     run::{
         convert::{from_model, outcome_of},
-        last_resort, told,
+        groups, last_resort, told,
     },
 };
 
@@ -72,6 +72,7 @@ impl Driver {
             run: self.plan.run.clone(),
             run_dir: OsBytes::from(self.plan.run_dir.as_path()),
             program: self.plan.programs[program].clone(),
+            groups: groups::lend(&self.plan, &mut tests),
             tests,
             limits: TestLimits {
                 memory_bytes: self.plan.memory_limit(&lease.batch.tests),
@@ -108,6 +109,8 @@ impl Driver {
             test: TestIndex(test.0),
             listed: selected.listed.clone(),
             uid: selected.uid.clone(),
+            group: None,
+            foreign: selected.foreign.as_deref().map(str::to_owned),
             timeout_ms: selected
                 .timeout
                 .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
@@ -125,11 +128,7 @@ impl Driver {
         told: &[(TestId, model::Told)],
     ) {
         self.set_stage(Stage::Finishing);
-        let mut nodes: Vec<_> = told
-            .iter()
-            .map(|(test, told)| told::node(&self.plan, *test, *told, self.held.get(&TestIndex(test.0))))
-            .collect();
-        nodes.extend(self.charges.nodes(&self.plan));
+        let changes = told::changes(&self.plan, told, &self.held, &self.charges);
         for (test, told) in told {
             let held = self.held.get(&TestIndex(test.0));
             self.result.attachments.extend(held.iter().flat_map(|held| told::attachments(*told, held)));
@@ -141,7 +140,8 @@ impl Driver {
                 .iter()
                 .map(|(worker, proven)| Resend { worker: from_model(*worker), proven: *proven })
                 .collect(),
-            told: nodes,
+            groups: groups::due(&self.plan, resend.len() + told.len()),
+            told: changes,
             attachments: self.result.attachments.clone(),
             has_attachments_stream: self.plan.has_attachments_stream,
         });
@@ -168,13 +168,9 @@ impl Driver {
             let _actions = run.handle(Event::WorkerLost { worker, proven: 0, settled });
         }
         let told = run.ledger().told();
-        let mut nodes: Vec<_> = told
-            .into_iter()
-            .map(|(test, told)| told::node(&self.plan, test, told, held.get(&TestIndex(test.0))))
-            .collect();
-        nodes.extend(charges.nodes(&self.plan));
+        let changes = told::changes(&self.plan, &told, held, charges);
         let resend = run.ledger().unproven().into_iter().map(|(worker, proven)| (from_model(worker), proven));
-        last_resort::finish(&self.plan, &self.client, resend.collect(), &nodes).await;
+        last_resort::finish(&self.plan, &self.client, resend.collect(), &changes).await;
         self.run = run;
         self.proof = Proof::Ordered;
         self.actions.clear();

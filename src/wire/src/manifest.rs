@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::control::Group;
+
 /// The manifest's name in the run's directory.
 pub const FILE_NAME: &str = "manifest.json";
 /// The form's version; readers refuse others.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// One run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +19,8 @@ pub struct Manifest {
     pub run: String,
     /// The selected tests; journals name them by their place here.
     pub tests: Vec<ManifestTest>,
+    /// The groups above them, each behind its own group.
+    pub groups: Vec<Group>,
 }
 
 /// One selected test.
@@ -29,4 +33,8 @@ pub struct ManifestTest {
     pub display_name: String,
     /// Its suite.
     pub suite: String,
+    /// Its group: the place in the manifest's list.
+    pub group: Option<u32>,
+    /// Members that the client gave it, as JSON: `"name":value,…`.
+    pub foreign: Option<String>,
 }

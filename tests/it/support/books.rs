@@ -46,7 +46,8 @@ struct Reader<'a> {
     selected: BTreeSet<&'a str>,
     delivery: Delivery,
     started: BTreeSet<String>,
-    known: BTreeSet<String>,
+    /// Groups that were told, and where: no stream relies on another.
+    known: BTreeSet<(On, String)>,
     completion: Option<On>,
     attachments_end: Option<On>,
     books: Books,
@@ -193,9 +194,16 @@ impl Reader<'_> {
         let state = node["execution-state"].as_str().unwrap_or_default();
         assert!(node["display-name"].is_string() && node["node-type"].is_string(), "{node}");
         if let Some(parent) = change["parent"].as_str() {
-            assert!(self.known.contains(parent), "{uid} came before its parent {parent}");
+            assert!(self.known.contains(&(on, parent.to_owned())), "{uid} came before its parent {parent}");
+            assert!(uid.len() > parent.len() && uid.starts_with(parent), "{uid} is not below {parent}");
         }
-        self.known.insert(uid.to_owned());
+        if node["node-type"] == "group" {
+            assert!(node.get("execution-state").is_none() && !self.selected.contains(uid), "{node}");
+            self.known.insert((on, uid.to_owned()));
+            return;
+        }
+        let is_at_the_top = node["outcome-kind"] == "not-run" || node["outcome-kind"] == "program";
+        assert!(change["parent"].is_string() || is_at_the_top, "{uid} stands in no group: {change}");
         if !self.selected.contains(uid) {
             assert_eq!(node["outcome-kind"], "program", "nobody asked for {uid}: {node}");
             self.books.programs.insert(uid.to_owned(), node.clone());

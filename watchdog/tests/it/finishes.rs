@@ -13,7 +13,7 @@ use wire::{
     },
     frame::Frames,
     journal::{MAGIC, Record, write},
-    mtp::{Attachment, ExecutionState, TestNode, change_json, method},
+    mtp::{Attachment, ExecutionState, RawChange, TestNode, change_json, method},
     rpc,
 };
 
@@ -48,7 +48,12 @@ fn big(run_dir: &Path) -> Finish {
     std::fs::write(run_dir.join(journal_name(WorkerId(1))), bytes).unwrap();
     Finish {
         resend: vec![Resend { worker: WorkerId(1), proven: 100 }, Resend { worker: WorkerId(2), proven: 0 }],
-        told: vec![TestNode::test("s::told", "told", ExecutionState::Error)],
+        groups: vec![RawChange::group(None, "s::", "s")],
+        told: vec![RawChange::new(
+            Some("s::"),
+            &TestNode::test("s::told", "told", ExecutionState::Error),
+            None,
+        )],
         attachments: vec![Attachment { uri: "file:///x".into(), ..Attachment::default() }],
         has_attachments_stream: true,
         ..plain(run_dir)
@@ -60,6 +65,7 @@ fn plain(run_dir: &Path) -> Finish {
         run: RUN.into(),
         run_dir: run_dir.into(),
         resend: Vec::new(),
+        groups: Vec::new(),
         told: Vec::new(),
         attachments: Vec::new(),
         has_attachments_stream: false,
@@ -67,7 +73,8 @@ fn plain(run_dir: &Path) -> Finish {
 }
 
 /// What the frames of [`big`] say, in order.
-const BIG: [&str; 7] = [
+const BIG: [&str; 8] = [
+    "updates 1: s::",
     "updates 500: s::t101",
     "updates 500: s::t601",
     "updates 100: s::t1101",

@@ -179,11 +179,11 @@ impl Batch {
         parcel: &mut Parcel,
         framework: Box<dyn Framework>,
     ) -> Self {
-        let nodes = NodeWriter::new(&lease.program, worker);
+        let mut nodes = NodeWriter::new(&lease, worker);
         let (skipped, tests): (Vec<_>, Vec<_>) =
             lease.tests.into_iter().partition(|test| test.listed.skip.is_some());
         for test in skipped {
-            skip(&nodes, &test, parcel);
+            skip(&mut nodes, &test, parcel);
         }
         Self {
             progress: vec![Progress { state: State::Waiting, receives_in: 0 }; tests.len()],
@@ -291,7 +291,7 @@ impl Batch {
         let times = Times { start: None, stop: Utc::now(), duration: Duration::ZERO };
         let outcome = Outcome::not_run(reason);
         settle(
-            &self.nodes,
+            &mut self.nodes,
             &test,
             &Told { outcome: &outcome, times, reproduce: None, process: None },
             parcel,
@@ -393,6 +393,7 @@ impl Batch {
         }
         self.first_begun.get_or_insert(self.now.running);
         self.spans.begin(place, before);
+        self.nodes.groups_above(test, parcel);
         parcel.started(test.test, |out| self.nodes.in_progress(out, test, self.now.utc));
         self.progress[place].state = State::InFlight;
         self.flights.push(flight);
@@ -480,28 +481,29 @@ impl Batch {
         }
     }
 
-    fn tell(&self, kept: &Kept, parcel: &mut Parcel) {
+    fn tell(&mut self, kept: &Kept, parcel: &mut Parcel) {
         let Kept { place, outcome, times, .. } = kept;
         let test = &self.tests[*place];
         let is_good = matches!(outcome.state, ExecutionState::Passed | ExecutionState::Skipped);
         let reproduce = (!is_good).then(|| self.framework.reproduce(&test.listed));
         let process = self.process.as_ref();
-        settle(&self.nodes, test, &Told { outcome, times: *times, reproduce, process }, parcel);
+        settle(&mut self.nodes, test, &Told { outcome, times: *times, reproduce, process }, parcel);
     }
 }
 
-fn skip(nodes: &NodeWriter, test: &LeasedTest, parcel: &mut Parcel) {
+fn skip(nodes: &mut NodeWriter, test: &LeasedTest, parcel: &mut Parcel) {
     let outcome = Outcome::skipped(test.listed.skip.as_deref().unwrap_or_default());
     let times = Times { start: None, stop: Utc::now(), duration: Duration::ZERO };
     settle(nodes, test, &Told { outcome: &outcome, times, reproduce: None, process: None }, parcel);
 }
 
-fn settle(nodes: &NodeWriter, test: &LeasedTest, told: &Told<'_>, parcel: &mut Parcel) {
+fn settle(nodes: &mut NodeWriter, test: &LeasedTest, told: &Told<'_>, parcel: &mut Parcel) {
     let result = JournalledResult {
         test: test.test,
         state: told.outcome.state,
         duration_us: microseconds(told.times.duration),
     };
+    nodes.groups_above(test, parcel);
     parcel.settled(result, |out| nodes.terminal(out, test, told));
 }
 

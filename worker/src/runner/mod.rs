@@ -66,7 +66,9 @@ struct Outlet {
 /// Cancel safe: no, because the test process is given up with the call: its guard ends it.
 pub(crate) async fn run(lease: Lease, tools: Tools) -> Journal {
     let Tools { setting, uplink, orders, journal } = tools;
-    let parcel = Parcel::behind(journal.position());
+    let mut journal = journal;
+    let mut parcel = Parcel::behind(journal.position());
+    parcel.told_groups = std::mem::take(&mut journal.told_groups);
     let mut outlet = Outlet { run: lease.run.as_str().into(), lease: lease.lease, journal, uplink, parcel };
     match prepare(lease, &setting, &mut outlet).await {
         Ok(ready) => {
@@ -81,6 +83,7 @@ pub(crate) async fn run(lease: Lease, tools: Tools) -> Journal {
             outlet.finish(end, None).await;
         }
     }
+    outlet.journal.told_groups = outlet.parcel.told_groups;
     outlet.journal
 }
 

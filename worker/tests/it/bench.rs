@@ -326,6 +326,7 @@ pub(crate) fn lease(script: &Script, count: u32) -> Lease {
         run_dir: "".into(),
         program: program(script),
         tests: leased((0..count).map(listed).collect()),
+        groups: Vec::new(),
         limits: TestLimits {
             timeout_ms: None,
             grace_ms: 300,
@@ -346,6 +347,8 @@ pub(crate) fn leased(tests: Vec<ListedTest>) -> Vec<LeasedTest> {
             test: TestIndex(number),
             uid: format!("suite::{}", listed.name),
             listed,
+            group: None,
+            foreign: None,
             timeout_ms: None,
             silence_ms: None,
             attempts: vec![],

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{CallbackAddress, DeliveryLimits, OsBytes, Proof, TestIndex, WorkerId};
-use crate::mtp::{Attachment, ExecutionState, TestNode};
+use crate::mtp::{Attachment, ExecutionState, RawChange};
 
 /// Coordinator → watchdog.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,8 +58,10 @@ pub struct Finish {
     pub run_dir: OsBytes,
     /// What streams may have lost: results of this worker's journal behind this position.
     pub resend: Vec<Resend>,
+    /// The groups above all that is sent, each behind its own group.
+    pub groups: Vec<RawChange>,
     /// Results that no worker has told: tests that never ran, programs that died outside any test.
-    pub told: Vec<TestNode>,
+    pub told: Vec<RawChange>,
     /// Attachments of the run.
     pub attachments: Vec<Attachment>,
     /// Whether the client reads the attachments stream.

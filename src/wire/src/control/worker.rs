@@ -134,6 +134,9 @@ pub struct Lease {
     pub program: Program,
     /// In the order in which the framework lists them.
     pub tests: Vec<LeasedTest>,
+    /// The groups above them, each behind its own group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Group>,
     /// Time and output limits.
     pub limits: TestLimits,
     /// How the process is watched for crashes and hangs.
@@ -174,6 +177,18 @@ pub struct TestLimits {
     pub memory_bytes: Option<u64>,
 }
 
+/// A group of tests in the tree that clients see: a suite, a class, a module.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// What the uids of all tests below it begin with, the separator included: no test has it.
+    pub uid: String,
+    /// Its own name.
+    pub name: String,
+    /// The group that it belongs to: an earlier place in the same list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<u32>,
+}
+
 /// One test of a lease.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LeasedTest {
@@ -183,6 +198,12 @@ pub struct LeasedTest {
     pub listed: ListedTest,
     /// Its name for the client.
     pub uid: String,
+    /// Its group: the place in the lease's list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u32>,
+    /// Members that the client gave it, as JSON: `"name":value,…`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<String>,
     /// A test that runs longer is ended; `None` leaves it to the lease's limits.
     #[serde(default)]
     pub timeout_ms: Option<u64>,

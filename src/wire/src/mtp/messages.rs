@@ -139,18 +139,18 @@ pub struct ServerTesting {
     pub supports_test_coverage_messages: bool,
 }
 
-/// Parameters of `testing/discoverTests` and `testing/runTests`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// Parameters of `testing/discoverTests` and `testing/runTests`. A server reads the tests as [`super::AskedNode`].
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct TestsParams {
+pub struct TestsParams<N = TestNode> {
     /// Names the request's stream of updates. Any string that a GUID parser takes.
     pub run_id: String,
     /// The tests; null or absent means all, `[]` means none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tests: Option<Vec<TestNode>>,
+    pub tests: Option<Vec<N>>,
     /// The specification's older name for `tests`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub test_cases: Option<Vec<TestNode>>,
+    pub test_cases: Option<Vec<N>>,
     /// A graph query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
@@ -179,7 +179,7 @@ pub struct Change {
 
 /// Encodes changes that are JSON already as one update frame.
 ///
-/// Each item is the text of one [`Change`], as [`change_json`] makes it and journals keep it.
+/// Each item is the text of one [`Change`], as [`super::change_json`] makes it and journals keep it.
 #[must_use]
 pub fn updates_frame<'a, I>(run_id: &str, changes: I) -> Bytes
 where
@@ -203,23 +203,6 @@ where
     }
     frame.extend_from_slice(tail);
     Bytes::from(frame)
-}
-
-/// A change without output is seldom larger.
-const CHANGE_BYTES: usize = 512;
-
-/// Encodes one top-level change as JSON, to be journalled and sent.
-#[must_use]
-pub fn change_json(node: &TestNode) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct Borrowed<'a> {
-        parent: Option<&'a str>,
-        node: &'a TestNode,
-    }
-    let mut out = Vec::with_capacity(CHANGE_BYTES);
-    serde_json::to_writer(&mut out, &Borrowed { parent: None, node })
-        .expect("a node is a struct with text keys");
-    out
 }
 
 /// Encodes the completion of a run's updates: `changes` is there, and null.
@@ -430,7 +413,7 @@ mod tests {
     #[test]
     fn raw_changes_and_typed_changes_read_the_same() {
         let node = TestNode::test("s::t", "t", super::super::ExecutionState::Passed);
-        let json = change_json(&node);
+        let json = super::super::change_json(&node);
         let frame = updates_frame("r\"", [json.as_slice(), json.as_slice()]);
         let crate::rpc::Message::Notification { params, .. } =
             crate::rpc::parse(body(&frame).as_bytes()).unwrap()

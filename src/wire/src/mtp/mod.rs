@@ -1,11 +1,13 @@
 //! The messages of the MSTest Runner Protocol, as they must be spoken: what we write is strict, what we read is lenient.
 
+mod change;
 mod log;
 mod members;
 mod messages;
 mod node;
 mod telemetry;
 
+pub use change::*;
 pub use log::*;
 pub use members::Members;
 pub use messages::*;

@@ -176,6 +176,8 @@ impl TestNode {
 
 /// Members of ours beside the protocol's, on nodes that Heeler sends.
 pub mod key {
+    /// What each of them begins with.
+    pub const OWN_PREFIX: &str = "heeler.";
     /// A command line that runs this test alone, for a shell.
     pub const REPRODUCE: &str = "heeler.reproduce";
     /// The number of the worker that ran the test, from 1.
@@ -350,6 +352,21 @@ fn text_field<'a>(node: &'a mut TestNode, name: &str) -> Option<&'a mut Option<S
         "standardError" => &mut node.standard_error,
         _ => return None,
     })
+}
+
+/// Whether a node has a field of this name.
+pub(super) fn is_field(name: &str) -> bool {
+    const OTHERS: [&str; 8] = [
+        "uid",
+        "execution-state",
+        "traits",
+        "node-type",
+        "display-name",
+        "time.duration-ms",
+        "location.line-start",
+        "location.line-end",
+    ];
+    OTHERS.contains(&name) || text_field(&mut TestNode::default(), name).is_some()
 }
 
 fn line(value: &Value) -> Option<u32> {

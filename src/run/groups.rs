@@ -1,0 +1,79 @@
+//! The groups of a run's tests: of the whole run, of one lease, and those that the finisher must send.
+
+use std::collections::HashMap;
+
+use wire::{
+    control::{Group, LeasedTest},
+    mtp::RawChange,
+};
+
+use super::RunPlan;
+
+/// Collects groups, each behind its own group.
+#[derive(Debug, Default)]
+pub(super) struct GroupList {
+    groups: Vec<Group>,
+    places: HashMap<String, u32>,
+}
+
+impl GroupList {
+    /// Adds groups that stand in each other, the outermost first; returns the place of the innermost.
+    pub(super) fn add(&mut self, names: &[(&str, &str)]) -> Option<u32> {
+        let (innermost, _) = names.last()?;
+        if let Some(place) = self.places.get(*innermost) {
+            return Some(*place);
+        }
+        let mut parent = None;
+        for (uid, name) in names {
+            let place = self.places.get(*uid).copied().unwrap_or_else(|| {
+                let place = u32::try_from(self.groups.len()).expect("there are fewer groups than tests");
+                self.groups.push(Group { uid: (*uid).to_owned(), name: (*name).to_owned(), parent });
+                self.places.insert((*uid).to_owned(), place);
+                place
+            });
+            parent = Some(place);
+        }
+        parent
+    }
+
+    pub(super) fn finish(self) -> Vec<Group> {
+        self.groups
+    }
+}
+
+/// Returns the groups above the tests of a lease, and writes their places there into the tests.
+pub(super) fn lend(plan: &RunPlan, tests: &mut [LeasedTest]) -> Vec<Group> {
+    let mut lent = Vec::new();
+    let mut places = HashMap::new();
+    for test in tests {
+        test.group = plan.tests[test.test.0 as usize].group.map(|place| {
+            take(plan, place, &mut |place, parent| {
+                *places.entry(place).or_insert_with(|| {
+                    lent.push(Group { parent, ..plan.groups[place as usize].clone() });
+                    u32::try_from(lent.len() - 1).expect("there are fewer groups than tests")
+                })
+            })
+        });
+    }
+    lent
+}
+
+/// Takes a group behind those above it.
+fn take(plan: &RunPlan, place: u32, lend: &mut impl FnMut(u32, Option<u32>) -> u32) -> u32 {
+    let parent = plan.groups[place as usize].parent.map(|parent| take(plan, parent, lend));
+    lend(place, parent)
+}
+
+/// Returns a group's uid.
+pub(super) fn uid(plan: &RunPlan, place: Option<u32>) -> Option<&str> {
+    Some(&plan.groups[place? as usize].uid)
+}
+
+/// Returns the changes of all groups of a run, if so many tests are due to be sent, which may be any of them.
+pub(super) fn due(plan: &RunPlan, tests: usize) -> Vec<RawChange> {
+    if tests == 0 {
+        return Vec::new();
+    }
+    let change = |group: &Group| RawChange::group(uid(plan, group.parent), &group.uid, &group.name);
+    plan.groups.iter().map(change).collect()
+}

@@ -1,0 +1,271 @@
+//! Changes as JSON, ready to be journalled and sent, and the members of a client's own that they carry.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error as _, IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use super::{NodeType, TestNode, key};
+use crate::rpc::Word;
+
+/// A change without output is seldom larger.
+const CHANGE_BYTES: usize = 512;
+/// So much of members that nobody here knows is carried for one test. Frameworks' keys take some hundred bytes; what is
+/// larger belongs into a file.
+pub const FOREIGN_BYTES_AT_MOST: usize = 8 << 10;
+/// So many of them.
+const FOREIGN_MEMBERS_AT_MOST: usize = 64;
+/// So deep may they nest: readers have limits of their own, and the node stands inside of other values already.
+const FOREIGN_DEPTH_AT_MOST: usize = 64;
+
+/// One change as JSON: `{"parent":…,"node":{…}}`.
+#[derive(Debug, Clone)]
+pub struct RawChange(Box<RawValue>);
+
+impl RawChange {
+    /// Returns the change of a node below a group, with the members that a client gave the test.
+    #[must_use]
+    pub fn new(parent: Option<&str>, node: &TestNode, foreign: Option<&str>) -> Self {
+        let text = String::from_utf8(change_json_with(parent, node, foreign)).expect("JSON is text");
+        Self(RawValue::from_string(text).expect("it was just encoded"))
+    }
+
+    /// Returns the change of a group.
+    #[must_use]
+    pub fn group(parent: Option<&str>, uid: &str, name: &str) -> Self {
+        Self::new(parent, &group_node(uid, name), None)
+    }
+
+    /// Returns the text.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.get().as_bytes()
+    }
+}
+
+impl PartialEq for RawChange {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
+}
+
+impl Serialize for RawChange {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for RawChange {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(Self)
+    }
+}
+
+/// Returns the node of a group: a suite, a class, a module.
+#[must_use]
+pub fn group_node(uid: &str, name: &str) -> TestNode {
+    TestNode {
+        uid: uid.to_owned(),
+        display_name: name.to_owned(),
+        node_type: NodeType::Group,
+        ..TestNode::default()
+    }
+}
+
+/// Returns what a group is called within its suite, without the separators at either end; the suite's own name for the
+/// suite itself.
+#[must_use]
+pub fn group_path<'a>(uid: &'a str, suite: &str) -> &'a str {
+    let path = uid.strip_prefix(suite).and_then(|rest| rest.strip_prefix("::")).unwrap_or(uid);
+    let path = if path.is_empty() { uid } else { path };
+    path.strip_suffix("::").or_else(|| path.strip_suffix('.')).unwrap_or(path)
+}
+
+/// Encodes one top-level change as JSON, to be journalled and sent.
+#[must_use]
+pub fn change_json(node: &TestNode) -> Vec<u8> {
+    change_json_with(None, node, None)
+}
+
+/// Encodes one change as JSON; `foreign` are members as [`AskedNode`] reads them.
+#[must_use]
+pub fn change_json_with(parent: Option<&str>, node: &TestNode, foreign: Option<&str>) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Borrowed<'a> {
+        parent: Option<&'a str>,
+        node: &'a TestNode,
+    }
+    let mut out = Vec::with_capacity(CHANGE_BYTES);
+    serde_json::to_writer(&mut out, &Borrowed { parent, node }).expect("a node is a struct with text keys");
+    if let Some(foreign) = foreign {
+        let end = out.split_off(out.len() - "}}".len());
+        out.push(b',');
+        out.extend_from_slice(foreign.as_bytes());
+        out.extend_from_slice(&end);
+    }
+    out
+}
+
+/// A test as a request names it: its uid, and the members that are none of ours, to be handed back untouched.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AskedNode {
+    /// Its name for machines; of a group, all tests below it are meant.
+    pub uid: String,
+    /// `"name":value,…`, as the client wrote the values; `None` without any. Of a name that stands twice, the last.
+    pub foreign: Option<Arc<str>>,
+}
+
+/// Members that a request's tests carry, by uid.
+pub type Foreign = HashMap<String, Arc<str>>;
+
+impl<'de> Deserialize<'de> for AskedNode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(AskedVisitor)
+    }
+}
+
+impl Serialize for AskedNode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut text = format!("{{\"uid\":{}", serde_json::Value::from(self.uid.as_str()));
+        if let Some(foreign) = &self.foreign {
+            text.push(',');
+            text.push_str(foreign);
+        }
+        text.push('}');
+        RawValue::from_string(text).map_err(serde::ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+struct AskedVisitor;
+
+impl<'de> Visitor<'de> for AskedVisitor {
+    type Value = AskedNode;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a test node with a member \"uid\"")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AskedNode, A::Error> {
+        let mut uid: Option<String> = None;
+        let mut foreign: Vec<(String, &'de RawValue)> = Vec::new();
+        let (mut bytes, mut count) = (0, 0);
+        while let Some(Word(name)) = map.next_key()? {
+            if name == "uid" {
+                uid = Some(map.next_value()?);
+            } else if is_ours(&name) {
+                map.next_value::<IgnoredAny>()?;
+            } else {
+                let value: &'de RawValue = map.next_value()?;
+                (bytes, count) = (bytes + name.len() + value.get().len(), count + 1);
+                if bytes <= FOREIGN_BYTES_AT_MOST && count <= FOREIGN_MEMBERS_AT_MOST {
+                    foreign.retain(|(known, _)| *known != name);
+                    foreign.push((name.into_owned(), value));
+                }
+            }
+        }
+        let uid = uid.ok_or_else(|| A::Error::missing_field("uid"))?;
+        if bytes > FOREIGN_BYTES_AT_MOST {
+            return Err(A::Error::custom(format_args!(
+                "members of the test {uid:?} that are none of the protocol's take {bytes} bytes, more than {FOREIGN_BYTES_AT_MOST}"
+            )));
+        }
+        if count > FOREIGN_MEMBERS_AT_MOST {
+            return Err(A::Error::custom(format_args!(
+                "the test {uid:?} has {count} members that are none of the protocol's, more than {FOREIGN_MEMBERS_AT_MOST}"
+            )));
+        }
+        if foreign.iter().any(|(_, value)| depth(value.get()) > FOREIGN_DEPTH_AT_MOST) {
+            return Err(A::Error::custom(format_args!(
+                "a member of the test {uid:?} nests deeper than {FOREIGN_DEPTH_AT_MOST} levels"
+            )));
+        }
+        Ok(AskedNode { uid, foreign: fragment(&foreign) })
+    }
+}
+
+fn fragment(members: &[(String, &RawValue)]) -> Option<Arc<str>> {
+    let member = |(name, value): &(String, &RawValue)| {
+        format!("{}:{}", serde_json::Value::from(name.as_str()), value.get())
+    };
+    let all: Vec<_> = members.iter().map(member).collect();
+    (!all.is_empty()).then(|| all.join(",").into())
+}
+
+/// Whether we say ourselves what stands under this name, or nothing.
+fn is_ours(name: &str) -> bool {
+    const PREFIXES: [&str; 3] = [key::OWN_PREFIX, "attachments.", "retry."];
+    super::node::is_field(name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// How deep valid JSON nests.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest, mut is_text, mut is_escaped) = (0_usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_text,
+            b'"' => is_text = !is_text,
+            b'[' | b'{' if !is_text => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !is_text => depth -= 1,
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mtp::{Change, ExecutionState};
+
+    fn read(text: &str) -> Result<AskedNode, String> {
+        serde_json::from_str(text).map_err(|error: serde_json::Error| error.to_string())
+    }
+
+    #[test]
+    fn members_that_nobody_knows_come_back_as_they_were_written() {
+        let asked = read(
+            r#"{"x.big":12345678901234567890123,"uid":"s::t","display-name":"no","x.b":{ "a" : [1.0,"]\"}"]},"heeler.worker":9,"attachments.0.uri":"u","traits":[],"x.\"q":null,"x.b":1e2}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            asked.foreign.as_deref(),
+            Some(r#""x.big":12345678901234567890123,"x.\"q":null,"x.b":1e2"#)
+        );
+        let node = TestNode::test("s::t", "t", ExecutionState::Passed);
+        let json = String::from_utf8(change_json_with(Some("s::"), &node, asked.foreign.as_deref())).unwrap();
+        assert!(json.starts_with(r#"{"parent":"s::","node":{"uid":"s::t","#), "{json}");
+        assert!(json.ends_with(r#","x.big":12345678901234567890123,"x.\"q":null,"x.b":1e2}}"#), "{json}");
+        let change: Change = serde_json::from_str(&json).unwrap();
+        assert_eq!(change.node.other["x.b"], 100.0);
+        let again: AskedNode = serde_json::from_str(&serde_json::to_string(&asked).unwrap()).unwrap();
+        assert_eq!(again, asked);
+        assert_eq!(read(r#"{"uid":"u"}"#), Ok(AskedNode { uid: "u".into(), foreign: None }));
+    }
+
+    #[test]
+    fn members_beyond_their_limits_are_refused_by_name() {
+        let text = |bytes: usize| format!(r#"{{"uid":"s::t","x":"{}"}}"#, "y".repeat(bytes));
+        assert!(read(&text(FOREIGN_BYTES_AT_MOST - 3)).is_ok());
+        let error = read(&text(FOREIGN_BYTES_AT_MOST)).unwrap_err();
+        assert!(error.contains("\"s::t\"") && error.contains("8192"), "{error}");
+        let deep = |levels| format!(r#"{{"uid":"u","x":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
+        assert!(read(&deep(64)).is_ok());
+        assert!(read(&deep(65)).unwrap_err().contains("deeper than 64"));
+        assert!(read(r#"{"x":1}"#).unwrap_err().contains("uid"));
+    }
+
+    #[test]
+    fn a_raw_change_survives_other_messages() {
+        let change = RawChange::group(None, "s::", "s");
+        let text = serde_json::to_string(&[&change]).unwrap();
+        assert_eq!(text, r#"[{"parent":null,"node":{"uid":"s::","display-name":"s","node-type":"group"}}]"#);
+        assert_eq!(serde_json::from_str::<Vec<RawChange>>(&text).unwrap(), [change]);
+    }
+}
