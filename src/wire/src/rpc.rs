@@ -86,6 +86,7 @@ impl<'de> Deserialize<'de> for RequestId {
 
 /// The `error` member of a response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[error("{message} (code {code})")]
 pub struct RpcError {
     /// One of [`code`], or the peer's own.

@@ -7,6 +7,7 @@ pub(crate) mod listener;
 pub(crate) mod meet;
 pub(crate) mod process;
 pub(crate) mod recorder;
+pub(crate) mod schema;
 pub(crate) mod server;
 pub(crate) mod wire;
 pub(crate) mod world;

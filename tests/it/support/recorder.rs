@@ -7,6 +7,8 @@ use std::{
 
 use serde_json::Value;
 
+use super::schema::wrong_of_server;
+
 /// How long anything may take. Far more than it should, so that only a hang is found, never a slow machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -24,6 +26,8 @@ pub(crate) enum On {
 pub(crate) enum What {
     Opened,
     Message(Value),
+    /// The message that follows is not as the schema has it.
+    Wrong(String),
     Closed,
 }
 
@@ -39,7 +43,7 @@ impl Event {
     pub(crate) fn message(&self) -> Option<&Value> {
         match &self.what {
             What::Message(message) => Some(message),
-            What::Opened | What::Closed => None,
+            What::Opened | What::Closed | What::Wrong(_) => None,
         }
     }
 
@@ -60,6 +64,13 @@ impl Recorder {
         let (is_stopped, changed) = &*self.1;
         drop(changed.wait_while(is_stopped.lock().unwrap(), |is_stopped| *is_stopped).unwrap());
         let (events, changed) = &*self.0;
+        let wrong = match &what {
+            What::Message(message) => wrong_of_server(message).map(|wrong| format!("{wrong}\n{message}")),
+            What::Opened | What::Closed | What::Wrong(_) => None,
+        };
+        if let Some(wrong) = wrong {
+            events.lock().unwrap().push(Event { on, what: What::Wrong(wrong) });
+        }
         events.lock().unwrap().push(Event { on, what });
         changed.notify_all();
     }
@@ -77,7 +88,9 @@ impl Recorder {
 
     /// Returns everything so far.
     pub(crate) fn events(&self) -> Vec<Event> {
-        self.0.0.lock().unwrap().clone()
+        let events = self.0.0.lock().unwrap().clone();
+        check(&events);
+        events
     }
 
     /// Waits until `find` finds something in the record.
@@ -87,11 +100,22 @@ impl Recorder {
         let mut events = events.lock().unwrap();
         loop {
             if let Some(found) = find(&events) {
+                check(&events);
                 return found;
             }
             let left = until.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "waited in vain for {what}; the last of it:\n{}", tail(&events));
             events = changed.wait_timeout(events, left).unwrap().0;
+        }
+    }
+}
+
+/// Panics if a message was not as the schema has it.
+#[track_caller]
+fn check(events: &[Event]) {
+    for event in events {
+        if let What::Wrong(wrong) = &event.what {
+            panic!("a message on {:?} is against tests/schema/server.schema.json: {wrong}", event.on);
         }
     }
 }
@@ -103,6 +127,7 @@ pub(crate) fn tail(events: &[Event]) -> String {
         let text = match &event.what {
             What::Opened => "opened".to_owned(),
             What::Closed => "closed".to_owned(),
+            What::Wrong(wrong) => format!("against the schema: {wrong}"),
             What::Message(message) => message.to_string().chars().take(400).collect(),
         };
         format!("{:?}: {text}\n", event.on)

@@ -20,6 +20,7 @@ use super::{
     meet::Meet,
     process::{Role, of_role, wait_until},
     recorder::{DEADLINE, On, Recorder, What},
+    schema::wrong_of_client,
     wire::{self, Frames},
     world::World,
 };
@@ -212,6 +213,7 @@ impl<'w> Server<'w> {
             "clientInfo": {"name": "it", "version": "1"},
             "capabilities": capabilities,
         });
+        assert_eq!(wrong_of_client(&wire::request(1, "initialize", params.clone())), None);
         let answer = self.ask("initialize", params);
         assert!(answer.get("error").is_none(), "{answer}");
         answer["result"].clone()
@@ -221,7 +223,9 @@ impl<'w> Server<'w> {
     pub(crate) fn run(&mut self, tests: Option<&[&str]>) -> Run {
         let run_id = run_id(self.next_id);
         let tests = tests.map(|all| all.iter().map(|uid| json!({"uid": uid})).collect::<Vec<_>>());
-        let request = self.request("testing/runTests", json!({"runId": run_id, "tests": tests}));
+        let params = json!({"runId": run_id, "tests": tests});
+        assert_eq!(wrong_of_client(&wire::request(1, "testing/runTests", params.clone())), None);
+        let request = self.request("testing/runTests", params);
         Run { run_id, request }
     }
 

@@ -9,6 +9,7 @@ use super::method;
 
 /// How loud a log message is; a text on the wire, and read as the specification's number too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum LogLevel {
     /// Everything.
     Trace,
@@ -68,6 +69,7 @@ impl Visitor<'_> for LevelVisitor {
 
 /// Parameters of `client/log`, single form: exactly these two members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogParams {
     /// How loud.
     pub level: LogLevel,
@@ -77,6 +79,7 @@ pub struct LogParams {
 
 /// Parameters of `client/log`, batch form.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LogBatchParams {
     /// Which run they are about; absent for the session as a whole.
@@ -88,6 +91,7 @@ pub struct LogBatchParams {
 
 /// One message of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LogMessage {
     /// The test that it is about.

@@ -38,7 +38,8 @@ pub mod method {
 pub const PROTOCOL_VERSION: &str = "1.0.0";
 
 /// Parameters of `initialize`. Everything may be missing.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct InitializeParams {
     /// When this process dies, the server leaves.
@@ -53,7 +54,8 @@ pub struct InitializeParams {
 }
 
 /// Name and version of a peer.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PeerInfo {
     /// Such as `vscode`.
@@ -63,7 +65,8 @@ pub struct PeerInfo {
 }
 
 /// What a client can do.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ClientCapabilities {
     /// All that concerns tests.
@@ -71,7 +74,8 @@ pub struct ClientCapabilities {
 }
 
 /// What a client can do with tests.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientTesting {
     /// It can attach and launch debuggers.
@@ -87,6 +91,7 @@ pub struct ClientTesting {
 
 /// Where a client listens for the connections of workers and watchdog.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CallbackProvider {
     /// TCP port on the client's host.
@@ -97,7 +102,8 @@ pub struct CallbackProvider {
 }
 
 /// Result of `initialize`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct InitializeResult {
     /// The server's.
@@ -111,7 +117,8 @@ pub struct InitializeResult {
 }
 
 /// What a server can do.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServerCapabilities {
     /// All that concerns tests.
@@ -119,7 +126,8 @@ pub struct ServerCapabilities {
 }
 
 /// What a server can do with tests.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerTesting {
     /// It answers `testing/discoverTests`.
@@ -141,6 +149,8 @@ pub struct ServerTesting {
 
 /// Parameters of `testing/discoverTests` and `testing/runTests`. A server reads the tests as [`super::AskedNode`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(bound = "N: schemars::JsonSchema + Default"))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TestsParams<N = TestNode> {
     /// Names the request's stream of updates. Any string that a GUID parser takes.
@@ -158,6 +168,7 @@ pub struct TestsParams<N = TestNode> {
 
 /// Parameters of a test update.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateParams {
     /// Which request's.
@@ -169,6 +180,7 @@ pub struct UpdateParams {
 
 /// One change of one node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Change {
     /// The group's uid; null at the top.
     #[serde(default)]
@@ -213,6 +225,7 @@ pub fn completion_frame(run_id: &str) -> Bytes {
 
 /// Parameters of an attachments update.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AttachmentParams {
     /// Which request's.
@@ -234,6 +247,7 @@ pub fn attachments_frame(run_id: &str, attachments: Option<Vec<Attachment>>) -> 
 
 /// A file beside the results. Clients read the name in either spelling, so both are sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Attachment {
     /// `file://…` in the stream.
@@ -302,6 +316,7 @@ pub fn path_of_file_uri(uri: &str) -> Option<String> {
 
 /// Result of `testing/runTests`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RunResult {
     /// Those of the whole run.
@@ -334,6 +349,7 @@ pub struct LargeProcess {
 
 /// Processes that outlived a test process, and were killed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Leak {
     /// The suite: its program started the process that left them behind.
@@ -347,6 +363,7 @@ pub struct Leak {
 
 /// A process that outlived its test process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LeftBehind {
     /// Process id.
@@ -362,14 +379,16 @@ impl From<&Leaked> for LeftBehind {
 }
 
 /// Parameters of `$/cancelRequest`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CancelParams {
     /// Which request's.
     pub id: crate::rpc::RequestId,
 }
 
 /// Parameters of `testing/cancelTestRun`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CancelRunParams {
     /// Which run.
@@ -377,7 +396,8 @@ pub struct CancelRunParams {
 }
 
 /// Parameters of our `$/heeler/hello`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HelloParams {
     /// The listener's secret.
     pub token: String,

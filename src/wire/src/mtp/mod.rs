@@ -5,6 +5,8 @@ mod log;
 mod members;
 mod messages;
 mod node;
+#[cfg(feature = "schema")]
+mod schema;
 mod telemetry;
 
 pub use change::*;
@@ -12,4 +14,6 @@ pub use log::*;
 pub use members::Members;
 pub use messages::*;
 pub use node::*;
+#[cfg(feature = "schema")]
+pub use schema::{client_schema, server_schema};
 pub use telemetry::*;

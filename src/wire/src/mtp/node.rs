@@ -354,6 +354,27 @@ fn text_field<'a>(node: &'a mut TestNode, name: &str) -> Option<&'a mut Option<S
     })
 }
 
+/// Names of the members that are texts.
+#[cfg(feature = "schema")]
+pub(super) fn text_names() -> impl Iterator<Item = &'static str> {
+    const NAMES: [&str; 12] = [
+        "outcome-kind",
+        "location.file",
+        "location.type",
+        "location.method",
+        "time.start-utc",
+        "time.stop-utc",
+        "error.message",
+        "error.stacktrace",
+        "assert.actual",
+        "assert.expected",
+        "standardOutput",
+        "standardError",
+    ];
+    debug_assert!(NAMES.into_iter().all(is_field), "each has its field");
+    NAMES.into_iter()
+}
+
 /// Whether a node has a field of this name.
 pub(super) fn is_field(name: &str) -> bool {
     const OTHERS: [&str; 8] = [

@@ -15,6 +15,7 @@ pub mod event {
 
 /// Parameters of `telemetry/update`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TelemetryParams<M> {
     /// What happened.
@@ -25,6 +26,7 @@ pub struct TelemetryParams<M> {
 
 /// What a run came to. Durations are milliseconds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunMetrics {
     /// Tests that were asked for, by all that follow together.
@@ -61,6 +63,7 @@ pub struct RunMetrics {
 
 /// What a discovery came to. Durations are milliseconds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiscoveryMetrics {
     /// Tests that were told.

@@ -1,0 +1,215 @@
+//! The JSON Schema of what we say as a server and of what a client may say to us, from the types.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
+use serde_json::{Map, Value, json};
+
+use super::{
+    AskedNode, AttachmentParams, CancelParams, CancelRunParams, DiscoveryMetrics, ExecutionState,
+    HelloParams, InitializeParams, InitializeResult, LogBatchParams, LogParams, RunMetrics, RunResult,
+    TelemetryParams, TestNode, TestsParams, Trait, UpdateParams, method,
+};
+use crate::rpc::{RequestId, RpcError};
+
+/// Returns the schema of every message that Heeler sends to a client. Nothing may be added to one of them: some clients
+/// drop a notification with a parameter that they don't know.
+#[must_use]
+pub fn server_schema() -> Value {
+    let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let log = json!({"oneOf": [part::<LogParams>(&mut generator), part::<LogBatchParams>(&mut generator)]});
+    let telemetry = json!({"oneOf": [
+        part::<TelemetryParams<RunMetrics>>(&mut generator),
+        part::<TelemetryParams<DiscoveryMetrics>>(&mut generator),
+    ]});
+    let launch = json!({"type": "object", "additionalProperties": false, "properties": {
+        "program": {"type": ["string", "null"]},
+        "args": {"type": ["string", "null"]},
+        "workingDirectory": {"type": ["string", "null"]},
+        "environmentVariables": {},
+    }});
+    let attach = json!({"type": "object", "additionalProperties": false, "required": ["processId"],
+        "properties": {"processId": {"type": "integer"}}});
+    let methods = [
+        (method::UPDATES, part::<UpdateParams>(&mut generator)),
+        (method::ATTACHMENTS, part::<AttachmentParams>(&mut generator)),
+        (method::LOG, log),
+        (method::TELEMETRY, telemetry),
+        (method::CANCEL, part::<CancelParams>(&mut generator)),
+        (method::HELLO, part::<HelloParams>(&mut generator)),
+        (method::BARRIER, json!({"type": "object"})),
+        ("client/attachDebugger", attach),
+        ("client/launchDebugger", launch),
+    ];
+    let results = vec![
+        part::<InitializeResult>(&mut generator),
+        part::<RunResult>(&mut generator),
+        json!({"type": "object", "additionalProperties": false}),
+    ];
+    let mut schema = envelope(&mut generator, "What Heeler says to a client", &methods, results);
+    close_objects(&mut schema);
+    schema
+}
+
+/// Returns the schema of every message that Heeler takes from a client. What it does not know it ignores.
+#[must_use]
+pub fn client_schema() -> Value {
+    let mut generator = SchemaSettings::draft2020_12().into_generator();
+    let tests = part::<TestsParams<AskedNode>>(&mut generator);
+    let nothing = json!({"type": ["object", "null"]});
+    let methods = [
+        (method::INITIALIZE, part::<InitializeParams>(&mut generator)),
+        ("initialized", nothing.clone()),
+        (method::DISCOVER, tests.clone()),
+        (method::RUN, tests),
+        (method::CANCEL, part::<CancelParams>(&mut generator)),
+        (method::CANCEL_RUN, part::<CancelRunParams>(&mut generator)),
+        (method::EXIT, nothing),
+    ];
+    envelope(&mut generator, "What Heeler takes from a client", &methods, vec![json!({})])
+}
+
+fn part<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+    generator.subschema_for::<T>().to_value()
+}
+
+fn envelope(
+    generator: &mut SchemaGenerator,
+    title: &str,
+    methods: &[(&str, Value)],
+    results: Vec<Value>,
+) -> Value {
+    let names: Vec<_> = methods.iter().map(|(name, _)| *name).collect();
+    let rules: Vec<_> = methods
+        .iter()
+        .map(|(name, params)| {
+            json!({
+                "if": {"required": ["method"], "properties": {"method": {"const": name}}},
+                "then": {"properties": {"params": params}},
+            })
+        })
+        .collect();
+    let id = part::<RequestId>(generator);
+    let error = part::<RpcError>(generator);
+    let definitions = generator.take_definitions(true);
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        "type": "object",
+        "required": ["jsonrpc"],
+        "additionalProperties": false,
+        "properties": {
+            "jsonrpc": {"const": "2.0"},
+            "id": id,
+            "method": {"enum": names},
+            "params": {},
+            "result": {"anyOf": results},
+            "error": error,
+        },
+        "oneOf": [
+            {"required": ["method"], "not": {"anyOf": [{"required": ["result"]}, {"required": ["error"]}]}},
+            {"required": ["id", "result"], "not": {"required": ["error"]}},
+            {"required": ["id", "error"]},
+        ],
+        "allOf": rules,
+        "$defs": definitions,
+    })
+}
+
+/// Lets no object have members that its definition does not name, where the definition is silent about them.
+fn close_objects(schema: &mut Value) {
+    let Some(definitions) = schema.get_mut("$defs").and_then(Value::as_object_mut) else { return };
+    for definition in definitions.values_mut().filter_map(Value::as_object_mut) {
+        if definition.contains_key("properties") {
+            definition.entry("additionalProperties").or_insert(Value::Bool(false));
+        }
+    }
+}
+
+impl JsonSchema for RequestId {
+    fn schema_name() -> Cow<'static, str> {
+        "RequestId".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"description": "A number or a string, echoed with its type; null answers what could not be read.",
+            "type": ["number", "string", "null"]})
+    }
+}
+
+impl JsonSchema for ExecutionState {
+    fn schema_name() -> Cow<'static, str> {
+        "ExecutionState".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let states = [
+            Self::Discovered,
+            Self::InProgress,
+            Self::Passed,
+            Self::Skipped,
+            Self::Failed,
+            Self::TimedOut,
+            Self::Error,
+            Self::Cancelled,
+        ];
+        json_schema!({"enum": states.map(Self::as_str)})
+    }
+}
+
+impl JsonSchema for Trait {
+    fn schema_name() -> Cow<'static, str> {
+        "Trait".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"description": "A name and its value.", "type": "object", "minProperties": 1, "maxProperties": 1,
+            "additionalProperties": {"type": "string"}})
+    }
+}
+
+impl JsonSchema for TestNode {
+    fn schema_name() -> Cow<'static, str> {
+        "TestNode".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut properties = Map::new();
+        for name in super::node::text_names() {
+            properties.insert(name.to_owned(), json!({"type": "string"}));
+        }
+        let line = json!({"type": "integer", "minimum": 0});
+        let named = [
+            ("uid", json!({"type": "string"})),
+            ("display-name", json!({"type": "string"})),
+            ("node-type", json!({"enum": ["action", "group"]})),
+            ("execution-state", part::<ExecutionState>(generator)),
+            ("traits", json!({"type": "array", "minItems": 1, "items": part::<Trait>(generator)})),
+            ("location.line-start", line.clone()),
+            ("location.line-end", line),
+            ("time.duration-ms", json!({"type": "number", "minimum": 0})),
+        ];
+        properties.extend(named.map(|(name, schema)| (name.to_owned(), schema)));
+        json_schema!({
+            "description": "A test with its state, or a group without. Further members are a framework's or a client's own.",
+            "type": "object",
+            "required": ["uid", "display-name", "node-type"],
+            "properties": properties,
+            "additionalProperties": true,
+            "if": {"properties": {"node-type": {"const": "action"}}},
+            "then": {"required": ["execution-state"]},
+            "else": {"not": {"required": ["execution-state"]}},
+        })
+    }
+}
+
+impl JsonSchema for AskedNode {
+    fn schema_name() -> Cow<'static, str> {
+        "AskedNode".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"description": "A test or a group that is asked for. Members that nobody knows come back.",
+            "type": "object", "required": ["uid"], "properties": {"uid": {"type": "string"}}})
+    }
+}

@@ -1,0 +1,34 @@
+//! The messages of the protocol as others see them: one golden file for each, the README's table of them, and the schema.
+#![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
+
+mod golden;
+mod messages;
+mod schema;
+
+use std::path::PathBuf;
+
+/// Returns a path below the repository's root.
+fn of_repository(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Whether files are to be written instead of compared.
+fn is_update() -> bool {
+    std::env::var_os("UPDATE_GOLDEN").is_some()
+}
+
+/// Compares a file with what it should hold, or writes it.
+#[track_caller]
+fn check_file(path: &str, expected: &str) {
+    let file = of_repository(path);
+    if is_update() {
+        return std::fs::write(file, expected).unwrap();
+    }
+    let found = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        found == expected,
+        "{path} is not what the types write. If the change is meant: UPDATE_GOLDEN=1 cargo test -p heeler-wire --test it, \
+         read the difference, think of peers that are older, and take the new hashes over into README.md.\n\
+         --- the file ---\n{found}\n--- the types ---\n{expected}"
+    );
+}

@@ -1,0 +1,19 @@
+//! The schema that the traffic of the tests is held against is the one that the types say.
+
+use crate::check_file;
+
+fn text(schema: &serde_json::Value) -> String {
+    let mut text = serde_json::to_string_pretty(schema).unwrap();
+    text.push('\n');
+    text
+}
+
+#[test]
+fn the_schema_of_what_a_server_says_follows_from_the_types() {
+    check_file("tests/schema/server.schema.json", &text(&wire::mtp::server_schema()));
+}
+
+#[test]
+fn the_schema_of_what_a_client_says_follows_from_the_types() {
+    check_file("tests/schema/client.schema.json", &text(&wire::mtp::client_schema()));
+}

@@ -1,0 +1,35 @@
+//! The traffic of every test is held against the schemas of the dialect.
+
+use std::sync::LazyLock;
+
+use jsonschema::Validator;
+use serde_json::Value;
+
+static SERVER: LazyLock<Validator> = LazyLock::new(|| build(include_str!("../../schema/server.schema.json")));
+static CLIENT: LazyLock<Validator> = LazyLock::new(|| build(include_str!("../../schema/client.schema.json")));
+
+fn build(text: &str) -> Validator {
+    let schema: Value = serde_json::from_str(text).unwrap();
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+/// Returns what is wrong with a message that the server sent, if anything is.
+pub(crate) fn wrong_of_server(message: &Value) -> Option<String> {
+    wrong(&SERVER, message)
+}
+
+/// Returns what is wrong with a message that a client sent, if anything is.
+pub(crate) fn wrong_of_client(message: &Value) -> Option<String> {
+    wrong(&CLIENT, message)
+}
+
+fn wrong(validator: &Validator, message: &Value) -> Option<String> {
+    if validator.is_valid(message) {
+        return None;
+    }
+    let errors: Vec<_> = validator
+        .iter_errors(message)
+        .map(|error| format!("{} at {}", error, error.instance_path()))
+        .collect();
+    Some(errors.join("\n"))
+}
