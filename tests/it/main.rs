@@ -31,3 +31,4 @@ mod run_gtest;
 mod run_libtest;
 mod server;
 mod tidy;
+mod transcripts;
