@@ -333,6 +333,7 @@ pub struct RunResult {
 
 /// What a test process took that several tests shared.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LargeProcess {
     /// The suite that its program is.

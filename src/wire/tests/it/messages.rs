@@ -167,12 +167,14 @@ fn answers() -> Vec<Sample> {
     };
     let left = LeftBehind { pid: 4711, command: "sleep 1000".to_owned() };
     let leak = Leak { suite: "unit".to_owned(), tests: vec!["unit::A.b".to_owned()], processes: vec![left] };
+    let shared = LargeProcess { suite: "unit".to_owned(), tests: 100, cpu_ms: 12.5, peak_memory_kib: 65_536 };
+    let largest = vec![shared];
     let error = RpcError::new(code::REQUEST_CANCELLED, "the request was cancelled");
     let refused = rpc::error(&id(), &error);
     vec![
         answer("initialize-answer", initialized),
         answer("discover-answer", serde_json::json!({})),
-        answer("run-answer", RunResult { attachments: vec![dump()], leaks: vec![leak] }),
+        answer("run-answer", RunResult { attachments: vec![dump()], leaks: vec![leak], largest }),
         sample("error-answer", &refused, move |message| {
             matches!(message, Message::Response { id: read, outcome: Err(read_error) }
                 if read == id() && read_error == error)
