@@ -172,6 +172,17 @@ fn node_stream_and_answer_name_the_same_files_and_the_stream_ends_before_the_com
 }
 
 #[test]
+fn a_crash_is_a_crash_though_its_limit_passes_while_its_dump_is_written() {
+    let world = world("timeout = \"5ms\"\njobs = 1\n");
+    let (_, _, books) = serve(&world, &["Crash.One", "Crash.Two"]);
+    for (name, signal) in [("Crash.One", "SIGSEGV"), ("Crash.Two", "SIGABRT")] {
+        let node = books.test(&format!("evidence::{name}"));
+        assert_eq!(node["execution-state"], "error", "{node:#}");
+        assert_eq!(node["heeler.signal"], signal, "{node:#}");
+    }
+}
+
+#[test]
 fn a_hung_test_is_told_with_what_it_was_doing_and_the_next_tests_go_on() {
     let world = world("timeout = \"1s\"\njobs = 1\n");
     let (_, _, books) = serve(&world, &["Hang.Waits", "Memory.Modest", "Z.IsLast"]);

@@ -106,6 +106,7 @@ impl Tracer {
             address: at.info.address,
             thread: CrashedThread { id: tid.as_u32(), name: trace::thread_name(tid) },
             cause: cause.map(Chance::fault),
+            is_asked: self.is_asked,
             ..CrashReport::default()
         };
         Crash { report, raw: None }

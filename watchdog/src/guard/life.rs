@@ -294,6 +294,7 @@ impl Guard {
     }
 
     fn terminate(&mut self, grace: Duration) {
+        self.tracer.is_asked = true;
         if !self.is_over {
             // It may be refused by a program of another user; the KILL after the grace is the answer to all.
             let _refused = process::kill_group(self.root, Signal::TERM);

@@ -86,6 +86,8 @@ pub(super) struct Tracer {
     root_exit: Option<RawExit>,
     /// There may be more to hear of than was handled in one go.
     has_more: bool,
+    /// The test process was told to end.
+    pub(super) is_asked: bool,
     /// All are to end: nothing is looked at any more.
     is_closing: bool,
     /// Why something runs untraced, until it is told.
@@ -139,6 +141,7 @@ impl Tracer {
             leaving: HashSet::new(),
             root_exit: None,
             has_more: false,
+            is_asked: false,
             is_closing: false,
             untraced: None,
             was_untraced_told: false,

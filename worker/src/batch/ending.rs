@@ -22,6 +22,10 @@ impl Batch {
     /// Decides about all tests that are still in flight when the process is gone and its output is read to the end.
     pub(crate) fn finish(&mut self, gone: Gone, now: Moment, parcel: &mut Parcel) -> LeaseEnd {
         self.now = now;
+        // A test that came to its end too late is not the one that crashed.
+        if gone.is_own_death && self.flights.iter().all(|flight| !flight.is_late) {
+            self.forget_limits();
+        }
         let is_in_test = !self.flights.is_empty();
         self.process = (self.tests.len() == 1).then(|| gone.end.clone());
         self.tell_kept(parcel);
@@ -62,6 +66,17 @@ impl Batch {
             Some(Ending::Cancelled | Ending::Abandoned) => LeaseEnd::Cancelled,
             _ if is_in_test => LeaseEnd::DiedInTest { end: gone.end },
             Some(Ending::TimedOut | Ending::Idle | Ending::Memory(_)) | None => self.end_outside(gone),
+        }
+    }
+
+    /// A crash that takes long to be looked into is a crash, whatever the clock says when that is done.
+    fn forget_limits(&mut self) {
+        if matches!(self.ending, Some(Ending::TimedOut | Ending::Idle)) {
+            self.ending = None;
+        }
+        for flight in &mut self.flights {
+            flight.is_timed_out = false;
+            flight.is_silent = false;
         }
     }
 

@@ -19,6 +19,8 @@ pub(super) struct Flight {
     /// When it, or anything in its process, was last heard of; moved on by what the system did not let it run.
     pub(super) last_sign: Duration,
     pub(super) is_silent: bool,
+    /// Its framework has told its end when its time was up already.
+    pub(super) is_late: bool,
 }
 
 impl Flight {
@@ -32,6 +34,7 @@ impl Flight {
             is_timed_out: false,
             last_sign: Duration::ZERO,
             is_silent: false,
+            is_late: false,
         }
     }
 
@@ -51,5 +54,6 @@ impl Flight {
         self.stderr.clear();
         self.is_timed_out = false;
         self.is_silent = false;
+        self.is_late = false;
     }
 }

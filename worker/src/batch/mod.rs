@@ -159,6 +159,8 @@ pub(crate) struct Gone {
     pub(crate) evidence: Option<Box<Evidence>>,
     /// Where and by what it crashed.
     pub(crate) detail: Option<String>,
+    /// It died before it was told to end: a limit that passed while that was looked into has ended nothing.
+    pub(crate) is_own_death: bool,
 }
 
 /// What one read brought.
@@ -412,6 +414,7 @@ impl Batch {
         let is_over = self.flights[index].is_timed_out
             || self.ending == Some(Ending::Cancelled) && verdict.state == ExecutionState::Failed;
         if is_over {
+            self.flights[index].is_late = true;
             return;
         }
         let mut flight = self.flights.remove(index);

@@ -30,6 +30,7 @@ fn gone(end: RawEnd, (is_complete, is_explained): Word) -> Gone {
         is_out_of_memory: false,
         evidence: None,
         detail: None,
+        is_own_death: false,
     }
 }
 
@@ -321,6 +322,36 @@ fn a_test_that_runs_too_long_is_timed_out_when_its_process_is_gone() {
     assert_eq!(node.state, Some(ExecutionState::TimedOut));
     assert_eq!(node.error_message.as_deref(), Some("timed out after 2 s"));
     assert_eq!(bench.parcel.reports.len(), 2);
+}
+
+#[test]
+fn a_crash_that_is_looked_into_until_its_limit_has_passed_is_a_crash() {
+    let mut bench = Bench::with_tests(2);
+    bench.chunk(100, [begun(0)], "");
+    assert_eq!(bench.batch.on_time(at(2100)), Due::End);
+    let end = bench.finish_as(2900, Gone { is_own_death: true, ..gone(signal(11), CUT_OFF) });
+    assert!(matches!(end, LeaseEnd::DiedInTest { .. }), "{end:?}");
+    let Some(Report::Died { attempt, .. }) = bench.parcel.reports.last() else { panic!() };
+    assert_eq!(attempt.message, "crashed with SIGSEGV");
+}
+
+#[test]
+fn a_test_that_ended_too_late_is_not_blamed_for_the_crash_of_the_next() {
+    let mut bench = Bench::with_tests(2);
+    bench.chunk(100, [begun(0)], "");
+    assert_eq!(bench.batch.on_time(at(2100)), Due::End);
+    bench.chunk(2150, [passed(0), begun(1)], "");
+    bench.finish_as(2900, Gone { is_own_death: true, ..gone(signal(11), CUT_OFF) });
+    assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::TimedOut)]);
+}
+
+#[test]
+fn a_crash_before_the_first_test_is_no_idleness() {
+    let mut bench = Bench::with_tests(1);
+    assert_eq!(bench.batch.on_time(at(60_000)), Due::End);
+    let end = bench.finish_as(60_900, Gone { is_own_death: true, ..gone(signal(11), CUT_OFF) });
+    let LeaseEnd::DiedOutside { message, .. } = end else { panic!("{end:?}") };
+    assert!(message.starts_with("the process died of SIGSEGV before its first test"), "{message}");
 }
 
 #[test]

@@ -303,6 +303,8 @@ impl<'a> Live<'a> {
         }
         self.transcript.end(&mut self.events);
         self.digest(0);
+        // A guard that was killed for its lateness knows of no signal.
+        let is_own_death = self.witness.is_own_death(&raw, self.overdue.is_some());
         let (evidence, detail) = self.witness.conclude(self.batch.in_flight());
         let is_explained =
             raw.signal.is_none() && raw.code.is_some_and(|code| self.transcript.explains(code));
@@ -315,6 +317,7 @@ impl<'a> Live<'a> {
             is_out_of_memory: self.memory.was_kernel_short(),
             evidence,
             detail,
+            is_own_death,
         };
         self.batch.finish(gone, self.clock.now(), &mut self.outlet.parcel)
     }

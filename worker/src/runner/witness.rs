@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use wire::{
     control::{
         Attempt, CrashReport, Evidence, EvidenceFile, HangReport, Lease, LeasedTest, LogLine, OsBytes,
-        TraceMode, TracePlan, TreeSample, WatchPlan, WorkerId,
+        RawEnd, TraceMode, TracePlan, TreeSample, WatchPlan, WorkerId,
     },
     mtp::LogLevel,
 };
@@ -130,6 +130,16 @@ impl Witness {
         let since = sample.waiting_us.saturating_sub(self.waiting_us);
         self.waiting_us = sample.waiting_us;
         Duration::from_micros(since)
+    }
+
+    /// Returns whether the process died of itself. `was_told`: it had been told to end when its end was heard of, which
+    /// may be long after it.
+    pub(super) fn is_own_death(&self, end: &RawEnd, was_told: bool) -> bool {
+        match &self.crash {
+            Some(crash) if crash.is_root => !crash.is_asked,
+            Some(crash) => !crash.is_asked && !was_told,
+            None => end.signal.is_some() && !was_told,
+        }
     }
 
     /// Lays everything down under the name of the test in flight; returns it, and where and by what the process crashed.

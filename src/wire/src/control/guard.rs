@@ -231,6 +231,9 @@ pub struct CrashReport {
     pub cause: Option<Fault>,
     /// The program's own handler ended the process with an exit code; the signal is the one that it handled.
     pub is_handled: bool,
+    /// The worker had told the process to end before, so that this may be its way of ending.
+    #[serde(default)]
+    pub is_asked: bool,
     /// The stack of the thread, named; empty when nothing could be read.
     pub stack: String,
     /// The minidump.
