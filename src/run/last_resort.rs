@@ -7,7 +7,7 @@ use bytes::Bytes;
 use wire::{
     control::{JournalledResult, WorkerId, journal_name},
     journal::{self, Record},
-    mtp::{RawChange, attachments_frame, completion_frame, updates_frame},
+    mtp::{Attachment, RawChange, attachments_frame, completion_frame, updates_frame},
 };
 
 use super::{RunPlan, groups};
@@ -42,7 +42,7 @@ pub(super) async fn finish(
     plan: &RunPlan,
     client: &link::Outbox,
     resend: Vec<(WorkerId, u64)>,
-    told: &[RawChange],
+    (told, attachments): (&[RawChange], &[Attachment]),
 ) {
     let groups = groups::due(plan, resend.len() + told.len());
     let raw = groups.iter().chain(told).map(|change| change.as_bytes().to_vec());
@@ -54,8 +54,11 @@ pub(super) async fn finish(
     let updates = changes
         .chunks(CHANGES_PER_FRAME)
         .map(|chunk| updates_frame(&plan.run, chunk.iter().map(Vec::as_slice)));
-    let attachments = plan.has_attachments_stream.then(|| attachments_frame(&plan.run, None));
-    let frames: Vec<Bytes> = updates.chain(attachments).chain([completion_frame(&plan.run)]).collect();
+    let files = Some(attachments.to_vec()).filter(|files| !files.is_empty());
+    let files = files.map(|files| attachments_frame(&plan.run, Some(files)));
+    let files = files.into_iter().chain([attachments_frame(&plan.run, None)]);
+    let files = files.filter(|_| plan.has_attachments_stream);
+    let frames: Vec<Bytes> = updates.chain(files).chain([completion_frame(&plan.run)]).collect();
     for frame in frames {
         if client.send(frame).await.is_err() {
             tracing::warn!("the client left before its run was completed");

@@ -173,16 +173,8 @@ fn tell_attempt(node: &mut TestNode, attempt: &Attempt, by: HeldBy) {
     node.standard_output = Some(attempt.stdout.clone()).filter(|text| !text.is_empty());
     node.standard_error = Some(attempt.stderr.clone()).filter(|text| !text.is_empty());
     node.duration_ms = Some(Duration::from_micros(attempt.duration_us).as_secs_f64() * 1e3);
-    for (number, file) in attempt.evidence.iter().flat_map(|evidence| &evidence.files).enumerate() {
-        let attachment = Attachment::file(&file.path, &file.description);
-        let members = [
-            ("uri", attachment.uri),
-            ("display-name", attachment.display_name),
-            ("description", attachment.description),
-        ];
-        for (member, text) in members {
-            node.other.insert(format!("attachments.{number}.{member}"), text.into());
-        }
+    if let Some(evidence) = &attempt.evidence {
+        node.attach(&evidence.files);
     }
     node.error_stacktrace =
         attempt.evidence.as_ref().map(|evidence| evidence.stack.clone()).filter(|stack| !stack.is_empty());

@@ -10,6 +10,7 @@
 mod expected;
 mod support;
 
+mod attachments;
 mod backpressure;
 mod bad_input;
 mod callback;

@@ -10,7 +10,7 @@ use wire::{
     control::{Attempt, Finish, OsBytes, Resend, TestIndex, WorkerId, worker_of_journal},
     journal::{self, Record},
     manifest::{self, Manifest, ManifestTest},
-    mtp::{ExecutionState, RawChange, TestNode, key},
+    mtp::{Attachment, ExecutionState, RawChange, TestNode, attachments_of, key},
 };
 
 /// A run that has begun and is not finished.
@@ -27,6 +27,8 @@ struct Known {
     settled: BTreeSet<TestIndex>,
     started: BTreeSet<TestIndex>,
     held: BTreeMap<TestIndex, Attempt>,
+    /// The files that settled results name.
+    attachments: Vec<Attachment>,
 }
 
 /// Returns what is to be sent: all journalled results again, because nobody knows what the client has, and a result for
@@ -43,7 +45,7 @@ pub(crate) fn finish(open: OpenRun) -> Finish {
         Manifest { version: manifest::VERSION, run: open.run.clone(), tests: Vec::new(), groups: Vec::new() }
     });
     let group_uid = |place: Option<u32>| Some(groups.get(place? as usize)?.uid.as_str());
-    let told = tests
+    let told: Vec<RawChange> = tests
         .iter()
         .zip((0..).map(TestIndex))
         .filter(|(_, test)| !known.settled.contains(test))
@@ -57,8 +59,12 @@ pub(crate) fn finish(open: OpenRun) -> Finish {
             .iter()
             .map(|group| RawChange::group(group_uid(group.parent), &group.uid, &group.name))
             .collect(),
+        attachments: told
+            .iter()
+            .flat_map(|change| attachments_of(change.as_bytes()))
+            .chain(known.attachments)
+            .collect(),
         told,
-        attachments: Vec::new(),
         has_attachments_stream: open.has_attachments_stream,
         run: open.run,
         run_dir: open.run_dir,
@@ -80,7 +86,10 @@ fn take_in(known: &mut Known, run_dir: &Path, worker: WorkerId) {
     for record in journal::read(&bytes).0 {
         match record {
             Record::Started(test) => drop(known.started.insert(test)),
-            Record::Settled { result, .. } => drop(known.settled.insert(result.test)),
+            Record::Settled { result, change } => {
+                known.settled.insert(result.test);
+                known.attachments.extend(attachments_of(&change));
+            }
             Record::Held { test, attempt } => {
                 known.started.remove(&test);
                 known.held.insert(test, attempt);
@@ -110,6 +119,10 @@ fn node(test: &ManifestTest, index: TestIndex, known: &Known) -> TestNode {
                 Some(format!("{}\n({died} before it could be tried again)", attempt.message));
             node.standard_output = Some(attempt.stdout.clone()).filter(|text| !text.is_empty());
             node.standard_error = Some(attempt.stderr.clone()).filter(|text| !text.is_empty());
+            if let Some(evidence) = &attempt.evidence {
+                node.error_stacktrace = Some(evidence.stack.clone()).filter(|stack| !stack.is_empty());
+                node.attach(&evidence.files);
+            }
         }
         None if known.started.contains(&index) => {
             node.outcome_kind = Some("interrupted".to_owned());

@@ -5,6 +5,7 @@ use std::{fs, io, path::PathBuf};
 use wire::{
     control::{FromWatchdog, JournalledResult, OsBytes, WorkerId, journal_name},
     journal::{self, Record},
+    mtp::attachments_of,
 };
 
 use crate::errors::chain;
@@ -50,6 +51,7 @@ fn read(path: PathBuf) -> Settled {
 /// Cancel safe: yes, because it only reads.
 pub(crate) async fn answer(run: String, run_dir: OsBytes, worker: WorkerId) -> FromWatchdog {
     let Settled { results, damage } = settled(&run_dir, worker).await;
+    let attachments = results.iter().flat_map(|(_, change)| attachments_of(change)).collect();
     let settled = results.into_iter().map(|(result, _)| result).collect();
-    FromWatchdog::Journal { run, worker, settled, damage }
+    FromWatchdog::Journal { run, worker, settled, attachments, damage }
 }

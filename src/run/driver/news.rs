@@ -120,12 +120,16 @@ impl Driver {
     /// Cancel safe: no, as [`Driver::worker`].
     pub async fn watchdog(&mut self, message: FromWatchdog) {
         match message {
-            FromWatchdog::Journal { run, worker, settled, damage } if run == self.plan.run => {
+            FromWatchdog::Journal { run, worker, settled, attachments, damage } if run == self.plan.run => {
                 if let Some(damage) = damage {
                     let text =
                         format!("the journal of worker {worker} could not be read to its end: {damage}");
                     self.log(LogLevel::Warning, text).await;
                 }
+                // Some of them came before their worker died.
+                let is_new = |new: &Attachment| self.result.attachments.iter().all(|old| old.uri != new.uri);
+                let new: Vec<_> = attachments.into_iter().filter(is_new).collect();
+                self.result.attachments.extend(new);
                 self.worker_lost(worker, &settled);
             }
             FromWatchdog::Finished { run, proof, soft_errors, .. } if run == self.plan.run => {

@@ -12,7 +12,7 @@ use wire::{
         Finish, Lease, LeasedTest, OsBytes, Proof, Resend, TestIndex, TestLimits, ToWatchdog, ToWorker,
         WatchPlan,
     },
-    mtp::LogLevel,
+    mtp::{LogLevel, attachments_of},
 };
 
 use super::{CANCEL_DEADLINE, Driver, STAGE_SLACK};
@@ -170,7 +170,10 @@ impl Driver {
         let told = run.ledger().told();
         let changes = told::changes(&self.plan, &told, held, charges);
         let resend = run.ledger().unproven().into_iter().map(|(worker, proven)| (from_model(worker), proven));
-        last_resort::finish(&self.plan, &self.client, resend.collect(), &changes).await;
+        let of_changes = changes.iter().flat_map(|change| attachments_of(change.as_bytes()));
+        let attachments: Vec<_> = self.result.attachments.iter().cloned().chain(of_changes).collect();
+        let due = (changes.as_slice(), attachments.as_slice());
+        last_resort::finish(&self.plan, &self.client, resend.collect(), due).await;
         self.run = run;
         self.proof = Proof::Ordered;
         self.actions.clear();

@@ -168,7 +168,7 @@ fn a_journal_is_told_as_far_as_it_can_be_read() {
             let run_dir = run_dir.into();
             coordinator.tell(ToWatchdog::ReadJournal { run: "r".into(), run_dir, worker }).await;
             match coordinator.message().await {
-                FromWatchdog::Journal { run, worker: told, settled, damage } => {
+                FromWatchdog::Journal { run, worker: told, settled, damage, .. } => {
                     assert_eq!((run.as_str(), told), ("r", worker));
                     (settled, damage)
                 }

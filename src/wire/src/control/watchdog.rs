@@ -104,6 +104,9 @@ pub enum FromWatchdog {
         worker: WorkerId,
         /// Its terminal results, in order: the first has position 1.
         settled: Vec<JournalledResult>,
+        /// The files that these results name.
+        #[serde(default)]
+        attachments: Vec<Attachment>,
         /// Why it could not be read to its end, if so. A journal that was never begun is empty, not damaged.
         damage: Option<String>,
     },

@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::{NodeType, TestNode, key};
+use super::{Attachment, Change, NodeType, TestNode, key};
 use crate::rpc::Word;
 
 /// A change without output is seldom larger.
@@ -20,6 +20,15 @@ pub const FOREIGN_BYTES_AT_MOST: usize = 8 << 10;
 const FOREIGN_MEMBERS_AT_MOST: usize = 64;
 /// So deep may they nest: readers have limits of their own, and the node stands inside of other values already.
 const FOREIGN_DEPTH_AT_MOST: usize = 64;
+
+/// Returns the files that a change as JSON names beside its result.
+#[must_use]
+pub fn attachments_of(change: &[u8]) -> Vec<Attachment> {
+    // Few changes have any, and reading a change costs far more than looking for the first.
+    let has_some = std::str::from_utf8(change).is_ok_and(|text| text.contains("\"attachments.0.uri\""));
+    let change = has_some.then(|| serde_json::from_slice::<Change>(change).ok()).flatten();
+    change.map(|change| change.node.attachments()).unwrap_or_default()
+}
 
 /// One change as JSON: `{"parent":…,"node":{…}}`.
 #[derive(Debug, Clone)]

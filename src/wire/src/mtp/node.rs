@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::Members;
+use super::{Attachment, Members};
 use crate::rpc::Word;
 
 /// Whether a node is a test or a group of tests.
@@ -165,6 +165,35 @@ impl TestNode {
     #[must_use]
     pub fn test(uid: impl Into<String>, display_name: impl Into<String>, state: ExecutionState) -> Self {
         Self { uid: uid.into(), display_name: display_name.into(), state: Some(state), ..Self::default() }
+    }
+
+    /// Names the files beside the result, by number.
+    pub fn attach(&mut self, files: &[crate::control::EvidenceFile]) {
+        for (number, file) in files.iter().enumerate() {
+            let Attachment { uri, display_name, description, .. } =
+                Attachment::file(&file.path, &file.description);
+            for (member, text) in [("uri", uri), ("display-name", display_name), ("description", description)]
+            {
+                self.other.insert(format!("attachments.{number}.{member}"), text.into());
+            }
+        }
+    }
+
+    /// Returns the files that it names beside the result.
+    #[must_use]
+    pub fn attachments(&self) -> Vec<Attachment> {
+        let attachment = |number: usize| {
+            let text = |member: &str| self.text(&format!("attachments.{number}.{member}")).map(str::to_owned);
+            let name = text("display-name").unwrap_or_default();
+            Some(Attachment {
+                uri: text("uri")?,
+                display_name_camel: name.clone(),
+                display_name: name,
+                description: text("description").unwrap_or_default(),
+                ..Attachment::file(&crate::control::OsBytes::default(), "")
+            })
+        };
+        (0..).map_while(attachment).collect()
     }
 
     /// Returns the text member `key` among the other members.
