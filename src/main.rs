@@ -6,6 +6,8 @@ use std::{ffi::OsStr, path::PathBuf, process::ExitCode};
 use wire::control::WorkerId;
 
 fn main() -> ExitCode {
+    // Whoever of us writes a journal or a dump goes on without it.
+    host::process::survive_full_files();
     let mut args = std::env::args_os().skip(1);
     let role = args.next();
     match role.as_deref().and_then(OsStr::to_str) {

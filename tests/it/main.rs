@@ -27,6 +27,7 @@ mod leaks;
 mod pause;
 mod protocol;
 mod quirks;
+mod refused;
 mod resources;
 mod run_gtest;
 mod run_libtest;

@@ -273,5 +273,6 @@ pub(super) fn write(
 pub(super) fn write_text(path: &Path, text: &str) -> std::io::Result<()> {
     use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())
+    // Half a text says less than none.
+    file.write_all(text.as_bytes()).inspect_err(|_| drop(std::fs::remove_file(path)))
 }

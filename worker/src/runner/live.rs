@@ -7,7 +7,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 use wire::{
-    control::{LeaseEnd, RawEnd, TestIndex, ToGuard, TreeSample},
+    control::{Evidence, LeaseEnd, RawEnd, TestIndex, ToGuard, TreeSample},
     mtp::LogLevel,
 };
 
@@ -285,6 +285,18 @@ impl<'a> Live<'a> {
         self.outlet.try_hand_over();
     }
 
+    /// Says what of a crash or a hang could not be kept, and why.
+    fn tell_losses(&mut self, evidence: Option<&Evidence>, end: &RawEnd) {
+        let test = self.suspect();
+        for note in evidence.iter().flat_map(|evidence| &evidence.notes) {
+            let text = format!("not all of its evidence could be kept: {note}");
+            self.outlet.log(test, LogLevel::Warning, text);
+        }
+        if end.code.is_none() && end.signal.is_none() {
+            self.witness.sweep();
+        }
+    }
+
     /// Reads the outputs to their ends and decides about the tests without a result.
     async fn end(&mut self, raw: RawEnd) -> LeaseEnd {
         self.clock.hold(false);
@@ -306,6 +318,7 @@ impl<'a> Live<'a> {
         // A guard that was killed for its lateness knows of no signal.
         let is_own_death = self.witness.is_own_death(&raw, self.overdue.is_some());
         let (evidence, detail) = self.witness.conclude(self.batch.in_flight());
+        self.tell_losses(evidence.as_deref(), &raw);
         let is_explained =
             raw.signal.is_none() && raw.code.is_some_and(|code| self.transcript.explains(code));
         let gone = Gone {

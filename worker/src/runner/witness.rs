@@ -142,6 +142,18 @@ impl Witness {
         }
     }
 
+    /// Removes what a guard that was lost had only begun to write.
+    pub(super) fn sweep(&self) {
+        let beginning = format!("{}-", self.stem);
+        let Ok(entries) = fs::read_dir(&self.dir) else { return };
+        for entry in entries.flatten() {
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(&beginning)) {
+                // What can't be removed is within the run's directory, and goes with it.
+                drop(fs::remove_file(entry.path()));
+            }
+        }
+    }
+
     /// Lays everything down under the name of the test in flight; returns it, and where and by what the process crashed.
     pub(super) fn conclude(
         &mut self,
@@ -265,7 +277,11 @@ impl Files {
         let Some((path, mut file)) = self.free_place(ending) else { return };
         match file.write_all(text.as_bytes()) {
             Ok(()) => evidence.files.push(entry(&OsBytes::from(path.as_path()), description)),
-            Err(error) => evidence.notes.push(format!("write {}: {error}", path.display())),
+            Err(error) => {
+                evidence.notes.push(format!("write {}: {error}", path.display()));
+                // Half an output says less than none; the result has all of it.
+                drop(fs::remove_file(&path));
+            }
         }
     }
 

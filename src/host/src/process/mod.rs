@@ -13,7 +13,7 @@ pub use family::{
 pub use id::{Pid, Signal};
 pub use own::{
     ChildEnds, become_subreaper, die_with_parent, effective_uid, ignore_terminal_signals, leave_at_once,
-    outlive_parent, own_image, set_name,
+    outlive_parent, own_image, set_name, survive_full_files,
 };
 
 pub(crate) use end::wait_for;

@@ -64,6 +64,12 @@ pub fn ignore_terminal_signals() {
     }
 }
 
+/// Makes a write that the limit on the size of files refuses an error like any other, instead of the end of this process.
+pub fn survive_full_files() {
+    // SAFETY: to ignore a signal installs no handler, so nothing of ours can run in its context.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Ends this process without running anything more of it: nothing is flushed, dropped or unloaded.
 pub fn leave_at_once(code: i32) -> ! {
     // SAFETY: _exit has no preconditions.
