@@ -22,6 +22,7 @@ mod evidence;
 mod filters;
 mod foreign;
 mod hostile;
+mod hygiene;
 mod injury;
 mod leaks;
 mod pause;
