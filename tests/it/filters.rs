@@ -55,6 +55,8 @@ fn an_expression_selects_by_name_suite_and_program() {
         ("suite(kinds) & test(Crash.)", &crashes),
         ("suite(kinds) and test(Crash.) - test(=Crash.Segv)", &without_segv),
         ("test(Crash.) & not test(/Seg[vx]$/)", &without_segv),
+        ("tag(value_param=[23])", &set(&["meet::N/Meet.Case/2", "meet::N/Meet.Case/3"])),
+        ("tag(disabled)", &set(&["kinds::Math.DISABLED_Off"])),
         ("suite(meet)", &meet),
         ("program(meet)", &meet),
         (&format!("program(={})", path.display()), &meet),
@@ -181,6 +183,17 @@ fn a_graph_query_selects_in_discovery_by_the_place_in_the_tree() {
     let both = json!({"tests": some, "filter": "/kinds/Crash/**"});
     assert_eq!(discovered(&mut server, 200, both), set(&["kinds::Crash.Segv"]), "named and taken");
     assert_eq!(discovered(&mut server, 201, json!({"filter": ""})).len(), 38, "an empty one takes all");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_graph_query_selects_by_what_the_framework_tells_of_a_test() {
+    let world = two_programs();
+    let mut server = Server::ready(&world, &["meet"]);
+    let found = discovered(&mut server, 1, json!({"filter": "/**[value_param=2]"}));
+    assert_eq!(found, set(&["meet::N/Meet.Case/2"]));
+    let found = discovered(&mut server, 2, json!({"filter": "/meet/**[type_param=*]"}));
+    assert_eq!(found, BTreeSet::new());
     assert_eq!(server.exit(), Some(0));
 }
 

@@ -1,7 +1,7 @@
 //! Reading of GoogleTest's listing: the XML file, or the text of versions before 1.10, which write none.
 
 use quick_xml::events::{BytesStart, Event};
-use wire::control::ListedTest;
+use wire::control::{ListedTest, TraitPair};
 
 use super::adapter::NAME;
 use crate::adapter::{ListingError, ListingOutput, scan};
@@ -80,10 +80,17 @@ impl Case {
 
     fn into_test(self, suite: &str) -> ListedTest {
         let name = format!("{suite}.{}", self.name);
-        let parameters: Vec<String> = self.kind.into_iter().chain(self.value).collect();
-        let display = (!parameters.is_empty()).then(|| format!("{name} ({})", parameters.join(", ")));
         let skip = (is_disabled(suite) || is_disabled(&self.name)).then(|| "disabled".to_owned());
-        ListedTest { name, display, file: self.file, line: self.line, skip, traits: Vec::new() }
+        // Named as GoogleTest names them in its own listing.
+        let mut traits: Vec<_> = [("type_param", self.kind), ("value_param", self.value)]
+            .into_iter()
+            .filter_map(|(name, value)| Some(TraitPair { name: name.to_owned(), value: value? }))
+            .collect();
+        let parameters: Vec<&str> = traits.iter().map(|one| one.value.as_str()).collect();
+        let display = (!parameters.is_empty()).then(|| format!("{name} ({})", parameters.join(", ")));
+        traits
+            .extend(skip.is_some().then(|| TraitPair { name: "disabled".to_owned(), value: String::new() }));
+        ListedTest { name, display, file: self.file, line: self.line, skip, traits }
     }
 }
 

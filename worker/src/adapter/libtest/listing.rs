@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
-use wire::control::ListedTest;
+use wire::control::{ListedTest, TraitPair};
 
 use super::Libtest;
 use crate::adapter::{ListingError, ListingOutput, scan};
@@ -68,6 +68,7 @@ fn read_test(entry: &[u8]) -> Result<ListedTest, ListingError> {
         file: text("source_path"),
         line: value["start_line"].as_u64().and_then(|line| u32::try_from(line).ok()).filter(|line| *line > 0),
         skip: is_ignored.then(|| ignored(&message)),
+        traits: is_ignored.then(|| ignored_trait(message)).into_iter().collect(),
         ..ListedTest::default()
     })
 }
@@ -84,6 +85,10 @@ fn without_message(entry: &[u8]) -> Option<(Vec<u8>, String)> {
     let behind = memchr::memmem::rfind(entry, BEHIND)?;
     let message = entry.get(before + BEFORE.len()..behind)?;
     Some(([&entry[..before], &entry[behind + 1..]].concat(), scan::spell(message)))
+}
+
+fn ignored_trait(message: String) -> TraitPair {
+    TraitPair { name: "ignored".to_owned(), value: message }
 }
 
 fn ignored(message: &str) -> String {
@@ -104,6 +109,7 @@ pub(super) fn read_terse(outputs: &[ListingOutput], is_told: bool) -> Result<Vec
         .map(|name| ListedTest {
             name: name.to_owned(),
             skip: skipped.contains(name).then(|| "ignored".to_owned()),
+            traits: skipped.contains(name).then(|| ignored_trait(String::new())).into_iter().collect(),
             ..ListedTest::default()
         })
         .collect();
