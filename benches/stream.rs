@@ -225,6 +225,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Lease 
             foreign: None,
             timeout_ms: None,
             silence_ms: None,
+            slow_ms: None,
             attempts: Vec::new(),
             death: None,
             is_failure_held: false,

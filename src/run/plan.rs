@@ -47,6 +47,8 @@ pub struct SelectedTest {
     pub memory_bytes: Option<u64>,
     /// It is ended when it gives no sign for so long.
     pub silence: Option<Duration>,
+    /// The log is told each time when it has run so long.
+    pub slow: Option<Duration>,
     /// What is dumped of its process.
     pub dumps: Dumps,
     /// Which of its processes are watched.
@@ -247,6 +249,7 @@ fn select(place: TestRef, of: &Ingredients<'_>, programs: &mut Programs) -> (Sel
         timeout: own.timeout,
         memory_bytes: own.memory_bytes,
         silence: own.silence,
+        slow: Some(own.slow_period).filter(|period| !period.is_zero()),
         dumps: own.dumps,
         watch: own.watch,
         unrunnable,
@@ -278,6 +281,7 @@ fn missing(uid: &str, programs: &mut Programs) -> (SelectedTest, PlannedTest) {
         timeout: None,
         memory_bytes: None,
         silence: None,
+        slow: None,
         dumps: Dumps::Off,
         watch: Watch::Off,
         unrunnable: Some(unrunnable),

@@ -306,3 +306,24 @@ fn a_test_with_too_much_of_its_own_is_refused_by_name() {
     server.finish(&run, &uids("deaths", ["First.One"])).all("passed");
     assert_eq!(server.exit(), Some(0));
 }
+
+#[test]
+fn a_slow_test_is_told_in_the_log_while_it_runs() {
+    let world = World::with_gtest("meet");
+    world.write("heeler.toml", "[profile.default]\nslow-timeout = \"50ms\"\n");
+    let meet = world.meet();
+    let mut server = batching(&world, "meet");
+    let run = server.run(Some(&["meet::N/Meet.Case/0"]));
+    let guest = meet.next();
+    server.recorder.wait("two words that the test is slow", |events| {
+        let logs = events.iter().filter_map(|event| event.params("client/log")?["messages"].as_array());
+        let is_slow = |message: &&Value| {
+            message["nodeUid"] == "meet::N/Meet.Case/0"
+                && message["message"].as_str().unwrap().starts_with("slow: ")
+        };
+        (logs.flatten().filter(is_slow).count() >= 2).then_some(())
+    });
+    guest.let_go();
+    assert!(server.answer(run.request).get("error").is_none());
+    assert_eq!(server.exit(), Some(0));
+}

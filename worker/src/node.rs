@@ -337,6 +337,7 @@ mod tests {
             foreign: Some(r#""x.y":[1.0]"#.into()),
             timeout_ms: None,
             silence_ms: None,
+            slow_ms: None,
             attempts: vec![],
             death: None,
             is_failure_held: false,

@@ -33,6 +33,7 @@ pub(crate) fn leased(number: u32) -> LeasedTest {
         foreign: None,
         timeout_ms: None,
         silence_ms: None,
+        slow_ms: None,
         attempts: vec![],
         death: None,
         is_failure_held: false,

@@ -111,10 +111,9 @@ impl Driver {
             uid: selected.uid.clone(),
             group: None,
             foreign: selected.foreign.as_deref().map(str::to_owned),
-            timeout_ms: selected
-                .timeout
-                .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
-            silence_ms: selected.silence.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+            timeout_ms: selected.timeout.map(millis),
+            silence_ms: selected.silence.map(millis),
+            slow_ms: selected.slow.map(millis),
             attempts: held.attempts,
             death: held.death,
             is_failure_held,
@@ -179,4 +178,8 @@ impl Driver {
         self.actions.clear();
         self.is_complete = true;
     }
+}
+
+fn millis(limit: Duration) -> u64 {
+    u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
 }

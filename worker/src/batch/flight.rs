@@ -21,6 +21,8 @@ pub(super) struct Flight {
     pub(super) is_silent: bool,
     /// Its framework has told its end when its time was up already.
     pub(super) is_late: bool,
+    /// How often it was told to be slow.
+    pub(super) warnings: u32,
 }
 
 impl Flight {
@@ -35,6 +37,7 @@ impl Flight {
             last_sign: Duration::ZERO,
             is_silent: false,
             is_late: false,
+            warnings: 0,
         }
     }
 
@@ -55,5 +58,6 @@ impl Flight {
         self.is_timed_out = false;
         self.is_silent = false;
         self.is_late = false;
+        self.warnings = 0;
     }
 }

@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use wire::{
     control::{
-        Evidence, JournalledResult, Lease, LeasedTest, ListedTest, RawEnd, Report, TestLimits, WorkerId,
+        Evidence, JournalledResult, Lease, LeasedTest, ListedTest, LogLine, RawEnd, Report, TestLimits,
+        WorkerId,
     },
-    mtp::ExecutionState,
+    mtp::{ExecutionState, LogLevel},
 };
 
 use crate::{
@@ -238,7 +239,29 @@ impl Batch {
         let by_time = self.time_limit(flight.place).map(|limit| flight.begun.running.saturating_add(limit));
         let by_silence = self.silence_limit(flight.place).filter(|_| !self.is_silence_checked);
         let by_silence = by_silence.map(|limit| flight.last_sign.saturating_add(limit));
-        by_time.into_iter().chain(by_silence).min()
+        by_time.into_iter().chain(by_silence).chain(self.slow_at(flight)).min()
+    }
+
+    /// When, in running time, a test is told to be slow, or to be slow still.
+    fn slow_at(&self, flight: &Flight) -> Option<Duration> {
+        let period = Duration::from_millis(self.tests[flight.place].slow_ms?);
+        Some(flight.begun.running.saturating_add(period.saturating_mul(flight.warnings + 1)))
+    }
+
+    /// Says of the tests in flight which of them have become slow.
+    pub(crate) fn tell_slow(&mut self, now: Moment, parcel: &mut Parcel) {
+        for place in 0..self.flights.len() {
+            let is_due = self.slow_at(&self.flights[place]).is_some_and(|due| due <= now.running);
+            if !is_due || self.ending.is_some() {
+                continue;
+            }
+            let flight = &mut self.flights[place];
+            let (test, ran) = (&self.tests[flight.place], now.running - flight.begun.running);
+            let periods = ran.as_millis() / u128::from(test.slow_ms.unwrap_or(u64::MAX).max(1));
+            flight.warnings = u32::try_from(periods).unwrap_or(u32::MAX - 1);
+            let message = format!("slow: it has been running for {:.1} s", ran.as_secs_f64());
+            parcel.logs.push(LogLine { test: Some(test.test), level: LogLevel::Information, message });
+        }
     }
 
     /// Takes note of the time; returns what is due.

@@ -148,7 +148,10 @@ impl<'a> Live<'a> {
             Happened::Deadline => {
                 // What has ended in time may still be in the pipe.
                 self.read();
-                let due = self.batch.on_time(self.clock.now());
+                let now = self.clock.now();
+                self.batch.tell_slow(now, &mut self.outlet.parcel);
+                let due = self.batch.on_time(now);
+                self.outlet.try_hand_over();
                 self.is_due(due).await;
             }
             Happened::News(News::Untraced(reason)) => {

@@ -351,6 +351,7 @@ pub(crate) fn leased(tests: Vec<ListedTest>) -> Vec<LeasedTest> {
             foreign: None,
             timeout_ms: None,
             silence_ms: None,
+            slow_ms: None,
             attempts: vec![],
             death: None,
             is_failure_held: false,

@@ -210,6 +210,9 @@ pub struct LeasedTest {
     /// A test that gives no sign for so long, while it was let run, is ended.
     #[serde(default)]
     pub silence_ms: Option<u64>,
+    /// The log is told that it is slow each time when it has run so long; `None` never.
+    #[serde(default)]
+    pub slow_ms: Option<u64>,
     /// How many attempts it has had, user's retries only.
     #[serde(default)]
     pub attempts: Vec<Attempt>,
