@@ -101,6 +101,25 @@ fn where_tracing_is_forbidden_a_crash_has_its_signal_and_a_hang_its_state() {
 }
 
 #[test]
+fn where_tracing_is_forbidden_a_core_file_is_attached_if_the_system_writes_one() {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    if pattern.starts_with(['|', '/']) {
+        eprintln!("skipped: core files go elsewhere here: {pattern}");
+        return;
+    }
+    let world = World::with_gtest("evidence");
+    let (filter, heeler) = (fixtures::gtest("noptrace"), env!("CARGO_BIN_EXE_heeler"));
+    let ran = |limit: &str| {
+        let line = format!("ulimit -c {limit}; exec {} {heeler} run evidence -E Crash.Two", filter.display());
+        let ran = run(world.shell(&line)).code(2);
+        ran.line(&["SIGABRT", "Crash.Two"]);
+        ran
+    };
+    assert!(!ran("0").stdout.contains("(core file)"));
+    ran("unlimited").line(&["file", "core", "(core file)"]);
+}
+
+#[test]
 fn dumps_of_crashes_and_of_hangs_are_chosen_apart() {
     for (choice, expected) in
         [("crash", "evidence.Crash.Two.dmp"), ("hang", "evidence.Quiet.SaysNothing.dmp")]

@@ -22,6 +22,7 @@ pub(super) fn raw_end(
         peak_kib: exit.peak_kib,
         wall_us: microseconds(wall),
         limit_peak_bytes,
+        core: None,
     }
 }
 

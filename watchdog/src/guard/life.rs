@@ -20,7 +20,7 @@ use host::{
     spawn::{Spawn, SpawnError, Stream, spawn},
     trace,
 };
-use wire::control::{Command, FromGuard, OsBytes, ToGuard, TraceMode};
+use wire::control::{Command, FromGuard, OsBytes, RawEnd, ToGuard, TraceMode};
 
 use crate::errors::chain;
 
@@ -106,6 +106,7 @@ fn guard(mut control: Control, ends: ChildEnds, command: &Command) -> Result<(),
         sampling: None,
         dump_rounds: 0,
         leaf,
+        cwd: command.cwd.as_path().to_owned(),
     };
     match guard.run() {
         Ok(exit) => guard.leave(exit, started),
@@ -207,6 +208,8 @@ struct Guard {
     dump_rounds: u32,
     /// The group of the test's family. It is removed with the guard's end, when all in it are reaped.
     leaf: Option<Leaf>,
+    /// Where the root was started, and its core file is if it has one.
+    cwd: PathBuf,
 }
 
 impl Guard {
@@ -338,6 +341,9 @@ impl Guard {
             self.control.send(&FromGuard::Crashed(report))?;
         }
         self.leaf = None;
-        self.control.send(&FromGuard::Ended(raw_end(exit, wall, (leaked, limit_peak))))
+        let core = exit.has_core.then(|| process::core_file(self.root, &self.cwd)).flatten();
+        let core = core.as_deref().map(OsBytes::from);
+        let end = RawEnd { core, ..raw_end(exit, wall, (leaked, limit_peak)) };
+        self.control.send(&FromGuard::Ended(end))
     }
 }

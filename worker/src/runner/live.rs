@@ -320,7 +320,7 @@ impl<'a> Live<'a> {
         self.digest(0);
         // A guard that was killed for its lateness knows of no signal.
         let is_own_death = self.witness.is_own_death(&raw, self.overdue.is_some());
-        let (evidence, detail) = self.witness.conclude(self.batch.in_flight());
+        let (evidence, detail) = self.witness.conclude(self.batch.in_flight(), raw.core.as_ref());
         self.tell_losses(evidence.as_deref(), &raw);
         let is_explained =
             raw.signal.is_none() && raw.code.is_some_and(|code| self.transcript.explains(code));

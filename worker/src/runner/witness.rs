@@ -158,12 +158,16 @@ impl Witness {
     pub(super) fn conclude(
         &mut self,
         in_flight: Option<(&LeasedTest, Outputs)>,
+        core: Option<&OsBytes>,
     ) -> (Option<Box<Evidence>>, Option<String>) {
         let (crash, hang) = (self.crash.take(), self.hang.take());
-        if crash.is_none() && hang.is_none() {
+        // The system's own dump is better than none; whoever lets it write one knows where it lies.
+        let core = core.filter(|_| crash.is_none() && self.watch.mode.is_some() && self.watch.dumps.crash);
+        if crash.is_none() && hang.is_none() && core.is_none() {
             return (None, None);
         }
         let mut evidence = Evidence::default();
+        evidence.files.extend(core.map(|core| entry(core, "core file")));
         let name = in_flight.as_ref().map_or("outside any test", |(test, _)| test.uid.as_str());
         let files = Files { dir: self.dir.clone(), base: file_name(name, self.is_check) };
         let detail = crash.as_ref().map(|crash| detail(crash, name)).filter(|words| !words.is_empty());

@@ -1,10 +1,12 @@
 //! Processes: how they are named, how they end, who descends from whom, and what this one is to the system.
 
+mod core_file;
 mod end;
 mod family;
 mod id;
 mod own;
 
+pub use core_file::core_file;
 pub use end::{RawExit, has_children, reap_any, reap_child};
 pub use family::{
     Stat, children, command_line, descendants, kill_child, kill_group, memory_kills, pidfd_open,

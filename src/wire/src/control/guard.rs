@@ -338,6 +338,9 @@ pub struct RawEnd {
     /// The peak of its memory in bytes, if the system killed it at the limit of [`Command::memory_bytes`].
     #[serde(default)]
     pub limit_peak_bytes: Option<u64>,
+    /// The core file, where it can be found.
+    #[serde(default)]
+    pub core: Option<OsBytes>,
 }
 
 impl RawEnd {
