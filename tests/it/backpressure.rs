@@ -16,15 +16,18 @@ use crate::support::{
 
 const UPDATES: &str = "testing/testUpdates/tests";
 /// Their results are several times what all queues and sockets between a test and the client hold.
-const CASES: usize = 100_000;
+const CASES: usize = 15_000;
+/// What each of them prints.
+const PRINTS: usize = 4 << 10;
 /// What a run of all of them may add to the coordinator's memory: its plan, and its queues. All results would be more.
-const COORDINATOR_MIB: u64 = 115;
+const COORDINATOR_MIB: u64 = 40;
 /// What a worker or the watchdog may take in all.
-const PROCESS_MIB: u64 = 160;
+const PROCESS_MIB: u64 = 60;
 
 fn world() -> (World, Vec<String>) {
     let world = World::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", &CASES.to_string());
+    world.env("HEELER_FIXTURE_PRINTS", &PRINTS.to_string());
     world.write(
         "heeler.toml",
         "[profile.default]\njobs = 2\nstall-timeout = \"10m\"\ngrace-period = \"200ms\"\n",
