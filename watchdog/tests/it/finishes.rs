@@ -176,7 +176,7 @@ fn without_a_callback_port_all_is_relayed_in_order() {
         let (frames, end) = coordinator.relayed().await;
         assert_eq!(relayed_words(&frames), BIG);
         let positions: Vec<u64> = frames.iter().map(|(position, _)| *position).collect();
-        assert_eq!(positions, [500, 1000, 1100, 1101, 1101, 1101, 1101]);
+        assert_eq!(positions, [1, 501, 1001, 1101, 1102, 1102, 1102, 1102]);
         assert_eq!(finished(end), (Proof::Ordered, true, Vec::new()));
         coordinator.leave().await;
     });
@@ -189,8 +189,8 @@ fn a_client_that_answers_gets_all_on_its_callback_port() {
         let mut coordinator = Coordinator::start("exit", address).await;
         coordinator.tell(ToWatchdog::Finish(Box::new(big(directory.path())))).await;
         let mut client = Client::accept(&listener).await;
-        assert_eq!(client.read_and_answer().await, BIG[..6]);
-        assert_eq!(client.read_and_answer().await, BIG[6..]);
+        assert_eq!(client.read_and_answer().await, BIG[..7]);
+        assert_eq!(client.read_and_answer().await, BIG[7..]);
         assert_eq!(finished(coordinator.message().await), (Proof::Answered, false, Vec::new()));
         coordinator.tell(ToWatchdog::Leave).await;
         let (rest, id) = client.read().await;
@@ -241,7 +241,7 @@ fn a_client_that_answers_nothing_but_reads_to_the_end_gets_no_result_twice() {
         let mut coordinator = Coordinator::start_impatient(address).await;
         coordinator.tell(ToWatchdog::Finish(Box::new(big(directory.path())))).await;
         let mut client = Client::accept(&listener).await;
-        assert_eq!(client.read().await.0, BIG[..6]);
+        assert_eq!(client.read().await.0, BIG[..7]);
         while client.inbox.next().await.unwrap().is_some() {}
         drop(client);
         let (frames, end) = coordinator.relayed().await;
@@ -283,7 +283,7 @@ fn a_client_that_vanishes_at_the_completion_gets_only_that_again() {
         stream.set_zero_linger().unwrap();
         let (outbox, inbox, writer) = link::open(stream, Frames::default());
         let mut client = Client { outbox, inbox, _writer: writer };
-        assert_eq!(client.read_and_answer().await, BIG[..6]);
+        assert_eq!(client.read_and_answer().await, BIG[..7]);
         client.read().await;
         drop(client);
         let (frames, end) = coordinator.relayed().await;
