@@ -153,6 +153,7 @@ async fn converse(
         env: Vec::new(),
         cwd: OsBytes::from(dir),
         memory_bytes: None,
+        is_held: false,
         trace: Some(TracePlan {
             mode: TraceMode::Root,
             dumps: DumpKinds { crash: true, hang: false },
@@ -183,7 +184,9 @@ async fn converse(
             | FromGuard::Paused
             | FromGuard::Sampled(_)
             | FromGuard::Dumped(_)
-            | FromGuard::LetGone => {}
+            | FromGuard::LetGone
+            | FromGuard::Standing { .. }
+            | FromGuard::Deserted => {}
         }
     }
     outcome.ok_or_else(|| "the crash was not seen".to_owned())

@@ -47,6 +47,12 @@ pub(crate) enum News {
     NotStarted(String),
     /// It stands still.
     Paused,
+    /// It is traced no more.
+    LetGone,
+    /// It stands before its first instruction, or (`false`) before it becomes its program.
+    Standing(bool),
+    /// Its debugger was gone and had left it standing; it goes on.
+    Deserted,
     /// It is not watched for crashes, and why.
     Untraced(String),
     /// It has crashed, or a process of its tree.
@@ -92,7 +98,10 @@ impl GuardControl {
                     News::Started(Pid(i32::try_from(pid).unwrap_or_default()), is_limited)
                 }
                 FromGuard::Failed { error } => News::NotStarted(error),
-                FromGuard::Paused | FromGuard::LetGone => News::Paused,
+                FromGuard::Paused => News::Paused,
+                FromGuard::LetGone => News::LetGone,
+                FromGuard::Standing { is_program } => News::Standing(is_program),
+                FromGuard::Deserted => News::Deserted,
                 FromGuard::Untraced { reason } => News::Untraced(reason),
                 FromGuard::Crashed(report) => News::Crashed(Box::new(report)),
                 FromGuard::Sampled(sample) => News::Sampled(sample),

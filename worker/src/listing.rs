@@ -128,6 +128,9 @@ impl Listing<'_> {
             Happened::Order(Order::Resume) => self.guard.control.tell(ToGuard::Resume).await,
             Happened::News(News::Untraced(_) | News::Crashed(_) | News::Sampled(_) | News::Dumped(_)) => {}
             Happened::News(News::Started(..)) => {}
+            // A listing is for no debugger.
+            Happened::Order(Order::Debugger { .. }) => {}
+            Happened::News(News::LetGone | News::Standing(_) | News::Deserted) => {}
             Happened::News(News::NotStarted(error)) => {
                 self.failure = Some(CaptureError::NotStarted(error));
                 return true;

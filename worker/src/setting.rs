@@ -50,6 +50,7 @@ impl Setting {
             cwd: program.cwd.clone(),
             trace: None,
             memory_bytes: None,
+            is_held: false,
         })
     }
 

@@ -122,6 +122,11 @@ impl Stopped {
         let _reached = process::signal_descendants(Pid::own(), Signal::CONT, |pid, _| ours.contains(&pid));
     }
 
+    /// Whether the family is paused.
+    pub(super) fn is_paused(&self) -> bool {
+        self.since.is_some()
+    }
+
     /// How long the family was paused, all in all.
     pub(super) fn time(&self) -> Duration {
         self.before + self.since.map_or(Duration::ZERO, |since| since.elapsed())

@@ -18,7 +18,7 @@ use host::{
     io::{silence_output, standard_input, wait_readable},
     process::{self, ChildEnds, Pid, RawExit, Signal},
     spawn::{Spawn, SpawnError, Stream, spawn},
-    trace,
+    trace::{self, Released},
 };
 use wire::control::{Command, FromGuard, OsBytes, RawEnd, ToGuard, TraceMode};
 
@@ -26,6 +26,7 @@ use crate::errors::chain;
 
 use super::{
     control::{Control, Gone},
+    debug::{self, Debugged},
     end::raw_end,
     family::{self, Stopped},
     sample::Sampling,
@@ -78,7 +79,9 @@ fn first_command(control: &mut Control) -> Result<Command, Gone> {
                 | ToGuard::Resume
                 | ToGuard::Sample
                 | ToGuard::Dump
-                | ToGuard::LetGo,
+                | ToGuard::LetGo
+                | ToGuard::HandOver
+                | ToGuard::TakeBack,
             ) => return Err(Gone),
             None => control.fill()?,
         }
@@ -88,7 +91,7 @@ fn first_command(control: &mut Control) -> Result<Command, Gone> {
 fn guard(mut control: Control, ends: ChildEnds, command: &Command) -> Result<(), Gone> {
     let started = Instant::now();
     let leaf = command.memory_bytes.and_then(leaf);
-    let (tracer, leaf) = match start(command, &ends, leaf) {
+    let (Started { tracer, debugged, reach }, leaf) = match start(command, &ends, leaf) {
         Ok(started) => started,
         Err(error) => return control.send(&FromGuard::Failed { error: chain(&error) }),
     };
@@ -105,6 +108,8 @@ fn guard(mut control: Control, ends: ChildEnds, command: &Command) -> Result<(),
         stopped: Stopped::default(),
         sampling: None,
         dump_rounds: 0,
+        debugged,
+        reach,
         leaf,
         cwd: command.cwd.as_path().to_owned(),
     };
@@ -129,7 +134,7 @@ fn start(
     command: &Command,
     ends: &ChildEnds,
     leaf: Option<Leaf>,
-) -> Result<(Tracer, Option<Leaf>), SpawnError> {
+) -> Result<(Started, Option<Leaf>), SpawnError> {
     let string = |bytes: &OsBytes| bytes.as_os_str().to_owned();
     let start = Spawn {
         args: command.args.iter().map(string).collect(),
@@ -148,10 +153,16 @@ fn start(
     };
     let reason = reach.as_ref().and_then(|_| suffers(command));
     let reach = reach.filter(|_| reason.is_none());
+    if command.is_held {
+        let may_trace = !trace::takes_privileges(&program_of(command));
+        let (mut tracer, debugged) = debug::start(start, plan, (may_trace, ends))?;
+        reason.into_iter().for_each(|reason| tracer.say_untraced(reason.to_owned()));
+        return Ok((Started { tracer, debugged: Some(debugged), reach }, leaf));
+    }
     if reach.is_none() && leaf.is_none() {
         let mut tracer = Tracer::off(spawn(start)?.pid(), plan);
         reason.into_iter().for_each(|reason| tracer.say_untraced(reason.to_owned()));
-        return Ok((tracer, None));
+        return Ok((Started::watched(tracer), None));
     }
     let held = trace::hold(start)?;
     // Before it is its program: what a process has used before it moves stays charged to where it was.
@@ -171,7 +182,22 @@ fn start(
         }
     }
     released.finish()?;
-    Ok((tracer, leaf))
+    Ok((Started::watched(tracer), leaf))
+}
+
+/// A test process that was born, and how it is watched.
+struct Started {
+    tracer: Tracer,
+    /// It stands, for a debugger.
+    debugged: Option<Debugged>,
+    /// How far it is traced if no debugger takes it.
+    reach: Option<Reach>,
+}
+
+impl Started {
+    fn watched(tracer: Tracer) -> Self {
+        Self { tracer, debugged: None, reach: None }
+    }
 }
 
 /// Says why a program would not be the same when it is traced.
@@ -206,6 +232,10 @@ struct Guard {
     sampling: Option<Sampling>,
     /// How often dumps were asked for.
     dump_rounds: u32,
+    /// It was started for a debugger.
+    debugged: Option<Debugged>,
+    /// How far it is traced if no debugger takes it.
+    reach: Option<Reach>,
     /// The group of the test's family. It is removed with the guard's end, when all in it are reaped.
     leaf: Option<Leaf>,
     /// Where the root was started, and its core file is if it has one.
@@ -217,10 +247,14 @@ impl Guard {
     fn run(&mut self) -> Result<RawExit, Gone> {
         let is_limited = self.leaf.as_ref().is_some_and(Leaf::has_limit);
         self.control.send(&FromGuard::Started { pid: self.root.as_u32(), is_limited })?;
+        if let Some(debugged) = &self.debugged {
+            self.control.send(&FromGuard::Standing { is_program: debugged.is_program() })?;
+        }
         self.obey()?;
         loop {
             let sample_at = self.sampling.as_ref().map(|sampling| sampling.due);
-            self.wait([self.kill_at, sample_at].into_iter().flatten().min())?;
+            let look_at = self.debugged.as_ref().and_then(Debugged::next_look);
+            self.wait([self.kill_at, sample_at, look_at].into_iter().flatten().min())?;
             if let Some(exit) = self.tracer.root_exit() {
                 return Ok(exit);
             }
@@ -231,15 +265,22 @@ impl Guard {
             if is_over(self.kill_at) {
                 self.kill();
             }
+            if is_over(look_at)
+                && let Some(debugged) = &mut self.debugged
+                && debugged.look(self.root, self.stopped.is_paused())
+            {
+                self.control.send(&FromGuard::Deserted)?;
+            }
         }
     }
 
     /// Waits for the next thing to happen, and handles it.
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Gone> {
-        let fds = [Some(self.control.as_fd()), Some(self.ends.as_fd())];
+        let unborn = self.debugged.as_ref().and_then(|debugged| debugged.unborn.as_ref());
+        let fds = [Some(self.control.as_fd()), Some(self.ends.as_fd()), unborn.map(AsFd::as_fd)];
         // What was left over must not wait for the next thing to happen.
         let deadline = if self.tracer.has_more() { Some(Instant::now()) } else { deadline };
-        let [is_told, is_ended] = wait_readable(fds, deadline).map_err(|_| Gone)?;
+        let [is_told, is_ended, is_born] = wait_readable(fds, deadline).map_err(|_| Gone)?;
         if is_ended {
             self.ends.clear();
         }
@@ -249,12 +290,27 @@ impl Guard {
                 self.control.send(&FromGuard::Untraced { reason })?;
             }
         }
+        if is_born {
+            self.born()?;
+        }
         if is_told {
             // A root's end that came together with the worker's is of no use to anyone.
             self.control.fill()?;
             self.obey()?;
         }
         Ok(())
+    }
+
+    /// A process that stood before it became its program has become it, or tells why not.
+    fn born(&mut self) -> Result<(), Gone> {
+        let unborn = self.debugged.as_mut().and_then(|debugged| debugged.unborn.take());
+        match unborn.map(Released::finish) {
+            None | Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => {
+                self.control.send(&FromGuard::Failed { error: chain(&error) })?;
+                Err(Gone)
+            }
+        }
     }
 
     fn tell_sample(&mut self) -> Result<(), Gone> {
@@ -290,6 +346,16 @@ impl Guard {
                     self.tracer.let_go();
                     self.control.send(&FromGuard::LetGone)?;
                 }
+                ToGuard::HandOver => {
+                    if let Some(debugged) = &mut self.debugged {
+                        debugged.hand_over(self.root);
+                    }
+                }
+                ToGuard::TakeBack => {
+                    if let Some(debugged) = &mut self.debugged {
+                        debugged.take_back(&mut self.tracer, self.reach);
+                    }
+                }
                 ToGuard::Exec(_) => return Err(Gone),
             }
         }
@@ -304,6 +370,9 @@ impl Guard {
         }
         // A stopped process would hear it only after the grace.
         self.stopped.resume();
+        if let Some(debugged) = &mut self.debugged {
+            debugged.hand_over(self.root);
+        }
         self.kill_at = Some(Instant::now() + grace);
     }
 

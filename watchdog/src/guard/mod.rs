@@ -7,10 +7,12 @@
 //! - [`main`]: its life. `control`: the worker's connection. `family`: all that is below the guard. `end`: raw ends.
 //! - `tracer`: the one place that waits for processes. `crash`: what is done with one that crashes. `sanitizer`: what
 //!   must not be traced. `halt`: processes made to stand and let go. `look`: what a thread that stands still shows.
+//! - `debug`: a process that stands before its first instruction, to be handed over.
 //! - `hang`: dumps of processes that live on. `sample`: what they do.
 
 mod control;
 mod crash;
+mod debug;
 mod end;
 mod family;
 mod halt;

@@ -12,6 +12,7 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     io,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use host::{
@@ -90,6 +91,8 @@ pub(super) struct Tracer {
     pub(super) is_asked: bool,
     /// All are to end: nothing is looked at any more.
     is_closing: bool,
+    /// The root is to be let go at the first instruction of its program, and to stand there.
+    is_holding: bool,
     /// Why something runs untraced, until it is told.
     untraced: Option<String>,
     was_untraced_told: bool,
@@ -143,6 +146,7 @@ impl Tracer {
             has_more: false,
             is_asked: false,
             is_closing: false,
+            is_holding: false,
             untraced: None,
             was_untraced_told: false,
             crashes: Vec::new(),
@@ -167,6 +171,47 @@ impl Tracer {
             }
         }
         tracer
+    }
+
+    /// Seizes a process that has not become its program yet, to have it stand when it has.
+    pub(super) fn hold(root: Pid, plan: TracePlan) -> io::Result<Self> {
+        let mut tracer = Self::off(root, plan);
+        tracer.is_holding = true;
+        trace::seize(root, Options::PROCESS)?;
+        tracer.threads.insert(root, Thread::of(root));
+        tracer.processes.insert(root, Process::new(Options::PROCESS));
+        Ok(tracer)
+    }
+
+    /// Returns whether the root has not come to its program yet.
+    pub(super) fn is_holding(&self) -> bool {
+        self.is_holding
+    }
+
+    /// Lets the root stand at the first instruction of its program, traced by nobody.
+    fn stand(&mut self, root: Pid) {
+        self.is_holding = false;
+        // Whoever traces it later would be told of the signal that continues it.
+        drop(trace::block(root, Signal::CONT));
+        // It takes effect when it is let go, before the program runs. One that was killed meanwhile tells its end.
+        drop(trace::signal_thread(root, root, Signal::STOP));
+        self.forget(root);
+        release(root, Stop::Exec);
+    }
+
+    /// Traces a root that stands, and lets it hear again what continues it.
+    pub(super) fn take_back(&mut self, reach: Reach, deadline: Instant) -> io::Result<()> {
+        self.reach = reach;
+        trace::seize(self.root, reach.options())?;
+        self.threads.insert(self.root, Thread::of(self.root));
+        self.processes.insert(self.root, Process::executed(reach.options()));
+        if let Some(waited) = trace::wait_for(self.root, deadline)? {
+            if matches!(waited, Waited::Stopped(_)) {
+                trace::unblock(self.root, Signal::CONT)?;
+            }
+            self.deferred.push_back((self.root, waited));
+        }
+        Ok(())
     }
 
     /// Notes why something runs untraced; the first reason is the one that is told.
@@ -286,6 +331,9 @@ impl Tracer {
     fn on_exec(&mut self, tid: Pid) {
         // The other threads are gone; the one that called it has the number of the first now.
         self.threads.retain(|other, thread| thread.process != tid || *other == tid);
+        if self.is_holding && tid == self.root {
+            return self.stand(tid);
+        }
         if let Some(thread) = self.threads.get_mut(&tid) {
             *thread = Thread::of(tid);
         }

@@ -5,6 +5,7 @@
 
 mod coordinator;
 mod crashes;
+mod debug;
 mod dumps;
 mod finishes;
 mod guards;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         nursery::TESTS,
         crashes::TESTS,
         untraced::TESTS,
+        debug::TESTS,
         sessions::TESTS,
         finishes::TESTS,
         stacks::TESTS,

@@ -215,5 +215,6 @@ pub(crate) fn shell(script: &str) -> Command {
         cwd: "/".into(),
         trace: None,
         memory_bytes: None,
+        is_held: false,
     }
 }

@@ -46,6 +46,11 @@ impl Step {
     }
 }
 
+/// What is written into a gate: the child goes on.
+pub(crate) const GO_ON: u8 = 1;
+/// The child goes on, and stops itself as its last step before its program.
+pub(crate) const STAND_FIRST: u8 = 2;
+
 /// What the child reads, and where it leaves its last words. Lives on the parent's stack, which stands still.
 pub(crate) struct Plan {
     pub(super) program: *const c_char,
@@ -107,20 +112,38 @@ fn prepare(plan: &Plan) -> Option<()> {
     begin(Step::Signals);
     reset_signals();
     begin(Step::Gate);
-    pass_gate(plan.gate)?;
+    let word = pass_gate(plan.gate)?;
     if !plan.cwd.is_null() {
         begin(Step::Directory);
         // SAFETY: a zero-terminated string in the parent's memory.
         ok(unsafe { libc::chdir(plan.cwd) })?;
     }
+    if word == STAND_FIRST {
+        stand();
+    }
     Some(())
 }
 
-/// Waits for the one byte that lets the program begin. Same rules as [`child`].
-fn pass_gate(gate: [RawFd; 2]) -> Option<()> {
+/// Stops this process until somebody continues it. Same rules as [`child`].
+fn stand() {
+    let mut cont = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set that it is given.
+    unsafe { libc::sigemptyset(cont.as_mut_ptr()) };
+    // SAFETY: the set was initialised by the call above.
+    unsafe { libc::sigaddset(cont.as_mut_ptr(), libc::SIGCONT) };
+    // SAFETY: the set is initialised; the old mask is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, cont.as_ptr(), std::ptr::null_mut()) };
+    // SAFETY: getpid has no preconditions.
+    let own = unsafe { libc::getpid() };
+    // SAFETY: kill touches no memory.
+    unsafe { libc::kill(own, libc::SIGSTOP) };
+}
+
+/// Waits for the one byte that lets the program begin, and returns it. Same rules as [`child`].
+fn pass_gate(gate: [RawFd; 2]) -> Option<u8> {
     let [reader, writer] = gate;
     if reader == -1 {
-        return Some(());
+        return Some(GO_ON);
     }
     // The end must come if the parent lets go of its own copy.
     // SAFETY: close takes an integer; the table of descriptors is the child's own.
@@ -129,7 +152,7 @@ fn pass_gate(gate: [RawFd; 2]) -> Option<()> {
     loop {
         // SAFETY: one byte may be written to the local.
         match unsafe { libc::read(reader, (&raw mut byte).cast(), 1) } {
-            1 => return Some(()),
+            1 => return Some(byte),
             -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
             _ => return None,
         }

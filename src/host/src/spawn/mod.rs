@@ -26,7 +26,7 @@ use crate::{
 pub use error::SpawnError;
 pub use twin::{OneThread, Side, Twin};
 
-pub(crate) use child::{Plan, become_program};
+pub(crate) use child::{GO_ON, Plan, STAND_FIRST, become_program};
 pub(crate) use prepared::Prepared;
 
 /// Enough for the handful of system calls between clone and exec.

@@ -157,6 +157,34 @@ fn register_set(tid: Pid, set: usize, mut place: libc::iovec) -> io::Result<()> 
     request(libc::PTRACE_GETREGSET, tid, set, (&raw mut place).expose_provenance())
 }
 
+/// Blocks one more signal in a stopped thread.
+///
+/// # Errors
+/// It is not stopped, or gone.
+pub fn block(tid: Pid, signal: Signal) -> io::Result<()> {
+    change_mask(tid, |mask| mask | bit(signal))
+}
+
+/// Blocks a signal in a stopped thread no more.
+///
+/// # Errors
+/// It is not stopped, or gone.
+pub fn unblock(tid: Pid, signal: Signal) -> io::Result<()> {
+    change_mask(tid, |mask| mask & !bit(signal))
+}
+
+fn change_mask(tid: Pid, change: impl Fn(u64) -> u64) -> io::Result<()> {
+    let mut mask = 0_u64;
+    // The kernel reads and writes as many bytes as it is told here.
+    request(libc::PTRACE_GETSIGMASK, tid, size_of_val(&mask), (&raw mut mask).expose_provenance())?;
+    mask = change(mask);
+    request(libc::PTRACE_SETSIGMASK, tid, size_of_val(&mask), (&raw mut mask).expose_provenance())
+}
+
+fn bit(signal: Signal) -> u64 {
+    1 << (signal.0 - 1)
+}
+
 /// Sends a signal to one thread of a process.
 ///
 /// # Errors

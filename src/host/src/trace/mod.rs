@@ -18,9 +18,9 @@ mod stops;
 mod tasks;
 
 pub use calls::{
-    FloatingRegisters, GeneralRegisters, Options, SignalInfo, cont, detach, event_message,
+    FloatingRegisters, GeneralRegisters, Options, SignalInfo, block, cont, detach, event_message,
     floating_registers, general_registers, interrupt, listen, seize, set_options, signal_info,
-    signal_process, signal_thread,
+    signal_process, signal_thread, unblock,
 };
 pub use doing::{Doing, cpu_us, doing};
 pub use fuse::Fuse;

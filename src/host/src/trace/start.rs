@@ -15,7 +15,9 @@ use crate::{
     check,
     io::pipe,
     process::{self, Pid},
-    spawn::{Child, Plan, Prepared, Spawn, SpawnError, become_program, full_mask, swap_mask},
+    spawn::{
+        Child, GO_ON, Plan, Prepared, STAND_FIRST, Spawn, SpawnError, become_program, full_mask, swap_mask,
+    },
 };
 
 /// Step and errno.
@@ -60,8 +62,19 @@ impl Held {
     /// Lets it become its program.
     #[must_use]
     pub fn release(self) -> Released {
+        self.open(GO_ON)
+    }
+
+    /// Lets it stop itself as its last step before its program, with the signal that continues it blocked, so that no
+    /// debugger takes that for news.
+    #[must_use]
+    pub fn release_stopped(self) -> Released {
+        self.open(STAND_FIRST)
+    }
+
+    fn open(self, word: u8) -> Released {
         // It fails only if the child is dead, which its last words tell.
-        drop(File::from(self.gate).write_all(&[1]));
+        drop(File::from(self.gate).write_all(&[word]));
         Released { child: self.child, prepared: self.prepared, last_words: self.last_words }
     }
 }

@@ -30,6 +30,10 @@ pub enum ToGuard {
     Dump,
     /// Ends all tracing at once, so that a debugger can have the processes; answered by [`FromGuard::LetGone`].
     LetGo,
+    /// A process that stands before its first instruction is a debugger's: it goes on, untraced.
+    HandOver,
+    /// A process that stands before its first instruction is nobody's: it goes on, watched as its command says.
+    TakeBack,
 }
 
 /// What to run. Program, arguments and so on are byte strings, because paths and arguments may be any bytes.
@@ -49,6 +53,10 @@ pub struct Command {
     /// Most bytes of memory of it and all that it starts, where the system can hold that; `None`: no limit.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
+    /// It is to stand before its first instruction, traced by nobody, until [`ToGuard::HandOver`] or
+    /// [`ToGuard::TakeBack`].
+    #[serde(default)]
+    pub is_held: bool,
 }
 
 /// How a test process is watched for crashes, and what is written of them.
@@ -206,6 +214,14 @@ pub enum FromGuard {
     Dumped(HangReport),
     /// Answers [`ToGuard::LetGo`].
     LetGone,
+    /// It stands, as its command wants it.
+    Standing {
+        /// It stands at the first instruction of its program. Else the system did not let us hold it there, and it
+        /// stands just before it becomes its program.
+        is_program: bool,
+    },
+    /// Its debugger is gone and has left it standing; it goes on.
+    Deserted,
     /// The process has ended and nothing of its tree is left; nothing follows.
     Ended(RawEnd),
 }
