@@ -254,6 +254,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Lease 
         },
         watch: wire::control::WatchPlan::default(),
         is_alone: false,
+        is_debugged: false,
         is_output_shown: false,
     }
 }

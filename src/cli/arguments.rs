@@ -147,6 +147,9 @@ pub struct ServeArguments {
     /// Listen for clients on a local socket: a path.
     #[arg(long, value_name = "NAME", help_heading = "Transport")]
     pub pipe: Option<PathBuf>,
+    /// Have the client attach its debugger to each test before its first instruction, one test at a time.
+    #[arg(long = "debug", help_heading = "Transport")]
+    pub is_debug: bool,
     /// Which programs.
     #[command(flatten)]
     pub programs: ProgramArguments,
@@ -301,6 +304,9 @@ pub struct EditorArguments {
     /// Leave when this process ends.
     #[arg(long, value_name = "PID")]
     pub exit_on_process_exit: Option<u32>,
+    /// Have the client attach its debugger to each test.
+    #[arg(long = "debug")]
+    pub is_debug: bool,
     /// Print no name and version first.
     #[arg(long = "no-banner")]
     pub is_banner_off: bool,

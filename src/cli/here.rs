@@ -41,6 +41,7 @@ impl Here {
             client_host: "127.0.0.1".to_owned(),
             exit_with: None,
             initialize_within: None,
+            is_debug: false,
         };
         let (commands, receiver) = mpsc::channel(4);
         let mut session = JoinSet::new();

@@ -89,7 +89,7 @@ impl Runner<'_> {
         self.watch.begin(&self.head(&run_id, &selection), tests);
         let only_uid = |node: TestNode| TestNode { uid: node.uid, ..TestNode::default() };
         let tests = selection.chosen.into_iter().map(only_uid).collect();
-        let request = Request { run_id: run_id.clone(), tests: Some(tests), filter: None };
+        let request = Request { run_id: run_id.clone(), tests: Some(tests), ..Request::default() };
         let Some(answer) = self.ask(&run_id, self.here.client.run(request)).await else { return Ok(None) };
         if let Ok(result) = &answer {
             self.watch.summary.add_leaks(&result.leaks);
@@ -157,7 +157,7 @@ pub(super) async fn discover(
     watch: &mut Watch,
 ) -> Result<Option<Option<Vec<TestNode>>>, CommandError> {
     let run_id = Uuid::new_v4().to_string();
-    let request = Request { run_id: run_id.clone(), tests: None, filter: None };
+    let request = Request { run_id: run_id.clone(), ..Request::default() };
     let Some(answer) = watch.until(here, &run_id, here.client.discover(request)).await else {
         return Ok(None);
     };

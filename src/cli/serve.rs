@@ -18,7 +18,8 @@ use crate::{
 /// Serves until the clients or the user have had enough.
 pub(super) async fn serve(arguments: &ServeArguments) -> Result<Exit, CommandError> {
     let general = &arguments.general;
-    let options = options(general.config_file.clone(), arguments.command_line(), &arguments.programs)?;
+    let mut options = options(general.config_file.clone(), arguments.command_line(), &arguments.programs)?;
+    options.is_debug = arguments.is_debug;
     if arguments.is_stdio {
         return one(front::standard_streams(), options).await;
     }
@@ -64,6 +65,7 @@ pub(super) async fn editor(arguments: &EditorArguments) -> Result<Exit, CommandE
     let mut options = options(arguments.config_file.clone(), CommandLine::default(), &programs)?;
     options.client_host.clone_from(&arguments.client_host);
     options.exit_with = arguments.exit_on_process_exit;
+    options.is_debug = arguments.is_debug;
     let stream =
         front::dial(&arguments.client_host, arguments.client_port).await.map_err(CommandError::Listen)?;
     one(stream, options).await
@@ -87,6 +89,7 @@ fn options(
         client_host: "127.0.0.1".to_owned(),
         exit_with: None,
         initialize_within: None,
+        is_debug: false,
     })
 }
 

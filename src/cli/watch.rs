@@ -150,7 +150,9 @@ impl Watch {
                 self.trouble(format!("a connection to the callback port was turned away: {reason}"));
             }
             Event::ConnectionLost { reason, .. } => tracing::debug!(reason, "a connection ended"),
-            Event::Attachments { .. }
+            Event::AttachDebugger { .. }
+            | Event::DebuggerWithdrawn { .. }
+            | Event::Attachments { .. }
             | Event::AttachmentsEnded { .. }
             | Event::Completed { .. }
             | Event::Telemetry { .. } => {}

@@ -4,7 +4,10 @@ use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 use tokio::sync::mpsc;
-use wire::mtp::{Attachment, Change, LogLevel};
+use wire::{
+    mtp::{Attachment, Change, LogLevel},
+    rpc::RequestId,
+};
 
 /// So many events wait for the reader at the most. An event is one frame, mostly of a few dozen changes: enough for
 /// the reader to be drawing a screen meanwhile, little enough that a reader that stops is felt by the server.
@@ -78,6 +81,19 @@ pub enum Event {
         level: LogLevel,
         /// The text.
         message: String,
+    },
+    /// The server asks for a debugger for a test process, which stands before its first instruction; to be answered by
+    /// [`super::Client::answer_debugger`]. Only for a client that has [debuggers](super::ClientOptions::debuggers).
+    AttachDebugger {
+        /// Names the request in its answer.
+        id: RequestId,
+        /// The process.
+        process_id: u32,
+    },
+    /// A request for a debugger has been withdrawn; its answer would be ignored.
+    DebuggerWithdrawn {
+        /// Which.
+        id: RequestId,
     },
     /// Measurements, as they came.
     Telemetry {

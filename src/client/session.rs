@@ -19,8 +19,8 @@ use tokio::{
 use wire::{
     frame::Frames,
     mtp::{
-        self, CancelParams, ClientCapabilities, ClientTesting, InitializeParams, InitializeResult, PeerInfo,
-        RunResult, TestNode, TestsParams, method,
+        self, AttachDebuggerParams, CancelParams, ClientCapabilities, ClientTesting, DebuggerResult,
+        InitializeParams, InitializeResult, PeerInfo, RunResult, TestNode, TestsParams, method,
     },
     rpc::{self, BorrowedMessage, RequestId, RpcError},
 };
@@ -41,6 +41,9 @@ pub struct ClientOptions {
     pub version: String,
     /// Whether the server's own processes may report on connections of their own, to a port of this machine.
     pub callback: bool,
+    /// Whether this client attaches debuggers. It then answers [`Event::AttachDebugger`], by
+    /// [`Client::answer_debugger`].
+    pub debuggers: bool,
     /// A server that does not answer `initialize` by then is given up.
     pub initialize_limit: Duration,
     /// A run whose completion does not come within this time after its answer is an error.
@@ -55,6 +58,7 @@ impl Default for ClientOptions {
             name: "heeler".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             callback: true,
+            debuggers: false,
             initialize_limit: Duration::from_secs(30),
             completion_limit: Duration::from_secs(30),
             hello_limit: Duration::from_secs(5),
@@ -71,13 +75,16 @@ pub struct Request {
     pub tests: Option<Vec<TestNode>>,
     /// A filter in the server's language.
     pub filter: Option<String>,
+    /// Each test is to run under a debugger, for which the server asks by [`Event::AttachDebugger`]. For
+    /// [`Client::run`] and a client that has [debuggers](ClientOptions::debuggers); Heeler alone knows it.
+    pub is_debug: bool,
 }
 
 impl Request {
     /// Asks for everything, under a new id.
     #[must_use]
     pub fn all() -> Self {
-        Self { run_id: uuid::Uuid::new_v4().to_string(), tests: None, filter: None }
+        Self { run_id: uuid::Uuid::new_v4().to_string(), ..Self::default() }
     }
 
     /// Asks for the tests with these uids, under a new id.
@@ -254,8 +261,12 @@ impl Client {
         let (outbox, inbox, task) = link::open(stream, Frames::default());
         let requests = Arc::new(Requests::default());
         let mut reader = JoinSet::new();
-        let main =
-            Main { outbox: outbox.clone(), requests: Arc::clone(&requests), intake: Arc::clone(&intake) };
+        let main = Main {
+            outbox: outbox.clone(),
+            requests: Arc::clone(&requests),
+            intake: Arc::clone(&intake),
+            has_debuggers: options.debuggers,
+        };
         reader.spawn(main.read(inbox));
         let server = InitializeResult::default();
         let mut client =
@@ -276,7 +287,7 @@ impl Client {
             }),
             capabilities: ClientCapabilities {
                 testing: ClientTesting {
-                    debugger_provider: false,
+                    debugger_provider: self.options.debuggers,
                     batch_logging_support: true,
                     attachments_support: true,
                     callback_provider: callback,
@@ -341,6 +352,17 @@ impl Client {
         self.outbox.send(frame).await.map_err(|_| self.lost(method::CANCEL))
     }
 
+    /// Answers [`Event::AttachDebugger`]: whether a debugger has attached. Only then the test goes on.
+    ///
+    /// Cancel safe: yes, because a cancelled call has sent nothing.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn answer_debugger(&self, id: &RequestId, success: bool) -> Result<(), ClientError> {
+        let frame = rpc::result(id, &DebuggerResult { success });
+        self.outbox.send(frame).await.map_err(|_| self.lost(method::ATTACH_DEBUGGER))
+    }
+
     /// Sends `exit`, waits until the server has closed the connection (and is gone, where [`Self::start`] has started it),
     /// and ends the session. The events must be read
     /// meanwhile, or their stream dropped.
@@ -374,9 +396,9 @@ impl Client {
         if self.requests.lock().lost.is_some() {
             return Err(self.lost(name));
         }
-        let Request { run_id, tests, filter } = request;
+        let Request { run_id, tests, filter, is_debug } = request;
         self.intake.begin(&run_id);
-        let params = TestsParams { run_id, tests, test_cases: None, filter };
+        let params = TestsParams { run_id, tests, test_cases: None, filter, is_debug };
         let run_id = &params.run_id;
         let limit = self.options.completion_limit;
         match self.call(name, Some(run_id), |id| rpc::request(id, name, &params)).await {
@@ -438,6 +460,7 @@ struct Main {
     outbox: Outbox,
     requests: Arc<Requests>,
     intake: Arc<Intake>,
+    has_debuggers: bool,
 }
 
 /// However the reader ends, nobody waits for answers that nobody reads.
@@ -449,6 +472,20 @@ impl Drop for Main {
 }
 
 impl Main {
+    async fn attach_debugger(&self, id: RequestId, params: Option<&RawValue>) {
+        match serde_json::from_str::<AttachDebuggerParams>(params.map_or("null", RawValue::get)) {
+            Ok(AttachDebuggerParams { process_id }) => {
+                self.intake.tell(Event::AttachDebugger { id, process_id }).await;
+            }
+            Err(error) => {
+                let error =
+                    RpcError::new(rpc::code::INVALID_PARAMS, format!("expected {{processId}}: {error}"));
+                // A failure shows as the end of the connection.
+                drop(self.outbox.send(rpc::error(&id, &error)).await);
+            }
+        }
+    }
+
     async fn read(self, mut inbox: Inbox<Frames>) {
         let reason = loop {
             match inbox.next().await {
@@ -466,11 +503,25 @@ impl Main {
 
     async fn message(&self, body: &[u8]) {
         match rpc::parse_borrowed(body) {
+            Ok(BorrowedMessage::Notification { method, params })
+                if self.has_debuggers && method == method::CANCEL =>
+            {
+                let params =
+                    params.and_then(|params| serde_json::from_str::<CancelParams>(params.get()).ok());
+                if let Some(CancelParams { id }) = params {
+                    self.intake.tell(Event::DebuggerWithdrawn { id }).await;
+                }
+            }
             Ok(BorrowedMessage::Notification { method, params }) => {
                 self.intake.notification(&Source::Main, &method, params).await;
             }
             Ok(BorrowedMessage::Response { id, outcome }) => {
                 self.requests.answered(&id, outcome.map(|result| result.map(ToOwned::to_owned)));
+            }
+            Ok(BorrowedMessage::Request { id, method, params })
+                if self.has_debuggers && method == method::ATTACH_DEBUGGER =>
+            {
+                self.attach_debugger(id, params).await;
             }
             Ok(BorrowedMessage::Request { id, method, params }) => {
                 if method == method::TELEMETRY {

@@ -212,6 +212,7 @@ fn read_run_layer(dir: &Path, table: &Table<'_, '_>) -> RunLayer {
         drain_timeout: table.duration("drain-timeout"),
         stall_timeout: table.duration("stall-timeout"),
         connect_timeout: table.duration("connect-timeout"),
+        debugger_timeout: table.duration("debugger-timeout"),
         startup_timeout: table.duration("startup-timeout"),
         list_timeout: table.duration("list-timeout"),
         run_timeout: read_time_limit("run-timeout", table),

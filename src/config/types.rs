@@ -90,6 +90,8 @@ pub struct RunLayer {
     pub stall_timeout: Option<Duration>,
     /// Of dialling a client.
     pub connect_timeout: Option<Duration>,
+    /// A client has so long to attach a debugger to a test process.
+    pub debugger_timeout: Option<Duration>,
     /// Of a test process, before its first test and after its last.
     pub startup_timeout: Option<Duration>,
     /// Of a listing.
@@ -156,6 +158,8 @@ pub struct RunSettings {
     pub stall_timeout: Duration,
     /// Of dialling a client.
     pub connect_timeout: Duration,
+    /// A client has so long to attach a debugger to a test process.
+    pub debugger_timeout: Duration,
     /// Of a test process, before its first test and after its last.
     pub startup_timeout: Duration,
     /// Of a listing.

@@ -3,6 +3,7 @@
 //! One loop waits for everything: commands of the session, processes, deadlines. After each event [`Engine::settle`] lets
 //! every run do what follows for it, gives idle workers to whoever has had least, and answers what has ended.
 
+mod debugger;
 mod jobs;
 mod slots;
 
@@ -25,6 +26,8 @@ use wire::{
     rpc::{RequestId, RpcError, code},
 };
 
+pub(in crate::front) use debugger::Answer;
+use debugger::Debuggers;
 pub(in crate::front) use jobs::{Job, JobKind};
 use jobs::{JobKey, Work};
 
@@ -45,6 +48,12 @@ pub(super) struct EngineOptions {
     pub(super) has_attachments_stream: bool,
     pub(super) log_form: LogForm,
     pub(super) client: link::Outbox,
+    /// What the client answers to requests of ours.
+    pub(super) answers: mpsc::Receiver<Answer>,
+    /// The client attaches and launches debuggers when it is asked to.
+    pub(super) has_debugger: bool,
+    /// Every run is for debuggers.
+    pub(super) is_debug: bool,
 }
 
 /// What a session wants of its engine.
@@ -67,6 +76,7 @@ pub(in crate::front) struct Engine {
     has_attachments_stream: bool,
     log_form: LogForm,
     client: link::Outbox,
+    debuggers: Debuggers,
     pool: Option<Pool>,
     /// By the order of their coming.
     jobs: BTreeMap<JobKey, Work>,
@@ -84,6 +94,8 @@ pub(in crate::front) struct Engine {
 
 enum Next {
     Command(Command),
+    /// The client has answered a request of ours.
+    Answer(Answer),
     /// The session has no more.
     NoMoreCommands,
     Pool(PoolEvent),
@@ -101,6 +113,7 @@ impl Engine {
             has_attachments_stream: options.has_attachments_stream,
             log_form: options.log_form,
             client: options.client,
+            debuggers: Debuggers::new(options.answers, (options.has_debugger, options.is_debug)),
             pool: None,
             jobs: BTreeMap::new(),
             next_job: 0,
@@ -120,6 +133,7 @@ impl Engine {
         while commands.is_some() || !self.jobs.is_empty() {
             match self.next(&mut commands).await {
                 Next::Command(command) => self.command(command).await,
+                Next::Answer(answer) => self.client_answered(answer).await,
                 Next::NoMoreCommands => commands = None,
                 Next::Pool(event) => self.pool_event(event).await,
                 Next::Deadline => self.expired(Instant::now()).await,
@@ -156,6 +170,7 @@ impl Engine {
         tokio::select! {
             biased;
             command = command => command.map_or(Next::NoMoreCommands, Next::Command),
+            answer = self.debuggers.answered() => Next::Answer(answer),
             event = event => Next::Pool(event),
             () = expired => Next::Deadline,
             () = std::future::ready(()), if has_to_tell => Next::Tell,
@@ -164,7 +179,8 @@ impl Engine {
 
     fn next_deadline(&self) -> Option<Instant> {
         let pausing = self.pausing.as_ref().map(|(_, _, deadline)| *deadline);
-        self.jobs.values().filter_map(Work::next_deadline).chain(pausing).min()
+        let debuggers = self.debuggers.next_deadline();
+        self.jobs.values().filter_map(Work::next_deadline).chain(pausing).chain(debuggers).min()
     }
 
     async fn command(&mut self, command: Command) {
@@ -325,6 +341,7 @@ impl Engine {
 
     async fn expired(&mut self, now: Instant) {
         self.check_pause();
+        self.debuggers_expired(now).await;
         let Some(pool) = &mut self.pool else { return };
         for driver in self.jobs.values_mut().filter_map(Work::driver) {
             driver.expired(pool, now).await;
@@ -340,6 +357,7 @@ impl Engine {
                     driver.act(pool).await;
                 }
             }
+            self.ask_for_debuggers().await;
             self.collect();
             let has_given = self.give().await;
             let has_ended = self.end_jobs().await;
@@ -347,6 +365,7 @@ impl Engine {
                 break;
             }
         }
+        self.withdraw_requests().await;
         self.start_workers().await;
     }
 
@@ -373,6 +392,10 @@ impl Engine {
 
     pub(in crate::front) fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    pub(in crate::front) fn debuggers(&self) -> &Debuggers {
+        &self.debuggers
     }
 
     pub(in crate::front) fn has_attachments_stream(&self) -> bool {

@@ -26,7 +26,7 @@ use wire::{
 };
 
 use super::{
-    engine::{Command, Engine, EngineOptions, Job, JobKind},
+    engine::{Answer, Command, Engine, EngineOptions, Job, JobKind},
     mtp::{initialize, params},
 };
 use crate::{config::Settings, discover::ProgramSource};
@@ -35,6 +35,9 @@ use crate::{config::Settings, discover::ProgramSource};
 const OPEN_REQUESTS: usize = 64;
 /// Commands on their way to the engine: for each request its start and one cancel, and pauses of an impatient user.
 const COMMANDS_WAITING: usize = 2 * OPEN_REQUESTS + 16;
+/// Answers of the client on their way to the engine: one for each request of ours that is open. What a client sends
+/// beyond that, it was not asked.
+const ANSWERS_WAITING: usize = OPEN_REQUESTS;
 /// What a run may take to drain after `exit`, beyond its tests' grace period.
 const EXIT_DEADLINE: Duration = Duration::from_secs(10);
 /// What ending all processes may take, when the client is gone.
@@ -57,6 +60,8 @@ pub struct SessionOptions {
     pub exit_with: Option<u32>,
     /// A client that has not initialized by then is gone; `None` waits for ever, for a client that started us.
     pub initialize_within: Option<Duration>,
+    /// Every run of the session is for debuggers of the client's.
+    pub is_debug: bool,
 }
 
 /// What the owner of a session may want.
@@ -94,6 +99,8 @@ pub struct Session {
     /// When a client that says nothing is taken for gone.
     silent_until: Option<Instant>,
     commands: Option<mpsc::Sender<Command>>,
+    /// Answers of the client to requests of the engine.
+    answers: Option<mpsc::Sender<Answer>>,
     done: mpsc::Receiver<RequestId>,
     done_sender: Option<mpsc::Sender<RequestId>>,
     /// Requests that are not answered yet.
@@ -139,6 +146,7 @@ impl Session {
             is_initialized: false,
             silent_until: options.initialize_within.map(|limit| Instant::now() + limit),
             commands: None,
+            answers: None,
             done,
             done_sender: Some(done_sender),
             open: HashMap::new(),
@@ -229,8 +237,14 @@ impl Session {
             Message::Notification { method, params } if self.is_initialized => {
                 self.notification(&method, params.as_deref());
             }
-            // Before `initialize` notifications are dropped; answers to nothing are no harm.
-            Message::Notification { .. } | Message::Response { .. } => {}
+            Message::Response { id, outcome } => {
+                if let Some(answers) = &self.answers {
+                    // The engine knows which ids are its own; answers to nothing are no harm.
+                    drop(answers.try_send(Answer { id, outcome }));
+                }
+            }
+            // Before `initialize` notifications are dropped.
+            Message::Notification { .. } => {}
         }
         false
     }
@@ -275,6 +289,7 @@ impl Session {
     fn start_engine(&mut self, facts: &initialize::ClientFacts) {
         let Some(done) = self.done_sender.take() else { return };
         let (commands, receiver) = mpsc::channel(COMMANDS_WAITING);
+        let (answers, answers_in) = mpsc::channel(ANSWERS_WAITING);
         let options = EngineOptions {
             settings: Arc::clone(&self.options.settings),
             sources: std::mem::take(&mut self.options.sources),
@@ -282,7 +297,11 @@ impl Session {
             has_attachments_stream: facts.testing.attachments_support,
             log_form: facts.log_form(),
             client: self.client.clone(),
+            answers: answers_in,
+            has_debugger: facts.testing.debugger_provider,
+            is_debug: self.options.is_debug,
         };
+        self.answers = Some(answers);
         self.engine.spawn(Engine::new(options, done).work(receiver));
         self.commands = Some(commands);
     }

@@ -27,7 +27,7 @@ mod plan;
 mod told;
 
 pub use costs::Costs;
-pub use driver::{Driver, RunOutcome};
+pub use driver::{Driver, RunOutcome, Standing};
 pub(crate) use memory::{Knowledge, record};
 pub(crate) use metrics::{metrics, millis};
 pub(crate) use plan::{Ingredients, delivery};

@@ -95,6 +95,8 @@ pub struct RunPlan {
     pub time_limit: Option<Duration>,
     /// Output goes to our own standard output as it comes.
     pub is_output_shown: bool,
+    /// Its tests are for debuggers: each alone in its process, one at a time, without the run's own time limit.
+    pub is_debugged: bool,
     /// The client reads the attachments stream.
     pub has_attachments_stream: bool,
     /// Which form of log messages the client reads.
@@ -163,8 +165,19 @@ impl RunPlan {
                 TimeLimit::After(limit) => Some(limit),
             },
             is_output_shown: settings.run.capture == Capture::Shown,
+            is_debugged: false,
             has_attachments_stream: false,
             log_form: LogForm::Single,
+        }
+    }
+
+    /// Makes it a run for debuggers. What a debugger does to a test is no failure of it that a retry could mend.
+    pub(crate) fn debug(&mut self) {
+        self.is_debugged = true;
+        self.time_limit = None;
+        self.model.slots = 1;
+        for test in &mut self.model.tests {
+            (test.is_alone, test.retries) = (true, 0);
         }
     }
 

@@ -18,6 +18,7 @@ mod cli;
 mod concurrent;
 mod crash;
 mod death;
+mod debug;
 mod evidence;
 mod filters;
 mod foreign;

@@ -212,6 +212,8 @@ impl Worker {
             ToWorker::Cancel { grace_ms } => self.cancel(grace_ms),
             ToWorker::Pause => self.pause(),
             ToWorker::Resume => self.resume(),
+            // An order that is given back comes too late: the process is gone.
+            ToWorker::Debugger { lease, decision } => drop(self.order(Order::Debugger { lease, decision })),
             ToWorker::Drain { run } => {
                 self.drains.push_back(run);
                 return self.forward_drain();

@@ -57,6 +57,7 @@ pub(crate) fn lease(count: u32) -> Lease {
         },
         watch: wire::control::WatchPlan::default(),
         is_alone: count == 1,
+        is_debugged: false,
         is_output_shown: false,
     }
 }

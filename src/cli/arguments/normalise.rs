@@ -105,7 +105,7 @@ impl Translation {
             };
             match named.name.as_str() {
                 "server" | "list-tests" => translation.mode(named, &mut rest)?,
-                "no-banner" | "no-ansi" | "diagnostic" => {
+                "no-banner" | "no-ansi" | "diagnostic" | "debug" => {
                     translation.options.push(format!("--{}", named.name).into())
                 }
                 "help" | "h" | "?" => translation.is_help = true,

@@ -73,6 +73,7 @@ mod tests {
             uids: uids.map(|all| all.iter().map(|uid| (*uid).to_owned()).collect()),
             filter: filter.map(|text| text.parse().unwrap()),
             foreign: wire::mtp::Foreign::new(),
+            is_debug: false,
         };
         let (chosen, missing) = choose(&catalogue, &request);
         (chosen.into_iter().map(|place| catalogue.node(place).uid).collect(), missing)

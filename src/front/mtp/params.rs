@@ -19,6 +19,8 @@ pub(in crate::front) struct TestsRequest {
     pub(in crate::front) filter: Option<GraphQuery>,
     /// Members that came with them, to be handed back.
     pub(in crate::front) foreign: Foreign,
+    /// Each test is to run under a debugger of the client's.
+    pub(in crate::front) is_debug: bool,
 }
 
 /// Reads and checks the parameters.
@@ -36,7 +38,7 @@ pub(in crate::front) fn tests(params: Option<&RawValue>) -> Result<TestsRequest,
     let nodes = params.tests.or(params.test_cases);
     let mut foreign = Foreign::new();
     let uids = nodes.map(|nodes| nodes.into_iter().map(|node| keep(node, &mut foreign)).collect());
-    Ok(TestsRequest { run_id: params.run_id, uids, filter, foreign })
+    Ok(TestsRequest { run_id: params.run_id, uids, filter, foreign, is_debug: params.is_debug })
 }
 
 fn keep(node: AskedNode, all: &mut Foreign) -> String {

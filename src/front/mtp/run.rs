@@ -40,6 +40,14 @@ pub(in crate::front) async fn plan(engine: &Engine, request: &TestsRequest) -> R
     plan.has_attachments_stream = engine.has_attachments_stream();
     plan.log_form = engine.log_form();
     plan.carry(&request.foreign);
+    if engine.debuggers().are_wanted(request.is_debug) {
+        if engine.debuggers().are_there() {
+            plan.debug();
+        } else {
+            let text = "the tests run without a debugger: the client has not declared debuggerProvider";
+            engine.log(LogLevel::Warning, text.to_owned()).await;
+        }
+    }
     Ok(plan)
 }
 
@@ -76,7 +84,8 @@ async fn run_dir(engine: &Engine, run_id: &str) -> Result<PathBuf, RpcError> {
 
 /// Notes durations and crashes for later runs. A history that can't be written is no reason to fail a run.
 pub(in crate::front) fn record(engine: &Engine, plan: &RunPlan, outcome: &RunOutcome) {
-    if !engine.settings().run.is_history_kept {
+    // What a debugger lets a test take, and how it ends there, says nothing of the next time.
+    if !engine.settings().run.is_history_kept || plan.is_debugged {
         return;
     }
     if let Err(error) = crate::run::record(&engine.settings().state_dir, plan, outcome) {

@@ -65,6 +65,19 @@ pub struct RunOutcome {
     pub result: RunResult,
 }
 
+/// A test whose process stands for a debugger.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing {
+    /// Whose process it is.
+    pub worker: WorkerId,
+    /// For which lease.
+    pub lease: LeaseId,
+    /// The test.
+    pub test: TestIndex,
+    /// The process.
+    pub pid: u32,
+}
+
 /// One run, from its first lease to its completion.
 pub struct Driver {
     plan: RunPlan,
@@ -98,6 +111,8 @@ pub struct Driver {
     costs: Costs,
     /// The test that each worker runs.
     in_flight: BTreeMap<WorkerId, TestIndex>,
+    /// Tests that stand for a debugger, until somebody is told.
+    standing: Vec<Standing>,
     worker_deaths: usize,
     is_complete: bool,
 }
@@ -131,6 +146,7 @@ impl Driver {
             crashed: BTreeSet::new(),
             costs: Costs::default(),
             in_flight: BTreeMap::new(),
+            standing: Vec::new(),
             worker_deaths: 0,
             is_complete: false,
             plan,
@@ -201,6 +217,20 @@ impl Driver {
     /// Returns how many workers the run has asked for since the last time.
     pub fn take_asked(&mut self) -> usize {
         std::mem::take(&mut self.asked)
+    }
+
+    /// Takes away the tests that stand for a debugger, each told once.
+    pub fn take_standing(&mut self) -> Vec<Standing> {
+        std::mem::take(&mut self.standing)
+    }
+
+    /// Returns whether a lease is in this worker's hands.
+    #[must_use]
+    pub fn is_leased(&self, worker: WorkerId, lease: LeaseId) -> bool {
+        let is_alive = !self.journals.contains_key(&worker);
+        is_alive
+            && self.leases.contains_key(&lease)
+            && self.run.leasing_workers().any(|one| one == to_model(worker))
     }
 
     /// Ends the run: what runs is cancelled, the rest is told as not run.
@@ -289,6 +319,13 @@ impl Driver {
 
     fn client_log(&self) -> ClientLog<'_> {
         ClientLog { plan: &self.plan, client: &self.client }
+    }
+
+    /// Says something about one test in the client's log.
+    ///
+    /// Cancel safe: no, because a part may be sent.
+    pub async fn log_of(&self, test: TestIndex, level: LogLevel, message: String) {
+        self.client_log().line(Some(test), level, message).await;
     }
 
     async fn log(&self, level: LogLevel, message: String) {

@@ -11,7 +11,7 @@ use wire::{
     mtp::{Attachment, LogLevel},
 };
 
-use super::{Driver, JOURNAL_DEADLINE};
+use super::{Driver, JOURNAL_DEADLINE, Standing};
 use crate::{
     pool::Pool,
     run::{
@@ -28,7 +28,11 @@ impl Driver {
         match message {
             FromWorker::Reports { lease, reports } => {
                 for report in reports {
-                    self.report(worker, lease, report);
+                    if let Report::Standing { test, pid, is_program } = report {
+                        self.stands(Standing { worker, lease, test, pid }, is_program).await;
+                    } else {
+                        self.report(worker, lease, report);
+                    }
                 }
             }
             FromWorker::LeaseEnded { lease, end, start_us } => {
@@ -56,10 +60,21 @@ impl Driver {
         }
     }
 
+    async fn stands(&mut self, standing: Standing, is_program: bool) {
+        if !is_program {
+            let text = "the system does not let the test be held at its first instruction: a debugger finds Heeler in its \
+                        process, about to become the program";
+            self.log_of(standing.test, LogLevel::Information, text.to_owned()).await;
+        }
+        self.standing.push(standing);
+    }
+
     fn report(&mut self, worker: WorkerId, lease: wire::control::LeaseId, report: Report) {
         let program = self.leases.get(&lease).copied();
         let lease = LeaseId(lease.0);
         match report {
+            // Told before.
+            Report::Standing { .. } => {}
             Report::Started(test) => {
                 self.in_flight.insert(worker, test);
                 self.feed(Event::Started { lease, test: TestId(test.0) });

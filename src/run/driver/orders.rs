@@ -80,6 +80,7 @@ impl Driver {
             },
             watch: self.watch(&lease.batch.tests),
             is_alone: lease.batch.is_alone,
+            is_debugged: self.plan.is_debugged,
             is_output_shown: self.plan.is_output_shown,
         };
         self.leases.insert(wire.lease, program);

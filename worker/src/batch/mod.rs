@@ -89,6 +89,8 @@ pub(crate) struct Batch {
     kept: Option<Kept>,
     /// How the process ended, where it had one test only.
     process: Option<RawEnd>,
+    /// A debugger has the process, and time means nothing.
+    is_unlimited: bool,
 }
 
 #[derive(Debug)]
@@ -210,7 +212,13 @@ impl Batch {
             spans: Spans::default(),
             kept: None,
             process: None,
+            is_unlimited: false,
         }
+    }
+
+    /// Takes note that a debugger has the process: from now on nothing takes too long.
+    pub(crate) fn lift_limits(&mut self) {
+        self.is_unlimited = true;
     }
 
     /// Returns the tests that need a process, in order: events name them by their place here.
@@ -227,6 +235,9 @@ impl Batch {
     pub(crate) fn deadline(&self) -> Option<Duration> {
         if self.ending.is_some() {
             return None;
+        }
+        if self.is_unlimited {
+            return self.kept.as_ref().map(|kept| kept.until);
         }
         if self.flights.is_empty() {
             let idle = self.idle_since.saturating_add(Duration::from_millis(self.limits.startup_ms));

@@ -568,7 +568,10 @@ proptest! {
                     prop_assert_eq!(*at, position);
                     *decided.entry(*test).or_default() += 1;
                 }
-                Report::Attached { .. } | Report::Leaked { .. } | Report::Ended { .. } => {}
+                Report::Standing { .. }
+                | Report::Attached { .. }
+                | Report::Leaked { .. }
+                | Report::Ended { .. } => {}
                 Report::Failed { test, .. } | Report::Died { test, .. } => {
                     *decided.entry(*test).or_default() += 1;
                 }

@@ -7,11 +7,11 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 use wire::{
-    control::{Evidence, LeaseEnd, RawEnd, TestIndex, ToGuard, TreeSample},
+    control::{DebuggerDecision, Evidence, LeaseEnd, RawEnd, Report, TestIndex, ToGuard, TreeSample},
     mtp::LogLevel,
 };
 
-use super::{Order, Outlet, Ready, memory::MemoryWatch, witness::Witness};
+use super::{Order, Outlet, Ready, debugger::Debugging, memory::MemoryWatch, witness::Witness};
 use crate::{
     adapter::{Event, Transcript},
     batch::{Batch, Chunk, Due, Gone},
@@ -53,6 +53,7 @@ pub(super) struct Live<'a> {
     /// When the guard is overdue.
     overdue: Option<Instant>,
     memory: MemoryWatch,
+    debugging: Debugging,
     witness: Witness,
     /// No read before this, unless there is a reason.
     next_read: Instant,
@@ -81,8 +82,17 @@ enum Happened {
 
 impl<'a> Live<'a> {
     pub(super) fn new(ready: Ready, outlet: &'a mut Outlet, orders: mpsc::Receiver<Order>) -> Self {
-        let Ready { batch, transcript, guard, clock, is_output_shown, grace_ms, memory_bytes, witness } =
-            ready;
+        let Ready {
+            batch,
+            transcript,
+            guard,
+            clock,
+            is_output_shown,
+            grace_ms,
+            memory_bytes,
+            is_debugged,
+            witness,
+        } = ready;
         Self {
             batch,
             transcript,
@@ -96,6 +106,7 @@ impl<'a> Live<'a> {
             pausing: None,
             overdue: None,
             memory: MemoryWatch::new(memory_bytes),
+            debugging: Debugging::new(is_debugged),
             witness,
             next_read: Instant::now(),
             events: Vec::new(),
@@ -118,8 +129,9 @@ impl<'a> Live<'a> {
 
     async fn next(&mut self) -> Happened {
         let is_blocked = self.outlet.is_blocked();
-        // While a slow client keeps us from reading, a test may stand still for it: that is not the test's time.
-        self.clock.hold(self.is_paused || is_blocked);
+        // While a slow client keeps us from reading, a test may stand still for it: that is not the test's time. Nor is
+        // the time in which it waits for a debugger.
+        self.clock.hold(self.is_paused || is_blocked || self.debugging.is_undecided());
         let deadline = self.batch.deadline().and_then(|running| self.clock.instant_of(running));
         let Guard { control, stdout, stderr } = &mut self.guard;
         tokio::select! {
@@ -139,7 +151,19 @@ impl<'a> Live<'a> {
     async fn handle(&mut self, happened: Happened) -> Option<LeaseEnd> {
         match happened {
             Happened::Order(order) => self.obey(order).await,
-            Happened::News(News::Started(root, is_limited)) => self.memory.begin(root, is_limited),
+            Happened::News(News::Started(root, is_limited)) => {
+                if let Some((root, is_limited)) = self.debugging.started(root, is_limited) {
+                    self.memory.begin(root, is_limited);
+                }
+            }
+            Happened::News(News::Standing(is_program)) => self.stands_for_debugger(is_program),
+            Happened::News(News::Deserted) => {
+                let text = "its debugger is gone and had left the test standing; it goes on".to_owned();
+                self.outlet.log(self.suspect(), LogLevel::Warning, text);
+                self.outlet.try_hand_over();
+            }
+            // Nobody here asks for that.
+            Happened::News(News::LetGone) => {}
             Happened::News(News::NotStarted(error)) => return Some(LeaseEnd::NotStarted { error }),
             Happened::News(News::Paused) => self.answer_pause(),
             Happened::News(News::Ended(end)) => return Some(self.end(end).await),
@@ -197,9 +221,35 @@ impl<'a> Live<'a> {
                 self.is_paused = false;
                 self.guard.control.tell(ToGuard::Resume).await;
             }
+            Order::Debugger { lease, decision } if lease == self.outlet.lease => {
+                self.debugger_decided(decision).await;
+            }
+            // One of an earlier lease.
+            Order::Debugger { .. } => {}
             Order::Kill => {
                 self.batch.abandon();
                 self.terminate(0).await;
+            }
+        }
+    }
+
+    /// Says that the process waits for a debugger.
+    fn stands_for_debugger(&mut self, is_program: bool) {
+        let Some((pid, test)) = self.debugging.root().zip(self.suspect()) else { return };
+        self.outlet.parcel.reports.push(Report::Standing { test, pid: pid.as_u32(), is_program });
+        self.outlet.try_hand_over();
+    }
+
+    async fn debugger_decided(&mut self, decision: DebuggerDecision) {
+        let Some(root) = self.debugging.decide(decision) else { return };
+        match decision {
+            DebuggerDecision::HandOver => {
+                self.batch.lift_limits();
+                self.guard.control.tell(ToGuard::HandOver).await;
+            }
+            DebuggerDecision::TakeBack => {
+                self.memory.begin(root, false);
+                self.guard.control.tell(ToGuard::TakeBack).await;
             }
         }
     }

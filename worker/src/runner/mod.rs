@@ -1,6 +1,7 @@
 //! One lease, one test process: starts it, reads what it writes, keeps its clocks, tells its guard what the
 //! coordinator wishes, and hands on what comes of it. What all that means for the tests is decided in `batch`.
 
+mod debugger;
 mod live;
 mod memory;
 mod witness;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use wire::{
-    control::{Lease, LeaseEnd, LeaseId, ListedTest, LogLine, Program, TestIndex},
+    control::{DebuggerDecision, Lease, LeaseEnd, LeaseId, ListedTest, LogLine, Program, TestIndex},
     mtp::LogLevel,
 };
 
@@ -36,6 +37,8 @@ pub(crate) enum Order {
     Pause { paused: oneshot::Sender<()> },
     /// To go on.
     Resume,
+    /// To go on after it stood for a debugger.
+    Debugger { lease: LeaseId, decision: DebuggerDecision },
     /// To die, because this worker leaves.
     Kill,
 }
@@ -96,6 +99,7 @@ struct Ready {
     is_output_shown: bool,
     grace_ms: u64,
     memory_bytes: Option<u64>,
+    is_debugged: bool,
     witness: Witness,
 }
 
@@ -108,7 +112,7 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
     };
     let program = lease.program.clone();
     let (is_output_shown, grace_ms) = (lease.is_output_shown, lease.limits.grace_ms);
-    let memory_bytes = lease.limits.memory_bytes;
+    let (memory_bytes, is_debugged) = (lease.limits.memory_bytes, lease.is_debugged);
     let witness = Witness::new(&lease, setting.worker, adapter.doomed_words());
     let framework = Box::new(Asked { adapter, program: program.clone() });
     let mut batch = Batch::new(lease, setting.worker, &mut outlet.parcel, framework);
@@ -121,11 +125,23 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
     let transcript = adapter.transcript(&listed(&batch));
     let command = setting.prepare(&program, &invocation, Some(&outlet.run));
     let mut command = command.map_err(|error| not_started(chain(&error)))?;
-    command.memory_bytes = memory_bytes;
+    // A debugger's process has no limits; if no debugger takes it, its memory is looked at from here.
+    command.memory_bytes = memory_bytes.filter(|_| !is_debugged);
+    command.is_held = is_debugged;
     command.trace = witness.plan(&mut outlet.parcel.logs);
     let clock = Clock::start();
     let guard = Guard::start(&setting.guards, command).await.map_err(|error| not_started(chain(&error)))?;
-    Ok(Ready { batch, transcript, guard, clock, is_output_shown, grace_ms, memory_bytes, witness })
+    Ok(Ready {
+        batch,
+        transcript,
+        guard,
+        clock,
+        is_output_shown,
+        grace_ms,
+        memory_bytes,
+        is_debugged,
+        witness,
+    })
 }
 
 /// Finds the command for the batch, without the tests that none can select; `None` if no test is left.

@@ -336,6 +336,7 @@ pub(crate) fn lease(script: &Script, count: u32) -> Lease {
         },
         watch: wire::control::WatchPlan::default(),
         is_alone: false,
+        is_debugged: false,
         is_output_shown: false,
     }
 }

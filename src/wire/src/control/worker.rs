@@ -31,6 +31,13 @@ pub enum ToWorker {
     Pause,
     /// Goes on.
     Resume,
+    /// Decides about the process of a lease that stands for a debugger; see [`Report::Standing`].
+    Debugger {
+        /// Which lease.
+        lease: LeaseId,
+        /// What becomes of the process.
+        decision: DebuggerDecision,
+    },
     /// Proves what was sent of a run; answered by [`FromWorker::Drained`]. Comes when no lease is in hand.
     Drain {
         /// Which run.
@@ -144,8 +151,21 @@ pub struct Lease {
     pub watch: WatchPlan,
     /// Whether this is one test in a process of its own: nothing that happens is to be checked by a lone run again.
     pub is_alone: bool,
+    /// Whether the process is for a debugger: it stands before its first instruction until
+    /// [`ToWorker::Debugger`] says what becomes of it.
+    #[serde(default)]
+    pub is_debugged: bool,
     /// Whether the test's output also goes to the worker's own standard output as it comes.
     pub is_output_shown: bool,
+}
+
+/// What becomes of a process that stands for a debugger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DebuggerDecision {
+    /// It goes on as its debugger's: no limits, nothing watched.
+    HandOver,
+    /// It goes on as any other.
+    TakeBack,
 }
 
 /// How a test process is watched, and what is kept of its death.
@@ -368,6 +388,15 @@ pub struct LogLine {
 /// One event of one test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Report {
+    /// Its process stands for a debugger, traced by nobody, until [`ToWorker::Debugger`] comes.
+    Standing {
+        /// Which.
+        test: TestIndex,
+        /// Its process.
+        pid: u32,
+        /// It stands at the first instruction of its program; else just before it becomes its program.
+        is_program: bool,
+    },
     /// It runs.
     Started(TestIndex),
     /// It has its terminal result: journalled, and handed to the client's stream.

@@ -22,6 +22,10 @@ pub mod method {
     pub const LOG: &str = "client/log";
     /// Server → client.
     pub const TELEMETRY: &str = "telemetry/update";
+    /// Server → client, a request.
+    pub const ATTACH_DEBUGGER: &str = "client/attachDebugger";
+    /// Server → client, a request.
+    pub const LAUNCH_DEBUGGER: &str = "client/launchDebugger";
     /// Both ways.
     pub const CANCEL: &str = "$/cancelRequest";
     /// Sent by one editor instead of a cancel request.
@@ -164,6 +168,51 @@ pub struct TestsParams<N = TestNode> {
     /// A graph query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
+    /// A member of ours: each test is to run under a debugger that the client attaches or launches.
+    #[serde(rename = "heeler.debug", skip_serializing_if = "is_false")]
+    pub is_debug: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// Parameters of `client/attachDebugger`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct AttachDebuggerParams {
+    /// The test process. It stands still.
+    pub process_id: u32,
+}
+
+/// Parameters of `client/launchDebugger`. All of them are always sent, because some clients want them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct LaunchDebuggerParams {
+    /// Path of the program.
+    pub program: String,
+    /// Its arguments, as a shell takes them.
+    pub args: String,
+    /// Where it runs.
+    pub working_directory: String,
+    /// To be set beside the client's own.
+    pub environment_variables: std::collections::BTreeMap<String, String>,
+}
+
+/// Result of `client/attachDebugger` and of `client/launchDebugger`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DebuggerResult {
+    /// Whether there is a debugger. Clients in the field leave it out, which means that there is.
+    #[serde(default = "is_true")]
+    pub success: bool,
+}
+
+fn is_true() -> bool {
+    true
 }
 
 /// Parameters of a test update.

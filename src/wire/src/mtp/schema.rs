@@ -6,9 +6,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, js
 use serde_json::{Map, Value, json};
 
 use super::{
-    AskedNode, AttachmentParams, CancelParams, CancelRunParams, DiscoveryMetrics, ExecutionState,
-    HelloParams, InitializeParams, InitializeResult, LogBatchParams, LogParams, RunMetrics, RunResult,
-    TelemetryParams, TestNode, TestsParams, Trait, UpdateParams, method,
+    AskedNode, AttachDebuggerParams, AttachmentParams, CancelParams, CancelRunParams, DiscoveryMetrics,
+    ExecutionState, HelloParams, InitializeParams, InitializeResult, LaunchDebuggerParams, LogBatchParams,
+    LogParams, RunMetrics, RunResult, TelemetryParams, TestNode, TestsParams, Trait, UpdateParams, method,
 };
 use crate::rpc::{RequestId, RpcError};
 
@@ -22,14 +22,6 @@ pub fn server_schema() -> Value {
         part::<TelemetryParams<RunMetrics>>(&mut generator),
         part::<TelemetryParams<DiscoveryMetrics>>(&mut generator),
     ]});
-    let launch = json!({"type": "object", "additionalProperties": false, "properties": {
-        "program": {"type": ["string", "null"]},
-        "args": {"type": ["string", "null"]},
-        "workingDirectory": {"type": ["string", "null"]},
-        "environmentVariables": {},
-    }});
-    let attach = json!({"type": "object", "additionalProperties": false, "required": ["processId"],
-        "properties": {"processId": {"type": "integer"}}});
     let methods = [
         (method::UPDATES, part::<UpdateParams>(&mut generator)),
         (method::ATTACHMENTS, part::<AttachmentParams>(&mut generator)),
@@ -38,8 +30,8 @@ pub fn server_schema() -> Value {
         (method::CANCEL, part::<CancelParams>(&mut generator)),
         (method::HELLO, part::<HelloParams>(&mut generator)),
         (method::BARRIER, json!({"type": "object"})),
-        ("client/attachDebugger", attach),
-        ("client/launchDebugger", launch),
+        (method::ATTACH_DEBUGGER, part::<AttachDebuggerParams>(&mut generator)),
+        (method::LAUNCH_DEBUGGER, part::<LaunchDebuggerParams>(&mut generator)),
     ];
     let results = vec![
         part::<InitializeResult>(&mut generator),

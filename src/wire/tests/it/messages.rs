@@ -139,13 +139,29 @@ fn requests() -> Vec<Sample> {
             "run-by-filter",
             method::RUN,
             TestsParams::<AskedNode> {
-                run_id,
+                run_id: run_id.clone(),
                 filter: Some("/unit/Parser*/**[speed=fast]".to_owned()),
                 ..TestsParams::default()
             },
         ),
+        request(
+            "run-for-debuggers",
+            method::RUN,
+            TestsParams::<AskedNode> { run_id, is_debug: true, ..TestsParams::default() },
+        ),
+        request("attach-debugger", method::ATTACH_DEBUGGER, AttachDebuggerParams { process_id: 4711 }),
+        request("launch-debugger", method::LAUNCH_DEBUGGER, launch()),
         request("barrier", method::BARRIER, serde_json::json!({})),
     ]
+}
+
+fn launch() -> LaunchDebuggerParams {
+    LaunchDebuggerParams {
+        program: "/usr/bin/heeler".to_owned(),
+        args: "__stand_in /run/user/1000/heeler-1/scratch-1/stand-in".to_owned(),
+        working_directory: "/project".to_owned(),
+        environment_variables: [("HEELER".to_owned(), "1".to_owned())].into(),
+    }
 }
 
 fn answers() -> Vec<Sample> {
@@ -174,6 +190,7 @@ fn answers() -> Vec<Sample> {
     vec![
         answer("initialize-answer", initialized),
         answer("discover-answer", serde_json::json!({})),
+        answer("debugger-answer", DebuggerResult { success: true }),
         answer("run-answer", RunResult { attachments: vec![dump()], leaks: vec![leak], largest }),
         sample("error-answer", &refused, move |message| {
             matches!(message, Message::Response { id: read, outcome: Err(read_error) }

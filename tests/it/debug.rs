@@ -1,0 +1,366 @@
+//! Tests under a debugger of the client's: handed over before their first instruction, and what follows on every answer.
+
+use std::{
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    books::{Books, Delivery},
+    listener::{Behaviour, Listener},
+    process::{Role, children, signal, state, wait_until},
+    server::{Run, Server, Transport, run_id},
+    world::World,
+};
+
+const ATTACH: &str = "client/attachDebugger";
+const CANCEL: &str = "$/cancelRequest";
+
+fn world() -> World {
+    let world = World::with_gtest("kinds");
+    world.note_starts();
+    world
+}
+
+/// A server for a client with debuggers.
+fn ready<'w>(world: &'w World, is_listening: bool) -> Server<'w> {
+    let mut server = Server::start(world, &["kinds"]);
+    let mut testing = json!({"debuggerProvider": true});
+    if is_listening {
+        let listener = Listener::new(server.recorder.clone(), |_| Behaviour::Normal);
+        testing["callbackProvider"] = json!({"port": listener.port});
+        server.listener = Some(listener);
+    }
+    server.initialize(json!({"testing": testing}));
+    server
+}
+
+fn debug(server: &mut Server<'_>, number: u64, tests: &[&str]) -> Run {
+    let run_id = run_id(number);
+    let nodes: Vec<_> = tests.iter().map(|uid| json!({"uid": uid})).collect();
+    let params = json!({"runId": run_id, "tests": nodes, "heeler.debug": true});
+    let request = server.request("testing/runTests", params);
+    Run { run_id, request }
+}
+
+/// A request for a debugger, as it came.
+#[derive(Debug, Clone, PartialEq)]
+struct Asked {
+    id: Value,
+    pid: u32,
+}
+
+/// Waits for the request of this number, from 0.
+fn asked(server: &Server<'_>, number: usize) -> Asked {
+    let message = server.recorder.wait(&format!("request {number} for a debugger"), |events| {
+        let mut requests =
+            events.iter().filter_map(|event| event.message()).filter(|message| message["method"] == ATTACH);
+        requests.nth(number).cloned()
+    });
+    assert_eq!(message["params"].as_object().unwrap().len(), 1, "{message}");
+    let pid = message["params"]["processId"].as_u64().unwrap();
+    Asked { id: message["id"].clone(), pid: u32::try_from(pid).unwrap() }
+}
+
+fn answer(server: &mut Server<'_>, asked: &Asked, result: Value) {
+    server.send(&json!({"jsonrpc": "2.0", "id": asked.id, "result": result}));
+}
+
+fn finish(server: &Server<'_>, run: &Run, tests: &[&str]) -> Books {
+    let selected: Vec<_> = tests.iter().map(|uid| (*uid).to_owned()).collect();
+    server.finish_as(run, &selected, Delivery::Once)
+}
+
+fn tracer_of(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    line.map_or(0, |line| line.trim().parse().unwrap())
+}
+
+/// A real debugger that has attached and waits for a word before it does `then`.
+struct Gdb {
+    child: Child,
+    go: PathBuf,
+}
+
+impl Gdb {
+    fn attach(world: &World, pid: u32, then: &[&str]) -> Self {
+        let go = world.path(&format!("go-{pid}"));
+        let wait = format!(
+            "shell while [ ! -e {0} -a -e {1} ]; do sleep 0.01; done",
+            go.display(),
+            world.dir().display()
+        );
+        let mut command = Command::new("gdb");
+        command.args(["-q", "-batch", "-nx", "-p", &pid.to_string(), "-ex", &wait]);
+        command.args(then.iter().flat_map(|line| ["-ex", line]));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0);
+        let child = command.spawn().unwrap();
+        let gdb = Self { child, go };
+        // It stops itself for the word in a shell, when it has attached.
+        wait_until("gdb has attached and waits", || {
+            tracer_of(pid) == gdb.child.id() && !children(gdb.child.id()).is_empty()
+        });
+        gdb
+    }
+
+    fn go_on(self) -> String {
+        std::fs::write(&self.go, "").unwrap();
+        String::from_utf8(self.child.wait_with_output().unwrap().stdout).unwrap()
+    }
+}
+
+/// Waits until a process that its debugger holds has been told to go on, which it hears of later.
+fn wait_handed_over(pid: u32) {
+    wait_until("the process is handed over", || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("SigPnd:")).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap() & (1 << (18 - 1)) != 0
+    });
+}
+
+/// Returns what was logged about a test.
+fn log_of(server: &Server<'_>, uid: &str) -> Vec<String> {
+    let events = server.recorder.events();
+    let lines = events.iter().filter_map(|event| event.params("client/log"));
+    let lines = lines.filter_map(|line| line["message"].as_str());
+    lines.filter(|line| line.contains(uid)).map(str::to_owned).collect()
+}
+
+/// Returns the ids of our requests that the server has withdrawn.
+fn withdrawn(server: &Server<'_>) -> Vec<Value> {
+    let events = server.recorder.events();
+    events.iter().filter_map(|event| event.params(CANCEL)).map(|params| params["id"].clone()).collect()
+}
+
+#[test]
+fn a_debugger_stops_a_test_in_its_body_and_the_result_comes_as_always() {
+    for is_listening in [false, true] {
+        let world = world();
+        // Limits that a test under a debugger could not keep.
+        world.write("heeler.toml", "[profile.default]\ntimeout = \"100ms\"\nsilence-timeout = \"100ms\"\nstartup-timeout = \"100ms\"\nrun-timeout = \"200ms\"\n");
+        let mut server = ready(&world, is_listening);
+        let tests = ["kinds::Math.Fail"];
+        let run = debug(&mut server, 1, &tests);
+        let asked = asked(&server, 0);
+        assert_eq!((state(asked.pid), tracer_of(asked.pid)), (Some('T'), 0));
+        assert!(world.starts().is_empty(), "nothing of the program has run");
+        let then = ["break Math_Fail_Test::TestBody", "continue", "bt 1", "shell sleep 0.5", "continue"];
+        let gdb = Gdb::attach(&world, asked.pid, &then);
+        answer(&mut server, &asked, json!({"success": true}));
+        wait_handed_over(asked.pid);
+        let said = gdb.go_on();
+        assert!(said.contains("Breakpoint 1, ") && said.contains("#0  "), "{said}");
+        assert!(!said.contains("received signal"), "{said}");
+        finish(&server, &run, &tests).all("failed");
+        assert_eq!((withdrawn(&server), log_of(&server, "kinds")), (vec![], vec![]));
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+#[test]
+fn each_test_of_a_debug_run_has_its_process_and_its_turn() {
+    let world = world();
+    let mut server = ready(&world, false);
+    let tests = ["kinds::Math.Add", "kinds::Noise.Errors", "kinds::Crash.Abort"];
+    let run = debug(&mut server, 1, &tests);
+    let mut pids = Vec::new();
+    for number in 0..tests.len() {
+        let asked = asked(&server, number);
+        // The one before is gone, and the next is not there.
+        assert_eq!(server.processes(Role::Guard).len(), 1);
+        assert_eq!(world.starts().len(), number);
+        pids.push(asked.pid);
+        // Absent means true; nobody has attached, and the test goes on all the same.
+        answer(&mut server, &asked, json!({}));
+    }
+    let books = finish(&server, &run, &tests);
+    assert_eq!(
+        (books.state(tests[0]), books.state(tests[1]), books.state(tests[2])),
+        ("passed", "passed", "error")
+    );
+    assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), pids);
+    // Nothing of it was watched, and no crash is checked by another run of the test.
+    assert_eq!(books.answer["result"]["attachments"], json!([]), "{}", books.answer);
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_client_without_a_debugger_after_all_gets_the_results_of_a_normal_run() {
+    let refusals = [
+        json!({"result": {"success": false}}),
+        json!({"error": {"code": -32603, "message": "no debugger is installed"}}),
+        json!({"error": {"code": 7, "message": "", "data": null}}),
+    ];
+    for refusal in refusals {
+        let world = world();
+        let mut server = ready(&world, false);
+        let tests = ["kinds::Crash.Segv"];
+        let run = debug(&mut server, 1, &tests);
+        let asked = asked(&server, 0);
+        let mut message = json!({"jsonrpc": "2.0", "id": asked.id});
+        message.as_object_mut().unwrap().extend(refusal.as_object().unwrap().clone());
+        server.send(&message);
+        let books = finish(&server, &run, &tests);
+        books.all("error");
+        // It is the same process, and it is watched again: there is a stack and a dump.
+        assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), [asked.pid]);
+        assert!(books.message(tests[0]).contains("SIGSEGV"), "{}", books.message(tests[0]));
+        let files = books.answer["result"]["attachments"].to_string();
+        assert!(files.contains(".dmp"), "{files}");
+        let log = log_of(&server, "without a debugger");
+        assert!(log.len() == 1 && log[0].contains("kinds::Crash.Segv"), "{log:?}");
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+#[test]
+fn limits_hold_again_for_a_test_that_no_debugger_takes() {
+    let world = world();
+    world.write("heeler.toml", "[profile.default]\ntimeout = \"300ms\"\ngrace-period = \"300ms\"\n");
+    let mut server = ready(&world, false);
+    let tests = ["kinds::Hang.Forever"];
+    let run = debug(&mut server, 1, &tests);
+    let asked = asked(&server, 0);
+    answer(&mut server, &asked, json!({"success": false}));
+    finish(&server, &run, &tests).all("timed-out");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_client_that_does_not_answer_is_asked_no_more_and_its_late_answer_is_nothing() {
+    let world = world();
+    world.write("heeler.toml", "[profile.default]\ndebugger-timeout = \"300ms\"\n");
+    let mut server = ready(&world, false);
+    let tests = ["kinds::Math.Add"];
+    let run = debug(&mut server, 1, &tests);
+    let first = asked(&server, 0);
+    finish(&server, &run, &tests).all("passed");
+    assert_eq!(withdrawn(&server), std::slice::from_ref(&first.id));
+    let log = log_of(&server, "debugger-timeout");
+    assert!(log.len() == 1 && log[0].contains(tests[0]), "{log:?}");
+    answer(&mut server, &first, json!({"success": true}));
+    // Nor do answers to what was never asked do any harm, of which some have ids that the client uses itself.
+    for id in [json!(run.request), json!("x"), json!(null), json!(1 << 30), json!(1.5)] {
+        server.send(&json!({"jsonrpc": "2.0", "id": id, "result": {"success": true}}));
+    }
+    let next = debug(&mut server, 2, &tests);
+    let second = asked(&server, 1);
+    assert_ne!(second.id, first.id);
+    answer(&mut server, &second, json!({"success": true}));
+    finish(&server, &next, &tests).all("passed");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_run_that_is_cancelled_withdraws_its_request_and_ends_the_held_process() {
+    let world = world();
+    let mut server = ready(&world, true);
+    let tests = ["kinds::Math.Add", "kinds::Noise.Errors"];
+    let run = debug(&mut server, 1, &tests);
+    let asked = asked(&server, 0);
+    server.notify(CANCEL, json!({"id": run.request}));
+    let books = finish(&server, &run, &tests);
+    books.all("cancelled");
+    assert_eq!(books.answer["error"]["code"], -32800);
+    assert_eq!(withdrawn(&server), [asked.id]);
+    assert_eq!(state(asked.pid), None);
+    assert!(world.starts().is_empty(), "nothing of the program has run");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_client_that_hangs_up_takes_the_held_process_with_it() {
+    let world = world();
+    let mut server = ready(&world, false);
+    debug(&mut server, 1, &["kinds::Math.Add"]);
+    let asked = asked(&server, 0);
+    server.hang_up();
+    server.wait_gone();
+    assert_eq!(state(asked.pid), None);
+    assert!(world.starts().is_empty());
+}
+
+#[test]
+fn exit_in_the_middle_of_a_debug_run_leaves_nothing() {
+    let world = world();
+    let mut server = ready(&world, false);
+    let run = debug(&mut server, 1, &["kinds::Math.Add"]);
+    let asked = asked(&server, 0);
+    let recorder = server.recorder.clone();
+    assert_eq!(server.exit(), Some(0));
+    assert_eq!(state(asked.pid), None);
+    let books = Books::check(&recorder.events(), &run, &["kinds::Math.Add".to_owned()], Delivery::Once);
+    books.all("cancelled");
+}
+
+#[test]
+fn a_worker_that_dies_while_its_test_waits_is_replaced_and_the_client_asked_again() {
+    for role in [Role::Worker, Role::Guard, Role::Watchdog] {
+        let world = world();
+        let mut server = ready(&world, false);
+        let tests = ["kinds::Math.Add"];
+        let run = debug(&mut server, 1, &tests);
+        let first = asked(&server, 0);
+        signal(server.processes(role)[0], "KILL");
+        let books = if role == Role::Guard {
+            // The process is gone with its guard, before its test began, and is tried once more.
+            let second = asked(&server, 1);
+            answer(&mut server, &second, json!({"success": true}));
+            finish(&server, &run, &tests)
+        } else {
+            let second = asked(&server, 1);
+            assert_ne!(first.pid, second.pid);
+            answer(&mut server, &second, json!({"success": true}));
+            finish(&server, &run, &tests)
+        };
+        books.all("passed");
+        assert_eq!(withdrawn(&server), [first.id], "{role:?}");
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+#[test]
+fn debug_runs_and_normal_runs_go_on_side_by_side() {
+    let world = world();
+    world.write("heeler.toml", "[profile.default]\njobs = 3\n");
+    let mut server = ready(&world, true);
+    let tests = ["kinds::Math.Add", "kinds::Noise.Errors"];
+    let runs = [debug(&mut server, 101, &tests), debug(&mut server, 102, &tests)];
+    let first = [asked(&server, 0), asked(&server, 1)];
+    // Both stand; a run of another kind does not wait for them.
+    let normal = server.run(Some(&tests));
+    finish(&server, &normal, &tests).all("passed");
+    for asked in first {
+        answer(&mut server, &asked, json!({"success": true}));
+    }
+    for number in [2, 3] {
+        let asked = asked(&server, number);
+        answer(&mut server, &asked, json!({"success": true}));
+    }
+    for run in &runs {
+        finish(&server, run, &tests).all("passed");
+    }
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_server_for_debugging_makes_every_run_one_if_the_client_has_debuggers() {
+    for has_debuggers in [true, false] {
+        let world = world();
+        let mut server = Server::start_with(Transport::Dial, &world, &["kinds"], &["--debug"]);
+        server.initialize(json!({"testing": {"debuggerProvider": has_debuggers}}));
+        let tests = ["kinds::Math.Add"];
+        let run = server.run(Some(&tests));
+        if has_debuggers {
+            let asked = asked(&server, 0);
+            answer(&mut server, &asked, json!({"success": true}));
+        }
+        finish(&server, &run, &tests).all("passed");
+        assert_eq!(log_of(&server, "without a debugger").len(), usize::from(!has_debuggers));
+        assert_eq!(server.exit(), Some(0));
+    }
+}
