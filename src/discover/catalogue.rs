@@ -1,15 +1,19 @@
 //! Programs and their tests, by uid. A listing holds as long as the program's file stays the same.
 
-use std::{collections::HashMap, os::unix::fs::MetadataExt, time::Duration};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher as _, RandomState},
+    os::unix::fs::MetadataExt,
+    time::Duration,
+};
 
 use model::path::{Nesting, TestPath};
 use wire::{
-    control::{self, ListedTest, Program, TraitPair},
-    mtp::{ExecutionState, TestNode, Trait, group_path, key},
+    control::{self, ListedTest, Program},
+    mtp::{ExecutionState, TestNode, group_path, key},
 };
 
-/// Stands between a suite's name and those of its tests.
-const SUITE_SEPARATOR: &str = "::";
+use super::listed::{CataloguedTest, SUITE_SEPARATOR, with_uids};
 
 /// A program to be listed and run, as the configuration or the command line names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,17 +60,6 @@ pub struct Answer {
     pub start: Duration,
 }
 
-/// A test of a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CataloguedTest {
-    /// `<suite>::<name>`, and `#2` behind the second test of one name.
-    pub uid: String,
-    /// As the framework lists it.
-    pub listed: ListedTest,
-    /// Why it can't be run, if so.
-    pub unrunnable: Option<String>,
-}
-
 /// One program and what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramEntry {
@@ -99,7 +92,9 @@ pub struct TestRef {
 #[derive(Debug, Clone, Default)]
 pub struct Catalogue {
     programs: Vec<ProgramEntry>,
-    by_uid: HashMap<String, TestRef>,
+    /// In the order of the hashes of the uids: the uids themselves stand in the programs, and are not kept twice.
+    by_uid: Vec<(u64, TestRef)>,
+    hasher: RandomState,
 }
 
 impl Catalogue {
@@ -118,7 +113,7 @@ impl Catalogue {
                 ProgramEntry { source, listing: Listing::Unknown, identity: None }
             })
             .collect();
-        Self { programs, by_uid: HashMap::new() }
+        Self { programs, ..Self::default() }
     }
 
     /// Returns all programs.
@@ -152,20 +147,10 @@ impl Catalogue {
 
     /// Rebuilds the index by uid, after listings have changed.
     pub fn index(&mut self) {
-        self.by_uid.clear();
-        for (program, entry) in self.programs.iter().enumerate() {
-            match &entry.listing {
-                Listing::Listed { tests, .. } => {
-                    for (place, test) in tests.iter().enumerate() {
-                        self.by_uid.insert(test.uid.clone(), TestRef { program, test: Some(place) });
-                    }
-                }
-                Listing::Broken { .. } => {
-                    self.by_uid.insert(entry.source.program.suite.clone(), TestRef { program, test: None });
-                }
-                Listing::Unknown => {}
-            }
-        }
+        let hashed = |place| (self.hasher.hash_one(self.uid(place)), place);
+        let mut by_uid: Vec<_> = self.all().map(hashed).collect();
+        by_uid.sort_unstable();
+        self.by_uid = by_uid;
     }
 
     /// Returns every test and every broken program, in order.
@@ -183,7 +168,11 @@ impl Catalogue {
     /// Finds a test by its uid.
     #[must_use]
     pub fn find(&self, uid: &str) -> Option<TestRef> {
-        self.by_uid.get(uid).copied()
+        let hash = self.hasher.hash_one(uid);
+        let first = self.by_uid.partition_point(|(known, _)| *known < hash);
+        let alike = self.by_uid[first..].iter().take_while(|(known, _)| *known == hash);
+        // A program that was built anew meanwhile may have fewer tests.
+        alike.map(|(_, place)| *place).find(|place| self.has(*place) && self.uid(*place) == uid)
     }
 
     /// Returns whether there is something at this place, or no longer.
@@ -206,15 +195,17 @@ impl Catalogue {
         }
     }
 
+    fn uid(&self, place: TestRef) -> &str {
+        self.test(place).map_or(&self.programs[place.program].source.program.suite, CataloguedTest::uid)
+    }
+
     /// Returns where a test stands in the tree; a program that could not be listed is a suite without cases.
     #[must_use]
     pub fn path(&self, place: TestRef) -> TestPath<'_> {
         let entry = &self.programs[place.program];
         let suite = &entry.source.program.suite;
         match (self.test(place), &entry.listing) {
-            (Some(test), Listing::Listed { nesting, .. }) => {
-                TestPath::new(*nesting, suite, &test.listed.name)
-            }
+            (Some(test), Listing::Listed { nesting, .. }) => TestPath::new(*nesting, suite, test.name()),
             _ => TestPath { suite, groups: Vec::new(), case: "" },
         }
     }
@@ -230,10 +221,10 @@ impl Catalogue {
         };
         let path = self.path(place);
         let mut end = path.suite.len() + SUITE_SEPARATOR.len();
-        let mut groups = vec![(&test.uid[..end], path.suite)];
+        let mut groups = vec![(&test.uid()[..end], path.suite)];
         for name in path.groups {
             end += name.len() + nesting.separator().len();
-            groups.push((&test.uid[..end], name));
+            groups.push((&test.uid()[..end], name));
         }
         groups
     }
@@ -274,7 +265,7 @@ impl Catalogue {
         let entry = &self.programs[place.program];
         let suite = &entry.source.program.suite;
         let mut node = match (self.test(place), &entry.listing) {
-            (Some(test), _) => discovered(test),
+            (Some(test), _) => test.node(),
             (None, Listing::Broken { error }) => {
                 let mut node = TestNode::test(suite, suite, ExecutionState::Error);
                 node.error_message = Some(error.clone());
@@ -301,38 +292,6 @@ fn nesting_of(nesting: control::Nesting) -> Nesting {
         control::Nesting::FullStop => Nesting::FullStop,
         control::Nesting::Colons => Nesting::Colons,
     }
-}
-
-fn discovered(test: &CataloguedTest) -> TestNode {
-    let listed = &test.listed;
-    let display_name = listed.display.as_ref().unwrap_or(&listed.name);
-    let mut node = TestNode::test(&test.uid, display_name, ExecutionState::Discovered);
-    node.location_file.clone_from(&listed.file);
-    node.location_line_start = listed.line;
-    node.location_line_end = listed.line;
-    node.traits = listed.traits.iter().map(|pair: &TraitPair| Trait::from(pair)).collect();
-    node
-}
-
-/// Gives each test its uid. A framework that lists two tests of one name can't select one of them alone: the first is
-/// run and reported, the second is told why not.
-fn with_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<CataloguedTest> {
-    let mut seen: HashMap<String, u32> = HashMap::with_capacity(tests.len());
-    tests
-        .into_iter()
-        .map(|listed| {
-            let times = seen.entry(listed.name.clone()).or_default();
-            *times += 1;
-            let uid = format!("{suite}{SUITE_SEPARATOR}{}", listed.name);
-            if *times == 1 {
-                return CataloguedTest { uid, listed, unrunnable: None };
-            }
-            let unrunnable = Some(format!(
-                "not run: the program lists {times} tests of this name and can't select one of them alone; the first is run, rename this one"
-            ));
-            CataloguedTest { uid: format!("{uid}#{times}"), listed, unrunnable }
-        })
-        .collect()
 }
 
 fn identity(program: &Program) -> Option<Identity> {
@@ -388,7 +347,7 @@ mod tests {
             assert_eq!(catalogue.find(uid), Some(place));
         }
         let second = catalogue.test(catalogue.find("a::t#2").unwrap()).unwrap();
-        assert!(second.unrunnable.as_ref().unwrap().contains("2 tests of this name"));
+        assert!(second.unrunnable().unwrap().contains("2 tests of this name"));
     }
 
     #[test]

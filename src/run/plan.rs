@@ -229,7 +229,7 @@ fn select(place: TestRef, of: &Ingredients<'_>, programs: &mut Programs) -> (Sel
         (program, costs)
     });
     let (uid, listed, unrunnable) = match (of.catalogue.test(place), &entry.listing) {
-        (Some(test), _) => (test.uid.clone(), test.listed.clone(), test.unrunnable.clone()),
+        (Some(test), _) => (test.uid().to_owned(), test.listed(), test.unrunnable().map(str::to_owned)),
         (None, Listing::Broken { error }) => (suite.clone(), named(suite), Some(error.clone())),
         (None, Listing::Unknown | Listing::Listed { .. }) => {
             (suite.clone(), named(suite), Some("not run: the program was not listed".to_owned()))

@@ -25,8 +25,7 @@ fn is_meant(catalogue: &Catalogue, place: TestRef, filter: &GraphQuery) -> bool 
     match catalogue.test(place) {
         None => filter.may_match(path.suite),
         Some(test) => {
-            let traits = &test.listed.traits;
-            let tags: Vec<_> = traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect();
+            let tags: Vec<_> = test.traits().collect();
             filter.is_match(&path, &tags)
         }
     }

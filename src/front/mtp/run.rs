@@ -56,7 +56,7 @@ fn knowledge(engine: &Engine, selected: &[TestRef]) -> Knowledge {
         return Knowledge::default();
     }
     let catalogue = engine.catalogue();
-    let uids = selected.iter().filter_map(|place| Some(catalogue.test(*place)?.uid.as_str()));
+    let uids = selected.iter().filter_map(|place| Some(catalogue.test(*place)?.uid()));
     Knowledge::read(&engine.settings().state_dir, uids).unwrap_or_else(|error| {
         tracing::warn!(error = crate::error_chain(&error), "durations of earlier runs are not used");
         Knowledge::default()

@@ -1,0 +1,172 @@
+//! Tests as the catalogue keeps them. There may be hundreds of thousands, for as long as the session lives, so each is
+//! small: the name stands in the uid, and what many tests have in common (their file) stands in memory once.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+    sync::Arc,
+};
+
+use wire::{
+    control::{ListedTest, TraitPair},
+    mtp::{ExecutionState, TestNode, Trait},
+};
+
+/// Stands between a suite's name and those of its tests.
+pub(super) const SUITE_SEPARATOR: &str = "::";
+
+/// A test of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CataloguedTest {
+    uid: Box<str>,
+    /// Where the name stands in the uid.
+    name: Range<u32>,
+    display: Option<Box<str>>,
+    file: Option<Arc<str>>,
+    line: Option<u32>,
+    skip: Option<Arc<str>>,
+    /// A name stands at many tests, a value seldom.
+    traits: Box<[(Arc<str>, Box<str>)]>,
+    unrunnable: Option<Box<str>>,
+}
+
+impl CataloguedTest {
+    /// Returns its name for the client: `<suite>::<name>`, and `#2` behind the second test of one name.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Returns its name as the framework knows it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.uid[self.name.start as usize..self.name.end as usize]
+    }
+
+    /// Returns the names and values that the framework gives it.
+    pub fn traits(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.traits.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// Returns why it can't be run, if so.
+    #[must_use]
+    pub fn unrunnable(&self) -> Option<&str> {
+        self.unrunnable.as_deref()
+    }
+
+    /// Returns it as the framework listed it.
+    #[must_use]
+    pub fn listed(&self) -> ListedTest {
+        ListedTest {
+            name: self.name().to_owned(),
+            display: self.display.as_deref().map(str::to_owned),
+            file: self.file.as_deref().map(str::to_owned),
+            line: self.line,
+            skip: self.skip.as_deref().map(str::to_owned),
+            traits: self
+                .traits()
+                .map(|(name, value)| TraitPair { name: name.to_owned(), value: value.to_owned() })
+                .collect(),
+        }
+    }
+
+    /// Returns what a discovery tells of it, but for its place.
+    pub(super) fn node(&self) -> TestNode {
+        let display_name = self.display.as_deref().unwrap_or(self.name());
+        let mut node = TestNode::test(&*self.uid, display_name, ExecutionState::Discovered);
+        node.location_file = self.file.as_deref().map(str::to_owned);
+        node.location_line_start = self.line;
+        node.location_line_end = self.line;
+        let owned = |(name, value): (&str, &str)| Trait { name: name.to_owned(), value: value.to_owned() };
+        node.traits = self.traits().map(owned).collect();
+        node
+    }
+}
+
+/// Gives each test its uid. A framework that lists two tests of one name can't select one of them alone: the first is
+/// run and reported, the second is told why not.
+pub(super) fn with_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<CataloguedTest> {
+    let times = times(&tests);
+    let mut shared = Shared::default();
+    let catalogued = |(listed, times): (ListedTest, u32)| {
+        let mut uid = format!("{suite}{SUITE_SEPARATOR}{}", listed.name);
+        let place =
+            |byte: usize| u32::try_from(byte).expect("a packet, and so a name in it, is far below 4 GiB");
+        let name = place(uid.len() - listed.name.len())..place(uid.len());
+        let unrunnable = (times > 1).then(|| {
+            uid.push_str(&format!("#{times}"));
+            format!(
+                "not run: the program lists {times} tests of this name and can't select one of them alone; the first is run, rename this one"
+            )
+        });
+        CataloguedTest {
+            uid: uid.into(),
+            name,
+            display: listed.display.map(Into::into),
+            file: listed.file.map(|file| shared.one(file)),
+            line: listed.line,
+            skip: listed.skip.map(|reason| shared.one(reason)),
+            traits: listed.traits.into_iter().map(|one| (shared.one(one.name), one.value.into())).collect(),
+            unrunnable: unrunnable.map(Into::into),
+        }
+    };
+    tests.into_iter().zip(times).map(catalogued).collect()
+}
+
+/// Returns for each test how often its name has stood so far, itself included.
+fn times(tests: &[ListedTest]) -> Vec<u32> {
+    let mut seen: HashMap<&str, u32> = HashMap::with_capacity(tests.len());
+    let count = |test| {
+        let times = seen.entry(test).or_default();
+        *times += 1;
+        *times
+    };
+    tests.iter().map(|test| test.name.as_str()).map(count).collect()
+}
+
+/// Texts that stand in memory once.
+#[derive(Default)]
+struct Shared(HashSet<Arc<str>>);
+
+impl Shared {
+    fn one(&mut self, text: String) -> Arc<str> {
+        if let Some(known) = self.0.get(text.as_str()) {
+            return Arc::clone(known);
+        }
+        let text: Arc<str> = text.into();
+        self.0.insert(Arc::clone(&text));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_listed_comes_back_and_a_file_is_kept_once() {
+        let full = ListedTest {
+            name: "P.t/0".into(),
+            display: Some("P.t/0 (1)".into()),
+            file: Some("p.cc".into()),
+            line: Some(3),
+            skip: Some("disabled".into()),
+            traits: vec![TraitPair { name: "n".into(), value: "v".into() }],
+        };
+        let bare = ListedTest { name: "t".into(), ..ListedTest::default() };
+        let listed = vec![full.clone(), bare, full];
+        let tests = with_uids("ü", listed.clone());
+        let back: Vec<_> = tests.iter().map(CataloguedTest::listed).collect();
+        assert_eq!(back, listed);
+        let uids: Vec<_> = tests.iter().map(CataloguedTest::uid).collect();
+        assert_eq!(uids, ["ü::P.t/0", "ü::t", "ü::P.t/0#2"]);
+        assert_eq!((tests[2].name(), tests[0].unrunnable()), ("P.t/0", None));
+        assert!(tests[2].unrunnable().unwrap().contains("2 tests of this name"));
+        assert!(Arc::ptr_eq(tests[0].file.as_ref().unwrap(), tests[2].file.as_ref().unwrap()));
+    }
+
+    #[test]
+    fn a_test_is_no_larger_than_it_must_be() {
+        assert!(size_of::<CataloguedTest>() <= 120, "{}", size_of::<CataloguedTest>());
+    }
+}
