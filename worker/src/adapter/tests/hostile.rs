@@ -77,6 +77,15 @@ fn a_forged_pass_that_was_believed_is_not_explained_by_the_exit() {
 }
 
 #[test]
+fn a_failed_set_up_is_not_explained_by_a_main_that_leaves_with_0() {
+    let text = "[----------] 1 test from A\nf.cc:1: Failure\nFailed\nset-up\n[ RUN      ] A.a\n[       OK ] A.a (0 ms)\n[----------] 1 test from A (0 ms total)\n\n[==========] 1 test from 1 test suite ran. (0 ms total)\n[  PASSED  ] 1 test.\n";
+    let (events, transcript) = gtest_run(&["A.a"], text);
+    assert_eq!(summary(&events), ["begun 0", "passed 0"]);
+    assert!(transcript.is_complete() && transcript.outside_failure().unwrap().contains("set-up"));
+    assert!(!transcript.explains(0) && !transcript.explains(1));
+}
+
+#[test]
 fn markers_glued_to_partial_output_are_seen() {
     let text = "noise[ RUN      ] A.a\nx[y[       OK ] A.a (0 ms)\n[----------] 1 test from A (0 ms total)\nz[ RUN      ] B.b\n[[[  SKIPPED ] B.b (1 ms)\n[----------] 1 test from B (0 ms total)\n";
     let (events, _) = gtest_run(&["A.a", "B.b"], text);
