@@ -303,7 +303,11 @@ impl Serialize for Traits<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut seq = serializer.serialize_seq(Some(self.0.len()))?;
         for one in self.0 {
-            seq.serialize_element(&serde_json::json!({ (one.name.as_str()): one.value }))?;
+            seq.serialize_element(&match one.name.as_str() {
+                // In the short spelling it would be read as the long one.
+                "key" => serde_json::json!({ "key": "key", "value": one.value }),
+                name => serde_json::json!({ (name): one.value }),
+            })?;
         }
         seq.end()
     }
@@ -465,6 +469,15 @@ mod tests {
         assert_eq!(node, TestNode { uid: "u".into(), ..TestNode::default() });
         assert!(serde_json::from_str::<TestNode>(r#"{"display-name":"u"}"#).is_err());
         assert!(serde_json::from_str::<TestNode>("[1]").is_err());
+    }
+
+    #[test]
+    fn a_trait_of_any_name_comes_back() {
+        let pair = |(name, value): (&str, &str)| Trait { name: name.into(), value: value.into() };
+        let traits = [("key", "owner"), ("key", ""), ("value", "b"), ("", "")].map(pair).to_vec();
+        let node = TestNode { traits, ..TestNode::test("u", "n", ExecutionState::Passed) };
+        let text = serde_json::to_string(&node).unwrap();
+        assert_eq!(serde_json::from_str::<TestNode>(&text).unwrap(), node, "{text}");
     }
 
     #[test]
