@@ -75,7 +75,7 @@ impl Content {
         let Self::Bytes(bytes) = self else { return None };
         let file = object::File::parse(bytes.as_slice()).ok()?;
         let holds = |symbol: &object::Symbol<'_, '_>| {
-            symbol.address() <= address && address < symbol.address() + symbol.size()
+            symbol.address() <= address && address < symbol.address().saturating_add(symbol.size())
         };
         file.dynamic_symbols().find(holds)?.name().ok().map(str::to_owned)
     }
@@ -92,7 +92,7 @@ fn load<'data, R: ReadRef<'data>>(data: R, range: &Range<u64>, mapping: &Mapping
         // A mapping begins at a page, its segment perhaps later on that page, where a segment of data may still end:
         // linkers let neighbours share a page of the file, at different distances from their addresses.
         is_executable
-            && mapping.offset <= start + length.saturating_sub(1)
+            && mapping.offset <= start.saturating_add(length.saturating_sub(1))
             && start & !PAGE_MASK <= mapping.offset
     };
     let segment = file.segments().find(shows)?;
@@ -116,7 +116,8 @@ fn module<'data, R: ReadRef<'data>>(
         section.uncompressed_data().ok().map(std::borrow::Cow::into_owned)
     };
     let place = |name: &str| {
-        file.section_by_name(name).map(|section| section.address()..section.address() + section.size())
+        file.section_by_name(name)
+            .map(|section| section.address()..section.address().saturating_add(section.size()))
     };
     let sections = ExplicitModuleSectionInfo {
         text_svma: place(".text"),

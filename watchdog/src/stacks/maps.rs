@@ -36,8 +36,13 @@ fn line(line: &str) -> Option<Mapping> {
         return None;
     }
     let number = |digits| u64::from_str_radix(digits, 16).ok();
+    let (start, end) = (number(start)?, number(end)?);
+    // The system writes no such line, but a dump's text may come from anywhere.
+    if start > end {
+        return None;
+    }
     Some(Mapping {
-        range: number(start)?..number(end)?,
+        range: start..end,
         offset: number(offset)?,
         path: path.to_owned(),
         is_executable: rights.as_bytes().get(2) == Some(&b'x'),
@@ -63,12 +68,12 @@ impl Mapping {
     /// where they may be further apart: linkers let neighbours share a page of the file, and begin parts at large pages.
     fn goes_on_in(&self, next: &Self) -> bool {
         let length = self.range.end - self.range.start;
-        let further =
-            (next.range.start - self.range.start).checked_sub(next.offset.wrapping_sub(self.offset));
-        self.path == next.path
-            && self.offset <= next.offset
-            && self.offset + length <= next.offset + PAGE_BYTES
-            && further.is_some_and(|further| further <= MOST_APART_BYTES)
+        let steps = next.range.start.checked_sub(self.range.start).zip(next.offset.checked_sub(self.offset));
+        let is_near = |(in_memory, in_file): (u64, u64)| {
+            in_memory.checked_sub(in_file).is_some_and(|further| further <= MOST_APART_BYTES)
+                && length <= in_file.saturating_add(PAGE_BYTES)
+        };
+        self.path == next.path && steps.is_some_and(is_near)
     }
 }
 
@@ -92,6 +97,14 @@ mod tests {
         assert_eq!(mappings[1].range, 0x5555_5555_6000..0x5555_5555_9000);
         assert_eq!(mappings[1].offset, 0x2000);
         assert!(mappings[1].is_executable);
+    }
+
+    #[test]
+    fn lines_that_no_system_writes_are_no_mappings_and_join_nothing() {
+        assert!(parse("2000-1000 r-xp 00000000 fe:00 42 /a").is_empty());
+        let last = "ffffffffffffe000-ffffffffffffffff r-xp ffffffffffffffff fe:00 42 /a\n";
+        let first = "1000-2000 r-xp fffffffffffffffe fe:00 42 /a\n";
+        assert_eq!(group(parse(&format!("{last}{first}{last}"))).len(), 3);
     }
 
     #[test]

@@ -251,8 +251,11 @@ impl Module {
 
     fn read_code(&self, address: u64, code: &mut [u8]) -> bool {
         let Some(Image { content: Content::File(file), .. }) = &self.image else { return false };
-        let Some(within) = address.checked_sub(self.mapping.range.start) else { return false };
-        file.read_exact_at(code, self.mapping.offset + within).is_ok()
+        let within = address.checked_sub(self.mapping.range.start);
+        let Some(offset) = within.and_then(|within| within.checked_add(self.mapping.offset)) else {
+            return false;
+        };
+        file.read_exact_at(code, offset).is_ok()
     }
 }
 
