@@ -219,7 +219,12 @@ pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedMessage<'_>, InvalidMessage
     if body.trim_ascii_start().starts_with(b"[") {
         return Err(batch(body));
     }
-    let envelope: Envelope<'_> = serde_json::from_slice(body).map_err(|error| unreadable(&error))?;
+    // Once for the whole body: what is read of it later is text already.
+    let text = std::str::from_utf8(body).map_err(|error| {
+        let message = format!("expected a JSON body: byte {} begins no UTF-8", error.valid_up_to());
+        InvalidMessage { id: RequestId::Null, error: RpcError::new(code::PARSE_ERROR, message) }
+    })?;
+    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
     let id = match envelope.id {
         None => None,
         Some(raw) => Some(RequestId::read(raw).ok_or_else(|| InvalidMessage {
@@ -375,7 +380,11 @@ mod tests {
         assert_eq!(code_of("{}"), code::INVALID_REQUEST);
         assert_eq!(code_of(r#"{"id":{},"method":"a"}"#), code::INVALID_REQUEST);
         assert_eq!(code_of(r#"{"id":1,"id":2,"method":"a"}"#), code::INVALID_REQUEST);
-        assert_eq!(parse(b"\xff\xfe").unwrap_err().error.code, code::PARSE_ERROR);
+        // Also where nobody would look.
+        let body = b"{\"method\":\"a\",\"params\":{},\"other\":\"\xff\"}";
+        let error = parse(body).unwrap_err().error;
+        assert_eq!(error.code, code::PARSE_ERROR);
+        assert_eq!(error.message, "expected a JSON body: byte 35 begins no UTF-8");
     }
 
     #[test]
