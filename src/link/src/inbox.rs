@@ -14,6 +14,9 @@ const CHUNK_MIN_BYTES: usize = 8 << 10;
 /// Reads that are always filled grow up to this: beyond it, one system call for more gains nothing measurable.
 const CHUNK_MAX_BYTES: usize = 256 << 10;
 
+/// A buffer that has grown beyond this for one large item is not kept for the small ones that follow.
+const KEPT_BYTES: usize = 4 * CHUNK_MAX_BYTES;
+
 /// Why a link can't be read on. The link is over then.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError<E: std::error::Error + 'static> {
@@ -149,6 +152,9 @@ impl<D: Decode> Inbox<D> {
             Ok(Some(item)) => {
                 self.is_inside = false;
                 self.head_deadline = None;
+                if self.buffer.is_empty() && before.max(self.buffer.capacity()) > KEPT_BYTES {
+                    self.buffer = BytesMut::new();
+                }
                 Ok(Some(item))
             }
             Ok(None) => {
