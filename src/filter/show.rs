@@ -1,5 +1,5 @@
 //! Filters written out again, in full: with every sign, and parentheses wherever something nests. What is written is
-//! read back as the same filter.
+//! read back as the same filter, unless the parentheses nest deeper than a filter may.
 
 use std::fmt::{self, Display, Formatter, Write};
 

@@ -22,6 +22,7 @@ mod debug;
 mod evidence;
 mod filters;
 mod foreign;
+mod fuzz_seeds;
 mod hostile;
 mod hygiene;
 mod injury;

@@ -110,10 +110,15 @@ pub struct DumpModule {
 /// When the file cannot be read, or is no minidump of a Linux process on x86-64.
 pub fn read(path: &Path) -> Result<DumpSummary, ReadError> {
     let bytes = std::fs::read(path).map_err(|source| ReadError::Open { path: path.to_owned(), source })?;
-    summary(&bytes).map_err(|what| ReadError::Format { path: path.to_owned(), what })
+    parse(&bytes).map_err(|what| ReadError::Format { path: path.to_owned(), what })
 }
 
-fn summary(bytes: &[u8]) -> Result<DumpSummary, String> {
+/// Reads the bytes of a dump.
+///
+/// # Errors
+///
+/// What is missing or wrong, when they are no minidump of a Linux process on x86-64.
+pub fn parse(bytes: &[u8]) -> Result<DumpSummary, String> {
     let dump = Minidump::read(bytes).map_err(|error| error.to_string())?;
     let missing = |what: &'static str| move |error: minidump::Error| format!("no {what}: {error}");
     let system: MinidumpSystemInfo = dump.get_stream().map_err(missing("system information"))?;

@@ -1,0 +1,12 @@
+//! Minidumps: whatever a file says of itself, reading it ends, with a summary or with one error.
+
+/// `heeler dump`.
+pub fn minidump(bytes: &[u8]) {
+    match watchdog::dump::parse(bytes) {
+        Ok(summary) => {
+            let _words = summary.stacks.text();
+            assert!(summary.modules.iter().all(|module| module.range.start <= module.range.end));
+        }
+        Err(what) => assert!(!what.is_empty() && what.len() < 1 << 12, "{what}"),
+    }
+}

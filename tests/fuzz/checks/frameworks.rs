@@ -1,0 +1,112 @@
+//! What test programs print. No bytes make a panic, an event of a test that is not there, or events that depend on how
+//! the bytes were cut; and whatever is listed can be asked for.
+
+use std::path::Path;
+
+use wire::{
+    control::{ListedTest, Program},
+    mtp::ExecutionState,
+};
+use worker::adapter::{Adapter, Event, ListingOutput, by_name};
+
+use super::pieces::pieces;
+
+const NAMES: [&str; 4] = ["A.a", "A.b", "P/C.t/0", "m::c"];
+
+/// What a GoogleTest program prints while it runs.
+pub fn gtest_transcript(bytes: &[u8]) {
+    transcript("gtest", bytes);
+}
+
+/// What a libtest program prints while it runs, in both forms.
+pub fn libtest_transcript(bytes: &[u8]) {
+    transcript("libtest", bytes);
+    transcript("libtest-plain", bytes);
+}
+
+fn adapter(framework: &str) -> &'static dyn Adapter {
+    by_name(framework).expect("one of ours")
+}
+
+fn transcript(framework: &str, bytes: &[u8]) {
+    let (whole, pieces) = pieces(bytes);
+    let events = replay(framework, &[whole]);
+    let mut in_flight = None;
+    for event in &events {
+        match event {
+            Event::Begun { place } => {
+                assert!(*place < NAMES.len());
+                assert_eq!(in_flight.replace(*place), None, "a test begins while another one runs");
+            }
+            Event::Ended { place, verdict } => {
+                assert_eq!(in_flight.take(), Some(*place), "the test that ends is the one that runs");
+                let states = [ExecutionState::Passed, ExecutionState::Failed, ExecutionState::Skipped];
+                assert!(states.contains(&verdict.state));
+            }
+            Event::Output(_) => {}
+        }
+    }
+    assert_eq!(replay(framework, &pieces), events, "cut otherwise, {framework}");
+}
+
+fn replay(framework: &str, pieces: &[&[u8]]) -> Vec<Event> {
+    let tests = NAMES.map(|name| ListedTest { name: name.to_owned(), ..ListedTest::default() });
+    let mut transcript = adapter(framework).transcript(&tests.iter().collect::<Vec<_>>());
+    let mut events = Vec::new();
+    pieces.iter().for_each(|piece| transcript.stdout(piece, &mut events));
+    transcript.end(&mut events);
+    assert!(!(transcript.explains(0) && transcript.outside_failure().is_some()));
+    merge(events)
+}
+
+/// How output is cut into events means nothing.
+fn merge(events: Vec<Event>) -> Vec<Event> {
+    let mut merged: Vec<Event> = Vec::new();
+    for event in events {
+        match (merged.last_mut(), event) {
+            (Some(Event::Output(before)), Event::Output(bytes)) => before.extend(bytes),
+            (_, event) => merged.push(event),
+        }
+    }
+    merged
+}
+
+/// GoogleTest's listings: the file, and the text of old versions.
+pub fn gtest_listing(bytes: &[u8]) {
+    listing("gtest", &[ListingOutput { file: Some(bytes.to_vec()), ..printed(bytes) }]);
+    listing("gtest", &[printed(bytes)]);
+}
+
+/// libtest's listings: JSON, and the two terse ones.
+pub fn libtest_listing(bytes: &[u8]) {
+    let (_, pieces) = pieces(bytes);
+    listing("libtest", &[printed(bytes)]);
+    let refused = ListingOutput { code: Some(101), ..printed(b"") };
+    listing("libtest", &[refused, printed(pieces[0]), printed(pieces[pieces.len() - 1])]);
+}
+
+fn printed(bytes: &[u8]) -> ListingOutput {
+    ListingOutput { stdout: bytes.to_vec(), code: Some(0), ..ListingOutput::default() }
+}
+
+fn listing(framework: &str, outputs: &[ListingOutput]) {
+    let program = Program { path: "/p".into(), cwd: "/".into(), ..Program::default() };
+    let _more = adapter(framework).needs_more(outputs);
+    let listing = match adapter(framework).read_listing(&program, outputs) {
+        Ok(listing) => listing,
+        Err(error) => {
+            assert!(error.to_string().len() < 1 << 16, "an error that nobody reads to its end");
+            return;
+        }
+    };
+    let adapter = adapter(listing.framework);
+    for test in &listing.tests {
+        let _words = adapter.reproduce(&program, test);
+        let _bytes = adapter.selection_cost(test);
+    }
+    let tests: Vec<_> = listing.tests.iter().collect();
+    let _selected = adapter.command(&program, &tests, Path::new("/scratch"));
+    let mut events = Vec::new();
+    adapter.transcript(&tests).end(&mut events);
+    assert!(events.is_empty());
+}

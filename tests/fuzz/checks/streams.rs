@@ -1,0 +1,107 @@
+//! Frames, packets and journals: the same comes out wherever the bytes are cut, and what is written is read back.
+
+use bytes::BytesMut;
+use wire::{
+    Decode,
+    control::{Attempt, JournalledResult, TestIndex},
+    frame::{self, Frames},
+    journal::{self, Record},
+    mtp::ExecutionState,
+    nursery::Birth,
+    packet::{self, Packet, Packets},
+};
+
+use super::pieces::pieces;
+
+/// Bodies of this many bytes are refused, so that the fuzzer meets the limit.
+const BODY_BYTES: usize = 4096;
+
+/// Feeds pieces one after the other; returns what came out, and what ended it.
+fn decode<D: Decode>(mut decoder: D, pieces: &[&[u8]]) -> (Vec<D::Item>, Option<String>) {
+    let mut buffer = BytesMut::new();
+    let mut items = Vec::new();
+    for piece in pieces {
+        buffer.extend_from_slice(piece);
+        loop {
+            match decoder.decode(&mut buffer) {
+                Ok(Some(item)) => items.push(item),
+                Ok(None) => break,
+                Err(error) => return (items, Some(error.to_string())),
+            }
+        }
+    }
+    (items, None)
+}
+
+/// Frames of the test protocol.
+pub fn frame(bytes: &[u8]) {
+    let (whole, pieces) = pieces(bytes);
+    let (bodies, error) = decode(Frames::with_limit(BODY_BYTES), &[whole]);
+    assert_eq!(decode(Frames::with_limit(BODY_BYTES), &pieces), (bodies.clone(), error), "cut otherwise");
+    let mut again = Vec::new();
+    bodies.iter().for_each(|body| again.extend_from_slice(&frame::encode(body)));
+    assert_eq!(decode(Frames::with_limit(BODY_BYTES), &[&again]), (bodies, None), "written again");
+}
+
+/// Packets of control connections, and the answers of nurseries.
+pub fn packet(bytes: &[u8]) {
+    let (whole, pieces) = pieces(bytes);
+    let (packets, error) = decode(Packets, &[whole]);
+    assert_eq!(decode(Packets, &pieces), (packets.clone(), error), "cut otherwise");
+    for one in packets {
+        // Messages are checked by themselves.
+        if let Packet::Relay { position, frame } = &one {
+            let again = packet::relay(*position, frame);
+            assert_eq!(decode(Packets, &[&again]), (vec![one], None), "written again");
+        }
+    }
+    if let Some(birth) = Birth::from_bytes(whole) {
+        assert_eq!(birth.to_bytes(), whole);
+    }
+}
+
+/// Journals: any bytes, and those of a worker that died in the middle of a record.
+pub fn journal(bytes: &[u8]) {
+    let (whole, pieces) = pieces(bytes);
+    let (records, _) = journal::read(whole);
+    assert_eq!(journal::read(&written(&records)), (records, None), "written again");
+
+    let records: Vec<_> = pieces.iter().map(|piece| record(piece)).collect();
+    let file = written(&records);
+    let cut = whole.iter().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
+    let cut = cut % (file.len() + 1);
+    let (read, error) = journal::read(&file[..cut]);
+    assert_eq!(error, None, "a torn tail is no damage");
+    assert_eq!(read, records[..read.len()]);
+    let next =
+        records.get(read.len()).map(|next| written(&records[..read.len()]).len() + encoded(next).len());
+    assert!(next.is_none_or(|end| end > cut), "every whole record is read");
+}
+
+fn encoded(record: &Record) -> Vec<u8> {
+    let mut out = Vec::new();
+    journal::write(&mut out, record);
+    out
+}
+
+fn written(records: &[Record]) -> Vec<u8> {
+    let mut file = journal::MAGIC.to_vec();
+    records.iter().for_each(|record| file.extend(encoded(record)));
+    file
+}
+
+fn record(piece: &[u8]) -> Record {
+    let test = TestIndex(piece.len() as u32);
+    let duration_us = piece.iter().map(|byte| u64::from(*byte)).sum();
+    match piece.first().map(|byte| byte % 3) {
+        None | Some(0) => Record::Started(test),
+        Some(1) => {
+            let result = JournalledResult { test, state: ExecutionState::Failed, duration_us };
+            Record::Settled { result, change: piece.to_vec() }
+        }
+        Some(_) => {
+            let message = String::from_utf8_lossy(piece).into_owned();
+            Record::Held { test, attempt: Attempt { message, duration_us, ..Attempt::default() } }
+        }
+    }
+}

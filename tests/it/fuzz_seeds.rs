@@ -1,0 +1,53 @@
+//! The seeds of the fuzz targets, held against the same checks that the fuzzer drives: what was once found stays fixed.
+
+#[path = "../fuzz/checks/mod.rs"]
+#[expect(unreachable_pub, reason = "the fuzz targets' own crate shares these files")]
+mod checks;
+
+use std::{fs, path::Path};
+
+/// What must hold for any bytes.
+type Check = fn(&[u8]);
+
+/// Each target with its check; one without seeds fails, as does a directory of seeds that no target reads.
+const CHECKS: [(&str, Check); 13] = [
+    ("config", checks::config),
+    ("envelope", checks::envelope),
+    ("filter", checks::filter),
+    ("frame", checks::frame),
+    ("graph_query", checks::graph_query),
+    ("gtest_listing", checks::gtest_listing),
+    ("gtest_transcript", checks::gtest_transcript),
+    ("journal", checks::journal),
+    ("libtest_listing", checks::libtest_listing),
+    ("libtest_transcript", checks::libtest_transcript),
+    ("message", checks::message),
+    ("minidump", checks::minidump),
+    ("packet", checks::packet),
+];
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_must_hold_for_any_bytes_holds_for_every_seed() {
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz");
+    let targets = CHECKS.map(|(target, _)| target);
+    assert_eq!(names(&fuzz.join("seeds")), targets);
+    assert_eq!(names(&fuzz.join("targets")), targets.map(|target| format!("{target}.rs")));
+    for (target, check) in CHECKS {
+        let seeds = names(&fuzz.join("seeds").join(target));
+        assert!(!seeds.is_empty(), "{target}");
+        for seed in seeds {
+            let bytes = fs::read(fuzz.join("seeds").join(target).join(&seed)).unwrap();
+            assert!(bytes.len() < 1 << 14, "{target}/{seed} is no small seed");
+            // Which one it is stands in the output of a test that fails.
+            eprintln!("{target}/{seed}");
+            check(&bytes);
+        }
+    }
+}
