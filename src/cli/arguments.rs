@@ -17,7 +17,7 @@ use clap_complete::Shell;
 pub use normalise::{NormaliseError, normalise};
 pub use parse::{Refusal, completions, parse};
 
-use super::display::list::ListFormat;
+use super::{debugger::DebuggerCommand, display::list::ListFormat};
 use crate::{
     config::{Jobs, MemoryLimit, Partition, Shuffle, SlowTimeout, StatusLevel, TimeLimit},
     filter::Filter,
@@ -100,6 +100,11 @@ pub struct RunArguments {
     /// How they run.
     #[command(flatten)]
     pub running: RunningArguments,
+    /// Run each test under a debugger, one test after the other: a command that takes the terminal and attaches to the
+    /// test before its first instruction, such as gdb or "lldb -p {pid}"; without {pid}, -p PID is appended. There are
+    /// no limits of time then, and output is shown as it comes.
+    #[arg(long, value_name = "COMMAND", value_parser = convert::debugger, help_heading = "Running")]
+    pub debugger: Option<DebuggerCommand>,
     /// What is told of it.
     #[command(flatten)]
     pub reporting: ReportingArguments,

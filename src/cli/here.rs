@@ -33,6 +33,7 @@ impl Here {
     pub(super) async fn start(
         settings: Arc<Settings>,
         sources: Vec<ProgramSource>,
+        client: ClientOptions,
     ) -> Result<(Self, Events), ClientError> {
         let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
         let options = SessionOptions {
@@ -46,7 +47,7 @@ impl Here {
         let (commands, receiver) = mpsc::channel(4);
         let mut session = JoinSet::new();
         session.spawn(Session::new(theirs, options).serve(receiver));
-        let (client, events) = Client::connect(ours, ClientOptions::default()).await?;
+        let (client, events) = Client::connect(ours, client).await?;
         Ok((Self { client, session, commands }, events))
     }
 

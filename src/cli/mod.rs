@@ -8,6 +8,7 @@
 
 pub mod arguments;
 pub mod cargo;
+mod debugger;
 pub mod display;
 mod doctor;
 mod dump;

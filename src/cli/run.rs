@@ -24,10 +24,13 @@ use super::{
     watch::{Watch, display_options},
 };
 use crate::{
-    client::{ClientError, Request},
+    client::{ClientError, ClientOptions, Request},
     config::{FailLimit, Settings, Shuffle, StatusLevel},
     report::{Summary, Verdict, junit},
 };
+
+/// Longer than anybody sits at a debugger.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Runs tests and reports.
 pub(super) async fn run(arguments: &RunArguments) -> Result<Exit, CommandError> {
@@ -36,9 +39,16 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<Exit, CommandError> 
     if settings.run.shuffle == Shuffle::Random {
         settings.run.shuffle = Shuffle::Seed(seed());
     }
+    if arguments.debugger.is_some() {
+        // The user takes the time that it takes.
+        settings.run.debugger_timeout = FOR_EVER;
+    }
     let settings = Arc::new(settings);
     check(&settings)?;
-    let options = display_options(&arguments.general, &settings);
+    let mut options = display_options(&arguments.general, &settings);
+    if arguments.debugger.is_some() {
+        options.slow_after = FOR_EVER;
+    }
     let mut display = Display::new(options, Box::new(std::io::stdout()));
     let mut say = |label: &str, words: &str| display.phase(label, words, Instant::now());
     let sources = sources::find(&config, &arguments.programs, &mut say).map_err(CommandError::Sources)?;
@@ -46,9 +56,18 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<Exit, CommandError> 
         return Err(CommandError::NothingToRun);
     }
     let signals = super::signals::Signals::listen().map_err(CommandError::Signals)?;
-    let (here, events) = Here::start(Arc::clone(&settings), sources).await.map_err(CommandError::Client)?;
-    let mut watch = Watch::new(events, display, signals);
-    let exit = Runner { here: &here, watch: &mut watch, settings: &settings }.run().await;
+    let client = ClientOptions { debuggers: arguments.debugger.is_some(), ..ClientOptions::default() };
+    let (here, events) =
+        Here::start(Arc::clone(&settings), sources, client).await.map_err(CommandError::Client)?;
+    let mut watch = Watch::new(events, display, signals).with_debugger(arguments.debugger.clone());
+    let exit = Runner {
+        here: &here,
+        watch: &mut watch,
+        settings: &settings,
+        is_debug: arguments.debugger.is_some(),
+    }
+    .run()
+    .await;
     let Ok(Some(exit)) = exit else {
         // The user would not wait, or the session is broken: the watchdog sees us go and clears up.
         return exit.map(|_| Exit::Aborted);
@@ -61,6 +80,7 @@ struct Runner<'a> {
     here: &'a Here,
     watch: &'a mut Watch,
     settings: &'a Settings,
+    is_debug: bool,
 }
 
 impl Runner<'_> {
@@ -89,7 +109,8 @@ impl Runner<'_> {
         self.watch.begin(&self.head(&run_id, &selection), tests);
         let only_uid = |node: TestNode| TestNode { uid: node.uid, ..TestNode::default() };
         let tests = selection.chosen.into_iter().map(only_uid).collect();
-        let request = Request { run_id: run_id.clone(), tests: Some(tests), ..Request::default() };
+        let request =
+            Request { run_id: run_id.clone(), tests: Some(tests), filter: None, is_debug: self.is_debug };
         let Some(answer) = self.ask(&run_id, self.here.client.run(request)).await else { return Ok(None) };
         if let Ok(result) = &answer {
             self.watch.summary.add_leaks(&result.leaks);

@@ -7,11 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::time::{Interval, MissedTickBehavior};
-use wire::mtp::{ExecutionState, LogLevel, TestNode};
+use tokio::time::{Interval, MissedTickBehavior, sleep};
+use wire::mtp::{Change, ExecutionState, LogLevel, TestNode};
 
 use super::{
     arguments::GeneralArguments,
+    debugger::{DebuggerCommand, Debuggers, Step},
     display::{self, Display, Output, RunHead, Size},
     here::Here,
     signals::{Signals, Wish},
@@ -25,6 +26,9 @@ use crate::{
 /// How often the display may move.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How long a debugger may have to wait for the test to be handed over.
+const DEBUGGER_TICK: Duration = Duration::from_millis(5);
+
 /// The user's view of a session.
 pub(super) struct Watch {
     pub(super) display: Display,
@@ -37,6 +41,9 @@ pub(super) struct Watch {
     is_running: bool,
     /// The user has asked for the end once.
     has_asked: bool,
+    debuggers: Debuggers,
+    /// What is shown when the debugger gives the terminal back.
+    unshown: Vec<Vec<Change>>,
 }
 
 impl Watch {
@@ -53,7 +60,14 @@ impl Watch {
             troubles: Vec::new(),
             is_running: false,
             has_asked: false,
+            debuggers: Debuggers::new(None),
+            unshown: Vec::new(),
         }
+    }
+
+    /// Gives the user's debugger to the tests that ask for one.
+    pub(super) fn with_debugger(self, command: Option<DebuggerCommand>) -> Self {
+        Self { debuggers: Debuggers::new(command), ..self }
     }
 
     /// From now on changes are those of a run.
@@ -97,10 +111,45 @@ impl Watch {
                     while let Some(event) = self.events.try_next() {
                         self.event(event);
                     }
+                    self.await_debugger(here).await;
                     return Some(answer);
                 }
-                _ = self.ticks.tick() => self.display.tick(Instant::now()),
+                () = sleep(DEBUGGER_TICK), if self.debuggers.is_busy() => self.step_debugger(here).await,
+                _ = self.ticks.tick() => {
+                    if !self.debuggers.has_terminal() {
+                        self.display.tick(Instant::now());
+                    }
+                }
             }
+        }
+    }
+
+    /// Waits until the user has left the debugger.
+    async fn await_debugger(&mut self, here: &Here) {
+        while self.debuggers.is_busy() {
+            sleep(DEBUGGER_TICK).await;
+            self.step_debugger(here).await;
+        }
+    }
+
+    async fn step_debugger(&mut self, here: &Here) {
+        let (request, success) = match self.debuggers.step() {
+            Step::Nothing => return,
+            Step::Ended => return self.show_unshown(),
+            Step::Answer(request, success) => (request, success),
+            Step::None(request, level, text) => {
+                self.show_unshown();
+                self.display.log(level, &text);
+                (request, false)
+            }
+        };
+        // When the session is gone, the answer to the run tells.
+        let _lost = here.client.answer_debugger(&request, success).await;
+    }
+
+    fn show_unshown(&mut self) {
+        for changes in std::mem::take(&mut self.unshown) {
+            self.display.changes(&changes, Instant::now());
         }
     }
 
@@ -126,7 +175,11 @@ impl Watch {
         match event {
             Event::Changes { changes, .. } if self.is_running => {
                 self.summary.apply(&changes);
-                self.display.changes(&changes, Instant::now());
+                if self.debuggers.has_terminal() {
+                    self.unshown.push(changes);
+                } else {
+                    self.display.changes(&changes, Instant::now());
+                }
             }
             Event::Changes { changes, .. } => {
                 let nodes = changes.into_iter().map(|change| change.node);
@@ -134,6 +187,8 @@ impl Watch {
                     matches!(node.state, Some(ExecutionState::Discovered | ExecutionState::Error))
                 }));
             }
+            Event::AttachDebugger { id, process_id } => self.debuggers.ask(id, process_id),
+            Event::DebuggerWithdrawn { id } => self.debuggers.withdraw(&id),
             Event::Log { node_uid: Some(uid), level, message, .. } => {
                 self.display.log(level, &format!("{uid}: {message}"));
             }
@@ -150,9 +205,7 @@ impl Watch {
                 self.trouble(format!("a connection to the callback port was turned away: {reason}"));
             }
             Event::ConnectionLost { reason, .. } => tracing::debug!(reason, "a connection ended"),
-            Event::AttachDebugger { .. }
-            | Event::DebuggerWithdrawn { .. }
-            | Event::Attachments { .. }
+            Event::Attachments { .. }
             | Event::AttachmentsEnded { .. }
             | Event::Completed { .. }
             | Event::Telemetry { .. } => {}

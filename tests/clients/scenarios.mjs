@@ -1,5 +1,9 @@
 // What clients on a JSON-RPC library of others see of Heeler. Each scenario is a test of tests/it/foreign.rs.
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { constants } from "node:os";
+import { setTimeout } from "node:timers/promises";
 import rpc from "vscode-jsonrpc/node";
 import { meetingPoint } from "./meet.mjs";
 import { ATTACHMENTS, LOG, UPDATES, dialled, overStreams } from "./session.mjs";
@@ -190,6 +194,70 @@ export async function a_cancellation_token_cancels_a_discovery() {
   assert.equal(error.code, CANCELLED);
   session.check(discovery, []);
   assert.equal(await session.exit(), 0);
+}
+
+/** Waits until a process that its debugger holds has been told to go on, which it hears of later. */
+async function handedOver(processId) {
+  const until = Date.now() + 30_000;
+  for (;;) {
+    const [, pending] = readFileSync(`/proc/${processId}/status`, "utf8").match(/^SigPnd:\s*(\S+)$/m);
+    if (BigInt(`0x${pending}`) & (1n << BigInt(constants.signals.SIGCONT - 1))) return;
+    assert.ok(Date.now() < until, `process ${processId} is not handed over`);
+    await setTimeout(10);
+  }
+}
+
+export async function a_debugger_of_the_client_gets_a_test_before_its_first_instruction() {
+  const session = await dialled(["deaths"], { bind: strictly });
+  await session.initialize({ debuggerProvider: true });
+  const ended = [];
+  session.answers.set("client/attachDebugger", ({ processId }) => new Promise((resolve) => {
+    // It says when it has attached, and waits until it is told that it may go on.
+    const commands = ["shell echo attached", "shell read word", "break First_Two_Test::TestBody", "continue", "detach"];
+    const words = ["-q", "-batch", "-nx", "-p", processId, ...commands.flatMap((command) => ["-ex", command])];
+    const gdb = execFile("gdb", words.map(String));
+    let said = "";
+    gdb.stdout.on("data", (text) => {
+      if (!said.includes("attached\n") && `${said}${text}`.includes("attached\n")) {
+        resolve({ success: true });
+        handedOver(processId).finally(() => gdb.stdin.end("go on\n"));
+      }
+      said += text;
+    });
+    ended.push(new Promise((over) => gdb.on("close", () => over(said))));
+  }));
+  const uids = ["deaths::First.Two", "deaths::Second.One"];
+  const run = session.begin("testing/runTests", { tests: uids.map((uid) => ({ uid })), "heeler.debug": true });
+  await run.answered;
+  const [first, second] = await Promise.all(ended);
+  assert.match(first, /Breakpoint 1, .*First_Two_Test::TestBody/);
+  assert.doesNotMatch(first, /received signal/);
+  assert.doesNotMatch(second, /Breakpoint 1, .*First_Two/);
+  assert.equal(await session.exit(), 0);
+  all(session.check(run, uids), "passed");
+}
+
+export async function a_request_for_a_debugger_is_withdrawn_with_its_run() {
+  const session = await dialled(["deaths"], { bind: strictly });
+  await session.initialize({ debuggerProvider: true });
+  const withdrawn = new Promise((resolve) => {
+    session.answers.set("client/attachDebugger", (_params, token) => new Promise((answer) => {
+      token.onCancellationRequested(() => {
+        answer({ success: true });
+        resolve();
+      });
+    }));
+  });
+  const token = new rpc.CancellationTokenSource();
+  const tests = [{ uid: "deaths::First.One" }];
+  const run = session.begin("testing/runTests", { tests, "heeler.debug": true }, token.token);
+  await session.until(({ method }) => method === "client/attachDebugger");
+  token.cancel();
+  const { error } = await run.answered;
+  assert.equal(error.code, CANCELLED);
+  await withdrawn;
+  assert.equal(await session.exit(), 0);
+  all(session.check(run, ["deaths::First.One"]), "cancelled");
 }
 
 export async function exit_as_a_request_is_answered_and_ends_a_run_in_order() {

@@ -70,7 +70,7 @@ class Session {
     const connection = rpc.createMessageConnection(new rpc.StreamMessageReader(from), new rpc.StreamMessageWriter(to));
     connection.onNotification((method, params) => this.#take(on, method, params));
     for (const method of ["client/attachDebugger", "client/launchDebugger", TELEMETRY]) {
-      connection.onRequest(method, (params) => this.#answer(on, method, params));
+      connection.onRequest(method, (params, token) => this.#answer(on, method, params, token));
     }
     connection.onError(([error]) => this.faults.push(`${on}: ${error}`));
     // Whatever else the server asks is answered by the library itself: that the method is not known.
@@ -93,10 +93,10 @@ class Session {
     this.#waiting = this.#waiting.filter((has) => !has());
   }
 
-  #answer(on, method, params) {
+  #answer(on, method, params, token) {
     this.#take(on, method, params);
     const answer = this.answers.get(method);
-    return answer === undefined ? new rpc.ResponseError(-32601, `no ${method} here`) : answer(params);
+    return answer === undefined ? new rpc.ResponseError(-32601, `no ${method} here`) : answer(params, token);
   }
 
   /** Waits until a handled message fits. */

@@ -1,9 +1,11 @@
 //! Tests under a debugger of the client's: handed over before their first instruction, and what follows on every answer.
 
 use std::{
+    io::{Read as _, Write as _},
     os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
 };
 
 use serde_json::{Value, json};
@@ -363,4 +365,94 @@ fn a_server_for_debugging_makes_every_run_one_if_the_client_has_debuggers() {
         assert_eq!(log_of(&server, "without a debugger").len(), usize::from(!has_debuggers));
         assert_eq!(server.exit(), Some(0));
     }
+}
+
+const SCRIPT: &str = "break Math_Fail_Test::TestBody\ncontinue\nbt 1\ncontinue\n";
+
+#[test]
+fn the_debugger_of_the_command_line_stops_each_test_in_turn() {
+    let world = world();
+    world.write("script", SCRIPT);
+    let debugger = "gdb -q -batch -nx -x script -p {pid}";
+    let words =
+        ["run", "kinds", "-E", "Math.Fail", "-E", "Noise.Errors", "--debugger", debugger, "--timeout", "1ms"];
+    let ran = world.run(&words).code(2);
+    assert!(ran.line(&["Breakpoint 1, ", "Math_Fail_Test::TestBody"]).len() > 10);
+    assert!(!ran.stdout.contains("received signal"), "{ran}");
+    ran.line(&["FAIL", "Math.Fail"]);
+    ran.complains("written to standard error");
+    ran.line(&["1 passed, 1 failed"]);
+    assert_eq!(world.starts().len(), 2);
+}
+
+/// A command on a terminal of its own, and what it has printed there.
+struct OnTerminal {
+    child: Child,
+    text: Arc<Mutex<String>>,
+}
+
+impl OnTerminal {
+    fn start(world: &World, line: &str) -> Self {
+        let quoted = line.replace('\'', r"'\''");
+        let mut command = world.shell(&format!("exec script -qec '{quoted}' /dev/null"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().unwrap();
+        let mut output = child.stdout.take().unwrap();
+        let text = Arc::new(Mutex::new(String::new()));
+        let printed = Arc::clone(&text);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                printed.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        });
+        Self { child, text }
+    }
+
+    fn wait_for(&self, what: &str) {
+        wait_until(what, || self.text.lock().unwrap().contains(what));
+    }
+
+    fn type_in(&mut self, line: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn the_debugger_of_the_command_line_has_the_terminal_and_gives_it_back() {
+    let world = world();
+    // Whoever reads from a terminal without being in its foreground stands still.
+    let ask = "shell echo gdb asks; read -r word </dev/tty; echo gdb read $word.";
+    let debugger =
+        format!("gdb -q -nx -batch -ex '{ask}' -ex 'break Math_Add_Test::TestBody' -ex continue -ex detach");
+    let script = format!("#!/bin/sh\n{debugger} -p $1\n");
+    world.write("debug.sh", &script);
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    let line = format!(
+        "{heeler} run kinds -E Math.Add --color never --debugger \"sh debug.sh {{pid}}\"; echo shell asks; read -r word; echo shell read $word."
+    );
+    let mut terminal = OnTerminal::start(&world, &line);
+    terminal.wait_for("gdb asks");
+    terminal.type_in("one\n");
+    terminal.wait_for("gdb read one.");
+    terminal.wait_for("Breakpoint 1, ");
+    terminal.wait_for("1 passed");
+    terminal.wait_for("shell asks");
+    terminal.type_in("two\n");
+    terminal.wait_for("shell read two.");
+    assert!(terminal.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_debugger_that_is_not_there_is_told_and_the_test_runs_without() {
+    let world = world();
+    for (debugger, reason) in
+        [("no-such-debugger", "ended before it had attached"), ("true", "ended before it had attached")]
+    {
+        let ran = world.run(&["run", "kinds", "-E", "Math.Add", "--debugger", debugger]).code(0);
+        ran.says(reason);
+        ran.says("without a debugger");
+        ran.line(&["1 passed"]);
+    }
+    world.run(&["run", "kinds", "--debugger", "gdb 'x"]).code(5).complains("not closed");
 }

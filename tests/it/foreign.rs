@@ -101,6 +101,16 @@ fn a_cancellation_token_cancels_a_discovery() {
 }
 
 #[test]
+fn a_debugger_of_the_client_gets_a_test_before_its_first_instruction() {
+    play("a_debugger_of_the_client_gets_a_test_before_its_first_instruction", &World::with_gtest("deaths"));
+}
+
+#[test]
+fn a_request_for_a_debugger_is_withdrawn_with_its_run() {
+    play("a_request_for_a_debugger_is_withdrawn_with_its_run", &World::with_gtest("deaths"));
+}
+
+#[test]
 fn exit_as_a_request_is_answered_and_ends_a_run_in_order() {
     play("exit_as_a_request_is_answered_and_ends_a_run_in_order", &World::with_gtest("meet"));
 }

@@ -6,6 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::{GeneralArguments, ListArguments, RunArguments, RunningArguments, ServeArguments};
 use crate::{
+    cli::debugger::{DebuggerCommand, NoCommand},
     config::{
         Capture, CommandLine, FailLimit, Jobs, MemoryLimit, QuantityError, RunLayer, Shuffle, SlowTimeout,
         StatusLevel, TestLayer, TimeLimit, parse_duration, parse_size,
@@ -29,6 +30,8 @@ pub(super) enum WordError {
     #[error("{0}")]
     Filter(String),
     #[error(transparent)]
+    Debugger(#[from] NoCommand),
+    #[error(transparent)]
     Quantity(#[from] QuantityError),
 }
 
@@ -51,6 +54,11 @@ pub(super) fn time_limit(word: &str) -> Result<TimeLimit, WordError> {
         "none" => Ok(TimeLimit::Never),
         _ => positive(word).map(TimeLimit::After),
     }
+}
+
+/// A command for a debugger, as a shell reads words.
+pub(super) fn debugger(word: &str) -> Result<DebuggerCommand, WordError> {
+    Ok(word.parse::<DebuggerCommand>()?)
 }
 
 /// A filter; what is wrong with one is shown under its text.
@@ -142,7 +150,8 @@ impl RunArguments {
             run: RunLayer {
                 status_level: self.reporting.status_level,
                 junit: self.reporting.junit.clone(),
-                capture: self.reporting.is_output_shown.then_some(Capture::Shown),
+                capture: (self.reporting.is_output_shown || self.debugger.is_some())
+                    .then_some(Capture::Shown),
                 history: general.run.history,
                 ..self.running.run_layer()
             },

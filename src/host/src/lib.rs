@@ -16,6 +16,7 @@ pub mod io;
 pub mod pass;
 pub mod process;
 pub mod spawn;
+pub mod terminal;
 pub mod trace;
 
 /// Turns the result of a system call that says -1 on error into a `Result`.
