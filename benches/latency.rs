@@ -95,7 +95,10 @@ async fn wait(events: &mut Events) -> Duration {
                 assert_eq!(ended, TESTS, "every test has its result before the completion");
                 return last.unwrap().elapsed();
             }
-            Event::Attachments { .. } | Event::AttachmentsEnded { .. } | Event::Log { .. } => {}
+            Event::Attachments { .. }
+            | Event::AttachmentsEnded { .. }
+            | Event::Log { .. }
+            | Event::Telemetry { .. } => {}
             other => panic!("{other:?}"),
         }
     }
