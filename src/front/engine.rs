@@ -352,6 +352,8 @@ impl Engine {
     async fn settle(&mut self) {
         loop {
             self.end_listing().await;
+            // Before anything else, also where no worker is idle: a run without a share asks for none.
+            let _shares = self.share_out();
             if let Some(pool) = &mut self.pool {
                 for driver in self.jobs.values_mut().filter_map(Work::driver) {
                     driver.act(pool).await;

@@ -7,7 +7,7 @@ use crate::support::{
     books::Delivery,
     listener::Behaviour,
     meet::Meet,
-    process::{Role, signal},
+    process::{Role, of_role, signal, wait_until},
     server::{Run, Server, run_id},
     uids,
     world::World,
@@ -135,6 +135,25 @@ fn a_cancel_ends_its_own_run_and_no_other() {
         all(&server, (&first, &CASES[..1]), Delivery::Once);
         assert_eq!(server.exit(), Some(0));
     }
+}
+
+#[test]
+fn a_run_that_begins_when_no_worker_is_left_has_new_ones_started() {
+    let world = world(1);
+    let mut server = start(&world, false);
+    for number in 1..=4 {
+        wait_begun(&mut server, 910 + number);
+        for worker in server.processes(Role::Worker) {
+            signal(worker, "KILL");
+        }
+        // The watchdog has reaped it, which it tells at once.
+        wait_until("the worker is gone", || of_role(server.pid(), Role::Worker).is_empty());
+        wait_begun(&mut server, 920 + number);
+        let first = run(&mut server, &CASES[..1]);
+        server.answer(first.request);
+        all(&server, (&first, &CASES[..1]), Delivery::AtLeastOnce);
+    }
+    assert_eq!(server.exit(), Some(0));
 }
 
 #[test]
