@@ -170,7 +170,7 @@ impl Reader<'_> {
         if let Some(on) = self.completion {
             // What a worker had sent before it was killed lies in a buffer of the client's own until it is read, and
             // nobody is left who could know. It only says again what the completion's connection has said.
-            let is_leftover = self.delivery == Delivery::Orphaned && event.on != on;
+            let is_leftover = self.delivery != Delivery::Once && event.on != on;
             assert!(
                 is_leftover,
                 "{params} came on {:?} after the completion on {on:?}\n{}",
