@@ -232,7 +232,7 @@ async fn when_the_coordinator_is_gone_the_test_and_the_worker_are_gone() {
 #[tokio::test]
 async fn a_guard_that_is_killed_costs_the_test_in_flight() {
     let mut bench = Bench::new().await;
-    let script = bench.script("begin t0; ok t0; begin t1; kill -KILL $PPID; sleep 1000");
+    let script = bench.script("begin t0; ok t0; begin t1; kill -KILL $PPID; exec sleep 1000");
     let seen = bench.run(lease(&script, 3)).await;
     assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }), "{:?}", seen.end);
     assert_eq!(seen.states(), ["A.t0 passed"]);
@@ -249,7 +249,8 @@ const ABOVE: &str = "above() { cut -d' ' -f4 /proc/$PPID/stat; }; name() { cat /
 #[tokio::test]
 async fn a_nursery_that_is_killed_costs_the_test_in_flight_and_is_replaced() {
     let mut bench = Bench::new().await;
-    let script = bench.script(&format!("{ABOVE} begin t0; ok t0; begin t1; kill -KILL $(above); sleep 1000"));
+    let script =
+        bench.script(&format!("{ABOVE} begin t0; ok t0; begin t1; kill -KILL $(above); exec sleep 1000"));
     for _ in 0..5 {
         let seen = bench.run(lease(&script, 3)).await;
         assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }), "{:?}", seen.end);
@@ -285,7 +286,7 @@ async fn where_there_can_be_no_nursery_each_guard_is_executed_and_serves_as_well
     for _ in 0..5 {
         assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
     }
-    let script = bench.script("begin t0; ok t0; begin t1; kill -KILL $PPID; sleep 1000");
+    let script = bench.script("begin t0; ok t0; begin t1; kill -KILL $PPID; exec sleep 1000");
     let seen = bench.run(lease(&script, 3)).await;
     assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }), "{:?}", seen.end);
 }
