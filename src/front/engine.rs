@@ -295,10 +295,7 @@ impl Engine {
         }
         self.idle.clear();
         self.asked.clear();
-        if let Some((_, done, _)) = self.pausing.take() {
-            // Whoever asked may be gone.
-            let _gone = done.send(());
-        }
+        self.end_pause();
         self.pool = None;
     }
 
@@ -333,7 +330,13 @@ impl Engine {
             .pausing
             .as_ref()
             .is_some_and(|(workers, _, deadline)| workers.is_empty() || *deadline <= Instant::now());
-        if is_done && let Some((_, done, _)) = self.pausing.take() {
+        if is_done {
+            self.end_pause();
+        }
+    }
+
+    fn end_pause(&mut self) {
+        if let Some((_, done, _)) = self.pausing.take() {
             // Whoever asked may be gone.
             let _gone = done.send(());
         }

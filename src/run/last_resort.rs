@@ -51,18 +51,23 @@ pub(super) async fn finish(
         let proven = usize::try_from(proven).unwrap_or(usize::MAX);
         changes.extend(records(&plan.run_dir, worker).into_iter().skip(proven).map(|(_, change)| change));
     }
-    let updates = changes
-        .chunks(CHANGES_PER_FRAME)
-        .map(|chunk| updates_frame(&plan.run, chunk.iter().map(Vec::as_slice)));
-    let files = Some(attachments.to_vec()).filter(|files| !files.is_empty());
-    let files = files.map(|files| attachments_frame(&plan.run, Some(files)));
-    let files = files.into_iter().chain([attachments_frame(&plan.run, None)]);
-    let files = files.filter(|_| plan.has_attachments_stream);
-    let frames: Vec<Bytes> = updates.chain(files).chain([completion_frame(&plan.run)]).collect();
+    let attachments = plan.has_attachments_stream.then_some(attachments);
+    let frames = end_frames(&plan.run, &changes, attachments);
     for frame in frames {
         if client.send(frame).await.is_err() {
             tracing::warn!("the client left before its run was completed");
             return;
         }
     }
+}
+
+/// Returns the end of a run in its order: updates, attachments and their terminator (`None` for a client that does not
+/// read them), completion.
+pub(crate) fn end_frames(run: &str, changes: &[Vec<u8>], attachments: Option<&[Attachment]>) -> Vec<Bytes> {
+    let updates =
+        changes.chunks(CHANGES_PER_FRAME).map(|chunk| updates_frame(run, chunk.iter().map(Vec::as_slice)));
+    let files = attachments.filter(|files| !files.is_empty());
+    let files = files.map(|files| attachments_frame(run, Some(files.to_vec())));
+    let terminator = attachments.map(|_| attachments_frame(run, None));
+    updates.chain(files).chain(terminator).chain([completion_frame(run)]).collect()
 }

@@ -28,6 +28,7 @@ mod told;
 
 pub use costs::Costs;
 pub use driver::{Driver, RunOutcome, Standing};
+pub(crate) use last_resort::end_frames;
 pub(crate) use memory::{Knowledge, record};
 pub(crate) use metrics::{metrics, millis};
 pub(crate) use plan::{Ingredients, delivery};

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use crate::support::{
     books::Delivery,
-    listener::Behaviour,
     meet::Meet,
     process::{Role, of_role, signal, wait_until},
     server::{Run, Server, run_id},
@@ -24,15 +23,11 @@ fn world(jobs: usize) -> World {
 }
 
 fn start<'w>(world: &'w World, is_listening: bool) -> Server<'w> {
-    if is_listening {
-        Server::with_callback(world, &["meet"], |_| Behaviour::Normal)
-    } else {
-        Server::ready(world, &["meet"])
-    }
+    Server::listening_or_not(world, &["meet"], is_listening)
 }
 
 fn run(server: &mut Server<'_>, cases: &[&'static str]) -> Run {
-    let selected: Vec<_> = cases.iter().map(|case| format!("meet::{case}")).collect();
+    let selected = uids("meet", cases.iter().copied());
     server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
@@ -43,8 +38,7 @@ fn wait_begun(server: &mut Server<'_>, number: u64) {
 }
 
 fn all(server: &Server<'_>, (run, cases): (&Run, &[&'static str]), delivery: Delivery) {
-    let selected: Vec<_> = cases.iter().map(|case| format!("meet::{case}")).collect();
-    server.finish_as(run, &selected, delivery).all("passed");
+    server.finish_as(run, &uids("meet", cases.iter().copied()), delivery).all("passed");
 }
 
 #[test]
@@ -243,7 +237,7 @@ fn a_coordinator_that_dies_under_two_runs_leaves_both_complete() {
         server.recorder.wait("the completion of a run whose coordinator is dead", |events| {
             events.iter().filter_map(|event| event.message()).any(is_complete).then_some(())
         });
-        let selected: Vec<_> = cases.iter().map(|case| format!("meet::{case}")).collect();
+        let selected = uids("meet", cases.iter().copied());
         let books = crate::support::books::Books::check(
             &server.recorder.events(),
             run,
@@ -273,11 +267,7 @@ fn wait_for(meet: &Meet, cases: &[&'static str]) -> crate::support::meet::Guest 
 fn a_run_that_is_cancelled_while_its_tests_are_listed_tells_each_test_that_was_named() {
     for is_listening in [true, false] {
         let world = World::with_fake("hangs-in-listing");
-        let mut server = if is_listening {
-            Server::with_callback(&world, &["hangs-in-listing"], |_| Behaviour::Normal)
-        } else {
-            Server::ready(&world, &["hangs-in-listing"])
-        };
+        let mut server = Server::listening_or_not(&world, &["hangs-in-listing"], is_listening);
         let named = ["hangs-in-listing::A.B", "hangs-in-listing::A.C"];
         let run = server.run(Some(&named));
         let worker_lists = || !server.processes(Role::Guard).is_empty();

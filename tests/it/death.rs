@@ -26,11 +26,7 @@ fn world() -> World {
 }
 
 fn start<'w>(world: &'w World, is_listening: bool) -> Server<'w> {
-    if is_listening {
-        Server::with_callback(world, &["meet"], |_| Behaviour::Normal)
-    } else {
-        Server::ready(world, &["meet"])
-    }
+    Server::listening_or_not(world, &["meet"], is_listening)
 }
 
 fn run_cases(server: &mut Server<'_>) -> crate::support::server::Run {

@@ -43,11 +43,7 @@ fn wait_updates(server: &Server<'_>, run: &Run, count: usize) {
 fn injured(role: Role, is_listening: bool) -> Vec<Books> {
     let injure = |moment: &usize| {
         let (world, selected) = world();
-        let mut server = if is_listening {
-            Server::with_callback(&world, &["big"], |_| Behaviour::Normal)
-        } else {
-            Server::ready(&world, &["big"])
-        };
+        let mut server = Server::listening_or_not(&world, &["big"], is_listening);
         // The processes are there before the run.
         let id =
             server.request("testing/discoverTests", json!({"runId": crate::support::server::run_id(77)}));

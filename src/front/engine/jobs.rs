@@ -16,6 +16,7 @@ use crate::{
     },
     run::Driver,
 };
+
 /// A request's number in the order of their coming.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct JobKey(u64);

@@ -9,7 +9,7 @@ use super::{
 };
 
 /// One that uses slots: a run, or (without a key) the listing.
-struct User {
+pub(super) struct User {
     key: Option<JobKey>,
     demand: Demand,
     in_hand: usize,
@@ -36,8 +36,8 @@ impl Engine {
         lister.chain(runs).collect()
     }
 
-    /// Tells every run its share; returns the shares in the order of the users.
-    pub(super) fn share_out(&mut self) -> Vec<usize> {
+    /// Tells every run its share; returns what each user has and may have.
+    pub(super) fn share_out(&mut self) -> Vec<(User, usize)> {
         let users = self.users();
         let demands: Vec<_> = users.iter().map(|user| user.demand).collect();
         let shares = share_out(self.slots(), &demands);
@@ -46,7 +46,7 @@ impl Engine {
                 driver.share(*share);
             }
         }
-        shares
+        users.into_iter().zip(shares).collect()
     }
 
     /// Takes back the workers that runs have no use for, and takes note of those that they would like to have started.
@@ -82,15 +82,14 @@ impl Engine {
 
     /// Slots that are in use beyond somebody's share are not used twice.
     fn neediest(&mut self) -> Option<User> {
-        let users = self.users();
-        let in_use: usize = users.iter().map(|user| user.in_hand).sum();
-        let shares = self.share_out();
+        let users = self.share_out();
+        let in_use: usize = users.iter().map(|(user, _)| user.in_hand).sum();
         if in_use >= self.slots() {
             return None;
         }
         let may_have_more = |(user, share): &(User, usize)| user.in_hand < *share;
-        let candidates = users.into_iter().zip(shares).filter(may_have_more);
-        candidates.min_by_key(|(user, _)| user.demand.served).map(|(user, _)| user)
+        let candidates = users.into_iter().filter(may_have_more).map(|(user, _)| user);
+        candidates.min_by_key(|user| user.demand.served)
     }
 
     async fn give_to(&mut self, key: Option<JobKey>, worker: WorkerId) {

@@ -4,10 +4,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use bytes::Bytes;
 use wire::{
-    mtp::{
-        ExecutionState, LogLevel, RunMetrics, TestNode, attachments_frame, change_json, completion_frame,
-        event, telemetry_frame, updates_frame,
-    },
+    mtp::{ExecutionState, LogLevel, RunMetrics, TestNode, change_json, event, telemetry_frame},
     rpc::{self, RpcError, code},
 };
 
@@ -17,9 +14,6 @@ use crate::{
     front::engine::{Engine, Job},
     run::{Ingredients, Knowledge, RunOutcome, RunPlan},
 };
-
-/// So many changes go into one frame.
-const CHANGES_PER_FRAME: usize = 500;
 
 /// Plans a run of what was asked for.
 ///
@@ -108,15 +102,11 @@ pub(in crate::front) fn refused(has_attachments_stream: bool, job: &Job, error: 
     let run = &job.request.run_id;
     let named: BTreeSet<_> = job.request.uids.iter().flatten().collect();
     let changes: Vec<_> = named.into_iter().map(|uid| change_json(&never_began(uid, error))).collect();
-    let updates = changes
-        .chunks(CHANGES_PER_FRAME)
-        .map(|chunk| updates_frame(run, chunk.iter().map(Vec::as_slice)))
-        .collect::<Vec<_>>();
     let duration_ms = crate::run::millis(job.begun.elapsed());
     let metrics = RunMetrics { duration_ms, ..RunMetrics::default() };
-    let attachments = has_attachments_stream.then(|| attachments_frame(run, None));
-    let end = [completion_frame(run), telemetry_frame(event::RUN, &metrics), rpc::error(&job.id, error)];
-    updates.into_iter().chain(attachments).chain(end).collect()
+    let mut frames = crate::run::end_frames(run, &changes, has_attachments_stream.then_some(&[]));
+    frames.extend([telemetry_frame(event::RUN, &metrics), rpc::error(&job.id, error)]);
+    frames
 }
 
 fn never_began(uid: &str, error: &RpcError) -> TestNode {

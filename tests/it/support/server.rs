@@ -152,6 +152,15 @@ impl<'w> Server<'w> {
         server
     }
 
+    /// Starts a server and initializes it, with a callback port or without.
+    pub(crate) fn listening_or_not(world: &'w World, programs: &[&str], is_listening: bool) -> Self {
+        if is_listening {
+            Self::with_callback(world, programs, |_| Behaviour::Normal)
+        } else {
+            Self::ready(world, programs)
+        }
+    }
+
     /// Returns the process id of the coordinator.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
