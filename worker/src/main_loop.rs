@@ -121,8 +121,7 @@ struct Worker {
     uplink: mpsc::Sender<ToUplink>,
     /// The uplink, the job in hand, and answers on their way.
     tasks: JoinSet<Done>,
-    /// Where the job in hand takes orders.
-    in_hand: Option<mpsc::Sender<Order>>,
+    in_hand: Option<InHand>,
     /// At most one is in hand and one ahead; the coordinator keeps to that.
     jobs: VecDeque<Job>,
     /// Runs to be proven, until the uplink takes them. One for each that the coordinator waits for.
@@ -132,6 +131,16 @@ struct Worker {
     is_paused: bool,
     /// By run, until it is drained: positions count on.
     journals: HashMap<String, Journal>,
+}
+
+/// The job that runs.
+struct InHand {
+    /// Where it takes orders.
+    orders: mpsc::Sender<Order>,
+    /// The run whose journal it has, if it is a lease.
+    run: Option<String>,
+    /// That run is being drained: the lease has said its last word, and its task is about to end.
+    is_drained: bool,
 }
 
 enum Job {
@@ -234,7 +243,11 @@ impl Worker {
         }
         let Some(job) = self.jobs.pop_front() else { return };
         let (orders_tx, orders) = mpsc::channel(QUEUED_ORDERS);
-        self.in_hand = Some(orders_tx);
+        let run = match &job {
+            Job::Discover(_) => None,
+            Job::Lease(lease) => Some(lease.run.clone()),
+        };
+        self.in_hand = Some(InHand { orders: orders_tx, run, is_drained: false });
         let setting = Arc::clone(&self.setting);
         match job {
             Job::Discover(job) => {
@@ -263,8 +276,9 @@ impl Worker {
     fn done(&mut self, done: Done) -> Next {
         match done {
             Done::Lease { run, journal } => {
-                self.journals.insert(run, journal);
-                self.in_hand = None;
+                if self.in_hand.take().is_some_and(|job| !job.is_drained) {
+                    self.journals.insert(run, journal);
+                }
             }
             Done::Discovery => self.in_hand = None,
             Done::Other => {}
@@ -276,7 +290,7 @@ impl Worker {
     /// Gives an order to the job in hand; gives it back if there is none, or if the job has no process any more.
     fn order(&self, order: Order) -> Option<Order> {
         let Some(in_hand) = &self.in_hand else { return Some(order) };
-        match in_hand.try_send(order) {
+        match in_hand.orders.try_send(order) {
             Ok(()) => None,
             Err(mpsc::error::TrySendError::Full(order) | mpsc::error::TrySendError::Closed(order)) => {
                 Some(order)
@@ -332,8 +346,11 @@ impl Worker {
     fn forward_drain(&mut self) -> Next {
         while let Some(run) = self.drains.front() {
             let Ok(permit) = self.uplink.try_reserve() else { break };
-            // Nothing more comes of the run; the file is closed.
+            // Nothing more comes of the run; the file is closed, now or when the lease's task is joined.
             drop(self.journals.remove(run));
+            if let Some(in_hand) = self.in_hand.as_mut().filter(|job| job.run.as_ref() == Some(run)) {
+                in_hand.is_drained = true;
+            }
             if let Some(run) = self.drains.pop_front() {
                 permit.send(ToUplink::Drain { run });
             }

@@ -43,20 +43,14 @@ enum Route {
     Broken,
 }
 
-/// How far the results of one run got.
-#[derive(Debug, Clone, Copy, Default)]
-struct Position {
-    handed: u64,
-    proven: u64,
-}
-
 /// The task that owns the way out.
 pub(crate) struct Uplink {
     control: ControlSender,
     worker: WorkerId,
     limits: DeliveryLimits,
     route: Route,
-    positions: HashMap<Arc<str>, Position>,
+    /// How many results of each run were handed over, until it is drained.
+    handed: HashMap<Arc<str>, u64>,
 }
 
 impl Uplink {
@@ -68,7 +62,7 @@ impl Uplink {
         limits: DeliveryLimits,
     ) -> Self {
         let route = callback.map_or(Route::Relay, Route::NotDialled);
-        Self { control, worker, limits, route, positions: HashMap::new() }
+        Self { control, worker, limits, route, handed: HashMap::new() }
     }
 
     /// Works until the senders are gone.
@@ -101,7 +95,7 @@ impl Uplink {
             let run = Some(run.as_ref().to_owned());
             self.control.send(&FromWorker::Log { run, lines: parcel.logs }).await?;
         }
-        self.positions.entry(run).or_default().handed = position;
+        self.handed.insert(run, position);
         if !parcel.reports.is_empty() {
             self.control.send(&FromWorker::Reports { lease, reports: parcel.reports }).await?;
         }
@@ -149,24 +143,21 @@ impl Uplink {
     }
 
     async fn drain(&mut self, run: String) -> Result<(), Closed> {
-        let Position { handed, proven } = self.positions.get(run.as_str()).copied().unwrap_or_default();
-        let (proof, position) = match std::mem::replace(&mut self.route, Route::Broken) {
+        let handed = self.handed.remove(run.as_str()).unwrap_or(0);
+        let proof = match std::mem::replace(&mut self.route, Route::Broken) {
             Route::Relay => {
                 self.route = Route::Relay;
-                (Proof::Ordered, handed)
+                Proof::Ordered
             }
             // Nothing was ever sent, so nothing can be missing.
             Route::NotDialled(address) => {
                 self.route = Route::NotDialled(address);
-                (Proof::Answered, handed)
+                Proof::Answered
             }
-            Route::Open(address, callback) => (self.prove(address, *callback).await?, handed),
-            Route::Broken => (Proof::None, proven),
+            Route::Open(address, callback) => self.prove(address, *callback).await?,
+            Route::Broken => Proof::None,
         };
-        let position = if proof == Proof::None { proven } else { position };
-        if proof.is_enough() {
-            self.positions.insert(run.as_str().into(), Position { handed, proven: position });
-        }
+        let position = if proof == Proof::None { 0 } else { handed };
         self.control.send(&FromWorker::Drained { run, proof, position }).await
     }
 

@@ -256,6 +256,13 @@ impl Bench {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
+    /// How many journals the worker has open.
+    pub(crate) fn open_journals(&self) -> usize {
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", self.worker.pid())).unwrap();
+        let files = descriptors.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+        files.filter(|file| file.extension().is_some_and(|extension| extension == "journal")).count()
+    }
+
     /// Closes the control connection as a coordinator that dies does.
     pub(crate) fn leave_without_a_word(self) -> Orphan {
         let Self { dir, worker, task, .. } = self;

@@ -13,7 +13,7 @@ use bench::{Bench, lease};
 use host::spawn::Stream;
 use tokio::task::spawn_blocking;
 use wire::{
-    control::{FromWorker, LeaseEnd, Proof, Report, ToWorker},
+    control::{FromWorker, Lease, LeaseEnd, Proof, Report, ToWorker},
     journal::{self, Record},
     mtp::ExecutionState,
 };
@@ -39,6 +39,21 @@ async fn a_lease_runs_to_its_end_and_is_journalled_sent_and_reported() {
     bench.tell(&ToWorker::Drain { run: "run".into() }).await;
     let FromWorker::Drained { proof, position, .. } = bench.hear().await else { panic!() };
     assert_eq!((proof, position), (Proof::Ordered, 4));
+}
+
+#[tokio::test]
+async fn the_journal_of_a_run_that_is_drained_at_once_is_closed() {
+    let mut bench = Bench::new().await;
+    let script = bench.script("begin t0; ok t0; last 1 0");
+    for number in 0..100 {
+        let run = format!("run {number}");
+        bench.run(Lease { run: run.clone(), ..lease(&script, 1) }).await;
+        bench.tell(&ToWorker::Drain { run }).await;
+        assert!(matches!(bench.hear().await, FromWorker::Drained { position: 1, .. }));
+    }
+    // Who lists a program has come to the end of all leases before.
+    bench.discover(&script, 20_000).await.unwrap_err();
+    assert_eq!(bench.open_journals(), 0);
 }
 
 #[tokio::test]
