@@ -171,6 +171,7 @@ fn run(plan: Plan) -> Run {
                 let proven = positions[usize::try_from(worker.0).unwrap() - 1];
                 run.handle(Event::Drained { worker, proven })
             }
+            Action::KillFinisher => Vec::new(),
             Action::Finish { .. } => run.handle(Event::Finished),
             Action::Complete => {
                 is_complete = true;

@@ -250,7 +250,9 @@ impl Engine {
 
     async fn hear_watchdog(&mut self, message: FromWatchdog) {
         let run = match &message {
-            FromWatchdog::Journal { run, .. } | FromWatchdog::Finished { run, .. } => run.clone(),
+            FromWatchdog::Journal { run, .. }
+            | FromWatchdog::Completing { run }
+            | FromWatchdog::Finished { run, .. } => run.clone(),
             FromWatchdog::WorkerNotStarted { .. } | FromWatchdog::WorkerEnded { .. } => return,
         };
         if let Some(driver) = self.driver_of(&run) {

@@ -14,6 +14,7 @@ use link::{
     control::{self, ControlReceiver, ControlSender, Received},
     local,
 };
+use model::finish::HeldFrame;
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 use wire::control::{
     CallbackAddress, DeliveryLimits, FromWatchdog, FromWorker, Join, ToWatchdog, ToWorker, WorkerId,
@@ -128,9 +129,7 @@ async fn watchdog_loop(
     raw: mpsc::Sender<Raw>,
 ) {
     let mut event = Some(Raw::WatchdogJoined { pid, sender });
-    // The last frame of a finish is the run's completion, and it goes on only with the word that the run is finished. A
-    // watchdog that dies between the two leaves its replacement to complete the run, which must not happen twice.
-    let mut held = None;
+    let mut held = HeldFrame::default();
     loop {
         if let Some(event) = event.take()
             && raw.send(event).await.is_err()
@@ -140,11 +139,11 @@ async fn watchdog_loop(
         match receiver.next::<FromWatchdog>().await {
             Ok(Some(Received::Message(message))) => {
                 if matches!(message, FromWatchdog::Finished { .. }) {
-                    forward(greeting, held.take()).await;
+                    forward(greeting, held.finished()).await;
                 }
                 event = Some(Raw::Watchdog(message));
             }
-            Ok(Some(Received::Relay { frame, .. })) => forward(greeting, held.replace(frame)).await,
+            Ok(Some(Received::Relay { frame, .. })) => forward(greeting, held.relayed(frame)).await,
             Ok(None) => break,
             Err(error) => {
                 tracing::warn!(%error, "the watchdog's control connection broke");

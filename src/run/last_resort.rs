@@ -61,6 +61,15 @@ pub(super) async fn finish(
     }
 }
 
+/// Sends the completion to a client that is proven to have all before it.
+///
+/// Cancel safe: yes, because the frame is queued in one step.
+pub(super) async fn complete(plan: &RunPlan, client: &link::Outbox) {
+    if client.send(completion_frame(&plan.run)).await.is_err() {
+        tracing::warn!("the client left before its run was completed");
+    }
+}
+
 /// Returns the end of a run in its order: updates, attachments and their terminator (`None` for a client that does not
 /// read them), completion.
 pub(crate) fn end_frames(run: &str, changes: &[Vec<u8>], attachments: Option<&[Attachment]>) -> Vec<Bytes> {

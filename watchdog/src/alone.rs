@@ -1,13 +1,15 @@
 //! The finish of a run whose coordinator has died: the manifest tells what was to run, the journals what became of it.
+//! What is due then is decided by [`model::finish::settle_alone`].
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
+use std::{collections::BTreeMap, fs, path::Path};
+
+use model::{
+    TestId,
+    finish::{Said, Unsettled, settle_alone},
 };
 
 use wire::{
-    control::{Attempt, Finish, OsBytes, Resend, TestIndex, WorkerId, worker_of_journal},
+    control::{Attempt, Finish, OsBytes, Resend, WorkerId, worker_of_journal},
     journal::{self, Record},
     manifest::{self, Manifest, ManifestTest},
     mtp::{Attachment, ExecutionState, RawChange, TestNode, attachments_of, key},
@@ -21,12 +23,11 @@ pub(crate) struct OpenRun {
     pub(crate) has_attachments_stream: bool,
 }
 
-/// What is known of tests that have no result on any stream.
+/// What the journals tell, beside who said it.
 #[derive(Debug, Default)]
 struct Known {
-    settled: BTreeSet<TestIndex>,
-    started: BTreeSet<TestIndex>,
-    held: BTreeMap<TestIndex, Attempt>,
+    /// The last attempt of each test that was held back.
+    held: BTreeMap<TestId, Attempt>,
     /// The files that settled results name.
     attachments: Vec<Attachment>,
 }
@@ -35,26 +36,27 @@ struct Known {
 /// every other test.
 pub(crate) fn finish(open: OpenRun) -> Finish {
     let run_dir = open.run_dir.as_path();
-    let workers = workers(run_dir);
     let mut known = Known::default();
-    for worker in &workers {
-        take_in(&mut known, run_dir, *worker);
-    }
+    let journals: Vec<_> = workers(run_dir)
+        .into_iter()
+        .map(|worker| (model::WorkerId(worker.0), take_in(&mut known, run_dir, worker)))
+        .collect();
     let Manifest { tests, groups, .. } = read_manifest(run_dir).unwrap_or_else(|error| {
         tracing::error!(error, "tests without a result can't be told");
         Manifest { version: manifest::VERSION, run: open.run.clone(), tests: Vec::new(), groups: Vec::new() }
     });
+    let said = journals.iter().map(|(worker, said)| (*worker, said.as_slice()));
+    let due = settle_alone(tests.len(), said);
     let group_uid = |place: Option<u32>| Some(groups.get(place? as usize)?.uid.as_str());
-    let told: Vec<RawChange> = tests
-        .iter()
-        .zip((0..).map(TestIndex))
-        .filter(|(_, test)| !known.settled.contains(test))
-        .map(|(test, index)| {
-            RawChange::new(group_uid(test.group), &node(test, index, &known), test.foreign.as_deref())
-        })
-        .collect();
+    let change = |(index, why): &(TestId, Unsettled)| {
+        let test = &tests[index.index()];
+        let attempt = known.held.get(index);
+        RawChange::new(group_uid(test.group), &node(test, *why, attempt), test.foreign.as_deref())
+    };
+    let told: Vec<RawChange> = due.told.iter().map(change).collect();
+    let resend = due.resend.into_iter().map(|(worker, proven)| Resend { worker: WorkerId(worker.0), proven });
     Finish {
-        resend: workers.into_iter().map(|worker| Resend { worker, proven: 0 }).collect(),
+        resend: resend.collect(),
         groups: groups
             .iter()
             .map(|group| RawChange::group(group_uid(group.parent), &group.uid, &group.name))
@@ -80,22 +82,23 @@ fn workers(run_dir: &Path) -> Vec<WorkerId> {
     workers
 }
 
-fn take_in(known: &mut Known, run_dir: &Path, worker: WorkerId) {
+fn take_in(known: &mut Known, run_dir: &Path, worker: WorkerId) -> Vec<(TestId, Said)> {
     // Damage is told when the journal is sent.
-    let Ok(bytes) = fs::read(run_dir.join(wire::control::journal_name(worker))) else { return };
-    for record in journal::read(&bytes).0 {
-        match record {
-            Record::Started(test) => drop(known.started.insert(test)),
+    let Ok(bytes) = fs::read(run_dir.join(wire::control::journal_name(worker))) else { return Vec::new() };
+    let records = journal::read(&bytes).0.into_iter();
+    records
+        .map(|record| match record {
+            Record::Started(test) => (TestId(test.0), Said::Started),
             Record::Settled { result, change } => {
-                known.settled.insert(result.test);
                 known.attachments.extend(attachments_of(&change));
+                (TestId(result.test.0), Said::Settled)
             }
             Record::Held { test, attempt } => {
-                known.started.remove(&test);
-                known.held.insert(test, attempt);
+                known.held.insert(TestId(test.0), attempt);
+                (TestId(test.0), Said::Held)
             }
-        }
-    }
+        })
+        .collect()
 }
 
 fn read_manifest(run_dir: &Path) -> Result<Manifest, String> {
@@ -109,11 +112,11 @@ fn read_manifest(run_dir: &Path) -> Result<Manifest, String> {
     Ok(manifest)
 }
 
-fn node(test: &ManifestTest, index: TestIndex, known: &Known) -> TestNode {
+fn node(test: &ManifestTest, why: Unsettled, attempt: Option<&Attempt>) -> TestNode {
     let mut node = TestNode::test(&test.uid, &test.display_name, ExecutionState::Error);
     let died = "Heeler's coordinator died";
-    match known.held.get(&index) {
-        Some(attempt) => {
+    match (why, attempt) {
+        (Unsettled::Held, Some(attempt)) => {
             node.state = Some(attempt.state);
             node.error_message =
                 Some(format!("{}\n({died} before it could be tried again)", attempt.message));
@@ -124,11 +127,11 @@ fn node(test: &ManifestTest, index: TestIndex, known: &Known) -> TestNode {
                 node.attach(&evidence.files);
             }
         }
-        None if known.started.contains(&index) => {
+        (Unsettled::Interrupted | Unsettled::Held, _) => {
             node.outcome_kind = Some("interrupted".to_owned());
             node.error_message = Some(format!("it was running when {died}"));
         }
-        None => {
+        (Unsettled::NotRun, _) => {
             node.outcome_kind = Some("not-run".to_owned());
             node.error_message = Some(format!("not run: {died}"));
         }
@@ -140,7 +143,7 @@ fn node(test: &ManifestTest, index: TestIndex, known: &Known) -> TestNode {
 #[cfg(test)]
 mod tests {
     use wire::{
-        control::{Group, JournalledResult},
+        control::{Group, JournalledResult, TestIndex},
         mtp::Change,
     };
 

@@ -1,21 +1,12 @@
 //! The finish of a run: what is still due, then the attachments' end, then the completion, each behind the other and
-//! with proof.
-//!
-//! ```text
-//! due ──► callback ──proof──► completion ──proof──► done
-//!             │ refused, broken, unproven    │ unproven
-//!             ▼                              ▼
-//!          all again, relayed ─────────► completion, relayed ──► done (order is the proof)
-//! ```
-//!
-//! The completion is sent only when all before it is proven: otherwise updates that are sent again by the other way
-//! could come after it.
+//! with proof. In which order and by which way is decided by [`model::finish::Delivery`].
 
 use bytes::Bytes;
 use link::{
     callback::{self, Broken, Callback},
     control::ControlSender,
 };
+use model::finish::{self, Delivered, Delivery, Order, Went};
 use wire::{
     control::{CallbackAddress, DeliveryLimits, Finish, FromWatchdog, Proof},
     mtp::{RawChange, attachments_frame, completion_frame, updates_frame},
@@ -44,13 +35,26 @@ enum Line {
     Relayed,
 }
 
-/// How far the callback connection came.
-enum Direct {
-    Done(Proof),
-    /// All is proven but the completion.
-    Due,
-    /// Nothing is.
-    Lost,
+impl Line {
+    fn kind(&self) -> finish::Line {
+        match self {
+            Self::Down(_) => finish::Line::Down,
+            Self::Up(_, _) => finish::Line::Up,
+            Self::Relayed => finish::Line::Relayed,
+        }
+    }
+}
+
+/// What is known of a finish on its way.
+struct Conversation<'a> {
+    finish: &'a Finish,
+    /// The best proof of what was sent last on the own connection.
+    proof: Proof,
+    /// Why the own connection is of no more use.
+    trouble: Option<String>,
+    /// Results relayed so far.
+    relayed: u64,
+    soft_errors: Vec<String>,
 }
 
 impl Deliverer {
@@ -75,23 +79,30 @@ impl Deliverer {
     ///
     /// Cancel safe: no, because what was sent is known only to the call.
     pub(crate) async fn finish(&mut self, finish: &Finish) -> FromWatchdog {
-        let mut soft_errors = Vec::new();
-        let direct = self.finish_directly(finish, &mut soft_errors).await;
-        let (proof, is_relayed) = match direct {
-            Direct::Done(proof) => (proof, false),
-            Direct::Due | Direct::Lost => {
-                let mut way = Way::Relay { control: &self.control, position: 0 };
-                let relayed = async {
-                    if matches!(direct, Direct::Lost) {
-                        send_due(&mut way, finish, &mut soft_errors).await?;
+        let mut delivery = Delivery::new(self.line.kind(), has_due(finish));
+        let mut conversation =
+            Conversation { finish, proof: Proof::None, trouble: None, relayed: 0, soft_errors: Vec::new() };
+        let delivered = loop {
+            match delivery.order() {
+                Ok(order) => {
+                    delivery.went(self.obey(order, &mut conversation).await);
+                    if delivery.line() == finish::Line::Relayed {
+                        self.line = Line::Relayed;
                     }
-                    way.send(completion_frame(&finish.run), 0).await
-                };
-                // Without the coordinator there is nobody to tell; the session's loop sees its end.
-                let proof = relayed.await.map_or(Proof::None, |()| Proof::Ordered);
-                (proof, true)
+                    if order == Order::Close {
+                        conversation.note_remedy(delivery.order());
+                    }
+                }
+                Err(delivered) => break delivered,
             }
         };
+        let (proof, is_relayed) = match delivered {
+            Delivered::Directly => (conversation.proof, false),
+            Delivered::Relayed => (Proof::Ordered, true),
+            // Without the coordinator there is nobody to tell; the session's loop sees its end.
+            Delivered::Nowhere => (Proof::None, true),
+        };
+        let soft_errors = conversation.soft_errors;
         FromWatchdog::Finished { run: finish.run.clone(), proof, is_relayed, soft_errors }
     }
 
@@ -105,84 +116,102 @@ impl Deliverer {
         }
     }
 
-    async fn finish_directly(&mut self, finish: &Finish, soft_errors: &mut Vec<String>) -> Direct {
-        let Some((address, mut callback)) = self.dialled(soft_errors).await else { return Direct::Lost };
-        let (stage, outcome) = converse(&mut callback, finish, soft_errors).await;
-        let trouble = match outcome {
-            Ok(Proof::Answered) => {
-                self.line = Line::Up(address, callback);
-                return Direct::Done(Proof::Answered);
+    async fn obey(&mut self, order: Order, conversation: &mut Conversation<'_>) -> Went {
+        let is_well = match order {
+            Order::Dial => self.dial(conversation).await,
+            Order::SendDue(way) => {
+                let Conversation { finish, relayed, soft_errors, .. } = conversation;
+                let sent = send_due(&mut self.way(way, relayed), finish, soft_errors).await;
+                conversation.note(sent)
             }
-            Ok(below) => format!("the client did not answer the barrier, which proves only \"{below}\""),
-            Err(broken) => chain(&broken),
+            Order::Prove => self.prove(conversation).await,
+            Order::Close => self.give_up(conversation).await,
+            Order::Announce => {
+                let completing = FromWatchdog::Completing { run: conversation.finish.run.clone() };
+                // Handed to the kernel, it is read even if we are killed now.
+                self.control.send(&completing).await.is_ok() && self.control.flush().await.is_ok()
+            }
+            Order::SendCompletion(way) => {
+                let completion = completion_frame(&conversation.finish.run);
+                let sent = self.way(way, &mut conversation.relayed).send(completion, 0).await;
+                conversation.note(sent)
+            }
         };
-        // The second way to a proof: the client reads to our end, and closes.
-        let proof = callback.finish().await;
-        let (direct, remedy) = match (stage, proof.is_enough()) {
-            (Stage::Completion, true) => {
-                self.line = Line::Down(address);
-                return Direct::Done(proof);
-            }
-            (Stage::Completion, false) => {
-                (Direct::Due, "the completion was sent again over the main connection")
-            }
-            (Stage::Due, true) => (Direct::Due, "the completion was sent over the main connection"),
-            (Stage::Due, false) => (Direct::Lost, "all of it was sent again over the main connection"),
-        };
-        soft_errors.push(format!("callback connection of the watchdog: {trouble}; {remedy}"));
-        direct
+        if is_well { Went::Well } else { Went::Badly }
     }
 
-    /// Takes the callback connection out, dialling it if need be; it is put back when it has proven itself.
-    async fn dialled(&mut self, soft_errors: &mut Vec<String>) -> Option<(CallbackAddress, Box<Callback>)> {
-        match std::mem::replace(&mut self.line, Line::Relayed) {
-            Line::Relayed => None,
-            Line::Up(address, callback) => Some((address, callback)),
-            Line::Down(address) => match callback::dial(&address, &self.limits, "watchdog").await {
-                Ok(callback) => Some((address, Box::new(callback))),
-                Err(error) => {
-                    let error = chain(&error);
-                    let remedy = "the main connection was used";
-                    soft_errors.push(format!("callback connection of the watchdog: {error}; {remedy}"));
-                    None
-                }
-            },
+    fn way<'a>(&'a mut self, way: finish::Way, position: &'a mut u64) -> Way<'a> {
+        match (way, &mut self.line) {
+            (finish::Way::Own, Line::Up(_, callback)) => Way::Callback(callback),
+            (finish::Way::Own | finish::Way::Relay, _) => Way::Relay { control: &self.control, position },
         }
+    }
+
+    async fn dial(&mut self, conversation: &mut Conversation<'_>) -> bool {
+        let Line::Down(address) = std::mem::replace(&mut self.line, Line::Relayed) else { return false };
+        match callback::dial(&address, &self.limits, "watchdog").await {
+            Ok(callback) => {
+                self.line = Line::Up(address, Box::new(callback));
+                true
+            }
+            Err(error) => {
+                conversation.complain(&chain(&error), "the main connection was used");
+                false
+            }
+        }
+    }
+
+    async fn prove(&mut self, conversation: &mut Conversation<'_>) -> bool {
+        let Line::Up(_, callback) = &mut self.line else { return false };
+        conversation.proof = callback.prove().await;
+        let below = conversation.proof;
+        if below != Proof::Answered {
+            conversation.trouble =
+                Some(format!("the client did not answer the barrier, which proves only \"{below}\""));
+        }
+        below == Proof::Answered
+    }
+
+    /// The second way to a proof: the client reads to our end, and closes.
+    async fn give_up(&mut self, conversation: &mut Conversation<'_>) -> bool {
+        let Line::Up(address, callback) = std::mem::replace(&mut self.line, Line::Relayed) else {
+            return false;
+        };
+        conversation.proof = callback.finish().await;
+        self.line = Line::Down(address);
+        conversation.proof.is_enough()
     }
 }
 
-/// What was being proven when a callback connection failed.
-#[derive(Debug, Clone, Copy)]
-enum Stage {
-    Due,
-    Completion,
+impl Conversation<'_> {
+    /// Takes note of how sending went.
+    fn note(&mut self, sent: Result<(), Broken>) -> bool {
+        self.trouble = sent.as_ref().err().map(|broken| chain(broken));
+        sent.is_ok()
+    }
+
+    /// Says what became of what the own connection could not prove; `next` is what follows its end.
+    fn note_remedy(&mut self, next: Result<Order, Delivered>) {
+        let remedy = match next {
+            Ok(Order::SendDue(_)) => "all of it was sent again over the main connection",
+            Ok(_) if self.proof.is_enough() => "the completion was sent over the main connection",
+            Ok(_) => "the completion was sent again over the main connection",
+            // Its close was proof enough.
+            Err(_) => return,
+        };
+        if let Some(trouble) = self.trouble.take() {
+            self.complain(&trouble, remedy);
+        }
+    }
+
+    fn complain(&mut self, trouble: &str, remedy: &str) {
+        self.soft_errors.push(format!("callback connection of the watchdog: {trouble}; {remedy}"));
+    }
 }
 
 /// Whether anything stands before the completion.
 fn has_due(finish: &Finish) -> bool {
     !finish.resend.is_empty() || !finish.told.is_empty() || finish.has_attachments_stream
-}
-
-/// Says all of a finish on the callback connection, and proves it.
-async fn converse(
-    callback: &mut Callback,
-    finish: &Finish,
-    soft_errors: &mut Vec<String>,
-) -> (Stage, Result<Proof, Broken>) {
-    if has_due(finish) {
-        let sent = send_due(&mut Way::Callback(callback), finish, soft_errors).await;
-        let proof = match sent {
-            Ok(()) => callback.prove().await,
-            Err(broken) => return (Stage::Due, Err(broken)),
-        };
-        if proof != Proof::Answered {
-            return (Stage::Due, Ok(proof));
-        }
-    }
-    if let Err(broken) = callback.send(completion_frame(&finish.run)).await {
-        return (Stage::Completion, Err(broken));
-    }
-    (Stage::Completion, Ok(callback.prove().await))
 }
 
 /// Where frames go.
@@ -191,7 +220,7 @@ enum Way<'a> {
     /// `position` counts the results so far.
     Relay {
         control: &'a ControlSender,
-        position: u64,
+        position: &'a mut u64,
     },
 }
 
@@ -200,8 +229,8 @@ impl Way<'_> {
         match self {
             Self::Callback(callback) => callback.send(frame).await,
             Self::Relay { control, position } => {
-                *position += results as u64;
-                control.relay(*position, &frame).await.map_err(|_| Broken::Closed)
+                **position += results as u64;
+                control.relay(**position, &frame).await.map_err(|_| Broken::Closed)
             }
         }
     }

@@ -8,8 +8,10 @@
 //! - [`ledger`]: what was promised, what is proven delivered.
 //! - [`path`]: where a test stands in the tree of tests.
 //! - [`run`]: the state machine of one run.
+//! - [`finish`]: how the end of a run goes out, and what is due when the coordinator has died.
 //! - [`share`]: how runs at the same time share the slots.
 
+pub mod finish;
 pub mod ids;
 pub mod ledger;
 pub mod outcome;

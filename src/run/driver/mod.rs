@@ -42,6 +42,9 @@ const JOURNAL_DEADLINE: Duration = Duration::from_secs(10);
 /// Beyond the client's own limits, what a drain or a finish may take.
 const STAGE_SLACK: Duration = Duration::from_secs(15);
 
+/// Why a coordinator takes a watchdog's place that has died.
+const LATE: &str = "it did not finish in time";
+
 /// How a run ended.
 #[derive(Debug)]
 pub struct RunOutcome {
@@ -312,7 +315,14 @@ impl Driver {
                     pool.kill(from_model(worker)).await;
                 }
             }
-            Stage::Finishing => self.finish_ourselves("it did not finish in time").await,
+            // It cannot even be killed.
+            Stage::Finishing if self.run.is_finisher_given_up() => self.finish_ourselves(LATE).await,
+            Stage::Finishing => {
+                let text = "the watchdog did not finish the run in time and is killed".to_owned();
+                self.log(LogLevel::Warning, text).await;
+                self.stage_until = Some((Stage::Finishing, Instant::now() + STAGE_SLACK));
+                self.feed(Event::FinisherLate);
+            }
             Stage::Running | Stage::Completed => {}
         }
     }

@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
-use model::{HeldBy, LeaseId, TestId, run::Event};
+use model::{
+    HeldBy, LeaseId, TestId,
+    run::{Event, Succession},
+};
 use tokio::time::Instant;
 use wire::{
     control::{
-        EvidenceFile, FromWatchdog, FromWorker, JournalledResult, OsBytes, Report, ToWatchdog, WorkerId,
+        EvidenceFile, Finish, FromWatchdog, FromWorker, JournalledResult, OsBytes, Report, ToWatchdog,
+        WorkerId,
     },
     mtp::{Attachment, LogLevel},
 };
 
-use super::{Driver, JOURNAL_DEADLINE, Standing};
+use super::{Driver, JOURNAL_DEADLINE, LATE, Standing};
 use crate::{
     pool::Pool,
     run::{
@@ -155,7 +159,9 @@ impl Driver {
                 self.proof = proof;
                 self.feed(Event::Finished);
             }
+            FromWatchdog::Completing { run } if run == self.plan.run => self.feed(Event::Completing),
             FromWatchdog::Journal { .. }
+            | FromWatchdog::Completing { .. }
             | FromWatchdog::Finished { .. }
             | FromWatchdog::WorkerNotStarted { .. }
             | FromWatchdog::WorkerEnded { .. } => {}
@@ -183,11 +189,31 @@ impl Driver {
         for worker in self.journals.keys().copied().collect::<Vec<_>>() {
             self.ask_for_journal(pool, worker).await;
         }
-        if let Some(finish) = self.finish.clone() {
-            pool.tell_watchdog(&ToWatchdog::Finish(finish)).await;
-        } else {
-            self.tell_begin(pool).await;
+        match self.run.succession() {
+            Succession::Begin => self.tell_begin(pool).await,
+            // A stage that is not acted on yet tells the finisher by itself.
+            Succession::Finish(_) => {
+                if let Some(finish) = self.finish.clone() {
+                    pool.tell_watchdog(&ToWatchdog::Finish(finish)).await;
+                }
+            }
+            Succession::Complete => self.complete_only(pool).await,
+            Succession::Alone => self.finish_ourselves(LATE).await,
+            Succession::Nothing => {}
         }
+    }
+
+    async fn complete_only(&self, pool: &mut Pool) {
+        let finish = Finish {
+            run: self.plan.run.clone(),
+            run_dir: OsBytes::from(self.plan.run_dir.as_path()),
+            resend: Vec::new(),
+            groups: Vec::new(),
+            told: Vec::new(),
+            attachments: Vec::new(),
+            has_attachments_stream: false,
+        };
+        pool.tell_watchdog(&ToWatchdog::Finish(Box::new(finish))).await;
     }
 
     pub(super) async fn tell_begin(&self, pool: &mut Pool) {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use model::{
-    TestId, WorkerId as ModelWorker,
-    run::{Action, Event, Lease as ModelLease, Stage},
+    TestId,
+    run::{Action, Due, Lease as ModelLease, Stage, Succession},
 };
 use tokio::time::Instant;
 use wire::{
     control::{
-        Finish, Lease, LeasedTest, OsBytes, Proof, Resend, TestIndex, TestLimits, ToWatchdog, ToWorker,
-        WatchPlan,
+        Finish, JournalledResult, Lease, LeasedTest, OsBytes, Proof, Resend, TestIndex, TestLimits,
+        ToWatchdog, ToWorker, WatchPlan,
     },
     mtp::{LogLevel, attachments_of},
 };
@@ -43,7 +43,8 @@ impl Driver {
                     self.set_stage(Stage::Draining);
                     pool.tell(from_model(worker), &ToWorker::Drain { run: self.plan.run.clone() }).await;
                 }
-                Action::Finish { resend, told } => self.finish(pool, &resend, &told).await,
+                Action::KillFinisher => pool.kill_watchdog(),
+                Action::Finish(due) => self.finish(pool, &due).await,
                 Action::Complete => self.is_complete = true,
             }
         }
@@ -121,12 +122,7 @@ impl Driver {
         }
     }
 
-    async fn finish(
-        &mut self,
-        pool: &mut Pool,
-        resend: &[(ModelWorker, u64)],
-        told: &[(TestId, model::Told)],
-    ) {
+    async fn finish(&mut self, pool: &mut Pool, Due { resend, told }: &Due) {
         self.set_stage(Stage::Finishing);
         let changes = told::changes(&self.plan, told, &self.held, &self.charges);
         for (test, told) in told {
@@ -154,27 +150,26 @@ impl Driver {
     /// Cancel safe: no, because a part may be sent.
     pub async fn finish_ourselves(&mut self, why: &str) {
         self.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}")).await;
-        let (mut run, held, charges) = (self.run.clone(), &self.held, &self.charges);
-        // First the cancel: what a lost worker gives back must not be handed to the next one.
-        let _actions = run.handle(Event::Cancel);
-        for worker in run.awaited_workers() {
-            let settled = last_resort::settled(&self.plan.run_dir, from_model(worker));
-            let settled = settled
-                .into_iter()
-                .map(|one| {
-                    (TestId(one.test.0), outcome_of(one.state), Duration::from_micros(one.duration_us))
-                })
-                .collect();
-            let _actions = run.handle(Event::WorkerLost { worker, proven: 0, settled });
+        let Self { plan, run, held, charges, .. } = self;
+        let settled = |worker| {
+            let settled = last_resort::settled(&plan.run_dir, from_model(worker)).into_iter();
+            let result = |one: JournalledResult| {
+                (TestId(one.test.0), outcome_of(one.state), Duration::from_micros(one.duration_us))
+            };
+            settled.map(result).collect()
+        };
+        match run.end_alone(settled) {
+            Succession::Finish(Due { resend, told }) => {
+                let changes = told::changes(plan, &told, held, charges);
+                let resend = resend.into_iter().map(|(worker, proven)| (from_model(worker), proven));
+                let of_changes = changes.iter().flat_map(|change| attachments_of(change.as_bytes()));
+                let attachments: Vec<_> = self.result.attachments.iter().cloned().chain(of_changes).collect();
+                let due = (changes.as_slice(), attachments.as_slice());
+                last_resort::finish(plan, &self.client, resend.collect(), due).await;
+            }
+            Succession::Complete => last_resort::complete(plan, &self.client).await,
+            Succession::Begin | Succession::Alone | Succession::Nothing => {}
         }
-        let told = run.ledger().told();
-        let changes = told::changes(&self.plan, &told, held, charges);
-        let resend = run.ledger().unproven().into_iter().map(|(worker, proven)| (from_model(worker), proven));
-        let of_changes = changes.iter().flat_map(|change| attachments_of(change.as_bytes()));
-        let attachments: Vec<_> = self.result.attachments.iter().cloned().chain(of_changes).collect();
-        let due = (changes.as_slice(), attachments.as_slice());
-        last_resort::finish(&self.plan, &self.client, resend.collect(), due).await;
-        self.run = run;
         self.proof = Proof::Ordered;
         self.actions.clear();
         self.is_complete = true;

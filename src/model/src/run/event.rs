@@ -108,8 +108,12 @@ pub enum Event {
         /// What is proven.
         proven: u64,
     },
+    /// The finisher has proven all that stands before the completion, and sends that now.
+    Completing,
     /// The finisher has sent the completion.
     Finished,
+    /// The finisher has taken longer than it may.
+    FinisherLate,
     /// The user wants the run to end.
     Cancel,
     /// The run has taken as long as it may.
@@ -128,14 +132,36 @@ pub enum Action {
     /// Have a worker prove its stream; [`Event::Drained`] or [`Event::WorkerLost`] answers.
     Drain(WorkerId),
     /// Have the finisher send what is due, then the completion; [`Event::Finished`] answers.
-    Finish {
-        /// Streams that may have lost results, and the position up to which they are proven.
-        resend: Vec<(WorkerId, u64)>,
-        /// Results that no worker tells.
-        told: Vec<(TestId, Told)>,
-    },
+    Finish(Due),
+    /// Have the finisher killed: what it had still to say must not come behind the completion. When it is dead, and all
+    /// that it said is read, [`Run::succession`](super::Run::succession) tells what is next.
+    KillFinisher,
     /// Answer the request: the run is over.
     Complete,
+}
+
+/// What the client may not have when all streams are closed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Due {
+    /// Streams that may have lost results, and the position up to which they are proven.
+    pub resend: Vec<(WorkerId, u64)>,
+    /// Results that no worker tells.
+    pub told: Vec<(TestId, Told)>,
+}
+
+/// What a finisher that takes a dead one's place is to do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Succession {
+    /// Know of the run: it goes on.
+    Begin,
+    /// Send what is due, then the completion.
+    Finish(Due),
+    /// Send the completion alone. The client is proven to have all before it, and may have it, too.
+    Complete,
+    /// It is not to be asked: the coordinator ends the run.
+    Alone,
+    /// The run is over.
+    Nothing,
 }
 
 /// A batch in a worker's hands.

@@ -86,8 +86,12 @@ pub struct Run {
     pub(super) barren_workers: usize,
     pub(super) next_lease: u32,
     pub(super) stop: Option<NotRun>,
-    stage: Stage,
+    pub(super) stage: Stage,
     pub(super) draining: Vec<WorkerId>,
+    /// The finisher has proven all but the completion.
+    pub(super) is_completing: bool,
+    /// The finisher was too slow.
+    pub(super) is_finisher_given_up: bool,
     failures: usize,
     /// So many leases at once, because other runs want slots as well.
     share: usize,
@@ -129,6 +133,8 @@ impl Run {
             stop: None,
             stage: Stage::Running,
             draining: Vec::new(),
+            is_completing: false,
+            is_finisher_given_up: false,
             share: plan.slots.max(1),
             plan,
         }
@@ -162,11 +168,13 @@ impl Run {
             Event::LeaseEnded { worker, lease, end, start } => self.lease_ended(worker, lease, (end, start)),
             Event::WorkerLost { worker, proven, settled } => self.worker_lost(worker, proven, settled),
             Event::Drained { worker, proven } => self.drained(worker, proven),
+            Event::Completing => self.is_completing |= self.stage == Stage::Finishing,
             Event::Finished if self.stage == Stage::Finishing => {
                 self.stage = Stage::Completed;
                 return vec![Action::Complete];
             }
             Event::Finished => {}
+            Event::FinisherLate => return self.finisher_late(),
             Event::Cancel => self.stop(NotRun::Cancelled),
             Event::TimeIsUp => self.stop(NotRun::TimeIsUp),
         }
@@ -360,7 +368,7 @@ impl Run {
         }
         if self.stage == Stage::Draining && self.draining.is_empty() && self.ledger.is_balanced() {
             self.stage = Stage::Finishing;
-            actions.push(Action::Finish { resend: self.ledger.unproven(), told: self.ledger.told() });
+            actions.push(Action::Finish(self.due()));
         }
         actions
     }

@@ -15,6 +15,7 @@
 
 mod ends;
 mod event;
+mod finisher;
 mod machine;
 
 #[cfg(test)]

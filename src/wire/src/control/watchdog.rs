@@ -110,6 +110,11 @@ pub enum FromWatchdog {
         /// Why it could not be read to its end, if so. A journal that was never begun is empty, not damaged.
         damage: Option<String>,
     },
+    /// The client is proven to have all of a run but its completion, which is sent next.
+    Completing {
+        /// Which run.
+        run: String,
+    },
     /// A run is finished: its completion is sent.
     Finished {
         /// Which run.

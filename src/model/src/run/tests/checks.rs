@@ -156,7 +156,7 @@ impl World {
     pub(super) fn check_repeated(&self) -> Verdict {
         let mut events = Vec::new();
         if self.run.stage() != Stage::Finishing {
-            events.push(Event::Finished);
+            events.extend([Event::Completing, Event::Finished, Event::FinisherLate]);
         }
         if self.starting == 0 {
             events.push(Event::WorkerNotStarted);

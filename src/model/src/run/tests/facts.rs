@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use super::{exhaustive::plan, world::SHORT};
 use crate::{
-    HeldBy, LeaseEnd, NotRun, Outcome, TestId, Told, WorkerId,
+    HeldBy, LeaseEnd, LeaseId, NotRun, Outcome, TestId, Told, WorkerId,
     ledger::Entry,
-    run::{Action, Event, Lease, Plan, Run},
+    run::{Action, Due, Event, Lease, Plan, Run, Succession},
     split::ProgramCosts,
 };
 
@@ -68,7 +68,8 @@ fn run(plan: Plan, mut behave: impl FnMut(&Lease, &mut Vec<Deed>) -> LeaseEnd) -
                 actions.extend(run.handle(Event::LeaseEnded { worker, lease, end, start: None }));
             }
             Action::Drain(worker) => actions.extend(run.handle(Event::Drained { worker, proven: u64::MAX })),
-            Action::Finish { .. } => actions.extend(run.handle(Event::Finished)),
+            Action::KillFinisher => panic!("no finisher is late"),
+            Action::Finish(_) => actions.extend(run.handle(Event::Finished)),
             Action::Complete => return Tally { run: Some(run), ..tally },
             Action::StartWorker | Action::CancelLease(_) => panic!("all workers are there"),
         }
@@ -246,7 +247,8 @@ fn a_test_that_kills_worker_after_worker_without_a_word_costs_only_itself() {
                 }));
             }
             Action::Drain(worker) => actions.extend(run.handle(Event::Drained { worker, proven: 9 })),
-            Action::Finish { .. } => actions.extend(run.handle(Event::Finished)),
+            Action::KillFinisher => panic!("no finisher is late"),
+            Action::Finish(_) => actions.extend(run.handle(Event::Finished)),
             Action::CancelLease(_) | Action::Complete => {}
         }
     }
@@ -336,6 +338,51 @@ fn failures_that_no_worker_told_count_towards_the_allowed_ones() {
     let change = |place, test: &mut crate::run::PlannedTest| test.is_unrunnable = place == 0;
     let mut run = Run::new(Plan { max_failures: Some(1), ..plan(&[0, 1], change) });
     let actions = run.begin(&[WorkerId(1)]);
-    assert!(matches!(&actions[..], [Action::Finish { told, .. }] if told.len() == 2), "{actions:?}");
+    assert!(matches!(&actions[..], [Action::Finish(due)] if due.told.len() == 2), "{actions:?}");
     assert_eq!(run.stopped_by(), Some(NotRun::TooManyFailures));
+}
+
+/// A run of one test that has brought its result, up to its finish.
+fn finishing() -> Run {
+    let worker = WorkerId(0);
+    let mut run = Run::new(plan(&[0], |_, _| {}));
+    let _lease = run.begin(&[worker]);
+    let (test, outcome) = (TestId(0), Outcome::Passed);
+    let _settled = run.handle(Event::Settled { worker, test, outcome, duration: SHORT, position: 1 });
+    let (lease, end) = (LeaseId(0), LeaseEnd::Complete);
+    let _drain = run.handle(Event::LeaseEnded { worker, lease, end, start: None });
+    let actions = run.handle(Event::Drained { worker, proven: 0 });
+    let due = Due { resend: vec![(worker, 0)], told: Vec::new() };
+    assert_eq!(actions, [Action::Finish(due)]);
+    run
+}
+
+#[test]
+fn a_finisher_that_dies_behind_its_last_proof_is_followed_by_the_completion_alone() {
+    let mut run = finishing();
+    assert!(matches!(run.succession(), Succession::Finish(due) if due.resend.len() == 1));
+    assert_eq!(run.handle(Event::Completing), []);
+    assert_eq!(run.succession(), Succession::Complete);
+    assert_eq!(run.handle(Event::Finished), [Action::Complete]);
+    assert_eq!(run.succession(), Succession::Nothing);
+}
+
+#[test]
+fn a_finisher_that_is_late_is_killed_before_the_coordinator_takes_its_place() {
+    let mut run = finishing();
+    assert_eq!(run.handle(Event::FinisherLate), [Action::KillFinisher]);
+    assert_eq!(run.handle(Event::FinisherLate), []);
+    assert_eq!(run.succession(), Succession::Alone);
+    assert!(matches!(run.end_alone(|_| Vec::new()), Succession::Finish(due) if due.resend.len() == 1));
+    assert_eq!(run.end_alone(|_| Vec::new()), Succession::Nothing);
+}
+
+#[test]
+fn a_run_that_is_ended_without_a_finisher_takes_what_journals_hold() {
+    let mut run = Run::new(plan(&[0, 0], |_, _| {}));
+    let _lease = run.begin(&[WorkerId(0)]);
+    let succession = run.end_alone(|_| vec![(TestId(0), Outcome::Passed, SHORT)]);
+    let told = vec![(TestId(1), Told::NotRun(NotRun::Cancelled))];
+    assert_eq!(succession, Succession::Finish(Due { resend: vec![(WorkerId(0), 0)], told }));
+    assert_eq!(run.ledger().open(), 0);
 }

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     HeldBy, LeaseId, NotRun, Outcome, TestId, Told, WorkerId,
     ledger::Entry,
-    run::{Action, Event, Lease, Plan, Run, machine::Place},
+    run::{Action, Due, Event, Lease, Plan, Run, machine::Place},
 };
 
 /// An adversary may do something so often as it likes.
@@ -219,7 +219,7 @@ impl World {
                 }
             }
             Event::Cancel | Event::TimeIsUp => self.is_stopped = true,
-            Event::WorkerNotStarted | Event::Finished => {}
+            Event::WorkerNotStarted | Event::Completing | Event::Finished | Event::FinisherLate => {}
         }
     }
 
@@ -311,10 +311,11 @@ impl World {
                     self.check_drain(worker)?;
                     self.workers.get_mut(&worker).unwrap().is_asked_to_drain = true;
                 }
-                Action::Finish { resend, told } => {
+                Action::Finish(Due { resend, told }) => {
                     self.check_finish(&resend, &told)?;
                     self.is_finishing = true;
                 }
+                Action::KillFinisher => return Err("a finisher in time is killed".into()),
                 Action::Complete => {
                     if !self.is_finishing {
                         return Err("the run is complete before it is finished".into());
@@ -343,7 +344,7 @@ impl World {
     /// Makes the mistake.
     fn mutate(&mut self, mut actions: Vec<Action>) -> Vec<Action> {
         let finish =
-            || Action::Finish { resend: self.run.ledger().unproven(), told: self.run.ledger().told() };
+            || Action::Finish(Due { resend: self.run.ledger().unproven(), told: self.run.ledger().told() });
         match self.mutation {
             Mutation::None => {}
             Mutation::FinishOnEmptyQueue => {
@@ -353,8 +354,8 @@ impl World {
             }
             Mutation::NoResend => {
                 for action in &mut actions {
-                    if let Action::Finish { resend, .. } = action {
-                        resend.clear();
+                    if let Action::Finish(due) = action {
+                        due.resend.clear();
                     }
                 }
             }
