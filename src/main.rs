@@ -5,7 +5,7 @@ use std::{ffi::OsStr, path::PathBuf, process::ExitCode};
 
 use wire::control::WorkerId;
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     // Whoever of us writes a journal or a dump goes on without it.
     host::process::survive_full_files();
     let mut args = std::env::args_os().skip(1);

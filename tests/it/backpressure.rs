@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::support::{
     listener::Behaviour,
     process::{Role, of_role, peak_mib, signal, wait_until},
-    recorder::{DEADLINE, Event},
+    recorder::{DEADLINE, Event, Recorder},
     server::{Run, Server, run_id},
     uids,
     world::World,
@@ -51,6 +51,14 @@ impl Way {
             Self::Callback => Server::with_callback(world, &["big"], |_| Behaviour::Normal),
         }
     }
+
+    /// Keeps what results come over from being read.
+    fn stop(self, recorder: &Recorder) {
+        match self {
+            Self::Main => recorder.stop_main(),
+            Self::Callback => recorder.stop_callbacks(),
+        }
+    }
 }
 
 /// Returns how much the workers have journalled.
@@ -67,13 +75,13 @@ fn journalled(world: &World) -> u64 {
 }
 
 /// Begins a run of everything, stops reading after its first results, and waits until it does not move any more.
-fn stopped(server: &mut Server<'_>, world: &World) -> Run {
+fn stopped(way: Way, server: &mut Server<'_>, world: &World) -> Run {
     let run = server.run(None);
     server.recorder.wait("its first results", |events| {
         let of_run = |event: &Event| Some(event.params(UPDATES)?["runId"] == run.run_id.as_str());
         events.iter().any(|event| of_run(event) == Some(true)).then_some(())
     });
-    server.recorder.stop();
+    way.stop(&server.recorder);
     let (mut before, mut looks) = (0, 0);
     wait_until("the run stands still", || {
         std::thread::park_timeout(Duration::from_millis(20));
@@ -101,7 +109,7 @@ fn everything_arrives_once(way: Way) {
     let mut server = way.start(&world);
     server.ask("testing/discoverTests", json!({"runId": run_id(1)}));
     let before_mib = peak_mib(server.pid());
-    let run = stopped(&mut server, &world);
+    let run = stopped(way, &mut server, &world);
     let still = journalled(&world);
     assert!(!of_role(server.pid(), Role::Guard).is_empty(), "tests are left to run");
     check_memory(&server, before_mib);
@@ -125,7 +133,7 @@ fn a_client_that_stops_reading_its_callback_connections_stops_the_run_and_then_g
 fn a_cancel_is_heard(way: Way) {
     let (world, selected) = world();
     let mut server = way.start(&world);
-    let run = stopped(&mut server, &world);
+    let run = stopped(way, &mut server, &world);
     server.notify("$/cancelRequest", json!({"id": run.request}));
     wait_until("the test processes are gone", || of_role(server.pid(), Role::Guard).is_empty());
     server.recorder.go_on();
@@ -150,7 +158,7 @@ fn a_cancel_of_a_client_that_does_not_read_its_callback_connections_ends_its_tes
 fn nothing_is_left(way: Way, word: &str) {
     let (world, _) = world();
     let mut server = way.start(&world);
-    stopped(&mut server, &world);
+    stopped(way, &mut server, &world);
     match word {
         "exit" => server.notify("exit", json!({})),
         "hang up" => server.hang_up(),

@@ -1,7 +1,7 @@
 //! The callback port: who dials it, and clients of every kind behind it. Whatever the client does, the run completes
 //! truthfully, and the log says how sure we are.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::Value;
 
@@ -139,6 +139,36 @@ fn a_client_that_closes_every_connection_gets_all_of_it_on_the_main_one() {
 #[test]
 fn a_client_that_closes_instead_of_answering_loses_nothing() {
     run(CASES, Delivery::AtLeastOnce, |_| Behaviour::ClosesAtTheBarrier);
+}
+
+#[test]
+fn a_client_that_ends_only_what_it_says_loses_nothing() {
+    run(CASES, Delivery::AtLeastOnce, |_| Behaviour::HalfClosesAfter(1));
+}
+
+#[test]
+fn a_client_that_leaves_a_connection_unread_gets_the_rest_elsewhere() {
+    run(2000, Delivery::AtLeastOnce, |number| match number {
+        0 => Behaviour::ResetsAfter(2),
+        _ => Behaviour::Normal,
+    });
+}
+
+#[test]
+fn a_client_that_is_slow_to_read_or_to_answer_gets_everything_once() {
+    let world_is_patient = "[profile.default]\njobs = 2\n";
+    for behaviour in [
+        Behaviour::PausesAfter(1, Duration::from_millis(300)),
+        Behaviour::AnswersAfter(Duration::from_millis(300)),
+    ] {
+        let (world, selected) = world(CASES);
+        world.write("heeler.toml", world_is_patient);
+        let mut server = Server::with_callback(&world, &["big"], move |_| behaviour);
+        let run = server.run(None);
+        let books = server.finish(&run, &selected);
+        assert!(proof_levels(books.all("passed")).is_empty(), "{:?}", books.log);
+        assert_eq!(server.exit(), Some(0));
+    }
 }
 
 #[test]

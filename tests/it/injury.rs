@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::{
     books::{Books, Delivery},
     listener::Behaviour,
-    process::{Role, of_role, signal, wait_until},
+    process::{Role, of_role, signal, signal_if_there, wait_until},
     recorder::{Event, What},
     server::{Run, Server},
     uids,
@@ -52,17 +52,13 @@ fn injured(role: Role, is_listening: bool) -> Vec<Books> {
         wait_updates(&server, &run, *moment);
         // A run may be over by now, and a guard lives no longer than its test process.
         if let Some(victim) = of_role(server.pid(), role).first() {
-            kill_if_there(*victim);
+            signal_if_there(*victim, "KILL");
         }
         let books = server.finish_as(&run, &selected, Delivery::AtLeastOnce);
         assert_eq!(server.exit(), Some(0), "{role:?} after {moment}");
         books
     };
     MOMENTS.iter().map(injure).collect()
-}
-
-fn kill_if_there(pid: u32) {
-    std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).output().unwrap();
 }
 
 #[test]

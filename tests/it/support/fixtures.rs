@@ -8,6 +8,8 @@ use std::{
     process::Command,
 };
 
+use super::{cache, tests};
+
 /// Returns a program of `tests/fixtures/gtest`, by the name of its source.
 pub(crate) fn gtest(name: &str) -> PathBuf {
     let source = fixtures().join("gtest").join(format!("{name}.cc"));
@@ -45,11 +47,7 @@ pub(crate) fn libtest_crate() -> PathBuf {
 }
 
 fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
-}
-
-fn cache() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("fixtures")
+    tests().join("fixtures")
 }
 
 fn built(name: &str, sources: &[&Path], build: impl FnOnce(&Path)) -> PathBuf {

@@ -4,11 +4,11 @@ use std::{
     io::Read,
     net::{Shutdown, TcpListener, TcpStream},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -35,6 +35,14 @@ pub(crate) enum Behaviour {
     ClosesAfter(usize),
     /// Closes instead of answering the barrier.
     ClosesAtTheBarrier,
+    /// Reads so many messages, then ends what it says and reads on.
+    HalfClosesAfter(usize),
+    /// Reads so many messages, then ends the connection with what it has not read in it.
+    ResetsAfter(usize),
+    /// Reads so many messages, then nothing for a while.
+    PausesAfter(usize, Duration),
+    /// Takes its time for each answer.
+    AnswersAfter(Duration),
 }
 
 /// A listening client.
@@ -48,7 +56,8 @@ pub(crate) struct Listener {
 #[derive(Default)]
 struct State {
     is_over: std::sync::atomic::AtomicBool,
-    streams: Mutex<Vec<TcpStream>>,
+    /// Each is closed by the last who serves it.
+    streams: Mutex<Vec<Weak<TcpStream>>>,
     readers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -65,15 +74,16 @@ impl Listener {
                 if shared.is_over.load(Ordering::SeqCst) {
                     return;
                 }
-                let stream = stream.unwrap();
+                let stream = Arc::new(stream.unwrap());
                 let number = count.fetch_add(1, Ordering::SeqCst);
                 let behaviour = choose(number);
                 recorder.note(On::Callback(number), What::Opened);
-                shared.streams.lock().unwrap().push(stream.try_clone().unwrap());
+                shared.streams.lock().unwrap().push(Arc::downgrade(&stream));
                 let recorder = recorder.clone();
                 let state = Arc::clone(&shared);
                 let serve = move || match behaviour {
                     Behaviour::OneByteASecond => crawl(&stream, &state),
+                    Behaviour::NeverReads => state.wait_for_the_end(),
                     _ => serve(&stream, behaviour, On::Callback(number), &recorder),
                 };
                 shared.readers.lock().unwrap().push(std::thread::spawn(serve));
@@ -97,7 +107,7 @@ impl Drop for Listener {
             let ended = acceptor.join();
             assert!(ended.is_ok() || std::thread::panicking(), "the acceptor of the callback port failed");
         }
-        for stream in self.state.streams.lock().unwrap().drain(..) {
+        for stream in self.state.streams.lock().unwrap().drain(..).filter_map(|stream| stream.upgrade()) {
             // One that is closed already needs it no more.
             stream.shutdown(Shutdown::Both).ok();
         }
@@ -109,12 +119,19 @@ impl Drop for Listener {
     }
 }
 
+impl State {
+    fn wait_for_the_end(&self) {
+        while !self.is_over.load(Ordering::SeqCst) {
+            std::thread::park_timeout(Duration::from_secs(1));
+        }
+    }
+}
+
 fn serve(stream: &TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
-    // One that never reads keeps its connection: the listener holds the other handle of it.
-    if behaviour != Behaviour::NeverReads {
-        read(stream, behaviour, on, recorder);
-        // Noted first, so that what the peer does about it comes behind it. The peer may have closed already.
-        recorder.note(on, What::Closed);
+    read(stream, behaviour, on, recorder);
+    // Noted first, so that what the peer does about it comes behind it. The peer may have closed already.
+    recorder.note(on, What::Closed);
+    if !matches!(behaviour, Behaviour::ResetsAfter(_)) {
         stream.shutdown(Shutdown::Both).ok();
     }
 }
@@ -134,10 +151,17 @@ fn read(stream: &TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
         let is_barrier = wire::is_request(&message) && message["method"] != "initialize";
         recorder.note(on, What::Message(message.clone()));
         count += 1;
-        if behaviour == Behaviour::ClosesAfter(count)
-            || (behaviour == Behaviour::ClosesAtTheBarrier && is_barrier)
-        {
-            return;
+        match behaviour {
+            Behaviour::ClosesAfter(after) if count == after => return,
+            Behaviour::ClosesAtTheBarrier if is_barrier => return,
+            // What is left unread makes the close a reset.
+            Behaviour::ResetsAfter(after) if count == after => return stream.peek(&mut [0]).map_or((), drop),
+            Behaviour::HalfClosesAfter(after) if count == after => {
+                stream.shutdown(Shutdown::Write).ok();
+            }
+            Behaviour::PausesAfter(after, pause) if count == after => wait(pause),
+            Behaviour::AnswersAfter(pause) if is_barrier => wait(pause),
+            _ => {}
         }
         if wire::is_request(&message) && behaviour != Behaviour::NeverAnswers {
             let answer = match behaviour {
@@ -147,6 +171,14 @@ fn read(stream: &TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
             };
             answer_to(stream, &answer);
         }
+    }
+}
+
+/// Lets time pass; the listener's end wakes the thread only for a look at the clock.
+fn wait(pause: Duration) {
+    let until = Instant::now() + pause;
+    while Instant::now() < until {
+        std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
     }
 }
 

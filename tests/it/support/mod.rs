@@ -1,6 +1,8 @@
 //! What all tests stand on: fixtures, one world for each test, the real program, and a client that was written from
 //! the specification and shares no code with Heeler.
 
+use std::path::{Path, PathBuf};
+
 pub(crate) mod books;
 pub(crate) mod fixtures;
 pub(crate) mod listener;
@@ -11,6 +13,26 @@ pub(crate) mod schema;
 pub(crate) mod server;
 pub(crate) mod wire;
 pub(crate) mod world;
+
+/// Returns the program that is tested.
+pub(crate) fn heeler() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_heeler"))
+}
+
+/// Returns the program that plays what no framework does.
+fn fake() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_heeler-fake"))
+}
+
+/// Returns the directory of this repository's tests.
+fn tests() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests"))
+}
+
+/// Returns where built fixtures are kept.
+fn cache() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("fixtures")
+}
 
 /// Returns the uids of tests of one suite.
 pub(crate) fn uids<'a>(suite: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {

@@ -50,6 +50,11 @@ pub(crate) fn signal(pid: u32, name: &str) {
     assert!(status.success(), "signal {name} to {pid}");
 }
 
+/// Sends a signal to a process that may be gone; returns whether it was there.
+pub(crate) fn signal_if_there(pid: u32, name: &str) -> bool {
+    Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).output().unwrap().status.success()
+}
+
 /// Returns the state letter of a process: `T` stands still; `None` is gone.
 pub(crate) fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -56,13 +56,29 @@ impl Event {
 
 /// The record, shared by all threads that read a connection.
 #[derive(Clone, Default)]
-pub(crate) struct Recorder(Arc<(Mutex<Vec<Event>>, Condvar)>, Arc<(Mutex<bool>, Condvar)>);
+pub(crate) struct Recorder(Arc<(Mutex<Vec<Event>>, Condvar)>, Arc<(Mutex<Stopped>, Condvar)>);
+
+/// Which connections are not read on.
+#[derive(Default, Clone, Copy)]
+struct Stopped {
+    main: bool,
+    callbacks: bool,
+}
+
+impl Stopped {
+    fn holds(self, on: On) -> bool {
+        match on {
+            On::Main => self.main,
+            On::Callback(_) => self.callbacks,
+        }
+    }
+}
 
 impl Recorder {
     /// Notes an event; while the recorder is stopped, this waits.
     pub(crate) fn note(&self, on: On, what: What) {
-        let (is_stopped, changed) = &*self.1;
-        drop(changed.wait_while(is_stopped.lock().unwrap(), |is_stopped| *is_stopped).unwrap());
+        let (stopped, changed) = &*self.1;
+        drop(changed.wait_while(stopped.lock().unwrap(), |stopped| stopped.holds(on)).unwrap());
         let (events, changed) = &*self.0;
         let wrong = match &what {
             What::Message(message) => wrong_of_server(message).map(|wrong| format!("{wrong}\n{message}")),
@@ -75,14 +91,19 @@ impl Recorder {
         changed.notify_all();
     }
 
-    /// Keeps every connection of the client from being read on.
-    pub(crate) fn stop(&self) {
-        *self.1.0.lock().unwrap() = true;
+    /// Keeps the first connection from being read on.
+    pub(crate) fn stop_main(&self) {
+        self.1.0.lock().unwrap().main = true;
+    }
+
+    /// Keeps the connections of the callback port from being read on.
+    pub(crate) fn stop_callbacks(&self) {
+        self.1.0.lock().unwrap().callbacks = true;
     }
 
     /// Has all connections read again.
     pub(crate) fn go_on(&self) {
-        *self.1.0.lock().unwrap() = false;
+        *self.1.0.lock().unwrap() = Stopped::default();
         self.1.1.notify_all();
     }
 

@@ -14,6 +14,7 @@ use std::{
 
 use serde_json::{Value, json};
 
+pub(crate) use super::books::Run;
 use super::{
     books::{Books, Delivery},
     listener::{Behaviour, Listener},
@@ -52,13 +53,6 @@ pub(crate) struct Server<'w> {
     /// Where it listens, if it does.
     address: Option<String>,
     next_id: u64,
-}
-
-/// A run that was asked for.
-#[derive(Debug, Clone)]
-pub(crate) struct Run {
-    pub(crate) run_id: String,
-    pub(crate) request: u64,
 }
 
 impl<'w> Server<'w> {

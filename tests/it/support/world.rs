@@ -72,7 +72,7 @@ impl World {
 
     /// Puts the fake in, in one of its roles.
     pub(crate) fn fake(&self, role: &str) {
-        symlink(env!("CARGO_BIN_EXE_heeler-fake"), self.path(role)).unwrap();
+        symlink(super::fake(), self.path(role)).unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -122,7 +122,7 @@ impl World {
 
     /// Returns a command that is `heeler` in this world, with nothing of the tester's own environment.
     pub(crate) fn heeler(&self, words: &[&str]) -> Command {
-        self.command(Command::new(env!("CARGO_BIN_EXE_heeler")), words)
+        self.command(Command::new(super::heeler()), words)
     }
 
     /// Returns a command of the shell in this world.

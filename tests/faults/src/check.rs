@@ -1,0 +1,220 @@
+//! What must hold at the end of a round, whatever went wrong in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::{
+    client::Client,
+    injector::{Injected, Stage},
+    plan::{Action, Plan, Target},
+    support::{
+        books::{Books, Delivery, Run},
+        process::Role,
+        recorder::{Event, On, What},
+    },
+};
+
+const UPDATES: &str = "testing/testUpdates/tests";
+const TERMINAL: [&str; 6] = ["passed", "skipped", "failed", "timed-out", "error", "cancelled"];
+
+/// What the faults of a round, those that hit, allow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Licence {
+    pub(crate) is_coordinator_killed: bool,
+    pub(crate) is_watchdog_killed: bool,
+    pub(crate) is_client_gone: bool,
+    pub(crate) is_cancelled: bool,
+    /// Somebody stood still, and deadlines may have passed.
+    pub(crate) is_stopped: bool,
+    /// Each may cost the test in flight.
+    pub(crate) losses: usize,
+    /// Worker or watchdog: what they ran is run again, unless they die under it twice.
+    pub(crate) replaced: usize,
+    /// Results may come more than once.
+    pub(crate) delivery: Delivery,
+}
+
+impl Licence {
+    pub(crate) fn new(plan: &Plan, injected: &[Injected], is_client_gone: bool) -> Self {
+        let hits: Vec<_> = injected.iter().filter(|one| one.hit.is_some()).collect();
+        // What came later can have cost nothing.
+        let count = |is_meant: fn(Action) -> bool| {
+            let early = hits.iter().filter(|hit| hit.stage <= Stage::Requested);
+            early.filter(|hit| is_meant(hit.fault.action)).count()
+        };
+        let is_good = plan.client.callback.as_ref().is_none_or(|callback| callback.is_good());
+        let is_calm = hits.iter().all(|hit| hit.fault.action == Action::Cancel);
+        Self {
+            is_coordinator_killed: hits
+                .iter()
+                .any(|hit| hit.fault.action == Action::Kill(Target::Coordinator)),
+            is_watchdog_killed: hits
+                .iter()
+                .any(|hit| hit.fault.action == Action::Kill(Target::Role(Role::Watchdog))),
+            is_client_gone,
+            is_cancelled: count(|action| action == Action::Cancel) > 0,
+            is_stopped: count(|action| matches!(action, Action::Stop(..))) > 0,
+            losses: count(|action| {
+                let fatal = [Target::Test, Target::Role(Role::Guard), Target::Role(Role::Nursery)];
+                fatal.iter().any(|target| action == Action::Kill(*target))
+            }),
+            replaced: count(|action| {
+                let replaced = [Target::Role(Role::Worker), Target::Role(Role::Watchdog)];
+                replaced.iter().any(|target| action == Action::Kill(*target))
+            }),
+            delivery: if is_good && is_calm { Delivery::Once } else { Delivery::AtLeastOnce },
+        }
+    }
+}
+
+impl Licence {
+    /// A listing is tried twice; a process that dies each time hides its program's tests, which is told.
+    fn may_hide_a_program(&self) -> bool {
+        self.losses.saturating_add(self.replaced) >= 2 || self.is_cancelled
+    }
+}
+
+/// Checks the record of a round's runs; panics where a promise is broken.
+pub(crate) fn check(plan: &Plan, client: &Client, injected: &[Injected]) {
+    let licence = Licence::new(plan, injected, client.is_gone());
+    let events = client.recorder.events();
+    for run in client.runs() {
+        order(&events, &run);
+        let answers = events.iter().filter_map(Event::message);
+        let is_answered =
+            answers.filter(|message| message.get("method").is_none() && message["id"] == run.request).count()
+                > 0;
+        if is_answered {
+            let books = books(plan, &events, &run, &licence);
+            truth(plan, &books.tests, &licence);
+            answer(&books, &licence, injected);
+        } else if licence.is_client_gone {
+            // What a client did not read is not promised to it.
+        } else if licence.is_coordinator_killed {
+            orphaned(plan, &events, &run, &licence);
+        } else {
+            panic!("the run {} is not answered, and nobody is dead", run.run_id);
+        }
+    }
+}
+
+fn books(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) -> Books {
+    let unlisted = unlisted(events, run);
+    assert!(
+        unlisted.is_empty() || licence.may_hide_a_program(),
+        "programs could not be asked for their tests: {unlisted:?}"
+    );
+    // Of a program that nobody could ask, only the tests that were named are known.
+    let is_known = |uid: &String| {
+        plan.selection.is_some() || !unlisted.iter().any(|suite| uid.starts_with(&format!("{suite}::")))
+    };
+    let selected: Vec<_> = plan.expected().into_iter().map(|(uid, _)| uid).filter(is_known).collect();
+    Books::check(events, run, &selected, licence.delivery)
+}
+
+/// Returns the suites whose programs are told as not to be asked for their tests.
+fn unlisted(events: &[Event], run: &Run) -> BTreeSet<String> {
+    nodes(events, run)
+        .filter(|node| node["outcome-kind"] == "not-run" && node["heeler.program"].is_string())
+        .filter_map(|node| Some(node["heeler.suite"].as_str()?.to_owned()))
+        .collect()
+}
+
+fn nodes<'e>(events: &'e [Event], run: &'e Run) -> impl Iterator<Item = &'e Value> {
+    let updates = events.iter().filter_map(|event| event.params(UPDATES));
+    updates
+        .filter(|params| params["runId"] == run.run_id.as_str())
+        .filter_map(|params| params["changes"].as_array())
+        .flatten()
+        .map(|change| &change["node"])
+}
+
+/// The answer is a result, or says that the run was cancelled.
+fn answer(books: &Books, licence: &Licence, injected: &[Injected]) {
+    let Some(error) = books.answer.get("error") else { return };
+    assert!(licence.is_cancelled, "{error} of a run that nobody cancelled");
+    assert_eq!(error["code"], -32800, "{error}; {injected:?}");
+}
+
+/// The coordinator died before it answered. With a way of its own the watchdog tells the client all the same.
+fn orphaned(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) {
+    let is_reachable = plan.client.callback.as_ref().is_some_and(|callback| callback.is_good());
+    let has_begun = events.iter().any(|event| {
+        let params = event.params(UPDATES).filter(|params| params["runId"] == run.run_id.as_str());
+        event.on != On::Main && params.is_some()
+    });
+    if is_reachable && has_begun && !licence.is_watchdog_killed {
+        let books = books(plan, events, run, &Licence { delivery: Delivery::Orphaned, ..*licence });
+        truth(plan, &books.tests, &Licence { losses: usize::MAX, ..*licence });
+    } else {
+        truth(plan, &results(events, run), &Licence { losses: usize::MAX, ..*licence });
+    }
+}
+
+/// Returns the results that came.
+fn results(events: &[Event], run: &Run) -> BTreeMap<String, Value> {
+    nodes(events, run)
+        .filter(|node| TERMINAL.iter().any(|state| node["execution-state"] == *state))
+        .filter(|node| node["outcome-kind"] != "program")
+        .map(|node| (node["uid"].as_str().unwrap().to_owned(), node.clone()))
+        .collect()
+}
+
+/// What holds for the record of any run, complete or not: no test ends in two ways; nothing comes behind the completion on
+/// its connection, nor a test that was not heard of before on another.
+fn order(events: &[Event], run: &Run) {
+    let mut ended: BTreeMap<&str, &Value> = BTreeMap::new();
+    let mut completed: BTreeSet<On> = BTreeSet::new();
+    for event in events {
+        if matches!(event.what, What::Closed) {
+            // A client that closes instead of proving may be told everything again elsewhere, and then completed.
+            completed.remove(&event.on);
+        }
+        let Some(params) = event.params(UPDATES) else { continue };
+        if params["runId"] != run.run_id.as_str() {
+            continue;
+        }
+        assert!(!completed.contains(&event.on), "{params} comes behind the completion on {:?}", event.on);
+        let Some(changes) = params["changes"].as_array() else {
+            completed.insert(event.on);
+            continue;
+        };
+        for node in changes.iter().map(|change| &change["node"]) {
+            let is_end = TERMINAL.iter().any(|state| node["execution-state"] == *state);
+            if !is_end || node["outcome-kind"] == "program" {
+                continue;
+            }
+            let uid = node["uid"].as_str().unwrap();
+            let is_new = ended.insert(uid, node).is_none_or(|earlier| earlier == node);
+            assert!(is_new, "{uid} ended in two ways: {} and {node}", ended[uid]);
+        }
+    }
+}
+
+/// No test is told better or worse than it was, and no more of them suffered than the faults explain.
+fn truth(plan: &Plan, tests: &BTreeMap<String, Value>, licence: &Licence) {
+    let expected: BTreeMap<_, _> = plan.expected().into_iter().collect();
+    let mut lost = Vec::new();
+    for (uid, node) in tests {
+        let state = node["execution-state"].as_str().unwrap();
+        let expected = expected[uid];
+        if state == expected {
+            continue;
+        }
+        let is_better = state == "passed" || (state == "skipped" && node["outcome-kind"] != "not-run");
+        assert!(!is_better, "{uid} is {expected} and is told better: {node}");
+        assert!(state != "failed", "{uid} is {expected} and is told to have failed: {node}");
+        lost.push((uid, node));
+    }
+    // Whoever hides a program hides all of its tests.
+    let all = if licence.may_hide_a_program() { tests.len() } else { 0 };
+    let is_exempt = licence.is_stopped || licence.is_cancelled || licence.losses == usize::MAX;
+    assert!(
+        is_exempt || lost.len() <= licence.losses.saturating_add(all),
+        "{} tests are lost, and at most {} may be: {}",
+        lost.len(),
+        licence.losses,
+        json!(lost.iter().map(|(_, node)| node).collect::<Vec<_>>())
+    );
+}

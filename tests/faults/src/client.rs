@@ -1,0 +1,309 @@
+//! The client of a round: it starts the real program, records everything, and bears with its death.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, sync_channel},
+    },
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    plan::{Callback, ClientPlan, Transport},
+    support::{
+        books::Run,
+        listener::{Behaviour, Listener},
+        recorder::{DEADLINE, Event, On, Recorder, What},
+        schema::wrong_of_client,
+        wire::{self, Frames},
+    },
+};
+
+/// Tells a process of a round, and all that it starts, which round it is of.
+pub(crate) const MARK: &str = "HEELER_FAULT_ROUND";
+
+/// The client and the program that it started.
+pub(crate) struct Client {
+    pub(crate) child: Mutex<Child>,
+    pub(crate) pid: u32,
+    pub(crate) recorder: Recorder,
+    to: Mutex<Box<dyn Write + Send>>,
+    /// Ends the connection from this side.
+    hang_up: Box<dyn Fn() + Send + Sync>,
+    /// The client has ended the connection, or is dead.
+    is_gone: AtomicBool,
+    listener: Mutex<Option<Listener>>,
+    port: Option<u16>,
+    /// The process that it names as its own.
+    named: Option<Mutex<Child>>,
+    /// Standard error, and what a command line says on standard output.
+    errors: Arc<Mutex<String>>,
+    all_gone: Mutex<Receiver<()>>,
+    next_id: Mutex<u64>,
+    /// The runs that were asked for.
+    runs: Mutex<Vec<Run>>,
+}
+
+impl Client {
+    /// Starts the program; `None` if it was gone before it came to its client.
+    ///
+    /// `words` are further ones of the command line.
+    pub(crate) fn start(plan: &ClientPlan, dir: &Path, mark: &str, words: &[String]) -> Option<Self> {
+        let dialled = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut command = heeler(dir, mark);
+        let port = dialled.local_addr().unwrap().port().to_string();
+        match plan.transport {
+            Transport::Dial => {
+                command.args(["--server", "--client-host", "localhost", "--client-port", &port])
+            }
+            Transport::Stdio => command.args(["serve", "--stdio"]),
+            Transport::CommandLine => command.args(["run", "--junit", "report.xml"]).args(words),
+        };
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (errors, all_gone) = listen_to_errors(child.stderr.take().unwrap());
+        let recorder = Recorder::default();
+        let (from, to, hang_up) = if plan.transport == Transport::Dial {
+            tcp(accept(&dialled, &mut child)?)
+        } else {
+            (
+                Box::new(child.stdout.take().unwrap()) as Box<dyn Read + Send>,
+                Box::new(child.stdin.take().unwrap()) as Box<dyn Write + Send>,
+                Box::new(|| ()) as Box<dyn Fn() + Send + Sync>,
+            )
+        };
+        match plan.transport {
+            Transport::CommandLine => record_lines(from, recorder.clone(), Arc::clone(&errors)),
+            Transport::Stdio | Transport::Dial => record(from, recorder.clone()),
+        }
+        let open = |all: Vec<Behaviour>| {
+            Listener::new(recorder.clone(), move |number| {
+                *all.get(number).or(all.last()).expect("one is drawn")
+            })
+        };
+        let listener = match &plan.callback {
+            Some(Callback::Open(all)) => Some(open(all.clone())),
+            Some(Callback::Refused) | None => None,
+        };
+        let refused = matches!(plan.callback, Some(Callback::Refused)).then(free_port);
+        let named = plan.names_process.then(|| {
+            let cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+            Mutex::new(cat.unwrap())
+        });
+        Some(Self {
+            pid: child.id(),
+            child: Mutex::new(child),
+            recorder,
+            to: Mutex::new(to),
+            hang_up,
+            is_gone: AtomicBool::new(false),
+            port: listener.as_ref().map(|listener| listener.port).or(refused),
+            listener: Mutex::new(listener),
+            named,
+            errors,
+            all_gone: Mutex::new(all_gone),
+            next_id: Mutex::new(1),
+            runs: Mutex::default(),
+        })
+    }
+
+    /// Sends a message. Whoever is dead does not get it, which is seen elsewhere.
+    fn send(&self, message: &Value) {
+        wire::write(&mut **self.to.lock().unwrap(), message).ok();
+    }
+
+    pub(crate) fn notify(&self, method: &str, params: Value) {
+        self.send(&wire::notification(method, params));
+    }
+
+    pub(crate) fn request(&self, method: &str, params: Value) -> u64 {
+        let id = {
+            let mut next = self.next_id.lock().unwrap();
+            *next += 1;
+            *next
+        };
+        let request = wire::request(id, method, params);
+        assert_eq!(wrong_of_client(&request), None, "{request}");
+        self.send(&request);
+        id
+    }
+
+    pub(crate) fn initialize(&self, plan: &ClientPlan) -> u64 {
+        let process = match &self.named {
+            Some(named) => named.lock().unwrap().id(),
+            None => std::process::id(),
+        };
+        let mut testing = json!({"debuggerProvider": false, "attachmentsSupport": plan.has_attachments});
+        if let Some(port) = self.port {
+            testing["callbackProvider"] = json!({"port": port});
+        }
+        self.request(
+            "initialize",
+            json!({
+                "processId": process,
+                "clientInfo": {"name": "faults", "version": "1"},
+                "capabilities": {"testing": testing},
+            }),
+        )
+    }
+
+    pub(crate) fn run(&self, number: u64, tests: Option<&[String]>) -> Run {
+        let run_id = format!("00000000-0000-4000-8000-{number:012x}");
+        let tests = tests.map(|all| all.iter().map(|uid| json!({"uid": uid})).collect::<Vec<_>>());
+        let request = self.request("testing/runTests", json!({"runId": run_id, "tests": tests}));
+        let run = Run { run_id, request };
+        self.runs.lock().unwrap().push(run.clone());
+        run
+    }
+
+    /// Returns the runs that were asked for.
+    pub(crate) fn runs(&self) -> Vec<Run> {
+        self.runs.lock().unwrap().clone()
+    }
+
+    /// Ends the connection without a word.
+    pub(crate) fn hang_up(&self) {
+        self.is_gone.store(true, Ordering::SeqCst);
+        *self.to.lock().unwrap() = Box::new(std::io::sink());
+        (self.hang_up)();
+    }
+
+    /// Kills the process that the client named as its own; false where it named itself.
+    pub(crate) fn kill_named(&self) -> bool {
+        let Some(named) = &self.named else { return false };
+        self.is_gone.store(true, Ordering::SeqCst);
+        let mut named = named.lock().unwrap();
+        named.kill().ok();
+        named.wait().unwrap();
+        true
+    }
+
+    /// Returns whether the client took its leave without a word.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::SeqCst)
+    }
+
+    /// Reads what is left on all connections; those who wrote it are gone.
+    pub(crate) fn read_to_the_end(&self) {
+        self.recorder.go_on();
+        drop(self.listener.lock().unwrap().take());
+        self.recorder.wait("the end of the first connection", |events| {
+            let is_end = |event: &Event| event.on == On::Main && matches!(event.what, What::Closed);
+            events.iter().any(is_end).then_some(())
+        });
+    }
+
+    /// Waits until nobody holds the standard error that all of Heeler's own inherit; returns whether that came.
+    pub(crate) fn wait_gone(&self) -> bool {
+        self.all_gone.lock().unwrap().recv_timeout(DEADLINE).is_ok()
+    }
+
+    pub(crate) fn exit_code(&self) -> Option<i32> {
+        self.child.lock().unwrap().wait().unwrap().code()
+    }
+
+    pub(crate) fn errors(&self) -> String {
+        self.errors.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Readers that stand still would never see the end.
+        self.recorder.go_on();
+        let mut child = self.child.lock().unwrap();
+        // It may be gone already.
+        child.kill().ok();
+        child.wait().ok();
+        if let Some(named) = &self.named {
+            let mut named = named.lock().unwrap();
+            named.kill().ok();
+            named.wait().ok();
+        }
+    }
+}
+
+/// Returns a command that is `heeler` in a round's directory, with nothing of the tester's own environment.
+pub(crate) fn heeler(dir: &Path, mark: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.current_dir(dir).env_clear();
+    command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+    command.env("HOME", dir.join("home")).env("TMPDIR", dir.join("tmp")).env("LANG", "C.UTF-8");
+    command.env("XDG_RUNTIME_DIR", dir.join("run")).env(MARK, mark);
+    command
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Waits for the program to dial; `None` if it left before.
+fn accept(listener: &TcpListener, child: &mut Child) -> Option<TcpStream> {
+    listener.set_nonblocking(true).unwrap();
+    let until = Instant::now() + DEADLINE;
+    loop {
+        if let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).unwrap();
+            return Some(stream);
+        }
+        if child.try_wait().unwrap().is_some() {
+            return None;
+        }
+        assert!(Instant::now() < until, "waited in vain for the program to dial");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+type Ends = (Box<dyn Read + Send>, Box<dyn Write + Send>, Box<dyn Fn() + Send + Sync>);
+
+fn tcp(stream: TcpStream) -> Ends {
+    let (from, end) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
+    let hang_up = move || end.shutdown(Shutdown::Both).unwrap_or_default();
+    (Box::new(from), Box::new(stream), Box::new(hang_up))
+}
+
+fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, Receiver<()>) {
+    let errors = Arc::new(Mutex::new(String::new()));
+    let (sender, all_gone) = sync_channel(1);
+    let text = Arc::clone(&errors);
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
+            let mut text = text.lock().unwrap();
+            text.push_str(&String::from_utf8_lossy(&line));
+            text.push('\n');
+        }
+        // Whoever waited may have given up.
+        sender.send(()).ok();
+    });
+    (errors, all_gone)
+}
+
+/// A command line's output is no protocol; only its end is of interest here.
+fn record_lines(mut from: Box<dyn Read + Send>, recorder: Recorder, output: Arc<Mutex<String>>) {
+    std::thread::spawn(move || {
+        recorder.note(On::Main, What::Opened);
+        let mut text = Vec::new();
+        // What a killed one has written is read as well.
+        from.read_to_end(&mut text).ok();
+        output.lock().unwrap().push_str(&String::from_utf8_lossy(&text));
+        recorder.note(On::Main, What::Closed);
+    });
+}
+
+fn record(from: Box<dyn Read + Send>, recorder: Recorder) {
+    std::thread::spawn(move || {
+        recorder.note(On::Main, What::Opened);
+        let mut frames = Frames::new(from);
+        while let Some(message) = frames.next() {
+            recorder.note(On::Main, What::Message(message));
+        }
+        recorder.note(On::Main, What::Closed);
+    });
+}

@@ -1,0 +1,87 @@
+//! What a round left behind: processes, sockets, files, mounts.
+
+use std::{
+    fs,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use crate::client::MARK;
+
+/// A second is promised. A machine that is busy with many rounds gets more.
+const GONE_WITHIN: Duration = Duration::from_secs(15);
+
+/// Waits until nothing of a round is left; returns what stays. `has_owner` is false where nobody lived to clear away files.
+pub(crate) fn wait_clean(dir: &Path, mark: &str, has_owner: bool) -> Vec<String> {
+    let until = Instant::now() + GONE_WITHIN;
+    let mut pause = Duration::from_millis(2);
+    loop {
+        let mut left = processes(dir, mark);
+        if has_owner {
+            left.extend(files(dir));
+        }
+        left.extend(mounts(dir));
+        if left.is_empty() || Instant::now() > until {
+            return left;
+        }
+        std::thread::park_timeout(pause);
+        pause = (pause * 2).min(Duration::from_millis(200));
+    }
+}
+
+/// Returns the processes that are marked, or stand in the round's directory.
+fn processes(dir: &Path, mark: &str) -> Vec<String> {
+    let wanted = format!("{MARK}={mark}");
+    let is_of_round = |process: &Path| {
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        let is_marked = environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes());
+        is_marked || fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(dir))
+    };
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .flatten()
+        .filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit))
+        .map(|entry| entry.path())
+        .filter(|process| is_of_round(process))
+        .map(|process| {
+            let words = fs::read(process.join("cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).replace('\0', " ");
+            format!("process {} {words}", process.display())
+        })
+        .collect()
+}
+
+/// Returns what is in the directories for sockets and temporary files.
+fn files(dir: &Path) -> Vec<String> {
+    ["tmp", "run"]
+        .iter()
+        .flat_map(|name| fs::read_dir(dir.join(name)).into_iter().flatten().flatten())
+        .map(|entry| format!("file {}", entry.path().display()))
+        .collect()
+}
+
+fn mounts(dir: &Path) -> Vec<String> {
+    let dir = dir.to_string_lossy();
+    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    table.lines().filter(|line| line.contains(&*dir)).map(|line| format!("mount {line}")).collect()
+}
+
+/// Returns what is in the places that all rounds share: control groups and shared memory of ours.
+pub(crate) fn shared() -> Vec<String> {
+    let mut left = Vec::new();
+    let mut waiting = vec![Path::new("/sys/fs/cgroup").to_owned()];
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if entry.file_name().to_string_lossy().starts_with("heeler-leaf-") {
+                left.push(format!("control group {}", path.display()));
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                waiting.push(path);
+            }
+        }
+    }
+    let shared = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    left.extend(shared.map(|entry| format!("shared memory {}", entry.path().display())));
+    left
+}

@@ -1,0 +1,97 @@
+//! Ten thousand faults against the real program. Each round draws, from one seed, test programs, a configuration, a client
+//! and what goes wrong; then it checks what Heeler promises. `--seed S --rounds 1` plays the round of a finding again.
+//!
+//! The harness is the program that it tests, too: a process with the mark of a round is `heeler`.
+#![expect(clippy::unwrap_used, reason = "a harness that meets the unexpected is to stop there")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the harness stands outside: it starts heeler as a user's shell does"
+)]
+
+mod check;
+mod client;
+mod draws;
+mod injector;
+mod leftovers;
+mod panics;
+mod plan;
+#[path = "../../../src/main.rs"]
+mod program;
+mod round;
+mod support;
+mod tally;
+
+use std::{
+    process::ExitCode,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use clap::Parser;
+
+/// Plays rounds with faults in them.
+#[derive(Debug, Parser)]
+#[command(name = "heeler-faults", about)]
+struct Arguments {
+    /// The seed of the first round; each further round has the next one.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// So many rounds.
+    #[arg(long, default_value_t = 100)]
+    rounds: u64,
+    /// So many at a time; they mostly wait.
+    #[arg(long, default_value_t = 12)]
+    jobs: usize,
+    /// Goes on after a finding.
+    #[arg(long)]
+    keep_going: bool,
+    /// Prints what is drawn.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+fn main() -> ExitCode {
+    if std::env::var_os(client::MARK).is_some() {
+        return program::main();
+    }
+    let arguments = Arguments::parse();
+    panics::keep();
+    // Built before the rounds, which would wait for each other.
+    support::fixtures::gtest("faults");
+    support::fixtures::libtest();
+    let tally = Mutex::new(tally::Tally::new());
+    let next = AtomicU64::new(0);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for job in 0..arguments.jobs {
+            let play = || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= arguments.rounds {
+                        return;
+                    }
+                    let plan = plan::Plan::draw(arguments.seed.wrapping_add(number));
+                    if arguments.verbose {
+                        println!("{plan:#?}\n{}", plan.config());
+                    }
+                    let played = round::play(&plan);
+                    if arguments.verbose {
+                        println!("{:#?}", played.injected);
+                    }
+                    let has_finding = played.finding.is_some();
+                    tally.lock().unwrap().add(&plan, played);
+                    if has_finding && !arguments.keep_going {
+                        is_over.store(true, Ordering::Relaxed);
+                    }
+                }
+            };
+            std::thread::Builder::new().name(format!("round {job}")).spawn_scoped(scope, play).unwrap();
+        }
+    });
+    let mut tally = tally.into_inner().unwrap();
+    tally.end(leftovers::shared());
+    println!("{tally}");
+    if tally.has_findings() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,394 @@
+//! What one round is: its programs, its configuration, its client, and what goes wrong. All of it is drawn.
+
+use std::time::Duration;
+
+use crate::{
+    draws::Draws,
+    support::{listener::Behaviour, process::Role},
+};
+
+/// One round.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) suites: Vec<Suite>,
+    pub(crate) settings: Settings,
+    pub(crate) client: ClientPlan,
+    /// The tests that are named; all where none are.
+    pub(crate) selection: Option<Vec<String>>,
+    pub(crate) is_discovered_first: bool,
+    /// Runs of the same, one behind the other or at the same time.
+    pub(crate) runs: Runs,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) end: End,
+}
+
+/// The tests of one program.
+#[derive(Debug, Clone)]
+pub(crate) struct Suite {
+    pub(crate) name: String,
+    pub(crate) program: Program,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Program {
+    /// One letter for each case: `faults.cc` tells what it does.
+    Gtest(String),
+    Libtest,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) jobs: usize,
+    pub(crate) is_isolated: bool,
+    pub(crate) retries: usize,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) is_history_kept: bool,
+    pub(crate) has_memory_limit: bool,
+    pub(crate) stall: Duration,
+    pub(crate) drain: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct ClientPlan {
+    pub(crate) transport: Transport,
+    pub(crate) callback: Option<Callback>,
+    pub(crate) has_attachments: bool,
+    /// The client names another process as its own.
+    pub(crate) names_process: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Stdio,
+    Dial,
+    /// The command line: a client of its own.
+    CommandLine,
+}
+
+/// What is behind the callback port.
+#[derive(Debug, Clone)]
+pub(crate) enum Callback {
+    /// By the number of the connection, the last one for all further ones.
+    Open(Vec<Behaviour>),
+    /// Nobody listens.
+    Refused,
+}
+
+impl Callback {
+    pub(crate) fn is_good(&self) -> bool {
+        matches!(self, Self::Open(all) if all.iter().all(|one| *one == Behaviour::Normal))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runs {
+    One,
+    OneBehindTheOther,
+    AtOnce,
+}
+
+/// How the client takes its leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Exit,
+    HangUp,
+}
+
+/// What goes wrong, and when.
+#[derive(Debug, Clone)]
+pub(crate) struct Fault {
+    pub(crate) action: Action,
+    pub(crate) when: When,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Kill(Target),
+    /// Stopped, and let go on after a while.
+    Stop(Target, Duration),
+    /// The client cancels its run.
+    Cancel,
+    /// The client does not read its first connection for a while.
+    StopReadingMain(Duration),
+    /// The client does not read its further connections for a while.
+    StopReadingCallbacks(Duration),
+    /// The client is gone without a word.
+    HangUp,
+    /// The process that the client named as its own dies.
+    KillClient,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    Coordinator,
+    Role(Role),
+    /// A test process, or one below it.
+    Test,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// So long after the process was started.
+    Launched(Duration),
+    /// So long after the run was asked for.
+    Requested(Duration),
+    /// So many updates were seen.
+    Updates(usize),
+    /// The client has seen the completion of a run.
+    Completed,
+    /// So long after the client took its leave.
+    Leaving(Duration),
+}
+
+/// A round may take so long before nothing happens any more; faults are drawn within.
+const SPAN: Duration = Duration::from_millis(400);
+
+/// Tests of the libtest fixture, with the state that they end in.
+pub(crate) const LIBTEST: [(&str, &str); 14] = [
+    ("a_adds", "passed"),
+    ("b_prints", "passed"),
+    ("c_fails", "failed"),
+    ("d_is_ignored", "skipped"),
+    ("e_panics_as_it_should", "passed"),
+    ("f_should_panic_and_does_not", "failed"),
+    ("g_returns_an_error", "failed"),
+    ("h_aborts", "error"),
+    ("i_exits_with_0", "error"),
+    ("j_segfaults", "error"),
+    ("m_forges_markers", "passed"),
+    ("n_meets", "passed"),
+    ("deep::down::is_found", "passed"),
+    ("z_is_last", "passed"),
+];
+
+impl Plan {
+    /// Draws the round of a seed.
+    pub(crate) fn draw(seed: u64) -> Self {
+        let mut draws = Draws::new(seed);
+        let draws = &mut draws;
+        let suites = suites(draws);
+        let client = client(draws);
+        let selection = selection(draws, &suites);
+        let count = draws.weighed(&[(10, 0), (45, 1), (30, 2), (15, 3)]);
+        let faults = (0..count).map(|_| fault(draws, &client)).collect();
+        let has_hang = suites.iter().any(Suite::has_hang);
+        Self {
+            seed,
+            settings: settings(draws, has_hang),
+            runs: match client.transport {
+                Transport::CommandLine => Runs::One,
+                _ => draws.weighed(&[(70, Runs::One), (15, Runs::OneBehindTheOther), (15, Runs::AtOnce)]),
+            },
+            is_discovered_first: draws.chance(25),
+            end: draws.weighed(&[(80, End::Exit), (20, End::HangUp)]),
+            suites,
+            client,
+            selection,
+            faults,
+        }
+    }
+
+    /// Returns the uids of the tests that are to run, with their state if nothing goes wrong.
+    pub(crate) fn expected(&self) -> Vec<(String, &'static str)> {
+        let all = self.suites.iter().flat_map(Suite::tests);
+        all.filter(|(uid, _)| self.selection.as_ref().is_none_or(|chosen| chosen.contains(uid))).collect()
+    }
+
+    /// Returns the configuration file.
+    pub(crate) fn config(&self) -> String {
+        let Settings { jobs, is_isolated, retries, is_history_kept, .. } = self.settings;
+        let milliseconds = |duration: Duration| format!("\"{}ms\"", duration.as_millis());
+        let timeout = self.settings.timeout.map_or("false".to_owned(), milliseconds);
+        let (stall, drain) = (milliseconds(self.settings.stall), milliseconds(self.settings.drain));
+        let memory = if self.settings.has_memory_limit { "max-memory = \"1GiB\"\n" } else { "" };
+        let mut text = format!(
+            "[profile.default]\njobs = {jobs}\nisolate = {is_isolated}\nretries = {retries}\n\
+             history = {is_history_kept}\ntimeout = {timeout}\ngrace-period = \"100ms\"\n\
+             stall-timeout = {stall}\ndrain-timeout = {drain}\nconnect-timeout = \"2s\"\n\
+             startup-timeout = \"10s\"\nlist-timeout = \"10s\"\n{memory}"
+        );
+        for Suite { name, program } in &self.suites {
+            text += &format!("[[suite]]\nname = \"{name}\"\nprograms = [\"{name}\"]\n");
+            if let Program::Gtest(script) = program {
+                text += &format!("env = {{ HEELER_FIXTURE_SCRIPT = \"{script}\" }}\n");
+            }
+        }
+        text
+    }
+}
+
+impl Suite {
+    fn has_hang(&self) -> bool {
+        match &self.program {
+            Program::Gtest(script) => script.contains(['h', 'd', 'H']),
+            Program::Libtest => false,
+        }
+    }
+
+    fn tests(&self) -> Vec<(String, &'static str)> {
+        let uid = |test: &str| format!("{}::{test}", self.name);
+        match &self.program {
+            Program::Gtest(script) => script
+                .chars()
+                .enumerate()
+                .map(|(number, letter)| (uid(&format!("N/Fault.Case/{number}")), state_of(letter)))
+                .collect(),
+            // The two that are missing overflow their stack, or hang.
+            Program::Libtest => LIBTEST.iter().map(|(test, state)| (uid(test), *state)).collect(),
+        }
+    }
+}
+
+/// Returns how the case of a letter ends.
+fn state_of(letter: char) -> &'static str {
+    match letter {
+        's' => "skipped",
+        'f' | 'M' | 'T' => "failed",
+        'c' | 'a' | 'k' | 'e' | 'q' | 'E' => "error",
+        'h' | 'd' | 'H' => "timed-out",
+        _ => "passed",
+    }
+}
+
+fn suites(draws: &mut Draws) -> Vec<Suite> {
+    let count = draws.weighed(&[(60, 1), (30, 2), (10, 3)]);
+    let mut suites: Vec<_> = (0..count)
+        .map(|number| Suite { name: format!("faults-{number}"), program: Program::Gtest(script(draws)) })
+        .collect();
+    if draws.chance(30) {
+        suites[0] = Suite { name: "libtest".to_owned(), program: Program::Libtest };
+    }
+    suites
+}
+
+/// Draws what the cases of a program do: most of them pass, and a few do what nobody wants.
+fn script(draws: &mut Draws) -> String {
+    let length = draws.between(4, 24);
+    let bad = draws.weighed(&[(40, 0), (40, 8), (20, 20)]);
+    let mut hangs = 1;
+    let mut crashes = 3;
+    let letter = |_| {
+        if draws.chance(bad) {
+            let letter = draws.pick(&[
+                'f', 'f', 's', 'T', 'c', 'a', 'k', 'e', 'q', 'E', 'h', 'd', 'H', 'l', 'g', 'G', 'F', 'm',
+                'j', 'M', 'D',
+            ]);
+            match letter {
+                'h' | 'd' | 'H' if hangs == 0 => 'p',
+                'c' | 'a' | 'k' | 'e' | 'q' | 'E' if crashes == 0 => 'p',
+                'h' | 'd' | 'H' => {
+                    hangs -= 1;
+                    letter
+                }
+                'c' | 'a' | 'k' | 'e' | 'q' | 'E' => {
+                    crashes -= 1;
+                    letter
+                }
+                other => other,
+            }
+        } else {
+            draws.weighed(&[(45, 'p'), (40, 'w'), (15, 'W')])
+        }
+    };
+    (0..length).map(letter).collect()
+}
+
+fn client(draws: &mut Draws) -> ClientPlan {
+    let transport =
+        draws.weighed(&[(50, Transport::Stdio), (40, Transport::Dial), (10, Transport::CommandLine)]);
+    let is_served = transport != Transport::CommandLine;
+    let callback = match draws.below(100) {
+        _ if !is_served => None,
+        0..35 => None,
+        35..65 => Some(Callback::Open(vec![Behaviour::Normal])),
+        65..68 => Some(Callback::Refused),
+        _ => {
+            let count = draws.between(1, 4);
+            Some(Callback::Open((0..count).map(|_| behaviour(draws)).collect()))
+        }
+    };
+    let has_attachments = draws.chance(60);
+    ClientPlan { transport, callback, has_attachments, names_process: is_served && draws.chance(20) }
+}
+
+fn behaviour(draws: &mut Draws) -> Behaviour {
+    let after = draws.between(1, 12);
+    let pause = Duration::from_millis(draws.between(1, 900) as u64);
+    draws.weighed(&[
+        (30, Behaviour::Normal),
+        (5, Behaviour::AnswersWithResult),
+        (8, Behaviour::NeverAnswers),
+        (6, Behaviour::NeverReads),
+        (5, Behaviour::OneByteASecond),
+        (10, Behaviour::ClosesAfter(after)),
+        (8, Behaviour::ClosesAtTheBarrier),
+        (8, Behaviour::HalfClosesAfter(after)),
+        (8, Behaviour::ResetsAfter(after)),
+        (6, Behaviour::PausesAfter(after, pause)),
+        (6, Behaviour::AnswersAfter(pause)),
+    ])
+}
+
+fn settings(draws: &mut Draws, has_hang: bool) -> Settings {
+    Settings {
+        jobs: draws.between(1, 3),
+        is_isolated: draws.chance(15),
+        retries: draws.weighed(&[(85, 0), (15, 1)]),
+        timeout: has_hang.then(|| Duration::from_millis(draws.between(600, 1200) as u64)),
+        is_history_kept: draws.chance(40),
+        has_memory_limit: draws.chance(10),
+        stall: Duration::from_millis(draws.between(1200, 2500) as u64),
+        drain: Duration::from_millis(draws.between(200, 600) as u64),
+    }
+}
+
+fn selection(draws: &mut Draws, suites: &[Suite]) -> Option<Vec<String>> {
+    // The libtest fixture has two tests that the books of a round have no place for.
+    let must_name = suites.iter().any(|suite| matches!(suite.program, Program::Libtest));
+    if !must_name && draws.chance(60) {
+        return None;
+    }
+    let part = draws.between(30, 100);
+    let chosen: Vec<_> =
+        suites.iter().flat_map(Suite::tests).filter(|_| draws.chance(part)).map(|(uid, _)| uid).collect();
+    Some(chosen)
+}
+
+fn fault(draws: &mut Draws, client: &ClientPlan) -> Fault {
+    let is_served = client.transport != Transport::CommandLine;
+    let target = draws.weighed(&[
+        (20, Target::Coordinator),
+        (20, Target::Role(Role::Watchdog)),
+        (25, Target::Role(Role::Worker)),
+        (8, Target::Role(Role::Nursery)),
+        (12, Target::Role(Role::Guard)),
+        (15, Target::Test),
+    ]);
+    let pause = Duration::from_millis(draws.between(1, 1500) as u64);
+    let mut actions = vec![(45, Action::Kill(target)), (20, Action::Stop(target, pause))];
+    if is_served {
+        actions.extend([
+            (12, Action::Cancel),
+            (6, Action::StopReadingMain(pause)),
+            (6, Action::StopReadingCallbacks(pause)),
+            (6, Action::HangUp),
+        ]);
+        if client.names_process {
+            actions.push((20, Action::KillClient));
+        }
+    }
+    let action = draws.weighed(&actions);
+    let when = match draws.below(100) {
+        0..10 => When::Launched(draws.moment(SPAN)),
+        10..50 => When::Requested(draws.moment(SPAN)),
+        50..88 => When::Updates(draws.weighed(&[(70, 12), (30, 60)])),
+        88..94 => When::Completed,
+        _ => When::Leaving(draws.moment(SPAN / 4)),
+    };
+    let when = match when {
+        When::Updates(limit) => When::Updates(draws.between(1, limit)),
+        other => other,
+    };
+    Fault { action, when }
+}

@@ -1,0 +1,270 @@
+//! One round, from its programs to what is left of them.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::symlink,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    check,
+    client::Client,
+    injector::{Injected, Progress, Stage, inject},
+    leftovers,
+    plan::{Action, End, Plan, Program, Runs, Target, Transport},
+    support::{
+        books::Run,
+        fixtures,
+        process::{Role, of_role},
+        recorder::{Event, On, What},
+    },
+};
+
+/// What a process of ours may take at its peak: what the harness's own image maps is in it.
+const PEAK_MIB: u64 = 100;
+
+/// How a round ended.
+pub(crate) struct Played {
+    pub(crate) injected: Vec<Injected>,
+    /// The most memory that was seen of a coordinator, watchdog or worker, in MiB.
+    pub(crate) peaks: BTreeMap<&'static str, u64>,
+    pub(crate) took: Duration,
+    /// What promise was broken, and where everything of the round is kept.
+    pub(crate) finding: Option<Finding>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Finding {
+    pub(crate) what: String,
+    pub(crate) kept: PathBuf,
+}
+
+/// Plays a round.
+pub(crate) fn play(plan: &Plan) -> Played {
+    let start = Instant::now();
+    let dir = tempfile::Builder::new().prefix("hf-").tempdir().unwrap();
+    let mark = format!("{}-{}", std::process::id(), plan.seed);
+    let mut round = Round { plan, dir: dir.path(), mark, injected: Vec::new(), peaks: BTreeMap::new() };
+    let outcome = catch_unwind(AssertUnwindSafe(|| round.play()));
+    let (injected, peaks) = (std::mem::take(&mut round.injected), std::mem::take(&mut round.peaks));
+    let finding = outcome.err().map(|_| {
+        let what = crate::panics::take();
+        let kept = dir.keep();
+        let text = format!("{what}\n\n{injected:#?}\n\n{plan:#?}\n");
+        fs::write(kept.join("finding.txt"), text).ok();
+        Finding { what, kept }
+    });
+    Played { injected, peaks, took: start.elapsed(), finding }
+}
+
+struct Round<'a> {
+    plan: &'a Plan,
+    dir: &'a Path,
+    mark: String,
+    injected: Vec<Injected>,
+    peaks: BTreeMap<&'static str, u64>,
+}
+
+impl Round<'_> {
+    fn play(&mut self) {
+        self.prepare();
+        let words = match (&self.plan.selection, self.plan.client.transport) {
+            (Some(uids), Transport::CommandLine) => chosen(uids),
+            _ => Vec::new(),
+        };
+        let client = Client::start(&self.plan.client, self.dir, &self.mark, &words);
+        let client = client.expect("the program dials its client");
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.play_with(&client)));
+        if outcome.is_err() {
+            self.keep(&client);
+            std::panic::resume_unwind(Box::new(()));
+        }
+    }
+
+    fn prepare(&self) {
+        for name in ["tmp", "run", "home"] {
+            fs::create_dir(self.dir.join(name)).unwrap();
+        }
+        for suite in &self.plan.suites {
+            let program = match suite.program {
+                Program::Gtest(_) => fixtures::gtest("faults"),
+                Program::Libtest => fixtures::libtest(),
+            };
+            symlink(program, self.dir.join(&suite.name)).unwrap();
+        }
+        fs::write(self.dir.join("heeler.toml"), self.plan.config()).unwrap();
+    }
+
+    fn play_with(&mut self, client: &Client) {
+        let progress = Progress::new();
+        let dir = self.dir;
+        let plan = self.plan;
+        std::thread::scope(|scope| {
+            let progress = &progress;
+            let injections: Vec<_> = plan
+                .faults
+                .iter()
+                .map(|fault| scope.spawn(move || inject(fault, client, dir, progress)))
+                .collect();
+            let conversed = catch_unwind(AssertUnwindSafe(|| self.converse(client, progress)));
+            progress.reach(Stage::Over);
+            for injection in injections {
+                self.injected.push(injection.join().expect("a fault is done or missed"));
+            }
+            if let Err(panic) = conversed {
+                std::panic::resume_unwind(panic);
+            }
+        });
+        self.judge(client);
+    }
+
+    /// Speaks with the program until it is gone.
+    fn converse(&mut self, client: &Client, progress: &Progress) {
+        if self.plan.client.transport == Transport::CommandLine {
+            progress.reach(Stage::Requested);
+            wait_closed(client);
+            progress.reach(Stage::Leaving);
+        } else if self.ask(client, progress).is_some() {
+            progress.reach(Stage::Answered);
+            self.measure(client);
+            progress.reach(Stage::Leaving);
+            match self.plan.end {
+                End::Exit => client.notify("exit", json!({})),
+                End::HangUp => client.hang_up(),
+            }
+        } else {
+            progress.reach(Stage::Leaving);
+        }
+        assert!(client.wait_gone(), "processes of Heeler's own are left\n{}", client.errors());
+    }
+
+    /// Asks for all runs of the round, and waits for their answers; `None` if the connection ended before.
+    fn ask(&self, client: &Client, progress: &Progress) -> Option<()> {
+        let initialized = client.initialize(&self.plan.client);
+        let answer = wait_answer(client, initialized)?;
+        assert!(answer.get("error").is_none(), "{answer}");
+        if self.plan.is_discovered_first {
+            let id = client
+                .request("testing/discoverTests", json!({"runId": "00000000-0000-4000-8000-00000000aaaa"}));
+            let answer = wait_answer(client, id)?;
+            assert!(answer.get("error").is_none(), "{answer}");
+        }
+        let run = |number| client.run(number, self.plan.selection.as_deref());
+        let wait = |run: &Run| wait_answer(client, run.request).map(drop);
+        let first = run(1);
+        progress.reach(Stage::Requested);
+        match self.plan.runs {
+            Runs::One => wait(&first),
+            Runs::OneBehindTheOther => wait(&first).and_then(|()| wait(&run(2))),
+            Runs::AtOnce => {
+                let second = run(2);
+                wait(&first).and_then(|()| wait(&second))
+            }
+        }
+    }
+
+    /// Notes how much memory our processes took.
+    fn measure(&mut self, client: &Client) {
+        let roles = [("watchdog", Role::Watchdog), ("worker", Role::Worker)];
+        let below = roles
+            .iter()
+            .flat_map(|(name, role)| of_role(client.pid, *role).into_iter().map(move |pid| (*name, pid)));
+        for (name, pid) in below.chain([("coordinator", client.pid)]) {
+            let peak = peak_mib(pid).unwrap_or(0);
+            let most = self.peaks.entry(name).or_default();
+            *most = peak.max(*most);
+        }
+    }
+
+    /// Checks every promise; panics at the first that is broken.
+    fn judge(&self, client: &Client) {
+        let killed = |target| {
+            let is_kill = |one: &&Injected| one.fault.action == Action::Kill(target) && one.hit.is_some();
+            self.injected.iter().find(is_kill).is_some()
+        };
+        let is_coordinator_killed = killed(Target::Coordinator);
+        let has_owner = !(is_coordinator_killed && killed(Target::Role(Role::Watchdog)));
+        let left = leftovers::wait_clean(self.dir, &self.mark, has_owner);
+        assert!(left.is_empty(), "left behind: {left:#?}");
+        client.read_to_the_end();
+        let errors = client.errors();
+        assert!(!errors.contains("panicked at"), "{errors}");
+        let code = client.exit_code();
+        match self.plan.client.transport {
+            _ if is_coordinator_killed => {}
+            Transport::CommandLine => self.judge_report(code),
+            _ if client.is_gone() => assert!(code.is_some(), "the coordinator died of a signal"),
+            _ => assert_eq!(code, Some(0), "the exit code\n{errors}"),
+        }
+        if self.plan.client.transport != Transport::CommandLine {
+            check::check(self.plan, client, &self.injected);
+        }
+        for (name, peak) in &self.peaks {
+            assert!(*peak <= PEAK_MIB, "the {name} took {peak} MiB, and at most {PEAK_MIB} are allowed");
+        }
+    }
+
+    /// The command line's report accounts for every test.
+    fn judge_report(&self, code: Option<i32>) {
+        let expected = self.plan.expected();
+        let is_bad = expected.iter().any(|(_, state)| !["passed", "skipped"].contains(state));
+        let wanted: &[i32] = match () {
+            () if expected.is_empty() => return assert_eq!(code, Some(8)),
+            () if is_bad => &[2],
+            () if self.injected.iter().any(|one| one.hit.is_some()) => &[0, 2],
+            () => &[0],
+        };
+        assert!(code.is_some_and(|code| wanted.contains(&code)), "left with {code:?} instead of {wanted:?}");
+        let report = fs::read_to_string(self.dir.join("report.xml")).unwrap();
+        let cases = report.matches("<testcase ").count();
+        assert!(cases >= expected.len(), "{cases} tests are reported of {}\n{report}", expected.len());
+    }
+
+    /// Keeps the record beside the journals.
+    fn keep(&self, client: &Client) {
+        let events = client.recorder.wait("the record", |events| Some(events.to_vec()));
+        let line = |event: &Event| match &event.what {
+            What::Opened => format!("{:?}: opened\n", event.on),
+            What::Closed => format!("{:?}: closed\n", event.on),
+            What::Wrong(wrong) => format!("{:?}: against the schema: {wrong}\n", event.on),
+            What::Message(message) => format!("{:?}: {message}\n", event.on),
+        };
+        fs::write(self.dir.join("traffic.txt"), events.iter().map(line).collect::<String>()).ok();
+        fs::write(self.dir.join("stderr.txt"), client.errors()).ok();
+    }
+}
+
+/// Returns the words that choose these tests on the command line.
+fn chosen(uids: &[String]) -> Vec<String> {
+    if uids.is_empty() {
+        return vec!["-E".to_owned(), "none()".to_owned()];
+    }
+    uids.iter().flat_map(|uid| ["-E".to_owned(), format!("test(={uid})")]).collect()
+}
+
+/// Waits for an answer; `None` if the connection ends before.
+fn wait_answer(client: &Client, id: u64) -> Option<Value> {
+    client.recorder.wait(&format!("the answer to {id}"), |events| {
+        let is_answer = |message: &&Value| message.get("method").is_none() && message["id"] == id;
+        let answer = events.iter().filter_map(Event::message).find(is_answer).cloned();
+        let is_closed = events.iter().any(|event| event.on == On::Main && matches!(event.what, What::Closed));
+        answer.map(Some).or(is_closed.then_some(None))
+    })
+}
+
+fn wait_closed(client: &Client) {
+    client.recorder.wait("the end of the output", |events| {
+        events.iter().any(|event| matches!(event.what, What::Closed)).then_some(())
+    });
+}
+
+fn peak_mib(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? / 1024)
+}

@@ -1,0 +1,130 @@
+//! What all rounds came to.
+
+use std::{collections::BTreeMap, fmt, time::Instant};
+
+use crate::{
+    injector::Injected,
+    plan::{Action, Plan, Target},
+    round::Played,
+};
+
+/// So often a line tells how far it is.
+const EVERY: u64 = 500;
+
+/// The count of everything.
+pub(crate) struct Tally {
+    start: Instant,
+    rounds: u64,
+    findings: u64,
+    /// By what went wrong: how often it was drawn, how often it hit.
+    faults: BTreeMap<String, (u64, u64)>,
+    /// By how many faults hit a round.
+    hits: BTreeMap<usize, u64>,
+    peaks: BTreeMap<&'static str, u64>,
+    slowest: Option<(std::time::Duration, u64)>,
+    left: Vec<String>,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            rounds: 0,
+            findings: 0,
+            faults: BTreeMap::new(),
+            hits: BTreeMap::new(),
+            peaks: BTreeMap::new(),
+            slowest: None,
+            left: Vec::new(),
+        }
+    }
+
+    /// Adds a round; tells of a finding at once.
+    pub(crate) fn add(&mut self, plan: &Plan, played: Played) {
+        self.rounds += 1;
+        for Injected { fault, hit, .. } in &played.injected {
+            let count = self.faults.entry(name(fault.action)).or_default();
+            count.0 += 1;
+            count.1 += u64::from(hit.is_some());
+        }
+        *self.hits.entry(played.injected.iter().filter(|one| one.hit.is_some()).count()).or_default() += 1;
+        for (name, peak) in played.peaks {
+            let most = self.peaks.entry(name).or_default();
+            *most = peak.max(*most);
+        }
+        self.slowest = self.slowest.max(Some((played.took, plan.seed)));
+        if let Some(finding) = played.finding {
+            self.findings += 1;
+            let what: String = finding.what.chars().take(1500).collect();
+            println!(
+                "FINDING: --seed {} --rounds 1: {what}\nkept in {}\n",
+                plan.seed,
+                finding.kept.display()
+            );
+            for injected in &played.injected {
+                println!("  {injected:?}");
+            }
+        }
+        if self.rounds.is_multiple_of(EVERY) {
+            println!("{} rounds, {} findings, {:.1}/s", self.rounds, self.findings, self.per_second());
+        }
+    }
+
+    /// Takes in what is left in the places that all rounds share.
+    pub(crate) fn end(&mut self, left: Vec<String>) {
+        self.left = left;
+    }
+
+    pub(crate) fn has_findings(&self) -> bool {
+        self.findings > 0 || !self.left.is_empty()
+    }
+
+    fn per_second(&self) -> f64 {
+        self.rounds as f64 / self.start.elapsed().as_secs_f64()
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:44} {:>8} {:>8}", "fault", "drawn", "hit")?;
+        for (name, (drawn, hit)) in &self.faults {
+            writeln!(f, "{name:44} {drawn:>8} {hit:>8}")?;
+        }
+        for (hits, rounds) in &self.hits {
+            writeln!(f, "{:44} {rounds:>8}", format!("rounds with {hits} faults that hit"))?;
+        }
+        for (name, peak) in &self.peaks {
+            writeln!(f, "{:44} {peak:>8} MiB", format!("peak memory of a {name}"))?;
+        }
+        if let Some((took, seed)) = self.slowest {
+            writeln!(f, "{:44} {:>8.1} s (--seed {seed})", "slowest round", took.as_secs_f64())?;
+        }
+        for left in &self.left {
+            writeln!(f, "left behind: {left}")?;
+        }
+        write!(
+            f,
+            "{} rounds, {} findings ({:.1} rounds a second)",
+            self.rounds,
+            self.findings,
+            self.per_second()
+        )
+    }
+}
+
+fn name(action: Action) -> String {
+    let whom = |target| match target {
+        Target::Coordinator => "coordinator".to_owned(),
+        Target::Role(role) => format!("{role:?}").to_lowercase(),
+        Target::Test => "test process".to_owned(),
+    };
+    match action {
+        Action::Kill(target) => format!("kill {}", whom(target)),
+        Action::Stop(target, _) => format!("stop {}", whom(target)),
+        Action::Cancel => "cancel".to_owned(),
+        Action::StopReadingMain(_) => "client stops reading (main)".to_owned(),
+        Action::StopReadingCallbacks(_) => "client stops reading (callback)".to_owned(),
+        Action::HangUp => "client hangs up".to_owned(),
+        Action::KillClient => "client dies".to_owned(),
+    }
+}
