@@ -24,6 +24,10 @@ pub(crate) fn main() -> ExitCode {
                 _ => misused("__worker SOCKET NUMBER"),
             }
         }
+        Some("__debuggee") => match args.next() {
+            Some(directory) => worker::debuggee::main(&PathBuf::from(directory)),
+            None => misused("__debuggee DIRECTORY"),
+        },
         // Dies on purpose, so that `heeler doctor` can see whether a crash is caught.
         Some(heeler::cli::CRASH_ROLE) => std::process::abort(),
         _ => heeler::cli::main(),

@@ -114,8 +114,8 @@ const KEYS: &[Key] = keys! {
         "stall-timeout": "duration" = "\"2m\"";
         /// A callback connection that is not up by then counts as refused.
         "connect-timeout": "duration" = "\"5s\"";
-        /// A client that was asked to attach a debugger to a test process, and has not answered by then, has none: the test
-        /// runs without.
+        /// A client that was asked to attach a debugger to a test process, and has not answered by then, or to launch one, and
+        /// has not by then, has none: the test runs without.
         "debugger-timeout": "duration" = "\"2m\"";
         /// A test process that has not begun its first test by then, or not left after its last, is killed.
         "startup-timeout": "duration" = "\"60s\"";

@@ -364,6 +364,7 @@ impl Engine {
                     driver.act(pool).await;
                 }
             }
+            self.note_launched();
             self.ask_for_debuggers().await;
             self.collect();
             let has_given = self.give().await;

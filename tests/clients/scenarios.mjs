@@ -237,6 +237,31 @@ export async function a_debugger_of_the_client_gets_a_test_before_its_first_inst
   all(session.check(run, uids), "passed");
 }
 
+export async function a_debugger_that_launches_gets_each_test_in_turn() {
+  const session = await dialled(["deaths"], { bind: strictly });
+  await session.initialize({ debuggerProvider: true });
+  const ended = [];
+  // The library answers for the other request that it does not know the method.
+  session.answers.set("client/launchDebugger", ({ program, args, workingDirectory, environmentVariables }) => {
+    const commands = ["set breakpoint pending on", "break First_Two_Test::TestBody", "run", "continue"];
+    const words = ["-q", "-batch", "-nx", ...commands.flatMap((command) => ["-ex", command]), "--args", program];
+    const env = { ...process.env, ...environmentVariables };
+    const gdb = execFile("gdb", [...words, ...args.split(" ")], { cwd: workingDirectory, env });
+    let said = "";
+    gdb.stdout.on("data", (text) => (said += text));
+    ended.push(new Promise((over) => gdb.on("close", () => over(said))));
+    return { success: true };
+  });
+  const uids = ["deaths::First.Two", "deaths::Second.One"];
+  const run = session.begin("testing/runTests", { tests: uids.map((uid) => ({ uid })), "heeler.debug": true });
+  await run.answered;
+  const [first, second] = await Promise.all(ended);
+  assert.match(first, /Breakpoint 1, .*First_Two_Test::TestBody/);
+  assert.doesNotMatch(second, /Breakpoint 1, .*First_Two/);
+  assert.equal(await session.exit(), 0);
+  all(session.check(run, uids), "passed");
+}
+
 export async function a_request_for_a_debugger_is_withdrawn_with_its_run() {
   const session = await dialled(["deaths"], { bind: strictly });
   await session.initialize({ debuggerProvider: true });

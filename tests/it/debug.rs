@@ -8,73 +8,15 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{
     books::{Books, Delivery},
-    listener::{Behaviour, Listener},
+    debugging::{CANCEL, answer, asked, debug, finish, log_of, ready, withdrawn, world},
     process::{Role, children, signal, state, wait_until},
-    server::{Run, Server, Transport, run_id},
+    server::{Server, Transport},
     world::World,
 };
-
-const ATTACH: &str = "client/attachDebugger";
-const CANCEL: &str = "$/cancelRequest";
-
-fn world() -> World {
-    let world = World::with_gtest("kinds");
-    world.note_starts();
-    world
-}
-
-/// A server for a client with debuggers.
-fn ready<'w>(world: &'w World, is_listening: bool) -> Server<'w> {
-    let mut server = Server::start(world, &["kinds"]);
-    let mut testing = json!({"debuggerProvider": true});
-    if is_listening {
-        let listener = Listener::new(server.recorder.clone(), |_| Behaviour::Normal);
-        testing["callbackProvider"] = json!({"port": listener.port});
-        server.listener = Some(listener);
-    }
-    server.initialize(json!({"testing": testing}));
-    server
-}
-
-fn debug(server: &mut Server<'_>, number: u64, tests: &[&str]) -> Run {
-    let run_id = run_id(number);
-    let nodes: Vec<_> = tests.iter().map(|uid| json!({"uid": uid})).collect();
-    let params = json!({"runId": run_id, "tests": nodes, "heeler.debug": true});
-    let request = server.request("testing/runTests", params);
-    Run { run_id, request }
-}
-
-/// A request for a debugger, as it came.
-#[derive(Debug, Clone, PartialEq)]
-struct Asked {
-    id: Value,
-    pid: u32,
-}
-
-/// Waits for the request of this number, from 0.
-fn asked(server: &Server<'_>, number: usize) -> Asked {
-    let message = server.recorder.wait(&format!("request {number} for a debugger"), |events| {
-        let mut requests =
-            events.iter().filter_map(|event| event.message()).filter(|message| message["method"] == ATTACH);
-        requests.nth(number).cloned()
-    });
-    assert_eq!(message["params"].as_object().unwrap().len(), 1, "{message}");
-    let pid = message["params"]["processId"].as_u64().unwrap();
-    Asked { id: message["id"].clone(), pid: u32::try_from(pid).unwrap() }
-}
-
-fn answer(server: &mut Server<'_>, asked: &Asked, result: Value) {
-    server.send(&json!({"jsonrpc": "2.0", "id": asked.id, "result": result}));
-}
-
-fn finish(server: &Server<'_>, run: &Run, tests: &[&str]) -> Books {
-    let selected: Vec<_> = tests.iter().map(|uid| (*uid).to_owned()).collect();
-    server.finish_as(run, &selected, Delivery::Once)
-}
 
 fn tracer_of(pid: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -122,20 +64,6 @@ fn wait_handed_over(pid: u32) {
         let line = status.lines().find_map(|line| line.strip_prefix("SigPnd:")).unwrap();
         u64::from_str_radix(line.trim(), 16).unwrap() & (1 << (18 - 1)) != 0
     });
-}
-
-/// Returns what was logged about a test.
-fn log_of(server: &Server<'_>, uid: &str) -> Vec<String> {
-    let events = server.recorder.events();
-    let lines = events.iter().filter_map(|event| event.params("client/log"));
-    let lines = lines.filter_map(|line| line["message"].as_str());
-    lines.filter(|line| line.contains(uid)).map(str::to_owned).collect()
-}
-
-/// Returns the ids of our requests that the server has withdrawn.
-fn withdrawn(server: &Server<'_>) -> Vec<Value> {
-    let events = server.recorder.events();
-    events.iter().filter_map(|event| event.params(CANCEL)).map(|params| params["id"].clone()).collect()
 }
 
 #[test]

@@ -106,6 +106,11 @@ fn a_debugger_of_the_client_gets_a_test_before_its_first_instruction() {
 }
 
 #[test]
+fn a_debugger_that_launches_gets_each_test_in_turn() {
+    play("a_debugger_that_launches_gets_each_test_in_turn", &World::with_gtest("deaths"));
+}
+
+#[test]
 fn a_request_for_a_debugger_is_withdrawn_with_its_run() {
     play("a_request_for_a_debugger_is_withdrawn_with_its_run", &World::with_gtest("deaths"));
 }

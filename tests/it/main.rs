@@ -26,6 +26,7 @@ mod fuzz_seeds;
 mod hostile;
 mod hygiene;
 mod injury;
+mod launch;
 mod leaks;
 mod pause;
 mod protocol;

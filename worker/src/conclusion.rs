@@ -309,7 +309,9 @@ pub(crate) fn death_text(death: &Death) -> String {
             let left = format!("the process left with exit code {code} before the test ended");
             death.detail.as_ref().map_or(left.clone(), |detail| format!("{left} ({detail})"))
         }
-        (None, None) => "the process was lost before the test ended".to_owned(),
+        (None, None) => {
+            death.detail.clone().unwrap_or_else(|| "the process was lost before the test ended".to_owned())
+        }
     }
 }
 

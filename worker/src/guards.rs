@@ -274,6 +274,6 @@ impl Process {
 
 /// Waits until a descriptor that is no pipe is readable: the runtime has no type for such that is safe to use, but
 /// whether the descriptor of a pipe is readable it asks in the same way.
-async fn readable(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) async fn readable(fd: BorrowedFd<'_>) -> io::Result<()> {
     pipe::Receiver::from_owned_fd_unchecked(fd.try_clone_to_owned()?)?.readable().await
 }

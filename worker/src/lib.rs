@@ -9,6 +9,7 @@
 //!   end means), `outside` and `death` (in words). Pure.
 //! - `output`, `node`, `parcel`: captured output, changes as JSON, what goes out together. Pure.
 //! - `journal`, `uplink`: where parcels go.
+//! - [`debuggee`]: a test process that a client's debugger launches.
 //! - `guards`, `guard_link`, `pipe`, `setting`, `clock`: how a process is started, and its time.
 //! - [`adapter`]: the frameworks.
 
@@ -18,6 +19,7 @@ mod chain;
 mod clock;
 mod conclusion;
 mod death;
+pub mod debuggee;
 mod discovery;
 mod guard_link;
 mod guards;

@@ -47,10 +47,14 @@ impl Outside {
     /// Says what happened, with the end of the output. `waited` is how long nothing happened before the process was
     /// ended for it.
     pub(crate) fn message(&self, place: Place<'_>, end: &RawEnd, waited: Option<Duration>) -> String {
-        let mut message = match waited {
+        self.under(match waited {
             Some(limit) => idle(place, limit),
             None => ended(place, end),
-        };
+        })
+    }
+
+    /// Returns a text with the end of the output below it.
+    pub(crate) fn under(&self, mut message: String) -> String {
         for (capture, name) in [(&self.stdout, "standard output"), (&self.stderr, "standard error")] {
             if !capture.is_empty() {
                 message.push_str(&format!("\n--- {name} outside tests ---\n{}", capture.text().trim_end()));

@@ -1,17 +1,23 @@
-//! Tests for debuggers: the client is asked to attach one to each, and its answer says what becomes of the test.
+//! Tests for debuggers: the client is asked to attach one to each, or to launch the test with one, and what follows says
+//! what becomes of the test.
 //!
 //! ```text
 //! standing ──client/attachDebugger──► success ──► it is the debugger's
-//!                                 └─► error, success: false, or nothing in time ──► it runs as any other
+//!     │                           ├─► unknown method ──► the client is asked to launch, now and from now on
+//!     │                           └─► error, success: false, or nothing in time ──► it runs as any other
+//!     └──────client/launchDebugger──► the launched process has come ──► that one is the debugger's
+//!                                 └─► error, success: false, or no process in time ──► it runs as any other
 //! lease over, worker gone ──► $/cancelRequest
 //! ```
+
+use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
 use wire::{
-    control::{DebuggerDecision, ToWorker},
-    mtp::{AttachDebuggerParams, CancelParams, DebuggerResult, LogLevel, method},
-    rpc::{self, RequestId, RpcError},
+    control::{Debuggee, DebuggerDecision, OsBytes, ToWorker},
+    mtp::{AttachDebuggerParams, CancelParams, DebuggerResult, LaunchDebuggerParams, LogLevel, method},
+    rpc::{self, RequestId, RpcError, code},
 };
 
 use super::{
@@ -35,21 +41,33 @@ pub(in crate::front) struct Debuggers {
     answers: mpsc::Receiver<Answer>,
     has_any: bool,
     is_always: bool,
+    /// The client does not know how to attach.
+    launches: bool,
     next_id: u64,
     open: Vec<Open>,
 }
 
-/// A test that waits for the client's word.
+/// A test that waits for the client's word, or for the process that it launches.
 struct Open {
     id: RequestId,
     key: JobKey,
     standing: Standing,
+    asked: Asked,
     until: Instant,
+}
+
+/// What the client was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Attach,
+    Launch,
+    /// It was asked to launch, and has said that it does.
+    Promised,
 }
 
 impl Debuggers {
     pub(super) fn new(answers: mpsc::Receiver<Answer>, (has_any, is_always): (bool, bool)) -> Self {
-        Self { answers, has_any, is_always, next_id: FIRST_ID, open: Vec::new() }
+        Self { answers, has_any, is_always, launches: false, next_id: FIRST_ID, open: Vec::new() }
     }
 
     /// Whether a run is to be for debuggers, by what its request says.
@@ -91,23 +109,53 @@ impl Engine {
             }
         }
         for (key, standing) in standing {
-            let id = RequestId::number(self.debuggers.next_id);
-            self.debuggers.next_id += 1;
-            let params = AttachDebuggerParams { process_id: standing.pid };
-            let frame = rpc::request(&id, method::ATTACH_DEBUGGER, &params);
-            let until = Instant::now() + self.settings.run.debugger_timeout;
-            self.debuggers.open.push(Open { id, key, standing, until });
-            self.send(frame).await;
+            self.ask(key, standing).await;
         }
+    }
+
+    async fn ask(&mut self, key: JobKey, standing: Standing) {
+        let id = RequestId::number(self.debuggers.next_id);
+        self.debuggers.next_id += 1;
+        let launch = standing.debuggee.as_ref().filter(|_| self.debuggers.launches).and_then(launch);
+        let (asked, frame) = match launch {
+            Some(params) => (Asked::Launch, rpc::request(&id, method::LAUNCH_DEBUGGER, &params)),
+            None => {
+                let params = AttachDebuggerParams { process_id: standing.pid };
+                (Asked::Attach, rpc::request(&id, method::ATTACH_DEBUGGER, &params))
+            }
+        };
+        let until = Instant::now() + self.settings.run.debugger_timeout;
+        self.debuggers.open.push(Open { id, key, standing, asked, until });
+        self.send(frame).await;
     }
 
     pub(super) async fn client_answered(&mut self, answer: Answer) {
         let Answer { id, outcome } = answer;
         // One that was withdrawn, or was never asked, is not there.
-        for open in self.debuggers.take(|open| open.id == id) {
-            match refusal(&outcome) {
-                None => self.decide(&open, DebuggerDecision::HandOver).await,
-                Some(reason) => self.without_debugger(&open, &reason).await,
+        for open in self.debuggers.take(|open| open.id == id && open.asked != Asked::Promised) {
+            match (open.asked, refusal(&outcome)) {
+                (Asked::Attach, None) => self.decide(&open, DebuggerDecision::HandOver).await,
+                (Asked::Attach, Some(_)) if is_unknown(&outcome) && can_be_launched(&open.standing) => {
+                    self.debuggers.launches = true;
+                    self.ask(open.key, open.standing).await;
+                }
+                // It is the debugger's when it comes, which may be at any time before or after this.
+                (Asked::Launch | Asked::Promised, None) => {
+                    self.debuggers.open.push(Open { asked: Asked::Promised, ..open });
+                }
+                (_, Some(reason)) => self.without_debugger(&open, &reason).await,
+            }
+        }
+    }
+
+    /// Takes note of processes that debuggers have launched: the client need not answer any more.
+    pub(super) fn note_launched(&mut self) {
+        for (key, work) in &mut self.jobs {
+            for (worker, lease) in work.driver().into_iter().flat_map(|driver| driver.take_launched()) {
+                let is_it = |open: &Open| {
+                    (open.key, open.standing.worker, open.standing.lease) == (*key, worker, lease)
+                };
+                drop(self.debuggers.take(is_it));
             }
         }
     }
@@ -116,7 +164,11 @@ impl Engine {
         let limit = self.settings.run.debugger_timeout;
         for open in self.debuggers.take(|open| open.until <= now) {
             self.withdraw(&open).await;
-            let reason = format!("the client has not answered within {limit:?} (debugger-timeout)");
+            let what = match open.asked {
+                Asked::Attach => "the client has not answered",
+                Asked::Launch | Asked::Promised => "what the client was to launch has not come",
+            };
+            let reason = format!("{what} within {limit:?} (debugger-timeout)");
             self.without_debugger(&open, &reason).await;
         }
     }
@@ -135,6 +187,9 @@ impl Engine {
     }
 
     async fn withdraw(&self, open: &Open) {
+        if open.asked == Asked::Promised {
+            return;
+        }
         self.send(rpc::notification(method::CANCEL, &CancelParams { id: open.id.clone() })).await;
     }
 
@@ -152,6 +207,31 @@ impl Engine {
             pool.tell(worker, &ToWorker::Debugger { lease, decision }).await;
         }
     }
+}
+
+/// Whether the client does not know the method.
+fn is_unknown(outcome: &Result<Option<Box<RawValue>>, RpcError>) -> bool {
+    matches!(outcome, Err(error) if error.code == code::METHOD_NOT_FOUND)
+}
+
+fn can_be_launched(standing: &Standing) -> bool {
+    standing.debuggee.as_ref().and_then(launch).is_some()
+}
+
+/// Returns what the client is asked to launch; `None` for what JSON can't carry.
+fn launch(debuggee: &Debuggee) -> Option<LaunchDebuggerParams> {
+    let text = |bytes: &OsBytes| match bytes {
+        OsBytes::Text(text) => Some(text.clone()),
+        OsBytes::Bytes(_) => None,
+    };
+    let args: Vec<_> = debuggee.args.iter().map(text).collect::<Option<_>>()?;
+    Some(LaunchDebuggerParams {
+        program: text(&debuggee.program)?,
+        args: shlex::try_join(args.iter().map(String::as_str)).ok()?,
+        working_directory: text(&debuggee.cwd)?,
+        // The process sets its own when it becomes the test.
+        environment_variables: BTreeMap::new(),
+    })
 }
 
 /// Returns why an answer is no debugger. A result that can't be read says no more than that there is one.

@@ -21,7 +21,7 @@ use model::{
 };
 use tokio::time::Instant;
 use wire::{
-    control::{Finish, LeaseId, Proof, TestIndex, WorkerId},
+    control::{Debuggee, Finish, LeaseId, Proof, TestIndex, WorkerId},
     mtp::{LogLevel, RunResult},
 };
 
@@ -69,7 +69,7 @@ pub struct RunOutcome {
 }
 
 /// A test whose process stands for a debugger.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Standing {
     /// Whose process it is.
     pub worker: WorkerId,
@@ -79,6 +79,8 @@ pub struct Standing {
     pub test: TestIndex,
     /// The process.
     pub pid: u32,
+    /// What a debugger can launch instead.
+    pub debuggee: Option<Debuggee>,
 }
 
 /// One run, from its first lease to its completion.
@@ -116,6 +118,8 @@ pub struct Driver {
     in_flight: BTreeMap<WorkerId, TestIndex>,
     /// Tests that stand for a debugger, until somebody is told.
     standing: Vec<Standing>,
+    /// Leases whose processes debuggers have launched, not yet taken note of.
+    launched: Vec<(WorkerId, LeaseId)>,
     worker_deaths: usize,
     is_complete: bool,
 }
@@ -150,6 +154,7 @@ impl Driver {
             costs: Costs::default(),
             in_flight: BTreeMap::new(),
             standing: Vec::new(),
+            launched: Vec::new(),
             worker_deaths: 0,
             is_complete: false,
             plan,
@@ -225,6 +230,11 @@ impl Driver {
     /// Takes away the tests that stand for a debugger, each told once.
     pub fn take_standing(&mut self) -> Vec<Standing> {
         std::mem::take(&mut self.standing)
+    }
+
+    /// Takes away the leases whose processes debuggers have launched, each told once.
+    pub fn take_launched(&mut self) -> Vec<(WorkerId, LeaseId)> {
+        std::mem::take(&mut self.launched)
     }
 
     /// Returns whether a lease is in this worker's hands.

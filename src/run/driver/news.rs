@@ -32,10 +32,12 @@ impl Driver {
         match message {
             FromWorker::Reports { lease, reports } => {
                 for report in reports {
-                    if let Report::Standing { test, pid, is_program } = report {
-                        self.stands(Standing { worker, lease, test, pid }, is_program).await;
-                    } else {
-                        self.report(worker, lease, report);
+                    match report {
+                        Report::Standing { test, pid, is_program, debuggee } => {
+                            self.stands(Standing { worker, lease, test, pid, debuggee }, is_program).await;
+                        }
+                        Report::Launched { .. } => self.launched.push((worker, lease)),
+                        report => self.report(worker, lease, report),
                     }
                 }
             }
@@ -78,7 +80,7 @@ impl Driver {
         let lease = LeaseId(lease.0);
         match report {
             // Told before.
-            Report::Standing { .. } => {}
+            Report::Standing { .. } | Report::Launched { .. } => {}
             Report::Started(test) => {
                 self.in_flight.insert(worker, test);
                 self.feed(Event::Started { lease, test: TestId(test.0) });

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 pub(crate) mod books;
+pub(crate) mod debugging;
 pub(crate) mod fixtures;
 pub(crate) mod listener;
 pub(crate) mod meet;

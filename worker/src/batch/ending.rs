@@ -18,6 +18,11 @@ use crate::{
     parcel::Parcel,
 };
 
+/// What is known of the death of a process whose parent is a debugger.
+const UNTOLD: &str = "ended under its debugger, which alone was told how, before the test had ended";
+/// The same of one that never came to its test.
+const NOT_BEGUN: &str = "its process ended under its debugger before it had begun";
+
 impl Batch {
     /// Decides about all tests that are still in flight when the process is gone and its output is read to the end.
     pub(crate) fn finish(&mut self, gone: Gone, now: Moment, parcel: &mut Parcel) -> LeaseEnd {
@@ -27,6 +32,9 @@ impl Batch {
             self.forget_limits();
         }
         let is_in_test = !self.flights.is_empty();
+        if self.is_launched && self.ending.is_none() {
+            self.tell_not_begun(parcel);
+        }
         self.process = (self.tests.len() == 1).then(|| gone.end.clone());
         self.tell_kept(parcel);
         if let Some(usage) = gone.end.usage() {
@@ -52,7 +60,8 @@ impl Batch {
                     continue;
                 }
                 Some(Ending::Idle | Ending::Memory(_)) | None => {
-                    let detail = gone.detail.clone();
+                    let untold = || self.is_launched.then(|| UNTOLD.to_owned());
+                    let detail = gone.detail.clone().or_else(untold);
                     let death = Death { cause: self.memory_cause(&gone), detail, ..death_of(&gone.end) };
                     Seen::Died { death, is_after_end_marker: gone.is_after_end_marker }
                 }
@@ -77,6 +86,17 @@ impl Batch {
         for flight in &mut self.flights {
             flight.is_timed_out = false;
             flight.is_silent = false;
+        }
+    }
+
+    /// Tells a test whose process its debugger ended before it had begun: nobody wants to be asked for it again.
+    fn tell_not_begun(&mut self, parcel: &mut Parcel) {
+        let reason = self.outside.under(NOT_BEGUN.to_owned());
+        for place in 0..self.tests.len() {
+            if self.progress[place].state == State::Waiting {
+                self.progress[place].state = State::Done;
+                self.tell_not_run(place, &reason, parcel);
+            }
         }
     }
 
@@ -117,10 +137,14 @@ impl Batch {
 
     fn end_outside(&self, gone: Gone) -> LeaseEnd {
         let is_idle = self.ending == Some(Ending::Idle);
-        if gone.is_complete && gone.is_explained && !is_idle {
+        let is_explained = gone.is_explained || self.is_launched;
+        if gone.is_complete && is_explained && !is_idle {
             return LeaseEnd::Complete;
         }
         let is_waiting = self.progress.iter().any(|one| one.state == State::Waiting);
+        if self.is_launched && self.last_ended.is_none() && !is_waiting {
+            return LeaseEnd::Complete;
+        }
         let place = match self.last_ended {
             None => Place::BeforeFirst,
             Some(last) if is_waiting => Place::After(&self.tests[last].listed.name),

@@ -91,6 +91,8 @@ pub(crate) struct Batch {
     process: Option<RawEnd>,
     /// A debugger has the process, and time means nothing.
     is_unlimited: bool,
+    /// A debugger has launched the process, and alone is told how it ends.
+    is_launched: bool,
 }
 
 #[derive(Debug)]
@@ -213,12 +215,19 @@ impl Batch {
             kept: None,
             process: None,
             is_unlimited: false,
+            is_launched: false,
         }
     }
 
     /// Takes note that a debugger has the process: from now on nothing takes too long.
     pub(crate) fn lift_limits(&mut self) {
         self.is_unlimited = true;
+    }
+
+    /// Takes note that a debugger has launched the process: nothing takes too long, and how it ends is not told.
+    pub(crate) fn was_launched(&mut self) {
+        self.lift_limits();
+        self.is_launched = true;
     }
 
     /// Returns the tests that need a process, in order: events name them by their place here.
@@ -322,16 +331,16 @@ impl Batch {
 
     /// Settles a test that no command can select, before the start. Those behind it move up by one place.
     pub(crate) fn refuse(&mut self, place: usize, reason: &str, parcel: &mut Parcel) {
-        let test = self.tests.remove(place);
+        self.tell_not_run(place, reason, parcel);
+        self.tests.remove(place);
         self.progress.remove(place);
+    }
+
+    fn tell_not_run(&mut self, place: usize, reason: &str, parcel: &mut Parcel) {
         let times = Times { start: None, stop: Utc::now(), duration: Duration::ZERO };
         let outcome = Outcome::not_run(reason);
-        settle(
-            &mut self.nodes,
-            &test,
-            &Told { outcome: &outcome, times, reproduce: None, process: None },
-            parcel,
-        );
+        let told = Told { outcome: &outcome, times, reproduce: None, process: None };
+        settle(&mut self.nodes, &self.tests[place], &told, parcel);
     }
 
     /// Keeps only the first tests: the others don't fit into one command, and stay waiting.

@@ -569,6 +569,7 @@ proptest! {
                     *decided.entry(*test).or_default() += 1;
                 }
                 Report::Standing { .. }
+                | Report::Launched { .. }
                 | Report::Attached { .. }
                 | Report::Leaked { .. }
                 | Report::Ended { .. } => {}

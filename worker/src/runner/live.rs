@@ -11,13 +11,16 @@ use wire::{
     mtp::LogLevel,
 };
 
-use super::{Order, Outlet, Ready, debugger::Debugging, memory::MemoryWatch, witness::Witness};
+use super::{
+    Order, Outlet, Ready, debugger::Debugging, keeper::Keeper, launch::Taken, memory::MemoryWatch,
+    witness::Witness,
+};
 use crate::{
     adapter::{Event, Transcript},
     batch::{Batch, Chunk, Due, Gone},
     clock::Clock,
     conclusion::microseconds,
-    guard_link::{Guard, GuardControl, News},
+    guard_link::{Guard, News},
     pipe::{Pipe, Read},
 };
 
@@ -41,7 +44,9 @@ const OVERDUE: Duration = Duration::from_secs(5);
 pub(super) struct Live<'a> {
     batch: Batch,
     transcript: Box<dyn Transcript + Send>,
-    guard: Guard,
+    keeper: Keeper,
+    output: Pipe,
+    errors: Pipe,
     clock: Clock,
     outlet: &'a mut Outlet,
     orders: mpsc::Receiver<Order>,
@@ -66,6 +71,8 @@ pub(super) struct Live<'a> {
 enum Happened {
     Order(Order),
     News(News),
+    /// A debugger has launched the process.
+    Launched(Box<Taken>),
     /// The uplink takes more.
     Room,
     /// There is something to read.
@@ -85,18 +92,21 @@ impl<'a> Live<'a> {
         let Ready {
             batch,
             transcript,
-            guard,
+            guard: Guard { control, stdout, stderr },
             clock,
             is_output_shown,
             grace_ms,
             memory_bytes,
             is_debugged,
+            offer,
             witness,
         } = ready;
         Self {
             batch,
             transcript,
-            guard,
+            keeper: Keeper::Guard(control),
+            output: stdout,
+            errors: stderr,
             clock,
             outlet,
             orders,
@@ -106,7 +116,7 @@ impl<'a> Live<'a> {
             pausing: None,
             overdue: None,
             memory: MemoryWatch::new(memory_bytes),
-            debugging: Debugging::new(is_debugged),
+            debugging: Debugging::new(is_debugged, offer),
             witness,
             next_read: Instant::now(),
             events: Vec::new(),
@@ -115,14 +125,14 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Lives to the end of the process; returns what that was, how long the process took to its first test, and the
-    /// guard, which may take a moment more to leave.
-    pub(super) async fn run(mut self) -> (LeaseEnd, Option<u64>, GuardControl) {
+    /// Lives to the end of the process; returns what that was, how long the process took to its first test, and
+    /// its keeper, which may take a moment more to leave.
+    pub(super) async fn run(mut self) -> (LeaseEnd, Option<u64>, Keeper) {
         loop {
             let happened = self.next().await;
             if let Some(end) = self.handle(happened).await {
                 let start_us = self.batch.first_begun().map(microseconds);
-                return (end, start_us, self.guard.control);
+                return (end, start_us, self.keeper);
             }
         }
     }
@@ -133,11 +143,12 @@ impl<'a> Live<'a> {
         // the time in which it waits for a debugger.
         self.clock.hold(self.is_paused || is_blocked || self.debugging.is_undecided());
         let deadline = self.batch.deadline().and_then(|running| self.clock.instant_of(running));
-        let Guard { control, stdout, stderr } = &mut self.guard;
+        let (stdout, stderr) = (&self.output, &self.errors);
         tokio::select! {
             biased;
             order = self.orders.recv() => Happened::Order(order.unwrap_or(Order::Kill)),
-            news = control.next() => Happened::News(news),
+            news = self.keeper.next() => Happened::News(news),
+            taken = self.debugging.taken() => Happened::Launched(Box::new(taken)),
             // Behind an error, the coordinator is gone; handing over then drops the parcel.
             _ = self.outlet.uplink.reserve(), if is_blocked => Happened::Room,
             () = output((stdout, stderr), self.next_read), if !is_blocked => Happened::Output,
@@ -167,6 +178,7 @@ impl<'a> Live<'a> {
             Happened::News(News::NotStarted(error)) => return Some(LeaseEnd::NotStarted { error }),
             Happened::News(News::Paused) => self.answer_pause(),
             Happened::News(News::Ended(end)) => return Some(self.end(end).await),
+            Happened::Launched(taken) => self.launched(*taken).await,
             Happened::Room => self.outlet.try_hand_over(),
             Happened::Output => self.read(),
             Happened::Deadline => {
@@ -198,7 +210,7 @@ impl<'a> Live<'a> {
             }
             Happened::Overdue => {
                 self.overdue = None;
-                self.guard.control.kill();
+                self.keeper.kill();
             }
         }
         None
@@ -215,11 +227,11 @@ impl<'a> Live<'a> {
             Order::Pause { paused } => {
                 self.is_paused = true;
                 self.pausing = Some(paused);
-                self.guard.control.tell(ToGuard::Pause).await;
+                self.keeper.tell(ToGuard::Pause).await;
             }
             Order::Resume => {
                 self.is_paused = false;
-                self.guard.control.tell(ToGuard::Resume).await;
+                self.keeper.tell(ToGuard::Resume).await;
             }
             Order::Debugger { lease, decision } if lease == self.outlet.lease => {
                 self.debugger_decided(decision).await;
@@ -236,7 +248,8 @@ impl<'a> Live<'a> {
     /// Says that the process waits for a debugger.
     fn stands_for_debugger(&mut self, is_program: bool) {
         let Some((pid, test)) = self.debugging.root().zip(self.suspect()) else { return };
-        self.outlet.parcel.reports.push(Report::Standing { test, pid: pid.as_u32(), is_program });
+        let debuggee = self.debugging.debuggee();
+        self.outlet.parcel.reports.push(Report::Standing { test, pid: pid.as_u32(), is_program, debuggee });
         self.outlet.try_hand_over();
     }
 
@@ -245,13 +258,28 @@ impl<'a> Live<'a> {
         match decision {
             DebuggerDecision::HandOver => {
                 self.batch.lift_limits();
-                self.guard.control.tell(ToGuard::HandOver).await;
+                self.keeper.tell(ToGuard::HandOver).await;
             }
             DebuggerDecision::TakeBack => {
                 self.memory.begin(root, false);
-                self.guard.control.tell(ToGuard::TakeBack).await;
+                self.keeper.tell(ToGuard::TakeBack).await;
             }
         }
+    }
+
+    /// Takes the process that a debugger has launched, in the place of the one that stands.
+    async fn launched(&mut self, taken: Taken) {
+        let Taken { process, stdout, stderr } = taken;
+        self.debugging.was_launched();
+        self.batch.was_launched();
+        if let Some(test) = self.suspect() {
+            self.outlet.parcel.reports.push(Report::Launched { test, pid: process.pid().as_u32() });
+        }
+        (self.output, self.errors) = (stdout, stderr);
+        let keeper = Keeper::Debugger { process, owes_pause: self.pausing.is_some() };
+        // Nothing of it has run, so nothing of it is missed.
+        std::mem::replace(&mut self.keeper, keeper).reap().await;
+        self.outlet.try_hand_over();
     }
 
     /// Returns the test that what is seen of the process is about: the one in flight, or the only one.
@@ -276,9 +304,9 @@ impl<'a> Live<'a> {
                 self.outlet.write_ahead();
                 self.outlet.try_hand_over();
             }
-            Due::Silence => self.guard.control.tell(ToGuard::Sample).await,
+            Due::Silence => self.keeper.tell(ToGuard::Sample).await,
             // Two looks tell what a hung process does; its stacks and dumps tell why.
-            Due::End if self.witness.begin() => self.guard.control.tell(ToGuard::Sample).await,
+            Due::End if self.witness.begin() => self.keeper.tell(ToGuard::Sample).await,
             Due::End => self.terminate(self.grace_ms).await,
         }
     }
@@ -286,7 +314,7 @@ impl<'a> Live<'a> {
     async fn sampled(&mut self, sample: TreeSample) {
         if self.witness.patience().is_some() {
             self.witness.sampled(&sample);
-            self.guard.control.tell(ToGuard::Dump).await;
+            self.keeper.tell(ToGuard::Dump).await;
             return;
         }
         let starved = self.witness.starved(&sample);
@@ -297,19 +325,18 @@ impl<'a> Live<'a> {
     async fn terminate(&mut self, grace_ms: u64) {
         self.witness.give_up();
         if std::mem::take(&mut self.is_paused) {
-            self.guard.control.tell(ToGuard::Resume).await;
+            self.keeper.tell(ToGuard::Resume).await;
         }
         let message = if grace_ms == 0 { ToGuard::Kill } else { ToGuard::Terminate { grace_ms } };
-        self.guard.control.tell(message).await;
+        self.keeper.tell(message).await;
         self.overdue = Some(Instant::now() + Duration::from_millis(grace_ms) + OVERDUE);
     }
 
     /// Reads what is there, from the standard output first: what a test wrote to its standard error before its end
     /// marker is then in the other pipe already.
     fn read(&mut self) {
-        let Guard { stdout, stderr, .. } = &mut self.guard;
-        let count = bytes_of(stdout.try_read(&mut self.stdout));
-        let errors = bytes_of(stderr.try_read(&mut self.stderr));
+        let count = bytes_of(self.output.try_read(&mut self.stdout));
+        let errors = bytes_of(self.errors.try_read(&mut self.stderr));
         if count > 0 {
             self.transcript.stdout(&self.stdout[..count], &mut self.events);
         }
@@ -356,7 +383,7 @@ impl<'a> Live<'a> {
         let deadline = Instant::now() + LINGER;
         loop {
             self.read();
-            let Guard { stdout, stderr, .. } = &self.guard;
+            let (stdout, stderr) = (&self.output, &self.errors);
             if stdout.is_at_end() && stderr.is_at_end() {
                 break;
             }
@@ -419,7 +446,7 @@ async fn either((stdout, stderr): (&Pipe, &Pipe)) {
     }
 }
 
-async fn until(deadline: Option<Instant>) {
+pub(super) async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,

@@ -2,6 +2,8 @@
 //! coordinator wishes, and hands on what comes of it. What all that means for the tests is decided in `batch`.
 
 mod debugger;
+mod keeper;
+mod launch;
 mod live;
 mod memory;
 mod witness;
@@ -10,7 +12,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use wire::{
-    control::{DebuggerDecision, Lease, LeaseEnd, LeaseId, ListedTest, LogLine, Program, TestIndex},
+    control::{Command, DebuggerDecision, Lease, LeaseEnd, LeaseId, ListedTest, LogLine, Program, TestIndex},
     mtp::LogLevel,
 };
 
@@ -25,6 +27,7 @@ use crate::{
     setting::Setting,
     uplink::ToUplink,
 };
+use launch::Offer;
 use live::Live;
 use witness::Witness;
 
@@ -75,10 +78,10 @@ pub(crate) async fn run(lease: Lease, tools: Tools) -> Journal {
     let mut outlet = Outlet { run: lease.run.as_str().into(), lease: lease.lease, journal, uplink, parcel };
     match prepare(lease, &setting, &mut outlet).await {
         Ok(ready) => {
-            let (end, start_us, guard) = Live::new(ready, &mut outlet, orders).run().await;
+            let (end, start_us, keeper) = Live::new(ready, &mut outlet, orders).run().await;
             // The coordinator need not wait for the guard's own end.
             outlet.finish(end, start_us).await;
-            guard.reap().await;
+            keeper.reap().await;
         }
         Err(end) => {
             // Nothing runs: whoever waits for a pause has it.
@@ -100,6 +103,8 @@ struct Ready {
     grace_ms: u64,
     memory_bytes: Option<u64>,
     is_debugged: bool,
+    /// Another process in its place, for a debugger to launch.
+    offer: Option<Offer>,
     witness: Witness,
 }
 
@@ -129,6 +134,7 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
     command.memory_bytes = memory_bytes.filter(|_| !is_debugged);
     command.is_held = is_debugged;
     command.trace = witness.plan(&mut outlet.parcel.logs);
+    let offer = if is_debugged { offer(setting, &command, &mut outlet.parcel) } else { None };
     let clock = Clock::start();
     let guard = Guard::start(&setting.guards, command).await.map_err(|error| not_started(chain(&error)))?;
     Ok(Ready {
@@ -140,8 +146,21 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
         grace_ms,
         memory_bytes,
         is_debugged,
+        offer,
         witness,
     })
+}
+
+/// Offers a process to a debugger that launches it. Without the offer it can still be attached to.
+fn offer(setting: &Setting, command: &Command, parcel: &mut Parcel) -> Option<Offer> {
+    match Offer::make(&setting.scratch, command) {
+        Ok(offer) => Some(offer),
+        Err(error) => {
+            let message = format!("no debugger can launch the test: failed to {}", chain(&error));
+            parcel.logs.push(LogLine { test: None, level: LogLevel::Warning, message });
+            None
+        }
+    }
 }
 
 /// Finds the command for the batch, without the tests that none can select; `None` if no test is left.

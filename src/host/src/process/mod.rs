@@ -5,6 +5,7 @@ mod end;
 mod family;
 mod id;
 mod own;
+mod tether;
 
 pub use core_file::core_file;
 pub use end::{RawExit, has_children, reap_any, reap_child};
@@ -15,8 +16,9 @@ pub use family::{
 pub use id::{Pid, Signal};
 pub use own::{
     ChildEnds, become_subreaper, die_with_parent, effective_uid, ignore_terminal_signals, leave_at_once,
-    outlive_parent, own_image, set_name, survive_full_files,
+    named_image, outlive_parent, own_image, set_name, survive_full_files,
 };
+pub use tether::{Tether, tie};
 
 pub(crate) use end::wait_for;
 pub(crate) use family::pidfd_signal;

@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use super::Signal;
+use super::{Pid, Signal};
 use crate::check;
 
 /// Makes this process the parent of all orphans below it.
@@ -80,6 +80,19 @@ pub fn leave_at_once(code: i32) -> ! {
 #[must_use]
 pub fn own_image() -> PathBuf {
     PathBuf::from("/proc/self/exe")
+}
+
+/// Returns a path under which others can execute this process's own program: its file's own, if that is still the same
+/// file; else one that is good as long as this process lives.
+#[must_use]
+pub fn named_image() -> PathBuf {
+    use std::os::unix::fs::MetadataExt as _;
+    let same = |path: &PathBuf| {
+        let [named, own] = [path, &own_image()].map(|path| std::fs::metadata(path).ok());
+        named.zip(own).is_some_and(|(named, own)| (named.dev(), named.ino()) == (own.dev(), own.ino()))
+    };
+    let file = std::fs::read_link(own_image()).ok().filter(same);
+    file.unwrap_or_else(|| PathBuf::from(format!("/proc/{}/exe", Pid::own())))
 }
 
 /// Returns the effective user id of this process.

@@ -80,7 +80,17 @@ pub(super) extern "C" fn child(plan: *mut c_void) -> c_int {
 
 /// Executes the program, or leaves the reason why not in the plan. Same rules as [`child`].
 pub(crate) fn become_program(plan: &Plan) {
-    if prepare(plan).is_some() {
+    execute(plan, prepare(plan));
+}
+
+/// The same in a process that somebody else has made: its group, its parent and what it holds open stay as they are.
+pub(super) fn replace_program(plan: &Plan) {
+    execute(plan, dress(plan));
+}
+
+/// Same rules as [`child`].
+fn execute(plan: &Plan, is_ready: Option<()>) {
+    if is_ready.is_some() {
         plan.step.store(Step::Execute as i32, Relaxed);
         // SAFETY: program, argv and envp are zero-terminated and live in the parent's memory.
         unsafe { libc::execve(plan.program, plan.argv, plan.envp) };
@@ -109,19 +119,35 @@ fn prepare(plan: &Plan) -> Option<()> {
     }
     begin(Step::Streams);
     set_streams(plan.streams)?;
+    close_others();
     begin(Step::Signals);
     reset_signals();
     begin(Step::Gate);
     let word = pass_gate(plan.gate)?;
-    if !plan.cwd.is_null() {
-        begin(Step::Directory);
-        // SAFETY: a zero-terminated string in the parent's memory.
-        ok(unsafe { libc::chdir(plan.cwd) })?;
-    }
+    enter_directory(plan)?;
     if word == STAND_FIRST {
         stand();
     }
     Some(())
+}
+
+/// As [`prepare`], for [`replace_program`].
+fn dress(plan: &Plan) -> Option<()> {
+    plan.step.store(Step::Streams as i32, Relaxed);
+    set_streams(plan.streams)?;
+    plan.step.store(Step::Signals as i32, Relaxed);
+    reset_signals();
+    enter_directory(plan)
+}
+
+/// Same rules as [`child`].
+fn enter_directory(plan: &Plan) -> Option<()> {
+    if plan.cwd.is_null() {
+        return Some(());
+    }
+    plan.step.store(Step::Directory as i32, Relaxed);
+    // SAFETY: a zero-terminated string in the parent's memory.
+    ok(unsafe { libc::chdir(plan.cwd) }).map(|_| ())
 }
 
 /// Stops this process until somebody continues it. Same rules as [`child`].
@@ -178,10 +204,14 @@ fn set_streams(mut streams: [RawFd; 3]) -> Option<()> {
             ok(unsafe { libc::dup2(source, target) })?;
         }
     }
+    Some(())
+}
+
+/// Same rules as [`child`].
+fn close_others() {
     // Kernels before 5.11 refuse; there all that we open ourselves is close-on-exec anyway.
     // SAFETY: close_range takes three integers.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    Some(())
 }
 
 /// Same rules as [`child`].

@@ -153,6 +153,20 @@ pub fn spawn(spawn: Spawn) -> Result<Child, SpawnError> {
     Err(prepared.failed(plan.step.load(Relaxed), errno))
 }
 
+/// Becomes a program: in this process, with its parent, its group and what it holds open beyond the three streams; no
+/// signal blocked and none ignored. Returns only to say why not, and then nothing is as it was: the caller leaves.
+#[must_use]
+pub fn become_program_of(spawn: Spawn) -> SpawnError {
+    let prepared = match Prepared::new(spawn) {
+        Ok(prepared) => prepared,
+        Err(error) => return error,
+    };
+    let plan = prepared.plan();
+    child::replace_program(&plan);
+    let (step, errno) = (plan.step.load(Relaxed), plan.errno.load(Relaxed));
+    prepared.failed(step, errno)
+}
+
 fn clone_child(plan: &Plan) -> io::Result<(Pid, OwnedFd)> {
     let mut stack = vec![MaybeUninit::<u128>::uninit(); CHILD_STACK_BYTES / size_of::<u128>()];
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();

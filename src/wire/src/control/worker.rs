@@ -152,7 +152,7 @@ pub struct Lease {
     /// Whether this is one test in a process of its own: nothing that happens is to be checked by a lone run again.
     pub is_alone: bool,
     /// Whether the process is for a debugger: it stands before its first instruction until
-    /// [`ToWorker::Debugger`] says what becomes of it.
+    /// [`ToWorker::Debugger`] says what becomes of it, or a debugger has launched another.
     #[serde(default)]
     pub is_debugged: bool,
     /// Whether the test's output also goes to the worker's own standard output as it comes.
@@ -166,6 +166,17 @@ pub enum DebuggerDecision {
     HandOver,
     /// It goes on as any other.
     TakeBack,
+}
+
+/// A command that becomes a lease's test process, wherever it is started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Debuggee {
+    /// Path of the program.
+    pub program: OsBytes,
+    /// Its arguments.
+    pub args: Vec<OsBytes>,
+    /// Where the test process runs.
+    pub cwd: OsBytes,
 }
 
 /// How a test process is watched, and what is kept of its death.
@@ -295,7 +306,7 @@ pub struct Death {
     pub code: Option<i32>,
     /// The system wrote a core file.
     pub has_core: bool,
-    /// Where and by what, such as `address 0x0, thread main`.
+    /// Where and by what, such as `address 0x0, thread main`; of an unknown end, why that is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// What is known of the reason beside that: a limit of memory, the system's lack of it.
@@ -396,6 +407,16 @@ pub enum Report {
         pid: u32,
         /// It stands at the first instruction of its program; else just before it becomes its program.
         is_program: bool,
+        /// What a debugger can launch instead.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        debuggee: Option<Debuggee>,
+    },
+    /// It was launched by a debugger, as [`Debuggee`], and is that one's: no limits, nothing watched.
+    Launched {
+        /// Which.
+        test: TestIndex,
+        /// Its process.
+        pid: u32,
     },
     /// It runs.
     Started(TestIndex),

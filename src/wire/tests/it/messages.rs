@@ -158,9 +158,9 @@ fn requests() -> Vec<Sample> {
 fn launch() -> LaunchDebuggerParams {
     LaunchDebuggerParams {
         program: "/usr/bin/heeler".to_owned(),
-        args: "__stand_in /run/user/1000/heeler-1/scratch-1/stand-in".to_owned(),
+        args: "__debuggee /run/user/1000/heeler-1/scratch-1/cf657674036571ed".to_owned(),
         working_directory: "/project".to_owned(),
-        environment_variables: [("HEELER".to_owned(), "1".to_owned())].into(),
+        environment_variables: [].into(),
     }
 }
 

@@ -1,0 +1,95 @@
+//! Lives tied to another process that is neither parent nor child: a pipe whose other end, when it is let go, kills.
+//!
+//! ```text
+//! holder ──writing end──► pipe ──reading end──► tied process and all that it starts
+//!    └─ ends, however that comes about ──────────► SIGKILL to the tied process, or to its group if it leads one
+//! ```
+
+use std::{
+    fs, io,
+    os::fd::{AsRawFd as _, OwnedFd},
+};
+
+use super::{Pid, Signal, family, stat};
+use crate::{check, io::pipe};
+
+/// Which signal says that a descriptor is ready; the C library's binding lacks it.
+const F_SETSIG: libc::c_int = 10;
+
+/// The holder's end. Dropping it kills who is tied to it.
+#[derive(Debug)]
+pub struct Tether {
+    _held: OwnedFd,
+    /// As procfs names the pipe.
+    name: String,
+}
+
+impl Tether {
+    /// Returns a new tether, and the end for the process that is to be tied.
+    ///
+    /// # Errors
+    /// The system gave no descriptors.
+    pub fn new() -> io::Result<(Self, OwnedFd)> {
+        let (reader, held) = pipe()?;
+        let name = fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd()))?;
+        let name = name.to_string_lossy().into_owned();
+        Ok((Self { _held: held, name }, reader))
+    }
+
+    /// Returns the other processes that hold the pipe: the tied one, and what it has started and not cut off.
+    #[must_use]
+    pub fn holders(&self) -> Vec<Pid> {
+        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid));
+        pids.filter(|pid| *pid != Pid::own() && self.is_held_by(*pid)).collect()
+    }
+
+    /// Kills all holders, and returns whom.
+    #[must_use]
+    pub fn strike(&self) -> Vec<Pid> {
+        let mut struck = self.holders();
+        struck.retain(|pid| {
+            // The descriptor stands for one process, so the question behind it is about the one that would be killed.
+            let Ok(pidfd) = family::pidfd_open(*pid) else { return false };
+            let is_alive = stat(*pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
+            is_alive && self.is_held_by(*pid) && family::pidfd_signal(&pidfd, Signal::KILL).is_ok()
+        });
+        struck
+    }
+
+    fn is_held_by(&self, pid: Pid) -> bool {
+        // Other users' processes can't be looked into, and none of them is ours.
+        let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        fds.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target.as_os_str() == &*self.name))
+    }
+}
+
+/// Ties this process, and its group if it leads one, to the holder of a tether. It stays so as another program, as long
+/// as that does not close the descriptor.
+///
+/// # Errors
+/// The holder is gone, or the system refused.
+pub fn tie(end: OwnedFd) -> io::Result<()> {
+    let fd = end.as_raw_fd();
+    let own = Pid::own();
+    let is_leader = stat(own).is_some_and(|stat| stat.group == own);
+    let owner = if is_leader { -own.0 } else { own.0 };
+    // SAFETY: the descriptor is open, and the argument is a signal.
+    check(unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGKILL) })?;
+    // SAFETY: the descriptor is open, and the argument names this process or its group.
+    check(unsafe { libc::fcntl(fd, libc::F_SETOWN, owner) })?;
+    // SAFETY: the descriptor is open, and the arguments are flags.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) })?;
+    // A holder that was gone before the line above was noticed by nobody.
+    let mut byte = 0_u8;
+    // SAFETY: one byte may be written to the local.
+    let count = unsafe { libc::read(fd, (&raw mut byte).cast(), 1) };
+    if count == 0 {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    // SAFETY: the descriptor is open, and no flag remains: it outlives the program.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) })?;
+    // It is the program's now, which does not know of it.
+    std::mem::forget(end);
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! Tests that a debugger of the client's launches: what it is given to launch, and what becomes of the test on every
+//! course of it.
+
+use std::{
+    io::Read as _,
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    debugging::{ATTACH, CANCEL, asked, debug, finish, log_of, ready, requested, withdrawn, world},
+    process::{Role, signal, state, wait_until},
+    server::Server,
+    world::World,
+};
+
+const LAUNCH: &str = "client/launchDebugger";
+
+/// A request to launch a test, as it came.
+struct Offered {
+    id: Value,
+    line: String,
+    cwd: PathBuf,
+}
+
+/// Says that the client can't attach, and waits for the first request to launch.
+fn cannot_attach(server: &mut Server<'_>) -> (u32, Offered) {
+    let asked = asked(server, 0);
+    let error = json!({"code": -32601, "message": "there is no such method"});
+    server.send(&json!({"jsonrpc": "2.0", "id": asked.id, "error": error}));
+    (asked.pid, offered(server, 0))
+}
+
+/// Waits for the request to launch of this number, from 0.
+fn offered(server: &Server<'_>, number: usize) -> Offered {
+    let message = requested(server, LAUNCH, number);
+    let params = message["params"].as_object().unwrap();
+    let mut names: Vec<_> = params.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["args", "environmentVariables", "program", "workingDirectory"]);
+    assert!(params["environmentVariables"].is_object());
+    let text = |name: &str| params[name].as_str().unwrap();
+    Offered {
+        id: message["id"].clone(),
+        line: format!("'{}' {}", text("program"), text("args")),
+        cwd: text("workingDirectory").into(),
+    }
+}
+
+fn answer(server: &mut Server<'_>, offered: &Offered, result: Value) {
+    server.send(&json!({"jsonrpc": "2.0", "id": offered.id, "result": result}));
+}
+
+impl Offered {
+    /// Launches the test behind these words of a debugger.
+    fn launch(&self, words: &str) -> Launched {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec 2>&1; exec {words} {}", self.line)]).current_dir(&self.cwd);
+        // What the client's own processes have is no test's.
+        command.env("HEELER_IT_CLIENT", "1").process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        Launched(command.spawn().unwrap())
+    }
+
+    /// Launches it under a real debugger that obeys these lines.
+    fn debug(&self, lines: &[&str]) -> Launched {
+        let lines: String = lines.iter().map(|line| format!(" -ex '{line}'")).collect();
+        self.launch(&format!("gdb -q -nx -batch -ex 'set breakpoint pending on'{lines} --args"))
+    }
+}
+
+struct Launched(Child);
+
+impl Launched {
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn said(mut self) -> String {
+        let mut text = String::new();
+        self.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        self.0.wait().unwrap();
+        text
+    }
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        // One that is gone is as good.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Waits until the program of a world runs a test of its own for ever, and returns its process.
+fn running(world: &World, server: &Server<'_>, uid: &str) -> u32 {
+    server.wait_state(uid, "in-progress");
+    world.starts().last().unwrap().pid
+}
+
+fn wait_gone(pid: u32) {
+    wait_until("the launched process is gone", || state(pid).is_none_or(|state| state == 'Z'));
+}
+
+#[test]
+fn a_client_that_cannot_attach_launches_its_tests_under_its_debugger() {
+    for is_listening in [false, true] {
+        let world = world();
+        // Limits that a test under a debugger could not keep.
+        world.write("heeler.toml", "[profile.default]\ntimeout = \"100ms\"\nsilence-timeout = \"100ms\"\nstartup-timeout = \"100ms\"\n");
+        let mut server = ready(&world, is_listening);
+        let tests = ["kinds::Math.Fail", "kinds::Noise.Errors"];
+        let run = debug(&mut server, 1, &tests);
+        let (held, first) = cannot_attach(&mut server);
+        assert_eq!(first.cwd, world.dir().canonicalize().unwrap());
+        let lines = ["break Math_Fail_Test::TestBody", "run", "bt 1", "shell sleep 0.5", "continue"];
+        let said = first.debug(&lines).said();
+        assert!(said.contains("Breakpoint 1, ") && said.contains("#0  "), "{said}");
+        assert!(said.contains("is executing new program") && !said.contains("received signal"), "{said}");
+        answer(&mut server, &first, json!({"success": true}));
+        // Nothing of the one that was held has run, and the next is not offered to be attached to.
+        let second = offered(&server, 1);
+        wait_gone(held);
+        assert_eq!(world.starts().len(), 1);
+        answer(&mut server, &second, json!({}));
+        second.debug(&["run"]).said();
+        let books = finish(&server, &run, &tests);
+        assert_eq!((books.state(tests[0]), books.state(tests[1])), ("failed", "passed"));
+        assert_eq!(books.test(tests[1])["standardError"], "written to standard error\n");
+        assert_eq!((withdrawn(&server), log_of(&server, "kinds")), (vec![], vec![]));
+        let attached = server.recorder.events();
+        let attached =
+            attached.iter().filter_map(|event| event.message()).filter(|one| one["method"] == ATTACH);
+        assert_eq!(attached.count(), 1);
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+#[test]
+fn a_client_need_not_answer_for_a_test_that_it_has_launched() {
+    let world = world();
+    let mut server = ready(&world, false);
+    let tests = ["kinds::Math.Add"];
+    let run = debug(&mut server, 1, &tests);
+    let (_, offered) = cannot_attach(&mut server);
+    let launched = offered.launch("");
+    finish(&server, &run, &tests).all("passed");
+    // What the test writes is Heeler's to read, not the client's.
+    assert_eq!(launched.said(), "");
+    assert_eq!((withdrawn(&server), log_of(&server, "kinds")), (vec![], vec![]));
+    // An answer after the end is nothing.
+    answer(&mut server, &offered, json!({"success": false}));
+    server.run(Some(&tests));
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_client_that_launches_nothing_after_all_gets_the_results_of_a_normal_run() {
+    let refusals = [
+        Some(json!({"result": {"success": false}})),
+        Some(json!({"error": {"code": -32601, "message": "nor this method"}})),
+        Some(json!({"result": {"success": true}})),
+        None,
+    ];
+    for refusal in refusals {
+        let world = world();
+        let is_silent = refusal.is_none();
+        let comes_to_nothing = refusal.as_ref().is_none_or(|one| one["result"]["success"] == true);
+        if comes_to_nothing {
+            world.write("heeler.toml", "[profile.default]\ndebugger-timeout = \"300ms\"\n");
+        }
+        let mut server = ready(&world, false);
+        let tests = ["kinds::Crash.Segv"];
+        let run = debug(&mut server, 1, &tests);
+        let (held, offered) = cannot_attach(&mut server);
+        if let Some(refusal) = refusal {
+            let mut message = json!({"jsonrpc": "2.0", "id": offered.id});
+            message.as_object_mut().unwrap().extend(refusal.as_object().unwrap().clone());
+            server.send(&message);
+        }
+        let books = finish(&server, &run, &tests);
+        books.all("error");
+        // It is the process that was held, and it is watched again: there is a dump.
+        assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), [held]);
+        assert!(books.message(tests[0]).contains("SIGSEGV"), "{}", books.message(tests[0]));
+        assert!(books.answer["result"]["attachments"].to_string().contains(".dmp"), "{}", books.answer);
+        let log = log_of(&server, "without a debugger");
+        assert!(log.len() == 1 && log[0].contains(tests[0]), "{log:?}");
+        assert_eq!(log[0].contains("debugger-timeout"), comes_to_nothing, "{log:?}");
+        let expected = if is_silent { vec![offered.id.clone()] } else { vec![] };
+        assert_eq!(withdrawn(&server), expected);
+        // What comes too late finds nobody.
+        let late = offered.launch("").said();
+        assert!(late.contains("nobody waits for it any more"), "{late}");
+        assert_eq!(world.starts().len(), 1);
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+#[test]
+fn a_crash_under_the_debugger_that_launched_the_test_is_told_as_far_as_it_is_known() {
+    let world = world();
+    let mut server = ready(&world, false);
+    let tests = ["kinds::Math.Add", "kinds::Crash.Segv"];
+    let run = debug(&mut server, 1, &tests);
+    let (_, first) = cannot_attach(&mut server);
+    // One that ends before its test has begun is not offered again.
+    let said = first.debug(&["catch exec", "run", "kill"]).said();
+    assert!(said.contains("Catchpoint 1 "), "{said}");
+    let said = offered(&server, 1).debug(&["run", "bt 1", "kill"]).said();
+    assert!(said.contains("SIGSEGV"), "{said}");
+    let books = finish(&server, &run, &tests);
+    books.all("error");
+    let told = [books.message(tests[0]), books.message(tests[1])];
+    assert!(told.iter().all(|message| message.contains("under its debugger")), "{told:?}");
+    assert!(told[0].contains("not run") && told[0].contains("before it had begun"), "{told:?}");
+    books.no_charges();
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn what_a_launched_test_leaves_behind_is_ended_and_told() {
+    let world = world();
+    let mut server = ready(&world, false);
+    let tests = ["kinds::Leak.Child"];
+    let run = debug(&mut server, 1, &tests);
+    let (_, offered) = cannot_attach(&mut server);
+    let mut launched = offered.launch("");
+    finish(&server, &run, &tests).all("passed");
+    assert_eq!(log_of(&server, "kinds::Leak.Child").len(), 1);
+    // The one that was launched leads a group of its own, in which the child is.
+    launched.0.wait().unwrap();
+    let group = format!("-{}", launched.pid());
+    let is_there = || Command::new("kill").args(["-0", "--", &group]).stderr(Stdio::null()).status().unwrap();
+    wait_until("nothing of the group is left", || !is_there().success());
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_cancelled_run_withdraws_its_offer_or_ends_what_was_launched() {
+    for is_launched in [false, true] {
+        let world = world();
+        let mut server = ready(&world, true);
+        let tests = ["kinds::Hang.Forever", "kinds::Leak.Child"];
+        let run = debug(&mut server, 1, &tests);
+        let (_, offered) = cannot_attach(&mut server);
+        let launched = is_launched.then(|| offered.debug(&["run"]));
+        let pid = is_launched.then(|| running(&world, &server, tests[0]));
+        server.notify(CANCEL, json!({"id": run.request}));
+        let books = finish(&server, &run, &tests);
+        books.all("cancelled");
+        assert_eq!(books.answer["error"]["code"], -32800);
+        assert_eq!(withdrawn(&server), if is_launched { vec![] } else { vec![offered.id] });
+        pid.into_iter().for_each(wait_gone);
+        drop(launched);
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+#[test]
+fn a_launched_test_dies_with_whoever_runs_it() {
+    for role in [Some(Role::Worker), Some(Role::Watchdog), None] {
+        let world = world();
+        let mut server = ready(&world, false);
+        let tests = ["kinds::Hang.Forever"];
+        debug(&mut server, 1, &tests);
+        let (_, offered) = cannot_attach(&mut server);
+        // With a debugger above it, as without.
+        let launched = if role.is_none() { offered.launch("") } else { offered.debug(&["run"]) };
+        let pid = running(&world, &server, tests[0]);
+        match role {
+            Some(role) => signal(server.processes(role)[0], "KILL"),
+            None => signal(server.pid(), "KILL"),
+        }
+        wait_gone(pid);
+        drop(launched);
+        if role.is_some() {
+            server.hang_up();
+        }
+        server.wait_gone();
+    }
+}
+
+#[test]
+fn a_client_that_hangs_up_takes_what_it_has_launched_with_it() {
+    let world = world();
+    let mut server = ready(&world, false);
+    let tests = ["kinds::Hang.Forever"];
+    debug(&mut server, 1, &tests);
+    let (_, offered) = cannot_attach(&mut server);
+    let launched = offered.launch("");
+    let pid = running(&world, &server, tests[0]);
+    assert_eq!(pid, launched.pid());
+    server.hang_up();
+    server.wait_gone();
+    wait_gone(pid);
+}
