@@ -17,7 +17,8 @@ use std::{
 use host::{
     process::{Pid, Signal, stat},
     spawn::{Child, Spawn, Stream, spawn},
-    terminal, trace,
+    terminal::{self, Modes},
+    trace,
 };
 use wire::{mtp::LogLevel, rpc::RequestId};
 
@@ -88,8 +89,14 @@ struct Running {
     /// Until it is answered.
     request: Option<RequestId>,
     until: Instant,
-    /// Who had the terminal before.
-    before: Option<Pid>,
+    /// How the terminal was before; `None` where there is none, or it is ours again.
+    before: Option<Before>,
+}
+
+/// A terminal before a debugger had it.
+struct Before {
+    foreground: Pid,
+    modes: Option<Modes>,
 }
 
 impl Debuggers {
@@ -155,8 +162,9 @@ impl Debuggers {
         let Some((request, process)) = self.waiting.pop_front() else { return Step::Nothing };
         let Some(command) = &self.command else { return Step::Answer(request, false) };
         match Running::start(command, process) {
-            Ok(running) => {
-                self.running = Some(Running { request: Some(request), ..running });
+            Ok(mut running) => {
+                running.request = Some(request);
+                self.running = Some(running);
                 Step::Nothing
             }
             Err(error) => {
@@ -172,6 +180,8 @@ impl Running {
         let stdin = std::io::stdin();
         let is_terminal = stdin.is_terminal();
         let before = is_terminal.then(|| terminal::foreground(stdin.as_fd()).ok()).flatten();
+        let before =
+            before.map(|foreground| Before { foreground, modes: terminal::modes(stdin.as_fd()).ok() });
         // The shell looks the program up, and leaves a debugger in its place.
         let mut args: Vec<OsString> = vec!["-c".into(), "exec \"$0\" \"$@\"".into()];
         args.extend(command.words(process));
@@ -193,11 +203,29 @@ impl Running {
         drop(self.child.signal(Signal::KILL));
     }
 
-    fn take_back_terminal(&self) {
-        if let Some(before) = self.before
-            && let Err(error) = terminal::set_foreground(std::io::stdin().as_fd(), before)
-        {
+    /// Takes the terminal back, as it was: a debugger that was killed has tidied nothing up.
+    fn take_back_terminal(&mut self) {
+        let Some(before) = self.before.take() else { return };
+        let stdin = std::io::stdin();
+        if let Err(error) = terminal::set_foreground(stdin.as_fd(), before.foreground) {
             tracing::warn!(%error, "the terminal does not come back from the debugger");
+            // Behind it, whoever sets its modes is stopped.
+            return;
+        }
+        if let Some(modes) = before.modes
+            && let Err(error) = terminal::set_modes(stdin.as_fd(), &modes)
+        {
+            tracing::warn!(%error, "the terminal does not get its modes back");
+        }
+    }
+}
+
+impl Drop for Running {
+    /// When the user wants out at once, the debugger's end is waited for by nobody.
+    fn drop(&mut self) {
+        if self.before.is_some() {
+            self.end();
+            self.take_back_terminal();
         }
     }
 }

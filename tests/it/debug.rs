@@ -372,6 +372,27 @@ fn the_debugger_of_the_command_line_has_the_terminal_and_gives_it_back() {
 }
 
 #[test]
+fn a_debugger_that_is_killed_leaves_the_terminal_as_it_was() {
+    let world = world();
+    // It takes the lines' editing away from the terminal, as debuggers do, and never attaches.
+    // The run's end is its own.
+    let script = "stty -icanon -echo </dev/tty; echo has the terminal; kill -INT $PPID; exec sleep 1000\n";
+    world.write("debug.sh", script);
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    let line = format!(
+        "{heeler} run kinds -E Math.Add --debugger \"sh debug.sh {{pid}}\"; stty -a; echo shell ends"
+    );
+    let mut terminal = OnTerminal::start(&world, &line);
+    terminal.wait_for("shell ends");
+    let text = terminal.text.lock().unwrap().clone();
+    assert!(text.contains("has the terminal"), "{text}");
+    for mode in [" icanon", " echo "] {
+        assert!(text.contains(mode), "{mode}: {text}");
+    }
+    assert!(terminal.child.wait().unwrap().success());
+}
+
+#[test]
 fn a_debugger_that_is_not_there_is_told_and_the_test_runs_without() {
     let world = world();
     for (debugger, reason) in

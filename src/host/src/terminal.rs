@@ -1,4 +1,5 @@
-//! Who has the terminal: the process group that is in its foreground reads from it, and gets what Ctrl-C sends.
+//! Who has the terminal: the process group that is in its foreground reads from it, and gets what Ctrl-C sends. And how
+//! the terminal treats what is typed.
 
 use std::{
     io,
@@ -7,6 +8,31 @@ use std::{
 };
 
 use crate::{check, process::Pid};
+
+/// How a terminal treats what is typed and printed: whether it shows it, edits lines, makes signals of keys.
+#[derive(Clone, Copy)]
+pub struct Modes(libc::termios);
+
+/// Returns the modes of a terminal.
+///
+/// # Errors
+/// It is no terminal.
+pub fn modes(terminal: BorrowedFd<'_>) -> io::Result<Modes> {
+    let mut modes = MaybeUninit::<libc::termios>::uninit();
+    // SAFETY: the pointer is valid for writing during the call.
+    check(unsafe { libc::tcgetattr(terminal.as_raw_fd(), modes.as_mut_ptr()) })?;
+    // SAFETY: filled by the call above, which went well.
+    Ok(Modes(unsafe { modes.assume_init() }))
+}
+
+/// Gives a terminal modes that it had, at once. For a process in its foreground; another is stopped for it.
+///
+/// # Errors
+/// It is no terminal.
+pub fn set_modes(terminal: BorrowedFd<'_>, modes: &Modes) -> io::Result<()> {
+    // SAFETY: the pointer is to a whole `termios` that lives during the call.
+    check(unsafe { libc::tcsetattr(terminal.as_raw_fd(), libc::TCSANOW, &raw const modes.0) }).map(|_| ())
+}
 
 /// Returns the group in the foreground of a terminal.
 ///
