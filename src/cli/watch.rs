@@ -43,7 +43,13 @@ pub(super) struct Watch {
     has_asked: bool,
     debuggers: Debuggers,
     /// What is shown when the debugger gives the terminal back.
-    unshown: Vec<Vec<Change>>,
+    unshown: Vec<Unshown>,
+}
+
+/// What there is to show, while a debugger has the terminal.
+enum Unshown {
+    Changes(Vec<Change>),
+    Log(LogLevel, String),
 }
 
 impl Watch {
@@ -133,13 +139,18 @@ impl Watch {
     }
 
     async fn step_debugger(&mut self, here: &Here) {
+        if !self.debuggers.has_terminal() {
+            self.display.hide();
+        }
         let (request, success) = match self.debuggers.step() {
             Step::Nothing => return,
             Step::Ended => return self.show_unshown(),
             Step::Answer(request, success) => (request, success),
             Step::None(request, level, text) => {
-                self.show_unshown();
-                self.display.log(level, &text);
+                if !self.debuggers.has_terminal() {
+                    self.show_unshown();
+                }
+                self.log(level, text);
                 (request, false)
             }
         };
@@ -148,14 +159,26 @@ impl Watch {
     }
 
     fn show_unshown(&mut self) {
-        for changes in std::mem::take(&mut self.unshown) {
-            self.display.changes(&changes, Instant::now());
+        for one in std::mem::take(&mut self.unshown) {
+            match one {
+                Unshown::Changes(changes) => self.display.changes(&changes, Instant::now()),
+                Unshown::Log(level, text) => self.display.log(level, &text),
+            }
+        }
+    }
+
+    /// Shows a line for the user, or keeps it for later.
+    fn log(&mut self, level: LogLevel, text: String) {
+        if self.debuggers.has_terminal() {
+            self.unshown.push(Unshown::Log(level, text));
+        } else {
+            self.display.log(level, &text);
         }
     }
 
     async fn cancel(&mut self, here: &Here, run_id: &str) {
         self.has_asked = true;
-        self.display.log(LogLevel::Warning, "cancelling; once more ends at once");
+        self.log(LogLevel::Warning, "cancelling; once more ends at once".to_owned());
         // When the session is gone, the answer tells.
         let _lost = here.client.cancel(run_id).await;
     }
@@ -176,7 +199,7 @@ impl Watch {
             Event::Changes { changes, .. } if self.is_running => {
                 self.summary.apply(&changes);
                 if self.debuggers.has_terminal() {
-                    self.unshown.push(changes);
+                    self.unshown.push(Unshown::Changes(changes));
                 } else {
                     self.display.changes(&changes, Instant::now());
                 }
@@ -190,9 +213,9 @@ impl Watch {
             Event::AttachDebugger { id, process_id } => self.debuggers.ask(id, process_id),
             Event::DebuggerWithdrawn { id } => self.debuggers.withdraw(&id),
             Event::Log { node_uid: Some(uid), level, message, .. } => {
-                self.display.log(level, &format!("{uid}: {message}"));
+                self.log(level, format!("{uid}: {message}"));
             }
-            Event::Log { level, message, .. } => self.display.log(level, &message),
+            Event::Log { level, message, .. } => self.log(level, message),
             Event::UpdateAfterCompletion { late, .. } => {
                 self.trouble(format!(
                     "Heeler broke its promise: an update came after the completion: {late:?}"
@@ -213,7 +236,7 @@ impl Watch {
     }
 
     fn trouble(&mut self, text: String) {
-        self.display.log(LogLevel::Warning, &text);
+        self.log(LogLevel::Warning, text.clone());
         self.troubles.push(text);
     }
 }

@@ -15,7 +15,7 @@ use crate::support::{
     debugging::{CANCEL, answer, asked, debug, finish, log_of, ready, withdrawn, world},
     process::{Role, children, signal, state, wait_until},
     server::{Server, Transport},
-    world::World,
+    world::{World, run},
 };
 
 fn tracer_of(pid: u32) -> u32 {
@@ -390,6 +390,21 @@ fn a_debugger_that_is_killed_leaves_the_terminal_as_it_was() {
         assert!(text.contains(mode), "{mode}: {text}");
     }
     assert!(terminal.child.wait().unwrap().success());
+}
+
+#[test]
+fn nothing_is_shown_while_a_debugger_has_the_terminal() {
+    let world = world();
+    world.write("heeler.toml", "[profile.default]\ngrace-period = \"200ms\"\n");
+    // While it has its test, the user cancels the run and the test is killed.
+    let script = "gdb -q -nx -batch -p $1 -ex \"shell kill -INT $PPID\" -ex \"shell until grep -q ') Z' /proc/$1/stat; do sleep 0.01; done\" \
+                  -ex 'shell echo the debugger ends'\n";
+    world.write("debug.sh", script);
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    let line = format!("exec 2>&1; exec {heeler} run kinds -E Math.Add --debugger 'sh debug.sh {{pid}}'");
+    let ran = run(world.shell(&line)).code(3);
+    let place = |what: &str| ran.stdout.find(what).unwrap_or_else(|| panic!("{what}: {ran}"));
+    assert!(place("the debugger ends") < place("cancelling"), "{ran}");
 }
 
 #[test]

@@ -130,6 +130,11 @@ impl Display {
         self.clear();
     }
 
+    /// Takes the live view away until there is something to show: another program is about to write to the terminal.
+    pub fn hide(&mut self) {
+        self.clear();
+    }
+
     /// Goes on after [`Display::pause`].
     pub fn resume(&mut self, now: Instant) {
         if let Some(progress) = &mut self.progress {
