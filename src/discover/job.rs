@@ -12,6 +12,8 @@ use wire::control::{DiscoverJob, FromWorker, ToWorker, WorkerId};
 use super::{Answer, Catalogue};
 use crate::pool::Pool;
 
+/// A worker that does not come is asked for again so often; whoever kills one must not cost a program its listing.
+const STARTS: u32 = 4;
 /// A program under whose listing workers keep dying is given up.
 const TRIES: u32 = 2;
 
@@ -23,6 +25,8 @@ pub struct Lister {
     waiting: VecDeque<(usize, u32)>,
     running: BTreeMap<WorkerId, (usize, u32)>,
     served: u64,
+    /// How often nobody came of whom it asked for.
+    failed_starts: u32,
 }
 
 impl Lister {
@@ -32,7 +36,7 @@ impl Lister {
     #[must_use]
     pub fn new(programs: Vec<usize>, timeout: Duration) -> Self {
         let waiting = programs.into_iter().map(|program| (program, 0)).collect();
-        Self { timeout, waiting, running: BTreeMap::new(), served: 0 }
+        Self { timeout, waiting, running: BTreeMap::new(), served: 0, failed_starts: 0 }
     }
 
     /// Returns what the listing could use of the slots.
@@ -103,6 +107,14 @@ impl Lister {
             catalogue.list(program, Err(error));
         } else {
             self.waiting.push_back((program, tries));
+        }
+    }
+
+    /// Takes in that nobody is left who could list, and that a worker did not come: after some tries it is the end.
+    pub fn not_started(&mut self, catalogue: &mut Catalogue, error: &str) {
+        self.failed_starts += 1;
+        if self.failed_starts >= STARTS {
+            self.without_workers(catalogue, error);
         }
     }
 

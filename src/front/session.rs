@@ -14,7 +14,6 @@ use link::{Inbox, LinkTask, Outbox, TrySendError};
 use serde_json::value::RawValue;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::unix::pipe::Receiver,
     sync::{mpsc, oneshot},
     task::JoinSet,
     time::{Instant, sleep_until},
@@ -29,7 +28,7 @@ use super::{
     engine::{Answer, Command, Engine, EngineOptions, Job, JobKind},
     mtp::{initialize, params},
 };
-use crate::{config::Settings, discover::ProgramSource};
+use crate::{config::Settings, discover::ProgramSource, pool::ProcessEnd};
 
 /// Requests that are open at the same time. A client with more of them has lost count.
 const OPEN_REQUESTS: usize = 64;
@@ -107,7 +106,7 @@ pub struct Session {
     open: HashMap<RequestId, Open>,
     engine: JoinSet<()>,
     /// Processes with whose death the session ends.
-    watched: Vec<Receiver>,
+    watched: Vec<ProcessEnd>,
 }
 
 /// A request that is not answered yet.
@@ -278,9 +277,7 @@ impl Session {
         let Some(process) = process.filter(|process| *process != std::process::id()) else { return };
         let Ok(pid) = i32::try_from(process) else { return };
         // A client on another machine, or in another namespace, has a number that says nothing here.
-        // A process descriptor becomes readable when the process ends; tokio's pipe type is its safe way to wait for that.
-        let opened = host::process::pidfd_open(host::process::Pid(pid));
-        match opened.and_then(Receiver::from_owned_fd_unchecked) {
+        match ProcessEnd::of(host::process::Pid(pid)) {
             Ok(watched) => self.watched.push(watched),
             Err(error) => tracing::debug!(process, %error, "the client's process can't be watched"),
         }
@@ -474,15 +471,9 @@ async fn silence(until: Option<Instant>) {
 }
 
 /// Waits for a process's death; for ever without one.
-async fn death(process: Option<&Receiver>) {
+async fn death(process: Option<&ProcessEnd>) {
     match process {
-        Some(process) => match process.readable().await {
-            Ok(_ready) => {}
-            Err(error) => {
-                tracing::debug!(%error, "a process can't be watched any more");
-                pending().await
-            }
-        },
+        Some(process) => process.wait().await,
         None => pending().await,
     }
 }

@@ -2,11 +2,14 @@
 //! and replaces a dead watchdog; it decides nothing about tests.
 //!
 //! - `connection`: one task for each control connection.
+//! - `end`: waiting for the end of a process.
 //! - `orphans`: what a dead watchdog leaves behind.
 //! - `workers`: the pool itself.
 
 mod connection;
+mod end;
 mod orphans;
 mod workers;
 
+pub use end::ProcessEnd;
 pub use workers::{Pool, PoolError, PoolEvent, PoolOptions};

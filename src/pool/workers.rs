@@ -22,6 +22,7 @@ use wire::control::{
 
 use super::{
     connection::{self, Greeting, Raw},
+    end::ProcessEnd,
     orphans,
 };
 
@@ -178,17 +179,49 @@ impl Pool {
         Ok(pool)
     }
 
+    /// Waits until the watchdog has joined; one that dies before is replaced.
     async fn await_watchdog(&mut self) -> Result<(), PoolError> {
-        let deadline = Instant::now() + START_DEADLINE;
+        let mut deadline = Instant::now() + START_DEADLINE;
+        let mut end = ProcessEnd::of(self.watchdog.child.pid()).ok();
         while self.watchdog.sender.is_none() {
-            match tokio::time::timeout_at(deadline, self.raw.recv()).await {
-                Ok(Some(Raw::WatchdogLeft { pid })) if pid == self.watchdog.child.pid().as_u32() => {
-                    return Err(PoolError::NoWatchdog);
-                }
-                Ok(Some(raw)) => self.absorb(raw),
-                Ok(None) | Err(_) => return Err(PoolError::NoWatchdog),
+            let is_dead = tokio::select! {
+                biased;
+                raw = self.raw.recv() => match raw {
+                    Some(Raw::WatchdogLeft { pid }) if pid == self.watchdog.child.pid().as_u32() => true,
+                    Some(raw) => {
+                        self.absorb(raw);
+                        false
+                    }
+                    None => return Err(PoolError::NoWatchdog),
+                },
+                // Before it has joined, no connection's end tells of its death.
+                () = ended(end.as_ref()) => true,
+                () = tokio::time::sleep_until(deadline) => return Err(PoolError::NoWatchdog),
+            };
+            if is_dead {
+                self.bury_watchdog();
+                orphans::clear();
+                self.next_watchdog()?;
+                deadline = Instant::now() + START_DEADLINE;
+                end = ProcessEnd::of(self.watchdog.child.pid()).ok();
             }
         }
+        // Who was asked for while there was no watchdog is not known to this one.
+        for worker in self.starting.keys().copied().collect::<Vec<_>>() {
+            self.starting.insert(worker, Instant::now() + START_DEADLINE);
+            self.tell_watchdog(&ToWatchdog::StartWorker { worker }).await;
+        }
+        Ok(())
+    }
+
+    /// Starts the watchdog that follows on a dead one.
+    fn next_watchdog(&mut self) -> Result<(), PoolError> {
+        if self.watchdogs >= WATCHDOGS {
+            return Err(PoolError::TooManyWatchdogs);
+        }
+        self.watchdogs += 1;
+        let path = self.socket_dir.path().join("control");
+        self.watchdog.child = spawn_watchdog(&path, self.is_output_shared).map_err(PoolError::Spawn)?;
         Ok(())
     }
 
@@ -421,19 +454,8 @@ impl Pool {
         for worker in self.workers.keys().copied().collect::<Vec<_>>() {
             self.sign_of_death(worker, |link| link.has_ended = true);
         }
-        if self.watchdogs >= WATCHDOGS {
-            self.found.push_back(PoolEvent::WatchdogLost(PoolError::TooManyWatchdogs));
-            return;
-        }
-        self.watchdogs += 1;
-        let path = self.socket_dir.path().join("control");
-        self.found.push_back(match spawn_watchdog(&path, self.is_output_shared) {
-            Ok(child) => {
-                self.watchdog.child = child;
-                PoolEvent::WatchdogReplaced
-            }
-            Err(error) => PoolEvent::WatchdogLost(PoolError::Spawn(error)),
-        });
+        let next = self.next_watchdog();
+        self.found.push_back(next.map_or_else(PoolEvent::WatchdogLost, |()| PoolEvent::WatchdogReplaced));
     }
 
     /// Waits until a watchdog that was replaced has joined.
@@ -503,6 +525,14 @@ impl Drop for Pool {
 impl Worker {
     fn is_dying(&self) -> bool {
         self.dying_until.is_some()
+    }
+}
+
+/// Waits for a process's end; for ever where it can't be watched, so that the deadline is all there is.
+async fn ended(end: Option<&ProcessEnd>) {
+    match end {
+        Some(end) => end.wait().await,
+        None => pending().await,
     }
 }
 

@@ -117,6 +117,21 @@ fn when_the_coordinator_dies_the_watchdog_tells_the_client_what_became_of_every_
 }
 
 #[test]
+fn a_process_that_dies_as_soon_as_it_is_there_is_replaced() {
+    for role in [Role::Watchdog, Role::Worker] {
+        let (world, selected) = world();
+        let mut server = Server::ready(&world, &["big"]);
+        let run = server.run(None);
+        for _ in 0..2 {
+            signal_if_there(server.processes(role)[0], "KILL");
+        }
+        let books = server.finish_as(&run, &selected, Delivery::AtLeastOnce);
+        books.all("passed").no_charges();
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+#[test]
 fn the_coordinator_may_die_at_any_moment() {
     for moment in MOMENTS {
         let (world, selected) = world();

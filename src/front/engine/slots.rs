@@ -142,7 +142,7 @@ impl Engine {
     fn lister_without(&mut self, error: &str) {
         let is_somebody_there = self.pool.as_ref().is_some_and(|pool| pool.worker_count() > 0);
         if !is_somebody_there && let Some(lister) = &mut self.lister {
-            lister.without_workers(&mut self.catalogue, error);
+            lister.not_started(&mut self.catalogue, error);
         }
     }
 }
