@@ -8,7 +8,7 @@ use std::{
 
 use wire::mtp::{TestNode, key};
 
-use super::exit::CommandError;
+use super::{exit::CommandError, run::is_broken};
 use crate::{
     config::{PartitionKind, Settings},
     filter::{Filter, Subject},
@@ -62,7 +62,11 @@ fn chosen(
     settings: &Settings,
     last: impl Fn(&str) -> Option<LastOutcome>,
 ) -> Vec<TestNode> {
-    let is_selected = |node: &TestNode| settings.is_selected(&subject(node, last(&node.uid)));
+    // What nobody could list is told whenever its tests may be meant: a run that lacks them has not passed.
+    let is_selected = |node: &TestNode| match is_broken(node) {
+        true => settings.may_be_selected(&subject(node, None)),
+        false => settings.is_selected(&subject(node, last(&node.uid))),
+    };
     nodes.into_iter().filter(is_selected).collect()
 }
 

@@ -86,6 +86,12 @@ impl Settings {
         self.filters.is_empty() || self.filters.iter().any(|filter| filter.is_match(subject))
     }
 
+    /// Returns whether the filters may take tests of a program that could not be listed.
+    #[must_use]
+    pub fn may_be_selected(&self, program: &Subject<'_>) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| filter.may_match(program))
+    }
+
     /// Returns after how long the display calls a test slow.
     #[must_use]
     pub fn slow_after(&self) -> Duration {

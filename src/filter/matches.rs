@@ -28,6 +28,18 @@ impl Filter {
     pub fn is_match(&self, subject: &Subject<'_>) -> bool {
         self.expr.holds(&|predicate| predicate.holds(subject))
     }
+
+    /// Returns whether tests of this program may be meant, for a program whose tests nobody could list.
+    #[must_use]
+    pub fn may_match(&self, subject: &Subject<'_>) -> bool {
+        let judged = self.expr.judge(&|predicate| match predicate {
+            Predicate::Test(_) | Predicate::Tag { .. } | Predicate::State(_) => None,
+            Predicate::All | Predicate::None | Predicate::Suite(_) | Predicate::Program(_) => {
+                Some(predicate.holds(subject))
+            }
+        });
+        judged != Some(false)
+    }
 }
 
 impl Predicate {

@@ -11,6 +11,7 @@ pub(crate) fn list(role: &str, xml: Option<&str>) -> u8 {
     match role {
         "hangs-in-listing" => wait_for_ever(),
         "crashes-in-listing" => abort(),
+        "crashes-in-its-first-listing" if is_first() => abort(),
         "fails-in-listing" => {
             eprintln!("the licence server does not answer");
             return 3;
@@ -27,6 +28,12 @@ pub(crate) fn list(role: &str, xml: Option<&str>) -> u8 {
         _ => gtest::list(&TESTS, xml),
     }
     0
+}
+
+/// Returns whether nobody was here before, by the file `$HEELER_FIXTURE_FLAKY`.
+fn is_first() -> bool {
+    let path = std::env::var_os("HEELER_FIXTURE_FLAKY").expect("the tester names a file");
+    std::fs::File::create_new(path).is_ok()
 }
 
 /// Runs; returns the exit code.

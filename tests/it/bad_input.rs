@@ -86,6 +86,22 @@ fn a_listing_that_hangs_is_given_up() {
 }
 
 #[test]
+fn a_run_whose_filter_may_mean_tests_that_nobody_could_list_has_not_passed() {
+    let world = World::with_fake("crashes-in-listing");
+    world.gtest("deaths");
+    let words = ["run", "./crashes-in-listing", "./deaths", "--no-history", "-E"];
+    world.run(&[&words[..], &["First"]].concat()).code(2).says("crashes-in-listing");
+    world.run(&[&words[..], &["suite(deaths) & test(First)"]].concat()).code(0);
+}
+
+#[test]
+fn a_program_that_is_killed_while_it_lists_is_asked_once_more() {
+    let world = World::with_fake("crashes-in-its-first-listing");
+    world.env("HEELER_FIXTURE_FLAKY", world.path("was-there").to_str().unwrap());
+    world.run(&["run", "./crashes-in-its-first-listing"]).code(0).says("4 passed");
+}
+
+#[test]
 fn one_broken_program_does_not_keep_the_others_from_running() {
     let world = World::with_fake("crashes-in-listing");
     world.gtest("deaths");

@@ -62,6 +62,23 @@ fn a_glob_matches_the_whole_uid_or_all_behind_a_separator() {
 }
 
 #[test]
+fn tests_that_nobody_could_list_may_be_meant_unless_their_program_is_not() {
+    let program = Subject { uid: "kennel::night_watch", tags: Vec::new(), last: None, ..subject("") };
+    for (text, may) in [
+        ("herd", true),
+        ("test(=kennel::night_watch::barks)", true),
+        ("not test(barks)", true),
+        ("state(failed) & suite(kennel*)", true),
+        ("tag(speed) & suite(stable)", false),
+        ("program(other_test)", false),
+        ("not suite(*)", false),
+        ("none()", false),
+    ] {
+        assert_eq!(filter(text).may_match(&program), may, "{text}");
+    }
+}
+
+#[test]
 fn a_glob_made_to_be_slow_is_not() {
     let uid = "a".repeat(4_000);
     assert!(!is_match(&format!("{}b", "a*".repeat(40)), &uid));

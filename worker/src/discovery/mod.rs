@@ -40,6 +40,8 @@ enum DiscoverError {
     Capture { program: String, source: CaptureError },
     #[error("{program} died of {signal} when it was asked for its tests{said}")]
     Crashed { program: String, signal: String, said: String },
+    #[error("failed to ask {program} for its tests: how its process ended is not known")]
+    Lost { program: String },
     #[error("failed to ask {program} for its tests: failed to {source}")]
     Listing { program: String, source: ListingError },
     #[error(
@@ -49,6 +51,13 @@ enum DiscoverError {
 }
 
 impl DiscoverError {
+    /// Returns whether the same question may be answered the next time.
+    fn may_be_chance(&self) -> bool {
+        let not_started = |source: &CaptureError| matches!(source, CaptureError::NotStarted(_));
+        matches!(self, Self::Crashed { .. } | Self::Lost { .. })
+            || matches!(self, Self::Capture { source, .. } if not_started(source))
+    }
+
     /// Returns whether another framework would hear nothing else.
     fn is_final(&self) -> bool {
         !matches!(self, Self::Listing { .. } | Self::NoTest { .. })
@@ -137,7 +146,16 @@ impl Asking<'_> {
         DiscoverError::NoTest { program, asked, answer }
     }
 
+    /// Asks once more where the process was killed, or its guard was: that may have been anybody's doing, and costs a
+    /// whole program.
     async fn ask(&mut self, adapter: &'static dyn Adapter) -> Result<Listing, DiscoverError> {
+        match self.ask_once(adapter).await {
+            Err(error) if error.may_be_chance() => self.ask_once(adapter).await,
+            answer => answer,
+        }
+    }
+
+    async fn ask_once(&mut self, adapter: &'static dyn Adapter) -> Result<Listing, DiscoverError> {
         let program = || self.program.path.to_text().into_owned();
         let prepare = |source| DiscoverError::Prepare { program: program(), source };
         let scratch = self.setting.sweep().map_err(prepare)?;
@@ -154,6 +172,9 @@ impl Asking<'_> {
             if let Some(signal) = captured.end.signal {
                 let (signal, said) = (Signal(signal).name(), said(&captured));
                 return Err(DiscoverError::Crashed { program: program(), signal, said });
+            }
+            if captured.end.code.is_none() {
+                return Err(DiscoverError::Lost { program: program() });
             }
             outputs.push(output(&invocation, captured));
         }
