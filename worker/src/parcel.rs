@@ -37,6 +37,8 @@ pub(crate) struct Parcel {
     pub(crate) told_groups: HashSet<String>,
     changes: Vec<u8>,
     ends: Vec<ChangeEnd>,
+    /// Which of the changes tell groups.
+    groups: Vec<usize>,
     /// How many results of the run are settled, this parcel's included.
     position: u64,
 }
@@ -82,9 +84,18 @@ impl Parcel {
     /// Tells a group, unless the stream has been told.
     pub(crate) fn group(&mut self, uid: &str, change: &[u8]) {
         if self.told_groups.insert(uid.to_owned()) {
+            self.groups.push(self.ends.len());
             self.changes.extend_from_slice(change);
             self.ends.push(ChangeEnd { at: self.changes.len(), position: self.position });
         }
+    }
+
+    /// Returns the changes that tell groups, in order.
+    pub(crate) fn group_changes(&self) -> impl Iterator<Item = &[u8]> {
+        self.groups.iter().map(|place| {
+            let start = place.checked_sub(1).map_or(0, |before| self.ends[before].at);
+            &self.changes[start..self.ends[*place].at]
+        })
     }
 
     /// A test runs; `write` appends its change.

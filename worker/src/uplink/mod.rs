@@ -51,6 +51,18 @@ pub(crate) struct Uplink {
     route: Route,
     /// How many results of each run were handed over, until it is drained.
     handed: HashMap<Arc<str>, u64>,
+    /// The groups of each run that were told, until it is drained: a further connection has to tell them again.
+    told: HashMap<Arc<str>, Told>,
+    /// How many connections there were.
+    connections: u32,
+}
+
+/// The groups of a run.
+#[derive(Default)]
+struct Told {
+    changes: Vec<Vec<u8>>,
+    /// The connection that was told, by its number.
+    on: u32,
 }
 
 impl Uplink {
@@ -62,7 +74,7 @@ impl Uplink {
         limits: DeliveryLimits,
     ) -> Self {
         let route = callback.map_or(Route::Relay, Route::NotDialled);
-        Self { control, worker, limits, route, handed: HashMap::new() }
+        Self { control, worker, limits, route, handed: HashMap::new(), told: HashMap::new(), connections: 0 }
     }
 
     /// Works until the senders are gone.
@@ -86,6 +98,7 @@ impl Uplink {
 
     async fn parcel(&mut self, run: Arc<str>, lease: LeaseId, parcel: Parcel) -> Result<(), Closed> {
         show(&parcel).await;
+        self.tell_groups_again(&run, &parcel).await?;
         for load in parcel.loads() {
             let frame = updates_frame(&run, load.changes.iter().copied());
             self.hand_over(load.position, frame).await?;
@@ -102,10 +115,32 @@ impl Uplink {
         Ok(())
     }
 
-    async fn hand_over(&mut self, position: u64, frame: bytes::Bytes) -> Result<(), Closed> {
-        if let Route::NotDialled(address) = &self.route {
-            self.dial(address.clone()).await?;
+    /// No connection relies on another: what an earlier one was told of groups comes first on a new one.
+    async fn tell_groups_again(&mut self, run: &Arc<str>, parcel: &Parcel) -> Result<(), Closed> {
+        if matches!(self.route, Route::Relay | Route::Broken) || parcel.loads().next().is_none() {
+            return Ok(());
         }
+        self.dial_if_due().await?;
+        let told = self.told.entry(Arc::clone(run)).or_default();
+        let is_new = std::mem::replace(&mut told.on, self.connections) != self.connections;
+        let again = (is_new && !told.changes.is_empty())
+            .then(|| updates_frame(run, told.changes.iter().map(Vec::as_slice)));
+        told.changes.extend(parcel.group_changes().map(<[u8]>::to_vec));
+        match again {
+            Some(frame) => self.hand_over(0, frame).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn dial_if_due(&mut self) -> Result<(), Closed> {
+        match &self.route {
+            Route::NotDialled(address) => self.dial(address.clone()).await,
+            Route::Relay | Route::Open(..) | Route::Broken => Ok(()),
+        }
+    }
+
+    async fn hand_over(&mut self, position: u64, frame: bytes::Bytes) -> Result<(), Closed> {
+        self.dial_if_due().await?;
         let broken = match &mut self.route {
             Route::Relay => return self.control.relay(position, &frame).await,
             Route::Open(_, callback) => match callback.send(frame).await {
@@ -121,6 +156,7 @@ impl Uplink {
         let from = format!("worker {}", self.worker);
         match callback::dial(&address, &self.limits, &from).await {
             Ok(callback) => {
+                self.connections += 1;
                 self.route = Route::Open(address, Box::new(callback));
                 Ok(())
             }
@@ -144,6 +180,7 @@ impl Uplink {
 
     async fn drain(&mut self, run: String) -> Result<(), Closed> {
         let handed = self.handed.remove(run.as_str()).unwrap_or(0);
+        self.told.remove(run.as_str());
         let proof = match std::mem::replace(&mut self.route, Route::Broken) {
             Route::Relay => {
                 self.route = Route::Relay;

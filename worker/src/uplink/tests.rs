@@ -96,9 +96,13 @@ impl Bench {
             self.sent += 1;
         }
         self.position = parcel.position();
+        self.hand(run, parcel).await;
+        self.heard_until(|heard| matches!(heard, Heard::Message(FromWorker::Reports { .. }))).await
+    }
+
+    async fn hand(&mut self, run: &str, parcel: Parcel) {
         let message = ToUplink::Parcel { run: run.into(), lease: LeaseId(1), parcel: Box::new(parcel) };
         self.to_uplink.send(message).await.unwrap();
-        self.heard_until(|heard| matches!(heard, Heard::Message(FromWorker::Reports { .. }))).await
     }
 
     async fn drain(&mut self, run: &str) -> (Proof, u64) {
@@ -200,6 +204,26 @@ fn settled(heard: &[Heard]) -> usize {
         Heard::Message(_) | Heard::Relay(..) => None,
     });
     reports.flatten().filter(|report| matches!(report, Report::Settled { .. })).count()
+}
+
+#[tokio::test]
+async fn a_further_connection_is_told_the_groups_again() {
+    let mut bench = Bench::with_client(Habit::ClosesAtEnd).await;
+    for run in ["first", "second"] {
+        let mut parcel = Parcel::behind(0);
+        let group = wire::mtp::RawChange::group(None, &format!("{run}::"), run);
+        parcel.group(&format!("{run}::"), group.as_bytes());
+        bench.hand(run, parcel).await;
+    }
+    // What proves the end of one run is the end of the connection that both share.
+    assert_eq!(bench.drain("first").await.0, Proof::Closed);
+    bench.parcel("second", 1, 0).await;
+    assert_eq!(bench.drain("second").await.0, Proof::Closed);
+    let mut uids = Vec::new();
+    while let Ok(uid) = bench.changes.try_recv() {
+        uids.push(uid.trim_end_matches('-').to_owned());
+    }
+    assert_eq!(uids, ["first::", "second::", "second::", "0"]);
 }
 
 #[tokio::test]
