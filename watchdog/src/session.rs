@@ -68,7 +68,11 @@ pub fn main(socket_path: &Path) -> ExitCode {
         outcome
     });
     match outcome {
-        Ok(End::Leave) => ExitCode::SUCCESS,
+        Ok(End::Leave) => {
+            // The coordinator does that, too; it may be killed before it comes to it.
+            remove_socket(socket_path);
+            ExitCode::SUCCESS
+        }
         Ok(End::Alone) => {
             remove_socket(socket_path);
             ExitCode::FAILURE
@@ -76,6 +80,9 @@ pub fn main(socket_path: &Path) -> ExitCode {
         Ok(End::Failed) => ExitCode::FAILURE,
         Err(error) => {
             tracing::error!(error = chain(&error), "the watchdog failed");
+            if host::dirs::is_deserted(socket_path) {
+                remove_socket(socket_path);
+            }
             ExitCode::FAILURE
         }
     }
@@ -96,7 +103,9 @@ fn remove_socket(path: &Path) {
     };
     match path.parent() {
         Some(directory) if is_ours(&directory) => {
-            if let Err(error) = std::fs::remove_dir_all(directory) {
+            if let Err(error) = std::fs::remove_dir_all(directory)
+                && error.kind() != io::ErrorKind::NotFound
+            {
                 tracing::warn!(directory = %directory.display(), %error, "the session's directory stays");
             }
         }
@@ -109,11 +118,11 @@ fn remove_socket(path: &Path) {
 async fn run(socket_path: &Path) -> Result<End, SessionError> {
     let deaths = signal(SignalKind::child()).map_err(SessionError::Prepare)?;
     let terms = signal(SignalKind::terminate()).map_err(SessionError::Prepare)?;
+    // The coordinator's death is seen as the end of the connection, or nobody listens for one. It must not kill the
+    // watchdog, which has to clear away what is below, and the socket.
+    process::outlive_parent().map_err(SessionError::Prepare)?;
     let deadline = Instant::now() + JOIN_LIMIT;
     let stream = local::connect(socket_path, deadline).await.map_err(SessionError::Connect)?;
-    // From here on the coordinator's death is seen as the end of the connection. It must not kill the watchdog, which
-    // has to clear away what is below.
-    process::outlive_parent().map_err(SessionError::Prepare)?;
     let (control, receiver, _writer) = link::control::open(stream);
     control.send(&Join::Watchdog { pid: std::process::id() }).await.map_err(SessionError::Join)?;
     let mut look = interval(LOOK);

@@ -12,8 +12,14 @@ pub(super) fn make_run_dir(runs: &Path, run_id: &str) -> Result<PathBuf, host::d
     hide_from_git(runs);
     let id: String = run_id.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%S%3fZ");
-    let dir = runs.join(format!("{now}-{id}"));
-    host::dirs::private_dir(&dir)?;
+    // Ids that are made one behind the other may begin alike (those of version 7 do): two runs never share a directory.
+    let mut dir = runs.join(format!("{now}-{id}"));
+    for number in 2.. {
+        if host::dirs::new_private_dir(&dir)? {
+            break;
+        }
+        dir = runs.join(format!("{now}-{id}-{number}"));
+    }
     Ok(dir)
 }
 
@@ -39,5 +45,24 @@ fn prune(runs: &Path) {
         if let Err(error) = std::fs::remove_dir_all(dir) {
             tracing::debug!(dir = %dir.display(), %error, "an old run could not be removed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_begin_at_once_under_ids_that_begin_alike_have_directories_of_their_own() {
+        let runs = tempfile::tempdir().unwrap();
+        let mut made: Vec<_> = (0..10)
+            .map(|number| {
+                let run_id = format!("019a2b3c-4d5e-7000-8000-{number:012x}");
+                make_run_dir(&runs.path().join("runs"), &run_id).unwrap()
+            })
+            .collect();
+        made.sort_unstable();
+        made.dedup();
+        assert_eq!(made.len(), 10);
     }
 }

@@ -4,13 +4,14 @@ use std::{
     fs, io,
     os::unix::{
         ffi::OsStrExt,
-        fs::{DirBuilderExt, MetadataExt},
+        fs::{DirBuilderExt, FileTypeExt, MetadataExt},
+        net::UnixStream,
     },
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use crate::process::{Pid, effective_uid};
+use crate::process::{self, Pid, effective_uid};
 
 /// A socket's path may have 107 bytes; this leaves room for our directory and a name in it.
 const BASE_LIMIT_BYTES: usize = 70;
@@ -38,6 +39,18 @@ pub enum DirError {
     },
 }
 
+/// Creates a directory that only this user may enter; returns false where something of that name exists.
+///
+/// # Errors
+/// The system refused.
+pub fn new_private_dir(path: &Path) -> Result<bool, DirError> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(source) => Err(DirError::Create { path: path.to_owned(), source }),
+    }
+}
+
 /// Creates a directory, and those above it, that only this user may enter; one that exists must be of that kind.
 ///
 /// # Errors
@@ -47,10 +60,8 @@ pub fn private_dir(path: &Path) -> Result<(), DirError> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(create)?;
     }
-    match fs::DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(create(error)),
+    if new_private_dir(path)? {
+        return Ok(());
     }
     let found = fs::symlink_metadata(path).map_err(create)?;
     let problem = if !found.is_dir() {
@@ -84,6 +95,38 @@ impl Drop for SocketDir {
     }
 }
 
+/// Returns whether there is a socket at this path that nobody listens on.
+#[must_use]
+pub fn is_deserted(socket: &Path) -> bool {
+    let connected = UnixStream::connect(socket);
+    connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Removes the directories for sockets of processes that were killed before anybody could do it for them.
+fn sweep(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let numbers = name.to_str().and_then(|name| name.strip_prefix("heeler-")?.split_once('-'));
+        let Some((pid, number)) = numbers else { continue };
+        let is_ours = pid.parse::<u32>().is_ok()
+            && number.parse::<u32>().is_ok()
+            && entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == effective_uid());
+        // A number without a process here may be one of another namespace, so the sockets are asked as well.
+        let is_alive = |pid| process::stat(Pid(pid)).is_some_and(|stat| stat.state != 'Z');
+        if is_ours && !pid.parse().is_ok_and(is_alive) && !is_listened_in(&entry.path()) {
+            // Whoever else starts now may have removed it.
+            let _removed = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn is_listened_in(dir: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(dir) else { return true };
+    let is_socket = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_socket());
+    entries.flatten().filter(is_socket).any(|socket| !is_deserted(&socket.path()))
+}
+
 /// Creates a directory for sockets below `XDG_RUNTIME_DIR`, or below `/tmp` where that is missing, long or not writable.
 ///
 /// # Errors
@@ -94,6 +137,7 @@ pub fn socket_dir() -> Result<SocketDir, DirError> {
     let runtime = runtime.filter(|path| path.is_absolute() && path.as_os_str().len() <= BASE_LIMIT_BYTES);
     let mut last = None;
     for base in runtime.into_iter().chain([PathBuf::from("/tmp")]) {
+        sweep(&base);
         for _ in 0..ATTEMPTS {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = base.join(format!("heeler-{}-{number}", Pid::own()));
@@ -160,6 +204,28 @@ mod tests {
         fs::write(&below_a_file, "").unwrap();
         assert_eq!(problem(&below_a_file), "is no directory");
         assert!(matches!(private_dir(&below_a_file.join("x")), Err(DirError::Create { .. })));
+    }
+
+    #[test]
+    fn what_processes_that_were_killed_left_goes_with_the_next_start() {
+        use std::os::unix::net::UnixListener;
+        let base = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let dir = base.path().join(name);
+            fs::create_dir(&dir).unwrap();
+            (UnixListener::bind(dir.join("control")).unwrap(), dir)
+        };
+        // No process has a number that large.
+        let (dead, of_dead) = make("heeler-4194304-0");
+        drop(dead);
+        let (_listens, of_another_namespace) = make("heeler-4194304-1");
+        let (own, of_own) = make(&format!("heeler-{}-7", Pid::own()));
+        drop(own);
+        let (other, of_others) = make("heeler-notes-0");
+        drop(other);
+        sweep(base.path());
+        let left = [of_dead, of_another_namespace, of_own, of_others].map(|dir| dir.exists());
+        assert_eq!(left, [false, true, true, true]);
     }
 
     #[test]
