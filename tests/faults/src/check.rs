@@ -105,9 +105,13 @@ fn books(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) -> Books {
         unlisted.is_empty() || licence.may_hide_a_program(),
         "programs could not be asked for their tests: {unlisted:?}"
     );
+    // A run that is cancelled before its programs are listed is empty.
+    let is_unbegun = licence.is_cancelled && plan.selection.is_none() && nodes(events, run).next().is_none();
     // Of a program that nobody could ask, only the tests that were named are known.
     let is_known = |uid: &String| {
-        plan.selection.is_some() || !unlisted.iter().any(|suite| uid.starts_with(&format!("{suite}::")))
+        !is_unbegun
+            && (plan.selection.is_some()
+                || !unlisted.iter().any(|suite| uid.starts_with(&format!("{suite}::"))))
     };
     let selected: Vec<_> = plan.expected().into_iter().map(|(uid, _)| uid).filter(is_known).collect();
     Books::check(events, run, &selected, licence.delivery)
@@ -116,8 +120,8 @@ fn books(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) -> Books {
 /// Returns the suites whose programs are told as not to be asked for their tests.
 fn unlisted(events: &[Event], run: &Run) -> BTreeSet<String> {
     nodes(events, run)
-        .filter(|node| node["outcome-kind"] == "not-run" && node["heeler.program"].is_string())
-        .filter_map(|node| Some(node["heeler.suite"].as_str()?.to_owned()))
+        .filter(|node| node["outcome-kind"] == "not-run" && node["heeler.suite"] == node["uid"])
+        .filter_map(|node| Some(node["uid"].as_str()?.to_owned()))
         .collect()
 }
 

@@ -43,8 +43,9 @@ pub(crate) struct Client {
     port: Option<u16>,
     /// The process that it names as its own.
     named: Option<Mutex<Child>>,
-    /// Standard error, and what a command line says on standard output.
     errors: Arc<Mutex<String>>,
+    /// What a command line says on standard output.
+    output: Arc<Mutex<String>>,
     all_gone: Mutex<Receiver<()>>,
     next_id: Mutex<u64>,
     /// The runs that were asked for.
@@ -79,8 +80,9 @@ impl Client {
                 Box::new(|| ()) as Box<dyn Fn() + Send + Sync>,
             )
         };
+        let output = Arc::default();
         match plan.transport {
-            Transport::CommandLine => record_lines(from, recorder.clone(), Arc::clone(&errors)),
+            Transport::CommandLine => record_lines(from, recorder.clone(), Arc::clone(&output)),
             Transport::Stdio | Transport::Dial => record(from, recorder.clone()),
         }
         let open = |all: Vec<Behaviour>| {
@@ -108,6 +110,7 @@ impl Client {
             listener: Mutex::new(listener),
             named,
             errors,
+            output,
             all_gone: Mutex::new(all_gone),
             next_id: Mutex::new(1),
             runs: Mutex::default(),
@@ -209,6 +212,10 @@ impl Client {
         self.child.lock().unwrap().wait().unwrap().code()
     }
 
+    pub(crate) fn output(&self) -> String {
+        self.output.lock().unwrap().clone()
+    }
+
     pub(crate) fn errors(&self) -> String {
         self.errors.lock().unwrap().clone()
     }
@@ -234,7 +241,9 @@ impl Drop for Client {
 pub(crate) fn heeler(dir: &Path, mark: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.current_dir(dir).env_clear();
-    command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+    for name in ["PATH", "HEELER_LOG"] {
+        command.envs(std::env::var_os(name).map(|value| (name, value)));
+    }
     command.env("HOME", dir.join("home")).env("TMPDIR", dir.join("tmp")).env("LANG", "C.UTF-8");
     command.env("XDG_RUNTIME_DIR", dir.join("run")).env(MARK, mark);
     command

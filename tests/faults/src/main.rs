@@ -78,7 +78,7 @@ fn main() -> ExitCode {
                     }
                     let played = round::play(&plan);
                     if arguments.verbose {
-                        println!("{:#?}", played.injected);
+                        println!("{:#?}\n{}", played.injected, played.errors);
                     }
                     let has_finding = played.finding.is_some();
                     tally.lock().unwrap().add(&plan, played);

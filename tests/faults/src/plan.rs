@@ -339,7 +339,7 @@ fn settings(draws: &mut Draws, has_hang: bool) -> Settings {
         is_history_kept: draws.chance(40),
         has_memory_limit: draws.chance(10),
         stall: Duration::from_millis(draws.between(1200, 2500) as u64),
-        drain: Duration::from_millis(draws.between(200, 600) as u64),
+        drain: Duration::from_millis(draws.between(300, 800) as u64),
     }
 }
 

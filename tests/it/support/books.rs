@@ -159,11 +159,15 @@ impl Reader<'_> {
         self.books.answer = message.clone();
     }
 
-    /// A client that closed the connection of the completion instead of proving it may be told everything again.
+    /// A client that closed the connection of the completion instead of proving it may be told everything again, on
+    /// another one.
     fn begin_again_after_a_close(&mut self, place: usize) {
         let Some(on) = self.completion.or(self.attachments_end) else { return };
         let is_closed = |event: &Event| event.on == on && matches!(event.what, What::Closed);
-        if self.delivery == Delivery::AtLeastOnce && self.events[..place].iter().any(is_closed) {
+        // One that was late to answer for the attachments' end as well: the completion was not sent there.
+        let is_unproven = self.completion.is_none() && self.events[place].on != on;
+        let is_again = is_unproven || self.events[..place].iter().any(is_closed);
+        if self.delivery == Delivery::AtLeastOnce && is_again {
             self.completion = None;
             self.attachments_end = None;
         }
@@ -210,7 +214,7 @@ impl Reader<'_> {
         assert!(change["parent"].is_string() || is_at_the_top, "{uid} stands in no group: {change}");
         if !self.selected.contains(uid) {
             // One that could not be asked for its tests stands for them.
-            let is_unlisted = node["outcome-kind"] == "not-run" && node["heeler.program"].is_string();
+            let is_unlisted = node["outcome-kind"] == "not-run" && node["heeler.suite"] == uid;
             assert!(is_unlisted || node["outcome-kind"] == "program", "nobody asked for {uid}: {node}");
             self.books.programs.insert(uid.to_owned(), node.clone());
             return;
@@ -242,6 +246,10 @@ impl Reader<'_> {
 
     fn attachments(&mut self, place: usize, on: On, params: &Value) {
         self.begin_again_after_a_close(place);
+        if self.completion.is_some_and(|completed| self.delivery != Delivery::Once && completed != on) {
+            // It was in a buffer of the client's own, as with updates.
+            return;
+        }
         assert!(self.completion.is_none(), "attachments after the completion: {params}");
         assert!(self.attachments_end.is_none(), "attachments after their end: {params}");
         if params["attachments"].is_null() {

@@ -131,9 +131,7 @@ fn serve(stream: &TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) 
     read(stream, behaviour, on, recorder);
     // Noted first, so that what the peer does about it comes behind it. The peer may have closed already.
     recorder.note(on, What::Closed);
-    if !matches!(behaviour, Behaviour::ResetsAfter(_)) {
-        stream.shutdown(Shutdown::Both).ok();
-    }
+    // The last handle goes with the caller: what is left unread makes that close a reset, as it does for real clients.
 }
 
 /// Takes a byte a second, until the listener is gone.
@@ -145,7 +143,12 @@ fn crawl(mut stream: &TcpStream, state: &State) {
 }
 
 fn read(stream: &TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
-    let mut frames = Frames::new(stream);
+    // One that is to leave something unread takes nothing before its time.
+    let ahead = match behaviour {
+        Behaviour::ClosesAfter(_) | Behaviour::ClosesAtTheBarrier | Behaviour::ResetsAfter(_) => 1,
+        _ => 8 << 10,
+    };
+    let mut frames = Frames::reading_ahead(ahead, stream);
     let mut count = 0;
     while let Some(message) = frames.next() {
         let is_barrier = wire::is_request(&message) && message["method"] != "initialize";

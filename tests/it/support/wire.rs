@@ -26,6 +26,11 @@ impl<R: Read> Frames<R> {
         Self(BufReader::new(from))
     }
 
+    /// Reads so many bytes at a time into a buffer of its own.
+    pub(crate) fn reading_ahead(bytes: usize, from: R) -> Self {
+        Self(BufReader::with_capacity(bytes, from))
+    }
+
     /// Returns the next message; `None` at the end of the stream, or where it breaks off.
     pub(crate) fn next(&mut self) -> Option<Value> {
         let mut length = None;
