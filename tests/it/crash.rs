@@ -34,6 +34,7 @@ fn dying_at(place: &str) -> Books {
 
 fn charge<'a>(books: &'a Books, program: &str) -> &'a str {
     let node = books.programs.get(program).unwrap_or_else(|| panic!("{program} is not charged: {books:#?}"));
+    assert_eq!(node["outcome-kind"], "program", "{node:#}");
     node["error.message"].as_str().unwrap()
 }
 

@@ -241,7 +241,11 @@ fn only_the_greedy_test_is_killed_and_it_says_why() {
     let world = world("max-memory = \"100MiB\"\ntimeout = \"30s\"\njobs = 1\n");
     let (_, _, books) = serve(&world, &["Memory.Greedy", "Memory.Modest", "Z.IsLast"]);
     let node = books.test("evidence::Memory.Greedy");
-    assert_eq!(node["execution-state"], "error", "{node:#}");
+    assert_eq!(
+        (&node["execution-state"], &node["outcome-kind"]),
+        (&"error".into(), &"out-of-memory".into()),
+        "{node:#}"
+    );
     let message = books.message("evidence::Memory.Greedy");
     assert!(message.contains("memory") && message.contains("100 MiB"), "{message}");
     for name in ["Memory.Modest", "Z.IsLast"] {

@@ -217,6 +217,8 @@ fn a_crash_under_the_debugger_that_launched_the_test_is_told_as_far_as_it_is_kno
     let told = [books.message(tests[0]), books.message(tests[1])];
     assert!(told.iter().all(|message| message.contains("under its debugger")), "{told:?}");
     assert!(told[0].contains("not run") && told[0].contains("before it had begun"), "{told:?}");
+    assert_eq!(books.test(tests[0])["outcome-kind"], "not-run");
+    assert_eq!(books.test(tests[1])["outcome-kind"], "lost");
     books.no_charges();
     assert_eq!(server.exit(), Some(0));
 }

@@ -28,6 +28,7 @@ mod hygiene;
 mod injury;
 mod launch;
 mod leaks;
+mod outcomes;
 mod pause;
 mod protocol;
 mod quirks;

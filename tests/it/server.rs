@@ -112,6 +112,7 @@ fn requests_behind_initialize_wait_for_it() {
 fn ids_come_back_as_they_were_sent() {
     let world = World::with_gtest("deaths");
     let mut server = Server::ready(&world, &["deaths"]);
+    server.allow_mistakes();
     for id in [json!("1"), json!(0), json!(-5), json!("a \"quoted\" ü"), json!(9_007_199_254_740_993_u64)] {
         server.send(&request(id.clone(), "no/such/method", json!({})));
         assert_eq!(code(&server.answer(id)), -32601);
@@ -122,6 +123,7 @@ fn ids_come_back_as_they_were_sent() {
 fn wrong_requests_are_answered_with_what_is_wrong() {
     let world = World::with_gtest("deaths");
     let mut server = Server::ready(&world, &["deaths"]);
+    server.allow_mistakes();
     assert_eq!(code(&server.ask("no/such/method", json!({}))), -32601);
     assert_eq!(code(&server.ask("testing/runTests", json!({"runId": "not a guid"}))), -32602);
     assert_eq!(code(&server.ask("testing/runTests", json!({}))), -32602);
