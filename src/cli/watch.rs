@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::time::{Interval, MissedTickBehavior, sleep};
+use tokio::time::{Interval, MissedTickBehavior};
 use wire::mtp::{Change, ExecutionState, LogLevel, TestNode};
 
 use super::{
@@ -36,6 +36,8 @@ pub(super) struct Watch {
     events: Events,
     signals: Signals,
     ticks: Interval,
+    /// When the debuggers are looked at: at their times, however much is told meanwhile.
+    looks: Interval,
     discovered: Vec<TestNode>,
     troubles: Vec<String>,
     is_running: bool,
@@ -54,14 +56,18 @@ enum Unshown {
 
 impl Watch {
     pub(super) fn new(events: Events, display: Display, signals: Signals) -> Self {
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let interval = |period| {
+            let mut interval = tokio::time::interval(period);
+            interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            interval
+        };
         Self {
             display,
             summary: Summary::new(None),
             events,
             signals,
-            ticks,
+            ticks: interval(TICK),
+            looks: interval(DEBUGGER_TICK),
             discovered: Vec::new(),
             troubles: Vec::new(),
             is_running: false,
@@ -111,6 +117,13 @@ impl Watch {
                     Wish::End => self.cancel(here, run_id).await,
                     Wish::Pause => self.pause(here).await,
                 },
+                // Seldom enough that nothing waits for them, and not behind what may come without end.
+                _ = self.looks.tick(), if self.debuggers.is_busy() => self.step_debugger(here).await,
+                _ = self.ticks.tick() => {
+                    if !self.debuggers.has_terminal() {
+                        self.display.tick(Instant::now());
+                    }
+                }
                 event = self.events.next() => if let Some(event) = event { self.event(event) },
                 answer = &mut request => {
                     // Everything before the completion stands in the queue already.
@@ -120,12 +133,6 @@ impl Watch {
                     self.await_debugger(here).await;
                     return Some(answer);
                 }
-                () = sleep(DEBUGGER_TICK), if self.debuggers.is_busy() => self.step_debugger(here).await,
-                _ = self.ticks.tick() => {
-                    if !self.debuggers.has_terminal() {
-                        self.display.tick(Instant::now());
-                    }
-                }
             }
         }
     }
@@ -133,7 +140,7 @@ impl Watch {
     /// Waits until the user has left the debugger.
     async fn await_debugger(&mut self, here: &Here) {
         while self.debuggers.is_busy() {
-            sleep(DEBUGGER_TICK).await;
+            self.looks.tick().await;
             self.step_debugger(here).await;
         }
     }

@@ -68,6 +68,18 @@ pub(super) enum Command {
     Resume,
 }
 
+/// A deadline that has passed is heard behind so many events of the pool at the latest. What had come before it passed may
+/// be what it waits for, and that is less than this.
+const EVENTS_FIRST: u32 = 1024;
+
+/// How many events of the pool were heard since others had their turn: under a flood of them nobody waits for ever.
+#[derive(Default)]
+struct Turns {
+    since_told: u32,
+    /// Counted while a deadline has passed.
+    since_deadline: u32,
+}
+
 /// A session's doer of requests.
 pub(in crate::front) struct Engine {
     settings: Arc<Settings>,
@@ -88,6 +100,7 @@ pub(in crate::front) struct Engine {
     asked: VecDeque<Option<JobKey>>,
     /// Workers that are being stopped, whom to tell, and until when to wait.
     pausing: Option<(BTreeSet<WorkerId>, oneshot::Sender<()>, Instant)>,
+    turns: Turns,
     /// Requests that are answered, to be told to the session.
     done: mpsc::Sender<RequestId>,
 }
@@ -121,6 +134,7 @@ impl Engine {
             idle: Vec::new(),
             asked: VecDeque::new(),
             pausing: None,
+            turns: Turns::default(),
             done,
         }
     }
@@ -135,9 +149,19 @@ impl Engine {
                 Next::Command(command) => self.command(command).await,
                 Next::Answer(answer) => self.client_answered(answer).await,
                 Next::NoMoreCommands => commands = None,
-                Next::Pool(event) => self.pool_event(event).await,
-                Next::Deadline => self.expired(Instant::now()).await,
-                Next::Tell => self.tell().await,
+                Next::Pool(event) => {
+                    self.turns.since_told = self.turns.since_told.saturating_add(1);
+                    self.turns.since_deadline = self.turns.since_deadline.saturating_add(1);
+                    self.pool_event(event).await;
+                }
+                Next::Deadline => {
+                    self.turns.since_deadline = 0;
+                    self.expired(Instant::now()).await;
+                }
+                Next::Tell => {
+                    self.turns.since_told = 0;
+                    self.tell().await;
+                }
             }
             self.settle().await;
         }
@@ -149,6 +173,11 @@ impl Engine {
     async fn next(&mut self, commands: &mut Option<mpsc::Receiver<Command>>) -> Next {
         let deadline = self.next_deadline();
         let has_to_tell = self.jobs.values().any(Work::has_to_tell);
+        let is_tellers_turn = has_to_tell && self.turns.since_told > 0;
+        if deadline.is_none_or(|deadline| deadline > Instant::now()) {
+            self.turns.since_deadline = 0;
+        }
+        let is_late = self.turns.since_deadline >= EVENTS_FIRST;
         let command = async {
             match commands {
                 Some(commands) => commands.recv().await,
@@ -171,6 +200,8 @@ impl Engine {
             biased;
             command = command => command.map_or(Next::NoMoreCommands, Next::Command),
             answer = self.debuggers.answered() => Next::Answer(answer),
+            () = std::future::ready(()), if is_late => Next::Deadline,
+            () = std::future::ready(()), if is_tellers_turn => Next::Tell,
             event = event => Next::Pool(event),
             () = expired => Next::Deadline,
             () = std::future::ready(()), if has_to_tell => Next::Tell,
