@@ -214,7 +214,7 @@ impl History {
         outcomes: &[Outcome<'_>],
         programs: &[ProgramCost<'_>],
     ) -> Result<(), HistoryError> {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = host::fail::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = column(since.as_secs().into());
         let mut all = || {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

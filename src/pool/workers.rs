@@ -540,7 +540,9 @@ fn spawn_watchdog(socket: &std::path::Path, is_output_shared: bool) -> Result<Ch
     let mut spawn = Spawn::new(host::process::own_image());
     spawn.args = vec![OsString::from("__watchdog"), socket.as_os_str().to_owned()];
     spawn.stdout = if is_output_shared { Stream::Inherit } else { Stream::Null };
-    let child = host::spawn::spawn(spawn)?;
+    let child = host::fail::at("pool.watchdog")
+        .map_err(|source| SpawnError::Create { program: host::process::own_image(), source })
+        .and_then(|()| host::spawn::spawn(spawn))?;
     orphans::register(child.pid());
     Ok(child)
 }

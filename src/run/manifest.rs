@@ -21,6 +21,7 @@ pub(super) fn write(plan: &RunPlan) -> io::Result<()> {
         tests: plan.tests.iter().map(test).collect(),
         groups: plan.groups.clone(),
     };
+    host::fail::at("run.manifest")?;
     let bytes = serde_json::to_vec(&manifest)?;
     fs::write(plan.run_dir.join(FILE_NAME), bytes)
 }

@@ -79,6 +79,7 @@ impl Deliverer {
     ///
     /// Cancel safe: no, because what was sent is known only to the call.
     pub(crate) async fn finish(&mut self, finish: &Finish) -> FromWatchdog {
+        host::fail::pass("watchdog.finish");
         let mut delivery = Delivery::new(self.line.kind(), has_due(finish));
         let mut conversation =
             Conversation { finish, proof: Proof::None, trouble: None, relayed: 0, soft_errors: Vec::new() };
@@ -122,6 +123,7 @@ impl Deliverer {
             Order::SendDue(way) => {
                 let Conversation { finish, relayed, soft_errors, .. } = conversation;
                 let sent = send_due(&mut self.way(way, relayed), finish, soft_errors).await;
+                host::fail::pass("watchdog.due");
                 conversation.note(sent)
             }
             Order::Prove => self.prove(conversation).await,
@@ -129,11 +131,15 @@ impl Deliverer {
             Order::Announce => {
                 let completing = FromWatchdog::Completing { run: conversation.finish.run.clone() };
                 // Handed to the kernel, it is read even if we are killed now.
-                self.control.send(&completing).await.is_ok() && self.control.flush().await.is_ok()
+                let is_told =
+                    self.control.send(&completing).await.is_ok() && self.control.flush().await.is_ok();
+                host::fail::pass("watchdog.announced");
+                is_told
             }
             Order::SendCompletion(way) => {
                 let completion = completion_frame(&conversation.finish.run);
                 let sent = self.way(way, &mut conversation.relayed).send(completion, 0).await;
+                host::fail::pass("watchdog.completed");
                 conversation.note(sent)
             }
         };

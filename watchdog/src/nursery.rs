@@ -88,7 +88,7 @@ impl Nursery {
             }
             if is_asked {
                 let Some(cradle) = self.receive()? else { break };
-                match self.one_thread.copy() {
+                match host::fail::at("nursery.fork").and_then(|()| self.one_thread.copy()) {
                     Ok(Side::Original(twin)) => self.answer(&Birth::Pid(twin.pid.0), Some(&twin))?,
                     Ok(Side::Copy) => {
                         set_outputs(cradle.stdout, cradle.stderr)?;

@@ -116,6 +116,7 @@ fn remove_socket(path: &Path) {
 }
 
 async fn run(socket_path: &Path) -> Result<End, SessionError> {
+    host::fail::pass("watchdog.join");
     let deaths = signal(SignalKind::child()).map_err(SessionError::Prepare)?;
     let terms = signal(SignalKind::terminate()).map_err(SessionError::Prepare)?;
     // The coordinator's death is seen as the end of the connection, or nobody listens for one. It must not kill the
@@ -125,6 +126,7 @@ async fn run(socket_path: &Path) -> Result<End, SessionError> {
     let stream = local::connect(socket_path, deadline).await.map_err(SessionError::Connect)?;
     let (control, receiver, _writer) = link::control::open(stream);
     control.send(&Join::Watchdog { pid: std::process::id() }).await.map_err(SessionError::Join)?;
+    host::fail::pass("watchdog.joined");
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let session = Session {
@@ -291,6 +293,7 @@ impl Session<'_> {
 
     /// Ends what is below, and lets go of the client.
     async fn leave(mut self, end: &End, terms: &mut Signal) {
+        host::fail::pass("watchdog.leave");
         let deadline = Instant::now() + CLEAR_LIMIT;
         if matches!(end, End::Leave) {
             self.clear(Instant::now() + LEAVE_GRACE).await;

@@ -42,7 +42,9 @@ impl Workers {
         // Its output goes where ours goes: to the user when output is not captured, else nowhere.
         let spawned =
             Spawn { args: args.into(), stdout: Stream::Inherit, ..Spawn::new(process::own_image()) };
-        let child = spawn(spawned)?;
+        let child = host::fail::at("watchdog.worker")
+            .map_err(|source| SpawnError::Create { program: process::own_image(), source })
+            .and_then(|()| spawn(spawned))?;
         self.living.insert(child.pid(), (worker, child));
         Ok(())
     }

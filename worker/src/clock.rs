@@ -1,7 +1,7 @@
 //! Time as a lease sees it: how long its process has been running, and the time of day. Pauses do not count, nor
 //! does the time in which a slow client keeps the worker from reading. Deadlines are decided elsewhere.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// A time of day, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -13,7 +13,7 @@ impl Utc {
     /// Returns now.
     pub(crate) fn now() -> Self {
         // A clock before 1970 is a machine without a clock.
-        Self { since_epoch: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
+        Self { since_epoch: host::fail::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
     }
 
     /// Returns the time so long after 1970.

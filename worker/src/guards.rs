@@ -202,6 +202,7 @@ fn ends() -> io::Result<(Cradle, Gifts)> {
 impl Nursery {
     /// Executes a nursery. What is asked of it waits until it runs.
     fn start(image: &std::path::Path) -> Result<Self, BirthError> {
+        host::fail::at("worker.nursery").map_err(BirthError::Socket)?;
         let (ours, theirs) = pass::packet_pair().map_err(BirthError::Socket)?;
         host::io::set_nonblocking(ours.as_fd()).map_err(BirthError::Socket)?;
         let socket = UnixDatagram::from_std(ours.into()).map_err(BirthError::Socket)?;

@@ -69,6 +69,7 @@ impl Journal {
             return Ok(());
         }
         let written = self.try_append(records);
+        host::fail::pass("worker.journal.after");
         if written.is_err() {
             self.state = State::GivenUp;
         }
@@ -82,11 +83,13 @@ impl Journal {
             self.state = State::Open { file, length: 0 };
         }
         let State::Open { file, length } = &mut self.state else { return Ok(()) };
-        let written = if *length == 0 {
-            file.write_all(&[MAGIC, records].concat()).map(|()| MAGIC.len())
-        } else {
-            file.write_all(records).map(|()| 0)
-        };
+        let written = host::fail::at("worker.journal.before").and_then(|()| {
+            if *length == 0 {
+                file.write_all(&[MAGIC, records].concat()).map(|()| MAGIC.len())
+            } else {
+                file.write_all(records).map(|()| 0)
+            }
+        });
         match written {
             Ok(magic) => {
                 *length += (magic + records.len()) as u64;

@@ -75,6 +75,7 @@ pub(crate) async fn run(place: Place) -> Result<(), WorkerError> {
 
 async fn join(place: Place) -> Result<(Worker, ControlReceiver, LinkTask), WorkerError> {
     let Place { socket, worker, image } = place;
+    host::fail::pass("worker.join");
     let deadline = Instant::now() + JOIN;
     let stream = local::connect(&socket, deadline).await.map_err(WorkerError::Connect)?;
     let (control, mut receiver, task) = link::control::open(stream);
@@ -217,7 +218,10 @@ impl Worker {
             // Only the first says something new.
             ToWorker::Welcome { .. } => {}
             ToWorker::Discover(job) => self.take(Job::Discover(job)),
-            ToWorker::Lease(lease) => self.take(Job::Lease(lease)),
+            ToWorker::Lease(lease) => {
+                host::fail::pass("worker.lease");
+                self.take(Job::Lease(lease));
+            }
             ToWorker::Cancel { grace_ms } => self.cancel(grace_ms),
             ToWorker::Pause => self.pause(),
             ToWorker::Resume => self.resume(),

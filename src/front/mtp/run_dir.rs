@@ -11,10 +11,14 @@ pub(super) fn make_run_dir(runs: &Path, run_id: &str) -> Result<PathBuf, host::d
     prune(runs);
     hide_from_git(runs);
     let id: String = run_id.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
-    let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%S%3fZ");
+    // A clock that can't be right leads to a strange name and to nothing else.
+    let now = jiff::Timestamp::try_from(host::fail::now()).unwrap_or_default();
+    let now = now.strftime("%Y%m%dT%H%M%S%3fZ");
     // Ids that are made one behind the other may begin alike (those of version 7 do): two runs never share a directory.
     let mut dir = runs.join(format!("{now}-{id}"));
     for number in 2.. {
+        host::fail::at("run.dir")
+            .map_err(|source| host::dirs::DirError::Create { path: dir.clone(), source })?;
         if host::dirs::new_private_dir(&dir)? {
             break;
         }

@@ -8,10 +8,12 @@
 //! - [`io`]: pipes, socket pairs, polling.
 //! - [`pass`]: descriptors passed between processes.
 //! - [`dirs`]: directories that belong to one user alone.
+//! - [`fail`]: failures at named points, for the tests.
 #![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
 
 pub mod cgroup;
 pub mod dirs;
+pub mod fail;
 pub mod io;
 pub mod pass;
 pub mod process;

@@ -167,6 +167,7 @@ impl Driver {
             driver.log(LogLevel::Warning, text).await;
         }
         driver.tell_begin(pool).await;
+        host::fail::pass("run.begun");
         driver
     }
 

@@ -40,6 +40,7 @@ impl Driver {
                     pool.tell(from_model(worker), &cancel).await;
                 }
                 Action::Drain(worker) => {
+                    host::fail::pass("run.drain");
                     self.set_stage(Stage::Draining);
                     pool.tell(from_model(worker), &ToWorker::Drain { run: self.plan.run.clone() }).await;
                 }
@@ -123,6 +124,7 @@ impl Driver {
     }
 
     async fn finish(&mut self, pool: &mut Pool, Due { resend, told }: &Due) {
+        host::fail::pass("run.finish");
         self.set_stage(Stage::Finishing);
         let changes = told::changes(&self.plan, told, &self.held, &self.charges);
         for (test, told) in told {

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::{
     client::Client,
     injector::{Injected, Stage},
-    plan::{Action, Plan, Target},
+    plan::{Action, Doing, Plan, Target},
+    points::Cost,
     support::{
         books::{Books, Delivery, Run},
         process::Role,
@@ -25,6 +26,9 @@ pub(crate) struct Licence {
     pub(crate) is_watchdog_killed: bool,
     pub(crate) is_client_gone: bool,
     pub(crate) is_cancelled: bool,
+    /// An error of the system may have cost tests, or the whole request.
+    pub(crate) has_lost_tests: bool,
+    pub(crate) has_lost_request: bool,
     /// Somebody stood still, and deadlines may have passed.
     pub(crate) is_stopped: bool,
     /// Each may cost the test in flight.
@@ -41,19 +45,21 @@ impl Licence {
         // What came later can have cost nothing.
         let count = |is_meant: fn(Action) -> bool| {
             let early = hits.iter().filter(|hit| hit.stage <= Stage::Requested);
-            early.filter(|hit| is_meant(hit.fault.action)).count()
+            early.filter(|hit| is_meant(effect(hit.fault.action))).count()
+        };
+        let is_killed = |target| hits.iter().any(|hit| effect(hit.fault.action) == Action::Kill(target));
+        let costs = |cost| {
+            hits.iter().any(|hit| matches!(hit.fault.action, Action::At(point, _, Doing::Error(_)) if point.error == Some(cost)))
         };
         let is_good = plan.client.callback.as_ref().is_none_or(|callback| callback.is_good());
         let is_calm = hits.iter().all(|hit| hit.fault.action == Action::Cancel);
         Self {
-            is_coordinator_killed: hits
-                .iter()
-                .any(|hit| hit.fault.action == Action::Kill(Target::Coordinator)),
-            is_watchdog_killed: hits
-                .iter()
-                .any(|hit| hit.fault.action == Action::Kill(Target::Role(Role::Watchdog))),
+            is_coordinator_killed: is_killed(Target::Coordinator),
+            is_watchdog_killed: is_killed(Target::Role(Role::Watchdog)),
             is_client_gone,
             is_cancelled: count(|action| action == Action::Cancel) > 0,
+            has_lost_tests: costs(Cost::Tests),
+            has_lost_request: costs(Cost::Request),
             is_stopped: count(|action| matches!(action, Action::Stop(..))) > 0,
             losses: count(|action| {
                 let fatal = [Target::Test, Target::Role(Role::Guard), Target::Role(Role::Nursery)];
@@ -68,10 +74,22 @@ impl Licence {
     }
 }
 
+/// Returns what a fault at a named point comes to.
+pub(crate) fn effect(action: Action) -> Action {
+    match action {
+        Action::At(point, _, Doing::Kill) => Action::Kill(point.who),
+        Action::At(point, _, Doing::Stop(pause) | Doing::Sleep(pause)) => Action::Stop(point.who, pause),
+        other => other,
+    }
+}
+
 impl Licence {
     /// A listing is tried twice; a process that dies each time hides its program's tests, which is told.
     fn may_hide_a_program(&self) -> bool {
-        self.losses.saturating_add(self.replaced) >= 2 || self.is_cancelled
+        self.losses.saturating_add(self.replaced) >= 2
+            || self.is_cancelled
+            || self.has_lost_tests
+            || self.has_lost_request
     }
 }
 
@@ -105,8 +123,9 @@ fn books(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) -> Books {
         unlisted.is_empty() || licence.may_hide_a_program(),
         "programs could not be asked for their tests: {unlisted:?}"
     );
-    // A run that is cancelled before its programs are listed is empty.
-    let is_unbegun = licence.is_cancelled && plan.selection.is_none() && nodes(events, run).next().is_none();
+    // A run that ends before its programs are listed is empty.
+    let has_no_run = licence.is_cancelled || licence.has_lost_request;
+    let is_unbegun = has_no_run && plan.selection.is_none() && nodes(events, run).next().is_none();
     // Of a program that nobody could ask, only the tests that were named are known.
     let is_known = |uid: &String| {
         !is_unbegun
@@ -137,6 +156,9 @@ fn nodes<'e>(events: &'e [Event], run: &'e Run) -> impl Iterator<Item = &'e Valu
 /// The answer is a result, or says that the run was cancelled.
 fn answer(books: &Books, licence: &Licence, injected: &[Injected]) {
     let Some(error) = books.answer.get("error") else { return };
+    if licence.has_lost_request {
+        return assert_eq!(error["code"], -32603, "{error}");
+    }
     assert!(licence.is_cancelled, "{error} of a run that nobody cancelled");
     assert_eq!(error["code"], -32800, "{error}; {injected:?}");
 }

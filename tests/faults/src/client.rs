@@ -16,7 +16,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    plan::{Callback, ClientPlan, Transport},
+    plan::{Callback, ClientPlan, Plan, Transport},
     support::{
         books::Run,
         listener::{Behaviour, Listener},
@@ -56,9 +56,11 @@ impl Client {
     /// Starts the program; `None` if it was gone before it came to its client.
     ///
     /// `words` are further ones of the command line.
-    pub(crate) fn start(plan: &ClientPlan, dir: &Path, mark: &str, words: &[String]) -> Option<Self> {
+    pub(crate) fn start(round: &Plan, dir: &Path, mark: &str, words: &[String]) -> Option<Self> {
+        let plan = &round.client;
         let dialled = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut command = heeler(dir, mark);
+        command.envs(round.environment(dir));
         let port = dialled.local_addr().unwrap().port().to_string();
         match plan.transport {
             Transport::Dial => {

@@ -11,7 +11,7 @@ use host::process::{Pid, descendants};
 
 use crate::{
     client::Client,
-    plan::{Action, Fault, Target, When},
+    plan::{Action, Doing, Fault, Target, When},
     support::{
         process::{of_role, signal_if_there},
         recorder::Event,
@@ -83,7 +83,10 @@ impl Progress {
 
 /// Waits for the fault's moment and does it.
 pub(crate) fn inject(fault: &Fault, client: &Client, dir: &Path, progress: &Progress) -> Injected {
-    let missed = |stage| Injected { fault: fault.clone(), hit: None, stage };
+    if let Action::At(point, _, doing) = fault.action {
+        return at_a_point(fault, (point.name, doing), dir, progress);
+    }
+    let missed = |stage| Injected { fault: *fault, hit: None, stage };
     let is_due = match fault.when {
         When::Launched(delay) => progress.wait(Stage::Launched, delay, |_| true),
         When::Requested(delay) => progress.wait(Stage::Requested, delay, |_| true),
@@ -108,7 +111,7 @@ pub(crate) fn inject(fault: &Fault, client: &Client, dir: &Path, progress: &Prog
     });
     let Some((at, victim, stage)) = hit.into_inner() else { return missed(Stage::Over) };
     match act(fault.action, victim, client, progress) {
-        Some(whom) => Injected { fault: fault.clone(), hit: Some((at, whom)), stage },
+        Some(whom) => Injected { fault: *fault, hit: Some((at, whom)), stage },
         None => missed(stage),
     }
 }
@@ -118,6 +121,28 @@ fn updates(client: &Client, is_meant: impl Fn(&Event) -> bool) -> usize {
         events.iter().filter(|event| event.params(UPDATES).is_some() && is_meant(event)).count()
     };
     client.recorder.wait("the record", |events| Some(count(events)))
+}
+
+/// Waits until the point has been passed, which the program notes in a file; lets go on who was stopped there.
+fn at_a_point(fault: &Fault, (name, doing): (&str, Doing), dir: &Path, progress: &Progress) -> Injected {
+    let path = dir.join("points").join(name);
+    let pid = || std::fs::read_to_string(&path).ok()?.parse::<u32>().ok();
+    let stage = RefCell::new(Stage::Over);
+    progress.wait(Stage::Launched, Duration::ZERO, |now| {
+        *stage.borrow_mut() = now;
+        pid().is_some()
+    });
+    let at = progress.start.elapsed();
+    if let (Some(pid), Doing::Stop(pause)) = (pid(), doing) {
+        let until = Instant::now() + pause;
+        progress.wait(Stage::Launched, Duration::ZERO, |_| Instant::now() >= until);
+        signal_if_there(pid, "CONT");
+    }
+    // It may have come to the point on its last way.
+    let hit = pid().map(|pid| (at, format!("process {pid}")));
+    let stage =
+        if hit.is_some() && *stage.borrow() == Stage::Over { Stage::Leaving } else { stage.into_inner() };
+    Injected { fault: *fault, hit, stage }
 }
 
 /// Returns the process that an action is about; `Some(0)` where there is none to look for.
@@ -158,6 +183,8 @@ fn act(action: Action, pid: u32, client: &Client, progress: &Progress) -> Option
             Some("the client".to_owned())
         }
         Action::KillClient => client.kill_named().then(|| "the client's process".to_owned()),
+        // The program does it.
+        Action::At(..) => None,
     }
 }
 

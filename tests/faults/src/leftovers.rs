@@ -54,9 +54,12 @@ fn processes(dir: &Path, mark: &str) -> Vec<String> {
 
 /// Returns what is in the directories for sockets and temporary files.
 fn files(dir: &Path) -> Vec<String> {
+    let journals = format!("heeler-{}", host::process::effective_uid());
     ["tmp", "run"]
         .iter()
         .flat_map(|name| fs::read_dir(dir.join(name)).into_iter().flatten().flatten())
+        // Where journals go that have no place in the state directory; the client is told, and they are kept.
+        .filter(|entry| !(entry.file_name() == journals.as_str() && entry.path().join("runs").is_dir()))
         .map(|entry| format!("file {}", entry.path().display()))
         .collect()
 }

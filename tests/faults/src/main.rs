@@ -15,6 +15,7 @@ mod injector;
 mod leftovers;
 mod panics;
 mod plan;
+mod points;
 #[path = "../../../src/main.rs"]
 mod program;
 mod round;

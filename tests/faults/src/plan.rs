@@ -1,9 +1,10 @@
 //! What one round is: its programs, its configuration, its client, and what goes wrong. All of it is drawn.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use crate::{
     draws::Draws,
+    points::{POINTS, Point},
     support::{listener::Behaviour, process::Role},
 };
 
@@ -21,6 +22,8 @@ pub(crate) struct Plan {
     pub(crate) runs: Runs,
     pub(crate) faults: Vec<Fault>,
     pub(crate) end: End,
+    /// Seconds by which the time of day is wrong, each time that it is asked for.
+    pub(crate) clock: Vec<i64>,
 }
 
 /// The tests of one program.
@@ -96,13 +99,13 @@ pub(crate) enum End {
 }
 
 /// What goes wrong, and when.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Fault {
     pub(crate) action: Action,
     pub(crate) when: When,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Action {
     Kill(Target),
     /// Stopped, and let go on after a while.
@@ -117,6 +120,18 @@ pub(crate) enum Action {
     HangUp,
     /// The process that the client named as its own dies.
     KillClient,
+    /// At a named point of the program, at the given time.
+    At(&'static Point, usize, Doing),
+}
+
+/// What happens at a named point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doing {
+    Kill,
+    Stop(Duration),
+    Sleep(Duration),
+    /// An error of the system, by its name.
+    Error(&'static str),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +158,10 @@ pub(crate) enum When {
 
 /// A round may take so long before nothing happens any more; faults are drawn within.
 const SPAN: Duration = Duration::from_millis(400);
+
+/// Clocks that go wrong: an hour ahead, a day back, to and fro, to the beginning of time and far ahead.
+const JUMPS: [&[i64]; 5] =
+    [&[3600], &[-86_400], &[0, 3600, -3600], &[0, -1_790_000_000, 1], &[0, 4_000_000_000]];
 
 /// Tests of the libtest fixture, with the state that they end in.
 pub(crate) const LIBTEST: [(&str, &str); 14] = [
@@ -182,6 +201,7 @@ impl Plan {
             },
             is_discovered_first: draws.chance(25),
             end: draws.weighed(&[(80, End::Exit), (20, End::HangUp)]),
+            clock: if draws.chance(10) { draws.pick(&JUMPS).to_vec() } else { Vec::new() },
             suites,
             client,
             selection,
@@ -193,6 +213,23 @@ impl Plan {
     pub(crate) fn expected(&self) -> Vec<(String, &'static str)> {
         let all = self.suites.iter().flat_map(Suite::tests);
         all.filter(|(uid, _)| self.selection.as_ref().is_none_or(|chosen| chosen.contains(uid))).collect()
+    }
+
+    /// Returns the variables that arm the points of the round.
+    pub(crate) fn environment(&self, dir: &Path) -> Vec<(&'static str, String)> {
+        let arm = |fault: &Fault| match fault.action {
+            Action::At(point, nth, doing) => Some(format!("{}:{nth}:{}", point.name, doing.word())),
+            _ => None,
+        };
+        let armed: Vec<_> = self.faults.iter().filter_map(arm).collect();
+        let jumps: Vec<_> = self.clock.iter().map(i64::to_string).collect();
+        let once = dir.join("points").to_string_lossy().into_owned();
+        let all = [
+            ("HEELER_FAIL", armed.join(",")),
+            ("HEELER_FAIL_CLOCK", jumps.join(",")),
+            ("HEELER_FAIL_ONCE", once),
+        ];
+        all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
     }
 
     /// Returns the configuration file.
@@ -215,6 +252,17 @@ impl Plan {
             }
         }
         text
+    }
+}
+
+impl Doing {
+    fn word(self) -> String {
+        match self {
+            Self::Kill => "kill".to_owned(),
+            Self::Stop(_) => "stop".to_owned(),
+            Self::Sleep(pause) => format!("sleep={}", pause.as_millis()),
+            Self::Error(name) => name.to_owned(),
+        }
     }
 }
 
@@ -355,7 +403,24 @@ fn selection(draws: &mut Draws, suites: &[Suite]) -> Option<Vec<String>> {
     Some(chosen)
 }
 
+/// Draws something that happens at a named point.
+fn at_a_point(draws: &mut Draws) -> Fault {
+    let point = &POINTS[draws.below(POINTS.len())];
+    let pause = Duration::from_millis(draws.between(1, 900) as u64);
+    let mut doings = vec![(60, Doing::Kill), (15, Doing::Stop(pause)), (15, Doing::Sleep(pause))];
+    if point.error.is_some() {
+        let error = draws.pick(&["ENOSPC", "EROFS", "EMFILE", "ENOMEM", "EAGAIN"]);
+        doings.push((60, Doing::Error(error)));
+    }
+    let nth = draws.weighed(&[(60, 1), (20, 2), (10, 3), (10, 5)]);
+    let doing = draws.weighed(&doings);
+    Fault { action: Action::At(point, nth, doing), when: When::Launched(Duration::ZERO) }
+}
+
 fn fault(draws: &mut Draws, client: &ClientPlan) -> Fault {
+    if draws.chance(40) {
+        return at_a_point(draws);
+    }
     let is_served = client.transport != Transport::CommandLine;
     let target = draws.weighed(&[
         (20, Target::Coordinator),

@@ -88,8 +88,9 @@ impl Round<'_> {
             (Some(uids), Transport::CommandLine) => chosen(uids),
             _ => Vec::new(),
         };
-        let client = Client::start(&self.plan.client, self.dir, &self.mark, &words);
-        let client = client.expect("the program dials its client");
+        let client = Client::start(self.plan, self.dir, &self.mark, &words);
+        // Only a point can be as early as that.
+        let Some(client) = client else { return };
         let outcome = catch_unwind(AssertUnwindSafe(|| self.play_with(&client)));
         self.errors = client.errors();
         if outcome.is_err() {
@@ -99,7 +100,7 @@ impl Round<'_> {
     }
 
     fn prepare(&self) {
-        for name in ["tmp", "run", "home"] {
+        for name in ["tmp", "run", "home", "points"] {
             fs::create_dir(self.dir.join(name)).unwrap();
         }
         for suite in &self.plan.suites {
@@ -196,7 +197,9 @@ impl Round<'_> {
     /// Checks every promise; panics at the first that is broken.
     fn judge(&self, client: &Client) {
         let killed = |target| {
-            let is_kill = |one: &&Injected| one.fault.action == Action::Kill(target) && one.hit.is_some();
+            let is_kill = |one: &&Injected| {
+                check::effect(one.fault.action) == Action::Kill(target) && one.hit.is_some()
+            };
             self.injected.iter().find(is_kill).is_some()
         };
         let is_coordinator_killed = killed(Target::Coordinator);

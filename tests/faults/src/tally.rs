@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Instant};
 
 use crate::{
     injector::Injected,
-    plan::{Action, Plan, Target},
+    plan::{Action, Doing, Plan, Target},
     round::Played,
 };
 
@@ -126,5 +126,11 @@ fn name(action: Action) -> String {
         Action::StopReadingCallbacks(_) => "client stops reading (callback)".to_owned(),
         Action::HangUp => "client hangs up".to_owned(),
         Action::KillClient => "client dies".to_owned(),
+        Action::At(point, _, doing) => match doing {
+            Doing::Kill => format!("kill at {}", point.name),
+            Doing::Stop(_) => format!("stop at {}", point.name),
+            Doing::Sleep(_) => format!("sleep at {}", point.name),
+            Doing::Error(_) => format!("error at {}", point.name),
+        },
     }
 }

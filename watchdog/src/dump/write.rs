@@ -152,7 +152,7 @@ fn store(path: &Path, dump: &[u8]) -> Result<(), DumpError> {
     let aside = PathBuf::from(aside);
     let failed = |source| DumpError::Write { path: path.to_owned(), source };
     // One that is there already belongs to somebody else, and is left alone.
-    let mut file = create(&aside).map_err(failed)?;
+    let mut file = host::fail::at("guard.dump").and_then(|()| create(&aside)).map_err(failed)?;
     let stored = file.write_all(dump).and_then(|()| std::fs::rename(&aside, path));
     stored.map_err(|source| {
         // What is left of it is of no use; that it cannot be removed changes nothing.

@@ -95,6 +95,7 @@ fn guard(mut control: Control, ends: ChildEnds, command: &Command) -> Result<(),
         Ok(started) => started,
         Err(error) => return control.send(&FromGuard::Failed { error: chain(&error) }),
     };
+    host::fail::pass("guard.started");
     // The test alone holds its outputs now. If the null device is gone, its end-of-file comes with the guard's own end.
     let _silenced = silence_output();
     let mut guard = Guard {
@@ -413,6 +414,7 @@ impl Guard {
         let core = exit.has_core.then(|| process::core_file(self.root, &self.cwd)).flatten();
         let core = core.as_deref().map(OsBytes::from);
         let end = RawEnd { core, ..raw_end(exit, wall, (leaked, limit_peak)) };
+        host::fail::pass("guard.ended");
         self.control.send(&FromGuard::Ended(end))
     }
 }

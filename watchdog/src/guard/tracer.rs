@@ -157,7 +157,7 @@ impl Tracer {
     pub(super) fn seize(root: Pid, plan: TracePlan, reach: Reach) -> Self {
         let mut tracer = Self::off(root, plan);
         tracer.reach = reach;
-        match trace::seize(root, reach.options()) {
+        match host::fail::at("guard.seize").and_then(|()| trace::seize(root, reach.options())) {
             Ok(()) => {
                 tracer.threads.insert(root, Thread::of(root));
                 tracer.processes.insert(root, Process::new(reach.options()));

@@ -103,6 +103,7 @@ impl Uplink {
             let frame = updates_frame(&run, load.changes.iter().copied());
             self.hand_over(load.position, frame).await?;
         }
+        host::fail::pass("worker.sent");
         let position = parcel.position();
         if !parcel.logs.is_empty() {
             let run = Some(run.as_ref().to_owned());
@@ -112,6 +113,7 @@ impl Uplink {
         if !parcel.reports.is_empty() {
             self.control.send(&FromWorker::Reports { lease, reports: parcel.reports }).await?;
         }
+        host::fail::pass("worker.reported");
         Ok(())
     }
 
@@ -179,6 +181,7 @@ impl Uplink {
     }
 
     async fn drain(&mut self, run: String) -> Result<(), Closed> {
+        host::fail::pass("worker.drain");
         let handed = self.handed.remove(run.as_str()).unwrap_or(0);
         self.told.remove(run.as_str());
         let proof = match std::mem::replace(&mut self.route, Route::Broken) {
@@ -194,8 +197,11 @@ impl Uplink {
             Route::Open(address, callback) => self.prove(address, *callback).await?,
             Route::Broken => Proof::None,
         };
+        host::fail::pass("worker.proven");
         let position = if proof == Proof::None { 0 } else { handed };
-        self.control.send(&FromWorker::Drained { run, proof, position }).await
+        self.control.send(&FromWorker::Drained { run, proof, position }).await?;
+        host::fail::pass("worker.drained");
+        Ok(())
     }
 
     /// A client that does not answer the barrier may still prove by closing that it has read to the end; then the next

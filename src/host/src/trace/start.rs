@@ -46,7 +46,7 @@ pub struct Released {
 /// Says which step failed, as far as it is known by now.
 pub fn hold(spawn: Spawn) -> Result<Held, SpawnError> {
     let prepared = Prepared::new(spawn)?;
-    match give_birth(&prepared) {
+    match crate::fail::at("guard.fork").and_then(|()| give_birth(&prepared)) {
         Ok((child, gate, last_words)) => Ok(Held { child, prepared, gate, last_words }),
         Err(source) => Err(prepared.not_created(source)),
     }

@@ -1,0 +1,74 @@
+//! The named points of the program, who passes each, and what may happen there.
+
+use crate::{plan::Target, support::process::Role};
+
+/// One point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Point {
+    pub(crate) name: &'static str,
+    /// Who passes it.
+    pub(crate) who: Target,
+    /// What stands there may be told an error of the system, and what that may cost.
+    pub(crate) error: Option<Cost>,
+}
+
+/// What an error of the system at a point may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cost {
+    /// Nothing that a client sees but a word in the log.
+    Nothing,
+    /// The tests of one lease, which are told so.
+    Tests,
+    /// The whole request, which is answered with an error after its completion.
+    Request,
+}
+
+const fn point(name: &'static str, who: Target) -> Point {
+    Point { name, who, error: None }
+}
+
+const fn fallible(name: &'static str, who: Target, cost: Cost) -> Point {
+    Point { name, who, error: Some(cost) }
+}
+
+const COORDINATOR: Target = Target::Coordinator;
+const WATCHDOG: Target = Target::Role(Role::Watchdog);
+const WORKER: Target = Target::Role(Role::Worker);
+const NURSERY: Target = Target::Role(Role::Nursery);
+const GUARD: Target = Target::Role(Role::Guard);
+
+/// All of them.
+pub(crate) const POINTS: &[Point] = &[
+    point("worker.join", WORKER),
+    point("worker.lease", WORKER),
+    fallible("worker.journal.before", WORKER, Cost::Nothing),
+    point("worker.journal.after", WORKER),
+    point("worker.sent", WORKER),
+    point("worker.reported", WORKER),
+    point("worker.drain", WORKER),
+    point("worker.proven", WORKER),
+    point("worker.drained", WORKER),
+    fallible("worker.nursery", WORKER, Cost::Tests),
+    point("watchdog.join", WATCHDOG),
+    point("watchdog.joined", WATCHDOG),
+    fallible("watchdog.worker", WATCHDOG, Cost::Nothing),
+    point("watchdog.finish", WATCHDOG),
+    point("watchdog.due", WATCHDOG),
+    point("watchdog.announced", WATCHDOG),
+    point("watchdog.completed", WATCHDOG),
+    point("watchdog.leave", WATCHDOG),
+    fallible("nursery.fork", NURSERY, Cost::Tests),
+    fallible("guard.fork", GUARD, Cost::Tests),
+    point("guard.started", GUARD),
+    fallible("guard.seize", GUARD, Cost::Nothing),
+    fallible("guard.dump", GUARD, Cost::Nothing),
+    point("guard.ended", GUARD),
+    fallible("run.dir", COORDINATOR, Cost::Nothing),
+    fallible("run.manifest", COORDINATOR, Cost::Nothing),
+    point("run.begun", COORDINATOR),
+    point("run.drain", COORDINATOR),
+    point("run.finish", COORDINATOR),
+    point("run.completed", COORDINATOR),
+    fallible("run.history", COORDINATOR, Cost::Nothing),
+    fallible("pool.watchdog", COORDINATOR, Cost::Request),
+];
