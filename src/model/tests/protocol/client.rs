@@ -1,0 +1,105 @@
+//! The client: what came to it, by which way, and what must never come.
+//!
+//! It may read each connection at its own time, so the rules are held where frames are sent: what is on a connection
+//! behind the completion of another one would be read too late, whoever reads. What is only on a connection of its own,
+//! not on the main one, counts as read when that is proven, and as lost when it is not.
+
+use std::collections::BTreeSet;
+
+use model::TestId;
+
+use crate::system::{Frame, Source};
+
+/// A rule that was broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Broken {
+    /// A test got two results.
+    TwoResults(TestId),
+    /// The completion came before the client was sure to have the result of a test.
+    ResultMissing(TestId),
+    /// Updates were sent when the completion had been sent.
+    UpdateAfterCompletion,
+    /// The request was answered when the client could not have the completion.
+    ResponseBeforeCompletion,
+    /// The request was answered twice.
+    TwoResponses,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Completion {
+    None,
+    Sent,
+    /// The client has it, or has it on its main connection, before whatever comes there.
+    Here,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    /// For each test, the one result that was ever sent to it.
+    results: Vec<Option<Source>>,
+    has: BTreeSet<TestId>,
+    pub(crate) completion: Completion,
+    pub(crate) has_response: bool,
+    /// It has refused or reset the watchdog's connection.
+    pub(crate) has_cut_watchdog: bool,
+    pub(crate) broken: Option<Broken>,
+}
+
+impl Client {
+    pub(crate) fn new(tests: usize) -> Self {
+        Self {
+            results: vec![None; tests],
+            has: BTreeSet::new(),
+            completion: Completion::None,
+            has_response: false,
+            has_cut_watchdog: false,
+            broken: None,
+        }
+    }
+
+    pub(crate) fn fail(&mut self, broken: Broken) {
+        self.broken.get_or_insert(broken);
+    }
+
+    /// A frame goes out; `line` holds what is on the same connection and not proven. `None`: the main connection.
+    pub(crate) fn send(&mut self, frame: &Frame, line: Option<&mut BTreeSet<TestId>>) {
+        match (frame, line) {
+            (Frame::Results(results), line) => {
+                if self.completion != Completion::None {
+                    self.fail(Broken::UpdateAfterCompletion);
+                }
+                for (test, source) in results {
+                    if *self.results[test.index()].get_or_insert(*source) != *source {
+                        self.fail(Broken::TwoResults(*test));
+                    }
+                }
+                let tests = results.iter().map(|(test, _)| *test);
+                line.unwrap_or(&mut self.has).extend(tests);
+            }
+            (Frame::Completion, line) => {
+                let on_line = |test: &TestId| line.as_ref().is_some_and(|line| line.contains(test));
+                let tests = (0..).map(TestId).take(self.results.len());
+                if let Some(test) = tests.filter(|test| !self.has.contains(test)).find(|test| !on_line(test))
+                {
+                    self.fail(Broken::ResultMissing(test));
+                }
+                let new = if line.is_some() { Completion::Sent } else { Completion::Here };
+                self.completion = self.completion.max(new);
+            }
+        }
+    }
+
+    /// The client is proven to have read all that is on a connection.
+    pub(crate) fn read(&mut self, line: &mut BTreeSet<TestId>) {
+        self.has.append(line);
+    }
+
+    pub(crate) fn answer(&mut self) {
+        if self.completion != Completion::Here {
+            self.fail(Broken::ResponseBeforeCompletion);
+        }
+        if std::mem::replace(&mut self.has_response, true) {
+            self.fail(Broken::TwoResponses);
+        }
+    }
+}
