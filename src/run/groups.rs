@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use wire::{
     control::{Group, LeasedTest},
-    mtp::RawChange,
+    mtp::{RawChange, group_node},
 };
 
 use super::RunPlan;
@@ -27,8 +27,9 @@ impl GroupList {
         for (uid, name) in names {
             let place = self.places.get(*uid).copied().unwrap_or_else(|| {
                 let place = u32::try_from(self.groups.len()).expect("there are fewer groups than tests");
-                self.groups.push(Group { uid: (*uid).to_owned(), name: (*name).to_owned(), parent });
-                self.places.insert((*uid).to_owned(), place);
+                let (uid, name) = ((*uid).to_owned(), (*name).to_owned());
+                self.groups.push(Group { uid: uid.clone(), name, parent, foreign: None });
+                self.places.insert(uid, place);
                 place
             });
             parent = Some(place);
@@ -74,6 +75,9 @@ pub(super) fn due(plan: &RunPlan, tests: usize) -> Vec<RawChange> {
     if tests == 0 {
         return Vec::new();
     }
-    let change = |group: &Group| RawChange::group(uid(plan, group.parent), &group.uid, &group.name);
+    let change = |group: &Group| {
+        let node = group_node(&group.uid, &group.name);
+        RawChange::new(uid(plan, group.parent), &node, group.foreign.as_deref())
+    };
     plan.groups.iter().map(change).collect()
 }

@@ -187,10 +187,14 @@ impl RunPlan {
         limits.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
 
-    /// Gives the tests the members that the client sent with them.
+    /// Gives the tests and groups the members that the client sent with them.
     pub(crate) fn carry(&mut self, foreign: &Foreign) {
-        if !foreign.is_empty() {
-            self.tests.iter_mut().for_each(|test| test.foreign = foreign.get(&test.uid).cloned());
+        if foreign.is_empty() {
+            return;
+        }
+        self.tests.iter_mut().for_each(|test| test.foreign = foreign.get(&test.uid).cloned());
+        for group in &mut self.groups {
+            group.foreign = foreign.get(&group.uid).map(|foreign| (**foreign).to_owned());
         }
     }
 }

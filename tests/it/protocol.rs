@@ -281,6 +281,25 @@ fn members_that_heeler_does_not_know_come_back_on_every_node_of_their_test() {
 }
 
 #[test]
+fn members_that_heeler_does_not_know_come_back_on_every_node_of_their_group() {
+    let world = World::with_gtest("kinds");
+    world.write("heeler.toml", "[profile.default]\ndrain-timeout = \"300ms\"\nstall-timeout = \"1s\"\n");
+    for behaviour in [Behaviour::Normal, Behaviour::NeverReads] {
+        let mut server = Server::with_callback(&world, &["kinds"], move |_| behaviour);
+        // Below it is one test.
+        let run = run_with_members(&mut server, &["kinds::Slow."]);
+        server.answer(run.request);
+        let told = changes(&server, &run.run_id);
+        let (mine, others): (Vec<_>, Vec<_>) =
+            told.iter().map(|(_, node)| node).partition(|node| node["uid"] == "kinds::Slow.");
+        assert!(!mine.is_empty(), "{told:?}");
+        mine.into_iter().for_each(check_kept);
+        others.into_iter().for_each(|node| assert!(node.get("x.id").is_none(), "{node}"));
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+#[test]
 fn members_and_groups_come_back_also_on_results_that_are_sent_again() {
     let world = World::with_gtest("kinds");
     world.write("heeler.toml", "[profile.default]\ndrain-timeout = \"300ms\"\nstall-timeout = \"1s\"\n");

@@ -12,7 +12,7 @@ use wire::{
     control::{Attempt, Finish, OsBytes, Resend, WorkerId, worker_of_journal},
     journal::{self, Record},
     manifest::{self, Manifest, ManifestTest},
-    mtp::{Attachment, ExecutionState, RawChange, TestNode, attachments_of, key},
+    mtp::{Attachment, ExecutionState, RawChange, TestNode, attachments_of, group_node, key},
 };
 
 /// A run that has begun and is not finished.
@@ -59,7 +59,10 @@ pub(crate) fn finish(open: OpenRun) -> Finish {
         resend: resend.collect(),
         groups: groups
             .iter()
-            .map(|group| RawChange::group(group_uid(group.parent), &group.uid, &group.name))
+            .map(|group| {
+                let node = group_node(&group.uid, &group.name);
+                RawChange::new(group_uid(group.parent), &node, group.foreign.as_deref())
+            })
             .collect(),
         attachments: told
             .iter()
@@ -159,7 +162,7 @@ mod tests {
             group: Some(0),
             foreign: Some("\"x.y\":1".into()),
         });
-        let groups = vec![Group { uid: "s::".into(), name: "s".into(), parent: None }];
+        let groups = vec![Group { uid: "s::".into(), name: "s".into(), parent: None, foreign: None }];
         let manifest =
             Manifest { version: manifest::VERSION, run: "r".into(), tests: tests.to_vec(), groups };
         fs::write(dir.path().join(manifest::FILE_NAME), serde_json::to_vec(&manifest).unwrap()).unwrap();

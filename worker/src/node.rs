@@ -222,7 +222,8 @@ impl Above {
     fn new(group: &Group, lease: &Lease) -> Self {
         let parent = group.parent.map(|place| place as usize);
         let parent_uid = parent.and_then(|place| Some(lease.groups.get(place)?.uid.as_str()));
-        let change = change_json_with(parent_uid, &group_node(&group.uid, &group.name), None);
+        let node = group_node(&group.uid, &group.name);
+        let change = change_json_with(parent_uid, &node, group.foreign.as_deref());
         let mut head = br#"{"parent":"#.to_vec();
         quote(&mut head, &group.uid);
         head.extend_from_slice(br#","node":{"uid":"#);
@@ -345,7 +346,12 @@ mod tests {
     }
 
     fn writer() -> NodeWriter {
-        let group = |uid: &str, name: &str, parent| Group { uid: uid.into(), name: name.into(), parent };
+        let group = |uid: &str, name: &str, parent| Group {
+            uid: uid.into(),
+            name: name.into(),
+            parent,
+            foreign: None,
+        };
         let groups = vec![group("s::", "s", None), group("s::A.", "A", Some(0))];
         NodeWriter::new(&Lease { program: program(), groups, ..crate::samples::lease(0) }, WorkerId(3))
     }

@@ -73,7 +73,8 @@ fn tell_one(
     let mut parent = None;
     for (uid, name) in catalogue.groups(place) {
         if !told.contains(&(uid, name)) {
-            changes.push(change_json_with(parent, &group_node(uid, name), None));
+            let foreign = request.foreign.get(uid).map(AsRef::as_ref);
+            changes.push(change_json_with(parent, &group_node(uid, name), foreign));
         }
         parent = Some(uid);
     }

@@ -218,6 +218,9 @@ pub struct Group {
     /// The group that it belongs to: an earlier place in the same list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
+    /// Members that the client gave it, as JSON: `"name":value,…`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<String>,
 }
 
 /// One test of a lease.
