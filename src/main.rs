@@ -8,6 +8,10 @@ use wire::control::WorkerId;
 pub(crate) fn main() -> ExitCode {
     // Whoever of us writes a journal or a dump goes on without it.
     host::process::survive_full_files();
+    if let Err(error) = host::fail::check() {
+        eprintln!("heeler: failed to {error}");
+        return ExitCode::from(5);
+    }
     let mut args = std::env::args_os().skip(1);
     let role = args.next();
     match role.as_deref().and_then(OsStr::to_str) {

@@ -73,6 +73,7 @@ impl Setting {
         run: Option<&str>,
     ) -> Vec<(OsBytes, OsBytes)> {
         let mut all: BTreeMap<Vec<u8>, OsBytes> = std::env::vars_os()
+            .filter(|(name, _)| !host::fail::is_ours(name))
             .map(|(name, value)| (name.as_bytes().to_vec(), OsBytes::from(value.as_os_str())))
             .collect();
         let tool = program.tool_env.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.clone()));

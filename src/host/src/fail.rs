@@ -2,12 +2,69 @@
 //! a while, or be told an error of the system. Without the feature `faults`, which the shipped program is not built
 //! with, a point is nothing at all.
 //!
-//! `HEELER_FAIL=POINT:NTH:ACTION[,…]` arms points for a process and all that it starts. The action is `kill`, `stop`,
-//! `sleep=MILLISECONDS`, or an error by its name (`ENOSPC`, `EROFS`, `EMFILE`, `ENOMEM`, `EAGAIN`). `HEELER_FAIL_ONCE`
-//! names a directory in which whoever acts first leaves a file with its process id; nobody else then acts on that point.
+//! `HEELER_FAIL=POINT:NTH:ACTION[,…]` arms points for a process and all that it starts, but for tests. The action is
+//! `kill`, `stop`, `sleep=MILLISECONDS`, or, where something can fail, an error by its name (`ENOSPC`, `EROFS`, `EMFILE`,
+//! `ENOMEM`, `EAGAIN`, `EIO`). `NTH+` is the Nth time that a process passes and each time after that.
+//! `HEELER_FAIL_ONCE` names a directory in which whoever acts first leaves a file with its process id; nobody else then
+//! acts on that point, except by `NTH+`.
 
+use std::ffi::OsStr;
 #[cfg(not(feature = "faults"))]
 use std::{io, time::SystemTime};
+
+/// All points, and whether what stands there can fail.
+pub const POINTS: [(&str, bool); 32] = [
+    ("worker.join", false),
+    ("worker.lease", false),
+    ("worker.journal.before", true),
+    ("worker.journal.after", false),
+    ("worker.sent", false),
+    ("worker.reported", false),
+    ("worker.drain", false),
+    ("worker.proven", false),
+    ("worker.drained", false),
+    ("worker.nursery", true),
+    ("watchdog.join", false),
+    ("watchdog.joined", false),
+    ("watchdog.worker", true),
+    ("watchdog.finish", false),
+    ("watchdog.due", false),
+    ("watchdog.announced", false),
+    ("watchdog.completed", false),
+    ("watchdog.leave", false),
+    ("nursery.fork", true),
+    ("guard.fork", true),
+    ("guard.started", false),
+    ("guard.seize", true),
+    ("guard.dump", true),
+    ("guard.ended", false),
+    ("run.dir", true),
+    ("run.manifest", true),
+    ("run.begun", false),
+    ("run.drain", false),
+    ("run.finish", false),
+    ("run.completed", false),
+    ("run.history", true),
+    ("pool.watchdog", true),
+];
+
+/// Returns whether a variable is meant for this alone, so that tests do not get it.
+#[must_use]
+pub fn is_ours(variable: &OsStr) -> bool {
+    let names = ["HEELER_FAIL", "HEELER_FAIL_ONCE", "HEELER_FAIL_CLOCK"];
+    cfg!(feature = "faults") && names.iter().any(|name| variable == *name)
+}
+
+/// Checks what the environment arms; each process does so before all else.
+///
+/// # Errors
+/// What of it cannot be understood.
+pub fn check() -> Result<(), impl std::error::Error> {
+    #[cfg(feature = "faults")]
+    return armed::check();
+    #[cfg(not(feature = "faults"))]
+    Ok::<_, std::convert::Infallible>(())
+}
 
 /// Passes a point. `Ok` unless it is armed with an error.
 ///
@@ -35,7 +92,7 @@ pub fn now() -> SystemTime {
 }
 
 #[cfg(feature = "faults")]
-pub use armed::{at, now};
+pub use armed::{ParseError, at, now};
 
 #[cfg(feature = "faults")]
 mod armed {
@@ -62,20 +119,69 @@ mod armed {
     struct Armed {
         point: String,
         nth: u32,
+        is_lasting: bool,
         action: Action,
         passed: AtomicU32,
     }
 
-    static ARMED: LazyLock<Vec<Armed>> =
-        LazyLock::new(|| std::env::var("HEELER_FAIL").map(|text| read(&text)).unwrap_or_default());
+    static ARMED: LazyLock<Vec<Armed>> = LazyLock::new(|| {
+        std::env::var("HEELER_FAIL").map(|text| read(&text)).unwrap_or(Ok(Vec::new())).unwrap_or_default()
+    });
 
-    fn read(text: &str) -> Vec<Armed> {
+    /// What of the variable cannot be understood.
+    #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+    pub enum ParseError {
+        /// It is no text.
+        #[error("read HEELER_FAIL as UTF-8")]
+        NotText,
+        /// A part has another form.
+        #[error("read \"{0}\" of HEELER_FAIL as POINT:NTH:ACTION")]
+        Form(String),
+        /// There is no such point.
+        #[error("find the point \"{0}\" of HEELER_FAIL; there are {list}", list = names())]
+        Point(String),
+        /// No such action, or none for this point.
+        #[error("do \"{action}\" at {point}, as HEELER_FAIL has it; {expected}")]
+        Action {
+            /// What was asked for.
+            action: String,
+            /// Where.
+            point: String,
+            /// What can be done there.
+            expected: &'static str,
+        },
+    }
+
+    fn names() -> String {
+        super::POINTS.map(|(name, _)| name).join(", ")
+    }
+
+    pub(super) fn check() -> Result<(), ParseError> {
+        match std::env::var("HEELER_FAIL") {
+            Ok(text) => read(&text).map(drop),
+            Err(std::env::VarError::NotPresent) => Ok(()),
+            Err(std::env::VarError::NotUnicode(_)) => Err(ParseError::NotText),
+        }
+    }
+
+    fn read(text: &str) -> Result<Vec<Armed>, ParseError> {
         let one = |one: &str| {
-            let mut parts = one.split(':');
-            let (point, nth) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
-            Some(Armed { point, nth, action: action(parts.next()?)?, passed: AtomicU32::new(0) })
+            let form = || ParseError::Form(one.to_owned());
+            let [point, nth, word] = one.split(':').collect::<Vec<_>>()[..] else { return Err(form()) };
+            let is_lasting = nth.ends_with('+');
+            let nth = nth.strip_suffix('+').unwrap_or(nth).parse().map_err(|_| form())?;
+            let found = super::POINTS.iter().find(|(name, _)| *name == point);
+            let (_, can_fail) = found.ok_or_else(|| ParseError::Point(point.to_owned()))?;
+            let expected = match can_fail {
+                true => "it takes kill, stop, sleep=MILLISECONDS, ENOSPC, EROFS, EMFILE, ENOMEM, EAGAIN, EIO",
+                false => "it takes kill, stop, sleep=MILLISECONDS",
+            };
+            let action = action(word).filter(|action| *can_fail || !matches!(action, Action::Error(_)));
+            let wrong = || ParseError::Action { action: word.to_owned(), point: point.to_owned(), expected };
+            let action = action.ok_or_else(wrong)?;
+            Ok(Armed { point: point.to_owned(), nth, is_lasting, action, passed: AtomicU32::new(0) })
         };
-        text.split(',').filter_map(one).collect()
+        text.split(',').filter(|one| !one.is_empty()).map(one).collect()
     }
 
     fn action(word: &str) -> Option<Action> {
@@ -87,6 +193,7 @@ mod armed {
             "EMFILE" => Action::Error(libc::EMFILE),
             "ENOMEM" => Action::Error(libc::ENOMEM),
             "EAGAIN" => Action::Error(libc::EAGAIN),
+            "EIO" => Action::Error(libc::EIO),
             _ => Action::Sleep(Duration::from_millis(word.strip_prefix("sleep=")?.parse().ok()?)),
         })
     }
@@ -97,7 +204,9 @@ mod armed {
     /// The one that the point is armed with.
     pub fn at(point: &'static str) -> io::Result<()> {
         for armed in ARMED.iter().filter(|armed| armed.point == point) {
-            if armed.passed.fetch_add(1, Ordering::Relaxed) + 1 == armed.nth && is_first(armed) {
+            let number = armed.passed.fetch_add(1, Ordering::Relaxed) + 1;
+            let is_first = || is_first(armed) || armed.is_lasting;
+            if (number == armed.nth || (armed.is_lasting && number > armed.nth)) && is_first() {
                 act(armed.action)?;
             }
         }
@@ -157,14 +266,35 @@ mod armed {
 
         #[test]
         fn points_are_armed_by_name_number_and_action() {
-            let armed = read("a.b:1:kill,c:2:sleep=50,d:1:ENOSPC,nonsense,e:x:kill,f:1:what");
-            let seen: Vec<_> = armed.iter().map(|one| (one.point.as_str(), one.nth, one.action)).collect();
+            let text = "worker.sent:1:kill,worker.join:2:sleep=50,guard.dump:3+:ENOSPC";
+            let armed = read(text).unwrap_or_default();
+            let seen: Vec<_> =
+                armed.iter().map(|one| (one.point.as_str(), one.nth, one.is_lasting, one.action)).collect();
             let expected = [
-                ("a.b", 1, Action::Signal(Signal::KILL)),
-                ("c", 2, Action::Sleep(Duration::from_millis(50))),
-                ("d", 1, Action::Error(libc::ENOSPC)),
+                ("worker.sent", 1, false, Action::Signal(Signal::KILL)),
+                ("worker.join", 2, false, Action::Sleep(Duration::from_millis(50))),
+                ("guard.dump", 3, true, Action::Error(libc::ENOSPC)),
             ];
             assert_eq!(seen, expected);
+        }
+
+        #[test]
+        fn what_cannot_be_armed_is_told_with_what_can() {
+            let told = |text: &str| read(text).map(|armed| armed.len()).unwrap_err().to_string();
+            assert!(
+                told("worker.nowhere:1:kill")
+                    .contains("\"worker.nowhere\" of HEELER_FAIL; there are worker.join, ")
+            );
+            assert!(told("worker.sent:1:ENOSPC").ends_with("; it takes kill, stop, sleep=MILLISECONDS"));
+            assert!(told("guard.dump:1:EVERYTHING").contains("\"EVERYTHING\" at guard.dump"));
+            assert_eq!(
+                told("worker.sent:x:kill"),
+                "read \"worker.sent:x:kill\" of HEELER_FAIL as POINT:NTH:ACTION"
+            );
+            assert_eq!(
+                told("worker.sent:kill"),
+                "read \"worker.sent:kill\" of HEELER_FAIL as POINT:NTH:ACTION"
+            );
         }
     }
 }
