@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use wire::{
-    control::{JournalledResult, WorkerId, journal_name},
+    control::{JournalledResult, Resend, WorkerId, journal_name},
     journal::{self, Record},
     mtp::{Attachment, RawChange, attachments_frame, completion_frame, updates_frame},
 };
@@ -41,15 +41,17 @@ fn records(run_dir: &Path, worker: WorkerId) -> Vec<(JournalledResult, Vec<u8>)>
 pub(super) async fn finish(
     plan: &RunPlan,
     client: &link::Outbox,
-    resend: Vec<(WorkerId, u64)>,
+    resend: &[Resend],
     (told, attachments): (&[RawChange], &[Attachment]),
 ) {
     let groups = groups::due(plan, resend.len() + told.len());
     let raw = groups.iter().chain(told).map(|change| change.as_bytes().to_vec());
     let mut changes: Vec<Vec<u8>> = raw.collect();
-    for (worker, proven) in resend {
-        let proven = usize::try_from(proven).unwrap_or(usize::MAX);
-        changes.extend(records(&plan.run_dir, worker).into_iter().skip(proven).map(|(_, change)| change));
+    for resend in resend {
+        let journalled = records(&plan.run_dir, resend.worker);
+        let lost = resend.behind(journalled.len()).map(|change| change.as_bytes().to_vec());
+        let proven = usize::try_from(resend.proven).unwrap_or(usize::MAX);
+        changes.extend(journalled.into_iter().skip(proven).map(|(_, change)| change).chain(lost));
     }
     let attachments = plan.has_attachments_stream.then_some(attachments);
     let frames = end_frames(&plan.run, &changes, attachments);

@@ -3,13 +3,16 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use model::{HeldBy, NotRun, TestId, Told};
+use model::{
+    HeldBy, NotRun, Outcome, TestId, Told,
+    ledger::{Entry, Ledger},
+};
 use wire::{
-    control::{Attempt, Leaked, Program, TestIndex},
+    control::{Attempt, KnownResult, Leaked, Program, Resend, TestIndex},
     mtp::{Attachment, ExecutionState, Leak, LeftBehind, RawChange, TestNode, Trait, group_path, key},
 };
 
-use super::{RunPlan, SelectedTest, groups};
+use super::{RunPlan, SelectedTest, convert::from_model, groups};
 
 /// What was held back of one test.
 #[derive(Debug, Clone, Default)]
@@ -76,11 +79,11 @@ fn change(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldBack>) -> 
     RawChange::new(groups::uid(plan, selected.group), &node, selected.foreign.as_deref())
 }
 
-fn node(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldBack>) -> TestNode {
+fn bare_node(plan: &RunPlan, test: TestId, outcome: Outcome) -> TestNode {
     let selected = &plan.tests[test.index()];
     let program = &plan.programs[selected.program];
     let display_name = selected.listed.display.as_ref().unwrap_or(&selected.listed.name);
-    let mut node = TestNode::test(&selected.uid, display_name, state(told));
+    let mut node = TestNode::test(&selected.uid, display_name, state(outcome));
     node.location_file.clone_from(&selected.listed.file);
     node.location_line_start = selected.listed.line;
     node.location_line_end = selected.listed.line;
@@ -93,6 +96,12 @@ fn node(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldBack>) -> Te
         node.other.insert(key::SUITE.to_owned(), program.suite.clone().into());
         node.other.insert(key::PROGRAM.to_owned(), program.path.to_text().into());
     }
+    node
+}
+
+fn node(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldBack>) -> TestNode {
+    let selected = &plan.tests[test.index()];
+    let mut node = bare_node(plan, test, told.outcome());
     match told {
         Told::NotRun(why) => {
             node.outcome_kind = Some("not-run".to_owned());
@@ -109,6 +118,43 @@ fn node(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldBack>) -> Te
         }
     }
     node
+}
+
+/// Returns what is to be sent again, each with what is known of it should its journal be lost.
+pub(super) fn resend(plan: &RunPlan, ledger: &Ledger, due: &[(model::WorkerId, u64)]) -> Vec<Resend> {
+    let known = |worker: model::WorkerId, proven: u64| {
+        let reported = ledger.entries().iter().zip(0..).filter_map(|(entry, test)| match *entry {
+            Entry::Settled { outcome, worker: by, position } if by == worker && position > proven => {
+                Some((position, outcome, TestId(test)))
+            }
+            Entry::Settled { .. } | Entry::Told(_) | Entry::Open => None,
+        });
+        let mut known: Vec<_> = reported
+            .map(|(position, outcome, test)| KnownResult {
+                position,
+                change: reported_change(plan, test, outcome),
+            })
+            .collect();
+        known.sort_unstable_by_key(|one| one.position);
+        known
+    };
+    let resend = |(worker, proven): &(model::WorkerId, u64)| Resend {
+        worker: from_model(*worker),
+        proven: *proven,
+        known: known(*worker, *proven),
+    };
+    due.iter().map(resend).collect()
+}
+
+/// Composes the change of a result of which its worker's report is all that is left.
+fn reported_change(plan: &RunPlan, test: TestId, outcome: Outcome) -> RawChange {
+    let selected = &plan.tests[test.index()];
+    let mut node = bare_node(plan, test, outcome);
+    if outcome.is_failure() {
+        node.error_message =
+            Some("its message and output are lost: its journal could not be kept".to_owned());
+    }
+    RawChange::new(groups::uid(plan, selected.group), &node, selected.foreign.as_deref())
 }
 
 /// Returns the files of a result that was held back and is told now.
@@ -137,14 +183,14 @@ pub(super) fn leak(
     })
 }
 
-fn state(told: Told) -> ExecutionState {
-    match told.outcome() {
-        model::Outcome::Passed => ExecutionState::Passed,
-        model::Outcome::Skipped => ExecutionState::Skipped,
-        model::Outcome::Failed => ExecutionState::Failed,
-        model::Outcome::TimedOut => ExecutionState::TimedOut,
-        model::Outcome::Error => ExecutionState::Error,
-        model::Outcome::Cancelled => ExecutionState::Cancelled,
+fn state(outcome: Outcome) -> ExecutionState {
+    match outcome {
+        Outcome::Passed => ExecutionState::Passed,
+        Outcome::Skipped => ExecutionState::Skipped,
+        Outcome::Failed => ExecutionState::Failed,
+        Outcome::TimedOut => ExecutionState::TimedOut,
+        Outcome::Error => ExecutionState::Error,
+        Outcome::Cancelled => ExecutionState::Cancelled,
     }
 }
 

@@ -20,6 +20,7 @@ mod crash;
 mod death;
 mod debug;
 mod evidence;
+mod failures;
 mod filters;
 mod foreign;
 mod fuzz_seeds;

@@ -54,7 +54,11 @@ pub(crate) fn finish(open: OpenRun) -> Finish {
         RawChange::new(group_uid(test.group), &node(test, *why, attempt), test.foreign.as_deref())
     };
     let told: Vec<RawChange> = due.told.iter().map(change).collect();
-    let resend = due.resend.into_iter().map(|(worker, proven)| Resend { worker: WorkerId(worker.0), proven });
+    let resend = due.resend.into_iter().map(|(worker, proven)| Resend {
+        worker: WorkerId(worker.0),
+        proven,
+        known: Vec::new(),
+    });
     Finish {
         resend: resend.collect(),
         groups: groups
@@ -190,7 +194,7 @@ mod tests {
         let open =
             OpenRun { run: "r".into(), run_dir: OsBytes::from(dir.path()), has_attachments_stream: true };
         let finish = finish(open);
-        assert_eq!(finish.resend, [Resend { worker: WorkerId(7), proven: 0 }]);
+        assert_eq!(finish.resend, [Resend { worker: WorkerId(7), proven: 0, known: Vec::new() }]);
         let told: Vec<_> = finish
             .told
             .iter()

@@ -251,9 +251,21 @@ async fn send_due(way: &mut Way<'_>, finish: &Finish, soft_errors: &mut Vec<Stri
         if let Some(damage) = settled.damage.filter(|damage| !soft_errors.contains(damage)) {
             soft_errors.push(damage);
         }
+        let journalled = settled.results.len();
         let proven = usize::try_from(resend.proven).unwrap_or(usize::MAX);
         let changes = settled.results.into_iter().skip(proven).map(|(_, change)| change);
         send_updates(way, &finish.run, changes).await?;
+        let lost = resend.behind(journalled).count();
+        if lost > 0 {
+            let worker = resend.worker;
+            let text = format!(
+                "{lost} results of worker {worker} are in no journal and are told again without their details"
+            );
+            if !soft_errors.contains(&text) {
+                soft_errors.push(text);
+            }
+            send_updates(way, &finish.run, resend.behind(journalled).map(raw)).await?;
+        }
     }
     send_updates(way, &finish.run, finish.told.iter().map(raw)).await?;
     if !finish.attachments.is_empty() && finish.has_attachments_stream {

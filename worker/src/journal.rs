@@ -58,6 +58,11 @@ impl Journal {
         self.position
     }
 
+    /// Returns whether results are not in it any more.
+    pub(crate) fn is_given_up(&self) -> bool {
+        matches!(self.state, State::GivenUp)
+    }
+
     /// Appends whole records, after which so many results of the run are settled.
     ///
     /// # Errors

@@ -33,6 +33,8 @@ pub(crate) struct Parcel {
     pub(crate) shown_errors: Vec<u8>,
     /// For the client's log.
     pub(crate) logs: Vec<LogLine>,
+    /// Its results stand in no journal: the coordinator is to know of them before anyone else.
+    pub(crate) is_unjournalled: bool,
     /// Groups that were told before or are told here.
     pub(crate) told_groups: HashSet<String>,
     changes: Vec<u8>,

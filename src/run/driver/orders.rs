@@ -9,8 +9,8 @@ use model::{
 use tokio::time::Instant;
 use wire::{
     control::{
-        Finish, JournalledResult, Lease, LeasedTest, OsBytes, Proof, Resend, TestIndex, TestLimits,
-        ToWatchdog, ToWorker, WatchPlan,
+        Finish, JournalledResult, Lease, LeasedTest, OsBytes, Proof, TestIndex, TestLimits, ToWatchdog,
+        ToWorker, WatchPlan,
     },
     mtp::{LogLevel, attachments_of},
 };
@@ -134,10 +134,7 @@ impl Driver {
         let finish = Box::new(Finish {
             run: self.plan.run.clone(),
             run_dir: OsBytes::from(self.plan.run_dir.as_path()),
-            resend: resend
-                .iter()
-                .map(|(worker, proven)| Resend { worker: from_model(*worker), proven: *proven })
-                .collect(),
+            resend: told::resend(&self.plan, self.run.ledger(), resend),
             groups: groups::due(&self.plan, resend.len() + told.len()),
             told: changes,
             attachments: self.result.attachments.clone(),
@@ -163,11 +160,11 @@ impl Driver {
         match run.end_alone(settled) {
             Succession::Finish(Due { resend, told }) => {
                 let changes = told::changes(plan, &told, held, charges);
-                let resend = resend.into_iter().map(|(worker, proven)| (from_model(worker), proven));
+                let resend = told::resend(plan, run.ledger(), &resend);
                 let of_changes = changes.iter().flat_map(|change| attachments_of(change.as_bytes()));
                 let attachments: Vec<_> = self.result.attachments.iter().cloned().chain(of_changes).collect();
                 let due = (changes.as_slice(), attachments.as_slice());
-                last_resort::finish(plan, &self.client, resend.collect(), due).await;
+                last_resort::finish(plan, &self.client, &resend, due).await;
             }
             Succession::Complete => last_resort::complete(plan, &self.client).await,
             Succession::Begin | Succession::Alone | Succession::Nothing => {}

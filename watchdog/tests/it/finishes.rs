@@ -8,8 +8,8 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use wire::{
     control::{
-        CallbackAddress, Finish, FromWatchdog, JournalledResult, Proof, Resend, TestIndex, ToWatchdog,
-        WorkerId, journal_name,
+        CallbackAddress, Finish, FromWatchdog, JournalledResult, KnownResult, Proof, Resend, TestIndex,
+        ToWatchdog, WorkerId, journal_name,
     },
     frame::Frames,
     journal::{MAGIC, Record, write},
@@ -28,6 +28,7 @@ pub(crate) const TESTS: &[Test] = tests![
     a_client_that_answers_gets_all_on_its_callback_port,
     a_second_finish_uses_the_same_connection,
     a_refused_port_is_replaced_by_the_main_connection,
+    what_a_journal_has_lost_is_told_as_it_is_known,
     a_client_that_answers_nothing_but_reads_to_the_end_gets_no_result_twice,
     a_client_that_vanishes_before_the_completion_gets_all_again_relayed,
     a_client_that_vanishes_at_the_completion_gets_only_that_again,
@@ -47,7 +48,10 @@ fn big(run_dir: &Path) -> Finish {
     }
     std::fs::write(run_dir.join(journal_name(WorkerId(1))), bytes).unwrap();
     Finish {
-        resend: vec![Resend { worker: WorkerId(1), proven: 100 }, Resend { worker: WorkerId(2), proven: 0 }],
+        resend: vec![
+            Resend { worker: WorkerId(1), proven: 100, known: Vec::new() },
+            Resend { worker: WorkerId(2), proven: 0, known: Vec::new() },
+        ],
         groups: vec![RawChange::group(None, "s::", "s")],
         told: vec![RawChange::new(
             Some("s::"),
@@ -178,6 +182,34 @@ fn without_a_callback_port_all_is_relayed_in_order() {
         let positions: Vec<u64> = frames.iter().map(|(position, _)| *position).collect();
         assert_eq!(positions, [1, 501, 1001, 1101, 1102, 1102, 1102, 1102]);
         assert_eq!(finished(end), (Proof::Ordered, true, Vec::new()));
+        coordinator.leave().await;
+    });
+}
+
+fn what_a_journal_has_lost_is_told_as_it_is_known() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let mut coordinator = Coordinator::start("exit", None).await;
+        let mut finish = big(directory.path());
+        let known = |position: u64, uid: &str| {
+            let change = RawChange::new(Some("s::"), &TestNode::test(uid, "t", ExecutionState::Passed), None);
+            KnownResult { position, change }
+        };
+        // Two results behind the end of the first journal, and all of the second one, which is not there.
+        finish.resend[0].known = vec![known(1200, "s::t1200"), known(1201, "s::a"), known(1202, "s::b")];
+        finish.resend[1].known = vec![known(1, "s::c")];
+        coordinator.tell(ToWatchdog::Finish(Box::new(finish))).await;
+        let (frames, end) = coordinator.relayed().await;
+        let mut expected = BIG.to_vec();
+        expected.splice(4..4, ["updates 2: s::a", "updates 1: s::c"]);
+        assert_eq!(relayed_words(&frames), expected);
+        let (_, _, soft_errors) = finished(end);
+        let text = |count, worker| {
+            format!(
+                "{count} results of worker {worker} are in no journal and are told again without their details"
+            )
+        };
+        assert_eq!(soft_errors, [text(2, 1), text(1, 2)]);
         coordinator.leave().await;
     });
 }

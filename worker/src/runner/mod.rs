@@ -214,6 +214,7 @@ impl Outlet {
     fn write_ahead(&mut self) {
         let written = self.journal.append(&self.parcel.journal, self.parcel.position());
         self.parcel.journal.clear();
+        self.parcel.is_unjournalled = self.journal.is_given_up();
         if let Err(error) = written {
             let message = format!("failed to {}; results go on to the client without it", chain(&error));
             self.log(None, LogLevel::Error, message);

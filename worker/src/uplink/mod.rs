@@ -10,7 +10,9 @@ use link::{
 };
 use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 use wire::{
-    control::{CallbackAddress, DeliveryLimits, FromWorker, LeaseEnd, LeaseId, LogLine, Proof, WorkerId},
+    control::{
+        CallbackAddress, DeliveryLimits, FromWorker, LeaseEnd, LeaseId, LogLine, Proof, Report, WorkerId,
+    },
     mtp::{LogLevel, updates_frame},
 };
 
@@ -96,8 +98,13 @@ impl Uplink {
         Ok(())
     }
 
-    async fn parcel(&mut self, run: Arc<str>, lease: LeaseId, parcel: Parcel) -> Result<(), Closed> {
+    async fn parcel(&mut self, run: Arc<str>, lease: LeaseId, mut parcel: Parcel) -> Result<(), Closed> {
         show(&parcel).await;
+        if parcel.is_unjournalled {
+            // Should we die, a test whose result the client may have must not run again: somebody has to know of it.
+            self.report(lease, std::mem::take(&mut parcel.reports)).await?;
+            self.control.flush().await?;
+        }
         self.tell_groups_again(&run, &parcel).await?;
         for load in parcel.loads() {
             let frame = updates_frame(&run, load.changes.iter().copied());
@@ -110,11 +117,16 @@ impl Uplink {
             self.control.send(&FromWorker::Log { run, lines: parcel.logs }).await?;
         }
         self.handed.insert(run, position);
-        if !parcel.reports.is_empty() {
-            self.control.send(&FromWorker::Reports { lease, reports: parcel.reports }).await?;
-        }
+        self.report(lease, parcel.reports).await?;
         host::fail::pass("worker.reported");
         Ok(())
+    }
+
+    async fn report(&self, lease: LeaseId, reports: Vec<Report>) -> Result<(), Closed> {
+        match reports.is_empty() {
+            true => Ok(()),
+            false => self.control.send(&FromWorker::Reports { lease, reports }).await,
+        }
     }
 
     /// No connection relies on another: what an earlier one was told of groups comes first on a new one.

@@ -69,12 +69,31 @@ pub struct Finish {
 }
 
 /// A part of a journal that must be sent again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resend {
     /// Whose journal.
     pub worker: WorkerId,
     /// Results up to this position are proven; those behind it are sent.
     pub proven: u64,
+    /// What is known of those results without the journal, in order: sent where the journal ends before them.
+    pub known: Vec<KnownResult>,
+}
+
+impl Resend {
+    /// Returns the changes of the results that a journal of so many does not hold.
+    pub fn behind(&self, journalled: usize) -> impl Iterator<Item = &RawChange> {
+        let journalled = journalled as u64;
+        self.known.iter().filter(move |known| known.position > journalled).map(|known| &known.change)
+    }
+}
+
+/// A result as its worker reported it, without what it said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KnownResult {
+    /// Its place in the worker's journal, from 1.
+    pub position: u64,
+    /// Its change.
+    pub change: RawChange,
 }
 
 /// Watchdog → coordinator.

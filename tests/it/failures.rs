@@ -1,0 +1,104 @@
+//! Failures of the system, injected at points in the program: what a run loses by them, and what it does not.
+
+use std::fs;
+
+use crate::support::{
+    books::{Books, Delivery},
+    listener::Behaviour,
+    server::Server,
+    uids,
+    world::World,
+};
+
+/// Returns a world with a program of these cases, in which the points fail so.
+fn world(script: &str, faults: &str) -> World {
+    let world = World::with_gtest("faults");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\ndrain-timeout = \"300ms\"\nhistory = false\n");
+    world.env("HEELER_FIXTURE_SCRIPT", script);
+    fs::create_dir(world.path("points")).unwrap();
+    world.env("HEELER_FAIL_ONCE", world.path("points").to_str().unwrap());
+    world.env("HEELER_FAIL", faults);
+    world
+}
+
+/// Returns the uids of so many cases.
+fn cases(count: usize) -> Vec<String> {
+    let names: Vec<_> = (0..count).map(|number| format!("N/Fault.Case/{number}")).collect();
+    uids("faults", names.iter().map(String::as_str))
+}
+
+/// Runs all cases for a client whose connections behave so, while the points fail.
+fn run(world: &World, count: usize, choose: impl Fn(usize) -> Behaviour + Send + 'static) -> Books {
+    let mut server = Server::with_callback(world, &["faults"], choose);
+    let run = server.run(None);
+    let books = server.finish_as(&run, &cases(count), Delivery::AtLeastOnce);
+    assert!(books.answer.get("error").is_none(), "{}", books.answer);
+    assert_eq!(server.exit(), Some(0));
+    books
+}
+
+fn is_logged(books: &Books, text: &str) -> bool {
+    books.log.iter().any(|line| line.contains(text))
+}
+
+#[test]
+fn what_cannot_be_made_to_fail_is_told_before_anything_runs() {
+    let world = world("p", "worker.everywhere:1:kill");
+    let ran = world.run(&["run", "faults"]).code(5);
+    ran.complains("failed to find the point \"worker.everywhere\" of HEELER_FAIL; there are worker.join, ");
+}
+
+#[test]
+fn tests_are_not_told_what_shall_fail() {
+    let world = world("pp", "worker.journal.after:1:sleep=1");
+    world.write("wrapped", "#!/bin/sh\nenv >> env.txt\nexec ./faults \"$@\"\n");
+    let mut mode = fs::metadata(world.path("wrapped")).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o700);
+    fs::set_permissions(world.path("wrapped"), mode).unwrap();
+    world.write("heeler.toml", "[[suite]]\nname = \"w\"\nprograms = [\"wrapped\"]\nframework = \"gtest\"\n");
+    world.run(&["run"]).code(0).says("2 passed");
+    assert!(world.path("points/worker.journal.after").exists());
+    let seen = world.read("env.txt");
+    assert!(seen.contains("HEELER_FIXTURE_SCRIPT=pp") && !seen.contains("HEELER_FAIL"), "{seen}");
+}
+
+#[test]
+fn a_full_disk_costs_the_journal_and_no_result() {
+    let world = world("pfpspp", "worker.journal.before:1:ENOSPC");
+    let books = run(&world, 6, |_| Behaviour::Normal);
+    assert!(is_logged(&books, "failed to write to the journal"), "{:?}", books.log);
+    assert!(!books.message("faults::N/Fault.Case/1").contains("are lost"));
+}
+
+#[test]
+fn a_full_disk_and_a_broken_connection_cost_what_a_result_says_and_no_result() {
+    let world = world("pfpspp", "worker.journal.before:1:ENOSPC");
+    // Nobody answers on the workers' connection, and it ends in disorder: what went that way is not proven.
+    let first_is_bad = |number| if number == 0 { Behaviour::ResetsAfter(1) } else { Behaviour::Normal };
+    let books = run(&world, 6, first_is_bad);
+    let states: Vec<_> = cases(6).iter().map(|uid| books.state(uid).to_owned()).collect();
+    assert_eq!(states, ["passed", "failed", "passed", "skipped", "passed", "passed"]);
+    assert!(
+        is_logged(&books, "are in no journal and are told again without their details"),
+        "{:?}",
+        books.log
+    );
+}
+
+#[test]
+fn a_result_that_is_in_no_journal_is_known_before_its_client_has_it() {
+    // The worker dies right behind the send of the first result: had nobody known of it, its test would run again.
+    let world = world("WWW", "worker.journal.before:1:ENOSPC,worker.sent:2:kill");
+    let mut server = Server::with_callback(&world, &["faults"], |_| Behaviour::Normal);
+    let run = server.run(None);
+    server.finish_as(&run, &cases(3), Delivery::AtLeastOnce).all("passed");
+    assert!(world.path("points/worker.sent").exists());
+    let events = server.recorder.events();
+    let updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
+    let changes = updates.filter_map(|params| params["changes"].as_array()).flatten();
+    let begins = changes
+        .map(|change| &change["node"])
+        .filter(|node| node["uid"] == "faults::N/Fault.Case/0" && node["execution-state"] == "in-progress");
+    assert_eq!(begins.count(), 1);
+    assert_eq!(server.exit(), Some(0));
+}
