@@ -12,8 +12,9 @@ use wire::control::{DiscoverJob, FromWorker, ToWorker, WorkerId};
 use super::{Answer, Catalogue};
 use crate::pool::Pool;
 
-/// A worker that does not come is asked for again so often; whoever kills one must not cost a program its listing.
-const STARTS: u32 = 4;
+/// For each slot a worker that does not come is asked for so often; whoever kills one must not cost a program its
+/// listing.
+const STARTS: usize = 4;
 /// A program under whose listing workers keep dying is given up.
 const TRIES: u32 = 2;
 
@@ -26,7 +27,7 @@ pub struct Lister {
     running: BTreeMap<WorkerId, (usize, u32)>,
     served: u64,
     /// How often nobody came of whom it asked for.
-    failed_starts: u32,
+    failed_starts: usize,
 }
 
 impl Lister {
@@ -110,12 +111,10 @@ impl Lister {
         }
     }
 
-    /// Takes in that nobody is left who could list, and that a worker did not come: after some tries it is the end.
-    pub fn not_started(&mut self, catalogue: &mut Catalogue, error: &str) {
+    /// Takes in that a worker did not come; returns whether that was tried often enough, for so many slots.
+    pub fn has_tried_enough(&mut self, slots: usize) -> bool {
         self.failed_starts += 1;
-        if self.failed_starts >= STARTS {
-            self.without_workers(catalogue, error);
-        }
+        self.failed_starts >= STARTS * slots
     }
 
     /// When nobody is left who could list, every waiting program is told so.

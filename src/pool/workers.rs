@@ -231,6 +231,12 @@ impl Pool {
         self.workers.iter().filter(|(_, worker)| !worker.is_dying()).map(|(id, _)| *id).collect()
     }
 
+    /// Returns whether a worker is there and no sign of its death has been seen.
+    #[must_use]
+    pub fn is_ready(&self, worker: WorkerId) -> bool {
+        self.workers.get(&worker).is_some_and(|link| !link.is_dying())
+    }
+
     /// Returns how many workers are there or on their way.
     #[must_use]
     pub fn worker_count(&self) -> usize {

@@ -132,6 +132,24 @@ fn a_process_that_dies_as_soon_as_it_is_there_is_replaced() {
 }
 
 #[test]
+fn a_listing_whose_workers_all_die_ends_and_says_so() {
+    let (world, selected) = world();
+    let mut server = Server::ready(&world, &["big"]);
+    let run = server.run(Some(&[selected[0].as_str()]));
+    let is_answer =
+        |message: &serde_json::Value| message["id"] == run.request && message.get("method").is_none();
+    wait_until("the run is answered", || {
+        for worker in of_role(server.pid(), Role::Worker) {
+            signal_if_there(worker, "KILL");
+        }
+        server.recorder.events().iter().filter_map(Event::message).any(is_answer)
+    });
+    let books = server.finish(&run, &selected[..1]);
+    assert_eq!(books.test(&selected[0])["outcome-kind"], "not-run");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
 fn the_coordinator_may_die_at_any_moment() {
     for moment in MOMENTS {
         let (world, selected) = world();

@@ -61,6 +61,10 @@ impl Engine {
 
     /// Gives idle workers away, each to whoever has had least of those that may have more. Returns whether one was taken.
     pub(super) async fn give(&mut self) -> bool {
+        // All workers of a dead watchdog die with it: what one of them had must not go to the next.
+        if let Some(pool) = &self.pool {
+            self.idle.retain(|worker| pool.is_ready(*worker));
+        }
         let mut has_given = false;
         while !self.idle.is_empty()
             && let Some(User { key, in_hand, .. }) = self.neediest()
@@ -138,11 +142,13 @@ impl Engine {
         }
     }
 
-    /// While there is a worker, or one on its way, a listing goes on.
+    /// While there is a worker, a listing goes on; those on their way may all end like this one.
     fn lister_without(&mut self, error: &str) {
-        let is_somebody_there = self.pool.as_ref().is_some_and(|pool| pool.worker_count() > 0);
-        if !is_somebody_there && let Some(lister) = &mut self.lister {
-            lister.not_started(&mut self.catalogue, error);
+        let slots = self.slots();
+        let is_somebody_there = self.pool.as_ref().is_some_and(|pool| !pool.ready_workers().is_empty());
+        let Some(lister) = &mut self.lister else { return };
+        if lister.has_tried_enough(slots) && !is_somebody_there {
+            lister.without_workers(&mut self.catalogue, error);
         }
     }
 }
