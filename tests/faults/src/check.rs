@@ -14,6 +14,7 @@ use crate::{
         process::Role,
         recorder::{Event, On, What},
     },
+    system::Disk,
 };
 
 const UPDATES: &str = "testing/testUpdates/tests";
@@ -29,6 +30,10 @@ pub(crate) struct Licence {
     /// An error of the system may have cost tests, or the whole request.
     pub(crate) has_lost_tests: bool,
     pub(crate) has_lost_request: bool,
+    /// Somebody had no more files.
+    pub(crate) is_starved: bool,
+    /// Journals may be missing.
+    pub(crate) has_lost_journals: bool,
     /// Somebody stood still, and deadlines may have passed.
     pub(crate) is_stopped: bool,
     /// Each may cost the test in flight.
@@ -60,6 +65,10 @@ impl Licence {
             is_cancelled: count(|action| action == Action::Cancel) > 0,
             has_lost_tests: costs(Cost::Tests),
             has_lost_request: costs(Cost::Request),
+            is_starved: count(|action| matches!(action, Action::FewFiles(..))) > 0,
+            has_lost_journals: costs(Cost::Journal)
+                || plan.disk != Disk::Ample
+                || count(|action| matches!(action, Action::FewFiles(..))) > 0,
             is_stopped: count(|action| matches!(action, Action::Stop(..))) > 0,
             losses: count(|action| {
                 let fatal = [Target::Test, Target::Role(Role::Guard), Target::Role(Role::Nursery)];
@@ -90,20 +99,28 @@ impl Licence {
             || self.is_cancelled
             || self.has_lost_tests
             || self.has_lost_request
+            || self.is_starved
     }
 }
 
 /// Checks the record of a round's runs; panics where a promise is broken.
-pub(crate) fn check(plan: &Plan, client: &Client, injected: &[Injected]) {
+///
+/// Returns whether a run lost results in the one way that is known and not mended: with a journal that could not be
+/// written.
+pub(crate) fn check(plan: &Plan, client: &Client, injected: &[Injected]) -> bool {
+    let mut has_lost = false;
     let licence = Licence::new(plan, injected, client.is_gone());
     let events = client.recorder.events();
     for run in client.runs() {
-        order(&events, &run);
+        order(&events, &run, &licence);
         let answers = events.iter().filter_map(Event::message);
         let is_answered =
             answers.filter(|message| message.get("method").is_none() && message["id"] == run.request).count()
                 > 0;
-        if is_answered {
+        if is_answered && is_without_lost(plan, &events, &run, &licence) {
+            truth(plan, &results(&events, &run), &licence);
+            has_lost = true;
+        } else if is_answered {
             let books = books(plan, &events, &run, &licence);
             truth(plan, &books.tests, &licence);
             answer(&books, &licence, injected);
@@ -115,6 +132,21 @@ pub(crate) fn check(plan: &Plan, client: &Client, injected: &[Injected]) {
             panic!("the run {} is not answered, and nobody is dead", run.run_id);
         }
     }
+    has_lost
+}
+
+/// Returns whether results are missing that stood in no journal and were not proven to be with the client: nobody has
+/// them any more. The client was told that they go without a journal.
+fn is_without_lost(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) -> bool {
+    let known = results(events, run);
+    let is_told = || {
+        let mut logs = events.iter().filter_map(|event| event.params("client/log")?["message"].as_str());
+        logs.any(|message| message.contains("results go on to the client without it"))
+    };
+    licence.has_lost_journals
+        && licence.delivery != Delivery::Once
+        && plan.expected().iter().any(|(uid, _)| !known.contains_key(uid))
+        && is_told()
 }
 
 fn books(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) -> Books {
@@ -124,7 +156,7 @@ fn books(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) -> Books {
         "programs could not be asked for their tests: {unlisted:?}"
     );
     // A run that ends before its programs are listed is empty.
-    let has_no_run = licence.is_cancelled || licence.has_lost_request;
+    let has_no_run = licence.is_cancelled || licence.has_lost_request || licence.is_starved;
     let is_unbegun = has_no_run && plan.selection.is_none() && nodes(events, run).next().is_none();
     // Of a program that nobody could ask, only the tests that were named are known.
     let is_known = |uid: &String| {
@@ -156,6 +188,9 @@ fn nodes<'e>(events: &'e [Event], run: &'e Run) -> impl Iterator<Item = &'e Valu
 /// The answer is a result, or says that the run was cancelled.
 fn answer(books: &Books, licence: &Licence, injected: &[Injected]) {
     let Some(error) = books.answer.get("error") else { return };
+    if licence.is_starved && error["code"] == -32603 {
+        return;
+    }
     if licence.has_lost_request {
         return assert_eq!(error["code"], -32603, "{error}");
     }
@@ -189,7 +224,7 @@ fn results(events: &[Event], run: &Run) -> BTreeMap<String, Value> {
 
 /// What holds for the record of any run, complete or not: no test ends in two ways; nothing comes behind the completion on
 /// its connection, nor a test that was not heard of before on another.
-fn order(events: &[Event], run: &Run) {
+fn order(events: &[Event], run: &Run, licence: &Licence) {
     let mut ended: BTreeMap<&str, &Value> = BTreeMap::new();
     let mut completed: BTreeSet<On> = BTreeSet::new();
     for event in events {
@@ -212,7 +247,11 @@ fn order(events: &[Event], run: &Run) {
                 continue;
             }
             let uid = node["uid"].as_str().unwrap();
-            let is_new = ended.insert(uid, node).is_none_or(|earlier| earlier == node);
+            let is_new = ended.insert(uid, node).is_none_or(|earlier| {
+                // A test whose result stood in no journal is run again when its worker dies.
+                let is_rerun = licence.has_lost_journals && licence.replaced > 0;
+                earlier == node || (is_rerun && earlier["execution-state"] == node["execution-state"])
+            });
             assert!(is_new, "{uid} ended in two ways: {} and {node}", ended[uid]);
         }
     }
@@ -235,7 +274,8 @@ fn truth(plan: &Plan, tests: &BTreeMap<String, Value>, licence: &Licence) {
     }
     // Whoever hides a program hides all of its tests.
     let all = if licence.may_hide_a_program() { tests.len() } else { 0 };
-    let is_exempt = licence.is_stopped || licence.is_cancelled || licence.losses == usize::MAX;
+    let is_exempt =
+        licence.is_starved || licence.is_stopped || licence.is_cancelled || licence.losses == usize::MAX;
     assert!(
         is_exempt || lost.len() <= licence.losses.saturating_add(all),
         "{} tests are lost, and at most {} may be: {}",

@@ -13,9 +13,10 @@ use crate::{
     client::Client,
     plan::{Action, Doing, Fault, Target, When},
     support::{
-        process::{of_role, signal_if_there},
+        process::{of_role, signal_if_there, state},
         recorder::Event,
     },
+    system::limit_files,
 };
 
 const UPDATES: &str = "testing/testUpdates/tests";
@@ -136,7 +137,13 @@ fn at_a_point(fault: &Fault, (name, doing): (&str, Doing), dir: &Path, progress:
     if let (Some(pid), Doing::Stop(pause)) = (pid(), doing) {
         let until = Instant::now() + pause;
         progress.wait(Stage::Launched, Duration::ZERO, |_| Instant::now() >= until);
-        signal_if_there(pid, "CONT");
+        // What it noted comes before its stop, however long that takes.
+        progress.wait(Stage::Launched, Duration::ZERO, |_| {
+            if state(pid) == Some('T') {
+                signal_if_there(pid, "CONT");
+            }
+            false
+        });
     }
     // It may have come to the point on its last way.
     let hit = pid().map(|pid| (at, format!("process {pid}")));
@@ -148,7 +155,9 @@ fn at_a_point(fault: &Fault, (name, doing): (&str, Doing), dir: &Path, progress:
 /// Returns the process that an action is about; `Some(0)` where there is none to look for.
 fn victim(action: Action, client: &Client, dir: &Path) -> Option<u32> {
     match action {
-        Action::Kill(target) | Action::Stop(target, _) => find(target, client.pid, dir),
+        Action::Kill(target) | Action::Stop(target, _) | Action::FewFiles(target, _) => {
+            find(target, client.pid, dir)
+        }
         _ => Some(0),
     }
 }
@@ -165,6 +174,7 @@ fn act(action: Action, pid: u32, client: &Client, progress: &Progress) -> Option
             signal_if_there(pid, "CONT");
             Some(format!("process {pid}"))
         }
+        Action::FewFiles(_, more) => limit_files(pid, more).then(|| format!("process {pid}")),
         Action::Cancel => {
             let run_id = client.runs().first()?.run_id.clone();
             client.notify("testing/cancelTestRun", serde_json::json!({"runId": run_id}));

@@ -20,6 +20,7 @@ mod points;
 mod program;
 mod round;
 mod support;
+mod system;
 mod tally;
 
 use std::{
@@ -45,6 +46,9 @@ struct Arguments {
     /// So many at a time; they mostly wait.
     #[arg(long, default_value_t = 12)]
     jobs: usize,
+    /// One thing at one named point in each round, in turn.
+    #[arg(long)]
+    points: bool,
     /// Goes on after a finding.
     #[arg(long)]
     keep_going: bool,
@@ -73,7 +77,12 @@ fn main() -> ExitCode {
                     if number >= arguments.rounds {
                         return;
                     }
-                    let plan = plan::Plan::draw(arguments.seed.wrapping_add(number));
+                    let seed = arguments.seed.wrapping_add(number);
+                    let plan = if arguments.points {
+                        plan::Plan::at_point(seed, usize::try_from(seed).expect("seeds are small"))
+                    } else {
+                        plan::Plan::draw(seed)
+                    };
                     if arguments.verbose {
                         println!("{plan:#?}\n{}", plan.config());
                     }

@@ -4,8 +4,9 @@ use std::{path::Path, time::Duration};
 
 use crate::{
     draws::Draws,
-    points::{POINTS, Point},
+    points::{Cost, POINTS, Point},
     support::{listener::Behaviour, process::Role},
+    system::Disk,
 };
 
 /// One round.
@@ -24,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) end: End,
     /// Seconds by which the time of day is wrong, each time that it is asked for.
     pub(crate) clock: Vec<i64>,
+    /// What the state directory lies on.
+    pub(crate) disk: Disk,
 }
 
 /// The tests of one program.
@@ -120,6 +123,8 @@ pub(crate) enum Action {
     HangUp,
     /// The process that the client named as its own dies.
     KillClient,
+    /// A process may have so many more files than it has open.
+    FewFiles(Target, usize),
     /// At a named point of the program, at the given time.
     At(&'static Point, usize, Doing),
 }
@@ -202,6 +207,11 @@ impl Plan {
             is_discovered_first: draws.chance(25),
             end: draws.weighed(&[(80, End::Exit), (20, End::HangUp)]),
             clock: if draws.chance(10) { draws.pick(&JUMPS).to_vec() } else { Vec::new() },
+            disk: match draws.below(100) {
+                0..6 => Disk::Small(4 * draws.between(1, 60)),
+                6..9 => Disk::ReadOnly,
+                _ => Disk::Ample,
+            },
             suites,
             client,
             selection,
@@ -209,10 +219,34 @@ impl Plan {
         }
     }
 
+    /// Draws the round of a seed, and has nothing go wrong in it but one thing at one point: the number chooses among
+    /// all that may happen at all points, round and round.
+    pub(crate) fn at_point(seed: u64, number: usize) -> Self {
+        let pause = Duration::from_millis(300);
+        let doings = |point: &'static Point| {
+            let error = point.error.map(|_| Doing::Error("ENOSPC"));
+            [Doing::Kill, Doing::Stop(pause)].into_iter().chain(error).map(move |doing| (point, doing))
+        };
+        let all: Vec<_> = POINTS.iter().flat_map(doings).collect();
+        let (point, doing) = all[number % all.len()];
+        let fault = Fault { action: Action::At(point, 1, doing), when: When::Launched(Duration::ZERO) };
+        Self { faults: vec![fault], clock: Vec::new(), disk: Disk::Ample, ..Self::draw(seed) }
+    }
+
     /// Returns the uids of the tests that are to run, with their state if nothing goes wrong.
     pub(crate) fn expected(&self) -> Vec<(String, &'static str)> {
         let all = self.suites.iter().flat_map(Suite::tests);
         all.filter(|(uid, _)| self.selection.as_ref().is_none_or(|chosen| chosen.contains(uid))).collect()
+    }
+
+    /// Returns whether an error of the system may make it impossible to do what was asked for: that is answered, and ends
+    /// the command line with 10.
+    pub(crate) fn may_lose_a_request(&self) -> bool {
+        self.faults.iter().any(|fault| match fault.action {
+            Action::At(point, _, Doing::Error(_)) => point.error == Some(Cost::Request),
+            Action::FewFiles(..) => true,
+            _ => false,
+        })
     }
 
     /// Returns the variables that arm the points of the round.
@@ -431,7 +465,8 @@ fn fault(draws: &mut Draws, client: &ClientPlan) -> Fault {
         (15, Target::Test),
     ]);
     let pause = Duration::from_millis(draws.between(1, 1500) as u64);
-    let mut actions = vec![(45, Action::Kill(target)), (20, Action::Stop(target, pause))];
+    let few = Action::FewFiles(target, draws.below(12));
+    let mut actions = vec![(45, Action::Kill(target)), (20, Action::Stop(target, pause)), (6, few)];
     if is_served {
         actions.extend([
             (12, Action::Cancel),

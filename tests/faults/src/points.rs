@@ -17,6 +17,8 @@ pub(crate) struct Point {
 pub(crate) enum Cost {
     /// Nothing that a client sees but a word in the log.
     Nothing,
+    /// The journal of a worker: what it had not proven is lost if it dies as well, or the client breaks its connection.
+    Journal,
     /// The tests of one lease, which are told so.
     Tests,
     /// The whole request, which is answered with an error after its completion.
@@ -41,7 +43,7 @@ const GUARD: Target = Target::Role(Role::Guard);
 pub(crate) const POINTS: &[Point] = &[
     point("worker.join", WORKER),
     point("worker.lease", WORKER),
-    fallible("worker.journal.before", WORKER, Cost::Nothing),
+    fallible("worker.journal.before", WORKER, Cost::Journal),
     point("worker.journal.after", WORKER),
     point("worker.sent", WORKER),
     point("worker.reported", WORKER),

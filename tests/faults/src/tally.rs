@@ -6,6 +6,7 @@ use crate::{
     injector::Injected,
     plan::{Action, Doing, Plan, Target},
     round::Played,
+    system::Disk,
 };
 
 /// So often a line tells how far it is.
@@ -16,6 +17,8 @@ pub(crate) struct Tally {
     start: Instant,
     rounds: u64,
     findings: u64,
+    /// Rounds in which results were lost with a journal that could not be written.
+    lost: u64,
     /// By what went wrong: how often it was drawn, how often it hit.
     faults: BTreeMap<String, (u64, u64)>,
     /// By how many faults hit a round.
@@ -31,6 +34,7 @@ impl Tally {
             start: Instant::now(),
             rounds: 0,
             findings: 0,
+            lost: 0,
             faults: BTreeMap::new(),
             hits: BTreeMap::new(),
             peaks: BTreeMap::new(),
@@ -42,6 +46,16 @@ impl Tally {
     /// Adds a round; tells of a finding at once.
     pub(crate) fn add(&mut self, plan: &Plan, played: Played) {
         self.rounds += 1;
+        self.lost += u64::from(played.has_lost);
+        if plan.disk != Disk::Ample {
+            let name = if plan.disk == Disk::ReadOnly { "read-only disk" } else { "small disk" };
+            let count = self.faults.entry(name.to_owned()).or_default();
+            *count = (count.0 + 1, count.1 + u64::from(played.has_disk));
+        }
+        if !plan.clock.is_empty() {
+            let count = self.faults.entry("clock jumps".to_owned()).or_default();
+            *count = (count.0 + 1, count.1 + 1);
+        }
         for Injected { fault, hit, .. } in &played.injected {
             let count = self.faults.entry(name(fault.action)).or_default();
             count.0 += 1;
@@ -99,6 +113,7 @@ impl fmt::Display for Tally {
         if let Some((took, seed)) = self.slowest {
             writeln!(f, "{:44} {:>8.1} s (--seed {seed})", "slowest round", took.as_secs_f64())?;
         }
+        writeln!(f, "{:44} {:>8}", "rounds that lost results with their journal", self.lost)?;
         for left in &self.left {
             writeln!(f, "left behind: {left}")?;
         }
@@ -126,6 +141,7 @@ fn name(action: Action) -> String {
         Action::StopReadingCallbacks(_) => "client stops reading (callback)".to_owned(),
         Action::HangUp => "client hangs up".to_owned(),
         Action::KillClient => "client dies".to_owned(),
+        Action::FewFiles(target, _) => format!("no more files for {}", whom(target)),
         Action::At(point, _, doing) => match doing {
             Doing::Kill => format!("kill at {}", point.name),
             Doing::Stop(_) => format!("stop at {}", point.name),

@@ -1,0 +1,28 @@
+//! The short form of the harness: everything that may happen at each named point, once, and as many rounds as a minute
+//! has room for.
+#![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the tests stand outside: they start the harness as a user's shell does"
+)]
+
+use std::process::Command;
+
+/// Plays rounds; panics with what they found.
+#[track_caller]
+fn play(words: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_heeler-faults")).args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "heeler-faults {words:?}\n{said}\n{errors}");
+}
+
+#[test]
+fn rounds_with_faults_break_no_promise() {
+    play(&["--seed", "1", "--rounds", "120", "--jobs", "6"]);
+}
+
+#[test]
+fn whatever_happens_at_a_named_point_breaks_no_promise() {
+    play(&["--points", "--seed", "0", "--rounds", "80", "--jobs", "6"]);
+}
