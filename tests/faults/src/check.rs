@@ -217,7 +217,7 @@ fn orphaned(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) {
 fn results(events: &[Event], run: &Run) -> BTreeMap<String, Value> {
     nodes(events, run)
         .filter(|node| TERMINAL.iter().any(|state| node["execution-state"] == *state))
-        .filter(|node| node["outcome-kind"] != "program")
+        .filter(|node| node["outcome-kind"] != "program" && node["uid"] != node["heeler.suite"])
         .map(|node| (node["uid"].as_str().unwrap().to_owned(), node.clone()))
         .collect()
 }
