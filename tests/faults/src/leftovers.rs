@@ -79,7 +79,14 @@ pub(crate) fn shared() -> Vec<String> {
     while let Some(dir) = waiting.pop() {
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
             let path = entry.path();
-            if entry.file_name().to_string_lossy().starts_with("heeler-leaf-") {
+            let name = entry.file_name();
+            let leaf = name.to_str().and_then(|name| name.strip_prefix("heeler-leaf-"));
+            if let Some(leaf) = leaf {
+                // Somebody else's, who is still at work.
+                let owner = leaf.split('-').next().unwrap_or_default();
+                if Path::new("/proc").join(owner).exists() {
+                    continue;
+                }
                 left.push(format!("control group {}", path.display()));
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 waiting.push(path);
