@@ -10,6 +10,7 @@ pub mod history;
 pub mod pool;
 pub mod report;
 pub mod run;
+pub mod runs;
 
 /// Returns an error with its causes, joined by colons.
 #[must_use]

@@ -17,10 +17,14 @@ use clap_complete::Shell;
 pub use normalise::{NormaliseError, normalise};
 pub use parse::{Refusal, completions, parse};
 
-use super::{debugger::DebuggerCommand, display::list::ListFormat};
+use super::{
+    debugger::DebuggerCommand,
+    display::{list::ListFormat, runs::RunsFormat},
+};
 use crate::{
     config::{Jobs, MemoryLimit, Partition, Shuffle, SlowTimeout, StatusLevel, TimeLimit},
     filter::Filter,
+    runs::Wanted,
 };
 
 const EXAMPLES: &str = "\
@@ -31,6 +35,8 @@ Examples:
   heeler run -E 'Parser.*' -j 8          run the tests of one class, 8 at a time
   heeler run --partition hash:1/4        run one quarter of the tests
   heeler list build/unit_tests           list tests with file and line
+  heeler runs                            list earlier runs
+  heeler report latest --junit j.xml     tell what became of the latest run
   heeler build/unit_tests --server --client-port 4711
                                          serve an editor that listens on a port
 
@@ -45,6 +51,7 @@ Examples:
   heeler run --retries 2 --timeout 30s --junit junit.xml
   heeler run --isolate --shuffle=42 -E herd -E 'Pen.*'
   heeler run -E 'state(failed) | state(crashed)'
+  heeler run --rerun failed
 
 Filters (X is a text, =exact, ~part, /regex/ or #glob):
   test(X) suite(X) program(X)     by name, by the program's suite or path
@@ -54,6 +61,11 @@ Filters (X is a text, =exact, ~part, /regex/ or #glob):
   all() none()                    every test, no test
   & and, | + or, - without, ! not, ( )
                                   join them; not binds first, or last";
+
+const RUNS_RULE: &str = "\
+The newest 20 runs are kept in the state directory (.heeler/runs), with their
+journals and evidence; keep-runs in heeler.toml says how many. When a run
+begins, the oldest beyond that go; never one that still goes on.";
 
 /// Runs test suites across worker processes and loses nothing when tests crash.
 #[derive(Debug, Clone, PartialEq, Parser)]
@@ -71,6 +83,10 @@ pub enum Command {
     Run(Box<RunArguments>),
     /// List tests, with file and line where the framework tells.
     List(ListArguments),
+    /// List earlier runs, each with its true state.
+    Runs(RunsArguments),
+    /// Tell what became of an earlier run, from its journals alone.
+    Report(ReportArguments),
     /// Serve test clients, such as editors, over the test protocol.
     Serve(Box<ServeArguments>),
     /// Print a minidump for people.
@@ -97,6 +113,12 @@ pub struct RunArguments {
     /// Which tests.
     #[command(flatten)]
     pub selection: SelectionArguments,
+    /// Go on with an earlier run. failed: what failed in the latest one; not-run: what got no result there, because the run
+    /// was cancelled, stopped or killed; RUN (latest, or the beginning of an id, as heeler runs lists them): both of that
+    /// run. What such a run leaves out, by filters or by its own end, stays left for the next one. Without programs, those
+    /// of the earlier run's command line are taken.
+    #[arg(long, value_name = "RUN", help_heading = "Selection")]
+    pub rerun: Option<Wanted>,
     /// How they run.
     #[command(flatten)]
     pub running: RunningArguments,
@@ -125,6 +147,38 @@ pub struct ListArguments {
     /// Print for people, for programs, or one name a line.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
     pub format: ListFormat,
+    /// Of every command.
+    #[command(flatten)]
+    pub general: GeneralArguments,
+}
+
+/// `heeler runs`.
+#[derive(Debug, Clone, PartialEq, Args)]
+#[command(after_help = RUNS_RULE)]
+pub struct RunsArguments {
+    /// Print for people, for programs, or one id a line.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
+    pub format: RunsFormat,
+    /// First remove the runs that the next run would remove: the oldest beyond keep-runs.
+    #[arg(long = "prune")]
+    pub is_pruning: bool,
+    /// Of every command.
+    #[command(flatten)]
+    pub general: GeneralArguments,
+}
+
+/// `heeler report`.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub struct ReportArguments {
+    /// Which run: latest, the beginning of its id, or its directory's name.
+    #[arg(value_name = "RUN", default_value = "latest")]
+    pub run: String,
+    /// Write a JUnit report, instead of printing.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Reporting")]
+    pub junit: Option<PathBuf>,
+    /// Print a line for these results and all before them in the list.
+    #[arg(long, value_name = "LEVEL", value_parser = convert::status_level(), help_heading = "Reporting")]
+    pub status_level: Option<StatusLevel>,
     /// Of every command.
     #[command(flatten)]
     pub general: GeneralArguments,

@@ -5,6 +5,7 @@ use crate::{
     config::{ConfigError, UnknownProfile},
     front::ListenError,
     report::junit::JunitError,
+    runs::{ChooseError, StoryError},
 };
 
 use super::sources::SourcesError;
@@ -52,6 +53,18 @@ pub enum CommandError {
     /// The programs.
     #[error("find the test programs")]
     Sources(#[source] SourcesError),
+    /// An earlier run.
+    #[error("choose the run")]
+    Choose(#[source] ChooseError),
+    /// What became of an earlier run.
+    #[error("read what became of the run")]
+    Story(#[source] StoryError),
+    /// Nothing is left of an earlier run.
+    #[error("find anything to run again: {what}")]
+    NothingLeft {
+        /// What is the matter with it.
+        what: String,
+    },
     /// There is nothing to do.
     #[error(
         "find anything to run: name test programs, use --cargo, or write a heeler.toml with [[suite]] sections here or above"
@@ -93,7 +106,11 @@ impl CommandError {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Config(_) | Self::Profile(_) | Self::NoHistory { .. } => Exit::CommandLine,
-            Self::Sources(_)
+            Self::Choose(ChooseError::Unknown { .. } | ChooseError::Ambiguous { .. }) => Exit::CommandLine,
+            Self::NothingLeft { .. } => Exit::ZeroTests,
+            Self::Choose(ChooseError::None { .. })
+            | Self::Story(_)
+            | Self::Sources(_)
             | Self::NothingToRun
             | Self::Listen(_)
             | Self::Dump(_)

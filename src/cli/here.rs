@@ -14,6 +14,7 @@ use crate::{
     config::Settings,
     discover::ProgramSource,
     front::{Session, SessionCommand, SessionEnd, SessionOptions},
+    runs::Provenance,
 };
 
 /// What the memory between client and session holds: as much as a socket's buffer.
@@ -32,7 +33,7 @@ impl Here {
     /// Starts a session and joins it.
     pub(super) async fn start(
         settings: Arc<Settings>,
-        sources: Vec<ProgramSource>,
+        (sources, provenance): (Vec<ProgramSource>, Provenance),
         client: ClientOptions,
     ) -> Result<(Self, Events), ClientError> {
         let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
@@ -43,6 +44,7 @@ impl Here {
             exit_with: None,
             initialize_within: None,
             is_debug: false,
+            provenance,
         };
         let (commands, receiver) = mpsc::channel(4);
         let mut session = JoinSet::new();

@@ -13,7 +13,7 @@ use super::{
     sources,
     watch::{Watch, display_options},
 };
-use crate::{client::ClientOptions, config::Settings};
+use crate::{client::ClientOptions, config::Settings, runs::Provenance};
 
 /// Lists tests on standard output; everything else goes to standard error.
 pub(super) async fn list(arguments: &ListArguments) -> Result<Exit, CommandError> {
@@ -31,9 +31,10 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<Exit, CommandError
         return Err(CommandError::NothingToRun);
     }
     let signals = Signals::listen().map_err(CommandError::Signals)?;
-    let (here, events) = Here::start(Arc::clone(&settings), sources, ClientOptions::default())
-        .await
-        .map_err(CommandError::Client)?;
+    let (here, events) =
+        Here::start(Arc::clone(&settings), (sources, Provenance::default()), ClientOptions::default())
+            .await
+            .map_err(CommandError::Client)?;
     let mut watch = Watch::new(events, display, signals);
     let Some(Some(nodes)) = discover(&here, &mut watch).await? else { return Ok(Exit::Aborted) };
     here.end(watch.into_events()).await.map_err(CommandError::Client)?;

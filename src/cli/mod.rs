@@ -2,6 +2,7 @@
 //!
 //! - `arguments`: words and their help; `sources`: from words and suites to programs; `select`: which tests.
 //! - `run`, `list`, `serve`: the commands.
+//! - `runs`, `report`, `rerun`: what earlier runs are good for.
 //! - `dump`: minidumps for people.
 //! - `here`: a session in this process; `watch`: what the user sees and says meanwhile; `signals`.
 //! - `display`: what a run looks like; `exit`: codes and errors.
@@ -15,7 +16,10 @@ mod dump;
 mod exit;
 mod here;
 mod list;
+mod report;
+mod rerun;
 mod run;
+mod runs;
 mod select;
 mod serve;
 mod signals;

@@ -19,6 +19,7 @@ use super::{
     display::{Display, End, RunHead},
     exit::{CommandError, Exit},
     here::Here,
+    rerun::{self, Rerun},
     select::{Selection, check, select},
     sources,
     watch::{Watch, display_options},
@@ -51,20 +52,28 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<Exit, CommandError> 
     }
     let mut display = Display::new(options, Box::new(std::io::stdout()));
     let mut say = |label: &str, words: &str| display.phase(label, words, Instant::now());
-    let sources = sources::find(&config, &arguments.programs, &mut say).map_err(CommandError::Sources)?;
+    let rerun = Rerun::find(arguments, &settings)?;
+    let programs = match &rerun {
+        Some(rerun) => rerun.programs(&arguments.programs),
+        None => arguments.programs.clone(),
+    };
+    let provenance = rerun::provenance(&programs, rerun.as_ref());
+    let sources = sources::find(&config, &programs, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
     let signals = super::signals::Signals::listen().map_err(CommandError::Signals)?;
     let client = ClientOptions { debuggers: arguments.debugger.is_some(), ..ClientOptions::default() };
-    let (here, events) =
-        Here::start(Arc::clone(&settings), sources, client).await.map_err(CommandError::Client)?;
+    let (here, events) = Here::start(Arc::clone(&settings), (sources, provenance), client)
+        .await
+        .map_err(CommandError::Client)?;
     let mut watch = Watch::new(events, display, signals).with_debugger(arguments.debugger.clone());
     let exit = Runner {
         here: &here,
         watch: &mut watch,
         settings: &settings,
         is_debug: arguments.debugger.is_some(),
+        rerun,
     }
     .run()
     .await;
@@ -81,6 +90,7 @@ struct Runner<'a> {
     watch: &'a mut Watch,
     settings: &'a Settings,
     is_debug: bool,
+    rerun: Option<Rerun>,
 }
 
 impl Runner<'_> {
@@ -98,6 +108,16 @@ impl Runner<'_> {
             return Ok(Some(Exit::Setup));
         }
         let found = nodes.len();
+        let nodes = match &self.rerun {
+            Some(rerun) => match rerun.choose(nodes, self.watch) {
+                Ok(nodes) => nodes,
+                Err(none) => {
+                    self.watch.display.log(LogLevel::Error, &none);
+                    return Ok(Some(Exit::ZeroTests));
+                }
+            },
+            None => nodes,
+        };
         let selection = select(nodes, self.settings);
         if selection.chosen.is_empty() {
             self.watch.display.log(LogLevel::Error, &nothing_selected(found));
@@ -142,6 +162,7 @@ impl Runner<'_> {
         if let Some(partition) = &self.settings.partition {
             notes.push(format!("share {partition}"));
         }
+        notes.extend(self.rerun.as_ref().map(Rerun::note));
         RunHead {
             run: run_id.to_owned(),
             tests: selection.chosen.len(),
@@ -223,7 +244,12 @@ fn exit(summary: &Summary, settings: &Settings, is_cancelled: bool) -> Exit {
     }
 }
 
-fn write_junit(summary: &Summary, head: &junit::Head<'_>, path: &Path) -> Result<(), CommandError> {
+/// Writes a JUnit report, and the directories above it.
+pub(super) fn write_junit(
+    summary: &Summary,
+    head: &junit::Head<'_>,
+    path: &Path,
+) -> Result<(), CommandError> {
     let failed = |source| CommandError::Write { path: path.display().to_string(), source };
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         std::fs::create_dir_all(dir).map_err(failed)?;

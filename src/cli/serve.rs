@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use super::{
     arguments::{EditorArguments, ProgramArguments, ServeArguments},
     exit::{CommandError, Exit},
+    rerun,
     signals::{Signals, Wish},
     sources,
 };
@@ -90,6 +91,7 @@ fn options(
         exit_with: None,
         initialize_within: None,
         is_debug: false,
+        provenance: rerun::provenance(programs, None),
     })
 }
 

@@ -12,7 +12,7 @@ use super::{
     arguments::{self, Command},
     doctor, dump,
     exit::{CommandError, Exit},
-    list, run, serve,
+    list, report, run, runs, serve,
 };
 use crate::config::{Config, ConfigError};
 
@@ -55,6 +55,8 @@ async fn carry_out(command: &Command) -> Result<Exit, CommandError> {
     match command {
         Command::Run(arguments) => run::run(arguments).await,
         Command::List(arguments) => list::list(arguments).await,
+        Command::Runs(arguments) => runs::runs(arguments),
+        Command::Report(arguments) => report::report(arguments),
         Command::Serve(arguments) => serve::serve(arguments).await,
         Command::Editor(arguments) => serve::editor(arguments).await,
         Command::Dump(arguments) => dump::dump(&arguments.file),
@@ -71,6 +73,8 @@ fn verbosity(command: &Command) -> u8 {
     match command {
         Command::Run(arguments) => arguments.general.verbose,
         Command::List(arguments) => arguments.general.verbose,
+        Command::Runs(arguments) => arguments.general.verbose,
+        Command::Report(arguments) => arguments.general.verbose,
         Command::Serve(arguments) => arguments.general.verbose,
         Command::Editor(arguments) => u8::from(arguments.is_diagnostic),
         Command::Doctor(general) => general.verbose,

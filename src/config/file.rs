@@ -217,6 +217,7 @@ fn read_run_layer(dir: &Path, table: &Table<'_, '_>) -> RunLayer {
         list_timeout: table.duration("list-timeout"),
         run_timeout: read_time_limit("run-timeout", table),
         give_up_after: table.count("give-up-after"),
+        keep_runs: table.count("keep-runs"),
         history: table.boolean("history"),
         dump_limit_bytes: table.size("dump-limit"),
         dumps_per_run: read_number("dumps-per-run", table),

@@ -128,6 +128,9 @@ const KEYS: &[Key] = keys! {
         "give-up-after": "number" = "3";
         /// Whether durations and outcomes are recorded, for the order of the next run.
         "history": "true or false" = "true";
+        /// So many runs are kept in the state directory, with journals and evidence; when a new one begins, the oldest
+        /// go. One that still goes on never does.
+        "keep-runs": "number" = "20";
         /// A dump that would be larger is not kept.
         "dump-limit": "size" = "\"64MiB\"";
         /// After so many dumps of one run no more are written.

@@ -100,6 +100,8 @@ pub struct RunLayer {
     pub run_timeout: Option<TimeLimit>,
     /// Deaths outside tests, one test a process, before a program is given up.
     pub give_up_after: Option<NonZeroU32>,
+    /// Runs kept in the state directory.
+    pub keep_runs: Option<NonZeroU32>,
     /// Whether durations and outcomes are recorded.
     pub history: Option<bool>,
     /// Most bytes of one dump.
@@ -168,6 +170,8 @@ pub struct RunSettings {
     pub run_timeout: TimeLimit,
     /// Deaths outside tests, one test a process, before a program is given up.
     pub give_up_after: NonZeroU32,
+    /// Runs kept in the state directory, the new one among them.
+    pub keep_runs: NonZeroU32,
     /// Whether durations and outcomes are recorded.
     pub is_history_kept: bool,
     /// Most bytes of one dump.

@@ -35,6 +35,7 @@ use crate::{
     config::{Capture, Settings},
     discover::{Catalogue, Lister, ProgramSource},
     pool::{Pool, PoolError, PoolEvent, PoolOptions},
+    runs::{self, Provenance},
 };
 
 /// What stopping all test processes may take.
@@ -54,6 +55,8 @@ pub(super) struct EngineOptions {
     pub(super) has_debugger: bool,
     /// Every run is for debuggers.
     pub(super) is_debug: bool,
+    /// Where the runs come from.
+    pub(super) provenance: Provenance,
 }
 
 /// What a session wants of its engine.
@@ -88,6 +91,7 @@ pub(in crate::front) struct Engine {
     has_attachments_stream: bool,
     log_form: LogForm,
     client: link::Outbox,
+    provenance: Provenance,
     debuggers: Debuggers,
     pool: Option<Pool>,
     /// By the order of their coming.
@@ -126,6 +130,7 @@ impl Engine {
             has_attachments_stream: options.has_attachments_stream,
             log_form: options.log_form,
             client: options.client,
+            provenance: options.provenance,
             debuggers: Debuggers::new(options.answers, (options.has_debugger, options.is_debug)),
             pool: None,
             jobs: BTreeMap::new(),
@@ -446,7 +451,11 @@ impl Engine {
     }
 
     pub(in crate::front) fn runs_dir(&self) -> PathBuf {
-        self.settings.state_dir.join("runs")
+        self.settings.state_dir.join(runs::DIR_NAME)
+    }
+
+    pub(in crate::front) fn provenance(&self) -> &Provenance {
+        &self.provenance
     }
 
     pub(in crate::front) async fn send(&self, frame: Bytes) {

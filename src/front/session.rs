@@ -28,7 +28,7 @@ use super::{
     engine::{Answer, Command, Engine, EngineOptions, Job, JobKind},
     mtp::{initialize, params},
 };
-use crate::{config::Settings, discover::ProgramSource, pool::ProcessEnd};
+use crate::{config::Settings, discover::ProgramSource, pool::ProcessEnd, runs::Provenance};
 
 /// Requests that are open at the same time. A client with more of them has lost count.
 const OPEN_REQUESTS: usize = 64;
@@ -61,6 +61,8 @@ pub struct SessionOptions {
     pub initialize_within: Option<Duration>,
     /// Every run of the session is for debuggers of the client's.
     pub is_debug: bool,
+    /// Where its runs come from, for later commands.
+    pub provenance: Provenance,
 }
 
 /// What the owner of a session may want.
@@ -297,6 +299,7 @@ impl Session {
             answers: answers_in,
             has_debugger: facts.testing.debugger_provider,
             is_debug: self.options.is_debug,
+            provenance: self.options.provenance.clone(),
         };
         self.answers = Some(answers);
         self.engine.spawn(Engine::new(options, done).work(receiver));

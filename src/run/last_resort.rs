@@ -6,7 +6,7 @@ use std::path::Path;
 use bytes::Bytes;
 use wire::{
     control::{JournalledResult, Resend, WorkerId, journal_name},
-    journal::{self, Record},
+    journal::{self, Reading, Record},
     mtp::{Attachment, RawChange, attachments_frame, completion_frame, updates_frame},
 };
 
@@ -22,7 +22,7 @@ pub(super) fn settled(run_dir: &Path, worker: WorkerId) -> Vec<JournalledResult>
 
 fn records(run_dir: &Path, worker: WorkerId) -> Vec<(JournalledResult, Vec<u8>)> {
     let Ok(bytes) = std::fs::read(run_dir.join(journal_name(worker))) else { return Vec::new() };
-    let (records, damage) = journal::read(&bytes);
+    let Reading { records, damage, .. } = journal::read(&bytes);
     if let Some(damage) = damage {
         tracing::warn!(%worker, %damage, "a journal could not be read to its end");
     }
@@ -30,7 +30,7 @@ fn records(run_dir: &Path, worker: WorkerId) -> Vec<(JournalledResult, Vec<u8>)>
         .into_iter()
         .filter_map(|record| match record {
             Record::Settled { result, change } => Some((result, change)),
-            Record::Started(_) | Record::Held { .. } => None,
+            Record::Started(_) | Record::Held { .. } | Record::Charged { .. } | Record::Ended(_) => None,
         })
         .collect()
 }
@@ -48,7 +48,7 @@ pub(super) async fn finish(
     let raw = groups.iter().chain(told).map(|change| change.as_bytes().to_vec());
     let mut changes: Vec<Vec<u8>> = raw.collect();
     for resend in resend {
-        let journalled = records(&plan.run_dir, resend.worker);
+        let journalled = records(&plan.run_dir.path, resend.worker);
         let lost = resend.behind(journalled.len()).map(|change| change.as_bytes().to_vec());
         let proven = usize::try_from(resend.proven).unwrap_or(usize::MAX);
         changes.extend(journalled.into_iter().skip(proven).map(|(_, change)| change).chain(lost));

@@ -7,7 +7,7 @@
 //! - `driver`: takes events in, lets [`model::run::Run`] decide, does what it says.
 //! - `groups`: of the run, of a lease, of what the finisher sends.
 //! - `log`: what the run has to say for the client's log.
-//! - `manifest`: what the run was to do, on disk, for whoever survives.
+//! - `manifest`: what the run was to do and how it ended, on disk, for whoever survives.
 //! - `told`: results that no worker tells.
 //! - `memory`: what later runs want to know of this one.
 //! - `metrics`: a run in numbers, for telemetry.
@@ -29,6 +29,7 @@ mod told;
 pub use costs::Costs;
 pub use driver::{Driver, RunOutcome, Standing};
 pub(crate) use last_resort::end_frames;
+pub(crate) use manifest::write_end;
 pub(crate) use memory::{Knowledge, record};
 pub(crate) use metrics::{metrics, millis};
 pub(crate) use plan::{Ingredients, delivery};

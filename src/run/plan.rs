@@ -18,6 +18,7 @@ use crate::{
     config::{Capture, Dumps, FailLimit, Settings, Shuffle, TimeLimit, Watch},
     discover::{Catalogue, Listing, TestRef},
     filter::Subject,
+    runs::{Provenance, RunDir},
 };
 
 /// What a name costs beside itself: its end and a pointer to it.
@@ -76,7 +77,13 @@ pub struct RunPlan {
     /// The client's id.
     pub run: String,
     /// Where journals and attachments go.
-    pub run_dir: PathBuf,
+    pub run_dir: RunDir,
+    /// Where it comes from.
+    pub provenance: Provenance,
+    /// The profile's name.
+    pub profile: String,
+    /// The directory that the run's own belongs to.
+    pub state_dir: PathBuf,
     /// The programs, frameworks known where they could be listed.
     pub programs: Vec<Program>,
     /// The selected tests.
@@ -115,7 +122,7 @@ pub(crate) struct Ingredients<'a> {
 
 impl RunPlan {
     /// Plans a run of the selected tests.
-    pub(crate) fn new(run: &str, run_dir: PathBuf, ingredients: &Ingredients<'_>) -> Self {
+    pub(crate) fn new(run: &str, run_dir: RunDir, ingredients: &Ingredients<'_>) -> Self {
         let settings = ingredients.settings;
         let mut programs = Programs::default();
         let mut groups = GroupList::default();
@@ -148,6 +155,9 @@ impl RunPlan {
         Self {
             run: run.to_owned(),
             run_dir,
+            provenance: Provenance::default(),
+            profile: settings.profile.clone(),
+            state_dir: settings.state_dir.clone(),
             programs: programs.programs,
             tests,
             groups: groups.finish(),

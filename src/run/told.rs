@@ -8,7 +8,7 @@ use model::{
     ledger::{Entry, Ledger},
 };
 use wire::{
-    control::{Attempt, KnownResult, Leaked, Program, Resend, TestIndex},
+    control::{Attempt, JournalledResult, KnownResult, Leaked, Program, Resend, TestIndex},
     mtp::{Attachment, ExecutionState, Leak, LeftBehind, RawChange, TestNode, Trait, group_path, key},
 };
 
@@ -21,6 +21,17 @@ pub(super) struct HeldBack {
     pub(super) attempts: Vec<Attempt>,
     /// The death that a lone run was to check.
     pub(super) death: Option<Attempt>,
+}
+
+impl HeldBack {
+    /// Returns the attempt that a told result is made of.
+    fn attempt(&self, told: Told) -> Option<&Attempt> {
+        match told {
+            Told::NotRun(_) => None,
+            Told::Held(HeldBy::Retry) => self.attempts.last(),
+            Told::Held(HeldBy::LoneRun) => self.death.as_ref(),
+        }
+    }
 }
 
 /// Bad ends of a program's processes outside any test.
@@ -72,6 +83,23 @@ pub(super) fn changes(
     tests.chain(charges.changes(plan)).collect()
 }
 
+/// Returns what a journal says of the same tests beside their changes.
+pub(super) fn results(
+    told: &[(TestId, Told)],
+    held: &BTreeMap<TestIndex, HeldBack>,
+) -> Vec<JournalledResult> {
+    let result = |(test, told): &(TestId, Told)| {
+        let index = TestIndex(test.0);
+        let attempt = held.get(&index).and_then(|held| held.attempt(*told));
+        JournalledResult {
+            test: index,
+            state: attempt.map_or_else(|| state(told.outcome()), |attempt| attempt.state),
+            duration_us: attempt.map_or(0, |attempt| attempt.duration_us),
+        }
+    };
+    told.iter().map(result).collect()
+}
+
 /// Composes the change of a result that no worker tells.
 fn change(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldBack>) -> RawChange {
     let selected = &plan.tests[test.index()];
@@ -108,11 +136,7 @@ fn node(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldBack>) -> Te
             node.error_message = Some(reason(why, selected));
         }
         Told::Held(by) => {
-            let attempt = held.and_then(|held| match by {
-                HeldBy::Retry => held.attempts.last(),
-                HeldBy::LoneRun => held.death.as_ref(),
-            });
-            if let Some(attempt) = attempt {
+            if let Some(attempt) = held.and_then(|held| held.attempt(told)) {
                 tell_attempt(&mut node, attempt, by);
             }
         }
@@ -159,12 +183,11 @@ fn reported_change(plan: &RunPlan, test: TestId, outcome: Outcome) -> RawChange 
 
 /// Returns the files of a result that was held back and is told now.
 pub(super) fn attachments(told: Told, held: &HeldBack) -> Vec<Attachment> {
-    let attempt = match told {
-        Told::NotRun(_) => None,
-        Told::Held(HeldBy::Retry) => held.attempts.last(),
-        Told::Held(HeldBy::LoneRun) => held.death.as_ref(),
-    };
-    let files = attempt.and_then(|attempt| attempt.evidence.as_ref()).into_iter().flat_map(|one| &one.files);
+    let files = held
+        .attempt(told)
+        .and_then(|attempt| attempt.evidence.as_ref())
+        .into_iter()
+        .flat_map(|one| &one.files);
     files.map(|file| Attachment::file(&file.path, &file.description)).collect()
 }
 

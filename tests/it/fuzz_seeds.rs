@@ -10,7 +10,7 @@ use std::{fs, path::Path};
 type Check = fn(&[u8]);
 
 /// Each target with its check; one without seeds fails, as does a directory of seeds that no target reads.
-const CHECKS: [(&str, Check); 13] = [
+const CHECKS: [(&str, Check); 14] = [
     ("config", checks::config),
     ("envelope", checks::envelope),
     ("filter", checks::filter),
@@ -21,6 +21,7 @@ const CHECKS: [(&str, Check); 13] = [
     ("journal", checks::journal),
     ("libtest_listing", checks::libtest_listing),
     ("libtest_transcript", checks::libtest_transcript),
+    ("manifest", checks::manifest),
     ("message", checks::message),
     ("minidump", checks::minidump),
     ("packet", checks::packet),

@@ -19,6 +19,7 @@ mod concurrent;
 mod crash;
 mod death;
 mod debug;
+mod earlier;
 mod evidence;
 mod failures;
 mod filters;

@@ -9,11 +9,14 @@ use model::{
 };
 
 use wire::{
-    control::{Attempt, Finish, OsBytes, Resend, WorkerId, worker_of_journal},
+    control::{Attempt, Finish, OsBytes, Resend, TestIndex, WorkerId, worker_of_journal},
     journal::{self, Record},
-    manifest::{self, Manifest, ManifestTest},
-    mtp::{Attachment, ExecutionState, RawChange, TestNode, attachments_of, group_node, key},
+    manifest::{self, Manifest, Plan},
+    mtp::{Attachment, RawChange, attachments_of, group_node},
+    recovery::{self, Missing, group_uid},
 };
+
+use crate::errors::chain;
 
 /// A run that has begun and is not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,19 +44,22 @@ pub(crate) fn finish(open: OpenRun) -> Finish {
         .into_iter()
         .map(|worker| (model::WorkerId(worker.0), take_in(&mut known, run_dir, worker)))
         .collect();
-    let Manifest { tests, groups, .. } = read_manifest(run_dir).unwrap_or_else(|error| {
+    let plan = read_manifest(run_dir).unwrap_or_else(|error| {
         tracing::error!(error, "tests without a result can't be told");
-        Manifest { version: manifest::VERSION, run: open.run.clone(), tests: Vec::new(), groups: Vec::new() }
+        Plan::default()
     });
     let said = journals.iter().map(|(worker, said)| (*worker, said.as_slice()));
-    let due = settle_alone(tests.len(), said);
-    let group_uid = |place: Option<u32>| Some(groups.get(place? as usize)?.uid.as_str());
-    let change = |(index, why): &(TestId, Unsettled)| {
-        let test = &tests[index.index()];
-        let attempt = known.held.get(index);
-        RawChange::new(group_uid(test.group), &node(test, *why, attempt), test.foreign.as_deref())
+    let due = settle_alone(plan.tests.len(), said);
+    let died = "Heeler's coordinator died";
+    let change = |(test, why): &(TestId, Unsettled)| {
+        let missing = match (why, known.held.get(test)) {
+            (Unsettled::Held, Some(attempt)) => Missing::Held(attempt, died),
+            (Unsettled::Interrupted | Unsettled::Held, _) => Missing::Interrupted(died),
+            (Unsettled::NotRun, _) => Missing::NotRun(died),
+        };
+        recovery::told(&plan, TestIndex(test.0), missing)
     };
-    let told: Vec<RawChange> = due.told.iter().map(change).collect();
+    let told: Vec<RawChange> = due.told.iter().filter_map(change).collect();
     let resend = due.resend.into_iter().map(|(worker, proven)| Resend {
         worker: WorkerId(worker.0),
         proven,
@@ -61,11 +67,12 @@ pub(crate) fn finish(open: OpenRun) -> Finish {
     });
     Finish {
         resend: resend.collect(),
-        groups: groups
+        groups: plan
+            .groups
             .iter()
             .map(|group| {
                 let node = group_node(&group.uid, &group.name);
-                RawChange::new(group_uid(group.parent), &node, group.foreign.as_deref())
+                RawChange::new(group_uid(&plan, group.parent), &node, group.foreign.as_deref())
             })
             .collect(),
         attachments: told
@@ -92,66 +99,36 @@ fn workers(run_dir: &Path) -> Vec<WorkerId> {
 fn take_in(known: &mut Known, run_dir: &Path, worker: WorkerId) -> Vec<(TestId, Said)> {
     // Damage is told when the journal is sent.
     let Ok(bytes) = fs::read(run_dir.join(wire::control::journal_name(worker))) else { return Vec::new() };
-    let records = journal::read(&bytes).0.into_iter();
-    records
-        .map(|record| match record {
-            Record::Started(test) => (TestId(test.0), Said::Started),
-            Record::Settled { result, change } => {
-                known.attachments.extend(attachments_of(&change));
-                (TestId(result.test.0), Said::Settled)
-            }
-            Record::Held { test, attempt } => {
-                known.held.insert(TestId(test.0), attempt);
-                (TestId(test.0), Said::Held)
-            }
-        })
-        .collect()
+    let records = journal::read(&bytes).records.into_iter();
+    let said = records.filter_map(|record| match record {
+        Record::Started(test) => Some((TestId(test.0), Said::Started)),
+        Record::Settled { result, change } => {
+            known.attachments.extend(attachments_of(&change));
+            Some((TestId(result.test.0), Said::Settled))
+        }
+        Record::Held { test, attempt } => {
+            known.held.insert(TestId(test.0), attempt);
+            Some((TestId(test.0), Said::Held))
+        }
+        Record::Charged { .. } | Record::Ended(_) => None,
+    });
+    said.collect()
 }
 
-fn read_manifest(run_dir: &Path) -> Result<Manifest, String> {
+fn read_manifest(run_dir: &Path) -> Result<Plan, String> {
     let path = run_dir.join(manifest::FILE_NAME);
     let bytes = fs::read(&path).map_err(|error| format!("read {}: {error}", path.display()))?;
-    let manifest: Manifest =
-        serde_json::from_slice(&bytes).map_err(|error| format!("read {}: {error}", path.display()))?;
-    if manifest.version != manifest::VERSION {
-        return Err(format!("{} has version {}", path.display(), manifest.version));
-    }
-    Ok(manifest)
-}
-
-fn node(test: &ManifestTest, why: Unsettled, attempt: Option<&Attempt>) -> TestNode {
-    let mut node = TestNode::test(&test.uid, &test.display_name, ExecutionState::Error);
-    let died = "Heeler's coordinator died";
-    match (why, attempt) {
-        (Unsettled::Held, Some(attempt)) => {
-            node.state = Some(attempt.state);
-            node.error_message =
-                Some(format!("{}\n({died} before it could be tried again)", attempt.message));
-            node.standard_output = Some(attempt.stdout.clone()).filter(|text| !text.is_empty());
-            node.standard_error = Some(attempt.stderr.clone()).filter(|text| !text.is_empty());
-            if let Some(evidence) = &attempt.evidence {
-                node.error_stacktrace = Some(evidence.stack.clone()).filter(|stack| !stack.is_empty());
-                node.attach(&evidence.files);
-            }
-        }
-        (Unsettled::Interrupted | Unsettled::Held, _) => {
-            node.outcome_kind = Some("interrupted".to_owned());
-            node.error_message = Some(format!("it was running when {died}"));
-        }
-        (Unsettled::NotRun, _) => {
-            node.outcome_kind = Some("not-run".to_owned());
-            node.error_message = Some(format!("not run: {died}"));
-        }
-    }
-    node.other.insert(key::SUITE.to_owned(), test.suite.clone().into());
-    node
+    let manifest =
+        Manifest::read(&bytes).map_err(|error| format!("read {}: {}", path.display(), chain(&error)))?;
+    Ok(manifest.plan)
 }
 
 #[cfg(test)]
 mod tests {
     use wire::{
-        control::{Group, JournalledResult, TestIndex},
-        mtp::Change,
+        control::{Group, JournalledResult},
+        manifest::{Head, Origin, PlannedTest},
+        mtp::{Change, ExecutionState},
     };
 
     use super::*;
@@ -159,7 +136,7 @@ mod tests {
     #[test]
     fn every_test_of_the_manifest_gets_one_result_from_journals_or_by_word() {
         let dir = tempfile::tempdir().unwrap();
-        let tests = ["a", "b", "c", "d"].map(|name| ManifestTest {
+        let tests = ["a", "b", "c", "d"].map(|name| PlannedTest {
             uid: format!("s::{name}"),
             display_name: name.into(),
             suite: "s".into(),
@@ -167,9 +144,9 @@ mod tests {
             foreign: Some("\"x.y\":1".into()),
         });
         let groups = vec![Group { uid: "s::".into(), name: "s".into(), parent: None, foreign: None }];
-        let manifest =
-            Manifest { version: manifest::VERSION, run: "r".into(), tests: tests.to_vec(), groups };
-        fs::write(dir.path().join(manifest::FILE_NAME), serde_json::to_vec(&manifest).unwrap()).unwrap();
+        let head = Head { tests: tests.len(), ..Head::new("r", Origin::default()) };
+        let manifest = Manifest { head, plan: Plan { tests: tests.to_vec(), groups, ..Plan::default() } };
+        fs::write(dir.path().join(manifest::FILE_NAME), manifest.to_bytes()).unwrap();
         let mut journal = journal::MAGIC.to_vec();
         let result = JournalledResult { test: TestIndex(0), state: ExecutionState::Passed, duration_us: 1 };
         let attempt = Attempt {

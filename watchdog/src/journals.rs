@@ -4,7 +4,7 @@ use std::{fs, io, path::PathBuf};
 
 use wire::{
     control::{FromWatchdog, JournalledResult, OsBytes, WorkerId, journal_name},
-    journal::{self, Record},
+    journal::{self, Reading, Record},
     mtp::attachments_of,
 };
 
@@ -37,12 +37,15 @@ fn read(path: PathBuf) -> Settled {
             return Settled { results: Vec::new(), damage };
         }
     };
-    let (records, error) = journal::read(&bytes);
+    let Reading { records, damage, torn_at } = journal::read(&bytes);
+    if let Some(offset) = torn_at {
+        tracing::debug!(path = %path.display(), offset, "the last record was never written to its end");
+    }
     let results = records.into_iter().filter_map(|record| match record {
         Record::Settled { result, change } => Some((result, change)),
-        Record::Started(_) | Record::Held { .. } => None,
+        Record::Started(_) | Record::Held { .. } | Record::Charged { .. } | Record::Ended(_) => None,
     });
-    let damage = error.map(|error| format!("read {}: {}", path.display(), chain(&error)));
+    let damage = damage.map(|error| format!("read {}: {}", path.display(), chain(&error)));
     Settled { results: results.collect(), damage }
 }
 

@@ -1,8 +1,14 @@
 //! The session's watchdog: one loop that waits for the coordinator, for deaths and for finishes in hand.
 
-use std::{collections::VecDeque, io, path::Path, process::ExitCode, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    path::Path,
+    process::ExitCode,
+    time::Duration,
+};
 
-use host::process;
+use host::{lock::LifeLock, process};
 use link::{
     LinkError,
     control::{ControlReceiver, ControlSender, ReceiveError, Received},
@@ -13,7 +19,10 @@ use tokio::{
     task::{JoinError, JoinSet},
     time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout},
 };
-use wire::control::{Finish, FromWatchdog, Join, ToWatchdog, WorkerId};
+use wire::{
+    control::{Finish, FromWatchdog, Join, OsBytes, ToWatchdog, WorkerId},
+    manifest::WATCHDOG_LOCK,
+};
 
 use crate::{
     alone::{self, OpenRun},
@@ -138,6 +147,7 @@ async fn run(socket_path: &Path) -> Result<End, SessionError> {
         workers: Workers::default(),
         deliverer: DelivererPlace::Unwelcomed,
         open: Vec::new(),
+        locks: BTreeMap::new(),
         waiting: VecDeque::new(),
         tasks: JoinSet::new(),
         outgoing: VecDeque::new(),
@@ -155,6 +165,8 @@ struct Session<'a> {
     deliverer: DelivererPlace,
     /// The runs in hand, to be finished should the coordinator die; as many as the coordinator has requests.
     open: Vec<OpenRun>,
+    /// They say that the runs in hand, and those being finished, are not left alone yet.
+    locks: BTreeMap<String, LifeLock>,
     /// Finishes that come while one is in hand. A coordinator has few runs at once.
     waiting: VecDeque<Box<Finish>>,
     tasks: JoinSet<Done>,
@@ -228,6 +240,9 @@ impl Session<'_> {
             Event::Done(Ok(Done::Journal(answer))) => self.outgoing.push_back(answer),
             Event::Done(Ok(Done::Finish(deliverer, finished))) => {
                 self.deliverer = DelivererPlace::Here(deliverer);
+                if let FromWatchdog::Finished { run, .. } = &finished {
+                    self.locks.remove(run);
+                }
                 self.outgoing.push_back(finished);
                 self.finish_next();
             }
@@ -251,6 +266,7 @@ impl Session<'_> {
             ToWatchdog::StartWorker { worker } => self.start(worker),
             ToWatchdog::KillWorker { worker } => self.workers.kill(worker),
             ToWatchdog::BeginRun { run, run_dir, has_attachments_stream } => {
+                self.lock(&run, &run_dir);
                 self.open.retain(|open| open.run != run);
                 self.open.push(OpenRun { run, run_dir, has_attachments_stream });
             }
@@ -265,6 +281,18 @@ impl Session<'_> {
             ToWatchdog::Leave => return Some(End::Leave),
         }
         None
+    }
+
+    /// Says on disk that somebody minds the run.
+    fn lock(&mut self, run: &str, run_dir: &OsBytes) {
+        // A second lock would wait for the first one.
+        if self.locks.contains_key(run) {
+            return;
+        }
+        match LifeLock::take(&run_dir.as_path().join(WATCHDOG_LOCK)) {
+            Ok(lock) => drop(self.locks.insert(run.to_owned(), lock)),
+            Err(error) => tracing::warn!(run, %error, "nobody can see that the run is minded"),
+        }
     }
 
     fn start(&mut self, worker: WorkerId) {

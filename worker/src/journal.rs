@@ -119,7 +119,7 @@ mod tests {
 
     use wire::{
         control::TestIndex,
-        journal::{self, Record},
+        journal::{self, Reading, Record},
     };
 
     use super::*;
@@ -140,7 +140,7 @@ mod tests {
         journal.append(&record(2), 5).unwrap();
         assert_eq!(journal.position(), 5);
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let (records, damage) = journal::read(&std::fs::read(&path).unwrap());
+        let Reading { records, damage, .. } = journal::read(&std::fs::read(&path).unwrap());
         assert_eq!(damage, None);
         assert_eq!(records, [Record::Started(TestIndex(1)), Record::Started(TestIndex(2))]);
     }

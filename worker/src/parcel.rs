@@ -152,7 +152,7 @@ impl Parcel {
 
 #[cfg(test)]
 mod tests {
-    use wire::mtp::ExecutionState;
+    use wire::{journal::Reading, mtp::ExecutionState};
 
     use super::*;
 
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(loads, [Load { position: 5, changes: vec![&b"a"[..], b"bc"] }]);
         assert!(matches!(parcel.reports[1], Report::Settled { position: 5, .. }));
         let bytes = [journal::MAGIC, &parcel.journal].concat();
-        let (records, damage) = journal::read(&bytes);
+        let Reading { records, damage, .. } = journal::read(&bytes);
         assert_eq!(damage, None);
         assert!(
             matches!(&records[..], [Record::Started(_), Record::Settled { change, .. }] if change == b"bc")

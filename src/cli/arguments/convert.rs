@@ -4,7 +4,9 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::{GeneralArguments, ListArguments, RunArguments, RunningArguments, ServeArguments};
+use super::{
+    GeneralArguments, ListArguments, ReportArguments, RunArguments, RunningArguments, ServeArguments,
+};
 use crate::{
     cli::debugger::{DebuggerCommand, NoCommand},
     config::{
@@ -130,7 +132,9 @@ impl RunningArguments {
 }
 
 impl GeneralArguments {
-    fn command_line(&self) -> CommandLine {
+    /// Returns what the words say of every command.
+    #[must_use]
+    pub fn command_line(&self) -> CommandLine {
         let run = RunLayer { history: self.is_history_off.then_some(false), ..RunLayer::default() };
         CommandLine {
             profile: self.profile.clone(),
@@ -174,6 +178,16 @@ impl ListArguments {
             framework: self.programs.framework.clone(),
             ..self.general.command_line()
         }
+    }
+}
+
+impl ReportArguments {
+    /// Returns what the words say of the report.
+    #[must_use]
+    pub fn command_line(&self) -> CommandLine {
+        let general = self.general.command_line();
+        let run = RunLayer { status_level: self.status_level, ..general.run };
+        CommandLine { run, ..general }
     }
 }
 

@@ -5,7 +5,7 @@
 //! - [`Options`] and what they are decided from: [`kind_for`], [`colour_for`].
 //! - [`RunHead`]: what is known when a run begins; [`End`]: what is said at its end beside the summary.
 //! - [`Display`]: fed with changes, log messages and the passing of time.
-//! - [`list`]: what `heeler list` prints.
+//! - [`list`]: what `heeler list` prints; [`runs`]: what `heeler runs` does.
 
 mod options;
 mod style;
@@ -21,6 +21,7 @@ mod screen;
 mod show;
 
 pub mod list;
+pub mod runs;
 
 pub use closing::End;
 pub use options::{Kind, Options, Output, Size, SizeSource, colour_for, kind_for};

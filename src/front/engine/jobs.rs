@@ -140,7 +140,11 @@ impl Engine {
 
     async fn begin_run(&mut self, job: &Job) -> Result<Driver, RpcError> {
         let plan = run::plan(self, &job.request).await?;
-        self.start_pool().await?;
+        if let Err(error) = self.start_pool().await {
+            // Nothing has run: there is nothing to be told of it later.
+            let _stays = std::fs::remove_dir_all(&plan.run_dir.path);
+            return Err(error);
+        }
         let pool = self.pool.as_mut().expect("it was just started");
         Ok(Driver::begin(pool, plan, self.client.clone()).await)
     }
@@ -192,6 +196,12 @@ impl Engine {
                 }
                 host::fail::pass("run.completed");
                 run::record(self, &plan, &outcome);
+                if let Err(error) = crate::run::write_end(&plan, &outcome, job.begun.elapsed()) {
+                    let text = format!(
+                        "later commands will take this run for interrupted, because its end could not be written down: {error}"
+                    );
+                    self.log(LogLevel::Warning, text).await;
+                }
                 self.answer(&job, run::finished(&job, &plan, &outcome)).await;
             }
         }

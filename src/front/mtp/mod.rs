@@ -5,4 +5,3 @@ pub(super) mod discover;
 pub(super) mod initialize;
 pub(super) mod params;
 pub(super) mod run;
-mod run_dir;

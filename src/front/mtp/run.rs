@@ -1,6 +1,6 @@
 //! `testing/runTests`: what is to run, where its journals go, and what is answered after its completion.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use wire::{
@@ -8,11 +8,12 @@ use wire::{
     rpc::{self, RpcError, code},
 };
 
-use super::{choose::choose, discover::cancelled, params::TestsRequest, run_dir::make_run_dir};
+use super::{choose::choose, discover::cancelled, params::TestsRequest};
 use crate::{
     discover::TestRef,
     front::engine::{Engine, Job},
     run::{Ingredients, Knowledge, RunOutcome, RunPlan},
+    runs::{DIR_NAME, RunDir, make_run_dir, state_dir_elsewhere},
 };
 
 /// Plans a run of what was asked for.
@@ -33,6 +34,7 @@ pub(in crate::front) async fn plan(engine: &Engine, request: &TestsRequest) -> R
     let mut plan = RunPlan::new(&request.run_id, run_dir, &ingredients);
     plan.has_attachments_stream = engine.has_attachments_stream();
     plan.log_form = engine.log_form();
+    plan.provenance = engine.provenance().clone();
     plan.carry(&request.foreign);
     if engine.debuggers().are_wanted(request.is_debug) {
         if engine.debuggers().are_there() {
@@ -57,13 +59,14 @@ fn knowledge(engine: &Engine, selected: &[TestRef]) -> Knowledge {
     })
 }
 
-async fn run_dir(engine: &Engine, run_id: &str) -> Result<PathBuf, RpcError> {
+async fn run_dir(engine: &Engine, run_id: &str) -> Result<RunDir, RpcError> {
+    let keep = engine.settings().run.keep_runs;
     let wished = engine.runs_dir();
-    let error = match make_run_dir(&wished, run_id) {
+    let error = match make_run_dir(&wished, run_id, keep) {
         Ok(dir) => return Ok(dir),
         Err(error) => error,
     };
-    let elsewhere = std::env::temp_dir().join(format!("heeler-{}/runs", host::process::effective_uid()));
+    let elsewhere = state_dir_elsewhere().join(DIR_NAME);
     let text = format!(
         "failed to {}; this run's journals are kept in {}",
         crate::error_chain(&error),
@@ -71,7 +74,7 @@ async fn run_dir(engine: &Engine, run_id: &str) -> Result<PathBuf, RpcError> {
     );
     engine.log(LogLevel::Warning, text).await;
     let is_ours = elsewhere.parent().map_or(Ok(()), host::dirs::private_dir);
-    is_ours.and_then(|()| make_run_dir(&elsewhere, run_id)).map_err(|error| {
+    is_ours.and_then(|()| make_run_dir(&elsewhere, run_id, keep)).map_err(|error| {
         RpcError::new(code::INTERNAL_ERROR, format!("failed to {}", crate::error_chain(&error)))
     })
 }

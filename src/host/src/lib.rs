@@ -9,12 +9,14 @@
 //! - [`pass`]: descriptors passed between processes.
 //! - [`dirs`]: directories that belong to one user alone.
 //! - [`fail`]: failures at named points, for the tests.
+//! - [`lock`]: locks on files that say whether their owner lives.
 #![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
 
 pub mod cgroup;
 pub mod dirs;
 pub mod fail;
 pub mod io;
+pub mod lock;
 pub mod pass;
 pub mod process;
 pub mod spawn;

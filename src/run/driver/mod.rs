@@ -295,7 +295,7 @@ impl Driver {
             self.journals.iter().filter(|(_, (_, deadline))| *deadline <= now).map(|(id, _)| *id).collect();
         for worker in late {
             self.log(LogLevel::Warning, format!("the journal of worker {worker} was not read in time")).await;
-            let settled = super::last_resort::settled(&self.plan.run_dir, worker);
+            let settled = super::last_resort::settled(&self.plan.run_dir.path, worker);
             self.worker_lost(worker, &settled);
         }
         if self.run_until.is_some_and(|deadline| deadline <= now) {

@@ -132,7 +132,7 @@ impl Driver {
     }
 
     async fn ask_for_journal(&self, pool: &mut Pool, worker: WorkerId) {
-        let (run, run_dir) = (self.plan.run.clone(), OsBytes::from(self.plan.run_dir.as_path()));
+        let (run, run_dir) = (self.plan.run.clone(), OsBytes::from(self.plan.run_dir.path.as_path()));
         pool.tell_watchdog(&ToWatchdog::ReadJournal { run, run_dir, worker }).await;
     }
 
@@ -208,7 +208,7 @@ impl Driver {
     async fn complete_only(&self, pool: &mut Pool) {
         let finish = Finish {
             run: self.plan.run.clone(),
-            run_dir: OsBytes::from(self.plan.run_dir.as_path()),
+            run_dir: OsBytes::from(self.plan.run_dir.path.as_path()),
             resend: Vec::new(),
             groups: Vec::new(),
             told: Vec::new(),
@@ -219,7 +219,7 @@ impl Driver {
     }
 
     pub(super) async fn tell_begin(&self, pool: &mut Pool) {
-        let (run, run_dir) = (self.plan.run.clone(), OsBytes::from(self.plan.run_dir.as_path()));
+        let (run, run_dir) = (self.plan.run.clone(), OsBytes::from(self.plan.run_dir.path.as_path()));
         let has_attachments_stream = self.plan.has_attachments_stream;
         pool.tell_watchdog(&ToWatchdog::BeginRun { run, run_dir, has_attachments_stream }).await;
     }

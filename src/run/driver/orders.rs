@@ -12,7 +12,7 @@ use wire::{
         Finish, JournalledResult, Lease, LeasedTest, OsBytes, Proof, TestIndex, TestLimits, ToWatchdog,
         ToWorker, WatchPlan,
     },
-    mtp::{LogLevel, attachments_of},
+    mtp::{LogLevel, RawChange, attachments_of},
 };
 
 use super::{CANCEL_DEADLINE, Driver, STAGE_SLACK};
@@ -20,7 +20,7 @@ use crate::{
     pool::Pool,
     run::{
         convert::{from_model, outcome_of},
-        groups, last_resort, told,
+        groups, last_resort, manifest, told,
     },
 };
 
@@ -72,7 +72,7 @@ impl Driver {
         let wire = Lease {
             lease: wire::control::LeaseId(lease.lease.0),
             run: self.plan.run.clone(),
-            run_dir: OsBytes::from(self.plan.run_dir.as_path()),
+            run_dir: OsBytes::from(self.plan.run_dir.path.as_path()),
             program: self.plan.programs[program].clone(),
             groups: groups::lend(&self.plan, &mut tests),
             tests,
@@ -127,13 +127,14 @@ impl Driver {
         host::fail::pass("run.finish");
         self.set_stage(Stage::Finishing);
         let changes = told::changes(&self.plan, told, &self.held, &self.charges);
+        self.note_told(&told::results(told, &self.held), &changes).await;
         for (test, told) in told {
             let held = self.held.get(&TestIndex(test.0));
             self.result.attachments.extend(held.iter().flat_map(|held| told::attachments(*told, held)));
         }
         let finish = Box::new(Finish {
             run: self.plan.run.clone(),
-            run_dir: OsBytes::from(self.plan.run_dir.as_path()),
+            run_dir: OsBytes::from(self.plan.run_dir.path.as_path()),
             resend: told::resend(&self.plan, self.run.ledger(), resend),
             groups: groups::due(&self.plan, resend.len() + told.len()),
             told: changes,
@@ -144,6 +145,14 @@ impl Driver {
         pool.tell_watchdog(&ToWatchdog::Finish(finish)).await;
     }
 
+    /// What no worker tells stands on disk before the client is told.
+    async fn note_told(&self, results: &[JournalledResult], changes: &[RawChange]) {
+        if let Err(error) = manifest::write_told(&self.plan, results, changes) {
+            let text = format!("what no worker tells could not be written to the run's directory: {error}");
+            self.log(LogLevel::Warning, text).await;
+        }
+    }
+
     /// Without a watchdog there are no workers; what is left to do is done here, on the main connection.
     ///
     /// Cancel safe: no, because a part may be sent.
@@ -151,15 +160,17 @@ impl Driver {
         self.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}")).await;
         let Self { plan, run, held, charges, .. } = self;
         let settled = |worker| {
-            let settled = last_resort::settled(&plan.run_dir, from_model(worker)).into_iter();
+            let settled = last_resort::settled(&plan.run_dir.path, from_model(worker)).into_iter();
             let result = |one: JournalledResult| {
                 (TestId(one.test.0), outcome_of(one.state), Duration::from_micros(one.duration_us))
             };
             settled.map(result).collect()
         };
+        let mut noted = Ok(());
         match run.end_alone(settled) {
             Succession::Finish(Due { resend, told }) => {
                 let changes = told::changes(plan, &told, held, charges);
+                noted = manifest::write_told(plan, &told::results(&told, held), &changes);
                 let resend = told::resend(plan, run.ledger(), &resend);
                 let of_changes = changes.iter().flat_map(|change| attachments_of(change.as_bytes()));
                 let attachments: Vec<_> = self.result.attachments.iter().cloned().chain(of_changes).collect();
@@ -168,6 +179,9 @@ impl Driver {
             }
             Succession::Complete => last_resort::complete(plan, &self.client).await,
             Succession::Begin | Succession::Alone | Succession::Nothing => {}
+        }
+        if let Err(error) = noted {
+            tracing::warn!(%error, "what no worker tells could not be written to the run's directory");
         }
         self.proof = Proof::Ordered;
         self.actions.clear();

@@ -7,8 +7,9 @@
 //! - [`mtp`]: the messages of the MSTest Runner Protocol.
 //! - [`control`]: what coordinator, watchdog, worker and guard say to each other.
 //! - [`nursery`]: what a worker and the process that makes its guards say to each other.
-//! - [`journal`]: the records of a worker's write-ahead journal.
+//! - [`journal`]: the records of write-ahead journals.
 //! - [`manifest`]: what a run was to do, beside its journals.
+//! - [`recovery`]: what both say of tests whose run never came to its end.
 
 pub mod control;
 pub mod frame;
@@ -17,6 +18,7 @@ pub mod manifest;
 pub mod mtp;
 pub mod nursery;
 pub mod packet;
+pub mod recovery;
 pub mod rpc;
 
 /// What a streaming decoder does: it takes one item off the front of a buffer, or asks for more bytes.

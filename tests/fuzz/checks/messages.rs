@@ -8,7 +8,7 @@ use wire::{
         FromGuard, FromWatchdog, FromWorker, Join, OsBytes, ToGuard, ToWatchdog, ToWorker, worker_of_journal,
     },
     frame::Frames,
-    manifest::Manifest,
+    manifest::{Head, Plan},
     mtp::{
         AskedNode, AttachDebuggerParams, AttachmentParams, CancelParams, CancelRunParams, Change,
         DebuggerResult, DiscoveryMetrics, HelloParams, InitializeParams, InitializeResult,
@@ -74,7 +74,7 @@ pub fn message(bytes: &[u8]) {
         trip::<rpc::RpcError>,
         trip::<rpc::RequestId>,
     ];
-    let control: [Trip; 9] = [
+    let control: [Trip; 10] = [
         trip::<Join>,
         trip::<ToWorker>,
         trip::<FromWorker>,
@@ -82,7 +82,8 @@ pub fn message(bytes: &[u8]) {
         trip::<FromWatchdog>,
         trip::<ToGuard>,
         trip::<FromGuard>,
-        trip::<Manifest>,
+        trip::<Head>,
+        trip::<Plan>,
         trip::<OsBytes>,
     ];
     mtp.iter().chain(&control).for_each(|trip| trip(bytes));

@@ -2,7 +2,7 @@
 //! them what libFuzzer thinks of, the integration tests the seeds.
 //!
 //! - `pieces`: bytes cut at places that the bytes themselves choose.
-//! - `streams`: frames, packets, journals.
+//! - `streams`: frames, packets, journals, manifests.
 //! - `messages`: envelopes, and all that travels in them.
 //! - `frameworks`: what test programs print.
 //! - `texts`: filters and configuration.
@@ -18,5 +18,5 @@ mod texts;
 pub use dumps::minidump;
 pub use frameworks::{gtest_listing, gtest_transcript, libtest_listing, libtest_transcript};
 pub use messages::{envelope, message};
-pub use streams::{frame, journal, packet};
+pub use streams::{frame, journal, manifest, packet};
 pub use texts::{config, filter, graph_query};

@@ -5,7 +5,8 @@ use wire::{
     Decode,
     control::{Attempt, JournalledResult, TestIndex},
     frame::{self, Frames},
-    journal::{self, Record},
+    journal::{self, Reading, Record, RunEnd},
+    manifest::{Head, Manifest},
     mtp::ExecutionState,
     nursery::Birth,
     packet::{self, Packet, Packets},
@@ -63,19 +64,33 @@ pub fn packet(bytes: &[u8]) {
 /// Journals: any bytes, and those of a worker that died in the middle of a record.
 pub fn journal(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
-    let (records, _) = journal::read(whole);
-    assert_eq!(journal::read(&written(&records)), (records, None), "written again");
+    let Reading { records, .. } = journal::read(whole);
+    let again = Reading { records: records.clone(), ..Reading::default() };
+    assert_eq!(journal::read(&written(&records)), again, "written again");
 
     let records: Vec<_> = pieces.iter().map(|piece| record(piece)).collect();
     let file = written(&records);
     let cut = whole.iter().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
     let cut = cut % (file.len() + 1);
-    let (read, error) = journal::read(&file[..cut]);
-    assert_eq!(error, None, "a torn tail is no damage");
+    let Reading { records: read, damage, .. } = journal::read(&file[..cut]);
+    assert_eq!(damage, None, "a torn tail is no damage");
     assert_eq!(read, records[..read.len()]);
     let next =
         records.get(read.len()).map(|next| written(&records[..read.len()]).len() + encoded(next).len());
     assert!(next.is_none_or(|end| end > cut), "every whole record is read");
+}
+
+/// Manifests: any bytes, and what was read once.
+pub fn manifest(bytes: &[u8]) {
+    let head = Head::read(bytes);
+    let Ok(read) = Manifest::read(bytes) else { return };
+    assert_eq!(head.ok().as_ref(), Some(&read.head), "the head alone");
+    let again = read.to_bytes();
+    assert_eq!(Manifest::read(&again).ok(), Some(read), "written again");
+    assert!(
+        (0..again.len()).all(|cut| Manifest::read(&again[..cut]).is_err()),
+        "a part is not taken for the whole"
+    );
 }
 
 fn encoded(record: &Record) -> Vec<u8> {
@@ -93,11 +108,16 @@ fn written(records: &[Record]) -> Vec<u8> {
 fn record(piece: &[u8]) -> Record {
     let test = TestIndex(piece.len() as u32);
     let duration_us = piece.iter().map(|byte| u64::from(*byte)).sum();
-    match piece.first().map(|byte| byte % 3) {
+    match piece.first().map(|byte| byte % 5) {
         None | Some(0) => Record::Started(test),
         Some(1) => {
             let result = JournalledResult { test, state: ExecutionState::Failed, duration_us };
             Record::Settled { result, change: piece.to_vec() }
+        }
+        Some(2) => Record::Charged { change: piece.to_vec() },
+        Some(3) => {
+            let ended_utc = String::from_utf8_lossy(piece).into_owned();
+            Record::Ended(Box::new(RunEnd { ended_utc, ..RunEnd::default() }))
         }
         Some(_) => {
             let message = String::from_utf8_lossy(piece).into_owned();

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use wire::{
     control::{Attempt, Death, LeaseEnd, Report, TestIndex},
-    journal::{self, Record},
+    journal::{self, Reading, Record},
     mtp::{Change, TestNode},
 };
 
@@ -123,7 +123,7 @@ impl Bench {
     }
 
     fn records(&self) -> Vec<Record> {
-        let (records, damage) = journal::read(&[journal::MAGIC, &self.parcel.journal].concat());
+        let Reading { records, damage, .. } = journal::read(&[journal::MAGIC, &self.parcel.journal].concat());
         assert_eq!(damage, None);
         records
     }

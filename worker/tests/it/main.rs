@@ -14,7 +14,7 @@ use host::spawn::Stream;
 use tokio::task::spawn_blocking;
 use wire::{
     control::{FromWorker, Lease, LeaseEnd, Proof, Report, ToWorker},
-    journal::{self, Record},
+    journal::{self, Reading, Record},
     mtp::ExecutionState,
 };
 
@@ -29,7 +29,8 @@ async fn a_lease_runs_to_its_end_and_is_journalled_sent_and_reported() {
     assert_eq!(seen.nodes[&"A.t0".to_owned()].standard_output.as_deref(), Some("hello\n"));
     assert!(seen.nodes["A.t1"].standard_error.as_deref().unwrap().ends_with("oops\n"));
     assert!(seen.start_us.unwrap() > 0);
-    let (records, damage) = journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
+    let Reading { records, damage, .. } =
+        journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
     assert_eq!((records.len(), damage), (6, None));
     // A second lease goes on in the same journal, and all of it is proven by the order on the one connection.
     let mut second = lease(&script, 3);
@@ -67,7 +68,7 @@ async fn a_crash_costs_the_test_in_flight_and_is_held_for_a_lone_run() {
     let Some(Report::Died { attempt, .. }) = seen.reports.last() else { panic!("{:?}", seen.reports) };
     assert_eq!(attempt.message, "crashed with SIGSEGV");
     assert!(attempt.stderr.ends_with("last words\n"), "{attempt:?}");
-    let (records, _) = journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
+    let Reading { records, .. } = journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
     assert!(matches!(records.last(), Some(Record::Held { .. })));
     // The lone run: the same death, and the end of the story.
     let mut lone = lease(&script, 3);

@@ -1,0 +1,233 @@
+//! What `heeler runs` prints: a table for people, JSON for programs, and one id a line for shells.
+
+use clap::ValueEnum;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use wire::{
+    control::OsBytes,
+    journal::{EndCounts, RunEnd, StopReason},
+};
+
+use super::{
+    format::{self, count_of, cut_name, grouped},
+    style::{Colour, Line, Tone},
+};
+use crate::{
+    report::text,
+    runs::{EarlierRun, State},
+};
+
+/// `--format` of `heeler runs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum RunsFormat {
+    /// A table, the newest run last.
+    #[default]
+    Human,
+    /// A JSON array of runs, one in each line.
+    Json,
+    /// One id a line.
+    Names,
+}
+
+/// What the table needs beside the runs.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// Whether in colours.
+    pub colour: Colour,
+    /// What time it is.
+    pub now: Timestamp,
+    /// Where the runs lie.
+    pub state_dir: String,
+    /// So many are kept.
+    pub keep: u32,
+}
+
+/// An id's first letters are enough for people, and for `heeler report`.
+const ID_CHARS: usize = 8;
+/// A command is told as far as this.
+const COMMAND_COLUMNS: usize = 90;
+
+/// Returns what is printed for the runs, in their order.
+#[must_use]
+pub fn runs(all: &[EarlierRun], format: RunsFormat, of: &Surroundings) -> String {
+    match format {
+        RunsFormat::Human => human(all, of),
+        RunsFormat::Json => {
+            let all: Vec<String> = all.iter().map(|run| object(run).to_string()).collect();
+            if all.is_empty() { "[]\n".to_owned() } else { format!("[\n{}\n]\n", all.join(",\n")) }
+        }
+        RunsFormat::Names => all.iter().map(|run| format!("{}\n", text::one_line(id(run)))).collect(),
+    }
+}
+
+fn id(run: &EarlierRun) -> &str {
+    run.head.as_ref().map_or(run.name.as_str(), |head| head.run.as_str())
+}
+
+fn human(all: &[EarlierRun], of: &Surroundings) -> String {
+    let mut out = String::new();
+    let mut say = |line: Line| {
+        let mut text = String::new();
+        line.render(of.colour, &mut text);
+        out.push_str(text.trim_end());
+        out.push('\n');
+    };
+    if all.is_empty() {
+        say(Line::new().and(format!("no runs in {}", text::one_line(&of.state_dir))));
+        return out;
+    }
+    say(Line::new().with(
+        Tone::Dim,
+        format!("{:<8}  {:<18}  {:>9}  {:>7}  {}", "RUN", "BEGAN (UTC)", "TOOK", "TESTS", "RESULT"),
+    ));
+    for run in all {
+        say(row(run));
+        if let Some(head) = &run.head {
+            let command = command(&head.origin.command);
+            say(Line::new()
+                .and(" ".repeat(10))
+                .with(Tone::Dim, format!("$ {}", cut_name(&command, COMMAND_COLUMNS))));
+        }
+        for trouble in &run.troubles {
+            say(Line::new().and(" ".repeat(10)).with(Tone::Warn, text::headline(trouble)));
+        }
+    }
+    let kept = format!("{}; the newest {} are kept (keep-runs)", count_of(all.len(), "run"), of.keep);
+    say(Line::new().with(Tone::Dim, kept));
+    out
+}
+
+fn row(run: &EarlierRun) -> Line {
+    let head = run.head.as_ref();
+    let short: String = match head {
+        Some(head) => head.run.chars().filter(char::is_ascii_alphanumeric).take(ID_CHARS).collect(),
+        None => run.name.split_once('-').map_or("", |(_, id)| id).chars().take(ID_CHARS).collect(),
+    };
+    let began = head.and_then(|head| head.began_utc.parse::<Timestamp>().ok());
+    let began = began.map_or_else(|| "?".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M").to_string());
+    let took = match &run.state {
+        State::Ended(end) => format::rough(std::time::Duration::from_millis(end.duration_ms)),
+        _ => "-".to_owned(),
+    };
+    let tests = head.map_or_else(|| "?".to_owned(), |head| grouped(head.tests));
+    let line = Line::new().with(Tone::Bold, format!("{short:<8}"));
+    line.and(format!("  {began:<18}  {took:>9}  {tests:>7}  ")).join(result(run))
+}
+
+fn result(run: &EarlierRun) -> Line {
+    let of = run.head.as_ref().map_or_else(|| "?".to_owned(), |head| grouped(head.tests));
+    let so_far = |settled: usize| format!("{} of {of} tests have results", grouped(settled));
+    match &run.state {
+        State::Running { settled } => {
+            let pid = run.head.as_ref().map_or(0, |head| head.pid);
+            Line::new().with(Tone::Suite, "running").and(format!(" in process {pid}: {}", so_far(*settled)))
+        }
+        State::Ending { settled } => Line::new()
+            .with(Tone::Warn, "being cleared up")
+            .and(format!(" after a death: {}", so_far(*settled))),
+        State::Interrupted { .. } if run.head.is_none() => {
+            Line::new().with(Tone::Bad, "interrupted").and(" before any test began")
+        }
+        State::Interrupted { settled } => {
+            Line::new().with(Tone::Bad, "interrupted").and(format!(": {}", so_far(*settled)))
+        }
+        State::Unreadable => Line::new().with(Tone::Bad, "can't be read"),
+        State::Ended(end) => ended(end),
+    }
+}
+
+fn ended(end: &RunEnd) -> Line {
+    let (tone, word) = verdict(end);
+    let words: Vec<String> = by_kind(&end.counts)
+        .into_iter()
+        .filter(|(_, number)| *number > 0)
+        .map(|(kind, number)| format!("{} {kind}", grouped(number)))
+        .collect();
+    let mut line = Line::new().with(tone, word).and(format!("  {}", words.join(", ")));
+    if end.charged_programs > 0 {
+        line = line.and(format!(", {} with trouble of its own", count_of(end.charged_programs, "program")));
+    }
+    line
+}
+
+/// Returns the word for how a run ended, which the JSON form has too.
+fn verdict(end: &RunEnd) -> (Tone, &'static str) {
+    let EndCounts { failed, timed_out, crashed, error, not_run, .. } = end.counts;
+    match end.stopped_by {
+        Some(StopReason::Cancelled) => (Tone::Warn, "cancelled"),
+        Some(StopReason::TooManyFailures) => (Tone::Bad, "stopped at its limit of failures"),
+        Some(StopReason::TimeIsUp) => (Tone::Bad, "stopped at its limit of time"),
+        Some(StopReason::Unknown) => (Tone::Bad, "stopped early"),
+        None if failed + timed_out + crashed + error + not_run + end.charged_programs > 0 => {
+            (Tone::Bad, "failed")
+        }
+        None => (Tone::Good, "passed"),
+    }
+}
+
+fn by_kind(counts: &EndCounts) -> [(&'static str, usize); 8] {
+    let EndCounts { passed, skipped, failed, timed_out, crashed, error, cancelled, not_run } = *counts;
+    [
+        ("passed", passed),
+        ("failed", failed),
+        ("crashed", crashed),
+        ("timed out", timed_out),
+        ("in error", error),
+        ("not run", not_run),
+        ("cancelled", cancelled),
+        ("skipped", skipped),
+    ]
+}
+
+/// Returns the words of a command line; of the program only its name.
+fn command(words: &[OsBytes]) -> String {
+    let mut words = words.iter().map(|word| word.to_text().into_owned());
+    let program = words.next().unwrap_or_default();
+    let name = program.rsplit('/').next().unwrap_or_default().to_owned();
+    let words = std::iter::once(name).chain(words);
+    let quoted =
+        words.map(|word| shlex::try_quote(&word).map_or_else(|_| word.clone(), |quoted| quoted.into_owned()));
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+fn object(run: &EarlierRun) -> Value {
+    let state = match &run.state {
+        State::Running { .. } => "running",
+        State::Ending { .. } => "ending",
+        State::Ended(end) if end.stopped_by.is_some() => "stopped",
+        State::Ended(_) => "completed",
+        State::Interrupted { .. } => "interrupted",
+        State::Unreadable => "unreadable",
+    };
+    let mut object = json!({
+        "run": id(run),
+        "directory": run.dir.display().to_string(),
+        "state": state,
+        "troubles": run.troubles,
+    });
+    let mut put = |key: &str, value: Value| {
+        object.as_object_mut().expect("it was made as one").insert(key.to_owned(), value);
+    };
+    if let Some(head) = &run.head {
+        put("began", json!(head.began_utc));
+        put("tests", json!(head.tests));
+        put("profile", json!(head.profile));
+        put("continues", json!(head.origin.continues));
+        put("command", head.origin.command.iter().map(|word| word.to_text()).collect());
+        put("directory-of-command", json!(head.origin.cwd.to_text()));
+    }
+    match &run.state {
+        State::Running { settled } | State::Ending { settled } | State::Interrupted { settled } => {
+            put("results", json!(settled));
+        }
+        State::Ended(end) => {
+            put("result", json!(verdict(end).1));
+            put("ended", json!(end.ended_utc));
+            put("duration-ms", json!(end.duration_ms));
+            let counts = by_kind(&end.counts).map(|(kind, number)| (kind.replace(' ', "-"), json!(number)));
+            put("counts", Value::Object(counts.into_iter().collect()));
+        }
+        State::Unreadable => {}
+    }
+    object
+}

@@ -1,0 +1,47 @@
+//! `heeler runs`: earlier runs, each with its true state; and the one rule by which old ones go.
+
+use std::io::Write;
+
+use super::{
+    arguments::RunsArguments,
+    display::{self, runs::Surroundings},
+    exit::{CommandError, Exit},
+    watch::display_options,
+};
+use crate::{config::Settings, runs};
+
+/// Lists earlier runs on standard output.
+pub(super) fn runs(arguments: &RunsArguments) -> Result<Exit, CommandError> {
+    let config = super::load_config(arguments.general.config_file.as_deref())?;
+    let settings =
+        Settings::resolve(&config, arguments.general.command_line()).map_err(CommandError::Profile)?;
+    if arguments.is_pruning {
+        prune(&settings);
+    }
+    let all = runs::list(&settings.state_dir);
+    let options = display_options(&arguments.general, &settings);
+    let surroundings = Surroundings {
+        colour: options.colour,
+        now: jiff::Timestamp::now(),
+        state_dir: settings.state_dir.display().to_string(),
+        keep: settings.run.keep_runs.get(),
+    };
+    let text = display::runs::runs(&all, arguments.format, &surroundings);
+    // A reader that has gone (`heeler runs | head`) has seen enough.
+    let _closed = std::io::stdout().write_all(text.as_bytes());
+    Ok(Exit::Success)
+}
+
+fn prune(settings: &Settings) {
+    let removed =
+        runs::prune(&settings.state_dir.join(runs::DIR_NAME), settings.run.keep_runs.get() as usize);
+    for name in &removed {
+        eprintln!("heeler: removed {name}");
+    }
+    if removed.is_empty() {
+        let keep = settings.run.keep_runs;
+        eprintln!(
+            "heeler: nothing to remove: of the runs that are over, the newest {keep} are kept (keep-runs)"
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! Earlier runs, each with its true state: what its files say, and whether somebody still minds it.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{self, BufRead, BufReader},
+    path::{Path, PathBuf},
+};
+
+use wire::{
+    control::worker_of_journal,
+    journal::{self, FINISH_NAME, Reading, Record, RunEnd},
+    manifest::{self, Head},
+};
+
+use super::{
+    DIR_NAME,
+    place::{Minder, minder, names, state_dir_elsewhere},
+};
+
+/// One run on disk.
+#[derive(Debug)]
+pub struct EarlierRun {
+    /// The name of its directory; names sort by the time of the beginning.
+    pub name: String,
+    /// Its directory.
+    pub dir: PathBuf,
+    /// What it says of itself, where that can be read.
+    pub head: Option<Head>,
+    /// How it stands.
+    pub state: State,
+    /// What is wrong with its files, in words.
+    pub troubles: Vec<String>,
+}
+
+/// How a run stands.
+#[derive(Debug, Clone, PartialEq)]
+pub enum State {
+    /// It goes on: its coordinator lives.
+    Running {
+        /// So many tests have their results.
+        settled: usize,
+    },
+    /// Its coordinator has died, and its watchdog is clearing up.
+    Ending {
+        /// So many tests have their results.
+        settled: usize,
+    },
+    /// It came to its end.
+    Ended(Box<RunEnd>),
+    /// It died before its end.
+    Interrupted {
+        /// So many tests have their results.
+        settled: usize,
+    },
+    /// Its files can't be read: why is among the troubles.
+    Unreadable,
+}
+
+/// Returns the runs of a state directory, oldest first: also those that were kept elsewhere because it could not be
+/// written.
+#[must_use]
+pub fn list(state_dir: &Path) -> Vec<EarlierRun> {
+    let mut all = runs(&state_dir.join(DIR_NAME));
+    let is_ours =
+        |run: &EarlierRun| run.head.as_ref().is_some_and(|head| head.state_dir.as_path() == state_dir);
+    all.extend(runs(&state_dir_elsewhere().join(DIR_NAME)).into_iter().filter(is_ours));
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    all
+}
+
+fn runs(dir: &Path) -> Vec<EarlierRun> {
+    names(dir).into_iter().filter_map(|name| look(dir.join(&name), name)).collect()
+}
+
+/// Looks at one run; `None` when it has gone meanwhile.
+fn look(dir: PathBuf, name: String) -> Option<EarlierRun> {
+    // First who minds it: whatever is read after that is the whole truth if nobody does.
+    let minder = match minder(&dir) {
+        Ok(minder) => minder,
+        Err(error) => {
+            let troubles = vec![format!("whether it goes on is not known: {error}")];
+            return Some(EarlierRun { name, dir, head: None, state: State::Unreadable, troubles });
+        }
+    };
+    let mut troubles = Vec::new();
+    let head = match head(&dir) {
+        Ok(head) => head,
+        Err(error) => {
+            troubles.push(error);
+            None
+        }
+    };
+    let is_readable = troubles.is_empty();
+    let end = end(&dir, &mut troubles);
+    let state = match (minder, end) {
+        _ if !is_readable => State::Unreadable,
+        (Minder::Coordinator, _) => State::Running { settled: settled(&dir, &mut Vec::new()) },
+        (Minder::Watchdog, _) => State::Ending { settled: settled(&dir, &mut Vec::new()) },
+        (Minder::Nobody, Some(end)) => State::Ended(end),
+        (Minder::Nobody, None) => State::Interrupted { settled: settled(&dir, &mut troubles) },
+    };
+    dir.exists().then_some(EarlierRun { name, dir, head, state, troubles })
+}
+
+/// Reads the head of a manifest and no more; `None` where a run died before it had one.
+fn head(dir: &Path) -> Result<Option<Head>, String> {
+    let path = dir.join(manifest::FILE_NAME);
+    let mut line = Vec::new();
+    let read = File::open(&path).and_then(|file| BufReader::new(file).read_until(b'\n', &mut line));
+    match read {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    }
+    Head::read(&line).map(Some).map_err(|error| format!("{}: {}", path.display(), crate::error_chain(&error)))
+}
+
+/// Returns the end of a run, where it was written.
+fn end(dir: &Path, troubles: &mut Vec<String>) -> Option<Box<RunEnd>> {
+    let reading = journal(&dir.join(FINISH_NAME), troubles)?;
+    reading.records.into_iter().find_map(|record| match record {
+        Record::Ended(end) => Some(end),
+        _ => None,
+    })
+}
+
+/// Reads a journal, and says what is wrong with it.
+fn journal(path: &Path, troubles: &mut Vec<String>) -> Option<Reading> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            troubles.push(format!("{}: {error}", path.display()));
+            return None;
+        }
+    };
+    let reading = journal::read(&bytes);
+    if let Some(damage) = &reading.damage {
+        troubles.push(format!("{}: {damage}", path.display()));
+    }
+    if let Some(offset) = reading.torn_at {
+        troubles.push(format!("{}: torn at byte {offset}, as by a sudden death", path.display()));
+    }
+    Some(reading)
+}
+
+/// Returns the journals of a run: the workers' in their order, then that of its finish.
+pub(super) fn journals(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut workers = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        workers.extend(name.to_str().and_then(worker_of_journal).map(|worker| (worker, dir.join(&name))));
+    }
+    workers.sort_unstable();
+    let finish = Some(dir.join(FINISH_NAME)).filter(|path| path.exists());
+    Ok(workers.into_iter().map(|(_, path)| path).chain(finish).collect())
+}
+
+fn settled(dir: &Path, troubles: &mut Vec<String>) -> usize {
+    let mut settled = BTreeSet::new();
+    // The journal of the finish has told its troubles already.
+    let of_finish = troubles.len();
+    for path in journals(dir).unwrap_or_default() {
+        if let Some(reading) = journal(&path, troubles) {
+            settled.extend(reading.records.iter().filter_map(|record| match record {
+                Record::Settled { result, .. } => Some(result.test),
+                _ => None,
+            }));
+        }
+    }
+    let told: Vec<String> = troubles.drain(of_finish..).collect();
+    let new: Vec<String> = told.into_iter().filter(|one| !troubles.contains(one)).collect();
+    troubles.extend(new);
+    settled.len()
+}

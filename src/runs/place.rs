@@ -1,0 +1,160 @@
+//! A run's own directory: journals, manifest, evidence. Those of long ago go.
+
+use std::{
+    fs, io,
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use host::{
+    dirs::{DirError, private_dir},
+    lock::{LifeLock, is_held},
+};
+use wire::manifest::{COORDINATOR_LOCK, Left, Origin, WATCHDOG_LOCK};
+
+/// A run's directory, held by this process: as long as this lives, nobody takes the run for one that has ended.
+#[derive(Debug, Clone)]
+pub struct RunDir {
+    /// Where it is.
+    pub path: PathBuf,
+    _lock: Arc<LifeLock>,
+}
+
+/// Where a run comes from, and what it is not to forget.
+#[derive(Debug, Clone, Default)]
+pub struct Provenance {
+    /// The command.
+    pub origin: Origin,
+    /// What was left of the run that this one goes on with.
+    pub left_before: Left,
+}
+
+/// What a run's directory is called: the time of its beginning, and the first letters of its id.
+const TIME_FORM: &str = "%Y%m%dT%H%M%S%3fZ";
+const TIME_CHARS: usize = "20261120T164610302Z".len();
+const ID_CHARS: usize = 12;
+/// So many directories may want the same name.
+const NAMESAKES: usize = 100;
+
+/// Makes a directory for a run below `runs`, held by this process, and clears away those of long ago, so that with it
+/// there are no more than `keep`.
+///
+/// # Errors
+/// There is no place for it.
+pub fn make_run_dir(runs: &Path, run_id: &str, keep: NonZeroU32) -> Result<RunDir, DirError> {
+    private_dir(runs)?;
+    prune(runs, keep.get() as usize - 1);
+    hide_from_git(runs);
+    let id: String = run_id.chars().filter(char::is_ascii_alphanumeric).take(ID_CHARS).collect();
+    let name = format!("{}-{id}", now().strftime(TIME_FORM));
+    // Nobody may see it before it is held: it would look like a run that has died.
+    let unseen = runs.join(format!(".{name}-{}", std::process::id()));
+    let create = |source: io::Error| DirError::Create { path: runs.join(&name), source };
+    host::fail::at("run.dir").map_err(create)?;
+    private_dir(&unseen)?;
+    let lock = LifeLock::take(&unseen.join(COORDINATOR_LOCK)).map_err(create)?;
+    // A client may give two runs of one instant ids that begin alike.
+    let names = (1..=NAMESAKES).map(|number| match number {
+        1 => runs.join(&name),
+        _ => runs.join(format!("{name}-{number}")),
+    });
+    let mut refusal = io::Error::from(io::ErrorKind::AlreadyExists);
+    for path in names {
+        match fs::rename(&unseen, &path) {
+            Ok(()) => return Ok(RunDir { path, _lock: Arc::new(lock) }),
+            Err(error) => refusal = error,
+        }
+        if !matches!(refusal.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists) {
+            break;
+        }
+    }
+    Err(create(refusal))
+}
+
+/// Returns the time of day. A clock that can't be right leads to strange names and to nothing else.
+pub(crate) fn now() -> jiff::Timestamp {
+    jiff::Timestamp::try_from(host::fail::now()).unwrap_or_default()
+}
+
+/// Returns the directory that stands for a state directory that can't be written.
+#[must_use]
+pub fn state_dir_elsewhere() -> PathBuf {
+    std::env::temp_dir().join(format!("heeler-{}", host::process::effective_uid()))
+}
+
+/// What is kept of runs belongs in nobody's repository. A state directory that can't be written was told already.
+fn hide_from_git(runs: &Path) {
+    let Some(state_dir) = runs.parent() else { return };
+    let path = state_dir.join(".gitignore");
+    if !path.exists()
+        && let Err(error) = fs::write(&path, "*\n")
+    {
+        tracing::debug!(path = %path.display(), %error, "git is not told to ignore the state directory");
+    }
+}
+
+/// Who minds a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Minder {
+    /// Its coordinator: it goes on.
+    Coordinator,
+    /// Its coordinator has died, and its watchdog clears up.
+    Watchdog,
+    /// Nobody: it is over.
+    Nobody,
+}
+
+/// Returns who minds a run, by the locks that only a living process can hold.
+pub(super) fn minder(dir: &Path) -> io::Result<Minder> {
+    if is_held(&dir.join(COORDINATOR_LOCK))? {
+        return Ok(Minder::Coordinator);
+    }
+    Ok(if is_held(&dir.join(WATCHDOG_LOCK))? { Minder::Watchdog } else { Minder::Nobody })
+}
+
+/// Removes the oldest runs until no more than `keep` are left; never one that somebody minds. Returns their names. What
+/// can't be removed stays for the next time.
+pub fn prune(runs: &Path, keep: usize) -> Vec<String> {
+    let names = names(runs);
+    let surplus = names.len().saturating_sub(keep);
+    let mut removed = Vec::new();
+    for name in names {
+        if removed.len() == surplus {
+            break;
+        }
+        let dir = runs.join(&name);
+        if !matches!(minder(&dir), Ok(Minder::Nobody)) {
+            continue;
+        }
+        match fs::remove_dir_all(&dir) {
+            Ok(()) => removed.push(name),
+            Err(error) => tracing::debug!(dir = %dir.display(), %error, "an old run could not be removed"),
+        }
+    }
+    removed
+}
+
+/// Returns the names of the directories of runs, oldest first.
+pub(super) fn names(runs: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(runs) else { return Vec::new() };
+    let name = |entry: io::Result<fs::DirEntry>| {
+        let entry = entry.ok()?;
+        let name = entry.file_name().into_string().ok()?;
+        (entry.file_type().ok()?.is_dir() && is_run_name(&name)).then_some(name)
+    };
+    let mut names: Vec<_> = entries.filter_map(name).collect();
+    names.sort_unstable();
+    names
+}
+
+fn is_run_name(name: &str) -> bool {
+    let is_time = |(place, byte): (usize, u8)| match place {
+        8 => byte == b'T',
+        18 => byte == b'Z',
+        _ => byte.is_ascii_digit(),
+    };
+    name.is_char_boundary(TIME_CHARS)
+        && name[TIME_CHARS..].starts_with('-')
+        && name.bytes().take(TIME_CHARS).enumerate().all(is_time)
+}

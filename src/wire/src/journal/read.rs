@@ -1,0 +1,159 @@
+//! From bytes to records: what is whole, where it is torn, and what is damaged.
+
+use super::{FIXED_BYTES, HEAD_BYTES, MAGIC, NAME, Record, VERSION};
+use crate::{
+    control::{JournalledResult, TestIndex},
+    mtp::ExecutionState,
+};
+
+/// What a journal holds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Reading {
+    /// Its whole records, up to its end or to the first damage.
+    pub records: Vec<Record>,
+    /// Where a record begins that was never written to its end, if so. Nothing else is missing.
+    pub torn_at: Option<usize>,
+    /// Why it can't be read to its end, if so.
+    pub damage: Option<JournalError>,
+}
+
+/// Why a journal can't be read to its end.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum JournalError {
+    /// The file is no journal.
+    #[error("expected a journal that begins with {:?} at byte 0", String::from_utf8_lossy(MAGIC))]
+    Magic,
+    /// Another heeler wrote it.
+    #[error("it is written in version {found} of the format, and this heeler reads version {VERSION}")]
+    Version {
+        /// Its version.
+        found: String,
+    },
+    /// A record before the end is damaged.
+    #[error("damaged record at byte {offset}: expected {expected}")]
+    Damaged {
+        /// Where.
+        offset: usize,
+        /// What should stand there, and what does.
+        expected: String,
+    },
+}
+
+/// Reads a whole journal.
+#[must_use]
+pub fn read(bytes: &[u8]) -> Reading {
+    let mut reading = Reading::default();
+    // A version may have more digits than ours.
+    if bytes.len() < MAGIC.len() && MAGIC.starts_with(bytes) || bytes.iter().all(|byte| *byte == 0) {
+        reading.torn_at = (!bytes.is_empty()).then_some(0);
+        return reading;
+    }
+    if !bytes.starts_with(MAGIC) {
+        reading.damage = Some(foreign(bytes));
+        return reading;
+    }
+    let mut offset = MAGIC.len();
+    while offset < bytes.len() {
+        match next(&bytes[offset..]) {
+            Next::Record(record, length) => {
+                reading.records.push(record);
+                offset += length;
+            }
+            Next::Torn => {
+                reading.torn_at = Some(offset);
+                break;
+            }
+            Next::Damaged(expected) => {
+                reading.damage = Some(JournalError::Damaged { offset, expected });
+                break;
+            }
+        }
+    }
+    reading
+}
+
+fn foreign(bytes: &[u8]) -> JournalError {
+    let number = bytes.strip_prefix(NAME).and_then(|rest| {
+        let digits = rest.iter().take(10).take_while(|byte| byte.is_ascii_digit()).count();
+        (digits > 0).then(|| String::from_utf8_lossy(&rest[..digits]).into_owned())
+    });
+    match number {
+        Some(found) if found != VERSION.to_string() => JournalError::Version { found },
+        _ => JournalError::Magic,
+    }
+}
+
+/// What stands at the front of the rest of a journal.
+enum Next {
+    /// A whole record of so many bytes.
+    Record(Record, usize),
+    /// Something that was never written to its end.
+    Torn,
+    /// Something else than this.
+    Damaged(String),
+}
+
+fn next(rest: &[u8]) -> Next {
+    // A machine that dies may leave a file of the right length without its last bytes.
+    if rest.iter().all(|byte| *byte == 0) {
+        return Next::Torn;
+    }
+    let Some(head) = rest.first_chunk::<HEAD_BYTES>() else { return Next::Torn };
+    let number =
+        |place: usize| u32::from_le_bytes([head[place], head[place + 1], head[place + 2], head[place + 3]]);
+    let (length, inverse, sum) = (number(0), number(4), number(8));
+    let is_unwritten = |from: usize| rest.get(from..).is_none_or(|rest| rest.iter().all(|byte| *byte == 0));
+    if inverse != !length {
+        // A page may end within a number.
+        if (1..8).any(is_unwritten) {
+            return Next::Torn;
+        }
+        return Next::Damaged(format!("the inverse of the length {length:#010x}, found {inverse:#010x}"));
+    }
+    let end = HEAD_BYTES.saturating_add(length as usize);
+    let Some(payload) = rest.get(HEAD_BYTES..end) else { return Next::Torn };
+    let found = crc32fast::hash(payload);
+    match record(payload).filter(|_| found == sum) {
+        Some(record) => Next::Record(record, end),
+        None if is_unwritten(end) => Next::Torn,
+        None if found == sum => Next::Damaged("a record of a kind that this version knows".to_owned()),
+        None => Next::Damaged(format!("bytes with the checksum {sum:#010x}, found {found:#010x}")),
+    }
+}
+
+fn record(payload: &[u8]) -> Option<Record> {
+    let fixed = payload.first_chunk::<FIXED_BYTES>()?;
+    let test = TestIndex(u32::from_le_bytes([fixed[1], fixed[2], fixed[3], fixed[4]]));
+    let body = &payload[FIXED_BYTES..];
+    match fixed[0] {
+        0 => Some(Record::Started(test)),
+        1 => {
+            let state = state_of(fixed[5])?;
+            let duration_us = u64::from_le_bytes(fixed[6..14].try_into().ok()?);
+            let result = JournalledResult { test, state, duration_us };
+            Some(Record::Settled { result, change: body.to_vec() })
+        }
+        2 => Some(Record::Held { test, attempt: serde_json::from_slice(body).ok()? }),
+        3 => Some(Record::Charged { change: body.to_vec() }),
+        4 => Some(Record::Ended(serde_json::from_slice(body).ok()?)),
+        _ => None,
+    }
+}
+
+const STATES: [ExecutionState; 6] = [
+    ExecutionState::Passed,
+    ExecutionState::Skipped,
+    ExecutionState::Failed,
+    ExecutionState::TimedOut,
+    ExecutionState::Error,
+    ExecutionState::Cancelled,
+];
+
+pub(super) fn state_number(state: ExecutionState) -> u8 {
+    let place = STATES.iter().position(|one| *one == state).expect("only terminal states are settled");
+    u8::try_from(place).expect("there are six")
+}
+
+fn state_of(number: u8) -> Option<ExecutionState> {
+    STATES.get(usize::from(number)).copied()
+}

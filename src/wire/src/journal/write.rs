@@ -1,0 +1,50 @@
+//! From records to bytes.
+
+use super::{FIXED_BYTES, HEAD_BYTES, Record, read::state_number};
+use crate::control::{JournalledResult, TestIndex};
+
+/// Appends one record to `out`.
+pub fn write(out: &mut Vec<u8>, record: &Record) {
+    let no_test = TestIndex(0);
+    match record {
+        Record::Started(test) => frame(out, Head { kind: 0, test: *test, result: None }, &[]),
+        Record::Settled { result, change } => write_settled(out, *result, change),
+        Record::Held { test, attempt } => {
+            let body = serde_json::to_vec(attempt).expect("an attempt is a plain struct");
+            frame(out, Head { kind: 2, test: *test, result: None }, &body);
+        }
+        Record::Charged { change } => frame(out, Head { kind: 3, test: no_test, result: None }, change),
+        Record::Ended(end) => {
+            let body = serde_json::to_vec(end).expect("an end is a plain struct");
+            frame(out, Head { kind: 4, test: no_test, result: None }, &body);
+        }
+    }
+}
+
+/// Appends one [`Record::Settled`] to `out` without owning its change: workers write hundreds of thousands a second.
+pub fn write_settled(out: &mut Vec<u8>, result: JournalledResult, change: &[u8]) {
+    frame(out, Head { kind: 1, test: result.test, result: Some(result) }, change);
+}
+
+/// The fixed part of a record.
+struct Head {
+    kind: u8,
+    test: TestIndex,
+    result: Option<JournalledResult>,
+}
+
+fn frame(out: &mut Vec<u8>, head: Head, body: &[u8]) {
+    let Head { kind, test, result } = head;
+    let start = out.len();
+    let length = u32::try_from(FIXED_BYTES + body.len()).expect("a result is far below 4 GiB");
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&(!length).to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.push(kind);
+    out.extend_from_slice(&test.0.to_le_bytes());
+    out.push(result.map_or(0, |result| state_number(result.state)));
+    out.extend_from_slice(&result.map_or(0, |result| result.duration_us).to_le_bytes());
+    out.extend_from_slice(body);
+    let sum = crc32fast::hash(&out[start + HEAD_BYTES..]);
+    out[start + HEAD_BYTES - 4..start + HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
+}
