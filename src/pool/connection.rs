@@ -10,6 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use host::process::Pid;
 use link::{
     control::{self, ControlReceiver, ControlSender, Received},
     local,
@@ -33,7 +34,7 @@ pub(super) struct Greeting {
 
 /// What happens on control connections.
 pub(super) enum Raw {
-    WorkerJoined { worker: WorkerId, sender: ControlSender, relayed: Arc<AtomicU64> },
+    WorkerJoined { worker: WorkerId, pid: Pid, sender: ControlSender, relayed: Arc<AtomicU64> },
     Worker(WorkerId, FromWorker),
     WorkerLeft(WorkerId),
     WatchdogJoined { pid: u32, sender: ControlSender },
@@ -79,9 +80,9 @@ async fn serve(stream: local::Stream, greeting: Greeting, raw: mpsc::Sender<Raw>
     let limits = greeting.limits;
     // A peer that is gone again is noticed by the reader.
     match join {
-        Join::Worker { worker, .. } => {
+        Join::Worker { worker, pid } => {
             let _closed = sender.send(&ToWorker::Welcome { callback, limits }).await;
-            worker_loop(worker, (sender, receiver), &greeting, raw).await;
+            worker_loop((worker, Pid(pid.cast_signed())), (sender, receiver), &greeting, raw).await;
         }
         Join::Watchdog { pid } => {
             let _closed = sender.send(&ToWatchdog::Welcome { callback, limits }).await;
@@ -91,13 +92,13 @@ async fn serve(stream: local::Stream, greeting: Greeting, raw: mpsc::Sender<Raw>
 }
 
 async fn worker_loop(
-    worker: WorkerId,
+    (worker, pid): (WorkerId, Pid),
     (sender, mut receiver): (ControlSender, ControlReceiver),
     greeting: &Greeting,
     raw: mpsc::Sender<Raw>,
 ) {
     let relayed = Arc::new(AtomicU64::new(0));
-    let mut event = Some(Raw::WorkerJoined { worker, sender, relayed: Arc::clone(&relayed) });
+    let mut event = Some(Raw::WorkerJoined { worker, pid, sender, relayed: Arc::clone(&relayed) });
     loop {
         if let Some(event) = event.take()
             && raw.send(event).await.is_err()

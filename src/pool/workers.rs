@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use host::process::Signal;
+use host::process::{Pid, Signal};
 use host::spawn::{Child, Spawn, SpawnError, Stream};
 use link::{control::ControlSender, local};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
@@ -108,6 +108,7 @@ pub enum PoolEvent {
 }
 
 struct Worker {
+    pid: Pid,
     sender: ControlSender,
     /// The position of the last frame passed on, of the run that it serves.
     relayed: Arc<AtomicU64>,
@@ -380,7 +381,27 @@ impl Pool {
             .map(|(id, _)| *id)
             .collect();
         for worker in dead {
-            self.bury(worker);
+            if self.is_still_there(worker) {
+                // Who has not killed it by now never will, and what is not dead may still speak. It dies with the watchdog.
+                tracing::warn!(%worker, "the watchdog does not end a worker in time and is killed");
+                self.kill_watchdog();
+                self.postpone_death(worker, now);
+            } else {
+                self.bury(worker);
+            }
+        }
+    }
+
+    /// Whether a worker's process runs, though nobody may hear it. Its number alone proves nothing, its parent does.
+    fn is_still_there(&self, worker: WorkerId) -> bool {
+        let watchdog = self.watchdog.child.pid();
+        let stat = self.workers.get(&worker).and_then(|link| host::process::stat(link.pid));
+        stat.is_some_and(|stat| stat.parent == watchdog && stat.state != 'Z')
+    }
+
+    fn postpone_death(&mut self, worker: WorkerId, now: Instant) {
+        if let Some(link) = self.workers.get_mut(&worker) {
+            link.dying_until = Some(now + DEATH_DEADLINE);
         }
     }
 
@@ -394,9 +415,10 @@ impl Pool {
 
     fn absorb(&mut self, raw: Raw) {
         match raw {
-            Raw::WorkerJoined { worker, sender, relayed } => {
+            Raw::WorkerJoined { worker, pid, sender, relayed } => {
                 if self.starting.remove(&worker).is_some() {
                     let link = Worker {
+                        pid,
                         sender,
                         relayed,
                         serves: None,

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::{
     books::{Books, Delivery},
     listener::Behaviour,
-    process::{Role, of_role, signal, signal_if_there, wait_until},
+    process::{Role, of_role, signal, signal_if_there, state, wait_until},
     recorder::{Event, What},
     server::{Run, Server},
     uids,
@@ -147,6 +147,27 @@ fn a_listing_whose_workers_all_die_ends_and_says_so() {
     let books = server.finish(&run, &selected[..1]);
     assert_eq!(books.test(&selected[0])["outcome-kind"], "not-run");
     assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_worker_that_its_watchdog_does_not_end_is_ended_before_its_tests_are_told() {
+    let world = World::with_gtest("meet");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
+    let meet = world.meet();
+    let mut server = Server::with_callback(&world, &["meet"], |_| Behaviour::Normal);
+    let selected = uids("meet", ["N/Meet.Case/0"]);
+    let run = server.run(Some(&[&selected[0]]));
+    let guest = meet.next();
+    let (worker, watchdog) = (server.processes(Role::Worker)[0], server.processes(Role::Watchdog)[0]);
+    signal(worker, "STOP");
+    signal(watchdog, "STOP");
+    server.notify("$/cancelRequest", json!({"id": run.request}));
+    let books = server.finish_as(&run, &selected, Delivery::AtLeastOnce);
+    assert_eq!(books.state("meet::N/Meet.Case/0"), "cancelled");
+    assert!(matches!(state(worker), None | Some('Z')));
+    // A watchdog that is found out at the finish only is too late: the worker might have gone on before.
+    assert!(!books.log.iter().any(|line| line.contains("did not finish the run")), "{:#?}", books.log);
+    guest.wait_gone();
 }
 
 #[test]
