@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Action, Due, Event, Run, Stage, Succession};
-use crate::{Outcome, TestId, WorkerId};
+use crate::{NotRun, Outcome, TestId, WorkerId};
 
 impl Run {
     /// Returns what a finisher is to do that takes a dead one's place.
@@ -24,14 +24,14 @@ impl Run {
     }
 
     /// Ends the run at once, because there is no finisher and so no worker any more: what workers have in hand or
-    /// still had to prove is settled by their journals, the rest is told as cancelled. Returns what is to be done in the
-    /// finisher's place; then the run is complete.
+    /// still had to prove is settled by their journals, the rest is told as not run for want of workers. Returns what is
+    /// to be done in the finisher's place; then the run is complete.
     pub fn end_alone(
         &mut self,
         mut journal: impl FnMut(WorkerId) -> Vec<(TestId, Outcome, Duration)>,
     ) -> Succession {
-        // First the cancel: what a lost worker gives back must not be handed to the next one.
-        let _ordered_of_nobody = self.handle(Event::Cancel);
+        // First the stop: what a lost worker gives back must not be handed to the next one.
+        self.stop(NotRun::NoWorker);
         while let Some(worker) = self.awaited_workers().first().copied() {
             let settled = journal(worker);
             let _ordered_of_nobody = self.handle(Event::WorkerLost { worker, proven: 0, settled });

@@ -238,7 +238,7 @@ impl Run {
         is_known || self.leases.contains_key(&worker) || is_undrained()
     }
 
-    fn stop(&mut self, why: NotRun) {
+    pub(super) fn stop(&mut self, why: NotRun) {
         if self.stop.is_none() {
             self.stop = Some(why);
         }

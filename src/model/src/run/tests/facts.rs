@@ -382,7 +382,18 @@ fn a_run_that_is_ended_without_a_finisher_takes_what_journals_hold() {
     let mut run = Run::new(plan(&[0, 0], |_, _| {}));
     let _lease = run.begin(&[WorkerId(0)]);
     let succession = run.end_alone(|_| vec![(TestId(0), Outcome::Passed, SHORT)]);
-    let told = vec![(TestId(1), Told::NotRun(NotRun::Cancelled))];
+    let told = vec![(TestId(1), Told::NotRun(NotRun::NoWorker))];
     assert_eq!(succession, Succession::Finish(Due { resend: vec![(WorkerId(0), 0)], told }));
     assert_eq!(run.ledger().open(), 0);
+    assert_eq!(run.stopped_by(), Some(NotRun::NoWorker), "nobody has cancelled it");
+}
+
+#[test]
+fn a_run_that_was_cancelled_and_loses_its_finisher_was_cancelled() {
+    let mut run = Run::new(plan(&[0], |_, _| {}));
+    let _lease = run.begin(&[WorkerId(0)]);
+    let _cancels = run.handle(Event::Cancel);
+    let Succession::Finish(due) = run.end_alone(|_| Vec::new()) else { panic!() };
+    assert_eq!(due.told, [(TestId(0), Told::NotRun(NotRun::Cancelled))]);
+    assert_eq!(run.stopped_by(), Some(NotRun::Cancelled));
 }
