@@ -75,15 +75,16 @@ pub(super) async fn doctor(general: &GeneralArguments) -> Result<Exit, CommandEr
 /// Has a guard watch a program that aborts, as a worker would.
 async fn crash_capture() -> Finding {
     let what = "crash capture";
-    let dir = std::env::temp_dir().join(format!("heeler-doctor-{}", std::process::id()));
-    let trial = async {
-        host::dirs::private_dir(&dir).map_err(|error| crate::error_chain(&error))?;
-        trial(&dir).await
+    let outcome = match host::dirs::scratch_dir(&host::dirs::temporary_place()) {
+        Ok(dir) => {
+            let outcome = trial(&dir).await;
+            if let Err(error) = std::fs::remove_dir_all(&dir) {
+                tracing::debug!(%error, dir = %dir.display(), "the trial's directory stays");
+            }
+            outcome
+        }
+        Err(error) => Err(crate::error_chain(&error)),
     };
-    let outcome = trial.await;
-    if let Err(error) = std::fs::remove_dir_all(&dir) {
-        tracing::debug!(%error, dir = %dir.display(), "the trial's directory stays");
-    }
     match outcome {
         Ok(Trial::Captured(report)) => captured(what, &report),
         Ok(Trial::Untraced(reason)) => Finding {
@@ -259,7 +260,7 @@ fn state_dir(dir: &Path) -> Finding {
     let what = "state";
     let place = dir.ancestors().find(|place| place.is_dir()).unwrap_or(Path::new("."));
     let trial = place.join(format!(".heeler-doctor-{}", std::process::id()));
-    let is_writable = std::fs::write(&trial, b"x").and_then(|()| std::fs::remove_file(&trial));
+    let is_writable = host::dirs::write_new_file(&trial, b"x").and_then(|()| std::fs::remove_file(&trial));
     let free = host::dirs::free_bytes(place)
         .map_or_else(|_| "unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
     match is_writable {

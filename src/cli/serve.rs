@@ -16,6 +16,10 @@ use crate::{
     front::{self, Session, SessionCommand, SessionEnd, SessionOptions},
 };
 
+/// The protocol knows no passwords.
+const NO_SECRET: &str =
+    "whoever on the network reaches this address may run the tests and read what comes of them";
+
 /// Serves until the clients or the user have had enough.
 pub(super) async fn serve(arguments: &ServeArguments) -> Result<Exit, CommandError> {
     let general = &arguments.general;
@@ -32,7 +36,12 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<Exit, CommandErr
                 front::serve_tcp(
                     address,
                     &options,
-                    |address| eprintln!("heeler: listening on {address}"),
+                    |address| {
+                        eprintln!("heeler: listening on {address}");
+                        if !address.ip().is_loopback() {
+                            eprintln!("heeler: {NO_SECRET}");
+                        }
+                    },
                     stopped,
                 )
                 .await

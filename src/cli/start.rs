@@ -106,7 +106,7 @@ pub(super) fn load_config(file: Option<&Path>) -> Result<Config, CommandError> {
     };
     let found = match file {
         Some(file) => Some(file.to_owned()),
-        None => Config::find(&here()?),
+        None => Config::find_trusted(&here()?).map_err(CommandError::Config)?,
     };
     match found {
         Some(file) => Config::load(&file).map_err(CommandError::Config),

@@ -5,7 +5,10 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use link::{Inbox, Outbox};
+use link::{
+    Inbox, Outbox,
+    tcp::{self, Stranger, Untold},
+};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
@@ -26,6 +29,11 @@ use super::{
 const CONNECTIONS_AT_MOST: usize = 1024;
 /// A hello with its token is a few hundred bytes; nothing larger is read from someone unknown.
 const HELLO_LIMIT_BYTES: usize = 4 << 10;
+
+/// So many connections of other users are told; what comes after them is only refused.
+const STRANGERS_TOLD: usize = 3;
+/// Between a failure to accept and the next attempt.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// A listener on a port of its own.
 #[derive(Debug)]
@@ -49,6 +57,7 @@ impl Listener {
     /// Lets processes in, for as long as the session lasts.
     pub(super) async fn serve(self, intake: Arc<Intake>) {
         let mut connections = JoinSet::new();
+        let mut strangers = 0;
         loop {
             tokio::select! {
                 Some(ended) = connections.join_next() => {
@@ -57,6 +66,10 @@ impl Listener {
                     }
                 }
                 accepted = self.socket.accept(), if connections.len() < CONNECTIONS_AT_MOST => match accepted {
+                    // Other users take no room and no time of ours, whatever they know.
+                    Ok((stream, _)) if let Err(stranger) = tcp::vouch(&stream, Untold::Trusted) => {
+                        refuse(&intake, &mut strangers, stranger).await;
+                    }
                     Ok((stream, _)) => {
                         let connection = connection(
                             stream, Arc::clone(&self.token), self.hello_limit, Arc::clone(&intake),
@@ -66,10 +79,21 @@ impl Listener {
                     Err(error) => {
                         let reason = format!("accept: {error}");
                         intake.tell(Event::CallbackRefused { reason }).await;
+                        // An error that comes again at once (no file descriptors left) must not spin.
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
             }
         }
+    }
+}
+
+/// Tells of the first strangers, so that nobody can fill the events of the client.
+async fn refuse(intake: &Intake, strangers: &mut usize, stranger: Stranger) {
+    *strangers += 1;
+    if *strangers <= STRANGERS_TOLD {
+        let reason = crate::error_chain(&stranger);
+        intake.tell(Event::CallbackRefused { reason }).await;
     }
 }
 

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -21,6 +22,9 @@ use super::{
 /// The name of the configuration file.
 pub const FILE_NAME: &str = "heeler.toml";
 
+/// May do everything anyway.
+const ROOT: u32 = 0;
+
 /// So many problems of a file are told; who has more reads the first ones anyway.
 const TOLD_PROBLEMS: usize = 10;
 
@@ -34,6 +38,17 @@ pub enum ConfigError {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// It was found, not named, and is another user's. It could name commands to run.
+    #[error(
+        "use {}, which belongs to user {owner}: name it by --config-file if that user may run commands as you",
+        path.display()
+    )]
+    Stranger {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
     },
     /// The file says something wrong.
     #[error("use {}, which has {}:{}", path.display(), counted(problems.len()), listed(path, problems))]
@@ -80,6 +95,26 @@ impl Config {
     #[must_use]
     pub fn find(start: &Path) -> Option<PathBuf> {
         start.ancestors().map(|dir| dir.join(FILE_NAME)).find(|path| path.is_file())
+    }
+
+    /// Returns the nearest configuration file, unless it is that of somebody who is neither this user, nor root, nor the
+    /// owner of `start`, whose tests this user means to run.
+    ///
+    /// # Errors
+    /// Another user has put it there.
+    pub fn find_trusted(start: &Path) -> Result<Option<PathBuf>, ConfigError> {
+        let Some(path) = Self::find(start) else { return Ok(None) };
+        let read = |source| ConfigError::Read { path: path.clone(), source };
+        let owner_of_start = std::fs::metadata(start).map_err(read)?.uid();
+        // A link is a word of its owner, too.
+        let files = [std::fs::symlink_metadata(&path), std::fs::metadata(&path)];
+        for file in files {
+            let owner = file.map_err(read)?.uid();
+            if ![host::process::effective_uid(), ROOT, owner_of_start].contains(&owner) {
+                return Err(ConfigError::Stranger { path, owner });
+            }
+        }
+        Ok(Some(path))
     }
 
     /// Reads a configuration file.

@@ -2,7 +2,10 @@
 
 use std::{path::Path, time::Duration};
 
-use link::{local, tcp};
+use link::{
+    local,
+    tcp::{self, Untold},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -68,7 +71,8 @@ pub fn standard_streams() -> impl AsyncRead + AsyncWrite + Unpin + Send + 'stati
     tokio::io::join(tokio::io::stdin(), tokio::io::stdout())
 }
 
-/// Serves everyone who connects to a TCP address, until `stop` is closed. Says the address on `ready`.
+/// Serves every process of this user, or of root, that connects to a TCP address, until `stop` is closed; from other
+/// machines, where the address is theirs too, everyone. Says the address on `ready`.
 ///
 /// # Errors
 /// The address can't be listened on.
@@ -87,6 +91,10 @@ pub async fn serve_tcp(
     loop {
         tokio::select! {
             accepted = listener.accept(), if sessions.has_room() => match accepted {
+                // Other users take no room of the own one's sessions.
+                Ok((stream, peer)) if let Err(error) = tcp::vouch(&stream, Untold::Refused) => {
+                    tracing::warn!(%peer, error = crate::error_chain(&error), "a connection was refused");
+                }
                 Ok((stream, peer)) => {
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%error, "a connection keeps Nagle's delay");

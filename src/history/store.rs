@@ -76,14 +76,9 @@ const COLUMNS: &str = "uid, outcome, last_us, mean_us, runs, failures, crashes";
 /// Why the history can't be used. Never a reason to fail a run.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// The directory of the file can't be made.
-    #[error("make the directory {} for the history", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    /// The directory of the file can't be made, or others have a hand in it.
+    #[error("keep a history")]
+    Directory(#[source] host::dirs::DirError),
     /// Another process holds it for too long.
     #[error("use the history {} in time, which another process holds", path.display())]
     Locked {
@@ -132,9 +127,10 @@ impl History {
     /// All are soft: the run goes on without a history.
     pub fn open(path: &Path) -> Result<Self, HistoryError> {
         if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory)
-                .map_err(|source| HistoryError::Directory { path: directory.to_owned(), source })?;
+            host::dirs::own_dir(directory).map_err(HistoryError::Directory)?;
         }
+        // The database would let everybody read it. What is there already stays as it is.
+        let _there = host::dirs::write_new_file(path, b"");
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -186,7 +186,7 @@ fn a_directory_that_can_not_be_made_is_a_soft_error() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
     let error = History::open(&dir.path().join("file").join(FILE_NAME)).unwrap_err();
-    assert!(matches!(error, HistoryError::Directory { .. }), "{error:?}");
+    assert!(matches!(error, HistoryError::Directory(_)), "{error:?}");
 }
 
 #[test]

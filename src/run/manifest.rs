@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use host::dirs::write_new_file;
 use model::{Outcome, ledger::Entry};
 use wire::{
     control::{JournalledResult, OsBytes},
@@ -43,7 +44,7 @@ pub(super) fn write(plan: &RunPlan) -> io::Result<()> {
         },
     };
     host::fail::at("run.manifest")?;
-    fs::write(plan.run_dir.path.join(FILE_NAME), manifest.to_bytes())
+    write_new_file(&plan.run_dir.path.join(FILE_NAME), &manifest.to_bytes())
 }
 
 /// Writes down what no worker tells, before the client is told: results of tests, then trouble of programs.
@@ -63,7 +64,7 @@ pub(super) fn write_told(
     for change in of_programs {
         journal::write(&mut bytes, &Record::Charged { change: change.as_bytes().to_vec() });
     }
-    fs::write(plan.run_dir.path.join(FINISH_NAME), bytes)
+    write_new_file(&plan.run_dir.path.join(FINISH_NAME), &bytes)
 }
 
 /// Writes down that a run came to its end, and how.

@@ -75,8 +75,9 @@ pub(crate) fn record(state_dir: &Path, plan: &RunPlan, outcome: &RunOutcome) -> 
             peak_kib: outcome.costs.peaks_kib.get(program).copied(),
         })
         .collect();
-    host::fail::at("run.history")
-        .map_err(|source| HistoryError::Directory { path: state_dir.to_owned(), source })?;
+    host::fail::at("run.history").map_err(|source| {
+        HistoryError::Directory(host::dirs::DirError::Create { path: state_dir.to_owned(), source })
+    })?;
     History::open(&state_dir.join(FILE_NAME))?.record(&outcomes, &costs)
 }
 

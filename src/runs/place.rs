@@ -3,12 +3,13 @@
 use std::{
     fs, io,
     num::NonZeroU32,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use host::{
-    dirs::{DirError, private_dir},
+    dirs::{DirError, own_dir, private_dir, temporary_place, write_new_file},
     lock::{LifeLock, is_held},
 };
 use wire::manifest::{COORDINATOR_LOCK, Left, Origin, WATCHDOG_LOCK};
@@ -43,6 +44,9 @@ const NAMESAKES: usize = 100;
 /// # Errors
 /// There is no place for it.
 pub fn make_run_dir(runs: &Path, run_id: &str, keep: NonZeroU32) -> Result<RunDir, DirError> {
+    if let Some(state_dir) = runs.parent() {
+        own_dir(state_dir)?;
+    }
     private_dir(runs)?;
     prune(runs, keep.get() as usize - 1);
     hide_from_git(runs);
@@ -80,15 +84,15 @@ pub(crate) fn now() -> jiff::Timestamp {
 /// Returns the directory that stands for a state directory that can't be written.
 #[must_use]
 pub fn state_dir_elsewhere() -> PathBuf {
-    std::env::temp_dir().join(format!("heeler-{}", host::process::effective_uid()))
+    temporary_place().join(format!("heeler-{}", host::process::effective_uid()))
 }
 
 /// What is kept of runs belongs in nobody's repository. A state directory that can't be written was told already.
 fn hide_from_git(runs: &Path) {
     let Some(state_dir) = runs.parent() else { return };
     let path = state_dir.join(".gitignore");
-    if !path.exists()
-        && let Err(error) = fs::write(&path, "*\n")
+    if let Err(error) = write_new_file(&path, b"*\n")
+        && error.kind() != io::ErrorKind::AlreadyExists
     {
         tracing::debug!(path = %path.display(), %error, "git is not told to ignore the state directory");
     }
@@ -135,8 +139,12 @@ pub fn prune(runs: &Path, keep: usize) -> Vec<String> {
     removed
 }
 
-/// Returns the names of the directories of runs, oldest first.
+/// Returns the names of the directories of runs, oldest first. What another user has laid there are no runs of
+/// ours: they are not told, not gone on with, and not cleared away.
 pub(super) fn names(runs: &Path) -> Vec<String> {
+    if !fs::symlink_metadata(runs).is_ok_and(|found| found.uid() == host::process::effective_uid()) {
+        return Vec::new();
+    }
     let Ok(entries) = fs::read_dir(runs) else { return Vec::new() };
     let name = |entry: io::Result<fs::DirEntry>| {
         let entry = entry.ok()?;

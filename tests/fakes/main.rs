@@ -2,6 +2,7 @@
 //! which it is started. It speaks GoogleTest's language well enough to be taken for it (`gtest_list_tests`).
 
 mod gtest;
+mod intruder;
 mod roles;
 
 use std::process::ExitCode;
@@ -10,6 +11,9 @@ fn main() -> ExitCode {
     let mut words = std::env::args();
     let program = words.next().unwrap_or_default();
     let role = program.rsplit('/').next().unwrap_or_default();
+    if role == "intruder" {
+        return ExitCode::from(intruder::obey());
+    }
     note_start(&program);
     let asked = gtest::Asked::read(words);
     let code = match &asked {

@@ -28,6 +28,7 @@ mod fuzz_seeds;
 mod hostile;
 mod hygiene;
 mod injury;
+mod intruders;
 mod launch;
 mod leaks;
 mod outcomes;

@@ -1,8 +1,9 @@
 //! `testing/runTests`: what is to run, where its journals go, and what is answered after its completion.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, num::NonZeroU32};
 
 use bytes::Bytes;
+use host::dirs::{DirError, make_by_chance, private_dir, temporary_place};
 use wire::{
     mtp::{ExecutionState, LogLevel, RunMetrics, TestNode, change_json, event, telemetry_frame},
     rpc::{self, RpcError, code},
@@ -66,16 +67,25 @@ async fn run_dir(engine: &Engine, run_id: &str) -> Result<RunDir, RpcError> {
         Ok(dir) => return Ok(dir),
         Err(error) => error,
     };
-    let elsewhere = state_dir_elsewhere().join(DIR_NAME);
-    let text = format!(
-        "failed to {}; this run's journals are kept in {}",
-        crate::error_chain(&error),
-        elsewhere.display()
+    let made = make_elsewhere(run_id, keep);
+    let place = made.as_ref().map_or_else(
+        |_| "no place that could be made".to_owned(),
+        |dir| dir.path.parent().unwrap_or(&dir.path).display().to_string(),
     );
+    let text = format!("failed to {}; this run's journals are kept in {place}", crate::error_chain(&error));
     engine.log(LogLevel::Warning, text).await;
-    let is_ours = elsewhere.parent().map_or(Ok(()), host::dirs::private_dir);
-    is_ours.and_then(|()| make_run_dir(&elsewhere, run_id, keep)).map_err(|error| {
+    made.map_err(|error| {
         RpcError::new(code::INTERNAL_ERROR, format!("failed to {}", crate::error_chain(&error)))
+    })
+}
+
+/// In a place of this user that later commands find again; where another user has taken its name, in a new one.
+fn make_elsewhere(run_id: &str, keep: NonZeroU32) -> Result<RunDir, DirError> {
+    let known = state_dir_elsewhere();
+    let made = private_dir(&known).and_then(|()| make_run_dir(&known.join(DIR_NAME), run_id, keep));
+    made.or_else(|_taken| {
+        let new = make_by_chance(&temporary_place(), "heeler-runs")?;
+        make_run_dir(&new.join(DIR_NAME), run_id, keep)
     })
 }
 

@@ -1,22 +1,28 @@
 //! Directories that belong to one user alone.
 
 use std::{
-    fs, io,
+    fs,
+    hash::{BuildHasher, RandomState},
+    io::{self, Write as _},
     os::unix::{
         ffi::OsStrExt,
-        fs::{DirBuilderExt, FileTypeExt, MetadataExt},
+        fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
         net::UnixStream,
     },
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
 };
 
 use crate::process::{self, Pid, effective_uid};
 
 /// A socket's path may have 107 bytes; this leaves room for our directory and a name in it.
 const BASE_LIMIT_BYTES: usize = 70;
-/// Names in use are left behind by processes of our number that were killed; so many are skipped.
-const ATTEMPTS: u32 = 100;
+/// Names are by chance, so that nobody can take them all before us; so many are tried.
+const ATTEMPTS: u32 = 10;
+/// Whom a file mode lets write besides the owner.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// In such a directory nobody can rename or remove what belongs to others.
+const STICKY: u32 = 0o1000;
+const ROOT: u32 = 0;
 
 /// Why there is no private directory.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +36,7 @@ pub enum DirError {
         source: io::Error,
     },
     /// Something of that name exists and is not ours alone.
-    #[error("use {} as a private directory: it {problem}", path.display())]
+    #[error("use the directory {}: it {problem}", path.display())]
     Shared {
         /// Which.
         path: PathBuf,
@@ -44,7 +50,7 @@ pub enum DirError {
 /// # Errors
 /// The system refused.
 pub fn new_private_dir(path: &Path) -> Result<bool, DirError> {
-    match fs::DirBuilder::new().mode(0o700).create(path) {
+    match private_builder().create(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(source) => Err(DirError::Create { path: path.to_owned(), source }),
@@ -58,7 +64,7 @@ pub fn new_private_dir(path: &Path) -> Result<bool, DirError> {
 pub fn private_dir(path: &Path) -> Result<(), DirError> {
     let create = |source| DirError::Create { path: path.to_owned(), source };
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(create)?;
+        private_builder().recursive(true).create(parent).map_err(create)?;
     }
     if new_private_dir(path)? {
         return Ok(());
@@ -74,6 +80,112 @@ pub fn private_dir(path: &Path) -> Result<(), DirError> {
         return Ok(());
     };
     Err(DirError::Shared { path: path.to_owned(), problem })
+}
+
+/// Creates a directory of ours in a place of the user's choice, for this user alone; one that exists must be out of
+/// the hands of others: its owner, and that of a link to it, is this user, root, or the owner of the place. Where it is
+/// this user's and lets others write, it does no longer.
+///
+/// # Errors
+/// The system refused, or others have a hand in what is there.
+pub fn own_dir(path: &Path) -> Result<(), DirError> {
+    let create = |source| DirError::Create { path: path.to_owned(), source };
+    let shared = |problem| Err(DirError::Shared { path: path.to_owned(), problem });
+    if let Err(error) = private_builder().recursive(true).create(path) {
+        // A file, or a link to nowhere, is in its place.
+        return if fs::symlink_metadata(path).is_ok() {
+            shared("is no directory")
+        } else {
+            Err(create(error))
+        };
+    }
+    let place =
+        path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    let place = place.map(fs::metadata).transpose().map_err(create)?;
+    let is_trusted = |uid| is_own_or_roots(uid) || place.as_ref().is_some_and(|place| place.uid() == uid);
+    let (name, found) =
+        fs::symlink_metadata(path).and_then(|name| Ok((name, fs::metadata(path)?))).map_err(create)?;
+    if ![&name, &found].iter().all(|one| is_trusted(one.uid())) {
+        return shared("belongs to another user");
+    }
+    if is_in_order(&found) {
+        return Ok(());
+    }
+    if found.uid() != effective_uid() {
+        return shared("lets every user rename and remove what is in it");
+    }
+    let closed = fs::Permissions::from_mode(found.mode() & 0o7777 & !WRITABLE_BY_OTHERS);
+    fs::set_permissions(path, closed).map_err(create)
+}
+
+/// Returns a directory for what is temporary: `TMPDIR`, or `/tmp` where that is in the hands of another user.
+#[must_use]
+pub fn temporary_place() -> PathBuf {
+    let wished = std::env::temp_dir();
+    if is_safe_place(&wished) { wished } else { PathBuf::from("/tmp") }
+}
+
+/// Creates a new private directory that goes with this process, at the latest when another of ours looks for sockets
+/// that nobody listens on. Nobody can know its name before.
+///
+/// # Errors
+/// The system refused.
+pub fn scratch_dir(place: &Path) -> Result<PathBuf, DirError> {
+    make_by_chance(place, &own_name())
+}
+
+/// Creates a new private directory whose name begins so, and that nobody can know before.
+///
+/// # Errors
+/// The system refused.
+pub fn make_by_chance(place: &Path, name: &str) -> Result<PathBuf, DirError> {
+    let mut path = place.to_owned();
+    for _ in 0..ATTEMPTS {
+        path = place.join(format!("{name}-{:08x}", by_chance()));
+        if new_private_dir(&path)? {
+            return Ok(path);
+        }
+    }
+    Err(DirError::Create { path, source: io::ErrorKind::AlreadyExists.into() })
+}
+
+fn own_name() -> String {
+    format!("heeler-{}", Pid::own())
+}
+
+/// Writes a new file that nobody else may read. What is there already, a link to elsewhere included, is an error.
+///
+/// # Errors
+/// The system's.
+pub fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)
+}
+
+fn private_builder() -> fs::DirBuilder {
+    let mut builder = fs::DirBuilder::new();
+    builder.mode(0o700);
+    builder
+}
+
+fn is_own_or_roots(uid: u32) -> bool {
+    uid == effective_uid() || uid == ROOT
+}
+
+/// Whether nobody but its owner can rename or remove what others have made in a directory.
+fn is_in_order(dir: &fs::Metadata) -> bool {
+    dir.mode() & WRITABLE_BY_OTHERS == 0 || dir.mode() & STICKY != 0
+}
+
+/// Whether what this user makes in a directory stays what it is.
+fn is_safe_place(dir: &Path) -> bool {
+    fs::metadata(dir).is_ok_and(|found| found.is_dir() && is_own_or_roots(found.uid()) && is_in_order(&found))
+}
+
+/// The keys of the hash tables come from the system's random numbers.
+fn by_chance() -> u32 {
+    let bytes = RandomState::new().hash_one(Pid::own().0).to_ne_bytes();
+    u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
 /// A new private directory with a path short enough for sockets; removed with all in it when dropped.
@@ -110,7 +222,7 @@ fn sweep(base: &Path) {
         let numbers = name.to_str().and_then(|name| name.strip_prefix("heeler-")?.split_once('-'));
         let Some((pid, number)) = numbers else { continue };
         let is_ours = pid.parse::<u32>().is_ok()
-            && number.parse::<u32>().is_ok()
+            && u32::from_str_radix(number, 16).is_ok()
             && entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == effective_uid());
         // A number without a process here may be one of another namespace, so the sockets are asked as well.
         let is_alive = |pid| process::stat(Pid(pid)).is_some_and(|stat| stat.state != 'Z');
@@ -127,33 +239,26 @@ fn is_listened_in(dir: &Path) -> bool {
     entries.flatten().filter(is_socket).any(|socket| !is_deserted(&socket.path()))
 }
 
-/// Creates a directory for sockets below `XDG_RUNTIME_DIR`, or below `/tmp` where that is missing, long or not writable.
+/// Creates a directory for sockets below `XDG_RUNTIME_DIR`, or below `/tmp` where that is missing, long, not writable or
+/// in the hands of another user.
 ///
 /// # Errors
-/// Neither place takes a directory.
+/// Neither place takes a directory, or `/tmp` lets every user rename what is in it.
 pub fn socket_dir() -> Result<SocketDir, DirError> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|path| path.is_absolute() && path.as_os_str().len() <= BASE_LIMIT_BYTES);
-    let mut last = None;
-    for base in runtime.into_iter().chain([PathBuf::from("/tmp")]) {
-        sweep(&base);
-        for _ in 0..ATTEMPTS {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = base.join(format!("heeler-{}-{number}", Pid::own()));
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(SocketDir(path)),
-                Err(source) => {
-                    let is_taken = source.kind() == io::ErrorKind::AlreadyExists;
-                    last = Some(DirError::Create { path, source });
-                    if !is_taken {
-                        break;
-                    }
-                }
-            }
+    if let Some(runtime) = runtime.filter(|path| is_safe_place(path)) {
+        sweep(&runtime);
+        if let Ok(path) = make_by_chance(&runtime, &own_name()) {
+            return Ok(SocketDir(path));
         }
     }
-    Err(last.expect("at least one place was tried"))
+    let place = PathBuf::from("/tmp");
+    if place.is_dir() && !is_safe_place(&place) {
+        return Err(DirError::Shared { path: place, problem: "lets other users rename what is in it" });
+    }
+    sweep(&place);
+    make_by_chance(&place, &own_name()).map(SocketDir)
 }
 
 /// Returns how many bytes an ordinary user may still write to the file system that holds `path`.
@@ -226,6 +331,45 @@ mod tests {
         sweep(base.path());
         let left = [of_dead, of_another_namespace, of_own, of_others].map(|dir| dir.exists());
         assert_eq!(left, [false, true, true, true]);
+    }
+
+    #[test]
+    fn a_directory_of_ours_is_closed_to_the_writing_of_others() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("a/state");
+        own_dir(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        own_dir(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o755);
+        let link = temporary.path().join("link");
+        symlink(&path, &link).unwrap();
+        own_dir(&link).unwrap();
+        let nowhere = temporary.path().join("nowhere");
+        symlink(temporary.path().join("missing"), &nowhere).unwrap();
+        assert!(matches!(own_dir(&nowhere), Err(DirError::Shared { problem: "is no directory", .. })));
+    }
+
+    #[test]
+    fn a_place_that_lets_others_rename_is_not_safe_and_a_sticky_one_is() {
+        let temporary = tempfile::tempdir().unwrap();
+        for (mode, is_safe) in [(0o700, true), (0o755, true), (0o770, false), (0o777, false), (0o1777, true)]
+        {
+            fs::set_permissions(temporary.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_safe_place(temporary.path()), is_safe, "{mode:o}");
+        }
+        assert!(!is_safe_place(&temporary.path().join("missing")));
+    }
+
+    #[test]
+    fn a_new_file_is_private_and_follows_no_link() {
+        let temporary = tempfile::tempdir().unwrap();
+        let [path, link, target] = ["file", "link", "target"].map(|name| temporary.path().join(name));
+        write_new_file(&path, b"x").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        symlink(&target, &link).unwrap();
+        assert_eq!(write_new_file(&link, b"x").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert!(!target.exists());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! - [`trace`]: other processes, stopped, looked at and let go (ptrace).
 //! - [`io`]: pipes, socket pairs, polling.
 //! - [`pass`]: descriptors passed between processes.
+//! - [`peer`]: whose the other end of a TCP connection is.
 //! - [`dirs`]: directories that belong to one user alone.
 //! - [`fail`]: failures at named points, for the tests.
 //! - [`lock`]: locks on files that say whether their owner lives.
@@ -18,6 +19,7 @@ pub mod fail;
 pub mod io;
 pub mod lock;
 pub mod pass;
+pub mod peer;
 pub mod process;
 pub mod spawn;
 pub mod terminal;

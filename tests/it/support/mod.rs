@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 pub(crate) mod books;
 pub(crate) mod debugging;
 pub(crate) mod fixtures;
+pub(crate) mod intruder;
 pub(crate) mod listener;
 pub(crate) mod meet;
 pub(crate) mod process;

@@ -5,7 +5,10 @@ use std::{
     cell::RefCell,
     fs,
     io::Read,
-    os::unix::fs::symlink,
+    os::unix::{
+        fs::{PermissionsExt as _, chown, symlink},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::mpsc::sync_channel,
@@ -18,6 +21,8 @@ use super::{fixtures, meet::Meet, recorder::DEADLINE};
 pub(crate) struct World {
     dir: tempfile::TempDir,
     env: RefCell<Vec<(String, String)>>,
+    /// The user whose world this is, where it is not the tester.
+    user: Option<u32>,
 }
 
 /// A `heeler` that came to its end.
@@ -41,7 +46,7 @@ impl World {
         for name in ["tmp", "run", "home"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
-        Self { dir, env: RefCell::default() }
+        Self { dir, env: RefCell::default(), user: None }
     }
 
     /// Returns a world with one GoogleTest program in it.
@@ -120,9 +125,28 @@ impl World {
         meet
     }
 
+    /// Makes this the world of another user, with copies of all programs, because the originals may lie where that user
+    /// can't go. Everybody may enter it, as a directory below `/tmp` or a home is often entered.
+    pub(crate) fn give_to(&mut self, user: u32) {
+        copy_program(Path::new(env!("CARGO_BIN_EXE_heeler")), &self.path("heeler"));
+        fs::set_permissions(self.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+        chown(self.dir(), Some(user), Some(user)).unwrap();
+        for entry in fs::read_dir(self.dir()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_symlink() {
+                let program = fs::canonicalize(&path).unwrap();
+                fs::remove_file(&path).unwrap();
+                copy_program(&program, &path);
+            }
+            chown(&path, Some(user), Some(user)).unwrap();
+        }
+        self.user = Some(user);
+    }
+
     /// Returns a command that is `heeler` in this world, with nothing of the tester's own environment.
     pub(crate) fn heeler(&self, words: &[&str]) -> Command {
-        self.command(Command::new(super::heeler()), words)
+        let program = self.user.map_or_else(super::heeler, |_| self.path("heeler"));
+        self.command(Command::new(program), words)
     }
 
     /// Returns a command of the shell in this world.
@@ -146,6 +170,9 @@ impl World {
         command.env("HOME", self.path("home")).env("TMPDIR", self.path("tmp")).env("LANG", "C.UTF-8");
         command.env("XDG_RUNTIME_DIR", self.path("run"));
         command.envs(self.env.borrow().iter().map(|(name, value)| (name, value)));
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
         command
     }
 
@@ -164,6 +191,14 @@ impl World {
             assert!(left.is_empty(), "left behind: {left:?}");
         }
     }
+}
+
+/// Copies a program in a process of its own: while this one writes it, a test beside that starts a process would give
+/// that the open file, and a program that is open for writing can't be executed.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(status.success(), "copy {} to {}", from.display(), to.display());
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Runs a command until it and everybody who holds its outputs is gone.

@@ -1,0 +1,214 @@
+//! Whose the other end of a TCP connection is, where that end is on this machine: the kernel keeps the user of every
+//! socket, and tells it to everyone who asks by the two addresses.
+
+use std::{
+    fs::File,
+    io::{self, Read as _, Write as _},
+    net::{IpAddr, SocketAddr},
+    os::fd::{FromRawFd, OwnedFd},
+};
+
+use crate::check;
+
+/// `SOCK_DIAG_BY_FAMILY`.
+const BY_FAMILY: u16 = 20;
+/// `NLM_F_REQUEST`.
+const REQUEST: u16 = 1;
+/// `NLMSG_ERROR`.
+const ERROR: u16 = 2;
+/// The header of every message, in bytes.
+const HEADER_BYTES: usize = 16;
+/// A connection may change its books between two questions: it is accepted, or its listener closes.
+const ATTEMPTS: u32 = 3;
+
+/// Who holds the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerUser {
+    /// A process of this user; its effective id when it made the socket.
+    Is(u32),
+    /// Nobody on this machine, or nobody in this network namespace.
+    Elsewhere,
+    /// This kernel does not tell.
+    Untold,
+}
+
+/// Returns whose the socket is, or the listener with a connection that nobody has accepted, at the other end of a
+/// connection from `own` to `peer`.
+///
+/// # Errors
+/// The other end is here and has no owner any more.
+pub fn peer_user(own: SocketAddr, peer: SocketAddr) -> io::Result<PeerUser> {
+    let (own, peer) = (canonical(own), canonical(peer));
+    let is_here = peer.ip().is_loopback() || peer.ip() == own.ip();
+    // A system that refuses to answer is one that does not tell.
+    asked(own, peer, is_here).unwrap_or(Ok(PeerUser::Untold))
+}
+
+/// The outer error is that of asking.
+fn asked(own: SocketAddr, peer: SocketAddr, is_here: bool) -> io::Result<io::Result<PeerUser>> {
+    let mut books = open()?;
+    for _ in 0..ATTEMPTS {
+        // An end without a file is not accepted yet, or is closed: its user would be told as 0.
+        let found = match look(&mut books, peer, own)? {
+            Some(end) if end.has_file => Some(end),
+            Some(_ownerless) => look(&mut books, peer, any(peer))?.filter(|listener| listener.has_file),
+            None if is_here => None,
+            None => return Ok(Ok(PeerUser::Elsewhere)),
+        };
+        if let Some(Entry { user, .. }) = found {
+            return Ok(Ok(PeerUser::Is(user)));
+        }
+        // Our own end is there for sure.
+        if look(&mut books, own, peer)?.is_none() {
+            return Ok(Ok(PeerUser::Untold));
+        }
+    }
+    Ok(Err(io::ErrorKind::ConnectionReset.into()))
+}
+
+/// A socket in the kernel's books.
+struct Entry {
+    user: u32,
+    has_file: bool,
+}
+
+fn open() -> io::Result<File> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+    // SAFETY: socket takes three integers.
+    let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG) })?;
+    // SAFETY: the descriptor is new and nobody else knows it.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Looks for the socket at `here` that is connected to `there`, or else listens for it.
+fn look(books: &mut File, here: SocketAddr, there: SocketAddr) -> io::Result<Option<Entry>> {
+    books.write_all(&question(here, there))?;
+    let mut answer = [0_u8; 512];
+    let length = books.read(&mut answer)?;
+    read_answer(&answer[..length])
+}
+
+/// `nlmsghdr`, then `inet_diag_req_v2`. Ports and addresses stand in the order of the wire, all else in ours.
+fn question(here: SocketAddr, there: SocketAddr) -> Vec<u8> {
+    let mut body = vec![family(here), libc::IPPROTO_TCP as u8, 0, 0];
+    // In any state.
+    body.extend(u32::MAX.to_ne_bytes());
+    body.extend(here.port().to_be_bytes());
+    body.extend(there.port().to_be_bytes());
+    body.extend(address(here.ip()));
+    body.extend(address(there.ip()));
+    // By any interface; without a cookie of an earlier answer.
+    body.extend(0_u32.to_ne_bytes());
+    body.extend([u8::MAX; 8]);
+    let length = u32::try_from(HEADER_BYTES + body.len()).expect("72 bytes");
+    let mut message = length.to_ne_bytes().to_vec();
+    message.extend(BY_FAMILY.to_ne_bytes());
+    message.extend(REQUEST.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend(body);
+    message
+}
+
+/// `nlmsghdr`, then `inet_diag_msg`, whose user and inode are its last numbers, or an error, which is negative.
+fn read_answer(answer: &[u8]) -> io::Result<Option<Entry>> {
+    const USER_AT: usize = HEADER_BYTES + 64;
+    let number = |at: usize| {
+        let bytes = answer.get(at..at + 4)?.try_into().expect("four bytes");
+        Some(u32::from_ne_bytes(bytes))
+    };
+    let kind = answer.get(4..6).map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]));
+    let short = || io::Error::from(io::ErrorKind::InvalidData);
+    match kind {
+        Some(ERROR) => match number(HEADER_BYTES).ok_or_else(short)?.cast_signed() {
+            error if error == -libc::ENOENT => Ok(None),
+            error => Err(io::Error::from_raw_os_error(-error)),
+        },
+        Some(BY_FAMILY) => {
+            let (user, inode) = number(USER_AT).zip(number(USER_AT + 4)).ok_or_else(short)?;
+            Ok(Some(Entry { user, has_file: inode != 0 }))
+        }
+        _ => Err(short()),
+    }
+}
+
+fn family(address: SocketAddr) -> u8 {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    family as u8
+}
+
+fn address(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V6(address) => address.octets(),
+        IpAddr::V4(address) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&address.octets());
+            bytes
+        }
+    }
+}
+
+/// A listener for both families sees the older one's addresses inside its own.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+fn any(like: SocketAddr) -> SocketAddr {
+    let ip: IpAddr =
+        if like.is_ipv4() { [0, 0, 0, 0].into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
+    SocketAddr::new(ip, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::process::effective_uid;
+
+    /// Holds for the kernels that tell; others say so.
+    fn is_own(user: PeerUser) -> bool {
+        [PeerUser::Is(effective_uid()), PeerUser::Untold].contains(&user)
+    }
+
+    fn both_ends(listen: &str, dial: &str) {
+        let Ok(listener) = TcpListener::bind(listen) else {
+            // A machine without the newer addresses.
+            return assert!(listen.starts_with('['), "{listen}");
+        };
+        let stream = TcpStream::connect((dial, listener.local_addr().unwrap().port())).unwrap();
+        let (own, peer) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+        // Not accepted yet: the listener's user counts.
+        assert!(is_own(peer_user(own, peer).unwrap()));
+        let (accepted, _) = listener.accept().unwrap();
+        drop(listener);
+        assert!(is_own(peer_user(own, peer).unwrap()));
+        let (own, peer) = (accepted.local_addr().unwrap(), accepted.peer_addr().unwrap());
+        assert!(is_own(peer_user(own, peer).unwrap()));
+    }
+
+    #[test]
+    fn the_user_of_the_other_end_is_told_from_both_ends() {
+        both_ends("127.0.0.1:0", "127.0.0.1");
+        both_ends("0.0.0.0:0", "127.0.0.2");
+        both_ends("[::1]:0", "::1");
+        both_ends("[::]:0", "127.0.0.1");
+    }
+
+    #[test]
+    fn an_end_that_nobody_holds_any_more_is_nobodys() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let (own, peer) = (accepted.local_addr().unwrap(), accepted.peer_addr().unwrap());
+        drop(stream);
+        let user = peer_user(own, peer);
+        assert!(matches!(user, Err(_) | Ok(PeerUser::Untold)), "{user:?}");
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_elsewhere() {
+        let own = "192.0.2.1:4000".parse().unwrap();
+        let user = peer_user(own, "192.0.2.2:4001".parse().unwrap()).unwrap();
+        assert!(matches!(user, PeerUser::Elsewhere | PeerUser::Untold), "{user:?}");
+    }
+}

@@ -1,0 +1,137 @@
+//! The role `intruder`: another user of the machine. It does what it is told on standard input, a line each, with its own
+//! rights, and says what came of it: `ok`, with what it found, or `no`, with the system's word for why not.
+
+use std::{
+    fs,
+    io::{self, BufRead, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::{
+        fs::symlink,
+        net::{UnixListener, UnixStream},
+    },
+    path::Path,
+    time::Duration,
+};
+
+/// A peer that says nothing for so long and does not close either holds the line.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is kept open until its own end.
+#[derive(Default)]
+struct Held {
+    streams: Vec<TcpStream>,
+    listeners: Vec<TcpListener>,
+    sockets: Vec<UnixListener>,
+}
+
+/// Obeys until standard input ends.
+pub(crate) fn obey() -> u8 {
+    let mut held = Held::default();
+    for line in io::stdin().lock().lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split('\t').collect();
+        match carry_out(&words, &mut held) {
+            Ok(found) => println!("ok {}", found.replace('\n', " ")),
+            Err(error) => println!("no {:?}", error.kind()),
+        }
+    }
+    0
+}
+
+fn carry_out(words: &[&str], held: &mut Held) -> io::Result<String> {
+    let done = |()| String::new();
+    match *words {
+        ["read", path] => Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned()),
+        ["list", path] => fs::read_dir(path)?.map(|entry| Ok(entry?.path().display().to_string())).collect(),
+        ["append", path] => fs::OpenOptions::new().append(true).open(path)?.write_all(b"injected").map(done),
+        ["create", path] => fs::write(path, "injected").map(done),
+        ["text", path, text] => fs::write(path, text).map(done),
+        ["make", path] => fs::create_dir(path).map(done),
+        ["rename", from, to] => fs::rename(from, to).map(done),
+        ["remove", path] => fs::remove_file(path).or_else(|_| fs::remove_dir_all(path)).map(done),
+        ["link", to, path] => symlink(to, path).map(done),
+        ["connect", path] => {
+            let mut stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            listen_to(&mut stream)
+        }
+        ["bind", path] => {
+            held.sockets.push(UnixListener::bind(path)?);
+            Ok(String::new())
+        }
+        ["dial", address, text] => dial(address, text),
+        ["hold", address, count] => hold(address, count, held),
+        ["listen", address] => {
+            let listener = TcpListener::bind(address)?;
+            let port = listener.local_addr()?.port();
+            held.listeners.push(listener);
+            Ok(port.to_string())
+        }
+        ["heard"] => heard(held),
+        ["signal", pid] => signal(pid),
+        ["command-lines"] => Ok(command_lines()),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// Says something and reads to the end; `\r\n` stands for itself.
+fn dial(address: &str, text: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    // Whoever has closed already hears nothing.
+    drop(stream.write_all(text.replace("\\r\\n", "\r\n").as_bytes()));
+    listen_to(&mut stream)
+}
+
+/// Returns all that is said until the other end closes or resets.
+fn listen_to(stream: &mut impl Read) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Err(error) if error.kind() != io::ErrorKind::ConnectionReset => Err(error),
+        Ok(_) | Err(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+    }
+}
+
+/// Opens so many connections, from several addresses of this machine, and keeps them.
+fn hold(address: &str, count: &str, held: &mut Held) -> io::Result<String> {
+    let address: SocketAddr = address.parse().map_err(io::Error::other)?;
+    for _ in 0..count.parse().map_err(io::Error::other)? {
+        held.streams.push(TcpStream::connect(address)?);
+    }
+    Ok(String::new())
+}
+
+/// Returns all that was ever said to the listeners.
+fn heard(held: &mut Held) -> io::Result<String> {
+    let mut text = String::new();
+    for listener in &held.listeners {
+        listener.set_nonblocking(true)?;
+        while let Ok((mut stream, _)) = listener.accept() {
+            stream.set_nonblocking(false)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            text += &listen_to(&mut stream)?;
+        }
+    }
+    Ok(text)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the fake stands outside, as its user's shell does")]
+fn signal(pid: &str) -> io::Result<String> {
+    let status = std::process::Command::new("kill")
+        .args(["-KILL", pid])
+        .stderr(std::process::Stdio::null())
+        .status()?;
+    if status.success() { Ok(String::new()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// Returns what everybody may read of all processes' arguments, and their environments as far as they can be read.
+fn command_lines() -> String {
+    let Ok(entries) = fs::read_dir("/proc") else { return String::new() };
+    let mut text = String::new();
+    for entry in entries.flatten().filter(|entry| entry.path().join("stat").exists()) {
+        for name in ["cmdline", "environ", "maps"] {
+            text +=
+                &String::from_utf8_lossy(&fs::read(Path::new(&entry.path()).join(name)).unwrap_or_default());
+        }
+    }
+    text
+}

@@ -1,0 +1,104 @@
+//! Another user of the machine, who tries things: the fake in the role `intruder`, started as that user.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use super::world::copy_program;
+
+/// Nobody in particular.
+pub(crate) const INTRUDER: u32 = 65_534;
+/// A user without privileges.
+pub(crate) const USER: u32 = 12_345;
+
+/// Returns the users whose Heeler is attacked; none, with a word about it, where the tester can't become others.
+pub(crate) fn victims(test: &str) -> Vec<u32> {
+    if host::process::effective_uid() == 0 {
+        return vec![USER, 0];
+    }
+    // Past the capture of the harness: a test that is left out must be seen.
+    let mut terminal = std::io::stderr();
+    writeln!(terminal, "{test} is left out: only root can try it as another user").unwrap();
+    Vec::new()
+}
+
+/// The intruder.
+pub(crate) struct Intruder {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    /// Its home.
+    dir: tempfile::TempDir,
+}
+
+impl Intruder {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("intruder-").tempdir().unwrap();
+        let program = dir.path().join("intruder");
+        copy_program(Path::new(env!("CARGO_BIN_EXE_heeler-fake")), &program);
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        std::os::unix::fs::chown(dir.path(), Some(INTRUDER), Some(INTRUDER)).unwrap();
+        let mut command = Command::new(&program);
+        command.uid(INTRUDER).gid(INTRUDER).current_dir(dir.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, to, from, dir }
+    }
+
+    /// Returns a place in its home.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Has it try something; returns what it found, or why it could not.
+    pub(crate) fn tries(&mut self, words: &[&str]) -> Result<String, String> {
+        writeln!(self.to, "{}", words.join("\t")).unwrap();
+        let mut line = String::new();
+        self.from.read_line(&mut line).unwrap();
+        let line = line.trim_end_matches('\n');
+        match line.split_once(' ') {
+            Some(("ok", found)) => Ok(found.to_owned()),
+            Some(("no", why)) => Err(why.to_owned()),
+            _ => panic!("the intruder said {line:?} to {words:?}"),
+        }
+    }
+
+    /// Has it do something that it may.
+    #[track_caller]
+    pub(crate) fn does(&mut self, words: &[&str]) -> String {
+        self.tries(words).unwrap_or_else(|why| panic!("{words:?}: {why}"))
+    }
+
+    /// Panics unless the system forbids it.
+    #[track_caller]
+    pub(crate) fn may_not(&mut self, words: &[&str]) {
+        assert_eq!(self.tries(words), Err("PermissionDenied".to_owned()), "{words:?}");
+    }
+}
+
+impl Drop for Intruder {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Returns all files and directories below a directory.
+pub(crate) fn all_below(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut waiting = vec![dir.to_owned()];
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                waiting.push(entry.path());
+            }
+            found.push(entry.path());
+        }
+    }
+    found
+}
