@@ -40,5 +40,6 @@ mod resources;
 mod run_gtest;
 mod run_libtest;
 mod server;
+mod surroundings;
 mod tidy;
 mod transcripts;

@@ -1,0 +1,151 @@
+//! What a test finds around it, by the kernel's word about its process: the environment to the last variable, descriptors,
+//! signals, limits, directory, group. Nothing of Heeler's own gets through.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    process::{Command, Stdio},
+};
+
+use host::process::{Pid, stat};
+
+use crate::support::{meet::Guest, process::wait_until, world::World};
+
+/// The suite's own word on the environment, and a working directory.
+const SUITE: &str = "[profile.default]\njobs = 1\n[[suite]]\nname = \"suite\"\nprograms = [\"PROGRAM\"]\ncwd = \"home\"\n\
+    [suite.env]\nADDED = \"by the suite\"\nCHANGED = \"by the suite\"\nREMOVED = false\nGTEST_COLOR = \"yes\"\n";
+
+/// Of these some change what a framework prints; the others go through.
+const OUTER: [(&str, &str); 10] = [
+    ("CHANGED", "outside"),
+    ("REMOVED", "outside"),
+    ("KEPT", "out\u{e9}side = \"all\" of it\n"),
+    ("EMPTY", ""),
+    ("GTEST_FILTER", "Nothing.*"),
+    ("GTEST_COLOR", "yes"),
+    ("GTEST_SHUFFLE", "1"),
+    ("RUST_TEST_THREADS", "3"),
+    ("RUST_TEST_NOCAPTURE", "1"),
+    ("RUST_BACKTRACE", "1"),
+];
+
+type Environment = BTreeMap<String, String>;
+
+fn environment(pid: u32) -> Environment {
+    let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap();
+    let pairs = bytes.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = std::str::from_utf8(pair).unwrap().split_once('=').unwrap();
+        (name.to_owned(), value.to_owned())
+    });
+    pairs.collect()
+}
+
+/// A world with one program, as the only suite, whose tests say when they run.
+fn world(framework: &str, settings: &str) -> World {
+    let (world, program) = if framework == "gtest" {
+        (World::with_gtest("meet"), "meet")
+    } else {
+        (World::with_libtest(), "libtest")
+    };
+    world.write("heeler.toml", &settings.replace("PROGRAM", program));
+    for (name, value) in OUTER {
+        world.env(name, value);
+    }
+    world
+}
+
+/// Starts a run of the one test that says when it runs, asks what is to be known of it, and ends the run well.
+fn meet<T>(world: &World, framework: &str, before: &str, ask: impl FnOnce(&Guest) -> T) -> T {
+    let meet = world.meet();
+    let heeler = world.heeler(&[]).get_program().to_owned();
+    let test = if framework == "gtest" { "Meet.Case/0" } else { "n_meets" };
+    let mut shell = world.shell(&format!("{before} exec {} run -E {test}", heeler.display()));
+    let mut child = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let guest = meet.next();
+    let told = ask(&guest);
+    guest.let_go();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    told
+}
+
+/// Returns what Heeler itself is given.
+fn given(command: &Command) -> Environment {
+    let text = |value: &std::ffi::OsStr| value.to_str().unwrap().to_owned();
+    command.get_envs().filter_map(|(name, value)| Some((text(name), text(value?)))).collect()
+}
+
+#[test]
+fn a_test_gets_what_heeler_has_with_what_is_set_and_without_what_is_unset() {
+    for (framework, unset, set) in [
+        ("gtest", &["GTEST_FILTER", "GTEST_COLOR", "GTEST_SHUFFLE"][..], None),
+        ("libtest", &["RUST_TEST_THREADS", "RUST_TEST_NOCAPTURE"][..], Some(("RUSTC_BOOTSTRAP", "1"))),
+    ] {
+        let world = world(framework, SUITE);
+        let mut found = meet(&world, framework, "", |guest| environment(guest.pid));
+        let mut expected = given(&world.heeler(&[]));
+        // The shell between us counts itself and notes where it is.
+        for name in ["SHLVL", "_", "PWD", "OLDPWD"] {
+            expected.remove(name);
+            found.remove(name);
+        }
+        expected.extend(
+            [("ADDED", "by the suite"), ("CHANGED", "by the suite"), ("GTEST_COLOR", "yes")].map(owned),
+        );
+        expected.remove("REMOVED");
+        for name in unset {
+            expected.remove(*name);
+        }
+        expected.extend(set.map(owned));
+        let run_id = found.remove("HEELER_RUN_ID").unwrap();
+        assert_eq!(run_id.len(), 36, "{run_id}");
+        expected.extend([("HEELER", "1"), ("HEELER_WORKER", "1")].map(owned));
+        assert_eq!(found, expected, "{framework}");
+    }
+}
+
+fn owned((name, value): (&str, &str)) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+/// Returns a field of a file of numbers about a process.
+fn field(pid: u32, file: &str, name: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
+    let line =
+        text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name} in {text}"));
+    line.split_whitespace().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_test_has_three_descriptors_its_own_group_and_the_signals_of_a_new_process() {
+    // What a careless starter hands on: an open file, signals that are ignored, a umask, a limit.
+    let before = "exec 9</dev/null; trap '' USR1 HUP TERM; umask 027; ulimit -S -n 300; ulimit -c 0;";
+    // The runtime of a Rust program ignores SIGPIPE, and handles two for its stacks.
+    for (framework, ignored) in [("gtest", 0_u64), ("libtest", 1 << 12)] {
+        let world = world(framework, SUITE);
+        meet(&world, framework, before, |guest| {
+            let pid = guest.pid;
+            let link =
+                |fd: &str| fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap().display().to_string();
+            let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+            let fds: BTreeSet<_> = fds.map(|fd| fd.unwrap().file_name().into_string().unwrap()).collect();
+            // The fourth is its own: the way to us.
+            let own = fds.iter().find(|fd| link(fd).starts_with("socket:")).unwrap().clone();
+            let rest: Vec<_> = fds.iter().filter(|fd| **fd != own).map(String::as_str).collect();
+            assert_eq!(rest, ["0", "1", "2"], "{framework}");
+            assert_eq!(link("0"), "/dev/null");
+            assert!(["1", "2"].iter().all(|fd| link(fd).starts_with("pipe:")), "{framework}");
+            let mask = |name| u64::from_str_radix(&field(pid, "status", name), 16).unwrap();
+            assert_eq!(mask("SigIgn:"), ignored, "{framework}");
+            // While a thread starts another, the C library blocks all in it.
+            wait_until("no signal is blocked", || mask("SigBlk:") == 0);
+            assert_eq!(field(pid, "status", "Umask:"), "0027");
+            assert_eq!(field(pid, "limits", "Max open files"), "300");
+            assert_eq!(field(pid, "limits", "Max core file size"), "0");
+            assert_eq!(field(pid, "status", "NoNewPrivs:"), "0");
+            let cwd = fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+            assert_eq!(cwd, fs::canonicalize(world.path("home")).unwrap());
+            let pid = Pid(i32::try_from(pid).unwrap());
+            assert_eq!(stat(pid).unwrap().group, pid, "{framework}: a group of its own");
+        });
+    }
+}
