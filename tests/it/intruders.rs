@@ -171,7 +171,8 @@ fn a_named_socket_is_for_its_own_user_and_a_taken_name_is_told() {
         let world = world_of(user, &["meet"]);
         let mut intruder = Intruder::new();
         let socket = world.path("heeler.sock");
-        let mut server = world.heeler(&["serve", "--pipe", text(&socket), "meet"]).spawn().unwrap();
+        let mut command = world.heeler(&["serve", "--pipe", text(&socket), "meet"]);
+        let mut server = command.stderr(Stdio::null()).spawn().unwrap();
         wait_until("the server listens", || socket.exists());
         intruder.may_not(&["connect", text(&socket)]);
         signal(server.id(), "TERM");

@@ -43,3 +43,4 @@ mod server;
 mod surroundings;
 mod tidy;
 mod transcripts;
+mod unsafe_list;
