@@ -40,6 +40,7 @@ mod resources;
 mod run_gtest;
 mod run_libtest;
 mod server;
+mod supply;
 mod surroundings;
 mod tidy;
 mod transcripts;
