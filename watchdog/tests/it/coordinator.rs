@@ -33,6 +33,8 @@ pub(crate) struct Coordinator {
     writer: LinkTask,
     listener: Listener,
     directory: SocketDir,
+    /// Completions that were announced before they were sent by the watchdog's own connection.
+    pub(crate) announced: usize,
 }
 
 /// Runs an asynchronous test on the main thread.
@@ -73,16 +75,22 @@ impl Coordinator {
         let join = Join::Watchdog { pid: watchdog.pid().as_u32() };
         assert_eq!(joined, Some(Received::Message(join)));
         control.send(&ToWatchdog::Welcome { callback, limits }).await.unwrap();
-        Self { watchdog, feet, control, receiver, writer, listener, directory }
+        Self { watchdog, feet, control, receiver, writer, listener, directory, announced: 0 }
     }
 
     pub(crate) async fn tell(&self, message: ToWatchdog) {
         self.control.send(&message).await.unwrap();
     }
 
+    /// The next word but announcements of completions, which are counted.
     pub(crate) async fn next(&mut self) -> Received<FromWatchdog> {
-        let next = timeout(PATIENCE, self.receiver.next()).await.expect("the watchdog is silent");
-        next.unwrap().expect("the watchdog has left")
+        loop {
+            let next = timeout(PATIENCE, self.receiver.next()).await.expect("the watchdog is silent");
+            match next.unwrap().expect("the watchdog has left") {
+                Received::Message(FromWatchdog::Completing { .. }) => self.announced += 1,
+                other => return other,
+            }
+        }
     }
 
     pub(crate) async fn message(&mut self) -> FromWatchdog {

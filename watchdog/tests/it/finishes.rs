@@ -182,6 +182,7 @@ fn without_a_callback_port_all_is_relayed_in_order() {
         let positions: Vec<u64> = frames.iter().map(|(position, _)| *position).collect();
         assert_eq!(positions, [1, 501, 1001, 1101, 1102, 1102, 1102, 1102]);
         assert_eq!(finished(end), (Proof::Ordered, true, Vec::new()));
+        assert_eq!(coordinator.announced, 0, "its order is the proof");
         coordinator.leave().await;
     });
 }
@@ -246,6 +247,7 @@ fn a_second_finish_uses_the_same_connection() {
             assert_eq!(finished(coordinator.message().await), (Proof::Answered, false, Vec::new()));
         }
         drop(client);
+        assert_eq!(coordinator.announced, 2);
         coordinator.leave().await;
     });
 }
