@@ -184,7 +184,8 @@ impl Told {
         let is_lost = self.end.is_some() || !self.losses.is_empty();
         let open = self.open(&manifest.plan, (is_lost, &why));
         if self.end.is_some() && self.losses.is_empty() && !open.is_empty() {
-            self.losses.push(format!("the results of {} tests stand in no journal", open.len()));
+            let tests = if open.len() == 1 { "test" } else { "tests" };
+            self.losses.push(format!("no journal holds the result of {} {tests}", open.len()));
         }
         // Stable: what has no time of its own stays behind the rest, in its order.
         self.changes.sort_by_key(|(at, _)| at.unwrap_or(i64::MAX));

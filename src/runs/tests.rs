@@ -148,6 +148,6 @@ fn an_end_without_all_results_is_told_as_a_loss() {
     fs::write(run.path.join(journal::FINISH_NAME), finish).unwrap();
     drop(run);
     let story = read(&list(state.path())[0]).unwrap();
-    assert_eq!(story.losses, ["the results of 1 tests stand in no journal"]);
+    assert_eq!(story.losses, ["no journal holds the result of 1 test"]);
     assert_eq!(left(&story).not_run, ["s::b"]);
 }
