@@ -93,6 +93,12 @@ pub(crate) fn effect(action: Action) -> Action {
 }
 
 impl Licence {
+    /// The README's limit: without a journal only the coordinator knows what a client has, and it is dead.
+    fn is_unknown_to_the_watchdog(&self, node: &Value) -> bool {
+        let is_unknown = ["not-run", "interrupted"].iter().any(|kind| node["outcome-kind"] == *kind);
+        self.has_lost_journals && self.is_coordinator_killed && is_unknown
+    }
+
     /// A listing is tried twice; a process that dies each time hides its program's tests, which is told.
     fn may_hide_a_program(&self) -> bool {
         self.losses.saturating_add(self.replaced) >= 2
@@ -104,11 +110,7 @@ impl Licence {
 }
 
 /// Checks the record of a round's runs; panics where a promise is broken.
-///
-/// Returns whether a run lost results in the one way that is known and not mended: with a journal that could not be
-/// written.
-pub(crate) fn check(plan: &Plan, client: &Client, injected: &[Injected]) -> bool {
-    let mut has_lost = false;
+pub(crate) fn check(plan: &Plan, client: &Client, injected: &[Injected]) {
     let licence = Licence::new(plan, injected, client.is_gone());
     let events = client.recorder.events();
     for run in client.runs() {
@@ -117,10 +119,7 @@ pub(crate) fn check(plan: &Plan, client: &Client, injected: &[Injected]) -> bool
         let is_answered =
             answers.filter(|message| message.get("method").is_none() && message["id"] == run.request).count()
                 > 0;
-        if is_answered && is_without_lost(plan, &events, &run, &licence) {
-            truth(plan, &results(&events, &run), &licence);
-            has_lost = true;
-        } else if is_answered {
+        if is_answered {
             let books = books(plan, &events, &run, &licence);
             truth(plan, &books.tests, &licence);
             answer(&books, &licence, injected);
@@ -132,21 +131,6 @@ pub(crate) fn check(plan: &Plan, client: &Client, injected: &[Injected]) -> bool
             panic!("the run {} is not answered, and nobody is dead", run.run_id);
         }
     }
-    has_lost
-}
-
-/// Returns whether results are missing that stood in no journal and were not proven to be with the client: nobody has
-/// them any more. The client was told that they go without a journal.
-fn is_without_lost(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) -> bool {
-    let known = results(events, run);
-    let is_told = || {
-        let mut logs = events.iter().filter_map(|event| event.params("client/log")?["message"].as_str());
-        logs.any(|message| message.contains("results go on to the client without it"))
-    };
-    licence.has_lost_journals
-        && licence.delivery != Delivery::Once
-        && plan.expected().iter().any(|(uid, _)| !known.contains_key(uid))
-        && is_told()
 }
 
 fn books(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) -> Books {
@@ -205,7 +189,7 @@ fn orphaned(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) {
         let params = event.params(UPDATES).filter(|params| params["runId"] == run.run_id.as_str());
         event.on != On::Main && params.is_some()
     });
-    if is_reachable && has_begun && !licence.is_watchdog_killed {
+    if is_reachable && has_begun && !licence.is_watchdog_killed && !licence.has_lost_journals {
         let books = books(plan, events, run, &Licence { delivery: Delivery::Orphaned, ..*licence });
         truth(plan, &books.tests, &Licence { losses: usize::MAX, ..*licence });
     } else {
@@ -248,9 +232,10 @@ fn order(events: &[Event], run: &Run, licence: &Licence) {
             }
             let uid = node["uid"].as_str().unwrap();
             let is_new = ended.insert(uid, node).is_none_or(|earlier| {
-                // A test whose result stood in no journal is run again when its worker dies.
-                let is_rerun = licence.has_lost_journals && licence.replaced > 0;
-                earlier == node || (is_rerun && earlier["execution-state"] == node["execution-state"])
+                // A result that stood in no journal is told again without its details.
+                let is_bare =
+                    licence.has_lost_journals && earlier["execution-state"] == node["execution-state"];
+                earlier == node || is_bare || licence.is_unknown_to_the_watchdog(node)
             });
             assert!(is_new, "{uid} ended in two ways: {} and {node}", ended[uid]);
         }

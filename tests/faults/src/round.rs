@@ -40,8 +40,6 @@ pub(crate) struct Played {
     pub(crate) errors: String,
     /// The disk that was drawn could be had.
     pub(crate) has_disk: bool,
-    /// Results were lost with a journal that could not be written.
-    pub(crate) has_lost: bool,
     /// What promise was broken, and where everything of the round is kept.
     pub(crate) finding: Option<Finding>,
 }
@@ -65,10 +63,9 @@ pub(crate) fn play(plan: &Plan) -> Played {
         peaks: BTreeMap::new(),
         errors: String::new(),
         has_disk: false,
-        has_lost: false,
     };
     let outcome = catch_unwind(AssertUnwindSafe(|| round.play()));
-    let Round { injected, peaks, errors, has_disk, has_lost, .. } = round;
+    let Round { injected, peaks, errors, has_disk, .. } = round;
     let finding = outcome.err().map(|_| {
         let what = crate::panics::take();
         let kept = dir.keep();
@@ -76,7 +73,7 @@ pub(crate) fn play(plan: &Plan) -> Played {
         fs::write(kept.join("finding.txt"), text).ok();
         Finding { what, kept }
     });
-    Played { injected, peaks, took: start.elapsed(), errors, has_disk, has_lost, finding }
+    Played { injected, peaks, took: start.elapsed(), errors, has_disk, finding }
 }
 
 struct Round<'a> {
@@ -87,7 +84,6 @@ struct Round<'a> {
     peaks: BTreeMap<&'static str, u64>,
     errors: String,
     has_disk: bool,
-    has_lost: bool,
 }
 
 impl Round<'_> {
@@ -243,7 +239,7 @@ impl Round<'_> {
             _ => assert_eq!(code, Some(0), "the exit code\n{errors}"),
         }
         if self.plan.client.transport != Transport::CommandLine {
-            self.has_lost = check::check(self.plan, client, &self.injected);
+            check::check(self.plan, client, &self.injected);
         }
         for (name, peak) in &self.peaks {
             assert!(*peak <= PEAK_MIB, "the {name} took {peak} MiB, and at most {PEAK_MIB} are allowed");

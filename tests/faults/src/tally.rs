@@ -17,8 +17,6 @@ pub(crate) struct Tally {
     start: Instant,
     rounds: u64,
     findings: u64,
-    /// Rounds in which results were lost with a journal that could not be written.
-    lost: u64,
     /// By what went wrong: how often it was drawn, how often it hit.
     faults: BTreeMap<String, (u64, u64)>,
     /// By how many faults hit a round.
@@ -34,7 +32,6 @@ impl Tally {
             start: Instant::now(),
             rounds: 0,
             findings: 0,
-            lost: 0,
             faults: BTreeMap::new(),
             hits: BTreeMap::new(),
             peaks: BTreeMap::new(),
@@ -46,7 +43,6 @@ impl Tally {
     /// Adds a round; tells of a finding at once.
     pub(crate) fn add(&mut self, plan: &Plan, played: Played) {
         self.rounds += 1;
-        self.lost += u64::from(played.has_lost);
         if plan.disk != Disk::Ample {
             let name = if plan.disk == Disk::ReadOnly { "read-only disk" } else { "small disk" };
             let count = self.faults.entry(name.to_owned()).or_default();
@@ -113,7 +109,6 @@ impl fmt::Display for Tally {
         if let Some((took, seed)) = self.slowest {
             writeln!(f, "{:44} {:>8.1} s (--seed {seed})", "slowest round", took.as_secs_f64())?;
         }
-        writeln!(f, "{:44} {:>8}", "rounds that lost results with their journal", self.lost)?;
         for left in &self.left {
             writeln!(f, "left behind: {left}")?;
         }

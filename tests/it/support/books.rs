@@ -162,6 +162,10 @@ impl Reader<'_> {
     /// A client that closed the connection of the completion instead of proving it may be told everything again, on
     /// another one.
     fn begin_again_after_a_close(&mut self, place: usize) {
+        if !self.books.answer.is_null() {
+            // Whoever closes now leaves.
+            return;
+        }
         let Some(on) = self.completion.or(self.attachments_end) else { return };
         let is_closed = |event: &Event| event.on == on && matches!(event.what, What::Closed);
         // One that was late to answer for the attachments' end as well: the completion was not sent there.
