@@ -54,14 +54,21 @@ fn processes(dir: &Path, mark: &str) -> Vec<String> {
 
 /// Returns what is in the directories for sockets and temporary files.
 fn files(dir: &Path) -> Vec<String> {
-    let journals = format!("heeler-{}", host::process::effective_uid());
     ["tmp", "run"]
         .iter()
         .flat_map(|name| fs::read_dir(dir.join(name)).into_iter().flatten().flatten())
-        // Where journals go that have no place in the state directory; the client is told, and they are kept.
-        .filter(|entry| !(entry.file_name() == journals.as_str() && entry.path().join("runs").is_dir()))
+        .filter(|entry| !is_for_journals(&entry.path()))
         .map(|entry| format!("file {}", entry.path().display()))
         .collect()
+}
+
+/// Where journals go that have no place in the state directory; the client is told, and they are kept. Whoever is killed
+/// when it has just been made leaves it empty.
+fn is_for_journals(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_named = name == format!("heeler-{}", host::process::effective_uid());
+    let is_empty = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    (is_named && is_empty) || ((is_named || name.starts_with("heeler-runs")) && path.join("runs").is_dir())
 }
 
 fn mounts(dir: &Path) -> Vec<String> {
