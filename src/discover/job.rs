@@ -15,8 +15,9 @@ use crate::pool::Pool;
 /// For each slot a worker that does not come is asked for so often; whoever kills one must not cost a program its
 /// listing.
 const STARTS: usize = 4;
-/// A program under whose listing workers keep dying is given up.
-const TRIES: u32 = 2;
+/// A program under whose listing workers keep dying is given up. Its tests are then unknown, so whoever kills one or two
+/// workers for reasons of his own must not cost them.
+const TRIES: u32 = 4;
 
 /// One listing of all programs that were not known when it began.
 #[derive(Debug)]
