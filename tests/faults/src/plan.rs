@@ -417,7 +417,8 @@ fn settings(draws: &mut Draws, has_hang: bool) -> Settings {
         jobs: draws.between(1, 3),
         is_isolated: draws.chance(15),
         retries: draws.weighed(&[(85, 0), (15, 1)]),
-        timeout: has_hang.then(|| Duration::from_millis(draws.between(600, 1200) as u64)),
+        // Long enough that no test which only waits for a processor is ended by it.
+        timeout: has_hang.then(|| Duration::from_millis(draws.between(2000, 4000) as u64)),
         is_history_kept: draws.chance(40),
         has_memory_limit: draws.chance(10),
         stall: Duration::from_millis(draws.between(1200, 2500) as u64),
