@@ -183,6 +183,17 @@ fn the_coordinator_may_die_at_any_moment() {
     }
 }
 
+#[test]
+fn a_client_that_answers_no_barrier_hears_the_end_though_the_coordinator_is_dead() {
+    let (world, selected) = world();
+    let mut server = Server::with_callback(&world, &["big"], |_| Behaviour::NeverAnswers);
+    let run = server.run(None);
+    wait_updates(&server, &run, 1);
+    signal(server.pid(), "KILL");
+    server.wait_gone();
+    wait_completion(&server, &run, &selected);
+}
+
 /// Waits for the completion that nobody answers behind; checks the books.
 fn wait_completion(server: &Server<'_>, run: &Run, selected: &[String]) -> Books {
     server.recorder.wait("the completion", |events| {

@@ -75,6 +75,11 @@ impl Deliverer {
         }
     }
 
+    /// Takes in that the coordinator is gone, and with it the way through it.
+    pub(crate) fn lose_relay(&mut self) {
+        self.control.close();
+    }
+
     /// Finishes a run and returns what is to be told of it.
     ///
     /// Cancel safe: no, because what was sent is known only to the call.
@@ -86,7 +91,11 @@ impl Deliverer {
         let delivered = loop {
             match delivery.order() {
                 Ok(order) => {
-                    delivery.went(self.obey(order, &mut conversation).await);
+                    let went = self.obey(order, &mut conversation).await;
+                    if self.control.is_closed() {
+                        delivery.lose_relay();
+                    }
+                    delivery.went(went);
                     if delivery.line() == finish::Line::Relayed {
                         self.line = Line::Relayed;
                     }

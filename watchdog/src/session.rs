@@ -360,6 +360,7 @@ impl Session<'_> {
             DelivererPlace::Unwelcomed => None,
         };
         let Some(mut deliverer) = deliverer else { return };
+        deliverer.lose_relay();
         let due = self.waiting.drain(..).map(|finish| *finish).chain(self.open.drain(..).map(alone::finish));
         for finish in due {
             if !deliverer.has_own_way() {

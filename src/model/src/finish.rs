@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The completion is sent only when all before it is proven: otherwise updates that are sent again by the other way
-//! could come after it. It is announced to the coordinator before it is sent, because a finisher that dies behind it is
+//! could come after it. Where the coordinator has died there is no other way: then the completion follows what is not
+//! proven on the same connection, whose order holds, and a client that is late to answer has it when it reads on. It is announced to the coordinator before it is sent, because a finisher that dies behind it is
 //! replaced, and its replacement may send nothing but the completion.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,6 +93,7 @@ pub struct Delivery {
     line: Line,
     at: At,
     has_due: bool,
+    has_relay: bool,
 }
 
 impl Delivery {
@@ -103,11 +105,16 @@ impl Delivery {
             Line::Up => Self::first(has_due),
             Line::Relayed => At::SendingDue(Way::Relay),
         };
-        Self { line, at, has_due }
+        Self { line, at, has_due, has_relay: true }
     }
 
     fn first(has_due: bool) -> At {
         if has_due { At::SendingDue(Way::Own) } else { At::Announcing }
+    }
+
+    /// Takes in that the coordinator is gone, and with it the other way.
+    pub fn lose_relay(&mut self) {
+        self.has_relay = false;
     }
 
     /// Returns what to do next, or how it ended.
@@ -133,6 +140,7 @@ impl Delivery {
             (At::Dialling, Well) => (Line::Up, Self::first(self.has_due)),
             (At::Dialling, Badly) => (Line::Relayed, At::SendingDue(Way::Relay)),
             (At::SendingDue(Way::Own), Well) => (self.line, At::ProvingDue),
+            (At::ProvingDue, Badly) if !self.has_relay => (self.line, At::Completing(Way::Own)),
             (At::SendingDue(Way::Own) | At::ProvingDue, Badly) => (self.line, At::ClosingDue),
             (At::ProvingDue, Well) => (self.line, At::Announcing),
             (At::ClosingDue, Well) => (Line::Relayed, At::Completing(Way::Relay)),
@@ -274,6 +282,22 @@ mod tests {
         let (orders, delivered, line) = deliver(Line::Down, true, &[Order::Prove, Order::Close]);
         assert_eq!(orders[4..], [Order::SendDue(Way::Relay), Order::SendCompletion(Way::Relay)]);
         assert_eq!((delivered, line), (Delivered::Relayed, Line::Relayed));
+    }
+
+    #[test]
+    fn without_the_coordinator_a_client_that_is_late_to_answer_gets_the_completion_on_the_same_connection() {
+        let mut delivery = Delivery::new(Line::Up, true);
+        delivery.went(Went::Well);
+        delivery.lose_relay();
+        assert_eq!(delivery.order(), Ok(Order::Prove));
+        delivery.went(Went::Badly);
+        assert_eq!(delivery.order(), Ok(Order::SendCompletion(Way::Own)));
+        delivery.went(Went::Well);
+        assert_eq!(delivery.order(), Ok(Order::Prove));
+        delivery.went(Went::Badly);
+        assert_eq!(delivery.order(), Ok(Order::Close));
+        delivery.went(Went::Well);
+        assert_eq!(delivery.order(), Err(Delivered::Directly));
     }
 
     #[test]

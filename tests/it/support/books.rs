@@ -255,6 +255,11 @@ impl Reader<'_> {
             return;
         }
         assert!(self.completion.is_none(), "attachments after the completion: {params}");
+        if self.delivery == Delivery::AtLeastOnce && self.attachments_end == Some(On::Main) && on == On::Main
+        {
+            // A watchdog that dies before the completion leaves its replacement to say all again, here in the same place.
+            self.attachments_end = None;
+        }
         assert!(self.attachments_end.is_none(), "attachments after their end: {params}");
         if params["attachments"].is_null() {
             self.attachments_end = Some(on);

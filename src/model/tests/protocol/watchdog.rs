@@ -73,6 +73,9 @@ impl System {
             let went =
                 if self.carry_out(&mut watchdog, &finish, (order, went)) { Went::Well } else { Went::Badly };
             let delivery = watchdog.delivery.as_mut().expect("it gave the order");
+            if self.coordinator.is_none() {
+                delivery.lose_relay();
+            }
             delivery.went(went);
             watchdog.line = delivery.line();
         }
