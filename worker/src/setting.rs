@@ -61,7 +61,7 @@ impl Setting {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::debug!(%error, "could not empty the scratch directory"),
         }
-        host::dirs::private_dir(&self.scratch).map_err(PrepareError::Scratch)?;
+        host::dirs::private_dir_inside(&self.scratch).map_err(PrepareError::Scratch)?;
         Ok(&self.scratch)
     }
 

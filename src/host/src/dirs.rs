@@ -18,6 +18,8 @@ use crate::process::{self, Pid, effective_uid};
 const BASE_LIMIT_BYTES: usize = 70;
 /// Names are by chance, so that nobody can take them all before us; so many are tried.
 const ATTEMPTS: u32 = 10;
+/// A session's directory is emptied so often: each of its workers may have added something once more.
+const REMOVALS: u32 = 10;
 /// Whom a file mode lets write besides the owner.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// In such a directory nobody can rename or remove what belongs to others.
@@ -62,14 +64,24 @@ pub fn new_private_dir(path: &Path) -> Result<bool, DirError> {
 /// # Errors
 /// The system refused, or others have a hand in what is there.
 pub fn private_dir(path: &Path) -> Result<(), DirError> {
-    let create = |source| DirError::Create { path: path.to_owned(), source };
     if let Some(parent) = path.parent() {
+        let create = |source| DirError::Create { path: path.to_owned(), source };
         private_builder().recursive(true).create(parent).map_err(create)?;
     }
+    private_dir_inside(path)
+}
+
+/// Creates a directory that only this user may enter in one that must be there; one that exists must be of that kind.
+/// Where the one above is being removed because its owner leaves, nothing is made anew.
+///
+/// # Errors
+/// The one above is gone, the system refused, or others have a hand in what is there.
+pub fn private_dir_inside(path: &Path) -> Result<(), DirError> {
     if new_private_dir(path)? {
         return Ok(());
     }
-    let found = fs::symlink_metadata(path).map_err(create)?;
+    let found =
+        fs::symlink_metadata(path).map_err(|source| DirError::Create { path: path.to_owned(), source })?;
     let problem = if !found.is_dir() {
         "is no directory"
     } else if found.uid() != effective_uid() {
@@ -202,8 +214,13 @@ impl SocketDir {
 
 impl Drop for SocketDir {
     fn drop(&mut self) {
+        // A process that is about to end may add something while all is removed; then there is more to remove.
+        let is_removed = |_attempt: &u32| match fs::remove_dir_all(&self.0) {
+            Ok(()) => true,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
         // Best effort: what cannot be removed is empty or holds dead sockets.
-        let _unremoved = fs::remove_dir_all(&self.0);
+        let _removed = (0..REMOVALS).find(is_removed);
     }
 }
 
@@ -289,6 +306,18 @@ mod tests {
         private_dir(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
         private_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_made_inside_of_what_is_gone() {
+        let temporary = tempfile::tempdir().unwrap();
+        let session = temporary.path().join("session");
+        private_dir(&session).unwrap();
+        private_dir_inside(&session.join("scratch")).unwrap();
+        private_dir_inside(&session.join("scratch")).unwrap();
+        fs::remove_dir_all(&session).unwrap();
+        assert!(matches!(private_dir_inside(&session.join("scratch")), Err(DirError::Create { .. })));
+        assert!(!session.exists());
     }
 
     #[test]

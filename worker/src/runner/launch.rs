@@ -11,7 +11,7 @@ use std::{
 };
 
 use host::{
-    dirs::{DirError, private_dir},
+    dirs::{DirError, private_dir_inside},
     pass,
     process::{self, Pid, Signal, Tether},
     spawn::Twin,
@@ -57,7 +57,7 @@ impl Offer {
     /// Makes an offer below a private directory.
     pub(super) fn make(scratch: &Path, command: &Command) -> Result<Self, OfferError> {
         let directory = scratch.join(format!("{:016x}", secret()));
-        private_dir(&directory).map_err(OfferError::Directory)?;
+        private_dir_inside(&directory).map_err(OfferError::Directory)?;
         let path = directory.join(COMMAND);
         let bytes = serde_json::to_vec(command).expect("a command is plain data");
         let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
