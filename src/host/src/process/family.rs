@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Pid, Signal};
+use super::{Pid, Signal, reserve};
 use crate::check;
 
 /// Longest command line that is told of a process, in characters.
@@ -27,7 +27,7 @@ pub struct Stat {
 /// Returns state and relations of a process; `None` when it is gone.
 #[must_use]
 pub fn stat(pid: Pid) -> Option<Stat> {
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let text = reserve::look(|| fs::read(format!("/proc/{pid}/stat"))).ok()?;
     // The name stands in parentheses and may hold any byte; what follows the last one is numbers.
     let name_end = text.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
@@ -71,9 +71,13 @@ pub fn since_boot() -> Duration {
 /// Returns the children of a process, ended ones that are not reaped included. Empty when it is gone.
 #[must_use]
 pub fn children(parent: Pid) -> Vec<Pid> {
+    // Of one that is gone nothing can be read.
+    reserve::look(|| read_children(parent)).unwrap_or_default()
+}
+
+fn read_children(parent: Pid) -> io::Result<Vec<Pid>> {
     let mut found = Vec::new();
-    let Ok(tasks) = fs::read_dir(format!("/proc/{parent}/task")) else { return found };
-    for task in tasks.flatten() {
+    for task in fs::read_dir(format!("/proc/{parent}/task"))?.flatten() {
         match fs::read_to_string(task.path().join("children")) {
             Ok(text) => {
                 found.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid))
@@ -82,19 +86,20 @@ pub fn children(parent: Pid) -> Vec<Pid> {
             Err(error) if error.kind() == io::ErrorKind::NotFound && task.path().exists() => {
                 return children_by_scan(parent);
             }
-            Err(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) => return Err(error),
         }
     }
-    found
+    Ok(found)
 }
 
-fn children_by_scan(parent: Pid) -> Vec<Pid> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries
+fn children_by_scan(parent: Pid) -> io::Result<Vec<Pid>> {
+    let pids = fs::read_dir("/proc")?
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid))
-        .filter(|pid| stat(*pid).is_some_and(|stat| stat.parent == parent))
-        .collect()
+        .filter(|pid| stat(*pid).is_some_and(|stat| stat.parent == parent));
+    Ok(pids.collect())
 }
 
 /// Returns everything below a process, parents before their children.

@@ -5,6 +5,7 @@ mod end;
 mod family;
 mod id;
 mod own;
+mod reserve;
 mod tether;
 
 pub use core_file::core_file;

@@ -7,14 +7,16 @@ use std::{
     path::PathBuf,
 };
 
-use super::{Pid, Signal};
+use super::{Pid, Signal, reserve};
 use crate::check;
 
-/// Makes this process the parent of all orphans below it.
+/// Makes this process the parent of all orphans below it. It keeps three descriptors to find them with when it may open no
+/// more.
 ///
 /// # Errors
 /// The kernel refused.
 pub fn become_subreaper() -> io::Result<()> {
+    reserve::keep();
     prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
 }
 
