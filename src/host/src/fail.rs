@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::{io, time::SystemTime};
 
 /// All points, and whether what stands there can fail.
-pub const POINTS: [(&str, bool); 32] = [
+pub const POINTS: [(&str, bool); 33] = [
     ("worker.join", false),
     ("worker.lease", false),
     ("worker.journal.before", true),
@@ -36,6 +36,7 @@ pub const POINTS: [(&str, bool); 32] = [
     ("guard.fork", true),
     ("guard.started", false),
     ("guard.seize", true),
+    ("guard.capture", false),
     ("guard.dump", true),
     ("guard.ended", false),
     ("run.dir", true),

@@ -142,6 +142,7 @@ fn capture(subject: &Subject, plan: &DumpPlan) -> Result<Vec<u8>, DumpError> {
     if let Some(facts) = &subject.crash {
         config.set_crash_context(context::crash_context(subject.pid, facts));
     }
+    host::fail::pass("guard.capture");
     let written = config.write(&mut Nowhere(0));
     written.map_err(|source| DumpError::Capture { pid: subject.pid, source: Box::new(source) })
 }

@@ -82,6 +82,7 @@ impl Tracer {
             let subject = Subject { pid: handle, blamed: tid, crash: Some(facts) };
             let plan = self.dump_plan(&format!("crash-{process}"));
             crash.dump((site, again), &halted, (&subject, &plan));
+            self.miss(process);
         }
         self.crashes.push(crash);
     }

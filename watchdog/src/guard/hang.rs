@@ -81,6 +81,7 @@ impl Tracer {
                 Err(error) => errors.push(error),
             }
             self.restore(pid, &before, &sent);
+            self.miss(pid);
         } else {
             self.leave(halted, &before, pid);
         }

@@ -263,6 +263,15 @@ impl Tracer {
         Ok(())
     }
 
+    /// Notices that a process has ended of which nobody will hear any more: the writer of dumps waits for each thread that
+    /// it attaches to, and so takes the end of one that was killed meanwhile, with all that it told.
+    pub(super) fn miss(&mut self, process: Pid) {
+        if process == self.root && self.root_exit.is_none() && process::stat(process).is_none() {
+            // One that stands still ends in no other way.
+            self.root_exit = Some(RawExit { signal: Some(Signal::KILL.0), ..RawExit::default() });
+        }
+    }
+
     fn on_end(&mut self, tid: Pid, exit: RawExit) {
         self.threads.remove(&tid);
         self.processes.remove(&tid);
