@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use host::dirs::write_new_file;
+use host::dirs::write_whole_file;
 use model::{Outcome, ledger::Entry};
 use wire::{
     control::{JournalledResult, OsBytes},
@@ -21,13 +21,6 @@ use super::{RunOutcome, RunPlan};
 
 /// Writes the manifest of a run that begins now.
 pub(super) fn write(plan: &RunPlan) -> io::Result<()> {
-    let test = |selected: &super::SelectedTest| PlannedTest {
-        uid: selected.uid.clone(),
-        display_name: selected.listed.display.as_ref().unwrap_or(&selected.listed.name).clone(),
-        suite: plan.programs[selected.program].suite.clone(),
-        group: selected.group,
-        foreign: selected.foreign.as_deref().map(str::to_owned),
-    };
     let manifest = Manifest {
         head: Head {
             began_utc: crate::runs::now().to_string(),
@@ -37,14 +30,26 @@ pub(super) fn write(plan: &RunPlan) -> io::Result<()> {
             state_dir: OsBytes::from(plan.state_dir.as_path()),
             ..Head::new(&plan.run, plan.provenance.origin.clone())
         },
-        plan: Plan {
-            tests: plan.tests.iter().map(test).collect(),
-            groups: plan.groups.clone(),
-            left_before: plan.provenance.left_before.clone(),
-        },
+        plan: planned(plan),
     };
     host::fail::at("run.manifest")?;
-    write_new_file(&plan.run_dir.path.join(FILE_NAME), &manifest.to_bytes())
+    write_whole_file(&plan.run_dir.path.join(FILE_NAME), &manifest.to_bytes())
+}
+
+/// Returns what the manifest says of the tests.
+pub(super) fn planned(plan: &RunPlan) -> Plan {
+    let test = |selected: &super::SelectedTest| PlannedTest {
+        uid: selected.uid.clone(),
+        display_name: selected.listed.display.as_ref().unwrap_or(&selected.listed.name).clone(),
+        suite: plan.programs[selected.program].suite.clone(),
+        group: selected.group,
+        foreign: selected.foreign.as_deref().map(str::to_owned),
+    };
+    Plan {
+        tests: plan.tests.iter().map(test).collect(),
+        groups: plan.groups.clone(),
+        left_before: plan.provenance.left_before.clone(),
+    }
 }
 
 /// Writes down what no worker tells, before the client is told: results of tests, then trouble of programs.
@@ -64,7 +69,7 @@ pub(super) fn write_told(
     for change in of_programs {
         journal::write(&mut bytes, &Record::Charged { change: change.as_bytes().to_vec() });
     }
-    write_new_file(&plan.run_dir.path.join(FINISH_NAME), &bytes)
+    write_whole_file(&plan.run_dir.path.join(FINISH_NAME), &bytes)
 }
 
 /// Writes down that a run came to its end, and how.

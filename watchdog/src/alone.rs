@@ -24,6 +24,8 @@ pub(crate) struct OpenRun {
     pub(crate) run: String,
     pub(crate) run_dir: OsBytes,
     pub(crate) has_attachments_stream: bool,
+    /// What is to run, where it stands in no file.
+    pub(crate) plan: Option<Plan>,
 }
 
 /// What the journals tell, beside who said it.
@@ -44,7 +46,7 @@ pub(crate) fn finish(open: OpenRun) -> Finish {
         .into_iter()
         .map(|worker| (model::WorkerId(worker.0), take_in(&mut known, run_dir, worker)))
         .collect();
-    let plan = read_manifest(run_dir).unwrap_or_else(|error| {
+    let plan = open.plan.map_or_else(|| read_manifest(run_dir), Ok).unwrap_or_else(|error| {
         tracing::error!(error, "tests without a result can't be told");
         Plan::default()
     });
@@ -168,9 +170,17 @@ mod tests {
             journal::write(&mut journal, &record);
         }
         fs::write(dir.path().join("worker-7.journal"), &journal).unwrap();
-        let open =
-            OpenRun { run: "r".into(), run_dir: OsBytes::from(dir.path()), has_attachments_stream: true };
-        let finish = finish(open);
+        let open = |plan| OpenRun {
+            run: "r".into(),
+            run_dir: OsBytes::from(dir.path()),
+            has_attachments_stream: true,
+            plan,
+        };
+        let finished = finish(open(None));
+        // What could not be written was told.
+        fs::remove_file(dir.path().join(manifest::FILE_NAME)).unwrap();
+        assert_eq!(finish(open(Some(manifest.plan))), finished);
+        let finish = finished;
         assert_eq!(finish.resend, [Resend { worker: WorkerId(7), proven: 0, known: Vec::new() }]);
         let told: Vec<_> = finish
             .told

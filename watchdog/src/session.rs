@@ -265,10 +265,10 @@ impl Session<'_> {
             }
             ToWatchdog::StartWorker { worker } => self.start(worker),
             ToWatchdog::KillWorker { worker } => self.workers.kill(worker),
-            ToWatchdog::BeginRun { run, run_dir, has_attachments_stream } => {
+            ToWatchdog::BeginRun { run, run_dir, has_attachments_stream, plan } => {
                 self.lock(&run, &run_dir);
                 self.open.retain(|open| open.run != run);
-                self.open.push(OpenRun { run, run_dir, has_attachments_stream });
+                self.open.push(OpenRun { run, run_dir, has_attachments_stream, plan });
             }
             ToWatchdog::ReadJournal { run, run_dir, worker } => {
                 self.tasks.spawn(async move { Done::Journal(journals::answer(run, run_dir, worker).await) });

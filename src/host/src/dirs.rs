@@ -174,6 +174,21 @@ pub fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
+/// Writes a file as [`write_new_file`] does, and has it there whole or not at all, whatever becomes of this process or the
+/// disk. The directory is this user's alone.
+///
+/// # Errors
+/// The system's.
+pub fn write_whole_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".part");
+    let aside = PathBuf::from(aside);
+    write_new_file(&aside, bytes).and_then(|()| fs::rename(&aside, path)).inspect_err(|_| {
+        // Half of it is of no use; that it can't be removed changes nothing.
+        let _stays = fs::remove_file(&aside);
+    })
+}
+
 fn private_builder() -> fs::DirBuilder {
     let mut builder = fs::DirBuilder::new();
     builder.mode(0o700);
@@ -399,6 +414,21 @@ mod tests {
         symlink(&target, &link).unwrap();
         assert_eq!(write_new_file(&link, b"x").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert!(!target.exists());
+    }
+
+    #[test]
+    fn a_whole_file_is_there_or_nothing_is() {
+        let temporary = tempfile::tempdir().unwrap();
+        let [path, taken] = ["file", "taken"].map(|name| temporary.path().join(name));
+        write_whole_file(&path, b"all of it").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"all of it");
+        fs::create_dir(&taken).unwrap();
+        write_whole_file(&taken, b"x").unwrap_err();
+        let names = fs::read_dir(&temporary).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(
+            names.collect::<std::collections::BTreeSet<_>>(),
+            ["file", "taken"].map(Into::into).into()
+        );
     }
 
     #[test]

@@ -122,6 +122,8 @@ pub struct Driver {
     launched: Vec<(WorkerId, LeaseId)>,
     worker_deaths: usize,
     is_complete: bool,
+    /// What is to run stands in the run's directory.
+    has_manifest: bool,
 }
 
 impl Driver {
@@ -132,7 +134,7 @@ impl Driver {
         let mut run = Run::new(plan.model.clone());
         let mut actions: VecDeque<_> = run.handle(Event::Share(0)).into();
         actions.extend(run.begin(&[]));
-        let driver = Self {
+        let mut driver = Self {
             run,
             actions,
             share: 0,
@@ -157,12 +159,14 @@ impl Driver {
             launched: Vec::new(),
             worker_deaths: 0,
             is_complete: false,
+            has_manifest: true,
             plan,
             client,
         };
         if let Err(error) = manifest::write(&driver.plan) {
+            driver.has_manifest = false;
             let text = format!(
-                "the run's manifest could not be written, so it can't be finished without us: {error}"
+                "the run's manifest could not be written, so it can't be reported or gone on with later: {error}"
             );
             driver.log(LogLevel::Warning, text).await;
         }

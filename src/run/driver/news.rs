@@ -20,7 +20,7 @@ use crate::{
     pool::Pool,
     run::{
         convert::{charge, end_of, outcome_of, to_model},
-        told,
+        manifest, told,
     },
 };
 
@@ -221,6 +221,7 @@ impl Driver {
     pub(super) async fn tell_begin(&self, pool: &mut Pool) {
         let (run, run_dir) = (self.plan.run.clone(), OsBytes::from(self.plan.run_dir.path.as_path()));
         let has_attachments_stream = self.plan.has_attachments_stream;
-        pool.tell_watchdog(&ToWatchdog::BeginRun { run, run_dir, has_attachments_stream }).await;
+        let plan = (!self.has_manifest).then(|| manifest::planned(&self.plan));
+        pool.tell_watchdog(&ToWatchdog::BeginRun { run, run_dir, has_attachments_stream, plan }).await;
     }
 }

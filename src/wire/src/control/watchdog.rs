@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{CallbackAddress, DeliveryLimits, OsBytes, Proof, TestIndex, WorkerId};
-use crate::mtp::{Attachment, ExecutionState, RawChange};
+use crate::{
+    manifest::Plan,
+    mtp::{Attachment, ExecutionState, RawChange},
+};
 
 /// Coordinator → watchdog.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,6 +36,8 @@ pub enum ToWatchdog {
         run_dir: OsBytes,
         /// Whether the client reads the attachments stream.
         has_attachments_stream: bool,
+        /// What is to run, where the manifest could not be written.
+        plan: Option<Plan>,
     },
     /// Asks what a dead worker's journal holds.
     ReadJournal {
