@@ -28,6 +28,10 @@ use super::{
 
 /// A process that has not joined by then does not come.
 const START_DEADLINE: Duration = Duration::from_secs(20);
+/// So long a machine without processes is asked for the first watchdog.
+const SPAWN_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two such questions.
+const SPAWN_PAUSE: Duration = Duration::from_millis(50);
 /// Between the two signs of a worker's death: its connection's end, and the watchdog's word.
 const DEATH_DEADLINE: Duration = Duration::from_secs(5);
 /// A control message that a process does not take by then won't be taken.
@@ -163,7 +167,7 @@ impl Pool {
         let mut tasks = JoinSet::new();
         tasks.spawn(connection::accept(listener, greeting, sender));
         orphans::adopt();
-        let child = spawn_watchdog(&path, options.is_output_shared).map_err(PoolError::Spawn)?;
+        let child = first_watchdog(&path, options.is_output_shared).await.map_err(PoolError::Spawn)?;
         let mut pool = Self {
             socket_dir,
             is_output_shared: options.is_output_shared,
@@ -561,6 +565,21 @@ async fn ended(end: Option<&ProcessEnd>) {
     match end {
         Some(end) => end.wait().await,
         None => pending().await,
+    }
+}
+
+/// Starts a watchdog; a machine that has no process to give for a moment is asked again.
+async fn first_watchdog(socket: &std::path::Path, is_output_shared: bool) -> Result<Child, SpawnError> {
+    let deadline = Instant::now() + SPAWN_PATIENCE;
+    loop {
+        match spawn_watchdog(socket, is_output_shared) {
+            Err(SpawnError::Create { source, .. })
+                if source.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < deadline =>
+            {
+                tokio::time::sleep(SPAWN_PAUSE).await;
+            }
+            outcome => return outcome,
+        }
     }
 }
 
