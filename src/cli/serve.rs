@@ -26,7 +26,7 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<Exit, CommandErr
     let mut options = options(general.config_file.clone(), arguments.command_line(), &arguments.programs)?;
     options.is_debug = arguments.is_debug;
     if arguments.is_stdio {
-        return one(front::standard_streams(), options).await;
+        return one(front::standard_streams().await.map_err(CommandError::Listen)?, options).await;
     }
     let (stop, stopped) = mpsc::channel(1);
     let mut signals = Signals::listen().map_err(CommandError::Signals)?;

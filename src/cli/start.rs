@@ -4,6 +4,7 @@ use std::{
     io::{IsTerminal, Write},
     path::Path,
     process::ExitCode,
+    time::Duration,
 };
 
 use tracing_subscriber::EnvFilter;
@@ -15,6 +16,9 @@ use super::{
     list, report, run, runs, serve,
 };
 use crate::config::{Config, ConfigError};
+
+/// Threads for what blocks are kept: later there may be none to be had.
+const THREADS_KEPT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The command line's main function.
 #[must_use]
@@ -28,7 +32,8 @@ pub fn main() -> ExitCode {
     };
     log(verbosity(&command));
     // One thread: the coordinator mostly waits, and a process is to die with the thread that started it.
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = match builder.enable_all().thread_keep_alive(THREADS_KEPT).build() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: failed to start: {error}");

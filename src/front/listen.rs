@@ -1,6 +1,6 @@
 //! How connections with clients come about.
 
-use std::{path::Path, time::Duration};
+use std::{io, path::Path, sync::mpsc as blocking, time::Duration};
 
 use link::{
     local,
@@ -34,13 +34,16 @@ pub enum ListenError {
         /// Why.
         source: tcp::DialError,
     },
+    /// What blocks has a thread of its own.
+    #[error("get two threads from the system")]
+    Threads(#[source] io::Error),
     /// The address can't be listened on.
     #[error("listen on {address}")]
     Tcp {
         /// As given.
         address: String,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The local socket can't be made.
     #[error("listen on the local socket {path}")]
@@ -59,6 +62,7 @@ pub enum ListenError {
 ///
 /// Cancel safe: yes, because a connection that nobody waits for is closed.
 pub async fn dial(host: &str, port: u16) -> Result<TcpStream, ListenError> {
+    hold_threads().await.map_err(ListenError::Threads)?;
     tcp::dial(host, port, Instant::now() + DIAL_DEADLINE).await.map_err(|source| ListenError::Dial {
         host: host.to_owned(),
         port,
@@ -66,9 +70,48 @@ pub async fn dial(host: &str, port: u16) -> Result<TcpStream, ListenError> {
     })
 }
 
-/// Returns standard input and output as one stream.
-pub fn standard_streams() -> impl AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    tokio::io::join(tokio::io::stdin(), tokio::io::stdout())
+/// Returns standard input and output as one stream. A machine that has no more threads later stops neither.
+///
+/// # Errors
+/// The system gives no threads.
+///
+/// Cancel safe: yes, because threads that nobody waits for end or wait for work.
+pub async fn standard_streams() -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static, ListenError> {
+    hold_threads().await.map_err(ListenError::Threads)?;
+    Ok(tokio::io::join(tokio::io::stdin(), tokio::io::stdout()))
+}
+
+type Holds = ([blocking::SyncSender<()>; 2], [blocking::Receiver<()>; 2]);
+
+/// Two ends that come when what is held is let go.
+fn holds() -> Holds {
+    let [(one, of_one), (other, of_other)] = [(); 2].map(|()| blocking::sync_channel(0));
+    ([one, other], [of_one, of_other])
+}
+
+fn wait(hold: blocking::Receiver<()>) -> impl FnOnce() {
+    // Nothing is ever sent.
+    move || hold.recv().unwrap_or_default()
+}
+
+/// Has the runtime start a thread for each direction of a stream that blocks; it keeps them. Where it gets none when it wants
+/// one it panics, so the system is asked before.
+async fn hold_threads() -> io::Result<()> {
+    let (held, ends) = holds();
+    let probe = |hold| std::thread::Builder::new().name("heeler-probe".to_owned()).spawn(wait(hold));
+    let probes = ends.map(probe).into_iter().collect::<io::Result<Vec<_>>>()?;
+    drop(held);
+    for probe in probes {
+        // It does nothing that could fail.
+        drop(probe.join());
+    }
+    let (held, ends) = holds();
+    let tasks = ends.map(|hold| tokio::task::spawn_blocking(wait(hold)));
+    drop(held);
+    for task in tasks {
+        task.await.map_err(io::Error::other)?;
+    }
+    Ok(())
 }
 
 /// Serves every process of this user, or of root, that connects to a TCP address, until `stop` is closed; from other

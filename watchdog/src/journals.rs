@@ -24,8 +24,20 @@ pub(crate) struct Settled {
 /// Cancel safe: yes, because it only reads.
 pub(crate) async fn settled(run_dir: &OsBytes, worker: WorkerId) -> Settled {
     let path = run_dir.as_path().join(journal_name(worker));
-    let read = tokio::task::spawn_blocking(move || read(path)).await;
-    read.unwrap_or_else(|error| Settled { results: Vec::new(), damage: Some(chain(&error)) })
+    let (sender, told) = tokio::sync::oneshot::channel();
+    let aside = {
+        let path = path.clone();
+        // Whoever does not wait any more needs no answer.
+        move || drop(sender.send(read(path)))
+    };
+    match std::thread::Builder::new().name("heeler-journal".to_owned()).spawn(aside) {
+        Ok(_reader) => told.await.unwrap_or_else(|_| {
+            let damage = Some("the reader of the journal failed".to_owned());
+            Settled { results: Vec::new(), damage }
+        }),
+        // A machine without threads: everything else waits meanwhile.
+        Err(_) => read(path),
+    }
 }
 
 fn read(path: PathBuf) -> Settled {
