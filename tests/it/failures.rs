@@ -5,7 +5,9 @@ use std::fs;
 use crate::support::{
     books::{Books, Delivery},
     listener::Behaviour,
-    server::Server,
+    process::{children, signal, state, wait_until},
+    recorder::What,
+    server::{Run, Server},
     uids,
     world::World,
 };
@@ -101,4 +103,61 @@ fn a_result_that_is_in_no_journal_is_known_before_its_client_has_it() {
         .filter(|node| node["uid"] == "faults::N/Fault.Case/0" && node["execution-state"] == "in-progress");
     assert_eq!(begins.count(), 1);
     assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn a_machine_without_processes_for_a_moment_costs_nothing() {
+    let world = world("pp", "pool.watchdog:1:EAGAIN");
+    run(&world, 2, |_| Behaviour::Normal).all("passed");
+    assert!(world.path("points/pool.watchdog").exists());
+}
+
+/// Waits until a process stands at a point; returns its number.
+fn stopped_at(world: &World, point: &str) -> u32 {
+    let path = world.path("points").join(point);
+    let pid = || fs::read_to_string(&path).ok()?.parse().ok();
+    wait_until("a process stands at its point", || pid().is_some_and(|pid| state(pid) == Some('T')));
+    pid().unwrap()
+}
+
+#[test]
+fn a_test_that_is_killed_while_it_is_dumped_ends_its_run_no_later() {
+    // The writer of dumps attaches to what is dying, and is told its end.
+    let world = world("pBpp", "guard.capture:1:stop");
+    let mut server = Server::with_callback(&world, &["faults"], |_| Behaviour::Normal);
+    let run = server.run(None);
+    let guard = stopped_at(&world, "guard.capture");
+    let [test] = children(guard)[..] else { panic!("one test process: {:?}", children(guard)) };
+    signal(test.as_u32(), "KILL");
+    signal(guard, "CONT");
+    let books = server.finish_as(&run, &cases(4), Delivery::Once);
+    let states: Vec<_> = cases(4).iter().map(|uid| books.state(uid).to_owned()).collect();
+    assert_eq!(states, ["passed", "error", "passed", "passed"]);
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn what_has_no_manifest_is_finished_though_the_coordinator_is_dead() {
+    let world = world("pfWWW", "run.manifest:1:ENOSPC,worker.sent:2:stop");
+    let mut server = Server::with_callback(&world, &["faults"], |_| Behaviour::Normal);
+    let run = server.run(None);
+    stopped_at(&world, "worker.sent");
+    signal(server.pid(), "KILL");
+    server.wait_gone();
+    let books = orphaned(&server, &run, &cases(5));
+    let is_told = |uid: &String| books.test(uid)["outcome-kind"] == "not-run";
+    assert!(is_told(&cases(5)[4]), "{:#?}", books.tests);
+    assert!(is_logged(&books, "it can't be reported or gone on with later"), "{:?}", books.log);
+}
+
+/// Waits for the completion of a run whose coordinator is dead.
+fn orphaned(server: &Server<'_>, run: &Run, selected: &[String]) -> Books {
+    server.recorder.wait("the end of all connections", |events| {
+        let mut updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
+        let is_complete =
+            updates.any(|params| params["runId"] == run.run_id.as_str() && params["changes"].is_null());
+        let closed = events.iter().filter(|event| matches!(event.what, What::Closed)).count();
+        (is_complete && closed > server.callback().connections()).then_some(())
+    });
+    Books::check(&server.recorder.events(), run, selected, Delivery::Orphaned)
 }

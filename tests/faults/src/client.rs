@@ -24,6 +24,7 @@ use crate::{
         schema::wrong_of_client,
         wire::{self, Frames},
     },
+    system::Counted,
 };
 
 /// Tells a process of a round, and all that it starts, which round it is of.
@@ -34,6 +35,8 @@ pub(crate) struct Client {
     pub(crate) child: Mutex<Child>,
     pub(crate) pid: u32,
     pub(crate) recorder: Recorder,
+    /// Where the round's processes are counted, if they are.
+    pub(crate) counted: Option<Counted>,
     to: Mutex<Box<dyn Write + Send>>,
     /// Ends the connection from this side.
     hang_up: Box<dyn Fn() + Send + Sync>,
@@ -70,7 +73,11 @@ impl Client {
             Transport::CommandLine => command.args(["run", "--junit", "report.xml"]).args(words),
         };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let counted = round.counts_processes().then(|| Counted::new(mark)).flatten();
         let mut child = command.spawn().unwrap();
+        if let Some(group) = &counted {
+            group.take_in(child.id());
+        }
         let (errors, all_gone) = listen_to_errors(child.stderr.take().unwrap());
         let recorder = Recorder::default();
         let (from, to, hang_up) = if plan.transport == Transport::Dial {
@@ -105,6 +112,7 @@ impl Client {
             pid: child.id(),
             child: Mutex::new(child),
             recorder,
+            counted,
             to: Mutex::new(to),
             hang_up,
             is_gone: AtomicBool::new(false),

@@ -16,7 +16,7 @@ use crate::{
         process::{of_role, signal_if_there, state},
         recorder::Event,
     },
-    system::limit_files,
+    system::{limit_files, limit_memory},
 };
 
 const UPDATES: &str = "testing/testUpdates/tests";
@@ -155,9 +155,10 @@ fn at_a_point(fault: &Fault, (name, doing): (&str, Doing), dir: &Path, progress:
 /// Returns the process that an action is about; `Some(0)` where there is none to look for.
 fn victim(action: Action, client: &Client, dir: &Path) -> Option<u32> {
     match action {
-        Action::Kill(target) | Action::Stop(target, _) | Action::FewFiles(target, _) => {
-            find(target, client.pid, dir)
-        }
+        Action::Kill(target)
+        | Action::Stop(target, _)
+        | Action::FewFiles(target, _)
+        | Action::LittleMemory(target, _) => find(target, client.pid, dir),
         _ => Some(0),
     }
 }
@@ -175,6 +176,14 @@ fn act(action: Action, pid: u32, client: &Client, progress: &Progress) -> Option
             Some(format!("process {pid}"))
         }
         Action::FewFiles(_, more) => limit_files(pid, more).then(|| format!("process {pid}")),
+        Action::LittleMemory(_, more) => limit_memory(pid, more).then(|| format!("process {pid}")),
+        Action::FewProcesses(more, pause) => {
+            let group = client.counted.as_ref().filter(|group| group.limit(more))?;
+            let until = Instant::now() + pause;
+            progress.wait(Stage::Launched, Duration::ZERO, |_| Instant::now() >= until);
+            group.unlimit();
+            Some("all processes".to_owned())
+        }
         Action::Cancel => {
             let run_id = client.runs().first()?.run_id.clone();
             client.notify("testing/cancelTestRun", serde_json::json!({"runId": run_id}));

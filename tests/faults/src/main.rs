@@ -11,6 +11,7 @@
 mod check;
 mod client;
 mod draws;
+mod earlier;
 mod injector;
 mod leftovers;
 mod panics;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::parse();
     panics::keep();
+    points::compare();
     // Built before the rounds, which would wait for each other.
     support::fixtures::gtest("faults");
     support::fixtures::libtest();

@@ -125,6 +125,10 @@ pub(crate) enum Action {
     KillClient,
     /// A process may have so many more files than it has open.
     FewFiles(Target, usize),
+    /// A process, and what it starts, may have so many more KiB than it has mapped.
+    LittleMemory(Target, usize),
+    /// For a while there may be so many more processes and threads in the round than there are.
+    FewProcesses(usize, Duration),
     /// At a named point of the program, at the given time.
     At(&'static Point, usize, Doing),
 }
@@ -244,9 +248,14 @@ impl Plan {
     pub(crate) fn may_lose_a_request(&self) -> bool {
         self.faults.iter().any(|fault| match fault.action {
             Action::At(point, _, Doing::Error(_)) => point.error == Some(Cost::Request),
-            Action::FewFiles(..) => true,
+            Action::FewFiles(..) | Action::LittleMemory(..) | Action::FewProcesses(..) => true,
             _ => false,
         })
+    }
+
+    /// Returns whether the processes of the round may be counted, and kept few.
+    pub(crate) fn counts_processes(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault.action, Action::FewProcesses(..)))
     }
 
     /// Returns the variables that arm the points of the round.
@@ -467,7 +476,13 @@ fn fault(draws: &mut Draws, client: &ClientPlan) -> Fault {
     ]);
     let pause = Duration::from_millis(draws.between(1, 1500) as u64);
     let few = Action::FewFiles(target, draws.below(12));
-    let mut actions = vec![(45, Action::Kill(target)), (20, Action::Stop(target, pause)), (6, few)];
+    let few_processes = Action::FewProcesses(draws.below(5), pause);
+    let mut actions =
+        vec![(45, Action::Kill(target)), (20, Action::Stop(target, pause)), (6, few), (6, few_processes)];
+    // What a test makes of that is its own.
+    if target != Target::Test {
+        actions.push((6, Action::LittleMemory(target, draws.below(3000))));
+    }
     if is_served {
         actions.extend([
             (12, Action::Cancel),

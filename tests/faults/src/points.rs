@@ -1,5 +1,7 @@
 //! The named points of the program, who passes each, and what may happen there.
 
+use std::collections::BTreeMap;
+
 use crate::{plan::Target, support::process::Role};
 
 /// One point.
@@ -63,6 +65,7 @@ pub(crate) const POINTS: &[Point] = &[
     fallible("guard.fork", GUARD, Cost::Tests),
     point("guard.started", GUARD),
     fallible("guard.seize", GUARD, Cost::Nothing),
+    point("guard.capture", GUARD),
     fallible("guard.dump", GUARD, Cost::Nothing),
     point("guard.ended", GUARD),
     fallible("run.dir", COORDINATOR, Cost::Nothing),
@@ -74,3 +77,10 @@ pub(crate) const POINTS: &[Point] = &[
     fallible("run.history", COORDINATOR, Cost::Nothing),
     fallible("pool.watchdog", COORDINATOR, Cost::Request),
 ];
+
+/// Panics unless these are the program's own points.
+pub(crate) fn compare() {
+    let of_program: BTreeMap<_, _> = host::fail::POINTS.into_iter().collect();
+    let here: BTreeMap<_, _> = POINTS.iter().map(|point| (point.name, point.error.is_some())).collect();
+    assert_eq!(here, of_program, "the harness and the program name different points");
+}

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::{
     check,
     client::{Client, heeler},
+    earlier,
     injector::{Injected, Progress, Stage, inject},
     leftovers,
     plan::{Action, End, Plan, Program, Runs, Target, Transport},
@@ -206,14 +207,14 @@ impl Round<'_> {
     /// Checks every promise; panics at the first that is broken.
     fn judge(&mut self, client: &Client) {
         let killed = |target| {
-            let is_kill = |one: &&Injected| {
-                check::effect(one.fault.action) == Action::Kill(target) && one.hit.is_some()
-            };
+            let is_kill = |one: &&Injected| check::may_kill(one.fault.action, target) && one.hit.is_some();
             self.injected.iter().find(is_kill).is_some()
         };
         let is_coordinator_killed = killed(Target::Coordinator);
-        let is_starved =
-            |one: &Injected| matches!(one.fault.action, Action::FewFiles(..)) && one.hit.is_some();
+        let is_starved = |one: &Injected| {
+            let is_short = matches!(one.fault.action, Action::FewFiles(..) | Action::LittleMemory(..));
+            is_short && one.hit.is_some()
+        };
         let has_no_owner = is_coordinator_killed || self.injected.iter().any(is_starved);
         let mut left = leftovers::wait_clean(self.dir, &self.mark, !has_no_owner);
         if has_no_owner {
@@ -226,7 +227,11 @@ impl Round<'_> {
         let errors = client.errors();
         // A process whose limit is reached before it has begun can't have its runtime, which panics.
         let is_too_early = errors.contains("Too many open files") && self.plan.may_lose_a_request();
-        assert!(!errors.contains("panicked at") || is_too_early, "{errors}");
+        // Who has no more memory ends itself, at whatever wants some.
+        let has_little =
+            |one: &Injected| matches!(one.fault.action, Action::LittleMemory(..)) && one.hit.is_some();
+        let is_excused = is_too_early || self.injected.iter().any(has_little);
+        assert!(!errors.contains("panicked at") || is_excused, "{errors}");
         let code = client.exit_code();
         match self.plan.client.transport {
             _ if is_coordinator_killed => {}
@@ -241,6 +246,7 @@ impl Round<'_> {
         if self.plan.client.transport != Transport::CommandLine {
             check::check(self.plan, client, &self.injected);
         }
+        earlier::check(self.plan, self.dir, client, &self.injected);
         for (name, peak) in &self.peaks {
             assert!(*peak <= PEAK_MIB, "the {name} took {peak} MiB, and at most {PEAK_MIB} are allowed");
         }

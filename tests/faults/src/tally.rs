@@ -137,6 +137,8 @@ fn name(action: Action) -> String {
         Action::HangUp => "client hangs up".to_owned(),
         Action::KillClient => "client dies".to_owned(),
         Action::FewFiles(target, _) => format!("no more files for {}", whom(target)),
+        Action::LittleMemory(target, _) => format!("no more memory for {}", whom(target)),
+        Action::FewProcesses(..) => "no more processes".to_owned(),
         Action::At(point, _, doing) => match doing {
             Doing::Kill => format!("kill at {}", point.name),
             Doing::Stop(_) => format!("stop at {}", point.name),

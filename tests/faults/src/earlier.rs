@@ -1,0 +1,88 @@
+//! What the files of a round's runs tell when all that made them is gone: their true state, and every result that the client
+//! has.
+
+use std::{collections::BTreeMap, path::Path};
+
+use heeler::runs::{self, EarlierRun, State, Story, StoryError};
+use serde_json::Value;
+
+use crate::{
+    check::{self, Licence},
+    client::Client,
+    injector::Injected,
+    plan::{Action, Doing, Plan, Transport},
+};
+
+/// Checks what is left on the disk of a round's runs; panics where it is not the truth.
+pub(crate) fn check(plan: &Plan, dir: &Path, client: &Client, injected: &[Injected]) {
+    let licence = Licence::new(plan, injected, client.is_gone());
+    if licence.has_lost_journals || injected.iter().any(has_lost_place) {
+        return;
+    }
+    let all = runs::list(&dir.join(".heeler"));
+    for run in &all {
+        let is_over = matches!(run.state, State::Ended(_) | State::Interrupted { .. });
+        assert!(is_over, "all processes are gone, and a run is {:?}: {:?}", run.state, run.troubles);
+    }
+    let events = client.recorder.events();
+    for asked in client.runs() {
+        let seen = check::results(&events, &asked);
+        let is_it = |run: &&EarlierRun| run.head.as_ref().is_some_and(|head| head.run == asked.run_id);
+        let Some(run) = all.iter().find(is_it) else {
+            // One that is ended while its programs are listed has not begun.
+            let has_begun =
+                |node: &Value| node["execution-state"] != "cancelled" && node["outcome-kind"] != "not-run";
+            let of_it = seen.values().find(|node| has_begun(node));
+            assert_eq!(of_it, None, "the run {} has a result and is not on the disk", asked.run_id);
+            continue;
+        };
+        let is_answered = events.iter().filter_map(|event| event.message()).any(|message| {
+            message.get("method").is_none()
+                && message["id"] == asked.request
+                && message.get("error").is_none()
+        });
+        let is_ended = matches!(run.state, State::Ended(_));
+        assert!(is_ended || !is_answered, "an answered run is told as {:?}", run.state);
+        match runs::read(run) {
+            Ok(story) => compare(plan, &story, &seen, &licence),
+            Err(StoryError::NoManifest { .. }) => {
+                assert!(seen.is_empty(), "there are results of a run without a manifest");
+            }
+            Err(error) => panic!("a run can't be told again: {error}: {:?}", run.troubles),
+        }
+    }
+    if plan.client.transport == Transport::CommandLine {
+        for story in all.iter().filter_map(|run| runs::read(run).ok()) {
+            compare(plan, &story, &BTreeMap::new(), &licence);
+        }
+    }
+}
+
+/// Returns whether the journals may have had to go elsewhere, or the run has no manifest.
+fn has_lost_place(one: &Injected) -> bool {
+    let Action::At(point, _, Doing::Error(_)) = one.fault.action else { return false };
+    one.hit.is_some() && ["run.dir", "run.manifest"].contains(&point.name)
+}
+
+/// The files tell each test once, and as the client was told.
+fn compare(plan: &Plan, story: &Story, seen: &BTreeMap<String, Value>, licence: &Licence) {
+    assert!(story.losses.is_empty(), "lost: {:?}", story.losses);
+    let nodes =
+        story.changes.iter().map(|change| serde_json::to_value(&change.node).expect("nodes are JSON"));
+    let told: BTreeMap<String, Value> =
+        nodes.filter_map(|node| Some((node["uid"].as_str()?.to_owned(), node))).collect();
+    for (uid, node) in seen {
+        let again =
+            told.get(uid).unwrap_or_else(|| panic!("{uid} has a result, and the files have none: {node}"));
+        let ends = |node: &Value| (node["execution-state"].clone(), node["outcome-kind"].clone());
+        assert_eq!(ends(node), ends(again), "{uid} is told in another way by the files: {node} and {again}");
+    }
+    for (uid, expected) in plan.expected() {
+        let Some(node) = told.get(&uid) else {
+            assert!(licence.may_hide_a_program(), "the files do not tell of {uid}: {:?}", told.keys());
+            continue;
+        };
+        let is_better = node["execution-state"] == "passed" && expected != "passed";
+        assert!(!is_better, "{uid} is {expected} and is told better by the files: {node}");
+    }
+}
