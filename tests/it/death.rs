@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{
     books::Delivery,
     listener::Behaviour,
-    process::{Role, signal},
+    process::{Role, signal, signal_if_there},
     recorder::On,
     server::{Server, Transport},
     uids,
@@ -66,6 +66,27 @@ fn nothing_is_left_when_the_coordinator_is_killed() {
     for guest in guests {
         assert!(guest.wait_gone() < GONE);
     }
+    assert!(server.wait_gone() < GONE);
+}
+
+#[test]
+fn nothing_is_left_when_all_above_a_guard_are_killed_at_once() {
+    let world = world();
+    let meet = world.meet();
+    let mut server = start(&world, false);
+    server.run(Some(&["meet::Away.Family"]));
+    let guest = meet.next();
+    let above = [Role::Watchdog, Role::Worker, Role::Nursery].map(|role| server.processes(role)).concat();
+    let above = [vec![server.pid()], above].concat();
+    let [guard] = server.processes(Role::Guard)[..] else { panic!("one guard") };
+    // None of them can do a thing about the others' deaths, and the guard is told of them while it stands.
+    for pid in above.iter().chain([&guard]) {
+        signal(*pid, "STOP");
+    }
+    for pid in above {
+        signal_if_there(pid, "KILL");
+    }
+    assert!(guest.wait_gone() < GONE);
     assert!(server.wait_gone() < GONE);
 }
 

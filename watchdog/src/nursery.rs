@@ -98,7 +98,7 @@ impl Nursery {
                 }
             }
         }
-        // They die with this process, and may not need to.
+        // Without this process they are the watchdog's, who ends what has lost its worker.
         while process::has_children() {
             wait_readable([Some(self.ends.as_fd())], None)?;
             self.ends.clear();

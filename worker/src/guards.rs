@@ -233,7 +233,7 @@ impl Nursery {
         }
     }
 
-    /// Kills it, and its guards with it, and reaps it.
+    /// Kills it and reaps it. Its guards are the watchdog's then, who ends them.
     async fn end(self) {
         let mut process = Process::Own(self.child);
         if let Err(error) = process.signal(Signal::KILL) {

@@ -63,6 +63,9 @@ pub(crate) fn serve(socket: OwnedFd) -> Result<(), Gone> {
 }
 
 fn prepare() -> std::io::Result<ChildEnds> {
+    // The death of those above is seen as the end of the connection. Should all of them die at once, nobody else is left
+    // who could end what has escaped the test.
+    process::wake_with_parent()?;
     process::become_subreaper()?;
     ChildEnds::watch()
 }

@@ -17,7 +17,7 @@ pub use family::{
 pub use id::{Pid, Signal};
 pub use own::{
     ChildEnds, become_subreaper, die_with_parent, effective_uid, ignore_terminal_signals, leave_at_once,
-    named_image, outlive_parent, own_image, set_name, survive_full_files,
+    named_image, outlive_parent, own_image, set_name, survive_full_files, wake_with_parent,
 };
 pub use tether::{Tether, tie};
 

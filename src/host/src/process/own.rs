@@ -30,6 +30,15 @@ pub fn die_with_parent() -> io::Result<()> {
     prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)
 }
 
+/// Makes the kernel wake this process when the thread that started it ends, instead of killing it: it sees to its own end,
+/// and one that was stopped could not.
+///
+/// # Errors
+/// The kernel refused.
+pub fn wake_with_parent() -> io::Result<()> {
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGCONT)
+}
+
 /// Takes back what [`crate::spawn::spawn`] or [`die_with_parent`] have set: this process sees to its own end.
 ///
 /// # Errors
