@@ -122,8 +122,7 @@ fn stopped_at(world: &World, point: &str) -> u32 {
 
 #[test]
 fn a_test_that_is_killed_while_it_is_dumped_ends_its_run_no_later() {
-    // The writer of dumps attaches to what is dying, and is told its end.
-    let world = world("pBpp", "guard.capture:1:stop");
+    let world = world("papp", "guard.capture:1:stop");
     let mut server = Server::with_callback(&world, &["faults"], |_| Behaviour::Normal);
     let run = server.run(None);
     let guard = stopped_at(&world, "guard.capture");

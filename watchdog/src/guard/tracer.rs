@@ -459,3 +459,29 @@ pub(super) fn release(tid: Pid, stop: Stop) {
     // One that was killed meanwhile tells its end.
     drop(trace::detach(tid, signal));
 }
+
+#[cfg(test)]
+mod tests {
+    use host::{
+        process::reap_child,
+        spawn::{Spawn, spawn},
+    };
+
+    use super::*;
+
+    #[test]
+    fn an_end_that_another_wait_was_told_is_noticed_and_no_other_is() {
+        let args = vec!["-c".into(), "kill -STOP $$".into()];
+        let root = spawn(Spawn { args, ..Spawn::new("/bin/sh") }).unwrap();
+        let mut tracer = Tracer::off(root.pid(), TracePlan::default());
+        tracer.miss(root.pid());
+        assert_eq!(tracer.root_exit(), None);
+        root.signal(Signal::KILL).unwrap();
+        // As the writer of dumps does with what dies when it has attached to it.
+        reap_child(root.pid()).unwrap();
+        tracer.miss(Pid::own());
+        assert_eq!(tracer.root_exit(), None);
+        tracer.miss(root.pid());
+        assert_eq!(tracer.root_exit().and_then(|exit| exit.signal), Some(Signal::KILL.0));
+    }
+}
