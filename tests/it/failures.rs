@@ -4,6 +4,7 @@ use std::fs;
 
 use crate::support::{
     books::{Books, Delivery},
+    intruder::victims,
     listener::Behaviour,
     process::{children, signal, state, wait_until},
     recorder::What,
@@ -110,6 +111,20 @@ fn a_machine_without_processes_for_a_moment_costs_nothing() {
     let world = world("pp", "pool.watchdog:1:EAGAIN");
     run(&world, 2, |_| Behaviour::Normal).all("passed");
     assert!(world.path("points/pool.watchdog").exists());
+}
+
+#[test]
+fn a_machine_without_threads_is_told_before_a_client_is_served() {
+    // Root may have as many as it likes.
+    for user in victims("a user without threads").into_iter().filter(|user| *user != 0) {
+        let mut world = World::with_gtest("faults");
+        world.give_to(user);
+        for way in ["serve --stdio faults", "--server --client-port 1 faults"] {
+            let line = format!("ulimit -u 1; exec ./heeler {way} </dev/null");
+            let ran = crate::support::world::run(world.shell(&line)).code(4);
+            ran.complains("failed to serve clients: get two threads from the system: Resource temporarily");
+        }
+    }
 }
 
 /// Waits until a process stands at a point; returns its number.
