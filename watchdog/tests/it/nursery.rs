@@ -22,14 +22,14 @@ use wire::{
 
 use crate::{
     Test,
-    support::{Feet, Guarded, PATIENCE, is_gone, shell, until},
+    support::{Feet, Guarded, PATIENCE, is_gone, shell, state_of, until},
     tests,
 };
 
 pub(crate) const TESTS: &[Test] = tests![
     a_born_guard_tells_of_its_test_as_an_executed_one,
     a_born_guard_traces_and_dumps,
-    a_born_guard_leads_its_own_group_and_dies_with_its_nursery,
+    a_born_guard_leads_its_own_group_and_ends_its_test_when_all_above_are_gone,
     a_test_of_a_born_guard_inherits_its_streams_and_nothing_else,
     a_born_guard_holds_nothing_of_its_sisters_or_of_its_nursery,
     a_test_of_a_born_guard_finds_signals_limits_and_mask_as_everywhere,
@@ -123,17 +123,23 @@ fn a_born_guard_traces_and_dumps() {
     nursery.leave();
 }
 
-fn a_born_guard_leads_its_own_group_and_dies_with_its_nursery() {
+fn a_born_guard_leads_its_own_group_and_ends_its_test_when_all_above_are_gone() {
     let mut nursery = Nursery::start();
     let mut guarded = nursery.shell("exec sleep 1000");
     let test = guarded.started();
-    let stat = host::process::stat(guarded.guard.pid).unwrap();
-    assert_eq!((stat.parent, stat.group), (nursery.process.pid(), guarded.guard.pid));
+    let guard = guarded.guard.pid;
+    let stat = host::process::stat(guard).unwrap();
+    assert_eq!((stat.parent, stat.group), (nursery.process.pid(), guard));
+    // One that stands still is woken by the death, or it could end nothing.
+    guarded.guard.signal(Signal::STOP).unwrap();
+    until("the guard stands", || state_of(guard.as_u32()), |state| *state == Some('T'));
     nursery.process.signal(Signal::KILL).unwrap();
     nursery.process.wait().unwrap();
+    until("the guard goes on", || state_of(guard.as_u32()), |state| *state != Some('T'));
+    assert!(!is_gone(test));
+    guarded.control = None;
     assert_eq!(guarded.output.wait_for_end(), "");
     until("the end of the test", || is_gone(test), |is_gone| *is_gone);
-    assert_eq!(guarded.next(), None);
 }
 
 fn a_test_of_a_born_guard_inherits_its_streams_and_nothing_else() {
@@ -151,11 +157,12 @@ fn a_test_of_a_born_guard_inherits_its_streams_and_nothing_else() {
     nursery.leave();
 }
 
-/// What a process has open, but for what everyone may have.
+/// What a process has open, but for what everyone may have; the root directory is what a guard keeps for bad times.
 fn open_by(pid: Pid) -> Vec<PathBuf> {
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let links = open.filter_map(|one| std::fs::read_link(one.unwrap().path()).ok());
-    let mut links: Vec<_> = links.filter(|link| link.to_str() != Some("/dev/null")).collect();
+    let mut links: Vec<_> =
+        links.filter(|link| !["/dev/null", "/"].contains(&link.to_str().unwrap())).collect();
     links.sort();
     links
 }
