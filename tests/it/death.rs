@@ -76,8 +76,9 @@ fn nothing_is_left_when_all_above_a_guard_are_killed_at_once() {
     let mut server = start(&world, false);
     server.run(Some(&["meet::Away.Family"]));
     let guest = meet.next();
-    let above = [Role::Watchdog, Role::Worker, Role::Nursery].map(|role| server.processes(role)).concat();
-    let above = [vec![server.pid()], above].concat();
+    let mut above = [Role::Watchdog, Role::Worker, Role::Nursery].map(|role| server.processes(role)).concat();
+    // Last: its death would wake the watchdog, as that of the last parent of a group that stands.
+    above.push(server.pid());
     let [guard] = server.processes(Role::Guard)[..] else { panic!("one guard") };
     // None of them can do a thing about the others' deaths, and the guard is told of them while it stands.
     for pid in above.iter().chain([&guard]) {
