@@ -8,10 +8,10 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    books::{Books, Delivery},
+    books::Delivery,
     listener::{Behaviour, Listener},
     process::{Role, signal},
-    recorder::{Event, What},
+    recorder::Event,
     server::{Run, Server},
     uids,
     world::World,
@@ -151,18 +151,6 @@ fn the_dump_of_a_death_behind_the_last_test_comes_before_the_completion() {
     assert_eq!(server.exit(), Some(0));
 }
 
-/// Waits for the completion of a run whose coordinator is dead.
-fn orphaned(server: &Server<'_>, run: &Run, selected: &[String]) -> Books {
-    server.recorder.wait("the end of all connections", |events| {
-        let mut updates = events.iter().filter_map(|event| event.params(UPDATES));
-        let is_complete =
-            updates.any(|params| params["runId"] == run.run_id.as_str() && params["changes"].is_null());
-        let closed = events.iter().filter(|event| matches!(event.what, What::Closed)).count();
-        (is_complete && closed > server.callback().connections()).then_some(())
-    });
-    Books::check(&server.recorder.events(), run, selected, Delivery::Orphaned)
-}
-
 #[test]
 fn a_dead_coordinators_watchdog_attaches_what_crashes_have_left() {
     let world = World::with_gtest("meet");
@@ -183,7 +171,7 @@ fn a_dead_coordinators_watchdog_attaches_what_crashes_have_left() {
     server.wait_state("meet::N/Meet.Case/0", "error");
     signal(server.pid(), "KILL");
     server.wait_gone();
-    let books = orphaned(&server, &run, &selected);
+    let books = server.finish_orphaned(&run, &selected);
     let files = of_node(books.test("meet::N/Meet.Case/0"));
     assert!(files.iter().any(|file| file.ends_with("meet.N_Meet.Case_0.dmp") && file.exists()), "{files:#?}");
     let events = server.recorder.events();
@@ -205,7 +193,7 @@ fn a_crash_that_was_still_to_be_tried_alone_keeps_its_stack_and_files_when_the_c
     signal(server.pid(), "KILL");
     guest.wait_gone();
     server.wait_gone();
-    let books = orphaned(&server, &run, &selected);
+    let books = server.finish_orphaned(&run, &selected);
     let node = books.test("meet::N/Meet.Case/0");
     assert!(node["error.message"].as_str().unwrap().contains("SIGSEGV"), "{node:#}");
     assert!(node["error.stacktrace"].as_str().unwrap().contains("#0 "), "{node:#}");

@@ -7,8 +7,7 @@ use crate::support::{
     intruder::victims,
     listener::Behaviour,
     process::{children, signal, state, wait_until},
-    recorder::What,
-    server::{Run, Server},
+    server::Server,
     uids,
     world::World,
 };
@@ -158,20 +157,8 @@ fn what_has_no_manifest_is_finished_though_the_coordinator_is_dead() {
     stopped_at(&world, "worker.sent");
     signal(server.pid(), "KILL");
     server.wait_gone();
-    let books = orphaned(&server, &run, &cases(5));
+    let books = server.finish_orphaned(&run, &cases(5));
     let is_told = |uid: &String| books.test(uid)["outcome-kind"] == "not-run";
     assert!(is_told(&cases(5)[4]), "{:#?}", books.tests);
     assert!(is_logged(&books, "it can't be reported or gone on with later"), "{:?}", books.log);
-}
-
-/// Waits for the completion of a run whose coordinator is dead.
-fn orphaned(server: &Server<'_>, run: &Run, selected: &[String]) -> Books {
-    server.recorder.wait("the end of all connections", |events| {
-        let mut updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
-        let is_complete =
-            updates.any(|params| params["runId"] == run.run_id.as_str() && params["changes"].is_null());
-        let closed = events.iter().filter(|event| matches!(event.what, What::Closed)).count();
-        (is_complete && closed > server.callback().connections()).then_some(())
-    });
-    Books::check(&server.recorder.events(), run, selected, Delivery::Orphaned)
 }

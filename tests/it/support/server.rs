@@ -262,6 +262,18 @@ impl<'w> Server<'w> {
         Books::check(&self.recorder.events(), run, selected, delivery)
     }
 
+    /// Waits for the completion of a run whose coordinator is dead.
+    pub(crate) fn finish_orphaned(&self, run: &Run, selected: &[String]) -> Books {
+        self.recorder.wait("the end of all connections", |events| {
+            let mut updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
+            let is_complete =
+                updates.any(|params| params["runId"] == run.run_id.as_str() && params["changes"].is_null());
+            let closed = events.iter().filter(|event| matches!(event.what, What::Closed)).count();
+            (is_complete && closed > self.callback().connections()).then_some(())
+        });
+        Books::check(&self.recorder.events(), run, selected, Delivery::Orphaned)
+    }
+
     /// Lets every test go that comes, until these runs are answered.
     pub(crate) fn let_go_until_answered(&self, meet: &Meet, runs: &[&Run]) {
         let recorder = self.recorder.clone();
