@@ -6,7 +6,7 @@ use crate::support::{
     books::{Books, Delivery},
     listener::Behaviour,
     process::{Role, of_role, signal, signal_if_there, state, wait_until},
-    recorder::{Event, What},
+    recorder::Event,
     server::{Run, Server},
     uids,
     world::World,
@@ -110,7 +110,7 @@ fn when_the_coordinator_dies_the_watchdog_tells_the_client_what_became_of_every_
     signal(server.pid(), "KILL");
     guest.wait_gone();
     server.wait_gone();
-    let books = wait_completion(&server, &run, &selected);
+    let books = server.finish_orphaned(&run, &selected);
     assert_eq!(books.state("meet::N/Meet.Case/0"), "passed");
     assert_eq!(books.test("meet::N/Meet.Case/1")["outcome-kind"], "interrupted", "{books:#?}");
     assert_eq!(books.test("meet::N/Meet.Case/2")["outcome-kind"], "not-run", "{books:#?}");
@@ -179,7 +179,7 @@ fn the_coordinator_may_die_at_any_moment() {
         wait_updates(&server, &run, moment.max(1));
         signal(server.pid(), "KILL");
         server.wait_gone();
-        wait_completion(&server, &run, &selected);
+        server.finish_orphaned(&run, &selected);
     }
 }
 
@@ -191,24 +191,7 @@ fn a_client_that_answers_no_barrier_hears_the_end_though_the_coordinator_is_dead
     wait_updates(&server, &run, 1);
     signal(server.pid(), "KILL");
     server.wait_gone();
-    wait_completion(&server, &run, &selected);
-}
-
-/// Waits for the completion that nobody answers behind; checks the books.
-fn wait_completion(server: &Server<'_>, run: &Run, selected: &[String]) -> Books {
-    server.recorder.wait("the completion", |events| {
-        let mut updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
-        updates
-            .any(|params| params["runId"] == run.run_id.as_str() && params["changes"].is_null())
-            .then_some(())
-    });
-    // Everything that was sent has been read when all connections are at their end.
-    let count = server.callback().connections();
-    server.recorder.wait("the end of all connections", |events| {
-        let closed = events.iter().filter(|event| matches!(event.what, What::Closed)).count();
-        (closed > count).then_some(())
-    });
-    Books::check(&server.recorder.events(), run, selected, Delivery::Orphaned)
+    server.finish_orphaned(&run, &selected);
 }
 
 #[test]

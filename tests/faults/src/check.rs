@@ -117,23 +117,22 @@ impl Licence {
 }
 
 /// Checks the record of a round's runs; panics where a promise is broken.
-pub(crate) fn check(plan: &Plan, client: &Client, injected: &[Injected]) {
-    let licence = Licence::new(plan, injected, client.is_gone());
+pub(crate) fn check(plan: &Plan, client: &Client, (licence, injected): (&Licence, &[Injected])) {
     let events = client.recorder.events();
     for run in client.runs() {
-        order(&events, &run, &licence);
+        order(&events, &run, licence);
         let answers = events.iter().filter_map(Event::message);
         let is_answered =
             answers.filter(|message| message.get("method").is_none() && message["id"] == run.request).count()
                 > 0;
         if is_answered {
-            let books = books(plan, &events, &run, &licence);
-            truth(plan, &books.tests, &licence);
-            answer(&books, &licence, injected);
+            let books = books(plan, &events, &run, licence);
+            truth(plan, &books.tests, licence);
+            answer(&books, licence, injected);
         } else if licence.is_client_gone {
             // What a client did not read is not promised to it.
         } else if licence.is_coordinator_killed {
-            orphaned(plan, &events, &run, &licence);
+            orphaned(plan, &events, &run, licence);
         } else {
             panic!("the run {} is not answered, and nobody is dead", run.run_id);
         }

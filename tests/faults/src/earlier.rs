@@ -14,8 +14,7 @@ use crate::{
 };
 
 /// Checks what is left on the disk of a round's runs; panics where it is not the truth.
-pub(crate) fn check(plan: &Plan, dir: &Path, client: &Client, injected: &[Injected]) {
-    let licence = Licence::new(plan, injected, client.is_gone());
+pub(crate) fn check(plan: &Plan, dir: &Path, client: &Client, (licence, injected): (&Licence, &[Injected])) {
     if licence.has_lost_journals || injected.iter().any(has_lost_place) {
         return;
     }
@@ -44,7 +43,7 @@ pub(crate) fn check(plan: &Plan, dir: &Path, client: &Client, injected: &[Inject
         let is_ended = matches!(run.state, State::Ended(_));
         assert!(is_ended || !is_answered, "an answered run is told as {:?}", run.state);
         match runs::read(run) {
-            Ok(story) => compare(plan, &story, &seen, &licence),
+            Ok(story) => compare(plan, &story, &seen, licence),
             Err(StoryError::NoManifest { .. }) => {
                 assert!(seen.is_empty(), "there are results of a run without a manifest");
             }
@@ -53,7 +52,7 @@ pub(crate) fn check(plan: &Plan, dir: &Path, client: &Client, injected: &[Inject
     }
     if plan.client.transport == Transport::CommandLine {
         for story in all.iter().filter_map(|run| runs::read(run).ok()) {
-            compare(plan, &story, &BTreeMap::new(), &licence);
+            compare(plan, &story, &BTreeMap::new(), licence);
         }
     }
 }

@@ -243,10 +243,11 @@ impl Round<'_> {
             }
             _ => assert_eq!(code, Some(0), "the exit code\n{errors}"),
         }
+        let licence = check::Licence::new(self.plan, &self.injected, client.is_gone());
         if self.plan.client.transport != Transport::CommandLine {
-            check::check(self.plan, client, &self.injected);
+            check::check(self.plan, client, (&licence, &self.injected));
         }
-        earlier::check(self.plan, self.dir, client, &self.injected);
+        earlier::check(self.plan, self.dir, client, (&licence, &self.injected));
         for (name, peak) in &self.peaks {
             assert!(*peak <= PEAK_MIB, "the {name} took {peak} MiB, and at most {PEAK_MIB} are allowed");
         }
