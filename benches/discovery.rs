@@ -1,5 +1,6 @@
-//! What it takes to discover 100,000 tests: the real program as an editor starts it, a real GoogleTest program, a client
-//! that reads every update. Time from the request to the completion, and how much the coordinator grows.
+//! Cost of discovering 100,000 tests: the real program started as an editor starts it, a real GoogleTest
+//! program, and a client that reads every update. Measures the time from the request to the completion, and
+//! the growth of the coordinator's memory.
 //!
 //! `cargo bench --bench discovery` (needs g++ and GoogleTest)
 
@@ -24,14 +25,15 @@ use wire::{
 const ROUNDS: usize = 5;
 const TESTS: usize = 100_000;
 
-/// What one round has shown. A round has a server of its own, because a second discovery would find the tests known.
+/// Measurements of one round. Each round has its own server, because a second discovery would find the tests
+/// already known.
 struct Round {
     took: Duration,
-    /// CPU time of all of the server's processes, start and end included, and of this client: on a busy machine this is
-    /// what to look at.
+    /// CPU time of all server processes, start and exit included, and of this client: the figure to compare
+    /// on a busy machine.
     server: Duration,
     client: Duration,
-    /// Resident memory of the coordinator, KiB: how much more it is after the discovery, and was at its peak.
+    /// Resident memory of the coordinator in KiB: growth after the discovery, and growth at its peak.
     grown_kib: u64,
     peak_kib: u64,
 }
@@ -60,7 +62,7 @@ fn main() {
     );
 }
 
-/// A real GoogleTest program.
+/// Builds a real GoogleTest program.
 fn program(dir: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gtest/big.cc");
     let program = dir.join("big");
@@ -97,13 +99,13 @@ fn round(dir: &Path, program: &Path) -> Round {
     Round { took, server: server.leave(), client, grown_kib, peak_kib }
 }
 
-/// What this thread has had of the processors.
+/// Returns the CPU time of this thread.
 fn own_cpu() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
 }
 
-/// One server on standard streams, and what came of it.
+/// A server on standard streams, with its measurements.
 struct Server {
     child: Child,
     stdin: PipeWriter,
@@ -149,7 +151,7 @@ impl Server {
         }
     }
 
-    /// Reads one update: how many tests it tells of; `None` for the completion.
+    /// Reads one update and returns the number of tests in it; `None` for the completion.
     fn changes(&mut self) -> Option<usize> {
         loop {
             let body = self.next();

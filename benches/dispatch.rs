@@ -1,5 +1,6 @@
-//! Decoding and dispatch of small messages, side by side with `lsp-server`: the same 100,000 messages of the test protocol,
-//! about 300 bytes each, from the same memory, each read into the type of its method's parameters.
+//! Decoding and dispatch of small messages, compared with `lsp-server`: the same 100,000 messages of the test
+//! protocol, about 300 bytes each, from the same memory, each decoded into the type of its method's
+//! parameters.
 //!
 //! `cargo bench --bench dispatch`
 
@@ -21,10 +22,10 @@ use wire::{
 
 const MESSAGES: u64 = 100_000;
 const ROUNDS: usize = 15;
-/// As a link reads them.
+/// The read size of a connection.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How many of each kind were dispatched; both sides must agree.
+/// Number of messages dispatched by kind; both sides must agree.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     runs: u64,
@@ -65,13 +66,13 @@ fn timed(side: fn(&[u8]) -> Seen, stream: &[u8]) -> Duration {
     took
 }
 
-/// What this thread has had of the processors: other work on the machine takes nothing of that.
+/// Returns the CPU time of this thread, which other work on the machine does not affect.
 fn own_cpu() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
 }
 
-/// One run's talk, over and over: what it is asked, what it tells, what it answers.
+/// Returns the messages of one run, repeated: requests, notifications and responses.
 fn stream() -> Vec<u8> {
     let run_id = "0b8b0a6e-64c5-4b5b-a4a5-2f7a4ea3b4f1";
     let node = |number: u64, state| {
@@ -166,7 +167,7 @@ fn theirs(mut stream: &[u8]) -> Seen {
 
 type Read<T> = Result<T, serde_json::Error>;
 
-/// The handlers: each looks at what it was given.
+/// The handlers: each reads the parameters that it receives.
 impl Seen {
     fn run(&mut self, params: Read<TestsParams>) {
         self.runs += black_box(params.unwrap()).tests.map_or(0, |tests| tests.len() as u64);

@@ -1,5 +1,5 @@
-//! How long after the last result a client hears that the run is complete: the real program, started as an editor starts
-//! it, over TCP, with results on callback connections.
+//! Latency from the last result to the completion of a run as a client sees it: the real program, started as
+//! an editor starts it, over TCP, with results on callback connections.
 //!
 //! `cargo bench --bench latency`
 
@@ -34,7 +34,7 @@ fn main() {
     );
 }
 
-/// A real Rust test program, with a few milliseconds of work.
+/// Builds a real Rust test program with a few milliseconds of work.
 fn program(dir: &Path) -> PathBuf {
     let (source, program) = (dir.join("tests.rs"), dir.join("tests"));
     let test =
@@ -77,7 +77,7 @@ fn start(dir: &Path, program: &Path, port: u16) -> Child {
     spawn(Spawn { args, cwd: Some(dir.to_owned()), stdout: Stream::Null, ..Spawn::new(heeler) }).unwrap()
 }
 
-/// Watches one run; returns the time from its last result to its completion.
+/// Follows one run; returns the time from its last result to its completion.
 async fn wait(events: &mut Events) -> Duration {
     let mut ended = 0;
     let mut last = None;

@@ -1,4 +1,4 @@
-//! The pure rooms by themselves: framing, splitting, a whole run's decisions, transcripts.
+//! Micro benchmarks of the pure crates: framing, batching, the decisions of a whole run, transcript parsing.
 //!
 //! `cargo bench --bench micro`
 
@@ -29,7 +29,7 @@ fn main() {
     divan::main();
 }
 
-/// Some 256 KiB, as large as a worker makes them.
+/// About 256 KiB, the size of a worker's chunks.
 const CHANGES: u32 = 600;
 
 fn changes() -> Vec<Vec<u8>> {
@@ -68,7 +68,7 @@ fn frame_decode(bencher: Bencher<'_, '_>) {
         .bench_values(|mut buffer| Frames::default().decode(&mut buffer).unwrap().unwrap());
 }
 
-/// From the changes of one chunk to a frame.
+/// Encodes the changes of one chunk as a frame.
 #[divan::bench]
 fn updates_encode(bencher: Bencher<'_, '_>) {
     let changes = changes();
@@ -77,7 +77,7 @@ fn updates_encode(bencher: Bencher<'_, '_>) {
         .bench(|| updates_frame("run", black_box(&changes).iter().map(Vec::as_slice)));
 }
 
-/// From a frame to nodes, as the client reads them.
+/// Decodes a frame to nodes, as the client does.
 #[divan::bench]
 fn updates_decode(bencher: Bencher<'_, '_>) {
     let body = Frames::default().decode(&mut BytesMut::from(&frame()[..])).unwrap().unwrap();
@@ -90,13 +90,13 @@ fn updates_decode(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Durations as they are: most are short, some are not.
+/// Returns a realistic duration: most are short, some are long.
 fn weight(test: u32) -> Option<Duration> {
     (!test.is_multiple_of(7))
         .then(|| Duration::from_micros(u64::from(test.wrapping_mul(2_654_435_761) % 20_000)))
 }
 
-/// All batches of 100,000 tests of ten programs for eight workers.
+/// Computes all batches of 100,000 tests of ten programs for eight workers.
 #[divan::bench]
 fn split_100_000_tests(bencher: Bencher<'_, '_>) {
     const TESTS: u32 = 100_000;
@@ -116,7 +116,7 @@ fn split_100_000_tests(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// A whole run of 20,000 tests on two workers, from the plan to its end, without any process.
+/// Runs 20,000 tests on two workers in the model, from the plan to the end, without any process.
 #[divan::bench]
 fn run_20_000_tests(bencher: Bencher<'_, '_>) {
     const TESTS: u32 = 20_000;
@@ -185,7 +185,7 @@ fn run(plan: Plan) -> Run {
     run
 }
 
-/// The output of a GoogleTest process with 20,000 tests, read in pieces as large as a pipe.
+/// Parses the output of a GoogleTest process with 20,000 tests, in pieces of a pipe's size.
 #[divan::bench]
 fn transcript_of_20_000_tests(bencher: Bencher<'_, '_>) {
     const TESTS: u32 = 20_000;

@@ -1,7 +1,7 @@
-//! One million test executions in one session: what the server's processes weigh, how many descriptors they hold and how
-//! long the runs take, tenth by tenth. It fails where one of them is not flat.
+//! One million test executions in one session: memory and descriptors of the server's processes and the
+//! duration of runs, tenth by tenth. Fails if one of them grows.
 //!
-//! `cargo bench --bench soak` (needs g++ and GoogleTest); `cargo bench --bench soak -- 200000` does fewer.
+//! `cargo bench --bench soak` (needs g++ and GoogleTest); `cargo bench --bench soak -- 200000` runs fewer.
 
 #![expect(clippy::unwrap_used, reason = "a bench that fails may panic")]
 
@@ -21,7 +21,7 @@ use host::{
 use tokio::net::TcpListener;
 
 const EXECUTIONS: usize = 1_000_000;
-/// Of each of the two GoogleTest programs, and of the libtest program.
+/// Test cases of each of the two GoogleTest programs, and of the libtest program.
 const GTEST_CASES: usize = 4_000;
 const LIBTEST_CASES: usize = 2_000;
 const TESTS: usize = 2 * GTEST_CASES + LIBTEST_CASES;
@@ -29,19 +29,19 @@ const TESTS: usize = 2 * GTEST_CASES + LIBTEST_CASES;
 const CRASHES: usize = 2;
 const CRASH_AT: usize = 137;
 const TENTHS: usize = 10;
-/// So much may the end differ from the beginning.
+/// The accepted relative growth from the beginning to the end.
 const TOLERANCE: f64 = 0.10;
-/// What a run leaves behind it closes within so long.
+/// The time within which the resources of a finished run must be released.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// What one of the server's processes holds.
+/// Resources of one of the server's processes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Holding {
     resident_kib: u64,
     descriptors: usize,
 }
 
-/// What was seen at the end of a tenth; processes by their role.
+/// Measurements at the end of a tenth; processes by role.
 struct Tenth {
     median_run: Duration,
     roles: BTreeMap<String, Holding>,
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(!faults.is_empty()))
 }
 
-/// Two real GoogleTest programs and a real Rust one.
+/// Builds two real GoogleTest programs and a real Rust one.
 fn programs(dir: &Path) -> Vec<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gtest/big.cc");
     let (big, other) = (dir.join("big"), dir.join("other"));
@@ -134,7 +134,7 @@ fn start(dir: &Path, programs: &[PathBuf], port: u16) -> Child {
     .unwrap()
 }
 
-/// Watches one run to its completion; every test must have its result by then.
+/// Follows one run to its completion, by which every test must have its result.
 async fn watch(events: &mut Events) {
     let mut tests = Aggregate::default();
     loop {
@@ -152,7 +152,8 @@ async fn watch(events: &mut Events) {
     assert_eq!((counts.ended(), counts.passed), (TESTS, TESTS - CRASHES), "{counts:?}");
 }
 
-/// Waits until no process holds more descriptors than at the end of the first tenth; what a run left may take a moment.
+/// Waits until no process holds more descriptors than at the end of the first tenth; the cleanup after a run
+/// may take a moment.
 async fn settled(server: Pid, first: Option<&Tenth>) -> BTreeMap<String, Holding> {
     let deadline = Instant::now() + SETTLE;
     loop {
@@ -170,7 +171,7 @@ async fn settled(server: Pid, first: Option<&Tenth>) -> BTreeMap<String, Holding
     }
 }
 
-/// What all processes of the server hold. Workers are told apart by their numbers.
+/// Returns the resources of all processes of the server. Workers are distinguished by their numbers.
 fn roles(server: Pid) -> BTreeMap<String, Holding> {
     let mut roles = BTreeMap::new();
     for pid in std::iter::once(server).chain(descendants(server)) {
@@ -202,7 +203,8 @@ fn show(number: usize, tenth: &Tenth) {
     println!("tenth {number}: median run {:.0?} · {}", tenth.median_run, roles.join(" · "));
 }
 
-/// Compares the end with the first tenth, and the last tenth's pace with the second's; returns what is not flat.
+/// Compares the end with the first tenth, and the last tenth's pace with the second's; returns the
+/// measurements that grew.
 fn judge(tenths: &[Tenth]) -> Vec<String> {
     let (first, second, last) = (&tenths[0], &tenths[1], &tenths[TENTHS - 1]);
     let mut faults = Vec::new();

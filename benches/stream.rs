@@ -1,6 +1,7 @@
-//! How many updates two workers bring to one reading client in a second: real worker processes and their guards, a test
-//! program that prints a GoogleTest transcript as fast as it can, real callback connections, the client library with its
-//! aggregate. Only the coordinator is played, because it takes no part in the stream but hearing reports.
+//! Throughput of updates from two workers to one reading client: real worker processes and their guards, a
+//! test program that prints a GoogleTest transcript as fast as it can, real callback connections, the client
+//! library with its aggregate. Only the coordinator is simulated, because its only part in the stream is to
+//! receive reports.
 //!
 //! `cargo bench --bench stream`
 
@@ -35,7 +36,7 @@ use wire::{
 };
 
 const WORKERS: u32 = 2;
-/// Of each worker in each round. A test has two updates: it runs, it has passed.
+/// Tests of each worker in each round. A test has two updates: in progress, passed.
 const TESTS: u32 = 50_000;
 const ROUNDS: u32 = 7;
 
@@ -73,7 +74,7 @@ fn bench() {
             });
         });
         is_bound.recv().unwrap();
-        // By this thread, because processes die with the thread that started them.
+        // Started by this thread, because processes die with the thread that started them.
         let workers: Vec<_> = (1..=WORKERS).map(|number| start(&socket, WorkerId(number))).collect();
         runtime().block_on(client(addresses, rounds));
         for mut worker in workers {
@@ -87,7 +88,7 @@ fn start(socket: &Path, worker: WorkerId) -> Child {
     spawn(Spawn { args, ..Spawn::new(host::process::own_image()) }).unwrap()
 }
 
-/// A script that prints what a GoogleTest program would print for all tests.
+/// Writes a script that prints the output of a GoogleTest program for all tests.
 fn program(dir: &Path) -> PathBuf {
     let mut out = format!(
         "[==========] Running {TESTS} tests from 1 test suite.\n[----------] {TESTS} tests from Suite\n"
@@ -106,7 +107,7 @@ fn program(dir: &Path) -> PathBuf {
     script
 }
 
-/// The client's side: reads and aggregates all rounds, and tells how fast they came.
+/// The client: reads and aggregates all rounds, and prints their rates.
 async fn client(addresses: oneshot::Sender<CallbackAddress>, rounds: mpsc::Sender<u32>) {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let mut tasks = tokio::task::JoinSet::new();
@@ -145,7 +146,7 @@ async fn read(events: &mut Events) -> (usize, Duration) {
     (updates, began.unwrap().elapsed())
 }
 
-/// The server's side of the main connection: answers `initialize`, and learns the callback port from it.
+/// The server's side of the main connection: responds to `initialize` and takes the callback port from it.
 async fn introduce(stream: DuplexStream, addresses: oneshot::Sender<CallbackAddress>) {
     let (outbox, mut inbox, _task) = link::open(stream, Frames::default());
     let body = inbox.next().await.unwrap().unwrap();
@@ -157,11 +158,11 @@ async fn introduce(stream: DuplexStream, addresses: oneshot::Sender<CallbackAddr
     let address = CallbackAddress { host: "127.0.0.1".into(), port: provider.port, token: provider.token };
     addresses.send(address).unwrap();
     outbox.send(rpc::result(&id, &InitializeResult::default())).await.unwrap();
-    // Until the client leaves.
+    // Runs until the client disconnects.
     while let Ok(Some(_)) = inbox.next().await {}
 }
 
-/// Lends leases and hears reports.
+/// Assigns leases and receives reports.
 struct Coordinator {
     workers: Vec<(WorkerId, ControlSender, ControlReceiver, link::LinkTask)>,
 }

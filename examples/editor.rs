@@ -1,5 +1,5 @@
-//! Runs all tests of the programs that are named, as an editor would: `cargo run --example editor -- build/unit_tests`.
-//! Ctrl-C cancels the run; what came of each test is told all the same.
+//! An editor-like client: runs all tests of the named programs. Usage: `cargo run --example editor --
+//! build/unit_tests`. Ctrl-C cancels the run; the result of each test is printed in either case.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                         }
                     }
                     Some(Event::Log { level, message, .. }) => eprintln!("{level:?}: {message}"),
-                    // Nothing more of the run comes, on any connection.
+                    // After this, no connection delivers anything more of the run.
                     Some(Event::Completed { .. }) | None => break,
                     Some(_) => {}
                 },

@@ -25,10 +25,10 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
     out
 }
 
-/// Returns the candidate that `word` may be a misspelling of.
+/// Returns the candidate of which `word` may be a misspelling.
 pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let score = |candidate: &str| match strsim::osa_distance(word, candidate) {
-        // Likeness counts a slip of two letters for too much in a short word.
+        // In short words, the similarity penalises a single edit, such as two swapped letters, too much.
         0 | 1 => 1.0,
         _ => strsim::jaro_winkler(word, candidate),
     };

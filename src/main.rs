@@ -1,12 +1,13 @@
-//! The one program. Its hidden roles are the session's other processes, re-executed from the same image, so that
-//! versions never mix.
+//! The single executable. Hidden roles run the session's other processes, re-executed from the same image, so
+//! that versions never mix.
 
 use std::{ffi::OsStr, path::PathBuf, process::ExitCode};
 
 use wire::control::WorkerId;
 
 pub(crate) fn main() -> ExitCode {
-    // Whoever of us writes a journal or a dump goes on without it.
+    // A process whose journal or dump write exceeds the file size limit continues without it, instead of
+    // dying of SIGXFSZ.
     host::process::survive_full_files();
     if let Err(error) = host::fail::check() {
         eprintln!("heeler: failed to {error}");
@@ -32,7 +33,7 @@ pub(crate) fn main() -> ExitCode {
             Some(directory) => worker::debuggee::main(&PathBuf::from(directory)),
             None => misused("__debuggee DIRECTORY"),
         },
-        // Dies on purpose, so that `heeler doctor` can see whether a crash is caught.
+        // Aborts on purpose, so that `heeler doctor` can check whether a crash is captured.
         Some(heeler::cli::CRASH_ROLE) => std::process::abort(),
         _ => heeler::cli::main(),
     }

@@ -1,10 +1,10 @@
-//! A herd of tagged sheep.
+//! A set of tagged sheep.
 
 use std::collections::BTreeSet;
 
 use crate::tag::Tag;
 
-/// Sheep that stay together.
+/// A set of sheep.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Herd {
     sheep: BTreeSet<Tag>,
@@ -18,27 +18,27 @@ impl Herd {
         Self { sheep: tags.take(count).collect() }
     }
 
-    /// Adds a sheep; tells whether it is new.
+    /// Adds a sheep; returns whether it is new.
     pub fn add(&mut self, tag: Tag) -> bool {
         self.sheep.insert(tag)
     }
 
-    /// Takes a sheep out.
+    /// Removes a sheep.
     pub fn remove(&mut self, tag: Tag) -> Option<Tag> {
         self.sheep.take(&tag)
     }
 
-    /// How many there are.
+    /// Returns the number of sheep.
     pub fn len(&self) -> usize {
         self.sheep.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the herd is empty.
     pub fn is_empty(&self) -> bool {
         self.sheep.is_empty()
     }
 
-    /// Those that are in this herd and did not answer.
+    /// Returns the sheep of this herd that are not in `answered`.
     pub fn missing(&self, answered: &Herd) -> Vec<Tag> {
         self.sheep.difference(&answered.sheep).copied().collect()
     }
@@ -46,7 +46,7 @@ impl Herd {
     /// Splits the herd over pens, as evenly as possible.
     ///
     /// # Panics
-    /// There are no pens.
+    /// If there are no pens.
     pub fn into_pens(self, pens: usize) -> Vec<Herd> {
         assert!(pens > 0, "a herd needs at least one pen");
         let mut herds = vec![Herd::default(); pens];

@@ -1,6 +1,6 @@
-//! Sheep, dogs and what they eat: a small library whose tests end in every way that tests can.
+//! Sheep, dogs and their feed: a small library whose tests end in every possible way.
 //!
-//! Some of its functions have mistakes, left there on purpose. No test framework but Rust's own is needed.
+//! Some of its functions contain deliberate bugs. The only test framework needed is Rust's own.
 
 pub mod herd;
 pub mod pedigree;

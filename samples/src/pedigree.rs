@@ -1,29 +1,29 @@
-//! Who descends from whom.
+//! Ancestry of dogs.
 
 use std::collections::HashMap;
 
-/// Mothers of dogs, by name.
+/// The mother of each dog, by name.
 #[derive(Debug, Clone, Default)]
 pub struct Pedigree {
     mothers: HashMap<String, String>,
 }
 
 impl Pedigree {
-    /// Returns a pedigree of pairs: a dog and its mother.
+    /// Returns the pedigree of pairs of a dog and its mother.
     pub fn of(pairs: &[(&str, &str)]) -> Self {
         let owned = |(dog, mother): &(&str, &str)| ((*dog).to_owned(), (*mother).to_owned());
         Self { mothers: pairs.iter().map(owned).collect() }
     }
 
-    /// How many known generations stand above a dog.
+    /// Returns the number of known generations above a dog.
     ///
-    /// The mistake: a dog that is entered as its own ancestor is followed for ever.
+    /// Deliberate bug: a dog that is entered as its own ancestor causes an endless loop.
     pub fn generations(&self, dog: &str) -> usize {
         let Some(mother) = self.mothers.get(dog) else { return 0 };
         1 + self.generations(std::hint::black_box(mother))
     }
 
-    /// Whether `elder` stands anywhere above `dog`.
+    /// Returns whether `elder` is an ancestor of `dog`.
     pub fn descends(&self, dog: &str, elder: &str) -> bool {
         let mothers = std::iter::successors(self.mothers.get(dog), |mother| self.mothers.get(*mother));
         mothers.take(self.mothers.len()).any(|mother| mother == elder)

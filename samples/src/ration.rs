@@ -1,22 +1,22 @@
-//! What animals eat.
+//! Feed rations of animals.
 
-/// Grams of feed for a day.
+/// A day's feed in grams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ration(pub u32);
 
-/// What an animal does all day.
+/// An animal's daily work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// Nothing.
+    /// No work.
     Rest,
-    /// Walks along.
+    /// Walking.
     Walk,
-    /// Herds.
+    /// Herding.
     Herd,
 }
 
 impl Ration {
-    /// Returns what an animal of `kilograms` needs: 2 % of its weight, more when it works.
+    /// Returns the ration of an animal of `kilograms`: 2 % of its weight, more when it works.
     pub fn of(kilograms: f64, work: Work) -> Self {
         let share = match work {
             Work::Rest => 0.02,
@@ -26,9 +26,9 @@ impl Ration {
         Self((kilograms * share * 1000.0).round() as u32)
     }
 
-    /// Splits it over meals; the first ones get what is left over.
+    /// Splits the ration over meals; the first ones get the remainder.
     pub fn meals(self, count: u32) -> Vec<u32> {
-        // The mistake: what is left over is lost.
+        // Deliberate bug: the remainder is lost.
         vec![self.0 / count; count as usize]
     }
 }

@@ -2,17 +2,17 @@
 
 use std::{fmt, str::FromStr};
 
-/// The number of a sheep and the country that gave it.
+/// The number of a sheep and its country of registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag {
     country: [char; 2],
     number: u16,
 }
 
-/// Why a text is no tag.
+/// A reason why a text is not a tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TagError {
-    /// There is no dash.
+    /// The dash is missing.
     NoDash,
     /// The country is not two capital letters.
     Country(String),
@@ -21,9 +21,9 @@ pub enum TagError {
 }
 
 impl Tag {
-    /// Returns the tag with the number behind this one; after 9999 comes 0001.
+    /// Returns the tag with the next number; 0001 follows 9999.
     pub fn next(self) -> Self {
-        // The mistake: there is no tag 0000.
+        // Deliberate bug: there is no tag 0000.
         Self { number: (self.number + 1) % 10_000, ..self }
     }
 }

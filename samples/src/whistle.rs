@@ -1,21 +1,21 @@
-//! Commands that a dog understands, written as the shepherd whistles them.
+//! Whistle commands for a herding dog.
 
-/// What the dog shall do.
+/// A command to the dog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     /// Come by: clockwise around the herd.
     ComeBy,
-    /// Away: the other way round.
+    /// Away: counter-clockwise around the herd.
     Away,
     /// Lie down.
     LieDown,
     /// Walk up to the sheep.
     WalkUp,
-    /// That'll do: back to the shepherd.
+    /// That'll do: return to the shepherd.
     ThatllDo,
 }
 
-/// Reads a melody of `-` (long), `.` (short) and `/` (rising); `None` for one that no dog knows.
+/// Parses a melody of `-` (long), `.` (short) and `/` (rising); `None` if it is not a command.
 pub fn listen(melody: &str) -> Option<Command> {
     Some(match melody {
         "/." => Command::ComeBy,
@@ -27,7 +27,7 @@ pub fn listen(melody: &str) -> Option<Command> {
     })
 }
 
-/// Reads one melody after the other, with blanks between; what no dog knows is left out.
+/// Parses melodies separated by blanks; unknown ones are left out.
 pub fn listen_to_all(melodies: &str) -> Vec<Command> {
     melodies.split_whitespace().filter_map(listen).collect()
 }

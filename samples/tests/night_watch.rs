@@ -1,4 +1,4 @@
-//! The night watch: tests that take their process down, each in its own way, among tests that do not.
+//! Tests that end their process, each in a different way, among tests that do not.
 
 use std::{
     process,
@@ -14,7 +14,7 @@ fn all_is_quiet_at_ten() {
     assert_eq!(Herd::of("NZ-0001", 12).len(), 12);
 }
 
-/// Reads through an address that is not ours: SIGSEGV.
+/// Reads an unmapped address: SIGSEGV.
 #[test]
 fn the_lantern_is_where_it_was_left() {
     println!("looking for the lantern");
@@ -29,7 +29,7 @@ fn the_dog_lies_at_the_door() {
     sleep(Duration::from_millis(20));
 }
 
-/// Gives up the whole process: SIGABRT.
+/// Aborts the process: SIGABRT.
 #[test]
 fn the_watch_book_can_be_trusted() {
     eprintln!("watch book: page 7 follows page 9");
@@ -42,7 +42,7 @@ fn the_gate_is_closed() {
     assert!(gates.iter().all(|is_closed| *is_closed));
 }
 
-/// Follows a circle of mothers until the stack is full.
+/// Follows a cycle of mothers until the stack overflows.
 #[test]
 fn every_dog_has_an_eldest_ancestor() {
     let circle = Pedigree::of(&[("Bess", "Meg"), ("Meg", "Jed"), ("Jed", "Bess")]);
@@ -55,7 +55,7 @@ fn the_moon_is_up() {
     assert!(phases.contains(&"full"));
 }
 
-/// Leaves in the middle, politely: exit code 0, and yet nothing passed.
+/// Exits the process with code 0 in the middle of the test, without a result.
 #[test]
 fn the_watchman_stays_until_dawn() {
     println!("nothing happens here, going home");
@@ -67,7 +67,7 @@ fn the_owl_calls_twice() {
     assert_eq!("hoo hoo".split(' ').count(), 2);
 }
 
-/// Waits for someone who does not come; heeler.toml gives it two seconds.
+/// Hangs; heeler.toml sets a timeout of two seconds.
 #[test]
 fn the_fox_comes_back() {
     println!("waiting for the fox");
@@ -82,7 +82,7 @@ fn nobody_is_missing_at_dawn() {
     assert!(herd.missing(&herd).is_empty());
 }
 
-/// Panics in a thread of its own and passes the panic on.
+/// Panics in a second thread and resumes the panic.
 #[test]
 fn the_replacement_is_awake() {
     let replacement = std::thread::Builder::new().name("replacement".to_owned()).spawn(|| {

@@ -1,4 +1,4 @@
-//! The morning's roll call: the library's parts together.
+//! Integration tests of the library's parts together.
 
 use std::{collections::HashMap, thread::sleep, time::Duration};
 

@@ -1,7 +1,8 @@
-//! The words of the command line, their help, and what they say to `config`. What a command does lives elsewhere.
+//! The command-line arguments, their help and their conversion to the types of `config`. Commands are
+//! implemented elsewhere.
 //!
-//! Doc comments on fields are the help that users read. The form in which editors start a test application is
-//! translated by [`normalise`] first.
+//! Doc comments on fields are the help text that users read. Command lines in the form in which editors start
+//! a test application are first translated by [`normalise`].
 
 mod convert;
 mod normalise;
@@ -71,12 +72,11 @@ begins, the oldest beyond that go; never one that still goes on.";
 #[derive(Debug, Clone, PartialEq, Parser)]
 #[command(name = "heeler", version, after_help = EXAMPLES, max_term_width = 100, disable_help_subcommand = false)]
 pub struct Arguments {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What the user asks for.
+/// The subcommand.
 #[derive(Debug, Clone, PartialEq, Subcommand)]
 pub enum Command {
     /// Run tests and report.
@@ -103,56 +103,48 @@ pub enum Command {
     Editor(EditorArguments),
 }
 
-/// `heeler run`.
+/// Arguments of `heeler run`.
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArguments {
-    /// Which programs.
     #[command(flatten)]
     pub programs: ProgramArguments,
-    /// Which tests.
     #[command(flatten)]
     pub selection: SelectionArguments,
-    /// Go on with an earlier run. failed: what failed in the latest one; not-run: what got no result there, because the run
-    /// was cancelled, stopped or killed; RUN (latest, or the beginning of an id, as heeler runs lists them): both of that
-    /// run. What such a run leaves out, by filters or by its own end, stays left for the next one. Without programs, those
-    /// of the earlier run's command line are taken.
+    /// Go on with an earlier run. failed: what failed in the latest one; not-run: what got no result there,
+    /// because the run was cancelled, stopped or killed; RUN (latest, or the beginning of an id, as heeler
+    /// runs lists them): both of that run. What such a run leaves out, by filters or by its own end, stays
+    /// left for the next one. Without programs, those of the earlier run's command line are taken.
     #[arg(long, value_name = "RUN", help_heading = "Selection")]
     pub rerun: Option<Wanted>,
-    /// How they run.
     #[command(flatten)]
     pub running: RunningArguments,
-    /// Run each test under a debugger, one test after the other: a command that takes the terminal and attaches to the
-    /// test before its first instruction, such as gdb or "lldb -p {pid}"; without {pid}, -p PID is appended. There are
-    /// no limits of time then, and output is shown as it comes.
+    /// Run each test under a debugger, one test after the other: a command that takes the terminal and
+    /// attaches to the test before its first instruction, such as gdb or "lldb -p {pid}"; without {pid}, -p
+    /// PID is appended. There are no limits of time then, and output is shown as it comes.
     #[arg(long, value_name = "COMMAND", value_parser = convert::debugger, help_heading = "Running")]
     pub debugger: Option<DebuggerCommand>,
-    /// What is told of it.
     #[command(flatten)]
     pub reporting: ReportingArguments,
-    /// Of every command.
     #[command(flatten)]
     pub general: GeneralArguments,
 }
 
-/// `heeler list`.
+/// Arguments of `heeler list`.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct ListArguments {
-    /// Which programs.
     #[command(flatten)]
     pub programs: ProgramArguments,
-    /// Which tests.
     #[command(flatten)]
     pub selection: SelectionArguments,
     /// Print for people, for programs, or one name a line.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
     pub format: ListFormat,
-    /// Of every command.
     #[command(flatten)]
     pub general: GeneralArguments,
 }
 
-/// `heeler runs`.
+/// Arguments of `heeler runs`.
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(after_help = RUNS_RULE)]
 pub struct RunsArguments {
@@ -162,12 +154,11 @@ pub struct RunsArguments {
     /// First remove the runs that the next run would remove: the oldest beyond keep-runs.
     #[arg(long = "prune")]
     pub is_pruning: bool,
-    /// Of every command.
     #[command(flatten)]
     pub general: GeneralArguments,
 }
 
-/// `heeler report`.
+/// Arguments of `heeler report`.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct ReportArguments {
     /// Which run: latest, the beginning of its id, or its directory's name.
@@ -179,12 +170,12 @@ pub struct ReportArguments {
     /// Print a line for these results and all before them in the list.
     #[arg(long, value_name = "LEVEL", value_parser = convert::status_level(), help_heading = "Reporting")]
     pub status_level: Option<StatusLevel>,
-    /// Of every command.
     #[command(flatten)]
     pub general: GeneralArguments,
 }
 
-/// `heeler dump`: what happened, to which thread, and where all threads were.
+/// Arguments of `heeler dump`, which prints the crash reason, the crashing thread and the stacks of all
+/// threads.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct DumpArguments {
     /// The minidump.
@@ -192,7 +183,7 @@ pub struct DumpArguments {
     pub file: PathBuf,
 }
 
-/// `heeler serve`.
+/// Arguments of `heeler serve`.
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(override_usage = "heeler serve [OPTIONS] <--stdio|--listen ADDR|--pipe NAME> [PROGRAM]...")]
 #[command(group = clap::ArgGroup::new("transport").required(true).args(["is_stdio", "listen", "pipe"]))]
@@ -209,18 +200,15 @@ pub struct ServeArguments {
     /// Have the client attach its debugger to each test before its first instruction, one test at a time.
     #[arg(long = "debug", help_heading = "Transport")]
     pub is_debug: bool,
-    /// Which programs.
     #[command(flatten)]
     pub programs: ProgramArguments,
-    /// How tests run.
     #[command(flatten)]
     pub running: RunningArguments,
-    /// Of every command.
     #[command(flatten)]
     pub general: GeneralArguments,
 }
 
-/// Which programs.
+/// Arguments that name the test programs.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Programs")]
 pub struct ProgramArguments {
@@ -238,7 +226,7 @@ pub struct ProgramArguments {
     pub framework: Option<String>,
 }
 
-/// Which tests.
+/// Arguments that select tests.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Selection")]
 pub struct SelectionArguments {
@@ -251,7 +239,7 @@ pub struct SelectionArguments {
     pub partition: Option<Partition>,
 }
 
-/// How tests run.
+/// Arguments that control how tests run.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Running")]
 #[command(group = clap::ArgGroup::new("fail-limit").multiple(false).args(["is_fail_fast", "is_no_fail_fast", "max_fail"]))]
@@ -291,7 +279,7 @@ pub struct RunningArguments {
     pub max_fail: Option<NonZeroU32>,
 }
 
-/// What is told of a run.
+/// Arguments that control what is printed and reported of a run.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Reporting")]
 pub struct ReportingArguments {
@@ -306,7 +294,7 @@ pub struct ReportingArguments {
     pub junit: Option<PathBuf>,
 }
 
-/// Of every command.
+/// Arguments common to all commands.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "General")]
 pub struct GeneralArguments {
@@ -337,7 +325,7 @@ pub struct GeneralArguments {
     pub verbose: u8,
 }
 
-/// `--color`.
+/// Value of `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Color {
     /// When the output is a terminal.
@@ -349,7 +337,7 @@ pub enum Color {
     Never,
 }
 
-/// `heeler [PROGRAM…] --server …`, translated.
+/// Arguments of the hidden command to which `heeler [PROGRAM…] --server …` is translated.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct EditorArguments {
     /// Test programs; without any, the suites of heeler.toml.

@@ -1,7 +1,8 @@
-//! The test programs of a cargo package or workspace: builds them as `cargo test` does, and tells how cargo would
-//! start each. Doctests are not among them. Other build commands of suites run here too, in the same way.
+//! The test programs of a cargo package or workspace: builds them as `cargo test` does, and determines how
+//! cargo would start each. Doctests are not included. Build commands of other suites run here too, in the
+//! same way.
 //!
-//! Everything blocks: a build takes as long as it takes. It ends with the thread that started it.
+//! Everything here blocks until the build ends. The build is killed when the thread that started it ends.
 
 mod environment;
 mod messages;
@@ -23,58 +24,44 @@ use serde_json::Value;
 use environment::Surroundings;
 use messages::Messages;
 
-/// A test program that cargo built, and how to start it.
+/// A test program built by cargo, and how to start it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CargoProgram {
     /// The first part of its tests' uids, the same on every machine: `package` for a library's own tests,
-    /// `package::name` for integration tests, `package::bin/name` and the like for the rest.
+    /// `package::name` for integration tests, `package::bin/name` and similar for the rest.
     pub suite: String,
-    /// Where it is.
+    /// Absolute path of the executable.
     pub path: PathBuf,
-    /// The directory of its package.
+    /// Directory of its package.
     pub cwd: PathBuf,
-    /// What cargo sets on top of its own environment.
+    /// Variables that cargo sets in addition to its own environment.
     pub env: Vec<(OsString, OsString)>,
 }
 
-/// Why there are no test programs.
+/// Error while building test programs.
 #[derive(Debug, thiserror::Error)]
 pub enum CargoError {
-    /// No such program anywhere in `PATH`.
+    /// The program is not in any directory of `PATH`.
     #[error("find {program} in PATH; is it installed?")]
-    Missing {
-        /// The program.
-        program: String,
-    },
-    /// It could not be started.
+    Missing { program: String },
+    /// The command could not be started.
     #[error("start {command}")]
-    Start {
-        /// The command line.
-        command: String,
-        /// Why.
-        source: SpawnError,
-    },
-    /// Its output, or its end, could not be read.
+    Start { command: String, source: SpawnError },
+    /// The command's output or exit status could not be read.
     #[error("read what {command} says")]
-    Read {
-        /// The command line.
-        command: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// It said no; what it said itself stands above.
+    Read { command: String, source: io::Error },
+    /// The command failed; its own error messages have already been printed to standard error.
     #[error("build with {command} in {}, which ended with {end}", dir.display())]
     Failed {
-        /// The command line.
         command: String,
-        /// Where it ran.
+        /// Working directory of the command.
         dir: PathBuf,
-        /// Its exit code or signal, in words.
+        /// Exit code or signal, as text.
         end: String,
     },
 }
 
-/// A build that runs. What it tells the user goes to our own standard error.
+/// A running build. Its messages for the user go to our standard error.
 #[derive(Debug)]
 pub struct CargoBuild {
     cargo: Command,
@@ -82,24 +69,25 @@ pub struct CargoBuild {
 }
 
 impl CargoBuild {
-    /// Starts `cargo test --no-run` with further arguments in `dir`.
+    /// Starts `cargo test --no-run` with additional arguments in `dir`.
     ///
     /// The build is killed when the calling thread ends.
     ///
     /// # Errors
-    /// There is no cargo, or it can't be started.
+    /// Cargo is not found or can't be started.
     pub fn start(dir: &Path, args: &[String]) -> Result<Self, CargoError> {
         let own = ["test", "--no-run", "--message-format", "json-render-diagnostics"];
         let words = own.into_iter().map(OsString::from).chain(args.iter().map(OsString::from));
         let cargo = Command::start(&program("CARGO", "cargo")?, words.collect(), dir, Errors::Shown)?;
-        // It is done before cargo is; without it, only programs that load Rust's own libraries suffer.
+        // This ends before cargo does; without its result, only programs that load Rust's own shared
+        // libraries fail.
         let rustc = program("RUSTC", "rustc");
         let asked = ["--print", "target-libdir"].map(OsString::from).to_vec();
         let libdir = rustc.and_then(|rustc| Command::start(&rustc, asked, dir, Errors::Dropped)).ok();
         Ok(Self { cargo, libdir })
     }
 
-    /// Returns cargo's process group, for stopping the build.
+    /// Returns cargo's process group, for killing the build.
     #[must_use]
     pub fn group(&self) -> Pid {
         self.cargo.child.pid()
@@ -108,7 +96,7 @@ impl CargoBuild {
     /// Waits for the end of the build and returns the test programs, sorted by suite.
     ///
     /// # Errors
-    /// The build fails, or cargo can't be understood.
+    /// The build fails, or cargo's output can't be read.
     pub fn finish(self) -> Result<Vec<CargoProgram>, CargoError> {
         let dir = self.cargo.dir.clone();
         let mut messages = Messages::default();
@@ -130,7 +118,7 @@ impl CargoBuild {
     }
 }
 
-/// Runs the build command of a suite in `dir`, its output on our standard error.
+/// Runs the build command of a suite in `dir`, with its output on our standard error.
 ///
 /// # Errors
 /// The command can't be started, or fails.
@@ -141,7 +129,8 @@ pub fn run_build_command(words: &[String], dir: &Path) -> Result<(), CargoError>
     command.finish(|line| eprintln!("{}", String::from_utf8_lossy(line)))
 }
 
-/// Names and versions that messages do not hold. Without them tests still run.
+/// Returns the package names and versions that are missing in the build messages. Tests still run without
+/// them.
 fn metadata(dir: &Path, manifest: &str) -> Value {
     let words = ["metadata", "--no-deps", "--format-version", "1", "--manifest-path", manifest];
     let read = || {
@@ -158,13 +147,13 @@ fn metadata(dir: &Path, manifest: &str) -> Value {
     })
 }
 
-/// The real cargo beside a toolchain's libraries, rather than rustup's stand-in.
+/// Returns the real cargo of a toolchain, found by its library directory, rather than rustup's proxy.
 fn cargo_of(libdir: &Path) -> Option<PathBuf> {
     let cargo = libdir.ancestors().nth(4)?.join("bin/cargo");
     cargo.is_file().then_some(cargo)
 }
 
-/// The program that a variable names, else the one of that name in `PATH`.
+/// Returns the program that an environment variable names, otherwise the one of the given name in `PATH`.
 fn program(variable: &str, name: &str) -> Result<PathBuf, CargoError> {
     match std::env::var_os(variable).map(PathBuf::from) {
         Some(path) if path.is_absolute() => Ok(path),
@@ -184,18 +173,18 @@ fn find_in_path(name: &str) -> Result<PathBuf, CargoError> {
         .ok_or_else(|| CargoError::Missing { program: name.to_owned() })
 }
 
-/// A relative program would be looked for in the child's directory.
+/// Makes a path absolute: a relative program would be resolved in the child's directory.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Where a command's standard error goes.
+/// Destination of a command's standard error.
 enum Errors {
     Shown,
     Dropped,
 }
 
-/// A tool that runs, with its standard output on a pipe.
+/// A running tool with its standard output connected to a pipe.
 #[derive(Debug)]
 struct Command {
     child: Child,
@@ -221,7 +210,7 @@ impl Command {
         Ok(Self { child, stdout: stdout.into(), line, dir: dir.to_owned() })
     }
 
-    /// Hands over each line of its output without the line's end, and reaps it.
+    /// Passes each line of the output, without its line end, to `take`; then reaps the process.
     fn finish(self, mut take: impl FnMut(&[u8])) -> Result<(), CargoError> {
         let Self { mut child, stdout, line: command, dir } = self;
         let read = read_lines(stdout, &mut take);

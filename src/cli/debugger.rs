@@ -1,8 +1,8 @@
-//! `--debugger`: the user's own debugger has the terminal, for one test after the other.
+//! `--debugger`: the user's own debugger gets the terminal, for one test after the other.
 //!
 //! ```text
-//! asked ──start──► it attaches ──► answered, the test goes on ──► it ends ──► the next
-//!                     └─ ends before that, or takes too long ──► answered: none
+//! requested ──start──► it attaches ──► success sent, the test runs ──► it exits ──► next request
+//!                         └─ exits before that, or times out ──► failure sent
 //! ```
 
 use std::{
@@ -22,22 +22,23 @@ use host::{
 };
 use wire::{mtp::LogLevel, rpc::RequestId};
 
-/// A debugger reads the symbols of what it attaches to afterwards; before, it has little to do.
+/// Time limit for attaching. A debugger reads the symbols only after attaching, so that it has little to do
+/// before.
 const ATTACH: Duration = Duration::from_secs(60);
-/// Where the number of the process stands in a command; else it comes last, behind `-p`.
+/// Placeholder of the process id in a command; without it, `-p PID` is appended.
 const PLACE: &str = "{pid}";
 
-/// A command that attaches a debugger.
+/// Command line of a debugger that attaches to a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DebuggerCommand(Vec<String>);
 
-/// Why words are no such command.
+/// Error in a debugger command.
 #[derive(Debug, thiserror::Error)]
 pub enum NoCommand {
-    /// There is no word.
+    /// The command is empty.
     #[error("there is no command in it")]
     Empty,
-    /// A quote that does not end.
+    /// A quotation mark is not closed, or nothing follows a backslash.
     #[error("a quotation mark is not closed, or nothing follows a backslash")]
     Quotes,
 }
@@ -52,7 +53,7 @@ impl FromStr for DebuggerCommand {
 }
 
 impl DebuggerCommand {
-    /// Returns the words for a process.
+    /// Returns the command's arguments with the process id inserted.
     fn words(&self, process: u32) -> Vec<OsString> {
         let pid = process.to_string();
         let mut words: Vec<_> = self.0.iter().map(|word| word.replace(PLACE, &pid)).collect();
@@ -63,20 +64,19 @@ impl DebuggerCommand {
     }
 }
 
-/// What the session is to be told, or the user.
+/// Action that the caller has to take: a reply to the session, or a message for the user.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    /// Nothing.
     Nothing,
-    /// Whether a debugger has attached.
+    /// Reply whether a debugger has attached.
     Answer(RequestId, bool),
-    /// It has none, and why.
+    /// Reply that no debugger has attached, and log the reason.
     None(RequestId, LogLevel, String),
-    /// The terminal is ours again.
+    /// The debugger has exited and the terminal is ours again.
     Ended,
 }
 
-/// The user's debuggers, one at a time.
+/// Queue of debugger requests; at most one debugger runs at a time.
 pub(super) struct Debuggers {
     command: Option<DebuggerCommand>,
     waiting: VecDeque<(RequestId, u32)>,
@@ -86,14 +86,14 @@ pub(super) struct Debuggers {
 struct Running {
     child: Child,
     test: Pid,
-    /// Until it is answered.
+    /// The request; `None` after the reply.
     request: Option<RequestId>,
     until: Instant,
-    /// How the terminal was before; `None` where there is none, or it is ours again.
+    /// The terminal's state before the debugger started; `None` without a terminal, or after it was restored.
     before: Option<Before>,
 }
 
-/// A terminal before a debugger had it.
+/// State of a terminal before a debugger took it.
 struct Before {
     foreground: Pid,
     modes: Option<Modes>,
@@ -104,12 +104,12 @@ impl Debuggers {
         Self { command, waiting: VecDeque::new(), running: None }
     }
 
-    /// Takes note of a test that wants a debugger.
+    /// Queues the request of a test that waits for a debugger.
     pub(super) fn ask(&mut self, request: RequestId, process: u32) {
         self.waiting.push_back((request, process));
     }
 
-    /// Takes note that a request is withdrawn: its test is no more.
+    /// Removes a withdrawn request: its test no longer exists.
     pub(super) fn withdraw(&mut self, request: &RequestId) {
         self.waiting.retain(|(waiting, _)| waiting != request);
         if let Some(running) = self.running.as_mut().filter(|one| one.request.as_ref() == Some(request)) {
@@ -118,17 +118,17 @@ impl Debuggers {
         }
     }
 
-    /// Whether a debugger has the terminal.
+    /// Returns whether a debugger has the terminal.
     pub(super) fn has_terminal(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Whether there is anything to look at.
+    /// Returns whether a debugger runs or a request waits.
     pub(super) fn is_busy(&self) -> bool {
         self.running.is_some() || !self.waiting.is_empty()
     }
 
-    /// Looks at what there is, and does what follows.
+    /// Checks the running debugger or starts the next one, and returns the action that follows.
     pub(super) fn step(&mut self) -> Step {
         let Some(running) = &mut self.running else {
             return self.start_next();
@@ -140,7 +140,8 @@ impl Debuggers {
             let text = "the debugger ended before it had attached to the test".to_owned();
             return request.map_or(Step::Ended, |request| Step::None(request, LogLevel::Error, text));
         }
-        // Nobody would continue one that the user has stopped: the shell does not know it.
+        // A debugger that the user has stopped (Ctrl-Z) would stay stopped: the shell has no job for it to
+        // continue.
         if stat(running.child.pid()).is_some_and(|stat| stat.state == 'T') {
             drop(running.child.signal(Signal::CONT));
         }
@@ -182,7 +183,7 @@ impl Running {
         let before = is_terminal.then(|| terminal::foreground(stdin.as_fd()).ok()).flatten();
         let before =
             before.map(|foreground| Before { foreground, modes: terminal::modes(stdin.as_fd()).ok() });
-        // The shell looks the program up, and leaves a debugger in its place.
+        // The shell looks the program up in `PATH`, and is replaced by the debugger.
         let mut args: Vec<OsString> = vec!["-c".into(), "exec \"$0\" \"$@\"".into()];
         args.extend(command.words(process));
         let start = Spawn { args, stdin: Stream::Inherit, ..Spawn::new("/bin/sh") };
@@ -192,24 +193,25 @@ impl Running {
         {
             tracing::warn!(%error, "the debugger does not get the terminal");
         }
-        // One that was faster than the line above stands still for it.
+        // A debugger that used the terminal before it became the foreground group has been stopped by the
+        // kernel.
         drop(child.signal(Signal::CONT));
         let pid = Pid(i32::try_from(process).unwrap_or_default());
         Ok(Self { child, test: pid, request: None, until: Instant::now() + ATTACH, before })
     }
 
     fn end(&self) {
-        // One that is gone is seen by the next look.
+        // A failure means that the debugger has already exited, which the next step detects.
         drop(self.child.signal(Signal::KILL));
     }
 
-    /// Takes the terminal back, as it was: a debugger that was killed has tidied nothing up.
+    /// Restores the terminal's foreground group and modes: a debugger that was killed has not restored them.
     fn take_back_terminal(&mut self) {
         let Some(before) = self.before.take() else { return };
         let stdin = std::io::stdin();
         if let Err(error) = terminal::set_foreground(stdin.as_fd(), before.foreground) {
             tracing::warn!(%error, "the terminal does not come back from the debugger");
-            // Behind it, whoever sets its modes is stopped.
+            // A background process that sets the terminal's modes is stopped.
             return;
         }
         if let Some(modes) = before.modes
@@ -221,7 +223,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// When the user wants out at once, the debugger's end is waited for by nobody.
+    /// When the user forces an immediate exit, nothing waits for the debugger's end.
     fn drop(&mut self) {
         if self.before.is_some() {
             self.end();

@@ -1,4 +1,5 @@
-//! `heeler doctor`: what this machine allows, by trying it, and what follows.
+//! `heeler doctor`: checks this machine for crash capture, cgroups, limits and a writable state directory,
+//! and prints the consequences.
 
 use std::{io::Write, os::fd::OwnedFd, path::Path, time::Duration};
 
@@ -16,13 +17,14 @@ use super::{
 };
 use crate::config::Settings;
 
-/// The hidden role that dies of an abort, for the trial.
+/// The hidden role that aborts on purpose, so that crash capture can be tried.
 pub const CRASH_ROLE: &str = "__crash";
 
-/// The trial takes a tenth of a second; a machine that is this busy has other troubles.
+/// Time limit of the crash capture trial, which normally takes a tenth of a second: only an overloaded
+/// machine needs longer.
 const TRIAL_DEADLINE: Duration = Duration::from_secs(20);
 
-/// How good an answer is.
+/// Rating of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Good,
@@ -36,7 +38,7 @@ struct Finding {
     words: String,
 }
 
-/// Tries what this machine allows and prints what follows from it.
+/// Checks this machine and prints the findings.
 pub(super) async fn doctor(general: &GeneralArguments) -> Result<Exit, CommandError> {
     let config = super::load_config(general.config_file.as_deref())?;
     let settings = Settings::resolve(
@@ -67,12 +69,12 @@ pub(super) async fn doctor(general: &GeneralArguments) -> Result<Exit, CommandEr
         };
         text.push_str(&format!("{mark}  {what:<14} {words}\n"));
     }
-    // A reader that has gone has seen enough.
+    // A closed pipe (`heeler doctor | head`) is no error.
     let _closed = std::io::stdout().write_all(text.as_bytes());
     Ok(if is_less { Exit::Setup } else { Exit::Success })
 }
 
-/// Has a guard watch a program that aborts, as a worker would.
+/// Runs an aborting program under a guard, as a worker would run a test.
 async fn crash_capture() -> Finding {
     let what = "crash capture";
     let outcome = match host::dirs::scratch_dir(&host::dirs::temporary_place()) {
@@ -234,7 +236,7 @@ fn core_files() -> Finding {
     Finding { mark: Mark::Info, what: "core files", words }
 }
 
-/// Makes a control group and moves this process in and out of it.
+/// Creates a control group, and moves this process into it and back.
 fn groups() -> Finding {
     let what = "control groups";
     const LOOKING: &str = "max-memory is held by looking, every 100 ms";

@@ -1,4 +1,5 @@
-//! `heeler dump`: a minidump for people. What a dump means is read in `watchdog`; here it is only laid out.
+//! `heeler dump`: prints a minidump as text. The dump is interpreted in `watchdog`; this module only formats
+//! it.
 
 use std::{
     fmt::{self, Write as _},
@@ -10,10 +11,10 @@ use watchdog::dump::{DumpModule, DumpReason, DumpSummary, read};
 
 use super::exit::{CommandError, Exit};
 
-/// Prints the dump on standard output.
+/// Prints the dump to standard output.
 pub(super) fn dump(file: &Path) -> Result<Exit, CommandError> {
     let summary = read(file).map_err(CommandError::Dump)?;
-    // A reader that has gone (`heeler dump | head`) has seen enough.
+    // A closed pipe (`heeler dump | head`) is no error.
     let _closed = std::io::stdout().write_all(printable(&text(&summary)).as_bytes());
     Ok(Exit::Success)
 }
@@ -58,7 +59,7 @@ fn reason(summary: &DumpSummary) -> String {
     }
 }
 
-/// A program or library on one line.
+/// Formats a program or library as one line.
 struct Row<'a>(&'a DumpModule);
 
 impl fmt::Display for Row<'_> {
@@ -70,14 +71,14 @@ impl fmt::Display for Row<'_> {
     }
 }
 
-/// Names in a dump are whatever the process made them; a terminal must not obey them.
+/// Replaces control characters: the names in a dump come from the process, and must not control the terminal.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|letter| if letter.is_control() && letter != '\n' { '\u{fffd}' } else { letter })
         .collect()
 }
 
-/// Writing to a string cannot fail.
+/// Appends to a string, which cannot fail.
 fn put(text: &mut String, words: fmt::Arguments<'_>) {
     let _never = text.write_fmt(words);
 }

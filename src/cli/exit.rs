@@ -10,98 +10,87 @@ use crate::{
 
 use super::sources::SourcesError;
 
-/// The code that the process leaves with.
+/// Exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// All is well.
+    /// The command succeeded.
     Success = 0,
-    /// Tests failed.
     TestsFailed = 2,
-    /// The user ended it.
+    /// The user aborted the command.
     Aborted = 3,
-    /// Something that was needed before any test is not there.
+    /// Something required before any test can run is missing.
     Setup = 4,
-    /// The words on the command line, or the configuration.
+    /// The command line or the configuration is invalid.
     CommandLine = 5,
-    /// The client went away.
+    /// The client disconnected.
     HostDied = 7,
-    /// No test was there to run.
+    /// There was no test to run.
     ZeroTests = 8,
-    /// Heeler failed inside.
+    /// An internal error of Heeler.
     Internal = 10,
-    /// The process that was to be watched is gone.
+    /// The process given by `--exit-on-process-exit` has exited.
     ParentGone = 11,
     /// The run stopped at its limit of failures.
     MaxFailures = 13,
 }
 
-/// Why a command did not do what it was asked.
+/// Error that ends a command.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The configuration.
+    /// The configuration can't be read.
     #[error("read the configuration")]
     Config(#[source] ConfigError),
-    /// The profile.
+    /// The profile does not exist.
     #[error("find the profile")]
     Profile(#[source] UnknownProfile),
-    /// A filter asks what nobody may tell.
+    /// A filter depends on the history, which is off.
     #[error("answer the filter \"{filter}\": it asks how tests ended earlier, and the history is off")]
     NoHistory {
-        /// As written.
+        /// The filter's text.
         filter: String,
     },
-    /// The programs.
+    /// The test programs can't be determined.
     #[error("find the test programs")]
     Sources(#[source] SourcesError),
-    /// An earlier run.
+    /// The earlier run can't be resolved.
     #[error("choose the run")]
     Choose(#[source] ChooseError),
-    /// What became of an earlier run.
+    /// The files of an earlier run can't be read.
     #[error("read what became of the run")]
     Story(#[source] StoryError),
-    /// Nothing is left of an earlier run.
+    /// The earlier run has no tests to rerun.
     #[error("find anything to run again: {what}")]
     NothingLeft {
-        /// What is the matter with it.
+        /// Reason for which there are none.
         what: String,
     },
-    /// There is nothing to do.
+    /// Neither the command line nor a configuration names a program.
     #[error(
         "find anything to run: name test programs, use --cargo, or write a heeler.toml with [[suite]] sections here or above"
     )]
     NothingToRun,
-    /// The session with the coordinator.
+    /// The session with the coordinator failed.
     #[error("talk to the coordinator")]
     Client(#[source] ClientError),
-    /// The transport.
+    /// The server's transport failed.
     #[error("serve clients")]
     Listen(#[source] ListenError),
-    /// A report.
+    /// A JUnit report can't be written.
     #[error("write the JUnit report {path}")]
-    Junit {
-        /// Where.
-        path: String,
-        /// Why.
-        source: JunitError,
-    },
-    /// A file.
+    Junit { path: String, source: JunitError },
+    /// A file or directory can't be written.
     #[error("write {path}")]
-    Write {
-        /// Where.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A minidump.
+    Write { path: String, source: std::io::Error },
+    /// A minidump can't be read.
     #[error(transparent)]
     Dump(watchdog::dump::ReadError),
-    /// The operating system.
+    /// Signal handlers can't be installed.
     #[error("watch for signals")]
     Signals(#[source] std::io::Error),
 }
 
 impl CommandError {
-    /// Returns the code to leave with.
+    /// Returns the exit code for the error.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {

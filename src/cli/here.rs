@@ -1,5 +1,5 @@
-//! A session with a coordinator in this process: the command line is a client like any other, over a connection in
-//! memory and a callback port of its own.
+//! A session with a coordinator in this process: the command line is an ordinary client, connected through
+//! memory and with a callback port of its own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,12 +17,12 @@ use crate::{
     runs::Provenance,
 };
 
-/// What the memory between client and session holds: as much as a socket's buffer.
+/// Capacity of the in-memory connection between client and session: that of a socket's buffer.
 const CONNECTION_BYTES: usize = 256 << 10;
-/// What an orderly end may take.
+/// Time limit for an orderly shutdown.
 const EXIT_DEADLINE: Duration = Duration::from_secs(15);
 
-/// The session and our end of it.
+/// The session and the client connected to it.
 pub(super) struct Here {
     pub(super) client: Client,
     session: JoinSet<SessionEnd>,
@@ -30,7 +30,7 @@ pub(super) struct Here {
 }
 
 impl Here {
-    /// Starts a session and joins it.
+    /// Starts a session and connects to it.
     pub(super) async fn start(
         settings: Arc<Settings>,
         (sources, provenance): (Vec<ProgramSource>, Provenance),
@@ -53,24 +53,24 @@ impl Here {
         Ok((Self { client, session, commands }, events))
     }
 
-    /// Stops all test processes; returns when they stand still.
+    /// Stops all test processes; returns when all are stopped.
     pub(super) async fn pause(&self) {
         let (sender, receiver) = oneshot::channel();
         if self.commands.send(SessionCommand::Pause(sender)).await.is_ok() {
-            // A session that is gone has nothing to stop.
+            // A session that has ended has no processes to stop.
             let _gone = receiver.await;
         }
     }
 
-    /// Lets them go on.
+    /// Continues the test processes.
     pub(super) async fn resume(&self) {
-        // A session that is gone has nothing to go on with.
+        // A session that has ended has no processes to continue.
         let _gone = self.commands.send(SessionCommand::Resume).await;
     }
 
-    /// Ends the session; nothing of it is left when this returns.
+    /// Ends the session; all its tasks have ended when this returns.
     pub(super) async fn end(mut self, mut events: Events) -> Result<(), ClientError> {
-        // The client's readers stop when nobody reads its events.
+        // The client's readers block when its events are not consumed.
         let mut reader = JoinSet::new();
         reader.spawn(async move { while events.next().await.is_some() {} });
         let left = self.client.exit(Instant::now() + EXIT_DEADLINE).await;

@@ -1,4 +1,4 @@
-//! `heeler list`: discovers, selects, prints.
+//! `heeler list`: discovers, selects and prints tests.
 
 use std::{io::Write, sync::Arc, time::Instant};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{client::ClientOptions, config::Settings, runs::Provenance};
 
-/// Lists tests on standard output; everything else goes to standard error.
+/// Prints the tests to standard output, and everything else to standard error.
 pub(super) async fn list(arguments: &ListArguments) -> Result<Exit, CommandError> {
     let config = super::load_config(arguments.general.config_file.as_deref())?;
     let settings =
@@ -42,7 +42,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<Exit, CommandError
     let found = nodes.len();
     let selection = select(nodes, &settings);
     let text = display::list::list(&selection.chosen, arguments.format, colour, &root);
-    // A reader that has gone (`heeler list | head`) has seen enough.
+    // A closed pipe (`heeler list | head`) is no error.
     let _closed = std::io::stdout().write_all(text.as_bytes());
     if !broken.is_empty() {
         return Ok(Exit::Setup);

@@ -1,11 +1,13 @@
-//! The command line: arguments, commands, display. A client of the coordinator like any other.
+//! The command line: arguments, commands, display. An ordinary client of the coordinator.
 //!
-//! - `arguments`: words and their help; `sources`: from words and suites to programs; `select`: which tests.
+//! - `arguments`: arguments and their help; `sources`: finds the programs of arguments and suites; `select`:
+//!   filters and partitions tests.
 //! - `run`, `list`, `serve`: the commands.
-//! - `runs`, `report`, `rerun`: what earlier runs are good for.
-//! - `dump`: minidumps for people.
-//! - `here`: a session in this process; `watch`: what the user sees and says meanwhile; `signals`.
-//! - `display`: what a run looks like; `exit`: codes and errors.
+//! - `runs`, `report`, `rerun`: list, report and rerun earlier runs.
+//! - `dump`: prints minidumps; `doctor`: checks the machine.
+//! - `here`: a session in this process; `watch`: the user's view of it; `signals`: signals from terminal and
+//!   system.
+//! - `display`: output of a run; `exit`: exit codes and errors.
 
 pub mod arguments;
 pub mod cargo;

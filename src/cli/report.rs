@@ -1,4 +1,5 @@
-//! `heeler report`: what became of an earlier run, told from its files alone, in the words of a run that has just ended.
+//! `heeler report`: prints the report of an earlier run, computed from its files alone, in the form of a run
+//! that has just ended.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,7 +22,7 @@ use crate::{
     runs::{self, EarlierRun, Story},
 };
 
-/// Tells of an earlier run.
+/// Prints or writes the report of an earlier run.
 pub(super) fn report(arguments: &ReportArguments) -> Result<Exit, CommandError> {
     let config = super::load_config(arguments.general.config_file.as_deref())?;
     let settings = Settings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
@@ -40,9 +41,9 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<Exit, CommandError> 
     Ok(if story.losses.is_empty() { Exit::Success } else { Exit::Setup })
 }
 
-/// Returns what the changes of a run come to, as its own command line would have had it.
+/// Returns the summary of a recorded run, equal to the one that its own command line computed.
 pub(super) fn summary(story: &Story) -> Summary {
-    // Programs that can't be listed are told beside the tests, not among them.
+    // Programs that can't be listed are reported beside the tests and not counted as tests.
     let is_test = |test: &&wire::manifest::PlannedTest| test.uid != test.suite;
     let selected = story.manifest.plan.tests.iter().filter(is_test).count();
     let mut summary = Summary::new(Some(selected));
@@ -70,7 +71,7 @@ fn show(
 ) {
     let head = &story.manifest.head;
     let mut options = display_options(&arguments.general, settings);
-    // Nothing moves any more.
+    // A run that has ended needs no live view.
     if options.kind == display::Kind::Live {
         options.kind = display::Kind::Plain;
     }
@@ -96,11 +97,11 @@ fn show(
         display.log(LogLevel::Error, loss);
     }
     let end = End { duration: story.duration(), ..End::default() };
-    // A reader that has gone (`heeler report latest | head`) has seen enough.
+    // A closed pipe (`heeler report latest | head`) is no error.
     let _closed = display.end(summary, &end);
 }
 
-/// Returns how the run ended, for people.
+/// Returns how the run ended, as text.
 fn ending(story: &Story) -> String {
     let Some(end) = &story.end else { return "interrupted before its end".to_owned() };
     match end.stopped_by {

@@ -1,4 +1,4 @@
-//! `heeler run --rerun`: which earlier run is meant, what is left of it, and with which programs.
+//! `heeler run --rerun`: resolves the earlier run, the tests to rerun and their programs.
 
 use std::{
     collections::HashSet,
@@ -21,20 +21,19 @@ use crate::{
     runs::{self, Provenance, Wanted},
 };
 
-/// So many tests that are gone are named.
+/// Maximum number of names listed of tests that no longer exist.
 const NAMED: usize = 5;
 
-/// An earlier run that is gone on with.
+/// An earlier run whose tests are rerun.
 pub(super) struct Rerun {
     wanted: Wanted,
-    /// The earlier run's id.
     run: String,
     programs: NamedPrograms,
     left: Left,
 }
 
 impl Rerun {
-    /// Finds what the command line means; `None` when it means no earlier run.
+    /// Resolves `--rerun`; returns `None` without it.
     pub(super) fn find(arguments: &RunArguments, settings: &Settings) -> Result<Option<Self>, CommandError> {
         let Some(wanted) = arguments.rerun.clone() else { return Ok(None) };
         let all = runs::list(&settings.state_dir);
@@ -52,7 +51,8 @@ impl Rerun {
         Ok(Some(Self { wanted, run: head.run, programs: head.origin.programs, left }))
     }
 
-    /// Returns the programs to run: those of the command line, else those that the earlier run's named.
+    /// Returns the programs to run: those of the command line, otherwise those of the earlier run's command
+    /// line.
     pub(super) fn programs(&self, said: &ProgramArguments) -> ProgramArguments {
         if !said.programs.is_empty() || said.cargo.is_some() {
             return said.clone();
@@ -66,11 +66,11 @@ impl Rerun {
         }
     }
 
-    /// Keeps the nodes of tests that are wanted, and says which wanted ones there are no more. A program that could not be
-    /// listed then stands for all its tests.
+    /// Keeps the nodes of tests to rerun, and logs those that no longer exist. The node of a program that
+    /// could not be listed represents all its tests.
     ///
     /// # Errors
-    /// In words: there is none of them any more.
+    /// None of the tests exists any more; the message is complete.
     pub(super) fn choose(&self, nodes: Vec<TestNode>, watch: &mut Watch) -> Result<Vec<TestNode>, String> {
         let wanted = self.wanted.of(&self.left);
         let mut found: HashSet<&str> = HashSet::new();
@@ -106,7 +106,7 @@ impl Rerun {
         Ok(chosen)
     }
 
-    /// Returns what is said of it when the run begins.
+    /// Returns the note printed when the run begins.
     pub(super) fn note(&self) -> String {
         let run: String = self.run.chars().take(8).collect();
         match self.wanted {
@@ -137,13 +137,13 @@ fn nothing_left(wanted: &Wanted, left: &Left, run: &str) -> String {
     }
 }
 
-/// Returns where a session's runs come from.
+/// Returns the provenance of a session's runs.
 pub(super) fn provenance(programs: &ProgramArguments, rerun: Option<&Rerun>) -> Provenance {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let bytes = |path: PathBuf| OsBytes::from(path.as_path());
     let origin = Origin {
         command: std::env::args_os().map(|word| OsBytes::from(word.as_os_str())).collect(),
-        // One that is gone names nothing.
+        // When the directory no longer exists, the path stays empty.
         cwd: bytes(std::env::current_dir().unwrap_or_default()),
         programs: NamedPrograms {
             paths: programs.programs.iter().map(|path| bytes(absolute(path))).collect(),

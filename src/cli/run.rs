@@ -1,4 +1,4 @@
-//! `heeler run`: discovers, selects, runs, shows, reports.
+//! `heeler run`: discovers, selects, runs, displays and reports tests.
 
 use std::{
     collections::BTreeSet,
@@ -30,10 +30,10 @@ use crate::{
     report::{Summary, Verdict, junit},
 };
 
-/// Longer than anybody sits at a debugger.
+/// A time limit that no debugging session reaches.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Runs tests and reports.
+/// Runs tests and reports their results.
 pub(super) async fn run(arguments: &RunArguments) -> Result<Exit, CommandError> {
     let config = super::load_config(arguments.general.config_file.as_deref())?;
     let mut settings = Settings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
@@ -41,7 +41,7 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<Exit, CommandError> 
         settings.run.shuffle = Shuffle::Seed(seed());
     }
     if arguments.debugger.is_some() {
-        // The user takes the time that it takes.
+        // The user's time in a debugger is not limited.
         settings.run.debugger_timeout = FOR_EVER;
     }
     let settings = Arc::new(settings);
@@ -78,7 +78,8 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<Exit, CommandError> 
     .run()
     .await;
     let Ok(Some(exit)) = exit else {
-        // The user would not wait, or the session is broken: the watchdog sees us go and clears up.
+        // The user forced an immediate exit, or the session is broken: the watchdog detects the exit and
+        // cleans up.
         return exit.map(|_| Exit::Aborted);
     };
     here.end(watch.into_events()).await.map_err(CommandError::Client)?;
@@ -94,7 +95,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Returns the code to leave with; `None` when the user wants out at once.
+    /// Returns the exit code; `None` when the user forces an immediate exit.
     async fn run(&mut self) -> Result<Option<Exit>, CommandError> {
         let began = Instant::now();
         let start_utc = jiff::Timestamp::now().to_string();
@@ -124,7 +125,7 @@ impl Runner<'_> {
             return Ok(Some(Exit::ZeroTests));
         }
         let run_id = Uuid::new_v4().to_string();
-        // Programs that can't be listed are told beside the tests, not among them.
+        // Programs that can't be listed are reported beside the tests and not counted as tests.
         let tests = selection.chosen.iter().filter(|node| !is_broken(node)).count();
         self.watch.begin(&self.head(&run_id, &selection), tests);
         let only_uid = |node: TestNode| TestNode { uid: node.uid, ..TestNode::default() };
@@ -141,7 +142,8 @@ impl Runner<'_> {
         Ok(Some(exit(&self.watch.summary, self.settings, is_cancelled)))
     }
 
-    /// Returns the discovered nodes; inside, `None` when the user cancelled; outside, when they want out at once.
+    /// Returns the discovered nodes. The inner option is `None` when the user cancelled, the outer one when
+    /// the user forces an immediate exit.
     async fn discover(&mut self) -> Result<Option<Option<Vec<TestNode>>>, CommandError> {
         self.watch.display.phase("Listing", "tests", Instant::now());
         let nodes = discover(self.here, self.watch).await?;
@@ -184,16 +186,17 @@ impl Runner<'_> {
                 Err(error) => failed = Some(error),
             }
         }
-        // Who wants to see everything wants to see these too, however small they are.
+        // At the status level `all`, the slowest and largest tests are listed however small the values are.
         let slowest = (self.settings.run.status_level == Some(StatusLevel::All)).then_some(3);
         let end = End { duration, slowest, troubles: self.watch.take_troubles(), files };
-        // A reader that has gone (`heeler run | head`) is no failure of the tests.
+        // A closed pipe (`heeler run | head`) is not a failure of the tests.
         let _closed = self.watch.display.end(&self.watch.summary, &end);
         failed.map_or(Ok(()), Err)
     }
 }
 
-/// Discovers all tests of a session. Inside, `None` when the user cancelled; outside, when they want out at once.
+/// Discovers all tests of a session. The inner option is `None` when the user cancelled, the outer one when
+/// the user forces an immediate exit.
 pub(super) async fn discover(
     here: &Here,
     watch: &mut Watch,
@@ -207,7 +210,7 @@ pub(super) async fn discover(
     Ok(Some(if is_cancelled(answer)? { None } else { Some(nodes) }))
 }
 
-/// Returns whether a node of a discovery stands for a program that could not be listed.
+/// Returns whether a discovered node represents a program that could not be listed.
 pub(super) fn is_broken(node: &TestNode) -> bool {
     node.state == Some(ExecutionState::Error)
 }
@@ -244,7 +247,7 @@ fn exit(summary: &Summary, settings: &Settings, is_cancelled: bool) -> Exit {
     }
 }
 
-/// Writes a JUnit report, and the directories above it.
+/// Writes a JUnit report, and creates missing parent directories.
 pub(super) fn write_junit(
     summary: &Summary,
     head: &junit::Head<'_>,
@@ -259,7 +262,7 @@ pub(super) fn write_junit(
         .map_err(|source| CommandError::Junit { path: path.display().to_string(), source })
 }
 
-/// A seed that people can type: six digits are enough to tell orders apart.
+/// Returns a random seed that people can type: six digits suffice to distinguish orders.
 fn seed() -> u64 {
     Uuid::new_v4().as_u64_pair().0 % 1_000_000
 }

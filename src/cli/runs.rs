@@ -1,4 +1,5 @@
-//! `heeler runs`: earlier runs, each with its true state; and the one rule by which old ones go.
+//! `heeler runs`: lists earlier runs, each with its actual state, and prunes old ones by the rule of
+//! `keep-runs`.
 
 use std::io::Write;
 
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::{config::Settings, runs};
 
-/// Lists earlier runs on standard output.
+/// Prints earlier runs to standard output.
 pub(super) fn runs(arguments: &RunsArguments) -> Result<Exit, CommandError> {
     let config = super::load_config(arguments.general.config_file.as_deref())?;
     let settings =
@@ -27,7 +28,7 @@ pub(super) fn runs(arguments: &RunsArguments) -> Result<Exit, CommandError> {
         keep: settings.run.keep_runs.get(),
     };
     let text = display::runs::runs(&all, arguments.format, &surroundings);
-    // A reader that has gone (`heeler runs | head`) has seen enough.
+    // A closed pipe (`heeler runs | head`) is no error.
     let _closed = std::io::stdout().write_all(text.as_bytes());
     Ok(Exit::Success)
 }

@@ -1,4 +1,4 @@
-//! Which of the discovered tests are to run: filters first, then the partition.
+//! Selects the tests to run from the discovered ones: filters first, then the partition.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,15 +15,15 @@ use crate::{
     history::{self, History, LastOutcome, TestHistory},
 };
 
-/// The chosen tests, and how many are not.
+/// The selected tests, and the number of the others.
 pub(super) struct Selection {
     pub(super) chosen: Vec<TestNode>,
     pub(super) left_out: usize,
-    /// What earlier runs took, of the chosen.
+    /// Durations of the selected tests in earlier runs.
     pub(super) expected: HashMap<String, Duration>,
 }
 
-/// Looks for filters that can't be answered.
+/// Returns an error for a filter that depends on a history that is off.
 pub(super) fn check(settings: &Settings) -> Result<(), CommandError> {
     match settings.filters.iter().find(|filter| filter.asks_history()) {
         Some(filter) if !settings.run.is_history_kept => {
@@ -33,7 +33,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), CommandError> {
     }
 }
 
-/// Selects by the settings.
+/// Selects tests by the settings.
 pub(super) fn select(nodes: Vec<TestNode>, settings: &Settings) -> Selection {
     let all = nodes.len();
     let past = |nodes: &[TestNode]| match settings.run.is_history_kept {
@@ -62,7 +62,8 @@ fn chosen(
     settings: &Settings,
     last: impl Fn(&str) -> Option<LastOutcome>,
 ) -> Vec<TestNode> {
-    // What nobody could list is told whenever its tests may be meant: a run that lacks them has not passed.
+    // A program that could not be listed is kept whenever a filter may select one of its tests: a run without
+    // these tests has not passed.
     let is_selected = |node: &TestNode| match is_broken(node) {
         true => settings.may_be_selected(&subject(node, None)),
         false => settings.is_selected(&subject(node, last(&node.uid))),
@@ -100,7 +101,7 @@ fn share(
     chosen
 }
 
-/// What earlier runs tell. Without a history that can be read, nothing is known.
+/// Reads the history of the tests; returns an empty map when there is no readable history.
 fn read_history(state_dir: &Path, nodes: &[TestNode]) -> HashMap<String, TestHistory> {
     let path = state_dir.join(history::FILE_NAME);
     if !path.exists() {

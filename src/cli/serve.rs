@@ -1,4 +1,4 @@
-//! `heeler serve`, and the form in which an editor starts us.
+//! `heeler serve`, and the form in which an editor starts Heeler.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -16,11 +16,11 @@ use crate::{
     front::{self, Session, SessionCommand, SessionEnd, SessionOptions},
 };
 
-/// The protocol knows no passwords.
+/// Warning for an address that other machines can reach: the protocol has no authentication.
 const NO_SECRET: &str =
     "whoever on the network reaches this address may run the tests and read what comes of them";
 
-/// Serves until the clients or the user have had enough.
+/// Serves until the clients end or the user ends the server.
 pub(super) async fn serve(arguments: &ServeArguments) -> Result<Exit, CommandError> {
     let general = &arguments.general;
     let mut options = options(general.config_file.clone(), arguments.command_line(), &arguments.programs)?;
@@ -50,14 +50,14 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<Exit, CommandErr
                 let ready = || eprintln!("heeler: listening on {}", path.display());
                 front::serve_local(path, &options, ready, stopped).await
             }
-            // The parser wants one of the three.
+            // The parser requires one of the three.
             (None, None) => Ok(()),
         }
     };
     let ending = async {
         while signals.next().await != Wish::End {}
         drop(stop);
-        // A second wish ends us at once; the watchdogs see it and clear up.
+        // A second signal exits at once; the watchdogs detect the exit and clean up.
         while signals.next().await != Wish::End {}
     };
     tokio::select! {
@@ -66,7 +66,7 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<Exit, CommandErr
     }
 }
 
-/// Serves the editor that started us.
+/// Serves the editor that started this process.
 pub(super) async fn editor(arguments: &EditorArguments) -> Result<Exit, CommandError> {
     if !arguments.ignored.is_empty() {
         tracing::warn!(options = ?arguments.ignored, "options that mean nothing to Heeler are ignored");
@@ -124,10 +124,10 @@ where
                 Wish::End if is_ending => return Ok(Exit::Aborted),
                 Wish::End => {
                     is_ending = true;
-                    // A session that is gone has ended already.
+                    // A session that is gone has already ended.
                     let _gone = commands.try_send(SessionCommand::Exit);
                 }
-                // There is no terminal to give back.
+                // A server has no terminal to return.
                 Wish::Pause => {}
             },
         }

@@ -1,19 +1,19 @@
-//! Signals of the terminal and of whoever ends us, as events.
+//! Signals from the terminal and the system, as events.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What the user wants.
+/// The user's request, as a signal expresses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// Ctrl-C, or an orderly end.
+    /// Ctrl-C (SIGINT), SIGTERM or SIGHUP.
     End,
-    /// Ctrl-Z.
+    /// Ctrl-Z (SIGTSTP).
     Pause,
 }
 
-/// The signals that we listen to.
+/// The installed signal handlers.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -22,7 +22,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Begins to listen; from now on these signals no longer end or stop the process by themselves.
+    /// Installs the handlers; after this, the signals no longer end or stop the process by default.
     pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -32,7 +32,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next wish.
+    /// Waits for the next signal.
     ///
     /// Cancel safe: yes, because tokio keeps a signal until it is received.
     pub(super) async fn next(&mut self) -> Wish {

@@ -1,4 +1,4 @@
-//! From words and suites to programs: builds what is to be built, finds what is to be run.
+//! Finds the test programs of the command line and of the suites, and builds them where needed.
 
 use std::path::{Path, PathBuf};
 
@@ -13,40 +13,34 @@ use crate::{
     discover::ProgramSource,
 };
 
-/// Why the programs can't be told.
+/// Error while finding the test programs.
 #[derive(Debug, thiserror::Error)]
 pub enum SourcesError {
     /// A path can't be made absolute.
     #[error("find {}", path.display())]
     Path {
-        /// As given.
+        /// The path, unchanged.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
-    /// A build command.
+    /// The build command of a suite failed.
     #[error("build the suite \"{suite}\"")]
-    Build {
-        /// The suite.
-        suite: String,
-        /// Why.
-        source: CargoError,
-    },
-    /// Cargo.
+    Build { suite: String, source: CargoError },
+    /// The cargo build failed.
     #[error("build tests with cargo")]
     Cargo(#[source] CargoError),
-    /// Paths and globs of a suite.
+    /// The paths or globs of a suite can't be resolved.
     #[error(transparent)]
     Programs(#[from] ProgramsError),
 }
 
 /// Returns the programs that the command line names; without any, those of the suites.
 ///
-/// `say` is told what is being built, for the display.
+/// `say` receives a label and a text about the current build, for the display.
 ///
 /// # Errors
-/// A build fails, or a suite's programs are not there. A program of the command line that is not there is no error
-/// here: it is told with the others' results.
+/// A build fails, or a suite's programs do not exist. A program of the command line that does not exist is no
+/// error here: it is reported together with the results.
 pub(super) fn find(
     config: &Config,
     arguments: &ProgramArguments,
@@ -143,7 +137,7 @@ fn of_suite(
         .collect())
 }
 
-/// Lays the suite's own settings over a program.
+/// Applies the suite's own settings to a program.
 fn settle(suite: &Suite, program: &mut Program) {
     if suite.framework.is_some() {
         program.framework.clone_from(&suite.framework);

@@ -1,4 +1,4 @@
-//! From the process's words to its exit code.
+//! The command line's main function: from the process's arguments to its exit code.
 
 use std::{
     io::{IsTerminal, Write},
@@ -17,10 +17,10 @@ use super::{
 };
 use crate::config::{Config, ConfigError};
 
-/// Threads for what blocks are kept: later there may be none to be had.
+/// Keep-alive of the blocking threads: they are never ended, because later the system may refuse new ones.
 const THREADS_KEPT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The command line's main function.
+/// Runs the command line and returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     let command = match arguments::parse(std::env::args_os().collect()) {
@@ -31,7 +31,8 @@ pub fn main() -> ExitCode {
         }
     };
     log(verbosity(&command));
-    // One thread: the coordinator mostly waits, and a process is to die with the thread that started it.
+    // One thread: the coordinator mostly waits, and a child process is killed when the thread that started it
+    // ends.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = match builder.enable_all().thread_keep_alive(THREADS_KEPT).build() {
         Ok(runtime) => runtime,
@@ -41,7 +42,7 @@ pub fn main() -> ExitCode {
         }
     };
     let ended = runtime.block_on(carry_out(&command));
-    // A read of standard input that nobody will answer must not keep us.
+    // A blocked read of standard input must not delay the exit.
     runtime.shutdown_background();
     match ended {
         Ok(exit) => code(exit),
@@ -67,7 +68,7 @@ async fn carry_out(command: &Command) -> Result<Exit, CommandError> {
         Command::Dump(arguments) => dump::dump(&arguments.file),
         Command::Doctor(general) => doctor::doctor(general).await,
         Command::Completions { shell } => {
-            // A reader that has gone has seen enough.
+            // A closed pipe is no error.
             let _closed = std::io::stdout().write_all(&arguments::completions(*shell));
             Ok(Exit::Success)
         }
@@ -87,7 +88,7 @@ fn verbosity(command: &Command) -> u8 {
     }
 }
 
-/// Logs go to standard error; `HEELER_LOG` names levels as the `tracing` crates do.
+/// Installs logging to standard error. `HEELER_LOG` sets levels in the syntax of the `tracing` crates.
 fn log(verbose: u8) {
     let level = match verbose {
         0 => "error",
@@ -102,7 +103,7 @@ fn log(verbose: u8) {
         .init();
 }
 
-/// Reads the named configuration, else the nearest, else none.
+/// Reads the given configuration file, otherwise the nearest, otherwise returns the defaults.
 pub(super) fn load_config(file: Option<&Path>) -> Result<Config, CommandError> {
     let here = || {
         std::env::current_dir().map_err(|source| {

@@ -1,4 +1,5 @@
-//! Watches a session while a request is under way: shows what it tells, keeps the books, hears the user.
+//! The user's view of a session during a request: displays events, maintains the summary, handles signals and
+//! debuggers.
 
 use std::{
     future::Future,
@@ -23,10 +24,10 @@ use crate::{
     report::Summary,
 };
 
-/// How often the display may move.
+/// Interval between display ticks.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long a debugger may have to wait for the test to be handed over.
+/// Interval between checks of the debugger: the longest delay before a test is handed over to it.
 const DEBUGGER_TICK: Duration = Duration::from_millis(5);
 
 /// The user's view of a session.
@@ -36,19 +37,19 @@ pub(super) struct Watch {
     events: Events,
     signals: Signals,
     ticks: Interval,
-    /// When the debuggers are looked at: at their times, however much is told meanwhile.
+    /// When the debuggers are checked: at fixed times, regardless of the number of events.
     looks: Interval,
     discovered: Vec<TestNode>,
     troubles: Vec<String>,
     is_running: bool,
-    /// The user has asked for the end once.
+    /// Whether the user has already requested the end once.
     has_asked: bool,
     debuggers: Debuggers,
-    /// What is shown when the debugger gives the terminal back.
+    /// Output held back until the debugger returns the terminal.
     unshown: Vec<Unshown>,
 }
 
-/// What there is to show, while a debugger has the terminal.
+/// Output that is held back while a debugger has the terminal.
 enum Unshown {
     Changes(Vec<Change>),
     Log(LogLevel, String),
@@ -77,12 +78,12 @@ impl Watch {
         }
     }
 
-    /// Gives the user's debugger to the tests that ask for one.
+    /// Sets the debugger to attach to the tests that request one.
     pub(super) fn with_debugger(self, command: Option<DebuggerCommand>) -> Self {
         Self { debuggers: Debuggers::new(command), ..self }
     }
 
-    /// From now on changes are those of a run.
+    /// Begins a run: later changes are counted and displayed as its results.
     pub(super) fn begin(&mut self, head: &RunHead, selected: usize) {
         self.is_running = true;
         self.summary = Summary::new(Some(selected));
@@ -101,7 +102,8 @@ impl Watch {
         self.events
     }
 
-    /// Waits for a request's answer and shows what is told meanwhile. `None` when the user wants out at once.
+    /// Waits for a request's response and displays the events that arrive meanwhile. Returns `None` when the
+    /// user forces an immediate exit.
     pub(super) async fn until<T>(
         &mut self,
         here: &Here,
@@ -117,7 +119,8 @@ impl Watch {
                     Wish::End => self.cancel(here, run_id).await,
                     Wish::Pause => self.pause(here).await,
                 },
-                // Seldom enough that nothing waits for them, and not behind what may come without end.
+                // Infrequent enough not to delay the other branches, and placed before the branches that may
+                // always be ready.
                 _ = self.looks.tick(), if self.debuggers.is_busy() => self.step_debugger(here).await,
                 _ = self.ticks.tick() => {
                     if !self.debuggers.has_terminal() {
@@ -126,7 +129,7 @@ impl Watch {
                 }
                 event = self.events.next() => if let Some(event) = event { self.event(event) },
                 answer = &mut request => {
-                    // Everything before the completion stands in the queue already.
+                    // All events before the completion are already in the queue.
                     while let Some(event) = self.events.try_next() {
                         self.event(event);
                     }
@@ -161,7 +164,7 @@ impl Watch {
                 (request, false)
             }
         };
-        // When the session is gone, the answer to the run tells.
+        // When the session has ended, the response to the run reports it.
         let _lost = here.client.answer_debugger(&request, success).await;
     }
 
@@ -174,7 +177,7 @@ impl Watch {
         }
     }
 
-    /// Shows a line for the user, or keeps it for later.
+    /// Displays a log line, or holds it back while a debugger has the terminal.
     fn log(&mut self, level: LogLevel, text: String) {
         if self.debuggers.has_terminal() {
             self.unshown.push(Unshown::Log(level, text));
@@ -186,11 +189,11 @@ impl Watch {
     async fn cancel(&mut self, here: &Here, run_id: &str) {
         self.has_asked = true;
         self.log(LogLevel::Warning, "cancelling; once more ends at once".to_owned());
-        // When the session is gone, the answer tells.
+        // When the session has ended, the response to the request reports it.
         let _lost = here.client.cancel(run_id).await;
     }
 
-    /// Stops the tests, then ourselves; goes on with both when the user wants it.
+    /// Stops the tests, then this process; continues both when the user resumes the process.
     async fn pause(&mut self, here: &Here) {
         here.pause().await;
         self.display.pause(Instant::now());
@@ -248,12 +251,12 @@ impl Watch {
     }
 }
 
-/// Returns how the display is to be, here and now.
+/// Returns the display options for the current environment and settings.
 pub(super) fn display_options(general: &GeneralArguments, settings: &Settings) -> display::Options {
     let variable = |name: &str| std::env::var(name).ok();
     let output = if std::io::stdout().is_terminal() { Output::Terminal } else { Output::Stream };
     let kind = match display::kind_for(output, variable) {
-        // Raw output of tests would tear the live view apart.
+        // Raw test output would corrupt the live view.
         display::Kind::Live if settings.run.capture == Capture::Shown => display::Kind::Plain,
         kind => kind,
     };

@@ -1,10 +1,11 @@
-//! What all changes of one run come to: the latest word on each test, and how many are in which state.
+//! The state of a run as its changes add up: the latest known node of each test, and the number of tests per
+//! state.
 
 use std::collections::HashMap;
 
 use wire::mtp::{Change, ExecutionState, TestNode};
 
-/// The tests and groups of one run, in the order in which they were first told.
+/// The tests and groups of one run, in the order in which they were first reported.
 #[derive(Debug, Clone, Default)]
 pub struct Aggregate {
     tests: Vec<Test>,
@@ -13,40 +14,41 @@ pub struct Aggregate {
     is_complete: bool,
 }
 
-/// The latest word on a test or group.
+/// The latest known state of a test or group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Test {
-    /// The group's uid, where it has one.
+    /// The uid of the parent group; `None` at the top level.
     pub parent: Option<String>,
-    /// The node. Once a test has ended, it is the first terminal one and stays so.
+    /// The node. After a test has ended, this is its first terminal node and no later one replaces it.
     pub node: TestNode,
 }
 
-/// What a change did to the aggregate.
+/// The effect of a change on the aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
-    /// A test or group that was not known.
+    /// A test or group that was not known before.
     New,
-    /// A known one has changed.
+    /// A known test or group has changed.
     Changed,
-    /// A test that had ended is told again in the same state, or a group as it was: nothing new. Results are sent again
-    /// when their delivery could not be proven.
+    /// No new information: a finished test was reported again in the same state, or a group without a
+    /// difference. Results are sent again when their delivery could not be proven.
     Repeated,
-    /// An earlier state of a test that has ended came late: nothing new.
+    /// No new information: an earlier state of a finished test arrived late.
     Outdated,
-    /// A test that had ended is told to have ended otherwise. The promise is broken; the first end stays.
+    /// A finished test was reported again with a different terminal state. This violates the protocol; the
+    /// first terminal state stays.
     SecondEnd {
-        /// The state that stays.
+        /// The terminal state that stays.
         first: ExecutionState,
-        /// The one that came.
+        /// The terminal state that was received later and is ignored.
         second: ExecutionState,
     },
-    /// The run is complete. The promise is broken; nothing is changed.
+    /// The run was complete already. This violates the protocol; nothing is changed.
     AfterCompletion,
 }
 
 impl Applied {
-    /// Returns whether the server broke a promise with this change.
+    /// Returns whether the server violated the protocol with this change.
     #[must_use]
     pub fn is_broken_promise(self) -> bool {
         matches!(self, Self::SecondEnd { .. } | Self::AfterCompletion)
@@ -54,7 +56,7 @@ impl Applied {
 }
 
 impl Aggregate {
-    /// Takes in one change.
+    /// Applies one change and returns its effect.
     pub fn apply(&mut self, change: Change) -> Applied {
         if self.is_complete {
             return Applied::AfterCompletion;
@@ -74,7 +76,8 @@ impl Aggregate {
                 Some(_) | None => Applied::Outdated,
             };
         }
-        // Each of the server's streams tells the groups that it needs.
+        // Each connection of the server reports the groups that its own tests need, so groups arrive several
+        // times.
         if node.state.is_none() && known.node == node {
             return Applied::Repeated;
         }
@@ -84,7 +87,7 @@ impl Aggregate {
         Applied::Changed
     }
 
-    /// Ends the run: whatever is applied afterwards breaks the promise.
+    /// Marks the run as complete: any change applied afterwards violates the protocol.
     pub fn complete(&mut self) {
         self.is_complete = true;
     }
@@ -95,63 +98,63 @@ impl Aggregate {
         self.is_complete
     }
 
-    /// Returns how many tests are in which state.
+    /// Returns the number of tests per state.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Returns one test or group.
+    /// Returns one test or group, or `None` for an unknown uid.
     #[must_use]
     pub fn get(&self, uid: &str) -> Option<&Test> {
         self.places.get(uid).map(|&place| &self.tests[place])
     }
 
-    /// Returns all tests and groups, in the order in which they were first told.
+    /// Returns all tests and groups, in the order in which they were first reported.
     #[must_use]
     pub fn tests(&self) -> &[Test] {
         &self.tests
     }
 }
 
-/// How many tests are in which state. Groups are in none and don't count.
+/// The number of tests per state. Groups have no state and are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Known, not run.
+    /// Known but not started.
     pub discovered: usize,
     /// Running.
     pub in_progress: usize,
-    /// Ended well.
+    /// Passed.
     pub passed: usize,
-    /// Not run by their framework's own decision.
+    /// Skipped by the test framework's own decision.
     pub skipped: usize,
-    /// Ended badly, by their framework's word.
+    /// Failed, as reported by the test framework.
     pub failed: usize,
-    /// Ended by their time limit.
+    /// Terminated at the time limit.
     pub timed_out: usize,
     /// Crashed, vanished, or could not be run.
     pub error: usize,
-    /// Ended by the user's wish.
+    /// Cancelled by the user.
     pub cancelled: usize,
-    /// In a state that this version does not know.
+    /// In a state that this version of the library does not know.
     pub unknown: usize,
 }
 
 impl Counts {
-    /// Returns how many tests are in a state.
+    /// Returns the number of tests in one state.
     #[must_use]
     pub fn of(&self, state: ExecutionState) -> usize {
         let mut copy = *self;
         *copy.field(state)
     }
 
-    /// Returns how many tests there are.
+    /// Returns the number of tests in all states.
     #[must_use]
     pub fn total(&self) -> usize {
         self.discovered + self.in_progress + self.unknown + self.ended()
     }
 
-    /// Returns how many tests are in a terminal state.
+    /// Returns the number of tests in a terminal state.
     #[must_use]
     pub fn ended(&self) -> usize {
         self.passed + self.skipped + self.failed + self.timed_out + self.error + self.cancelled
@@ -243,7 +246,7 @@ mod tests {
         let mut test = change("t", ExecutionState::Discovered);
         test.parent = Some("g".into());
         aggregate.apply(test);
-        // A later word without the parent does not forget it.
+        // A later change without a parent keeps the known parent.
         aggregate.apply(change("t", ExecutionState::Passed));
         assert_eq!(aggregate.get("t").unwrap().parent.as_deref(), Some("g"));
         assert_eq!(aggregate.counts().total(), 1);

@@ -1,7 +1,7 @@
-//! The callback listener: the server's own processes dial in, show the token, and report.
+//! The callback listener: processes of the server connect, authenticate with the token, and report.
 //!
-//! Whoever answers a request here has read all that stood before it and handed it to the events: that is what the
-//! echo barrier proves to the other end.
+//! An answer to a request on a callback connection proves that every earlier message of that connection has
+//! been read and queued as an event; the echo barrier of the other end relies on this.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -25,17 +25,17 @@ use super::{
     intake::Intake,
 };
 
-/// More connections than any machine has workers; the next one waits until one of them ends.
+/// Larger than the number of workers on any machine; further connections wait until one of these ends.
 const CONNECTIONS_AT_MOST: usize = 1024;
-/// A hello with its token is a few hundred bytes; nothing larger is read from someone unknown.
+/// A hello with its token is a few hundred bytes; an unauthenticated peer is not read beyond this.
 const HELLO_LIMIT_BYTES: usize = 4 << 10;
 
-/// So many connections of other users are told; what comes after them is only refused.
+/// Connections of other users that are reported as events; later ones are refused without an event.
 const STRANGERS_TOLD: usize = 3;
-/// Between a failure to accept and the next attempt.
+/// Pause between a failed `accept` and the next attempt.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// A listener on a port of its own.
+/// A listening socket on a port of its own.
 #[derive(Debug)]
 pub(super) struct Listener {
     socket: TcpListener,
@@ -49,12 +49,12 @@ impl Listener {
         Ok(Self { socket, token: uuid::Uuid::new_v4().simple().to_string().into(), hello_limit })
     }
 
-    /// Returns what the server must know.
+    /// Returns the port and token that the server needs in order to connect.
     pub(super) fn provider(&self) -> io::Result<CallbackProvider> {
         Ok(CallbackProvider { port: self.socket.local_addr()?.port(), token: Some(self.token.to_string()) })
     }
 
-    /// Lets processes in, for as long as the session lasts.
+    /// Accepts connections until the session ends.
     pub(super) async fn serve(self, intake: Arc<Intake>) {
         let mut connections = JoinSet::new();
         let mut strangers = 0;
@@ -66,7 +66,8 @@ impl Listener {
                     }
                 }
                 accepted = self.socket.accept(), if connections.len() < CONNECTIONS_AT_MOST => match accepted {
-                    // Other users take no room and no time of ours, whatever they know.
+                    // Connections of other users get no connection slot and no hello timeout, even with a valid
+                    // token.
                     Ok((stream, _)) if let Err(stranger) = tcp::vouch(&stream, Untold::Trusted) => {
                         refuse(&intake, &mut strangers, stranger).await;
                     }
@@ -79,7 +80,7 @@ impl Listener {
                     Err(error) => {
                         let reason = format!("accept: {error}");
                         intake.tell(Event::CallbackRefused { reason }).await;
-                        // An error that comes again at once (no file descriptors left) must not spin.
+                        // An error that repeats at once (no file descriptors left) must not busy-loop.
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -88,7 +89,7 @@ impl Listener {
     }
 }
 
-/// Tells of the first strangers, so that nobody can fill the events of the client.
+/// Reports the first few untrusted peers only, so that another user cannot flood the client's events.
 async fn refuse(intake: &Intake, strangers: &mut usize, stranger: Stranger) {
     *strangers += 1;
     if *strangers <= STRANGERS_TOLD {
@@ -114,11 +115,11 @@ async fn connection(stream: TcpStream, token: Arc<str>, hello_limit: Duration, i
     }
     drop(open);
     outbox.close();
-    // The other end has closed: what can't be written now never can.
+    // The peer has closed its end: output that cannot be written now never will be.
     drop(timeout(hello_limit, task.join()).await);
 }
 
-/// Counts a connection as open, also if its reader panics.
+/// Counts a connection as open until it is dropped, also when its reader panics.
 struct Open<'a>(&'a Intake);
 
 impl Drop for Open<'_> {
@@ -127,7 +128,7 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Waits for the first message; returns who it is, or why it is not let in.
+/// Waits for the hello; returns the name of the sender, or the reason for refusing the connection.
 async fn hello(inbox: &mut Inbox<Frames>, token: &str, limit: Duration) -> Result<String, String> {
     let body = match timeout(limit, inbox.next()).await {
         Err(_) => return Err(format!("no hello within {limit:?}")),
@@ -148,7 +149,7 @@ async fn hello(inbox: &mut Inbox<Frames>, token: &str, limit: Duration) -> Resul
     }
 }
 
-/// Reads to the end of the connection; an error says why it is not an orderly one.
+/// Reads until the connection ends; the error describes an abnormal end.
 async fn read(
     inbox: &mut Inbox<Frames>,
     outbox: &Outbox,
@@ -169,7 +170,8 @@ async fn read(
                 if method == method::TELEMETRY {
                     intake.notification(source, &method, params).await;
                 }
-                // Nobody else sends on this connection, so a failure shows as its end.
+                // This task is the only sender on the connection, so a failure to send shows as the
+                // connection's end.
                 drop(outbox.send(answer(&id, &method)).await);
             }
             Ok(BorrowedMessage::Response { .. }) => {}
@@ -182,7 +184,8 @@ async fn read(
     }
 }
 
-/// Answers what a server or one of its processes may ask: telemetry is taken as a request too, all else is not known.
+/// Returns the response to a request of the server or one of its processes: telemetry is accepted as a
+/// request too, any other method is unknown.
 pub(super) fn answer(id: &RequestId, name: &str) -> bytes::Bytes {
     if name == method::TELEMETRY {
         return rpc::result(id, &());

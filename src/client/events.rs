@@ -1,4 +1,4 @@
-//! What the user of the library sees of a session, in order.
+//! The events that a session reports to the user of the library, in order.
 
 use std::{fmt, sync::Arc};
 
@@ -9,16 +9,16 @@ use wire::{
     rpc::RequestId,
 };
 
-/// So many events wait for the reader at the most. An event is one frame, mostly of a few dozen changes: enough for
-/// the reader to be drawing a screen meanwhile, little enough that a reader that stops is felt by the server.
+/// Capacity of the event channel. An event is one frame, mostly of a few dozen changes: enough that the
+/// reader can draw a screen meanwhile, few enough that the server notices a reader that has stopped.
 pub(super) const EVENTS_AT_MOST: usize = 256;
 
-/// The connection that something came on.
+/// The connection on which an event arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// The one to the server.
+    /// The main connection, to the server.
     Main,
-    /// A callback connection, with the name that its process gave: `worker 3`, `watchdog`.
+    /// A callback connection, with the name that its process sent in the hello: `worker 3`, `watchdog`.
     Callback(Arc<str>),
 }
 
@@ -31,102 +31,103 @@ impl fmt::Display for Source {
     }
 }
 
-/// Something that the server or one of its processes told.
+/// A message of the server or of one of its processes, or a change in the state of a connection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// Tests or groups have changed.
     Changes {
-        /// Which run.
+        /// Id of the run.
         run_id: String,
-        /// Who told.
+        /// The connection that reported it.
         source: Source,
-        /// In their order; may be empty.
+        /// The changes in the order in which they were sent; may be empty.
         changes: Vec<Change>,
     },
     /// Files beside the results.
     Attachments {
-        /// Which run; empty where the server does not say.
+        /// Id of the run; empty where the server does not send it.
         run_id: String,
-        /// Who told.
+        /// The connection that reported it.
         source: Source,
         /// The files.
         attachments: Vec<Attachment>,
     },
-    /// No more attachments come.
+    /// The end of the attachments of a run.
     AttachmentsEnded {
-        /// Which run; empty where the server does not say.
+        /// Id of the run; empty where the server does not send it.
         run_id: String,
     },
-    /// No more changes come, on any connection. Told once for each run.
+    /// The end of the changes of a run on all connections. Reported once per run.
     Completed {
-        /// Which run.
+        /// Id of the run.
         run_id: String,
     },
-    /// The server broke its promise: something of a run came after its completion.
+    /// The server violated the protocol: an update of a run arrived after the run's completion.
     UpdateAfterCompletion {
-        /// Which run.
+        /// Id of the run.
         run_id: String,
-        /// Who told.
+        /// The connection that reported it.
         source: Source,
-        /// What came.
+        /// The update.
         late: Late,
     },
-    /// For people.
+    /// A log message, meant for people.
     Log {
-        /// Which run it is about, where the server says.
+        /// Id of the run that the message concerns, where the server sends it.
         run_id: Option<String>,
-        /// Which test it is about, where the server says.
+        /// Uid of the test that the message concerns, where the server sends it.
         node_uid: Option<String>,
-        /// How loud.
+        /// Severity.
         level: LogLevel,
-        /// The text.
+        /// The message.
         message: String,
     },
-    /// The server asks for a debugger for a test process, which stands before its first instruction; to be answered by
-    /// [`super::Client::answer_debugger`]. Only for a client that has [debuggers](super::ClientOptions::debuggers).
+    /// The server requests a debugger for a test process that is stopped before its first instruction; the
+    /// client must respond with [`super::Client::answer_debugger`]. Sent only to a client with
+    /// [debuggers](super::ClientOptions::debuggers).
     AttachDebugger {
-        /// Names the request in its answer.
+        /// Id of the request, to be passed with the response.
         id: RequestId,
-        /// The process.
+        /// Process id of the test process.
         process_id: u32,
     },
-    /// A request for a debugger has been withdrawn; its answer would be ignored.
+    /// The server has withdrawn a request for a debugger; a response would be ignored.
     DebuggerWithdrawn {
-        /// Which.
+        /// Id of the withdrawn request.
         id: RequestId,
     },
-    /// Measurements, as they came.
+    /// Telemetry, unchanged.
     Telemetry {
-        /// The notification's parameters.
+        /// Parameters of the notification.
         params: Value,
     },
-    /// A message that could not be read; it is skipped, and what it told is lost.
+    /// A message that could not be parsed; it is skipped and its content is lost.
     Unreadable {
-        /// Who sent it.
+        /// The connection that the message arrived on.
         source: Source,
-        /// What is wrong with it.
+        /// Description of the error.
         reason: String,
     },
-    /// Someone dialled the callback port and was turned away.
+    /// A connection to the callback port was refused.
     CallbackRefused {
-        /// What was wrong.
+        /// The reason for the refusal.
         reason: String,
     },
-    /// A connection ended otherwise than in order. On the main one, that is any end before [`super::Client::exit`].
+    /// A connection ended abnormally. On the main connection, that is any end before [`super::Client::exit`].
     ConnectionLost {
-        /// Which.
+        /// The connection that was lost.
         source: Source,
-        /// How it ended.
+        /// Description of the end.
         reason: String,
     },
 }
 
-/// What came after the completion of its run.
+/// An update that arrived after the completion of its run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Late {
     /// Changes of tests.
     Changes(Vec<Change>),
-    /// Attachments.
+    /// Files beside the results.
     Attachments(Vec<Attachment>),
     /// The end of the attachments.
     AttachmentsEnded,
@@ -134,8 +135,8 @@ pub enum Late {
 
 /// The events of one session, from all its connections.
 ///
-/// They must be read while requests are under way: a session whose events nobody takes stops reading its connections,
-/// and then the answers don't come either. Dropping the whole stream says that nobody wants them.
+/// They must be read while requests are in progress: when the channel is full, the session stops reading its
+/// connections, and then responses do not arrive either. Dropping the stream discards all further events.
 #[derive(Debug)]
 pub struct Events {
     receiver: mpsc::Receiver<Event>,
@@ -147,14 +148,15 @@ impl Events {
         (sender, Self { receiver })
     }
 
-    /// Waits for the next event; `None` after the client is gone and all is read.
+    /// Waits for the next event; returns `None` after the client has been dropped and all events have been
+    /// read.
     ///
     /// Cancel safe: yes, because an event is either still in the channel or returned.
     pub async fn next(&mut self) -> Option<Event> {
         self.receiver.recv().await
     }
 
-    /// Returns the next event if there is one already.
+    /// Returns the next event if one is already queued.
     pub fn try_next(&mut self) -> Option<Event> {
         self.receiver.try_recv().ok()
     }

@@ -1,5 +1,6 @@
-//! Where the notifications of all connections meet. What each of them means for its run is decided here, in one step
-//! with its place among the events, so that the order of events is the order of facts.
+//! Routes the notifications of all connections into one event stream. The effect of a notification on its run
+//! is decided in the same step that queues the event. Events are therefore queued in the order in which the
+//! state changed.
 
 use std::{
     collections::HashSet,
@@ -16,26 +17,27 @@ use wire::mtp::{AttachmentParams, LogBatchParams, LogMessage, UpdateParams, meth
 
 use super::events::{Event, Late, Source};
 
-/// Shared by the readers of all connections.
+/// Queues events and tracks completed runs; shared by the readers of all connections.
 #[derive(Debug)]
 pub(super) struct Intake {
     events: mpsc::Sender<Event>,
     state: Mutex<State>,
-    /// Changes with each change of the state that someone may wait for.
+    /// Notified at each change of the state that a task may wait for.
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Runs of this session that are complete. They stay, because it is for good.
+    /// Completed runs of this session. Entries are kept, because completion is final until the id is used
+    /// again.
     completed: HashSet<String>,
-    /// Callback connections that are open.
+    /// The number of open callback connections.
     callbacks: usize,
     is_main_lost: bool,
 }
 
 impl State {
-    /// Whether anything can still come.
+    /// Returns whether no connection is left on which anything could arrive.
     fn is_deaf(&self) -> bool {
         self.is_main_lost && self.callbacks == 0
     }
@@ -50,7 +52,7 @@ impl Intake {
         self.state.lock().expect("nothing panics while it holds the state")
     }
 
-    /// Begins a run; the same id may have been used before.
+    /// Starts tracking a run; its id may have been used before.
     pub(super) fn begin(&self, run_id: &str) {
         self.lock().completed.remove(run_id);
     }
@@ -70,7 +72,8 @@ impl Intake {
         self.changed.send_replace(());
     }
 
-    /// Waits until a run is complete; `false` if it is not and can't be any more, or not within the limit.
+    /// Waits until a run is complete; returns `false` if that has not happened within the limit or can no
+    /// longer happen.
     pub(super) async fn completion(&self, run_id: &str, limit: Duration) -> bool {
         let mut changed = self.changed.subscribe();
         let known = async {
@@ -90,15 +93,15 @@ impl Intake {
         timeout(limit, known).await.unwrap_or(false)
     }
 
-    /// Hands over an event that concerns no run's order, waiting for room.
+    /// Queues an event that does not depend on the state of a run, waiting for capacity.
     pub(super) async fn tell(&self, event: Event) {
-        // Without a receiver nobody wants to know.
+        // A failure means that the user of the library has dropped the receiver and wants no events.
         drop(self.events.send(event).await);
     }
 
-    /// Takes in one notification. When this returns, what it told has its place among the events.
+    /// Handles one notification. On return its event has its place in the queue.
     ///
-    /// Cancel safe: no, because what was read is lost with a cancelled call.
+    /// Cancel safe: no, because a cancelled call loses the notification that was read.
     pub(super) async fn notification(&self, source: &Source, name: &str, params: Option<&RawValue>) {
         let text = params.map_or("null", RawValue::get);
         let read = match name {
@@ -138,7 +141,7 @@ impl Intake {
         let source = source.clone();
         self.in_order(|state| match changes {
             None if state.completed.insert(run_id.clone()) => Some(Event::Completed { run_id }),
-            // Told again because its delivery could not be proven: nothing new.
+            // A repeated completion, sent because its delivery could not be proven: no new information.
             None => None,
             Some(changes) if state.completed.contains(&run_id) => {
                 Some(Event::UpdateAfterCompletion { run_id, source, late: Late::Changes(changes) })
@@ -168,7 +171,7 @@ impl Intake {
         .await;
     }
 
-    /// Waits for room among the events, and then decides and sends in one step.
+    /// Waits for capacity in the event queue, then decides and sends in one step.
     async fn in_order(&self, decide: impl FnOnce(&mut State) -> Option<Event>) {
         let room = self.events.reserve().await.ok();
         {

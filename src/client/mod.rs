@@ -1,14 +1,16 @@
-//! The client library: one session with a server of the test protocol, for the command line, for editors and for
-//! whoever else wants to run tests.
+//! The client library: one session with a server of the test protocol, for the command line, for editors and
+//! for other programs that run tests.
 //!
-//! [`Client::start`] starts a server for this client alone; [`Client::join_tcp`] and [`Client::join_local`] join one that
-//! listens; [`Client::connect`] takes any stream (an editor's own listener, memory). With [`ClientOptions::callback`] the
-//! library also listens for connections of the server's own processes, on a port and with a token of its own; they then
-//! report past the server, and their results arrive even when the server has died.
+//! [`Client::start`] starts a server for this client only; [`Client::join_tcp`] and [`Client::join_local`]
+//! connect to a listening server; [`Client::connect`] takes any stream (an editor's own listener, an
+//! in-memory pipe). With [`ClientOptions::callback`] the library also listens for connections from the
+//! server's own processes, on a port and with a token of its own. These processes then report directly to the
+//! client, and their results arrive even when the server has died.
 //!
-//! What comes is told as typed [`Event`]s in one order; [`Aggregate`] adds up what they say of each test. A run or a
-//! discovery returns after its answer *and* its completion, on whichever connection that comes: the barrier behind which
-//! nothing of it is told. [`Client::cancel`] ends it early, [`Client::exit`] the session.
+//! Everything received is reported as a typed [`Event`] in one order; [`Aggregate`] keeps the latest state of
+//! each test. A run or a discovery returns after its response *and* its completion, on any connection; after
+//! the completion no event of that run follows. [`Client::cancel`] ends it early, [`Client::exit`] ends the
+//! session.
 //!
 //! ```no_run
 //! use heeler::client::{Aggregate, Client, ClientOptions, Event, Request, ServerCommand};
@@ -39,12 +41,12 @@
 //! # }
 //! ```
 //!
-//! - `start`: how a server is started or joined.
-//! - `session`: requests and answers on the main connection.
-//! - `callback`: the listener, and what it lets in.
-//! - `intake`: where the notifications of all connections meet and get their order.
-//! - `events`: what the user of the library sees.
-//! - `aggregate`: what all changes of a run come to.
+//! - `start`: starting a server, or connecting to one.
+//! - `session`: requests and responses on the main connection.
+//! - `callback`: the callback listener and its authentication.
+//! - `intake`: the event router, which puts the notifications of all connections in one order.
+//! - `events`: the events that the user of the library receives.
+//! - `aggregate`: the state of a run as its changes add up.
 
 mod session;
 
@@ -62,5 +64,5 @@ pub use aggregate::{Aggregate, Applied, Counts, Test};
 pub use events::{Event, Events, Late, Source};
 pub use session::{Client, ClientError, ClientOptions, Request};
 pub use start::{ServerCommand, StartError};
-/// What events and requests are made of.
+/// The parts of events and requests.
 pub use wire::mtp::{Attachment, Change, ExecutionState, LogLevel, RunResult, TestNode};

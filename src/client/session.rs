@@ -1,4 +1,5 @@
-//! The main connection: requests go out, answers find those who wait for them, notifications go to the intake.
+//! The main connection: sends requests, passes responses to the waiting callers, and notifications to the
+//! event router.
 
 use std::{
     collections::HashMap,
@@ -32,23 +33,23 @@ use super::{
     start::{ServerProcess, StartError},
 };
 
-/// How a session is held.
+/// The options of a session.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// Who the client is, for the server.
+    /// Name of the client, sent to the server.
     pub name: String,
-    /// Its version.
+    /// Version of the client, sent to the server.
     pub version: String,
     /// Whether the server's own processes may report on connections of their own, to a port of this machine.
     pub callback: bool,
-    /// Whether this client attaches debuggers. It then answers [`Event::AttachDebugger`], by
+    /// Whether this client attaches debuggers. It must then respond to [`Event::AttachDebugger`] with
     /// [`Client::answer_debugger`].
     pub debuggers: bool,
-    /// A server that does not answer `initialize` by then is given up.
+    /// Time limit for the server's response to `initialize`; starting the session fails after it.
     pub initialize_limit: Duration,
-    /// A run whose completion does not come within this time after its answer is an error.
+    /// Time limit between the response to a run and its completion; the run fails after it.
     pub completion_limit: Duration,
-    /// Who dials the callback port and does not show the token by then is turned away.
+    /// Time limit for a callback connection to send its token; the connection is refused after it.
     pub hello_limit: Duration,
 }
 
@@ -66,28 +67,29 @@ impl Default for ClientOptions {
     }
 }
 
-/// What to discover or to run.
+/// The tests to discover or to run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Request {
-    /// Names the run in all that is told of it; a GUID, not used in this session before.
+    /// Identifies the run in all its updates; a GUID that this session has not used before.
     pub run_id: String,
-    /// `None` means all, an empty list none. Of each node only the uid is needed.
+    /// The selected tests: `None` selects all, an empty list none. Only the uid of each node is used.
     pub tests: Option<Vec<TestNode>>,
-    /// A filter in the server's language.
+    /// A filter in the server's filter language.
     pub filter: Option<String>,
-    /// Each test is to run under a debugger, for which the server asks by [`Event::AttachDebugger`]. For
-    /// [`Client::run`] and a client that has [debuggers](ClientOptions::debuggers); Heeler alone knows it.
+    /// Whether each test runs under a debugger, which the server requests with [`Event::AttachDebugger`].
+    /// Only for [`Client::run`] and a client with [debuggers](ClientOptions::debuggers); an extension of
+    /// Heeler.
     pub is_debug: bool,
 }
 
 impl Request {
-    /// Asks for everything, under a new id.
+    /// Returns a request for all tests, with a new run id.
     #[must_use]
     pub fn all() -> Self {
         Self { run_id: uuid::Uuid::new_v4().to_string(), ..Self::default() }
     }
 
-    /// Asks for the tests with these uids, under a new id.
+    /// Returns a request for the tests with these uids, with a new run id.
     #[must_use]
     pub fn of(uids: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let node = |uid: String| TestNode { uid, ..TestNode::default() };
@@ -95,62 +97,62 @@ impl Request {
     }
 }
 
-/// Why a client could not do what it was asked.
+/// The error of a session or of one of its requests.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// There is no server.
+    /// No server could be started or reached.
     #[error("get to a server")]
     Start(#[source] StartError),
-    /// No callback port could be opened.
+    /// The callback port could not be opened.
     #[error("listen for callback connections")]
     Listen(#[source] io::Error),
-    /// The server did not answer `initialize`.
+    /// The server did not respond to `initialize` in time.
     #[error("start a session: no answer within {limit:?}")]
     NotInitialized {
-        /// How long it had.
+        /// The time limit that was exceeded.
         limit: Duration,
     },
-    /// The server answered with an error. A cancelled run ends so, with code -32800.
+    /// The server responded with an error. A cancelled run ends this way, with code -32800.
     #[error("have {method} done by the server")]
     Refused {
-        /// What was asked.
+        /// Method of the request.
         method: &'static str,
-        /// What it said.
+        /// The server's error.
         source: RpcError,
     },
-    /// The server answered with something else than was asked for.
+    /// The server's response has an unexpected form.
     #[error("read the server's answer to {method}")]
     Unreadable {
-        /// What was asked.
+        /// Method of the request.
         method: &'static str,
-        /// What does not fit.
+        /// The parse error.
         source: serde_json::Error,
     },
-    /// The connection ended before the answer.
+    /// The connection ended before the response.
     #[error("hear the answer to {method}: {reason}")]
     ConnectionLost {
-        /// What was asked.
+        /// Method of the request.
         method: &'static str,
-        /// How the connection ended.
+        /// Description of the connection's end.
         reason: String,
-        /// Whether all results came all the same, on callback connections.
+        /// Whether all results arrived nevertheless, on callback connections.
         is_complete: bool,
     },
-    /// The server answered, but its updates never ended.
+    /// The server responded, but its updates were not completed in time.
     #[error("see the end of run {run_id} within {limit:?} after its answer")]
     NotCompleted {
-        /// Which run.
+        /// Id of the run.
         run_id: String,
-        /// How long it had.
+        /// The time limit that was exceeded.
         limit: Duration,
     },
-    /// The server did not leave after `exit`.
+    /// The server had not ended the session in time after `exit`.
     #[error("see the server leave in time")]
     NotLeft,
 }
 
 impl ClientError {
-    /// Returns whether the server answered that the request was cancelled.
+    /// Returns whether the server responded that the request was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self, Self::Refused { source, .. } if source.code == rpc::code::REQUEST_CANCELLED)
@@ -159,14 +161,14 @@ impl ClientError {
 
 type Outcome = Result<Option<Box<RawValue>>, RpcError>;
 
-/// Requests that wait for their answers.
+/// Requests that wait for their responses.
 #[derive(Debug, Default)]
 struct Pending {
     last_id: u64,
     waiting: HashMap<u64, Waiting>,
-    /// Why no answers come any more.
+    /// The reason for which no more responses can arrive; `None` while the connection is open.
     lost: Option<String>,
-    /// The server was told to leave, so that the connection's end is in order.
+    /// Whether `exit` has been sent, so that the end of the connection is expected.
     is_leaving: bool,
 }
 
@@ -176,7 +178,7 @@ struct Waiting {
     run_id: Option<String>,
 }
 
-/// Shared by the client and the reader of its main connection.
+/// The open requests, shared by the client and the reader of its main connection.
 #[derive(Debug, Default)]
 struct Requests {
     pending: Mutex<Pending>,
@@ -191,12 +193,12 @@ impl Requests {
         let RequestId::Number(text) = id else { return };
         let waiting = text.parse().ok().and_then(|id: u64| self.lock().waiting.remove(&id));
         if let Some(waiting) = waiting {
-            // Whoever asked may have gone.
+            // A failure means that the caller has been dropped meanwhile.
             drop(waiting.answer.send(outcome));
         }
     }
 
-    /// Fails all requests; returns whether that was to be expected.
+    /// Fails all requests; returns whether the connection's end was expected.
     fn lost(&self, reason: String) -> bool {
         let mut pending = self.lock();
         pending.lost.get_or_insert(reason);
@@ -205,7 +207,7 @@ impl Requests {
     }
 }
 
-/// Forgets a request when whoever waits for its answer goes.
+/// Removes a request when the caller that waits for its response is dropped.
 struct Forget<'a> {
     requests: &'a Requests,
     id: u64,
@@ -217,7 +219,7 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// One session with a server. Dropping it cuts all its connections at once.
+/// One session with a server. Dropping it closes all its connections at once.
 #[derive(Debug)]
 pub struct Client {
     outbox: Outbox,
@@ -227,21 +229,22 @@ pub struct Client {
     options: ClientOptions,
     /// The reader of the main connection; it ends with the connection.
     reader: JoinSet<()>,
-    /// The callback listener, which ends with the session.
+    /// The callback listener; it ends with the session.
     listener: JoinSet<()>,
     task: LinkTask,
-    /// The server, where it was started for this session.
+    /// The server process, where it was started for this session.
     pub(super) process: Option<ServerProcess>,
 }
 
 impl Client {
-    /// Starts a session over a stream to a server: listens for callback connections if it shall, sends `initialize`,
-    /// and waits for the answer.
+    /// Starts a session over a stream to a server: listens for callback connections if the options ask for
+    /// it, sends `initialize`, and waits for the response.
     ///
-    /// Cancel safe: no, because the stream is given up with the call.
+    /// Cancel safe: no, because a cancelled call drops the stream.
     ///
     /// # Errors
-    /// No port could be opened, the server did not answer in time or not with success, or the connection broke.
+    /// No port could be opened, the server did not respond in time or responded with an error, or the
+    /// connection broke.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -303,30 +306,32 @@ impl Client {
         Ok(read.unwrap_or_default())
     }
 
-    /// Returns what the server said of itself.
+    /// Returns the server's response to `initialize`.
     #[must_use]
     pub fn server(&self) -> &InitializeResult {
         &self.server
     }
 
-    /// Discovers tests; they come as events. Returns after the server's answer and after the completion of the updates,
-    /// on whichever connection it comes. The events must be read meanwhile.
+    /// Discovers tests, which are reported as events. Returns after the server's response and the completion
+    /// of the updates, on any connection. The events must be read meanwhile.
     ///
-    /// Cancel safe: no, because the discovery goes on at the server, and its answer is ignored.
+    /// Cancel safe: no, because the server continues the discovery, and its response is ignored.
     ///
     /// # Errors
-    /// The server refused, its updates did not end, or the connection broke.
+    /// The server refused, its updates were not completed, or the connection broke.
     pub async fn discover(&self, request: Request) -> Result<(), ClientError> {
         self.tests(method::DISCOVER, request).await.map(drop)
     }
 
-    /// Runs tests; what becomes of them comes as events. Returns after the server's answer and after the completion of
-    /// the updates, on whichever connection it comes. The events must be read meanwhile.
+    /// Runs tests, whose results are reported as events. Returns after the server's response and the
+    /// completion of the updates, on any connection. The events must be read meanwhile.
     ///
-    /// Cancel safe: no, because the run goes on at the server, and its answer is ignored. See [`Self::cancel`].
+    /// Cancel safe: no, because the server continues the run, and its response is ignored. See
+    /// [`Self::cancel`].
     ///
     /// # Errors
-    /// The server refused (also with [`ClientError::is_cancelled`]), its updates did not end, or the connection broke.
+    /// The server refused (also with [`ClientError::is_cancelled`]), its updates were not completed, or the
+    /// connection broke.
     pub async fn run(&self, request: Request) -> Result<RunResult, ClientError> {
         let result = self.tests(method::RUN, request).await?;
         let read: Option<_> = serde_json::from_str(text(&result))
@@ -334,8 +339,8 @@ impl Client {
         Ok(read.unwrap_or_default())
     }
 
-    /// Asks the server to cancel a run or a discovery that is under way; it ends with an error that says so. A run that
-    /// is not under way is ignored.
+    /// Asks the server to cancel a run or a discovery in progress, which then ends with a cancellation error.
+    /// An id without a run in progress is ignored.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     ///
@@ -352,7 +357,8 @@ impl Client {
         self.outbox.send(frame).await.map_err(|_| self.lost(method::CANCEL))
     }
 
-    /// Answers [`Event::AttachDebugger`]: whether a debugger has attached. Only then the test goes on.
+    /// Responds to [`Event::AttachDebugger`] with whether a debugger has attached. The test process waits for
+    /// this.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     ///
@@ -363,18 +369,17 @@ impl Client {
         self.outbox.send(frame).await.map_err(|_| self.lost(method::ATTACH_DEBUGGER))
     }
 
-    /// Sends `exit`, waits until the server has closed the connection (and is gone, where [`Self::start`] has started it),
-    /// and ends the session. The events must be read
-    /// meanwhile, or their stream dropped.
+    /// Sends `exit`, waits until the server has closed the connection (and has exited, where [`Self::start`]
+    /// started it), and ends the session. The events must be read meanwhile, or their stream dropped.
     ///
-    /// Cancel safe: no, because the session is cut with the call.
+    /// Cancel safe: no, because a cancelled call drops the session.
     ///
     /// # Errors
-    /// The server had not left at `deadline`. The session is ended all the same.
+    /// The server had not ended the session at `deadline`. The session is closed nevertheless.
     pub async fn exit(mut self, deadline: Instant) -> Result<(), ClientError> {
         self.requests.lock().is_leaving = true;
         let leave = async {
-            // A server that is gone already has left.
+            // A failure means that the server is already gone.
             drop(self.outbox.send(rpc::notification(method::EXIT, &serde_json::Map::new())).await);
             while self.reader.join_next().await.is_some() {}
             if let Some(process) = self.process.take() {
@@ -406,7 +411,7 @@ impl Client {
                 Err(ClientError::NotCompleted { run_id: run_id.clone(), limit })
             }
             Ok(result) => Ok(result),
-            // The server's other processes settle and complete a run whose server has died.
+            // When the server has died, its other processes report the missing results and complete the run.
             Err(ClientError::ConnectionLost { method, reason, .. }) => {
                 let is_complete = self.intake.completion(run_id, limit).await;
                 Err(ClientError::ConnectionLost { method, reason, is_complete })
@@ -455,7 +460,7 @@ fn text(result: &Option<Box<RawValue>>) -> &str {
     result.as_deref().map_or("null", RawValue::get)
 }
 
-/// What the reader of the main connection needs.
+/// The state of the main connection's reader.
 struct Main {
     outbox: Outbox,
     requests: Arc<Requests>,
@@ -463,7 +468,7 @@ struct Main {
     has_debuggers: bool,
 }
 
-/// However the reader ends, nobody waits for answers that nobody reads.
+/// Fails all open requests however the reader ends, because no response is read afterwards.
 impl Drop for Main {
     fn drop(&mut self) {
         self.requests.lost("the reader of the connection was stopped".to_owned());
@@ -480,7 +485,7 @@ impl Main {
             Err(error) => {
                 let error =
                     RpcError::new(rpc::code::INVALID_PARAMS, format!("expected {{processId}}: {error}"));
-                // A failure shows as the end of the connection.
+                // A failure to send shows as the end of the connection.
                 drop(self.outbox.send(rpc::error(&id, &error)).await);
             }
         }
@@ -527,7 +532,7 @@ impl Main {
                 if method == method::TELEMETRY {
                     self.intake.notification(&Source::Main, &method, params).await;
                 }
-                // A failure shows as the end of the connection.
+                // A failure to send shows as the end of the connection.
                 drop(self.outbox.send(callback::answer(&id, &method)).await);
             }
             Err(invalid) => {

@@ -1,5 +1,5 @@
-//! How a session begins where there is no stream yet: with a server that is started for this client alone, or with one
-//! that listens already.
+//! Starting a session without an existing stream: with a new server for this client only, or with a listening
+//! one.
 
 use std::{ffi::OsString, io, os::fd::OwnedFd, path::PathBuf};
 
@@ -9,62 +9,64 @@ use tokio::{net::UnixStream, sync::oneshot, time::Instant};
 
 use super::{Client, ClientError, ClientOptions, Events};
 
-/// A server to be started: `heeler serve --stdio` with further words, in its own process group.
+/// The command line of a new server: `heeler serve --stdio` with further arguments, in its own process group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCommand {
-    /// Path of the program `heeler`; one without a slash is taken from the working directory.
+    /// Path of the program `heeler`; without a slash it is relative to the working directory.
     pub program: PathBuf,
-    /// Test programs, and options of `heeler serve`. Without programs, the suites of `heeler.toml` are served.
+    /// Test programs, and options of `heeler serve`. Without programs, the suites of `heeler.toml` are
+    /// served.
     pub words: Vec<OsString>,
-    /// Where it runs, and looks for `heeler.toml`; `None` is this process's own working directory.
+    /// Working directory, in which `heeler.toml` is searched; `None` is this process's own working directory.
     pub cwd: Option<PathBuf>,
 }
 
 impl ServerCommand {
-    /// Returns the start of a server for these words in this process's working directory.
+    /// Returns the command line of a server with these arguments in this process's working directory.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self { program: program.into(), words: words.into_iter().map(Into::into).collect(), cwd: None }
     }
 }
 
-/// Why there is no stream to a server.
+/// The error of starting a server or connecting to one.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The system gave no sockets or no thread.
+    /// The sockets, or the thread that waits for the server, could not be created.
     #[error("prepare a connection to a new server")]
     Prepare(#[source] io::Error),
-    /// The server can't be started.
+    /// The server process could not be started.
     #[error("start a server")]
     Spawn(#[source] SpawnError),
-    /// Nobody listens at the address in time.
+    /// No server accepted a connection at the address in time.
     #[error("join the server at {host} port {port}")]
     Tcp {
-        /// As given.
+        /// Host name or address, as passed.
         host: String,
-        /// As given.
+        /// Port, as passed.
         port: u16,
-        /// Why.
+        /// The error of the last attempt.
         source: tcp::DialError,
     },
-    /// Nobody listens on the local socket in time.
+    /// No server accepted a connection on the local socket in time.
     #[error("join the server at {}", path.display())]
     Local {
-        /// As given.
+        /// Path of the socket, as passed.
         path: PathBuf,
-        /// Why.
+        /// The error of the last attempt.
         source: local::ConnectError,
     },
 }
 
 impl Client {
-    /// Starts a server for this client alone and a session with it. The server ends with the session, however that
-    /// ends: also when the thread that called this ends, which on a runtime of one thread is that of the runtime.
+    /// Starts a server for this client only, and a session with it. The server ends with the session, however
+    /// that ends: also when the thread that called this ends, which on a runtime of one thread is that of the
+    /// runtime.
     ///
-    /// Cancel safe: yes, because a server whose client is gone leaves, and it is reaped in the background.
+    /// Cancel safe: yes, because a server without a client exits, and it is reaped in the background.
     ///
     /// # Errors
-    /// The server can't be started; otherwise as [`Client::connect`].
+    /// The server could not be started; otherwise as [`Client::connect`].
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -78,12 +80,13 @@ impl Client {
         Ok((client, events))
     }
 
-    /// Joins a server that listens on TCP (`heeler serve --listen`); it must be there before the deadline.
+    /// Connects to a server that listens on TCP (`heeler serve --listen`); it must be listening before the
+    /// deadline.
     ///
-    /// Cancel safe: yes, because a session that nobody waits for is cut.
+    /// Cancel safe: yes, because a dropped session is closed.
     ///
     /// # Errors
-    /// Nobody listens there; otherwise as [`Client::connect`].
+    /// No server listens there; otherwise as [`Client::connect`].
     pub async fn join_tcp(
         (host, port): (&str, u16),
         deadline: Instant,
@@ -95,13 +98,13 @@ impl Client {
         Self::connect(stream, options).await
     }
 
-    /// Joins a server of this user that listens on a local socket (`heeler serve --pipe`); it must be there before the
-    /// deadline.
+    /// Connects to a server of this user that listens on a local socket (`heeler serve --pipe`); it must be
+    /// listening before the deadline.
     ///
-    /// Cancel safe: yes, because a session that nobody waits for is cut.
+    /// Cancel safe: yes, because a dropped session is closed.
     ///
     /// # Errors
-    /// Nobody listens there; otherwise as [`Client::connect`].
+    /// No server listens there; otherwise as [`Client::connect`].
     pub async fn join_local(
         path: impl Into<PathBuf>,
         deadline: Instant,
@@ -115,7 +118,7 @@ impl Client {
     }
 }
 
-/// A server that was started here; it is reaped whoever waits for it.
+/// A server process that this process started; a thread reaps it even when no task waits for it.
 #[derive(Debug)]
 pub(super) struct ServerProcess {
     ended: oneshot::Receiver<()>,
@@ -128,18 +131,18 @@ impl ServerProcess {
             if let Err(error) = child.wait() {
                 tracing::debug!(%error, "the server was reaped by someone else");
             }
-            // Whoever waited may be gone.
+            // The waiting task may have been dropped.
             let _gone = sender.send(());
         };
         std::thread::Builder::new().name("heeler-server".to_owned()).spawn(wait)?;
         Ok(Self { ended })
     }
 
-    /// Waits until the process is gone.
+    /// Waits until the process has exited.
     ///
-    /// Cancel safe: no, because the receiver is used up; but the process is reaped all the same.
+    /// Cancel safe: no, because the receiver is consumed; the process is reaped nevertheless.
     pub(super) async fn ended(self) {
-        // The thread sends before it ends.
+        // The thread always sends before it ends.
         drop(self.ended.await);
     }
 }
@@ -155,7 +158,8 @@ fn start(command: ServerCommand) -> Result<(UnixStream, ServerProcess), StartErr
         ..Spawn::new(std::path::absolute(&command.program).unwrap_or(command.program))
     };
     let child = host::spawn::spawn(spawn).map_err(StartError::Spawn)?;
-    // Without its thread it stays a zombie until this process ends, and leaves because its input ends.
+    // If the thread cannot be started, the server exits because its input ends, and stays a zombie until this
+    // process ends.
     let process = ServerProcess::watch(child).map_err(StartError::Prepare)?;
     let stream = std::os::unix::net::UnixStream::from(ours);
     stream.set_nonblocking(true).map_err(StartError::Prepare)?;

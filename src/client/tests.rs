@@ -1,4 +1,4 @@
-//! Sessions against a scripted server, with real callback connections as workers make them.
+//! Sessions against a scripted server, with real callback connections like those of workers.
 
 use std::{cell::Cell, time::Duration};
 
@@ -23,7 +23,7 @@ use super::{
     Client, ClientError, ClientOptions, Event, Events, Late, Request, Source, events::EVENTS_AT_MOST,
 };
 
-/// No test waits longer for anything.
+/// Upper limit for every wait of these tests.
 const GENEROUS: Duration = Duration::from_secs(20);
 const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 5_000, stall_ms: 5_000, drain_ms: 5_000 };
 const RUN: &str = "5e6cd8f8-63a9-4f0a-9d0c-6a2a4c4d6e01";
@@ -118,7 +118,7 @@ async fn a_run_ends_after_its_answer_and_its_completion_on_whichever_connection(
         assert_eq!((params.run_id.as_str(), params.tests), (RUN, None));
         let attachments = vec![Attachment { uri: "/a".to_owned(), ..Attachment::default() }];
         server.send(rpc::result(&id, &mtp::RunResult { attachments, ..mtp::RunResult::default() })).await;
-        // The log stands behind the answer: once it is seen, the answer was.
+        // The log message is sent after the response: once it is received, the response was too.
         server.send(mtp::log_frame(LogLevel::Warning, "answered")).await;
         let log = Event::Log {
             run_id: None,
@@ -214,7 +214,7 @@ async fn who_does_not_show_the_token_is_turned_away() {
         stream.write_all(&words).await.unwrap();
         let Event::CallbackRefused { reason } = event(&mut events).await else { panic!() };
         assert!(reason.contains(expected), "{reason}");
-        // Nothing is said to a stranger, and the connection ends.
+        // A refused peer receives no data, and its connection ends.
         let mut heard = Vec::new();
         let end = timeout(GENEROUS, stream.read_to_end(&mut heard)).await.unwrap();
         assert!(end.is_err() || heard.is_empty());
@@ -249,7 +249,7 @@ async fn results_come_on_callback_connections_although_the_server_has_died() {
     let script = async {
         server.request(method::RUN).await;
         let mut watchdog = server.dial("watchdog", LIMITS).await;
-        // Proves that the client knows of this connection before the other one breaks.
+        // Proves that the client has accepted this connection before the other one breaks.
         assert_eq!(watchdog.prove().await, Proof::Answered);
         server.task.cut().await;
         drop(server);

@@ -1,4 +1,4 @@
-//! What holds when nobody says anything, and how layers lie on each other.
+//! The default settings, and how one layer of settings overrides another.
 
 use std::{
     num::NonZeroU32,
@@ -11,7 +11,7 @@ use super::{
     TestSettings, TimeLimit, UnknownProfile, Watch,
 };
 
-/// The profile that all others inherit from, and that holds when none is named.
+/// The profile that is used when none is named, and that all others inherit from.
 pub(super) const DEFAULT_PROFILE: &str = "default";
 
 impl Default for RunSettings {
@@ -44,7 +44,7 @@ impl Default for RunSettings {
 }
 
 impl RunSettings {
-    /// Lays a layer over these settings.
+    /// Returns these settings with those of a layer on top.
     #[must_use]
     pub fn under(self, layer: &RunLayer) -> Self {
         Self {
@@ -90,7 +90,8 @@ impl Default for TestSettings {
 }
 
 impl TestSettings {
-    /// Lays a layer over these settings. A limit of the layer, of either kind, replaces the one below.
+    /// Returns these settings with those of a layer on top. A time limit of the layer, of either kind,
+    /// replaces the inherited one.
     #[must_use]
     pub fn under(self, layer: &TestLayer) -> Self {
         Self {
@@ -119,7 +120,7 @@ impl TestLayer {
         self.timeout.is_some() || self.slow_timeout.is_some_and(|slow| slow.terminate_after.is_some())
     }
 
-    /// The shorter of both kinds of limit.
+    /// Returns the shorter of the two kinds of time limit.
     fn limit(&self) -> Option<Duration> {
         let timeout = match self.timeout {
             Some(TimeLimit::After(limit)) => Some(limit),
@@ -144,10 +145,10 @@ impl Config {
         }
     }
 
-    /// Returns a profile with everything that it inherits. `default` is there without a section.
+    /// Returns a profile with all inherited settings. `default` exists without a section.
     ///
     /// # Errors
-    /// No section defines it.
+    /// No section defines the profile.
     pub fn profile(&self, name: &str) -> Result<Profile, UnknownProfile> {
         let base = self.profiles.get(DEFAULT_PROFILE).cloned().unwrap_or_default();
         let (run, tests) =
@@ -177,10 +178,10 @@ impl Config {
     }
 }
 
-/// Where state lies, below the directory of the file.
+/// The default state directory, relative to the directory of the file.
 pub(super) const STATE_DIR: &str = ".heeler";
 
-/// Returns `path` as seen from `dir`, unless it is absolute.
+/// Returns `path` relative to `dir`, unless it is absolute.
 pub(super) fn below(dir: &Path, path: &str) -> PathBuf {
     if dir.as_os_str().is_empty() { PathBuf::from(path) } else { dir.join(path) }
 }

@@ -1,5 +1,5 @@
-//! Reading `heeler.toml`: which keys there are, what each must be, and where they go. Errors are collected, so that
-//! one reading tells all of them.
+//! Reading `heeler.toml`: the keys, their types, and the settings they become. Errors are collected, so that
+//! one reading reports all of them.
 
 use std::{
     collections::BTreeMap,
@@ -22,50 +22,42 @@ use super::{
 /// The name of the configuration file.
 pub const FILE_NAME: &str = "heeler.toml";
 
-/// May do everything anyway.
+/// Root may read and change every file anyway, so its configuration file adds no risk.
 const ROOT: u32 = 0;
 
-/// So many problems of a file are told; who has more reads the first ones anyway.
+/// The number of problems of a file that are printed; the rest is only counted.
 const TOLD_PROBLEMS: usize = 10;
 
-/// Why there is no configuration.
+/// The error of finding or reading the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file can't be read.
     #[error("read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// It was found, not named, and is another user's. It could name commands to run.
+    Read { path: PathBuf, source: std::io::Error },
+    /// The file was found, not named, and belongs to another user. It could name commands to run.
     #[error(
         "use {}, which belongs to user {owner}: name it by --config-file if that user may run commands as you",
         path.display()
     )]
     Stranger {
-        /// The file.
         path: PathBuf,
-        /// Whose it is.
+        /// The user id of the owner.
         owner: u32,
     },
-    /// The file says something wrong.
+    /// The file has errors.
     #[error("use {}, which has {}:{}", path.display(), counted(problems.len()), listed(path, problems))]
     Invalid {
-        /// The file.
         path: PathBuf,
-        /// In the order of the file; never empty.
+        /// The problems in the order of the file; never empty.
         problems: Vec<Problem>,
     },
 }
 
-/// One thing that is wrong in a file.
+/// One error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
     pub position: Position,
-    /// What, for people.
+    /// The error message.
     pub message: String,
 }
 
@@ -91,22 +83,22 @@ impl fmt::Display for Problem {
 }
 
 impl Config {
-    /// Returns the nearest `heeler.toml` in `start` or above it.
+    /// Returns the nearest `heeler.toml` in `start` or a parent directory.
     #[must_use]
     pub fn find(start: &Path) -> Option<PathBuf> {
         start.ancestors().map(|dir| dir.join(FILE_NAME)).find(|path| path.is_file())
     }
 
-    /// Returns the nearest configuration file, unless it is that of somebody who is neither this user, nor root, nor the
-    /// owner of `start`, whose tests this user means to run.
+    /// Returns the nearest configuration file. It must belong to this user, to root, or to the owner of
+    /// `start`, whose tests this user means to run.
     ///
     /// # Errors
-    /// Another user has put it there.
+    /// Another user owns the file.
     pub fn find_trusted(start: &Path) -> Result<Option<PathBuf>, ConfigError> {
         let Some(path) = Self::find(start) else { return Ok(None) };
         let read = |source| ConfigError::Read { path: path.clone(), source };
         let owner_of_start = std::fs::metadata(start).map_err(read)?.uid();
-        // A link is a word of its owner, too.
+        // A symbolic link is checked as well, because its owner chooses the file.
         let files = [std::fs::symlink_metadata(&path), std::fs::metadata(&path)];
         for file in files {
             let owner = file.map_err(read)?.uid();
@@ -120,7 +112,7 @@ impl Config {
     /// Reads a configuration file.
     ///
     /// # Errors
-    /// The file can't be read, or something in it is wrong; then all that is wrong is told.
+    /// The file can't be read, or it has errors, all of which are reported.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let bytes =
             std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -135,23 +127,24 @@ impl Config {
         }
     }
 
-    /// Reads the text of a configuration file that lies at `path`.
+    /// Reads the text of a configuration file whose path is `path`.
     ///
     /// # Errors
-    /// Something in it is wrong; then all that is wrong is told.
+    /// The text has errors, all of which are reported.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         parse(path, text).0
     }
 }
 
-/// Reads a file, and tells which keys were asked for.
+/// Reads a file; also returns the keys that the reader looked up.
 pub(super) fn parse(path: &Path, text: &str) -> (Result<Config, ConfigError>, Vec<(Section, &'static str)>) {
     let document = Document::new(text);
     let (tree, syntax_errors) = DeTable::parse_recoverable(text);
     for error in &syntax_errors {
         document.report(error.span().unwrap_or(0..0), error.message().replace('\n', ", "));
     }
-    // What is left of a damaged file would only bring errors that are not there.
+    // After a syntax error the tree is incomplete, and reading it would report errors that are not in the
+    // file.
     let config = syntax_errors.is_empty().then(|| {
         let table = Table::new(&document, Section::Top, "", (tree.get_ref(), tree.span()));
         read_config(path, table)
@@ -287,7 +280,7 @@ fn read_override(title: &str, table: Table<'_, '_>) -> Option<Override> {
     Some(Override { filter: filter?, tests })
 }
 
-/// Reads the settings of tests that a profile, a suite or an override holds.
+/// Reads a time limit: a duration, or `false` for none.
 fn read_time_limit(key: &'static str, table: &Table<'_, '_>) -> Option<TimeLimit> {
     let limit = "a duration such as \"60s\" or \"1m 30s\", or false for none";
     match table.read_any(key).and_then(DeValue::as_bool) {
@@ -316,6 +309,7 @@ fn read_memory_limit(table: &Table<'_, '_>) -> Option<MemoryLimit> {
     }
 }
 
+/// Reads the test settings of a profile, a suite or an override.
 fn read_test_layer(slow_title: &str, table: &Table<'_, '_>) -> TestLayer {
     let timeout = read_time_limit("timeout", table);
     TestLayer {
@@ -371,7 +365,7 @@ fn read_suite(dir: &Path, table: Table<'_, '_>) -> Option<Suite> {
         tests: read_test_layer("[suite.slow-timeout]", &table),
     };
     table.finish();
-    // Without a name, or without a source, it was told above.
+    // A missing name or source was reported above.
     (!suite.name.is_empty()).then_some(suite)
 }
 

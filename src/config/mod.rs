@@ -1,8 +1,8 @@
-//! What the user settled beforehand: `heeler.toml`, profiles, suites, and how they merge with the command line.
+//! The user's configuration: `heeler.toml`, profiles, suites, and their precedence against the command line.
 //!
-//! [`Config::load`] reads the file into plain types, and every error in it at once, with positions.
-//! [`Settings::resolve`] lays the command line over suites over profiles over the defaults. Nothing here starts a
-//! process, knows a test framework or parses command-line words.
+//! [`Config::load`] reads the file into plain types, and reports every error in it at once, with positions.
+//! [`Settings::resolve`] applies the command line over suites over profiles over the defaults. Nothing here
+//! starts a process, knows a test framework or parses command-line arguments.
 
 mod defaults;
 mod file;

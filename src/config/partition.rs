@@ -1,56 +1,46 @@
-//! `slice:2/4`: one share of the tests, for runs that are spread over machines. Only the words live here; who
-//! belongs to which share is decided where tests are split.
+//! `slice:2/4`: one partition of the tests, for runs that are spread over several machines. Only the syntax
+//! is here; the assignment of tests to partitions is decided where tests are split.
 
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
-/// How tests are dealt out to shares.
+/// How tests are assigned to partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartitionKind {
-    /// By place in the list: the first test to the first share, the second to the second, and around.
+    /// By position in the list, round robin: the first test to the first partition, the second to the second,
+    /// and so on.
     Slice,
-    /// By a hash of the test's name: a test stays in its share when others come and go.
+    /// By a hash of the test's name: a test stays in its partition when others are added or removed.
     Hash,
-    /// By recorded durations, so that all shares take about equally long.
+    /// By recorded durations, so that all partitions take about equally long.
     Time,
 }
 
-/// One share of the tests.
+/// One partition of the tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partition {
-    /// How tests are dealt out.
+    /// How tests are assigned to partitions.
     pub kind: PartitionKind,
-    /// Which share, from 1.
+    /// Number of this partition, from 1.
     pub share: NonZeroU32,
-    /// Of how many.
+    /// The number of partitions.
     pub of: NonZeroU32,
 }
 
-/// Why a text is no partition.
+/// The error of parsing a partition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PartitionError {
-    /// Not of the form `KIND:k/n`.
+    /// The text does not have the form `KIND:k/n`.
     #[error("expected slice:k/n, hash:k/n or time:k/n, such as hash:1/4")]
     Shape,
-    /// A word that is no kind.
+    /// The kind does not exist.
     #[error("\"{kind}\" is no kind of partition; the kinds are slice, hash and time")]
-    Kind {
-        /// As written.
-        kind: String,
-    },
-    /// Not a number from 1.
+    Kind { kind: String },
+    /// The number is not a whole number from 1.
     #[error("\"{text}\" is no whole number from 1 to 4294967295")]
-    Number {
-        /// As written.
-        text: String,
-    },
-    /// A share behind the last.
+    Number { text: String },
+    /// The partition's number is larger than the number of partitions.
     #[error("there is no share {share} of {of}; shares count from 1 to {of}")]
-    Share {
-        /// As written.
-        share: u32,
-        /// As written.
-        of: u32,
-    },
+    Share { share: u32, of: u32 },
 }
 
 impl FromStr for Partition {

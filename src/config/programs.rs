@@ -1,5 +1,5 @@
-//! Finding the programs that a suite's paths and globs name, and naming programs by their place in the tree.
-//! Whether a file that is found is a test program is for its framework to say.
+//! Finding the programs that a suite's paths and globs name, and naming programs by their path. Whether a
+//! file is a test program is decided by its framework.
 
 use std::{
     collections::BTreeSet,
@@ -11,61 +11,44 @@ use std::{
 /// A program of a suite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundProgram {
-    /// The first part of its tests' uids: the suite's name, with the file's name where a suite has several programs.
+    /// The first part of its tests' uids: the suite's name, with the file's name where a suite has several
+    /// programs.
     pub suite: String,
-    /// Where it is.
     pub path: PathBuf,
 }
 
-/// Why the programs of a suite can't be told.
+/// The error of finding the programs of a suite.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramsError {
-    /// A path that leads to nothing.
+    /// No file exists at a path.
     #[error("find the program {} of the suite \"{suite}\"", path.display())]
     Missing {
-        /// The suite.
         suite: String,
-        /// As written, below the file's directory.
+        /// The path, below the directory of the configuration file.
         path: PathBuf,
     },
-    /// A glob that matches nothing.
+    /// No executable file matches a glob.
     #[error("find a program that matches \"{glob}\" below {} for the suite \"{suite}\"", dir.display())]
     NoMatch {
-        /// The suite.
         suite: String,
-        /// As written.
         glob: String,
-        /// Where it starts.
+        /// The directory in which the search started.
         dir: PathBuf,
     },
-    /// A glob with a mistake.
+    /// A glob with a syntax error.
     #[error("understand the glob \"{glob}\" of the suite \"{suite}\"")]
-    Glob {
-        /// The suite.
-        suite: String,
-        /// As written.
-        glob: String,
-        /// What is wrong.
-        source: globset::Error,
-    },
-    /// A directory that can't be read.
+    Glob { suite: String, glob: String, source: globset::Error },
+    /// A directory can't be read.
     #[error("read the directory {} for programs of the suite \"{suite}\"", path.display())]
-    Directory {
-        /// The suite.
-        suite: String,
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Directory { suite: String, path: PathBuf, source: io::Error },
 }
 
 /// Returns the programs that paths and globs below `dir` name, each once, sorted within a glob.
 ///
-/// A path is taken as it is; a glob takes executable files only.
+/// A path is taken as it is; a glob matches only executable files.
 ///
 /// # Errors
-/// A path or a glob leads to nothing, or a directory on the way can't be read.
+/// A path does not exist, a glob matches nothing, or a directory can't be read.
 pub fn find_programs(
     suite: &str,
     dir: &Path,
@@ -94,8 +77,8 @@ pub fn find_programs(
     Ok(paths.into_iter().map(|path| FoundProgram { suite: name(&path), path }).collect())
 }
 
-/// Returns the suite name of a program that no suite names: its path below `base`, else its file name, with `::`
-/// between the parts and without cargo's hash.
+/// Returns the suite name of a program that no suite names: its path below `base`, otherwise its file name,
+/// with `::` between the parts and without cargo's hash.
 #[must_use]
 pub fn name_below(base: &Path, program: &Path) -> String {
     let below = program.strip_prefix(base).ok().and_then(Path::parent);
@@ -105,7 +88,7 @@ pub fn name_below(base: &Path, program: &Path) -> String {
     parts.join("::")
 }
 
-/// The file's name without the hash that cargo appends, which differs from machine to machine.
+/// Returns the file's name without the hash that cargo appends, which differs from machine to machine.
 fn stable_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match name.rsplit_once('-') {
@@ -158,7 +141,7 @@ fn matching(suite: &str, dir: &Path, glob: &str) -> Result<BTreeSet<PathBuf>, Pr
     Ok(found)
 }
 
-/// The directories of a glob before its first wildcard, so that no more than those below are walked.
+/// Returns the directories of a glob before its first wildcard; the search visits only those below.
 fn literal_head(glob: &str) -> String {
     let wildcard = glob.find(['*', '?', '[', '{']).unwrap_or(glob.len());
     let head = glob.trim_start_matches("./");

@@ -1,50 +1,46 @@
-//! Durations and sizes as people write them: `500ms`, `1m 30s`, `64KiB`. No positions and no file live here.
+//! Durations and sizes in text form: `500ms`, `1m 30s`, `64KiB`. No positions and no file I/O here.
 
 use std::time::Duration;
 
-/// Why a text is no duration or size.
+/// The error of parsing a duration or size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// Nothing but blanks.
+    /// Empty or only white space.
     #[error("the text is empty")]
     Empty,
-    /// A number without its unit.
+    /// A number without a unit.
     #[error("\"{number}\" has no unit; the units are {units}")]
     NoUnit {
-        /// As written.
         number: String,
-        /// Those that exist.
+        /// The existing units.
         units: &'static str,
     },
     /// A unit that does not exist.
     #[error("\"{unit}\" is no unit; the units are {units}")]
     UnknownUnit {
-        /// As written.
         unit: String,
-        /// Those that exist.
+        /// The existing units.
         units: &'static str,
     },
     /// A part that does not begin with a number.
     #[error("\"{text}\" does not begin with a number")]
     NoNumber {
-        /// The rest of the text from there.
+        /// The text from that part on.
         text: String,
     },
-    /// More than 64 bits.
+    /// The value does not fit into 64 bits.
     #[error("\"{text}\" is too large")]
-    TooLarge {
-        /// As written.
-        text: String,
-    },
+    TooLarge { text: String },
 }
 
 const DURATION_UNITS: &str = "ms, s, m, h and d";
 const SIZE_UNITS: &str = "B, kB, MB, GB, KiB, MiB and GiB";
 
-/// Returns the duration that `text` says: numbers with the units `ms`, `s`, `m`, `h`, `d`, added up (`1m 30s`).
+/// Returns the duration that `text` describes: numbers with the units `ms`, `s`, `m`, `h`, `d`, added up (`1m
+/// 30s`).
 ///
 /// # Errors
-/// A part has no number or no unit that exists, or the sum exceeds 64 bits of milliseconds.
+/// A part has no number or an unknown unit, or the sum exceeds 64 bits of milliseconds.
 pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     sum(text, DURATION_UNITS, |unit| {
         Some(match unit {
@@ -59,10 +55,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     .map(Duration::from_millis)
 }
 
-/// Returns the size in bytes that `text` says, with the units `B`, `kB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`.
+/// Returns the size in bytes that `text` describes, with the units `B`, `kB`, `MB`, `GB`, `KiB`, `MiB`,
+/// `GiB`.
 ///
 /// # Errors
-/// There is no number or no unit that exists, or the size exceeds 64 bits.
+/// The number is missing, the unit is unknown, or the size exceeds 64 bits.
 pub fn parse_size(text: &str) -> Result<u64, QuantityError> {
     sum(text, SIZE_UNITS, |unit| {
         Some(match unit {
@@ -78,7 +75,7 @@ pub fn parse_size(text: &str) -> Result<u64, QuantityError> {
     })
 }
 
-/// Adds up `12.5s`-like parts, each counted in the smallest unit.
+/// Adds up parts such as `12.5s`, each converted to the smallest unit.
 fn sum(text: &str, units: &'static str, scale: impl Fn(&str) -> Option<u64>) -> Result<u64, QuantityError> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -119,7 +116,7 @@ fn scaled(number: &str, factor: u64) -> Result<u64, QuantityError> {
     let too_large = || QuantityError::TooLarge { text: number.to_owned() };
     let whole =
         whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(factor)).ok_or_else(too_large)?;
-    // Nine digits are finer than the smallest unit of any factor that we have.
+    // Nine digits are finer than the smallest unit of any factor used here.
     let digits = &fraction[..fraction.len().min(9)];
     let part = u128::from(digits.parse::<u64>().unwrap_or(0)) * u128::from(factor)
         / 10_u128.pow(digits.len() as u32);

@@ -1,5 +1,6 @@
-//! A walker over TOML tables that knows where it is: it asks for keys by name and type, collects every problem with
-//! its position, and at the end names the keys that nobody asked for. Which keys there are is not known here.
+//! A reader of TOML tables that tracks positions: it looks up keys by name and type, collects every error
+//! with its position, and at the end reports the keys that were not looked up. The set of valid keys is not
+//! known here.
 
 use std::{cell::RefCell, num::NonZeroU32, ops::Range, time::Duration};
 
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::filter::Filter;
 
-/// A file being read: positions and problems.
+/// The text of a file, and the problems found in it so far.
 pub(super) struct Document<'t> {
     text: &'t str,
     problems: RefCell<Vec<Problem>>,
@@ -26,7 +27,7 @@ impl<'t> Document<'t> {
         Self { text, problems: RefCell::default(), asked: RefCell::default() }
     }
 
-    /// The line and column of a byte offset.
+    /// Returns the line and column of a byte offset.
     pub(super) fn position(&self, offset: usize) -> Position {
         let before = &self.text[..self.text.floor_char_boundary(offset)];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -37,7 +38,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Where the text of a string begins, when it is written there letter by letter.
+    /// Returns where the content of a string begins, if the file writes it without escapes.
     fn inside(&self, span: &Range<usize>, text: &str) -> Option<usize> {
         let written = &self.text[span.clone()];
         let is_plain =
@@ -50,7 +51,7 @@ impl<'t> Document<'t> {
         self.problems.borrow_mut().push(problem);
     }
 
-    /// All problems in the order of the file, and all keys that were asked for.
+    /// Returns all problems in the order of the file, and all keys that were looked up.
     pub(super) fn into_parts(self) -> (Vec<Problem>, Vec<(Section, &'static str)>) {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|problem| problem.position);
@@ -58,12 +59,12 @@ impl<'t> Document<'t> {
     }
 }
 
-/// One table of the file, being asked for its keys.
+/// One table of the file and the keys looked up in it so far.
 pub(super) struct Table<'d, 't> {
     pub(super) document: &'d Document<'t>,
     pub(super) span: Range<usize>,
     section: Section,
-    /// As a message says it: `[profile.ci]`.
+    /// The table's heading for messages: `[profile.ci]`.
     title: String,
     entries: &'d DeTable<'t>,
     asked: RefCell<Vec<&'static str>>,
@@ -86,7 +87,7 @@ impl<'d, 't> Table<'d, 't> {
         Self { document, span, section, title: title.into(), entries, asked: RefCell::default() }
     }
 
-    /// Reports the keys that were not asked for.
+    /// Reports the keys that were not looked up.
     pub(super) fn finish(self) {
         let asked = self.asked.into_inner();
         for (key, _) in self.entries {
@@ -103,7 +104,7 @@ impl<'d, 't> Table<'d, 't> {
         }
     }
 
-    /// The keys and values, for tables whose keys are the user's own.
+    /// Returns the keys and values, for tables whose keys are chosen by the user.
     pub(super) fn entries(
         &self,
     ) -> impl Iterator<Item = (&'d Spanned<std::borrow::Cow<'t, str>>, &'d Spanned<DeValue<'t>>)> {
@@ -114,7 +115,7 @@ impl<'d, 't> Table<'d, 't> {
         self.entries.contains_key(key)
     }
 
-    /// The span of a key's name, else of the whole table.
+    /// Returns the span of a key's name, or of the whole table if the key is missing.
     pub(super) fn key_span(&self, key: &str) -> Range<usize> {
         self.entries.get_key_value(key).map_or(self.span.clone(), |(key, _)| key.span())
     }
@@ -128,7 +129,7 @@ impl<'d, 't> Table<'d, 't> {
         self.entries.get(key).map(|value| Value { key, value })
     }
 
-    /// Says what was expected instead of a value.
+    /// Reports that a value does not have the expected form.
     fn expected<T>(&self, what: &str, Value { key, value }: Value<'d, 't>) -> Option<T> {
         let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
         let found = describe(value.get_ref());
@@ -136,7 +137,7 @@ impl<'d, 't> Table<'d, 't> {
         None
     }
 
-    /// The value as it stands, for keys of more than one type.
+    /// Returns the unconverted value, for keys of more than one type.
     pub(super) fn read_any(&self, key: &'static str) -> Option<&'d DeValue<'t>> {
         self.ask(key).map(|value| value.value.get_ref())
     }
@@ -151,7 +152,7 @@ impl<'d, 't> Table<'d, 't> {
         read(value.value.get_ref()).or_else(|| self.expected(what, value))
     }
 
-    /// Reads a text by a function that can say what is wrong with it; other types go to `other`.
+    /// Reads a text with a parser that describes its own errors; other types are reported as unexpected.
     pub(super) fn parse<T, E: std::fmt::Display>(
         &self,
         key: &'static str,
@@ -171,7 +172,8 @@ impl<'d, 't> Table<'d, 't> {
         }
     }
 
-    /// Reads a filter. A fault in it is told at its own place, where the file writes the text as it is.
+    /// Reads a filter. An error in it is reported at its own position, where the file writes the text without
+    /// escapes.
     pub(super) fn filter(&self, key: &'static str) -> Option<Filter> {
         let what = "a part of a name, a glob or an expression";
         let value = self.ask(key)?;
@@ -216,7 +218,7 @@ impl<'d, 't> Table<'d, 't> {
         })
     }
 
-    /// A table below this one; `title` is its heading in messages.
+    /// Returns a table below this one; `title` is its heading in messages.
     pub(super) fn table(&self, key: &'static str, section: Section, title: &str) -> Option<Self> {
         let value = self.ask(key)?;
         match value.value.get_ref() {
@@ -227,7 +229,7 @@ impl<'d, 't> Table<'d, 't> {
         }
     }
 
-    /// Tables below this one, written `[[key]]`.
+    /// Returns the tables below this one that are written `[[key]]`.
     pub(super) fn tables(&self, key: &'static str, section: Section, title: &str) -> Vec<Self> {
         let Some(value) = self.ask(key) else { return Vec::new() };
         let Some(array) = value.value.get_ref().as_array() else {
@@ -247,7 +249,7 @@ impl<'d, 't> Table<'d, 't> {
     }
 }
 
-/// The value of an integer in any notation.
+/// Returns the value of an integer in any notation.
 pub(super) fn integer(value: &DeValue<'_>) -> Option<i64> {
     let integer = value.as_integer()?;
     i64::from_str_radix(integer.as_str(), integer.radix()).ok()
@@ -259,7 +261,7 @@ pub(super) fn parse_positive_duration(text: &str) -> Result<Duration, PositiveEr
     if duration.is_zero() { Err(PositiveError::Zero) } else { Ok(duration) }
 }
 
-/// Why a text is no time limit.
+/// The error of parsing a duration that must not be zero.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PositiveError {
     #[error("it must be longer than zero")]

@@ -1,10 +1,11 @@
-//! What each key of `heeler.toml` means, for people: the README's table and editors' hints come from here. A test
-//! holds this list and the reader in `file.rs` to the same keys.
+//! The reference of `heeler.toml`: the meaning of each key, for people. The README's table and the hints of
+//! editors are generated from it. A test checks that this list and the reader in `file.rs` have the same
+//! keys.
 
 /// A kind of table in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
-    /// Outside any table.
+    /// The top level of the file, outside any table.
     Top,
     /// `[profile.NAME]`.
     Profile,
@@ -14,12 +15,12 @@ pub enum Section {
     SlowTimeout,
     /// `[[suite]]`.
     Suite,
-    /// `env` of a suite; its keys are names of variables.
+    /// `env` of a suite; its keys are the names of variables.
     Environment,
 }
 
 impl Section {
-    /// Returns the heading of the section, as it is written in the file.
+    /// Returns the heading of the section, in the notation of the file.
     #[must_use]
     pub fn heading(self) -> &'static str {
         match self {
@@ -33,18 +34,17 @@ impl Section {
     }
 }
 
-/// One key and its meaning.
+/// One key with its type, default and description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// Where it stands.
+    /// The section that the key belongs to.
     pub section: Section,
-    /// As it is written.
     pub name: &'static str,
-    /// What it takes.
+    /// The type of the value, in words.
     pub value: &'static str,
-    /// What holds without it; empty where that is nothing.
+    /// The default value, in the notation of the file; empty where there is none.
     pub default: &'static str,
-    /// What it does: sentences for people.
+    /// Description of the effect, in full sentences.
     pub doc: &'static str,
 }
 
@@ -210,7 +210,7 @@ const KEYS: &[Key] = keys! {
     }
 };
 
-/// Returns every key that `heeler.toml` takes, in the order in which people should read them.
+/// Returns every key of `heeler.toml`, in the order of the printed reference.
 #[must_use]
 pub fn reference() -> &'static [Key] {
     KEYS

@@ -1,4 +1,5 @@
-//! The settings of one run: command line over suite over profile over defaults, and the overrides of single tests.
+//! The resolved settings of one run: command line over suite over profile over defaults, and the overrides of
+//! single tests.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -8,22 +9,22 @@ use super::{
 };
 use crate::filter::{Filter, Subject};
 
-/// What the command line says, already parsed.
+/// The parsed options of the command line.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CommandLine {
-    /// Which profile; `None` is the default one.
+    /// Name of the profile; `None` selects the default one.
     pub profile: Option<String>,
-    /// Of the run as a whole.
+    /// Settings of the run as a whole.
     pub run: RunLayer,
-    /// Of every test.
+    /// Settings of every test.
     pub tests: TestLayer,
-    /// Which tests: those that any of these matches; empty means all.
+    /// The selected tests are those that any of these filters matches; an empty list selects all.
     pub filters: Vec<Filter>,
-    /// Which share of them.
+    /// The partition of the selected tests to run.
     pub partition: Option<Partition>,
     /// The framework of programs that the command line names.
     pub framework: Option<String>,
-    /// Where state lies.
+    /// The state directory, if the command line sets it.
     pub state_dir: Option<PathBuf>,
 }
 
@@ -32,15 +33,15 @@ pub struct CommandLine {
 pub struct Settings {
     /// The profile's name.
     pub profile: String,
-    /// Of the run as a whole.
+    /// Settings of the run as a whole.
     pub run: RunSettings,
-    /// Which tests: those that any of these matches; empty means all.
+    /// The selected tests are those that any of these filters matches; an empty list selects all.
     pub filters: Vec<Filter>,
-    /// Which share of them.
+    /// The partition of the selected tests to run.
     pub partition: Option<Partition>,
     /// The framework of programs that the command line names.
     pub framework: Option<String>,
-    /// Where the history and journals of runs lie.
+    /// Directory of the history and of the journals of runs.
     pub state_dir: PathBuf,
     profile_tests: TestSettings,
     suite_tests: BTreeMap<String, TestLayer>,
@@ -49,10 +50,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Lays the command line over suites over the profile over the defaults.
+    /// Applies the command line over suites over the profile over the defaults.
     ///
-    /// Output that is shown as it comes can't be told apart when tests run side by side: without a number of jobs on
-    /// the command line there is then one.
+    /// The output of parallel tests would be mixed when it is shown live, so the number of jobs is then 1
+    /// unless the command line sets it.
     ///
     /// # Errors
     /// The profile does not exist.
@@ -80,19 +81,19 @@ impl Settings {
         })
     }
 
-    /// Returns whether the filters take this test.
+    /// Returns whether the filters select this test.
     #[must_use]
     pub fn is_selected(&self, subject: &Subject<'_>) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| filter.is_match(subject))
     }
 
-    /// Returns whether the filters may take tests of a program that could not be listed.
+    /// Returns whether the filters may select tests of a program that could not be listed.
     #[must_use]
     pub fn may_be_selected(&self, program: &Subject<'_>) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| filter.may_match(program))
     }
 
-    /// Returns after how long the display calls a test slow.
+    /// Returns the period after which the display reports a test as slow.
     #[must_use]
     pub fn slow_after(&self) -> Duration {
         self.profile_tests.under(&self.command_line_tests).slow_period
@@ -105,7 +106,7 @@ impl Settings {
     pub fn of_test(&self, suite: Option<&str>, subject: &Subject<'_>) -> TestSettings {
         let suite = suite.and_then(|name| self.suite_tests.get(name));
         let below = suite.map_or(self.profile_tests, |suite| self.profile_tests.under(suite));
-        // The first override that says something decides, so the last is laid down first.
+        // The first override that sets a value decides, so the last one is applied first.
         let overrides = self.overrides.iter().rev().filter(|one| one.filter.is_match(subject));
         overrides.fold(below, |below, one| below.under(&one.tests)).under(&self.command_line_tests)
     }

@@ -1,4 +1,4 @@
-//! `heeler.toml` as users write it, right and wrong.
+//! Valid and invalid `heeler.toml` files, as users write them.
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
@@ -9,7 +9,7 @@ fn parse(text: &str) -> Config {
     Config::parse(Path::new("heeler.toml"), text).unwrap()
 }
 
-/// The problems of a file, as they are printed below the heading.
+/// Checks the problems of a file as they are printed below the heading.
 #[track_caller]
 fn check_problems(text: &str, expected: &str) {
     let error = Config::parse(Path::new("heeler.toml"), text).unwrap_err().to_string();
@@ -388,7 +388,7 @@ fn a_fault_in_a_filter_is_told_at_its_own_place() {
     {
         assert!(told(filter).ends_with(&format!("{place}{message}{fault}")), "{}", told(filter));
     }
-    // Where escapes move the letters, the column is that of the filter.
+    // With escapes in the string the position inside it is unknown, so the column is the filter's own.
     for filter in ["\"\\u0061ll() & tset(x)\"", "\"\"\"all() & tset(x)\"\"\""] {
         let expected = format!("heeler.toml:2:10: {message}column 9: {fault}");
         assert!(told(filter).ends_with(&expected), "{}", told(filter));

@@ -1,5 +1,5 @@
-//! The plain types that configuration is read into: layers, where everything may be unset, and resolved profiles,
-//! where nothing is. No reading and no merging across sources lives here.
+//! The plain types of the configuration: layers, in which every setting is optional, and resolved profiles,
+//! in which every setting has a value. No reading and no merging here.
 
 use std::{
     collections::BTreeMap,
@@ -10,31 +10,29 @@ use std::{
 
 use crate::filter::Filter;
 
-/// A place in `heeler.toml`; both count from 1, columns in characters.
+/// A position in `heeler.toml`; both numbers count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// Line.
     pub line: u32,
-    /// Column.
     pub column: u32,
 }
 
-/// Everything that `heeler.toml` says, with paths made absolute or relative to the current directory.
+/// The content of `heeler.toml`, with paths made absolute or relative to the current directory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Where it was read from; `None` when there is no file.
+    /// Path of the file; `None` when there is no file.
     pub file: Option<PathBuf>,
-    /// The directory that relative paths in it start from.
+    /// The directory that relative paths in the file start from.
     pub dir: PathBuf,
-    /// Where the history and journals of runs lie.
+    /// Directory of the history and of the journals of runs.
     pub state_dir: PathBuf,
-    /// In the order of the file.
+    /// The suites in the order of the file.
     pub suites: Vec<Suite>,
-    /// As written, before inheritance.
+    /// The profiles before inheritance.
     pub(super) profiles: BTreeMap<String, WrittenProfile>,
 }
 
-/// A profile as written.
+/// A profile before inheritance.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct WrittenProfile {
     pub(super) run: RunLayer,
@@ -42,175 +40,173 @@ pub(super) struct WrittenProfile {
     pub(super) overrides: Vec<Override>,
 }
 
-/// A profile with everything that it inherits.
+/// A profile with all inherited settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// Its name.
     pub name: String,
     /// Settings of the run as a whole.
     pub run: RunSettings,
     /// Settings of each test, before suites and overrides.
     pub tests: TestSettings,
-    /// Its own, then those of the default profile; the first that says something decides.
+    /// The profile's own overrides, then those of the default profile; the first that sets a value decides.
     pub overrides: Vec<Override>,
 }
 
-/// A profile that no section defines.
+/// The error for a profile that no section defines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("find the profile \"{name}\"; {known}")]
 pub struct UnknownProfile {
-    /// As asked for.
     pub name: String,
-    /// Which ones there are, in words, and which is nearest.
+    /// The existing profiles, or the one with the nearest name, in words.
     pub known: String,
 }
 
-/// What one source says of the run as a whole.
+/// The settings of a run from one source; `None` means not set there.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunLayer {
-    /// Worker slots.
+    /// The number of worker slots.
     pub jobs: Option<Jobs>,
-    /// After how many failures the rest is not run.
+    /// The number of failures after which the remaining tests are not run.
     pub fail_limit: Option<FailLimit>,
-    /// Order of tests.
     pub shuffle: Option<Shuffle>,
-    /// Which results are printed as they come.
+    /// Lowest level of results printed during the run.
     pub status_level: Option<StatusLevel>,
-    /// Where the JUnit report goes.
+    /// Path of the JUnit report.
     pub junit: Option<PathBuf>,
-    /// Whether output is kept or shown.
+    /// Whether the output of tests is kept or shown live.
     pub capture: Option<Capture>,
-    /// Kept of each output of a test, in bytes.
+    /// Kept bytes of each output stream of a test.
     pub output_limit_bytes: Option<u64>,
-    /// Between TERM and KILL.
+    /// Time between TERM and KILL.
     pub grace_period: Option<Duration>,
-    /// Of each step of a drain without progress.
+    /// Time limit of each drain step without progress.
     pub drain_timeout: Option<Duration>,
-    /// Of a client that reads nothing.
+    /// Time limit for a client that reads nothing.
     pub stall_timeout: Option<Duration>,
-    /// Of dialling a client.
+    /// Time limit for connecting to a client.
     pub connect_timeout: Option<Duration>,
-    /// A client has so long to attach a debugger to a test process.
+    /// Time limit for a client to attach a debugger to a test process.
     pub debugger_timeout: Option<Duration>,
-    /// Of a test process, before its first test and after its last.
+    /// Time limit of a test process before its first test and after its last.
     pub startup_timeout: Option<Duration>,
-    /// Of a listing.
+    /// Time limit for listing the tests of a program.
     pub list_timeout: Option<Duration>,
-    /// Of the whole run.
+    /// Time limit of the whole run.
     pub run_timeout: Option<TimeLimit>,
-    /// Deaths outside tests, one test a process, before a program is given up.
+    /// Deaths of a program outside any test, with one test per process, after which the program is not
+    /// started again.
     pub give_up_after: Option<NonZeroU32>,
-    /// Runs kept in the state directory.
+    /// The number of runs kept in the state directory.
     pub keep_runs: Option<NonZeroU32>,
     /// Whether durations and outcomes are recorded.
     pub history: Option<bool>,
-    /// Most bytes of one dump.
+    /// Maximum size of one dump.
     pub dump_limit_bytes: Option<u64>,
-    /// Most dumps of one run.
+    /// Maximum number of dumps of one run.
     pub dumps_per_run: Option<u32>,
-    /// Most bytes of all dumps of one run.
+    /// Maximum size of all dumps of one run.
     pub dumps_total_bytes: Option<u64>,
     /// Whether dumps keep the environment.
     pub dump_environment: Option<bool>,
 }
 
-/// What one source says of a test.
+/// The settings of a test from one source; `None` means not set there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TestLayer {
-    /// Its time limit.
+    /// Time limit of the test.
     pub timeout: Option<TimeLimit>,
-    /// When it counts as slow.
+    /// The period after which a test is reported as slow.
     pub slow_timeout: Option<SlowTimeout>,
-    /// How often a failure is tried again.
+    /// The number of retries after a failure.
     pub retries: Option<u32>,
-    /// Whether it gets a process of its own.
+    /// Whether the test gets a process of its own.
     pub isolate: Option<bool>,
-    /// Of a test process and all below it, in bytes.
+    /// Memory limit of a test process and all its descendants.
     pub max_memory: Option<MemoryLimit>,
-    /// Of a running test that gives no sign.
+    /// Time limit for a running test process without output or a finished test.
     pub silence_timeout: Option<TimeLimit>,
-    /// What is dumped.
+    /// The events that write minidumps.
     pub dumps: Option<Dumps>,
-    /// Which processes are watched for crashes.
+    /// The processes that are traced for crashes.
     pub watch: Option<Watch>,
 }
 
-/// Settings of a run as a whole.
+/// Resolved settings of a run as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunSettings {
-    /// Worker slots.
+    /// The number of worker slots.
     pub jobs: Jobs,
-    /// After how many failures the rest is not run.
+    /// The number of failures after which the remaining tests are not run.
     pub fail_limit: FailLimit,
-    /// Order of tests.
     pub shuffle: Shuffle,
-    /// Which results are printed as they come; `None` leaves it to the display.
+    /// Lowest level of results printed during the run; `None` lets the display choose.
     pub status_level: Option<StatusLevel>,
-    /// Where the JUnit report goes; `None` for nowhere.
+    /// Path of the JUnit report; `None` writes none.
     pub junit: Option<PathBuf>,
-    /// Whether output is kept or shown.
+    /// Whether the output of tests is kept or shown live.
     pub capture: Capture,
-    /// Kept of each output of a test, in bytes.
+    /// Kept bytes of each output stream of a test.
     pub output_limit_bytes: u64,
-    /// Between TERM and KILL.
+    /// Time between TERM and KILL.
     pub grace_period: Duration,
-    /// Of each step of a drain without progress.
+    /// Time limit of each drain step without progress.
     pub drain_timeout: Duration,
-    /// Of a client that reads nothing.
+    /// Time limit for a client that reads nothing.
     pub stall_timeout: Duration,
-    /// Of dialling a client.
+    /// Time limit for connecting to a client.
     pub connect_timeout: Duration,
-    /// A client has so long to attach a debugger to a test process.
+    /// Time limit for a client to attach a debugger to a test process.
     pub debugger_timeout: Duration,
-    /// Of a test process, before its first test and after its last.
+    /// Time limit of a test process before its first test and after its last.
     pub startup_timeout: Duration,
-    /// Of a listing.
+    /// Time limit for listing the tests of a program.
     pub list_timeout: Duration,
-    /// The run ends after this time, with a truthful report.
+    /// Time limit of the whole run; it then ends with a truthful report.
     pub run_timeout: TimeLimit,
-    /// Deaths outside tests, one test a process, before a program is given up.
+    /// Deaths of a program outside any test, with one test per process, after which the program is not
+    /// started again.
     pub give_up_after: NonZeroU32,
-    /// Runs kept in the state directory, the new one among them.
+    /// The number of runs kept in the state directory, including the new one.
     pub keep_runs: NonZeroU32,
     /// Whether durations and outcomes are recorded.
     pub is_history_kept: bool,
-    /// Most bytes of one dump.
+    /// Maximum size of one dump.
     pub dump_limit_bytes: u64,
-    /// Most dumps of one run.
+    /// Maximum number of dumps of one run.
     pub dumps_per_run: u32,
-    /// Most bytes of all dumps of one run.
+    /// Maximum size of all dumps of one run.
     pub dumps_total_bytes: u64,
-    /// Dumps keep the environment of the process.
+    /// Whether dumps keep the environment of the process.
     pub is_environment_dumped: bool,
 }
 
-/// Settings of one test.
+/// Resolved settings of one test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TestSettings {
-    /// It is terminated after this time; `None` means never.
+    /// The test is terminated after this time; `None` means never.
     pub timeout: Option<Duration>,
-    /// It is told to be slow each time when this has passed.
+    /// The test is reported as slow each time this period elapses.
     pub slow_period: Duration,
-    /// How often a failure is tried again.
+    /// The number of retries after a failure.
     pub retries: u32,
-    /// Whether it gets a process of its own.
+    /// Whether the test gets a process of its own.
     pub is_isolated: bool,
-    /// Its process tree is killed when it uses more bytes; `None` means no limit.
+    /// The process tree is killed when it uses more memory; `None` means no limit.
     pub memory_bytes: Option<u64>,
-    /// It is ended when it gives no sign for so long, while it is let run; `None` means never.
+    /// The test is terminated after this time without output or other activity, not counting time in which
+    /// the machine did not schedule it; `None` means never.
     pub silence: Option<Duration>,
-    /// What is dumped of its process.
+    /// The events of the test's process that write minidumps.
     pub dumps: Dumps,
-    /// Which of its processes are watched for crashes.
+    /// The processes of the test that are traced for crashes.
     pub watch: Watch,
 }
 
-/// How many worker slots there are.
+/// The number of worker slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Jobs {
-    /// So many.
     Count(NonZeroUsize),
-    /// One for each processor that we may use.
+    /// One slot for each processor available to this process.
     Cpus,
 }
 
@@ -225,47 +221,41 @@ impl Jobs {
     }
 }
 
-/// After how many failures the tests not yet begun are not run.
+/// The number of failures after which tests that have not started are not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailLimit {
-    /// All tests run, whatever fails.
+    /// All tests run, regardless of failures.
     Never,
-    /// After so many.
     After(NonZeroU32),
 }
 
-/// The order in which tests begin.
+/// The order in which tests start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shuffle {
-    /// As the scheduler finds best.
+    /// The order chosen by the scheduler.
     Off,
-    /// By chance, by a seed that the run picks and tells.
+    /// Random order, with a seed that the run chooses and reports.
     Random,
-    /// By chance, by this seed.
+    /// Random order with this seed.
     Seed(u64),
 }
 
-/// The least that is printed while tests run; each level includes those before it.
+/// The lowest level of results printed while tests run; each level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StatusLevel {
-    /// Nothing.
     None,
-    /// Failures, crashes and time-outs.
+    /// Failures, crashes and timeouts.
     Fail,
-    /// Attempts that are tried again.
+    /// Attempts that are retried.
     Retry,
-    /// Slow tests.
     Slow,
-    /// Passed tests.
     Pass,
-    /// Skipped tests.
     Skip,
-    /// Everything.
     All,
 }
 
 impl StatusLevel {
-    /// The words of all levels, lowest first.
+    /// The configuration values of all levels, lowest first.
     pub const WORDS: [(&'static str, Self); 7] = [
         ("none", Self::None),
         ("fail", Self::Fail),
@@ -277,120 +267,117 @@ impl StatusLevel {
     ];
 }
 
-/// What happens to a test's output.
+/// The handling of a test's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capture {
-    /// It is kept with the test's result.
+    /// The output is kept with the test's result.
     Kept,
-    /// It also goes to our own output as it comes.
+    /// The output is also copied to this process's own output as it arrives.
     Shown,
 }
 
-/// How long a test may run.
+/// A time limit or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeLimit {
-    /// As long as it likes.
+    /// The test has no time limit.
     Never,
-    /// It is terminated after this time.
+    /// The test is terminated after this time.
     After(Duration),
 }
 
-/// Of what minidumps are written.
+/// The events for which minidumps are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dumps {
-    /// Nothing.
     Off,
     /// Processes that crash.
     Crash,
     /// Processes that hang.
     Hang,
-    /// Both.
+    /// Processes that crash and processes that hang.
     All,
 }
 
 impl Dumps {
-    /// The words of all kinds.
+    /// The configuration values of all kinds.
     pub const WORDS: [(&'static str, Self); 4] =
         [("off", Self::Off), ("crash", Self::Crash), ("hang", Self::Hang), ("all", Self::All)];
 }
 
-/// Which processes are watched for crashes.
+/// The processes that are traced for crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watch {
-    /// None: results are the same, with fewer facts.
+    /// No process: results are the same, with less detail.
     Off,
-    /// The test process; where that is a script, also what it starts.
+    /// The test process; if that is a script, also the processes it starts.
     Root,
-    /// The test process and all that it starts.
+    /// The test process and all its descendants.
     Tree,
 }
 
 impl Watch {
-    /// The words of all kinds.
+    /// The configuration values of all kinds.
     pub const WORDS: [(&'static str, Self); 3] =
         [("off", Self::Off), ("root", Self::Root), ("tree", Self::Tree)];
 }
 
-/// How much memory a test process may use.
+/// The memory limit of a test process, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// As much as it likes.
+    /// The process may use any amount of memory.
     Never,
-    /// So many bytes.
     Bytes(u64),
 }
 
-/// When a test is told to be slow.
+/// When a test is reported as slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlowTimeout {
-    /// It is told each time when so much has passed.
+    /// The test is reported as slow each time this period elapses.
     pub period: Duration,
-    /// After so many periods it is terminated.
+    /// The number of periods after which the test is terminated.
     pub terminate_after: Option<NonZeroU32>,
 }
 
-/// Settings of some tests.
+/// Settings of the tests that a filter matches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Override {
-    /// Which tests.
+    /// Selects the tests.
     pub filter: Filter,
-    /// What is different for them.
+    /// The settings that differ for them.
     pub tests: TestLayer,
 }
 
-/// A suite of tests: where its programs come from and how they are started.
+/// A suite of tests: the source of its programs and how they are started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suite {
-    /// Its name.
     pub name: String,
-    /// Where the section begins, for messages.
+    /// Position of the section, for messages.
     pub position: Position,
-    /// Where the programs come from.
+    /// The source of the programs.
     pub source: SuiteSource,
-    /// The framework's name; `None` asks the program.
+    /// Name of the framework; `None` detects it by asking the program.
     pub framework: Option<String>,
-    /// Arguments before all of ours.
+    /// Arguments before all of Heeler's own.
     pub args: Vec<String>,
-    /// Set on top of our environment; `None` unsets.
+    /// Variables added to Heeler's own environment; `None` unsets one.
     pub env: Vec<(String, Option<String>)>,
-    /// Working directory of the tests; `None` leaves it to the source.
+    /// Working directory of the tests; `None` lets the source decide.
     pub cwd: Option<PathBuf>,
-    /// Runs before the programs are looked for, in the directory of the file. Not empty.
+    /// A command that runs before the programs are searched, in the directory of the file. Not empty.
     pub build: Option<Vec<String>>,
-    /// What is different for its tests, whatever the profile.
+    /// Settings of the suite's tests, over those of any profile.
     pub tests: TestLayer,
 }
 
-/// Where the programs of a suite come from.
+/// The source of a suite's programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SuiteSource {
     /// Paths and globs, relative to the file's directory. Not empty.
     Programs(Vec<String>),
     /// The test programs of a cargo package or workspace.
     Cargo {
-        /// Where cargo runs.
+        /// Directory in which cargo runs.
         dir: PathBuf,
-        /// Arguments behind `cargo test --no-run`.
+        /// Arguments after `cargo test --no-run`.
         args: Vec<String>,
     },
 }

@@ -1,4 +1,5 @@
-//! Programs and their tests, by uid. A listing holds as long as the program's file stays the same.
+//! Catalogue of programs and their tests, by uid. A listing stays valid as long as the program's file is
+//! unchanged.
 
 use std::{
     collections::HashMap,
@@ -18,59 +19,58 @@ use super::listed::{CataloguedTest, SUITE_SEPARATOR, with_uids};
 /// A program to be listed and run, as the configuration or the command line names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramSource {
-    /// How to drive it.
+    /// How the program is started.
     pub program: Program,
-    /// The `[[suite]]` that it comes from, for that suite's own settings.
+    /// The `[[suite]]` table that it comes from, which selects that suite's own settings.
     pub config_suite: Option<String>,
 }
 
-/// What is known of a program's tests.
+/// The state of a program's test listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listing {
-    /// Nobody has asked.
+    /// The program has not been listed yet.
     Unknown,
-    /// It was asked.
+    /// The program was listed.
     Listed {
         /// The framework's name.
         framework: String,
-        /// How the names of its tests nest.
+        /// How test names are split into groups.
         nesting: Nesting,
-        /// In the framework's order.
+        /// The tests, in the framework's order.
         tests: Vec<CataloguedTest>,
-        /// What a process costs before its first test, as far as the listing told.
+        /// Time from process start to the first test, as far as the listing measured it.
         start: Duration,
     },
-    /// It could not be listed.
+    /// The listing failed.
     Broken {
-        /// One clear sentence.
+        /// The reason, as one sentence.
         error: String,
     },
 }
 
-/// What a program answered when it was asked for its tests.
+/// The listing that a program returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The framework's name.
     pub framework: String,
-    /// How the names of its tests nest.
+    /// How test names are split into groups.
     pub nesting: control::Nesting,
-    /// In the framework's order.
+    /// The tests, in the framework's order.
     pub tests: Vec<ListedTest>,
-    /// What a process costs before its first test, as far as the listing told.
+    /// Time from process start to the first test, as far as the listing measured it.
     pub start: Duration,
 }
 
-/// One program and what is known of it.
+/// One program and the state of its listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramEntry {
-    /// Where it comes from.
+    /// The program as it was named by the configuration or the command line.
     pub source: ProgramSource,
-    /// Its tests.
     pub listing: Listing,
     identity: Option<Identity>,
 }
 
-/// What changes when a program is built anew.
+/// File metadata that changes when a program is rebuilt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -79,26 +79,27 @@ struct Identity {
     modified: (i64, i64),
 }
 
-/// Where a test stands in the catalogue.
+/// Index of a test in the catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TestRef {
-    /// Its program.
+    /// Index of its program.
     pub program: usize,
-    /// Its place in the listing; `None` for the program itself, when it is broken.
+    /// Index in the listing; `None` for the program itself, if its listing failed.
     pub test: Option<usize>,
 }
 
-/// All programs of a session.
+/// All programs of a session, and their tests.
 #[derive(Debug, Clone, Default)]
 pub struct Catalogue {
     programs: Vec<ProgramEntry>,
-    /// In the order of the hashes of the uids: the uids themselves stand in the programs, and are not kept twice.
+    /// Sorted by the hashes of the uids: the uids themselves are stored with the programs and are not kept
+    /// twice.
     by_uid: Vec<(u64, TestRef)>,
     hasher: RandomState,
 }
 
 impl Catalogue {
-    /// Returns a catalogue of programs that nobody has asked yet. Suites of one name get numbers.
+    /// Returns a catalogue of programs that are not listed yet. Suites with the same name get numbers.
     #[must_use]
     pub fn new(sources: Vec<ProgramSource>) -> Self {
         let mut seen: HashMap<String, u32> = HashMap::new();
@@ -116,13 +117,12 @@ impl Catalogue {
         Self { programs, ..Self::default() }
     }
 
-    /// Returns all programs.
     #[must_use]
     pub fn programs(&self) -> &[ProgramEntry] {
         &self.programs
     }
 
-    /// Returns the programs whose listing is missing, or older than their file.
+    /// Returns the programs whose listing is missing or older than their file.
     #[must_use]
     pub fn unlisted(&self) -> Vec<usize> {
         let is_unlisted = |entry: &ProgramEntry| {
@@ -132,7 +132,7 @@ impl Catalogue {
         (0..self.programs.len()).filter(|place| is_unlisted(&self.programs[*place])).collect()
     }
 
-    /// Takes in what a program answered.
+    /// Records a program's listing, or why it failed.
     pub fn list(&mut self, program: usize, answer: Result<Answer, String>) {
         let entry = &mut self.programs[program];
         entry.identity = identity(&entry.source.program);
@@ -145,7 +145,7 @@ impl Catalogue {
         };
     }
 
-    /// Rebuilds the index by uid, after listings have changed.
+    /// Rebuilds the uid index; needed after listings have changed.
     pub fn index(&mut self) {
         let hashed = |place| (self.hasher.hash_one(self.uid(place)), place);
         let mut by_uid: Vec<_> = self.all().map(hashed).collect();
@@ -153,7 +153,7 @@ impl Catalogue {
         self.by_uid = by_uid;
     }
 
-    /// Returns every test and every broken program, in order.
+    /// Returns every test and every program whose listing failed, in order.
     pub fn all(&self) -> impl Iterator<Item = TestRef> + '_ {
         self.programs.iter().enumerate().flat_map(|(program, entry)| {
             let (count, is_broken) = match &entry.listing {
@@ -171,11 +171,11 @@ impl Catalogue {
         let hash = self.hasher.hash_one(uid);
         let first = self.by_uid.partition_point(|(known, _)| *known < hash);
         let alike = self.by_uid[first..].iter().take_while(|(known, _)| *known == hash);
-        // A program that was built anew meanwhile may have fewer tests.
+        // A program that was rebuilt in the meantime may have fewer tests.
         alike.map(|(_, place)| *place).find(|place| self.has(*place) && self.uid(*place) == uid)
     }
 
-    /// Returns whether there is something at this place, or no longer.
+    /// Returns whether this index still refers to a test or to a program whose listing failed.
     #[must_use]
     pub fn has(&self, place: TestRef) -> bool {
         match (&self.programs[place.program].listing, place.test) {
@@ -186,7 +186,7 @@ impl Catalogue {
         }
     }
 
-    /// Returns the test; `None` for a program itself.
+    /// Returns the test; `None` for the program itself.
     #[must_use]
     pub fn test(&self, place: TestRef) -> Option<&CataloguedTest> {
         match &self.programs[place.program].listing {
@@ -199,7 +199,7 @@ impl Catalogue {
         self.test(place).map_or(&self.programs[place.program].source.program.suite, CataloguedTest::uid)
     }
 
-    /// Returns where a test stands in the tree; a program that could not be listed is a suite without cases.
+    /// Returns a test's path in the test tree; a program whose listing failed is a suite without cases.
     #[must_use]
     pub fn path(&self, place: TestRef) -> TestPath<'_> {
         let entry = &self.programs[place.program];
@@ -210,8 +210,9 @@ impl Catalogue {
         }
     }
 
-    /// Returns the groups above a test, the outermost first: the uid, which is what the uids of all its tests begin with,
-    /// and the name. A program itself stands at the top.
+    /// Returns the uid and the name of each group above a test, outermost first. The uid of a group is the
+    /// common prefix of the uids of all its tests. A program itself is at the top of the tree and has no
+    /// groups.
     #[must_use]
     pub fn groups(&self, place: TestRef) -> Vec<(&str, &str)> {
         let (Some(test), Listing::Listed { nesting, .. }) =
@@ -229,8 +230,8 @@ impl Catalogue {
         groups
     }
 
-    /// Finds what a request names; each test once, however often it is named, in the order of the catalogue. A group
-    /// means all tests below it. Names that nobody has come second.
+    /// Returns the tests that a request names, and the uids that no listing has. Each test is returned once,
+    /// however often it is named, in the order of the catalogue. A group uid selects all tests below it.
     #[must_use]
     pub fn select(&self, uids: &[String]) -> (Vec<TestRef>, Vec<String>) {
         let mut selected = Vec::with_capacity(uids.len());
@@ -259,7 +260,7 @@ impl Catalogue {
         (selected, missing)
     }
 
-    /// Returns the node of a discovery: a test that was found, or a program that could not be listed.
+    /// Returns the discovery node of a test, or of a program whose listing failed.
     #[must_use]
     pub fn node(&self, place: TestRef) -> TestNode {
         let entry = &self.programs[place.program];

@@ -1,5 +1,5 @@
-//! Has workers list the programs that are not known yet. Pure but for what it tells workers: whoever owns the pool hands
-//! it workers and their answers.
+//! Lists, through workers, the programs that are not listed yet. Free of I/O except for the messages it sends
+//! to workers: the owner of the pool passes it workers and their responses.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,56 +12,56 @@ use wire::control::{DiscoverJob, FromWorker, ToWorker, WorkerId};
 use super::{Answer, Catalogue};
 use crate::pool::Pool;
 
-/// For each slot a worker that does not come is asked for so often; whoever kills one must not cost a program its
-/// listing.
+/// Worker start attempts per slot before discovery fails. More than one, because a worker killed from outside
+/// must not cost a program its listing.
 const STARTS: usize = 4;
-/// A program under whose listing workers keep dying is given up. Its tests are then unknown, so whoever kills one or two
-/// workers for reasons of his own must not cost them.
+/// Attempts to list a program before it is given up because its workers keep dying. The tests of such a
+/// program are unknown, so one or two workers killed for unrelated reasons must not cost them.
 const TRIES: u32 = 4;
 
-/// One listing of all programs that were not known when it began.
+/// One listing of all programs that were not listed when it began.
 #[derive(Debug)]
 pub struct Lister {
     timeout: Duration,
-    /// Programs and how often they were tried.
+    /// Programs to list, each with the number of attempts so far.
     waiting: VecDeque<(usize, u32)>,
     running: BTreeMap<WorkerId, (usize, u32)>,
     served: u64,
-    /// How often nobody came of whom it asked for.
+    /// Number of requested workers that did not start.
     failed_starts: usize,
 }
 
 impl Lister {
-    /// Begins a listing of these programs. Each may take as long as the timeout says.
+    /// Begins a listing of these programs. Each one may take up to `timeout`.
     ///
-    /// A program that can't be listed is no error: the catalogue tells what is wrong with it.
+    /// A program that can't be listed is not an error here: the catalogue records the reason.
     #[must_use]
     pub fn new(programs: Vec<usize>, timeout: Duration) -> Self {
         let waiting = programs.into_iter().map(|program| (program, 0)).collect();
         Self { timeout, waiting, running: BTreeMap::new(), served: 0, failed_starts: 0 }
     }
 
-    /// Returns what the listing could use of the slots.
+    /// Returns the slots that the listing could use.
     #[must_use]
     pub fn demand(&self) -> Demand {
         Demand { wanted: self.running.len() + self.waiting.len(), served: self.served }
     }
 
-    /// Returns how many workers list.
+    /// Returns the number of workers that are listing a program.
     #[must_use]
     pub fn jobs_in_hand(&self) -> usize {
         self.running.len()
     }
 
-    /// Returns whether every program has its answer.
+    /// Returns whether every program has a result.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// Gives a worker the next program.
+    /// Assigns the next program to a worker.
     ///
-    /// Cancel safe: no, because the worker may have been told or not.
+    /// Cancel safe: no, because the worker may or may not have received the job.
     pub async fn give(&mut self, pool: &mut Pool, catalogue: &Catalogue, worker: WorkerId) {
         let Some((program, tries)) = self.waiting.pop_front() else { return };
         self.running.insert(worker, (program, tries + 1));
@@ -74,7 +74,7 @@ impl Lister {
         pool.tell(worker, &ToWorker::Discover(job)).await;
     }
 
-    /// Takes in what a worker says; returns whether it is free again.
+    /// Handles a worker's message; returns whether the worker is idle again.
     pub fn hear(&mut self, catalogue: &mut Catalogue, worker: WorkerId, message: FromWorker) -> bool {
         match message {
             FromWorker::Discovered { framework, nesting, tests, start_us, .. } => {
@@ -101,7 +101,7 @@ impl Lister {
         true
     }
 
-    /// Takes in a worker's death.
+    /// Handles a worker's death: its program is tried again or given up.
     pub fn worker_gone(&mut self, catalogue: &mut Catalogue, worker: WorkerId) {
         let Some((program, tries)) = self.running.remove(&worker) else { return };
         if tries >= TRIES {
@@ -112,13 +112,14 @@ impl Lister {
         }
     }
 
-    /// Takes in that a worker did not come; returns whether that was tried often enough, for so many slots.
+    /// Counts a worker that did not start; returns whether there were enough attempts for this number of
+    /// slots.
     pub fn has_tried_enough(&mut self, slots: usize) -> bool {
         self.failed_starts += 1;
         self.failed_starts >= STARTS * slots
     }
 
-    /// When nobody is left who could list, every waiting program is told so.
+    /// Marks every waiting program as not listable, because no worker is left to list it.
     pub fn without_workers(&mut self, catalogue: &mut Catalogue, error: &str) {
         let running = std::mem::take(&mut self.running).into_values();
         for (program, _) in running.chain(std::mem::take(&mut self.waiting)) {
@@ -126,7 +127,7 @@ impl Lister {
         }
     }
 
-    /// Ends a listing that nobody wants any more. A worker that lists can't be told to stop, so it goes.
+    /// Ends a listing that no request waits for any more. A worker can't abort a listing, so it is killed.
     ///
     /// Cancel safe: no, because some workers may be left.
     pub async fn give_up(self, pool: &mut Pool) {

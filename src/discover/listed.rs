@@ -1,5 +1,6 @@
-//! Tests as the catalogue keeps them. There may be hundreds of thousands, for as long as the session lives, so each is
-//! small: the name stands in the uid, and what many tests have in common (their file) stands in memory once.
+//! Tests as stored in the catalogue. There may be hundreds of thousands for as long as the session lives, so
+//! each entry is small: the name is a range of the uid, and text that many tests share (the file) is stored
+//! once.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,49 +13,50 @@ use wire::{
     mtp::{ExecutionState, TestNode, Trait},
 };
 
-/// Stands between a suite's name and those of its tests.
+/// Separates a suite's name from the names of its tests.
 pub(super) const SUITE_SEPARATOR: &str = "::";
 
-/// A test of a listing.
+/// A test of a listing, in compact form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CataloguedTest {
     uid: Box<str>,
-    /// Where the name stands in the uid.
+    /// Byte range of the name in the uid.
     name: Range<u32>,
     display: Option<Box<str>>,
     file: Option<Arc<str>>,
     line: Option<u32>,
     skip: Option<Arc<str>>,
-    /// A name stands at many tests, a value seldom.
+    /// Trait names are shared by many tests, values seldom are.
     traits: Box<[(Arc<str>, Box<str>)]>,
     unrunnable: Option<Box<str>>,
 }
 
 impl CataloguedTest {
-    /// Returns its name for the client: `<suite>::<name>`, and `#2` behind the second test of one name.
+    /// Returns its client-visible identifier: `<suite>::<name>`, with `#2` appended for the second test of
+    /// the same name.
     #[must_use]
     pub fn uid(&self) -> &str {
         &self.uid
     }
 
-    /// Returns its name as the framework knows it.
+    /// Returns its name in the framework.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.uid[self.name.start as usize..self.name.end as usize]
     }
 
-    /// Returns the names and values that the framework gives it.
+    /// Returns its traits: names and values that the framework assigns.
     pub fn traits(&self) -> impl Iterator<Item = (&str, &str)> {
         self.traits.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// Returns why it can't be run, if so.
+    /// Returns why it can't be run, or `None` if it can.
     #[must_use]
     pub fn unrunnable(&self) -> Option<&str> {
         self.unrunnable.as_deref()
     }
 
-    /// Returns it as the framework listed it.
+    /// Returns it in the form in which the framework listed it.
     #[must_use]
     pub fn listed(&self) -> ListedTest {
         ListedTest {
@@ -70,7 +72,7 @@ impl CataloguedTest {
         }
     }
 
-    /// Returns what a discovery tells of it, but for its place.
+    /// Returns its discovery node, without its location in the test tree.
     pub(super) fn node(&self) -> TestNode {
         let display_name = self.display.as_deref().unwrap_or(self.name());
         let mut node = TestNode::test(&*self.uid, display_name, ExecutionState::Discovered);
@@ -83,8 +85,8 @@ impl CataloguedTest {
     }
 }
 
-/// Gives each test its uid. A framework that lists two tests of one name can't select one of them alone: the first is
-/// run and reported, the second is told why not.
+/// Assigns each test its uid. A framework that lists two tests of the same name can't select one of them
+/// individually: the first is run and reported, the second gets the reason why it is not run.
 pub(super) fn with_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<CataloguedTest> {
     let times = times(&tests);
     let mut shared = Shared::default();
@@ -113,7 +115,7 @@ pub(super) fn with_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<CataloguedTe
     tests.into_iter().zip(times).map(catalogued).collect()
 }
 
-/// Returns for each test how often its name has stood so far, itself included.
+/// Returns for each test the number of occurrences of its name so far, itself included.
 fn times(tests: &[ListedTest]) -> Vec<u32> {
     let mut seen: HashMap<&str, u32> = HashMap::with_capacity(tests.len());
     let count = |test| {
@@ -124,7 +126,7 @@ fn times(tests: &[ListedTest]) -> Vec<u32> {
     tests.iter().map(|test| test.name.as_str()).map(count).collect()
 }
 
-/// Texts that stand in memory once.
+/// Interned strings: equal texts are stored once.
 #[derive(Default)]
 struct Shared(HashSet<Arc<str>>);
 

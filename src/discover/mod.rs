@@ -1,8 +1,8 @@
-//! What there is to run: the session's programs, their tests, and where listing failed.
+//! Test discovery: the session's programs, their tests, and programs whose listing failed.
 //!
 //! - `catalogue`: programs and tests by uid; pure.
-//! - `listed`: tests, kept small.
-//! - `job`: has workers list what is not known.
+//! - `listed`: compact test entries.
+//! - `job`: lists programs through workers.
 
 mod catalogue;
 mod job;

@@ -1,4 +1,5 @@
-//! Filters, parsed. How they are written lives in `expression`, `graph` and `show`, what they mean in `matches`.
+//! The syntax trees of filters. The syntax is in `expression`, `graph` and `show`, the evaluation in
+//! `matches`.
 
 use super::Wildcard;
 use crate::history::LastOutcome;
@@ -6,13 +7,13 @@ use crate::history::LastOutcome;
 /// Conditions joined by and, or, not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expr<L> {
-    /// One condition.
+    /// A single condition.
     Leaf(L),
-    /// It does not hold.
+    /// Holds when the inner expression does not.
     Not(Box<Self>),
-    /// All hold; at least two.
+    /// Holds when all parts hold; at least two parts.
     And(Vec<Self>),
-    /// One holds at least; at least two.
+    /// Holds when at least one part holds; at least two parts.
     Or(Vec<Self>),
 }
 
@@ -21,17 +22,17 @@ impl<L> Expr<L> {
         Self::Not(Box::new(self))
     }
 
-    /// Joins by and; a single one stays as it is.
+    /// Joins parts by and; a single part stays as it is.
     pub(super) fn all_of(first: Self, rest: Vec<Self>) -> Self {
         if rest.is_empty() { first } else { Self::And(std::iter::once(first).chain(rest).collect()) }
     }
 
-    /// Joins by or; a single one stays as it is.
+    /// Joins parts by or; a single part stays as it is.
     pub(super) fn any_of(first: Self, rest: Vec<Self>) -> Self {
         if rest.is_empty() { first } else { Self::Or(std::iter::once(first).chain(rest).collect()) }
     }
 
-    /// Returns whether the whole holds, by what holds of the conditions; `None` is "not known", in and out.
+    /// Evaluates the expression by the values of its conditions, in three-valued logic; `None` means unknown.
     pub fn judge(&self, condition: &impl Fn(&L) -> Option<bool>) -> Option<bool> {
         match self {
             Self::Leaf(leaf) => condition(leaf),
@@ -41,12 +42,12 @@ impl<L> Expr<L> {
         }
     }
 
-    /// Returns whether the whole holds, when everything is known.
+    /// Returns whether the expression holds, with every condition known.
     pub fn holds(&self, condition: &impl Fn(&L) -> bool) -> bool {
         self.judge(&|leaf| Some(condition(leaf))).unwrap_or_default()
     }
 
-    /// Returns whether any condition is such a one.
+    /// Returns whether any condition satisfies `is_such`.
     pub fn mentions(&self, is_such: &impl Fn(&L) -> bool) -> bool {
         match self {
             Self::Leaf(leaf) => is_such(leaf),
@@ -56,7 +57,7 @@ impl<L> Expr<L> {
     }
 }
 
-/// One part that comes out as `decisive` decides; else the whole is its opposite, unless a part is not known.
+/// Returns `decisive` when one part evaluates to it; otherwise the opposite, unless a part is unknown.
 fn decided<L>(parts: &[Expr<L>], decisive: bool, condition: &impl Fn(&L) -> Option<bool>) -> Option<bool> {
     let mut whole = Some(!decisive);
     for part in parts {
@@ -76,37 +77,37 @@ pub enum Predicate {
     All,
     /// `none()`.
     None,
-    /// `test(…)`: of the uid.
+    /// `test(…)`: compares the uid.
     Test(Text),
-    /// `suite(…)`: of the suite's name.
+    /// `suite(…)`: compares the suite's name.
     Suite(Text),
-    /// `program(…)`: of the program's path.
+    /// `program(…)`: compares the program's path.
     Program(Text),
-    /// `tag(…)`: of the names and values that the framework gives a test.
+    /// `tag(…)`: compares the names and values of the traits that the framework reports.
     Tag {
-        /// Of the name.
+        /// Compared with the name.
         key: Text,
-        /// Of the value; `None` takes any.
+        /// Compared with the value; `None` accepts any.
         value: Option<Text>,
     },
-    /// `state(…)`: of what the history says.
+    /// `state(…)`: compares the recorded outcome of the last run.
     State(Past),
 }
 
-/// How a text is compared.
+/// A text and how it is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Text {
-    /// `=text`: nothing but this.
+    /// `=text`: equality.
     Equals(String),
-    /// `~text`: this, anywhere.
+    /// `~text`: substring.
     Contains(String),
-    /// `/text/`: a regular expression that fits somewhere.
+    /// `/text/`: a regular expression, not anchored.
     Regex(Regex),
-    /// `#text`: with `*` and `?`.
+    /// `#text`: a glob with `*` and `?`.
     Glob(Wildcard),
 }
 
-/// A compiled regular expression; two are equal when they are written the same.
+/// A compiled regular expression; two are equal when their sources are equal.
 #[derive(Debug, Clone)]
 pub struct Regex(pub(super) regex::Regex);
 
@@ -118,17 +119,17 @@ impl PartialEq for Regex {
 
 impl Eq for Regex {}
 
-/// What the history says of a test.
+/// The recorded outcome of a test, from the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Past {
-    /// How it ended last.
+    /// The test ended with this outcome when it last ran.
     Ended(LastOutcome),
-    /// It never ended here.
+    /// The history has no outcome of the test.
     Never,
 }
 
 impl Past {
-    /// The words of all, in the order in which people should read them.
+    /// The names of all states, in the order in which they are shown.
     pub const WORDS: [(&'static str, Self); 7] = [
         ("failed", Self::Ended(LastOutcome::Failed)),
         ("crashed", Self::Ended(LastOutcome::Crashed)),
@@ -143,17 +144,17 @@ impl Past {
 /// One condition of a graph query on a node of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeTest {
-    /// Of the node's name.
+    /// Matched against the node's name.
     pub name: Wildcard,
-    /// Of the test's traits.
+    /// Evaluated on the test's traits.
     pub properties: Option<Expr<Property>>,
 }
 
-/// One condition of a graph query on a trait: one there is has this name and this value.
+/// One condition of a graph query on the traits: holds when some trait matches both name and value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Property {
-    /// Of the name.
+    /// Matched against the name.
     pub key: Wildcard,
-    /// Of the value.
+    /// Matched against the value.
     pub value: Wildcard,
 }

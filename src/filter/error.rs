@@ -1,11 +1,11 @@
-//! What is wrong with a filter, and where.
+//! The error of parsing a filter, with its position.
 
 use std::{fmt, ops::Range};
 
-/// So much of a long text is shown on either side of the fault, in characters.
+/// Maximum number of characters shown on either side of the error in a long text.
 const SHOWN: usize = 40;
 
-/// Why a text is no filter. As text it is one line that begins with the column.
+/// The error of parsing a filter. Printed as one line that begins with the column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterError {
     text: String,
@@ -15,31 +15,31 @@ pub struct FilterError {
 
 impl FilterError {
     pub(super) fn new(text: &str, span: Range<usize>, message: impl Into<String>) -> Self {
-        // A fault in the middle of a character, or behind the text, can't be pointed at.
+        // A span inside a character or after the end of the text cannot be shown, so it is moved.
         let start = text.floor_char_boundary(span.start);
         let end = text.floor_char_boundary(span.end).max(start);
         Self { text: text.to_owned(), span: start..end, message: message.into() }
     }
 
-    /// Returns the column of the fault, in characters from 1.
+    /// Returns the column of the error, in characters from 1.
     #[must_use]
     pub fn column(&self) -> usize {
         self.text[..self.span.start].chars().count() + 1
     }
 
-    /// Returns the byte of the text at which the fault begins.
+    /// Returns the byte offset at which the error begins.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.span.start
     }
 
-    /// Returns what is wrong, without the place.
+    /// Returns the message without the position.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Returns several lines: what is wrong, the text, and carets under the fault.
+    /// Returns several lines: the message, the text, and carets under the error.
     #[must_use]
     pub fn pointed(&self) -> String {
         let chars: Vec<char> =

@@ -1,4 +1,5 @@
-//! Filter expressions: `test(~parse) & not tag(slow)`. A text that calls no function is a plain word or glob over names.
+//! The parser of filter expressions: `test(~parse) & not tag(slow)`. A text that calls no function is a
+//! substring or a glob over names.
 //!
 //! ```text
 //! or       = and (("|" | "+" | "or") and)*
@@ -27,18 +28,18 @@ use super::{
 };
 use crate::nearest;
 
-/// All functions, in the order in which people should read them.
+/// All functions, in the order in which they are shown.
 const FUNCTIONS: [&str; 7] = ["test", "suite", "program", "tag", "state", "all", "none"];
-/// Functions of cargo-nextest and what to write instead, for those who know it.
+/// Functions of cargo-nextest and their replacements, for users of that program.
 const FOREIGN: [(&str, &str); 3] = [("binary", "program"), ("binary_id", "suite"), ("package", "suite")];
-/// What a backslash makes a plain character, beside its own escapes.
+/// The characters that a backslash makes literal, besides its own escapes.
 const ESCAPED: &str = "\\)(=~/#*?, ";
-/// A compiled expression may take so much memory.
+/// Memory limit of one compiled regular expression.
 const REGEX_BYTES: usize = 256 << 10;
-/// A regular expression may nest its own groups so deep.
+/// Nesting limit of groups in one regular expression.
 const REGEX_DEPTH: u32 = 64;
 
-/// Which tests: an expression, or a plain word or glob over names, as it was written.
+/// A filter of tests: an expression, or a plain substring or glob over names, together with its source text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
     text: String,
@@ -46,13 +47,13 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Returns what it means.
+    /// Returns the parsed expression.
     #[must_use]
     pub fn expr(&self) -> &Expr<Predicate> {
         &self.expr
     }
 
-    /// Returns whether it asks how tests ended earlier.
+    /// Returns whether the filter depends on the recorded outcomes of tests.
     #[must_use]
     pub fn asks_history(&self) -> bool {
         self.expr.mentions(&|predicate| matches!(predicate, Predicate::State(_)))
@@ -81,8 +82,9 @@ impl FromStr for Filter {
     }
 }
 
-/// A text is an expression when it begins with a call of whatever name, or calls one of our functions anywhere. All
-/// others are names: these are full of `-`, `|` and spaces, and some have parentheses.
+/// Returns whether a text is an expression: it begins with a call of any function name, or it calls a known
+/// function anywhere. All other texts are names, which are full of `-`, `|` and spaces, and some of which
+/// have parentheses.
 fn calls_a_function(text: &str) -> bool {
     let mut start = text.trim_start_matches(['!', '(', ' ']);
     while let Some(behind) = start.strip_prefix("not ") {
@@ -104,7 +106,7 @@ fn is_of_name(char: char) -> bool {
     char.is_ascii_alphanumeric() || char == '_' || char == '-'
 }
 
-/// A word without signs: a glob when it has wildcards, else a part of the name. A backslash is a backslash.
+/// Parses a plain text: a glob when it has wildcards, otherwise a substring. A backslash is literal.
 fn plain(text: &str) -> Text {
     let letters: Vec<_> = text.chars().map(|char| Letter { char, is_escaped: false }).collect();
     glob_or_part(&letters)
@@ -201,12 +203,12 @@ fn space(input: &mut Input<'_>) -> Parsed<()> {
     take_while(0.., char::is_whitespace).void().parse_next(input)
 }
 
-/// An operator that is a word, and no beginning of a longer one.
+/// Matches an operator that is a word and not the prefix of a longer one.
 fn word<'i>(word: &'static str) -> impl Parser<Input<'i>, (), ErrMode<super::syntax::Fault>> {
     terminated(literal(word), not(one_of(is_of_name))).void()
 }
 
-/// What a text without a sign is.
+/// The meaning of a text without a comparison sign.
 #[derive(Clone, Copy)]
 enum Plain {
     GlobOrPart,
@@ -217,7 +219,7 @@ fn text(input: &mut Input<'_>, plain: Plain) -> Parsed<Text> {
     signed(input, plain, ")")
 }
 
-/// Reads a text up to one of the `ends`, which stays.
+/// Parses a text with an optional comparison sign, up to one of the `ends`, which is not consumed.
 fn signed(input: &mut Input<'_>, plain: Plain, ends: &'static str) -> Parsed<Text> {
     space(input)?;
     let sign = opt(one_of(['=', '~', '/', '#'])).parse_next(input)?;
@@ -236,7 +238,7 @@ fn signed(input: &mut Input<'_>, plain: Plain, ends: &'static str) -> Parsed<Tex
     })
 }
 
-/// Reads letters and escapes; spaces around them are not part of it, unless escaped.
+/// Parses characters and escapes; surrounding white space is dropped, unless escaped.
 fn letters(input: &mut Input<'_>, ends: &'static str) -> Parsed<Vec<Letter>> {
     let mut letters: Vec<Letter> = repeat(0.., alt((escape(ESCAPED), letter(ends)))).parse_next(input)?;
     let is_space = |letter: &Letter| letter.char.is_whitespace() && !letter.is_escaped;
@@ -249,7 +251,7 @@ fn letters(input: &mut Input<'_>, ends: &'static str) -> Parsed<Vec<Letter>> {
 fn regex(input: &mut Input<'_>) -> Parsed<Regex> {
     count_regex(input)?;
     let start = input.current_token_start();
-    // Only the slash is ours to unescape: all else is for the expression itself.
+    // Only the slash is unescaped here: all other escapes belong to the regular expression.
     let piece = alt((literal("\\/").value("/"), ('\\', any).take(), none_of(['/', '\\']).take()));
     let source: String = repeat(0.., piece).fold(String::new, |all, one| all + one).parse_next(input)?;
     let span = start..input.current_token_start();
@@ -287,7 +289,7 @@ fn tag(input: &mut Input<'_>) -> Parsed<Predicate> {
     if opt("=").parse_next(input)?.is_none() {
         return Ok(Predicate::Tag { key, value: None });
     }
-    // `tag(key=)` is a trait without a value.
+    // `tag(key=)` matches a trait without a value.
     let is_empty = |input: &Input<'_>| rest(input).trim_start().starts_with(')');
     space(input)?;
     if is_empty(input) {
@@ -314,7 +316,7 @@ fn state(input: &mut Input<'_>) -> Parsed<Past> {
     }
 }
 
-/// Returns whether a backslash must stand before this one.
+/// Returns whether this character must be escaped by a backslash.
 pub(super) fn is_special(part: Part) -> bool {
     matches!(part, Part::Char(char) if ESCAPED.contains(char))
 }

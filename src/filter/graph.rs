@@ -1,4 +1,4 @@
-//! Graph queries of the test protocol: `/unit/Parser*/**[speed=fast]`.
+//! The parser of graph queries of the test protocol: `/unit/Parser*/**[speed=fast]`.
 //!
 //! ```text
 //! query    = ("/" segment)+ ("/" rest)?  |  "/" rest
@@ -7,8 +7,8 @@
 //! node     = name properties?
 //! properties = "[" joined of (name ("=" | "!=") name) "]"
 //! ```
-//! In names `*` is any text, a backslash takes the meaning off the next character, and outside of properties `%2F` is
-//! the byte of that number.
+//! In names `*` matches any text, a backslash makes the next character literal, and outside of properties
+//! `%2F` is the byte with that number.
 
 use std::str::FromStr;
 
@@ -27,25 +27,25 @@ use super::{
     },
 };
 
-/// What ends a name of a node.
+/// The characters that end the name of a node.
 const NODE_ENDS: &str = "\\/()[]&|%";
-/// What ends a name of a property.
+/// The characters that end the name of a property.
 const KEY_ENDS: &str = "\\()[]&|=!";
-/// What ends a value of a property.
+/// The characters that end the value of a property.
 const VALUE_ENDS: &str = "\\()[]&|";
-/// What a backslash makes a plain character.
+/// The characters that a backslash makes literal.
 pub(super) const ESCAPED: &str = "\\/()[]&|!=*%? .,+-#^${}<>:;'\"@~";
 
-/// Which nodes of the tree of tests.
+/// A graph query: selects nodes of the tree of tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GraphQuery {
-    /// One for each level, from the root.
+    /// One expression for each level, from the root.
     pub(super) segments: Vec<Expr<NodeTest>>,
-    /// `**` at the end: any number of levels more, one at least.
+    /// A final `**`: matches one or more further levels.
     pub(super) rest: Option<Rest>,
 }
 
-/// `**` and its properties.
+/// A final `**` with its properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rest {
     pub(super) properties: Option<Expr<Property>>,
@@ -85,7 +85,7 @@ fn query(input: &mut Input<'_>) -> Parsed<GraphQuery> {
     Ok(query)
 }
 
-/// Whether `**` stands alone in its part of the path.
+/// Returns whether `**` is a path segment of its own.
 fn is_rest(text: &str) -> bool {
     text.strip_prefix("**").is_some_and(|behind| behind.is_empty() || behind.starts_with(['/', '[']))
 }
@@ -145,7 +145,8 @@ fn node(input: &mut Input<'_>) -> Parsed<Expr<NodeTest>> {
     Ok(Expr::Leaf(NodeTest { name, properties: properties(input)? }))
 }
 
-/// `%2F` and the like, as many as there are: together they are UTF-8. A `%` with anything else behind it is itself.
+/// Parses `%2F` and the like, as many as follow each other: together they are UTF-8. A `%` without two
+/// hexadecimal digits after it is literal.
 fn encoded(input: &mut Input<'_>) -> Parsed<Vec<Letter>> {
     let start = input.current_token_start();
     let byte = preceded('%', take_while(2..=2, |one: char| one.is_ascii_hexdigit()))

@@ -1,4 +1,4 @@
-//! Whether a test is meant.
+//! Evaluation of filters and graph queries on tests.
 
 use std::borrow::Cow;
 
@@ -7,29 +7,29 @@ use model::path::TestPath;
 use super::{Filter, GraphQuery, NodeTest, Past, Predicate, Property, Text, Wildcard};
 use crate::history::LastOutcome;
 
-/// What filter expressions look at. A program that can't be listed stands here by its suite's name.
+/// The properties of a test that filter expressions are evaluated on. A program that can't be listed is
+/// represented by its suite's name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Subject<'a> {
     /// `<suite>::<name>`.
     pub uid: &'a str,
-    /// The suite's name.
     pub suite: &'a str,
-    /// Path of the program.
     pub program: Cow<'a, str>,
-    /// Names and values that the framework gives it.
+    /// Names and values of the traits that the framework reports.
     pub tags: Vec<(&'a str, &'a str)>,
-    /// How it ended last; `None` when it never did, or nobody knows.
+    /// Recorded outcome of the last run; `None` when the history has none.
     pub last: Option<LastOutcome>,
 }
 
 impl Filter {
-    /// Returns whether the test is meant.
+    /// Returns whether the filter selects the test.
     #[must_use]
     pub fn is_match(&self, subject: &Subject<'_>) -> bool {
         self.expr.holds(&|predicate| predicate.holds(subject))
     }
 
-    /// Returns whether tests of this program may be meant, for a program whose tests nobody could list.
+    /// Returns whether the filter may select tests of this program, for a program whose tests could not be
+    /// listed.
     #[must_use]
     pub fn may_match(&self, subject: &Subject<'_>) -> bool {
         let judged = self.expr.judge(&|predicate| match predicate {
@@ -60,7 +60,8 @@ impl Predicate {
 }
 
 impl Text {
-    /// An exact text and a glob take the whole name, or all behind one of its separators.
+    /// Returns whether the text matches: an exact text and a glob must match the whole name, or the rest
+    /// after one of its separators.
     fn fits(&self, name: &str, separator: &str) -> bool {
         match self {
             Self::Contains(_) | Self::Regex(_) => self.fits_whole(name),
@@ -86,7 +87,7 @@ impl Text {
 }
 
 impl GraphQuery {
-    /// Returns whether the test at this path, with these traits, is meant.
+    /// Returns whether the query selects the test at this path, with these traits.
     #[must_use]
     pub fn is_match(&self, path: &TestPath<'_>, tags: &[(&str, &str)]) -> bool {
         let mut nodes = path.segments();
@@ -103,7 +104,7 @@ impl GraphQuery {
         }
     }
 
-    /// Returns whether tests of this suite may be meant, for a suite whose tests nobody could list.
+    /// Returns whether the query may select tests of this suite, for a suite whose tests could not be listed.
     #[must_use]
     pub fn may_match(&self, suite: &str) -> bool {
         let Some(root) = self.segments.first() else { return true };

@@ -1,13 +1,13 @@
-//! Which tests are meant: the filter expressions of the command line and of `heeler.toml`, and the graph queries of the
-//! test protocol. Pure: texts and values in, yes or no out.
+//! Selection of tests: the filter expressions of the command line and of `heeler.toml`, and the graph queries
+//! of the test protocol. Pure functions: no I/O.
 //!
-//! - `ast`: both languages, parsed; one way to join conditions.
-//! - `wildcard`: `*` and `?`.
-//! - `syntax`: what both parsers share, with the limits that keep hostile texts harmless.
-//! - `expression`: `test(~parse) & not tag(slow)`, and plain words.
-//! - `graph`: `/unit/Parser*/**[speed=fast]`.
-//! - `matches`: whether a test is meant.
-//! - `error`: what is wrong with a text, and where.
+//! - `ast`: the syntax trees of both languages, with a common type for joined conditions.
+//! - `wildcard`: the wildcards `*` and `?`.
+//! - `syntax`: code shared by both parsers, with the limits against hostile input.
+//! - `expression`: the parser of `test(~parse) & not tag(slow)`, and of plain names.
+//! - `graph`: the parser of `/unit/Parser*/**[speed=fast]`.
+//! - `matches`: the evaluation.
+//! - `error`: the parse error with its position.
 
 mod ast;
 mod error;

@@ -1,5 +1,5 @@
-//! Filters written out again, in full: with every sign, and parentheses wherever something nests. What is written is
-//! read back as the same filter, unless the parentheses nest deeper than a filter may.
+//! Printing of filters in full: with every comparison sign, and parentheses wherever expressions nest. The
+//! printed text parses to the same filter, unless the parentheses exceed the nesting limit.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -97,7 +97,8 @@ fn escaped(sign: &str, parts: &[Part], f: &mut Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// White space and control characters by their numbers: at the ends they would be taken for layout.
+/// Writes white space and control characters as escapes: at the ends of a text they would be dropped as
+/// layout.
 fn write_char(char: char, f: &mut Formatter<'_>) -> fmt::Result {
     if char.is_whitespace() || char.is_control() {
         write!(f, "\\u{{{:x}}}", u32::from(char))
@@ -170,7 +171,7 @@ where
 {
     match expr {
         Expr::Leaf(one) => leaf(one, f),
-        // The protocol's other readers want a negation in parentheses.
+        // Other parsers of the protocol require parentheses around a negation.
         Expr::Not(inner) => {
             f.write_str("(!")?;
             nested(inner, f)?;
@@ -185,7 +186,7 @@ fn name(Wildcard(parts): &Wildcard, f: &mut Formatter<'_>) -> fmt::Result {
     for part in parts {
         match part {
             Part::Any => f.write_char('*')?,
-            // A graph query has no sign for one character.
+            // Graph queries have no wildcard for a single character.
             Part::One => f.write_char('*')?,
             Part::Char(char) if graph::ESCAPED.contains(*char) => write!(f, "\\{char}")?,
             Part::Char(char) => f.write_char(*char)?,

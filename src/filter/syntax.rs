@@ -1,4 +1,4 @@
-//! What both parsers share: input with places, faults, escapes, and the limits that keep hostile texts harmless.
+//! Code shared by both parsers: input with positions, errors, escapes, and the limits against hostile input.
 
 use std::ops::Range;
 
@@ -12,22 +12,23 @@ use winnow::{
 
 use super::{FilterError, Part, Wildcard};
 
-/// No sensible filter is longer, and a long one costs every test.
+/// Maximum length of a filter. Real filters are shorter, and a long one is evaluated for every test.
 const LENGTH_BYTES: usize = 16 << 10;
-/// Parsing, evaluating and dropping recurse so deep.
+/// Maximum nesting depth, because parsing, evaluating and dropping are recursive.
 const DEPTH: usize = 64;
-/// Each test is held against each condition, while the session's other work waits.
+/// Maximum number of conditions: each test is checked against each condition, which blocks the session's
+/// other work.
 const CONDITIONS: usize = 1000;
-/// Compiled expressions cost memory.
+/// Maximum number of regular expressions, because compiled ones use memory.
 const REGEXES: usize = 32;
 
-/// The text, with places in it and what is counted against the limits.
+/// The text with positions, and the counters that are checked against the limits.
 pub(super) type Input<'i> = Stateful<LocatingSlice<&'i str>, Counts>;
 
-/// What a parser returns.
+/// The result of a parser.
 pub(super) type Parsed<T> = Result<T, ErrMode<Fault>>;
 
-/// A parser of a part.
+/// A parser function for one part.
 pub(super) type Part0<T> = fn(&mut Input<'_>) -> Parsed<T>;
 
 #[derive(Debug, Default)]
@@ -37,7 +38,7 @@ pub(super) struct Counts {
     regexes: usize,
 }
 
-/// A place and what is wrong there.
+/// A parse error with its position.
 #[derive(Debug)]
 pub(super) struct Fault {
     span: Range<usize>,
@@ -56,7 +57,7 @@ impl<'i> ParserError<Input<'i>> for Fault {
     }
 }
 
-/// Parses the whole of a text.
+/// Parses a whole text.
 pub(super) fn parse<T>(text: &str, parser: Part0<T>) -> Result<T, FilterError> {
     if text.len() > LENGTH_BYTES {
         let message = format!("the filter is longer than {LENGTH_BYTES} bytes");
@@ -69,23 +70,23 @@ pub(super) fn parse<T>(text: &str, parser: Part0<T>) -> Result<T, FilterError> {
     })
 }
 
-/// Ends the parsing with a message about a place.
+/// Stops parsing with a message about a span.
 pub(super) fn fault<T>(span: Range<usize>, message: impl Into<String>) -> Parsed<T> {
     Err(ErrMode::Cut(Fault { span, message: message.into() }))
 }
 
-/// The next character, or the end.
+/// Returns the span of the next character, or the end of the text.
 pub(super) fn here(input: &Input<'_>) -> Range<usize> {
     let start = input.current_token_start();
     start..start + rest(input).chars().next().map_or(0, char::len_utf8)
 }
 
-/// What is not read yet.
+/// Returns the unread text.
 pub(super) fn rest<'i>(input: &Input<'i>) -> &'i str {
     input.input.peek_finish()
 }
 
-/// Says what was expected at this place, and what is there.
+/// Stops parsing with the expected and the found input at this position.
 pub(super) fn expected<T>(input: &Input<'_>, what: &str) -> Parsed<T> {
     let found = match rest(input).chars().next() {
         None => "the end".to_owned(),
@@ -94,7 +95,7 @@ pub(super) fn expected<T>(input: &Input<'_>, what: &str) -> Parsed<T> {
     fault(here(input), format!("expected {what}, found {found}"))
 }
 
-/// Takes a part that stands one level deeper.
+/// Runs a parser one nesting level deeper.
 pub(super) fn deeper<T>(
     input: &mut Input<'_>,
     mut parser: impl FnMut(&mut Input<'_>) -> Parsed<T>,
@@ -108,7 +109,7 @@ pub(super) fn deeper<T>(
     parsed
 }
 
-/// Counts one more condition.
+/// Counts one more condition against the limit.
 pub(super) fn count_condition(input: &mut Input<'_>) -> Parsed<()> {
     if input.state.conditions == CONDITIONS {
         return fault(here(input), format!("the filter has more than {CONDITIONS} conditions"));
@@ -117,7 +118,7 @@ pub(super) fn count_condition(input: &mut Input<'_>) -> Parsed<()> {
     Ok(())
 }
 
-/// Counts one more regular expression.
+/// Counts one more regular expression against the limit.
 pub(super) fn count_regex(input: &mut Input<'_>) -> Parsed<()> {
     if input.state.regexes == REGEXES {
         return fault(here(input), format!("the filter has more than {REGEXES} regular expressions"));
@@ -126,14 +127,14 @@ pub(super) fn count_regex(input: &mut Input<'_>) -> Parsed<()> {
     Ok(())
 }
 
-/// A character, and whether it was escaped and so means only itself.
+/// A character, and whether it was escaped and is therefore literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Letter {
     pub(super) char: char,
     pub(super) is_escaped: bool,
 }
 
-/// Reads `\` and what it escapes: any character of `plain`, and `\n`, `\r`, `\t`, `\u{…}`.
+/// Parses `\` and an escaped character: any character of `plain`, and `\n`, `\r`, `\t`, `\u{…}`.
 pub(super) fn escape<'i>(plain: &'static str) -> impl FnMut(&mut Input<'i>) -> Parsed<Letter> {
     move |input| {
         '\\'.parse_next(input)?;
@@ -167,7 +168,7 @@ fn unicode(input: &mut Input<'_>) -> Parsed<char> {
     }
 }
 
-/// Reads any character but these.
+/// Parses any character except these.
 pub(super) fn letter<'i>(but: &'static str) -> impl FnMut(&mut Input<'i>) -> Parsed<Letter> {
     move |input| {
         any.verify(|found| !but.contains(*found))
@@ -176,7 +177,7 @@ pub(super) fn letter<'i>(but: &'static str) -> impl FnMut(&mut Input<'i>) -> Par
     }
 }
 
-/// Letters with their wildcards, as far as those are not escaped.
+/// Builds a wildcard pattern; escaped wildcards are literal.
 pub(super) fn wildcard(letters: &[Letter], has_one: bool) -> Wildcard {
     let part = |letter: &Letter| match letter.char {
         '*' if !letter.is_escaped => Part::Any,

@@ -1,23 +1,24 @@
-//! `*` and `?`. Our own, because test names are full of `[`, `{` and `/`, which must stand for themselves.
+//! The wildcards `*` and `?`. No glob crate is used, because test names are full of `[`, `{` and `/`, which
+//! must be literal.
 
-/// A text with wildcards.
+/// A pattern with wildcards.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wildcard(pub(super) Vec<Part>);
 
-/// A part of it.
+/// A part of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// This character.
+    /// A literal character.
     Char(char),
-    /// `?`: any one character.
+    /// `?`: any single character.
     One,
     /// `*`: any text.
     Any,
 }
 
 impl Wildcard {
-    /// Returns whether the whole of `text` fits, in time proportional to the product of the lengths at worst: on a
-    /// mismatch only the last `*` takes one character more.
+    /// Returns whether the whole of `text` matches, in time proportional to the product of the lengths at
+    /// worst: on a mismatch only the last `*` takes one character more.
     #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
         let mut parts = self.0.as_slice();
@@ -47,7 +48,7 @@ impl Wildcard {
         }
     }
 
-    /// Returns whether there is a wildcard in it at all.
+    /// Returns whether the pattern contains a wildcard.
     pub(super) fn is_wild(&self) -> bool {
         self.0.iter().any(|part| !matches!(part, Part::Char(_)))
     }

@@ -1,7 +1,9 @@
-//! Does a session's requests, as many at the same time as come: owns the catalogue and the pool, and shares the slots.
+//! Scheduler of a session's requests, which run concurrently: owns the catalogue and the pool, and shares the
+//! slots among runs.
 //!
-//! One loop waits for everything: commands of the session, processes, deadlines. After each event [`Engine::settle`] lets
-//! every run do what follows for it, gives idle workers to whoever has had least, and answers what has ended.
+//! One loop waits for all events: session commands, processes, deadlines. After each event [`Engine::settle`]
+//! lets every run execute its pending actions, assigns idle workers to the run that was served least, and
+//! responds to requests that are complete.
 
 mod debugger;
 mod jobs;
@@ -38,10 +40,10 @@ use crate::{
     runs::{self, Provenance},
 };
 
-/// What stopping all test processes may take.
+/// Maximum wait for all test processes to stop.
 const PAUSE_DEADLINE: Duration = Duration::from_millis(500);
 
-/// How an engine is made.
+/// Parameters of a scheduler.
 pub(super) struct EngineOptions {
     pub(super) settings: Arc<Settings>,
     pub(super) sources: Vec<ProgramSource>,
@@ -49,41 +51,42 @@ pub(super) struct EngineOptions {
     pub(super) has_attachments_stream: bool,
     pub(super) log_form: LogForm,
     pub(super) client: link::Outbox,
-    /// What the client answers to requests of ours.
+    /// The client's responses to requests that the server sent.
     pub(super) answers: mpsc::Receiver<Answer>,
-    /// The client attaches and launches debuggers when it is asked to.
+    /// The client attaches and launches debuggers on request.
     pub(super) has_debugger: bool,
-    /// Every run is for debuggers.
+    /// Every run is a debug run.
     pub(super) is_debug: bool,
-    /// Where the runs come from.
+    /// Recorded with each run: how it was started.
     pub(super) provenance: Provenance,
 }
 
-/// What a session wants of its engine.
+/// A command from the session to its scheduler.
 pub(super) enum Command {
-    /// Do this.
+    /// Starts a request.
     Start(Job),
-    /// End what was asked for by this request.
+    /// Cancels the request with this id.
     Cancel(RequestId),
-    /// Stop all test processes; answered when they stand still.
+    /// Stops all test processes; answered once they are stopped.
     Pause(oneshot::Sender<()>),
-    /// Let them go on.
+    /// Lets stopped test processes continue.
     Resume,
 }
 
-/// A deadline that has passed is heard behind so many events of the pool at the latest. What had come before it passed may
-/// be what it waits for, and that is less than this.
+/// An expired deadline is handled after at most this many queued pool events, so that an event that already
+/// arrived can still satisfy it; fewer events than this can be queued at that time.
 const EVENTS_FIRST: u32 = 1024;
 
-/// How many events of the pool were heard since others had their turn: under a flood of them nobody waits for ever.
+/// Number of pool events handled since other events had their turn: a flood of pool events must not starve
+/// the others.
 #[derive(Default)]
 struct Turns {
     since_told: u32,
-    /// Counted while a deadline has passed.
+    /// Counts only while a deadline has expired.
     since_deadline: u32,
 }
 
-/// A session's doer of requests.
+/// Executes the requests of one session.
 pub(in crate::front) struct Engine {
     settings: Arc<Settings>,
     catalogue: Catalogue,
@@ -94,30 +97,30 @@ pub(in crate::front) struct Engine {
     provenance: Provenance,
     debuggers: Debuggers,
     pool: Option<Pool>,
-    /// By the order of their coming.
+    /// In order of arrival.
     jobs: BTreeMap<JobKey, Work>,
     next_job: u64,
     lister: Option<Lister>,
-    /// Workers that nobody has anything for.
+    /// Workers that are not assigned to a run or to the listing.
     idle: Vec<WorkerId>,
-    /// Who asked for workers that are not there yet, in order; `None` is the lister.
+    /// Requesters of workers that have not joined yet, in order; `None` is the listing.
     asked: VecDeque<Option<JobKey>>,
-    /// Workers that are being stopped, whom to tell, and until when to wait.
+    /// Workers that are being stopped, the channel that reports the end of the pause, and the deadline.
     pausing: Option<(BTreeSet<WorkerId>, oneshot::Sender<()>, Instant)>,
     turns: Turns,
-    /// Requests that are answered, to be told to the session.
+    /// Ids of requests that were responded to, for the session.
     done: mpsc::Sender<RequestId>,
 }
 
 enum Next {
     Command(Command),
-    /// The client has answered a request of ours.
+    /// The client has responded to a request of the server.
     Answer(Answer),
-    /// The session has no more.
+    /// The session has closed its command channel.
     NoMoreCommands,
     Pool(PoolEvent),
     Deadline,
-    /// A discovery has more to tell.
+    /// A discovery has more tests to send.
     Tell,
 }
 
@@ -144,9 +147,10 @@ impl Engine {
         }
     }
 
-    /// Does jobs until there are no more, tells each one's end, then ends the pool.
+    /// Runs jobs until the session has no more, reports the end of each, then shuts the pool down.
     ///
-    /// Cancel safe: no, because jobs in hand would be left without an answer; but dropping it ends all processes.
+    /// Cancel safe: no, because jobs in progress would be left without a response; but dropping it ends all
+    /// processes.
     pub(super) async fn work(mut self, commands: mpsc::Receiver<Command>) {
         let mut commands = Some(commands);
         while commands.is_some() || !self.jobs.is_empty() {
@@ -269,14 +273,15 @@ impl Engine {
                     self.log(level, message).await;
                 }
             }
-            // A lease of a run that is over.
+            // The lease's run is over.
             (None, _) => {}
         }
     }
 
     async fn hear_of_run(&mut self, run: &str, worker: WorkerId, message: FromWorker) {
         if matches!(message, FromWorker::LeaseEnded { .. }) {
-            // Before the run hands out the next batch, the others may have a right to the slot.
+            // Recompute the shares before the run leases its next batch: another run may be entitled to the
+            // slot.
             let _shares = self.share_out();
         }
         if let Some(driver) = self.driver_of(run) {
@@ -322,7 +327,7 @@ impl Engine {
         }
     }
 
-    /// Without a watchdog there are no workers. The next request may try anew.
+    /// Ends listing and runs: without a watchdog there are no workers. The next request may start a new pool.
     async fn without_watchdog(&mut self, error: &PoolError) {
         let why = crate::error_chain(error);
         if let Some(lister) = &mut self.lister {
@@ -375,7 +380,7 @@ impl Engine {
 
     fn end_pause(&mut self) {
         if let Some((_, done, _)) = self.pausing.take() {
-            // Whoever asked may be gone.
+            // The requester may be gone.
             let _gone = done.send(());
         }
     }
@@ -389,11 +394,11 @@ impl Engine {
         }
     }
 
-    /// Lets every run do what follows for it, until nothing follows any more.
+    /// Executes the pending actions of every run until none is left.
     async fn settle(&mut self) {
         loop {
             self.end_listing().await;
-            // Before anything else, also where no worker is idle: a run without a share asks for none.
+            // Shares come first, even if no worker is idle: a run with a share of 0 requests no workers.
             let _shares = self.share_out();
             if let Some(pool) = &mut self.pool {
                 for driver in self.jobs.values_mut().filter_map(Work::driver) {
@@ -459,7 +464,7 @@ impl Engine {
     }
 
     pub(in crate::front) async fn send(&self, frame: Bytes) {
-        // A client that is gone is noticed by the session's reader.
+        // The session's reader notices a client that is gone.
         let _closed = self.client.send(frame).await;
     }
 

@@ -1,4 +1,4 @@
-//! How connections with clients come about.
+//! Opens and accepts client connections.
 
 use std::{io, path::Path, sync::mpsc as blocking, time::Duration};
 
@@ -16,51 +16,35 @@ use tokio::{
 
 use super::{Session, SessionEnd, SessionOptions};
 
-/// A client that starts us listens already.
+/// Time limit for connecting to a client that started the server and should be listening already.
 const DIAL_DEADLINE: Duration = Duration::from_secs(30);
-/// Sessions at the same time. Each has processes of its own; more would only fight for the cores.
+/// Maximum number of concurrent sessions. Each has its own worker processes; more would only compete for the
+/// cores.
 const SESSIONS: usize = 16;
 
-/// Why no client came in.
+/// Errors of connecting to or listening for clients.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The client's port can't be reached.
+    /// The client's port could not be reached.
     #[error("reach the client at {host} port {port}")]
-    Dial {
-        /// As given.
-        host: String,
-        /// As given.
-        port: u16,
-        /// Why.
-        source: tcp::DialError,
-    },
-    /// What blocks has a thread of its own.
+    Dial { host: String, port: u16, source: tcp::DialError },
+    /// No threads for the blocking streams.
     #[error("get two threads from the system")]
     Threads(#[source] io::Error),
-    /// The address can't be listened on.
+    /// The TCP address could not be bound.
     #[error("listen on {address}")]
-    Tcp {
-        /// As given.
-        address: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// The local socket can't be made.
+    Tcp { address: String, source: io::Error },
+    /// The local socket could not be created.
     #[error("listen on the local socket {path}")]
-    Local {
-        /// As given.
-        path: String,
-        /// Why.
-        source: local::BindError,
-    },
+    Local { path: String, source: local::BindError },
 }
 
-/// Dials the client that started us.
+/// Connects to the client that started the server.
 ///
 /// # Errors
-/// It can't be reached within 30 seconds.
+/// The client can't be reached within 30 seconds.
 ///
-/// Cancel safe: yes, because a connection that nobody waits for is closed.
+/// Cancel safe: yes, because an abandoned connection is closed.
 pub async fn dial(host: &str, port: u16) -> Result<TcpStream, ListenError> {
     hold_threads().await.map_err(ListenError::Threads)?;
     tcp::dial(host, port, Instant::now() + DIAL_DEADLINE).await.map_err(|source| ListenError::Dial {
@@ -70,12 +54,13 @@ pub async fn dial(host: &str, port: u16) -> Result<TcpStream, ListenError> {
     })
 }
 
-/// Returns standard input and output as one stream. A machine that has no more threads later stops neither.
+/// Returns standard input and output as one stream. Its threads are started here, so that running out of
+/// threads later blocks neither direction.
 ///
 /// # Errors
-/// The system gives no threads.
+/// The system can't start the threads.
 ///
-/// Cancel safe: yes, because threads that nobody waits for end or wait for work.
+/// Cancel safe: yes, because abandoned threads exit or wait for work.
 pub async fn standard_streams() -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static, ListenError> {
     hold_threads().await.map_err(ListenError::Threads)?;
     Ok(tokio::io::join(tokio::io::stdin(), tokio::io::stdout()))
@@ -83,26 +68,27 @@ pub async fn standard_streams() -> Result<impl AsyncRead + AsyncWrite + Unpin + 
 
 type Holds = ([blocking::SyncSender<()>; 2], [blocking::Receiver<()>; 2]);
 
-/// Two ends that come when what is held is let go.
+/// Creates two channels whose receivers return once the senders are dropped.
 fn holds() -> Holds {
     let [(one, of_one), (other, of_other)] = [(); 2].map(|()| blocking::sync_channel(0));
     ([one, other], [of_one, of_other])
 }
 
 fn wait(hold: blocking::Receiver<()>) -> impl FnOnce() {
-    // Nothing is ever sent.
+    // No message is ever sent; this waits for the sender to be dropped.
     move || hold.recv().unwrap_or_default()
 }
 
-/// Has the runtime start a thread for each direction of a stream that blocks; it keeps them. Where it gets none when it wants
-/// one it panics, so the system is asked before.
+/// Makes the runtime start one thread for each direction of a blocking stream; the runtime keeps them. The
+/// runtime panics if a thread that it needs can't be started, so the system is probed with plain threads
+/// first.
 async fn hold_threads() -> io::Result<()> {
     let (held, ends) = holds();
     let probe = |hold| std::thread::Builder::new().name("heeler-probe".to_owned()).spawn(wait(hold));
     let probes = ends.map(probe).into_iter().collect::<io::Result<Vec<_>>>()?;
     drop(held);
     for probe in probes {
-        // It does nothing that could fail.
+        // The thread has no way to fail.
         drop(probe.join());
     }
     let (held, ends) = holds();
@@ -114,13 +100,14 @@ async fn hold_threads() -> io::Result<()> {
     Ok(())
 }
 
-/// Serves every process of this user, or of root, that connects to a TCP address, until `stop` is closed; from other
-/// machines, where the address is theirs too, everyone. Says the address on `ready`.
+/// Serves clients on a TCP address until `stop` is closed. Accepts local connections only from processes of
+/// this user or of root; if the address is reachable from other machines, accepts every connection from
+/// there. Calls `ready` with the bound address.
 ///
 /// # Errors
-/// The address can't be listened on.
+/// The address can't be bound.
 ///
-/// Cancel safe: yes, because sessions notice their end by themselves.
+/// Cancel safe: yes, because sessions detect their end by themselves.
 pub async fn serve_tcp(
     address: &str,
     options: &SessionOptions,
@@ -134,7 +121,8 @@ pub async fn serve_tcp(
     loop {
         tokio::select! {
             accepted = listener.accept(), if sessions.has_room() => match accepted {
-                // Other users take no room of the own one's sessions.
+                // Refused before a session begins, so that other users can't occupy this user's session
+                // slots.
                 Ok((stream, peer)) if let Err(error) = tcp::vouch(&stream, Untold::Refused) => {
                     tracing::warn!(%peer, error = crate::error_chain(&error), "a connection was refused");
                 }
@@ -157,9 +145,9 @@ pub async fn serve_tcp(
 /// Serves every process of this user that connects to a local socket, until `stop` is closed.
 ///
 /// # Errors
-/// The socket can't be made.
+/// The socket can't be created.
 ///
-/// Cancel safe: yes, because sessions notice their end by themselves.
+/// Cancel safe: yes, because sessions detect their end by themselves.
 pub async fn serve_local(
     path: &Path,
     options: &SessionOptions,
@@ -184,7 +172,8 @@ pub async fn serve_local(
     Ok(())
 }
 
-/// An error that comes again at once (no file descriptors left) must not spin.
+/// Waits after a failed `accept`, so that an error that recurs at once (no file descriptors left) does not
+/// spin.
 async fn pause_after(error: &(dyn std::error::Error + Sync)) {
     tracing::warn!(%error, "a connection was refused");
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -209,7 +198,7 @@ impl<'a> Sessions<'a> {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        // Silent connections would take the room of clients.
+        // Otherwise silent connections would occupy the session slots of clients.
         let initialize_within = Some(self.options.settings.run.stall_timeout);
         let options = SessionOptions { client_host, initialize_within, ..self.options.clone() };
         let (sender, commands) = mpsc::channel(1);
@@ -228,7 +217,7 @@ impl<'a> Sessions<'a> {
 
     async fn end(mut self) {
         for commands in &self.commands {
-            // A session that has ended needs no word.
+            // Sending fails only if the session has ended already.
             let _closed = commands.send(super::SessionCommand::Exit).await;
         }
         while let Some(ended) = self.running.join_next().await {

@@ -1,9 +1,10 @@
-//! Clients come in here: over a connection that we dial, that they dial, over standard streams, or in memory.
+//! Client sessions: over a connection that the server opens, that the client opens, over standard streams, or
+//! in memory.
 //!
-//! - `listen`: how connections come about.
-//! - `session`: one client, from its first byte to its last.
-//! - `engine`: does a session's requests, one after the other.
-//! - `mtp`: the MSTest Runner Protocol, one file for each request.
+//! - `listen`: opens and accepts connections.
+//! - `session`: one client, from the first byte to the last.
+//! - `engine`: schedules a session's requests, concurrently.
+//! - `mtp`: the MSTest Runner Protocol, one file per request.
 
 mod engine;
 mod listen;

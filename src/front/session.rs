@@ -1,6 +1,7 @@
-//! One client, from its first byte to its last. The session reads and sorts messages; the engine works on them.
+//! One client session, from the first byte to the last. The session reads and dispatches messages; the
+//! scheduler executes them.
 //!
-//! The order of answers: requests that do work are answered when they are done, everything else at once.
+//! Response order: discovery and run requests get their response when they are done, all others at once.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -30,99 +31,100 @@ use super::{
 };
 use crate::{config::Settings, discover::ProgramSource, pool::ProcessEnd, runs::Provenance};
 
-/// Requests that are open at the same time. A client with more of them has lost count.
+/// Maximum number of open requests. A client that opens more does not keep track of them.
 const OPEN_REQUESTS: usize = 64;
-/// Commands on their way to the engine: for each request its start and one cancel, and pauses of an impatient user.
+/// Capacity of the command queue to the scheduler: for each request its start and one cancel, and the pauses
+/// of an impatient user.
 const COMMANDS_WAITING: usize = 2 * OPEN_REQUESTS + 16;
-/// Answers of the client on their way to the engine: one for each request of ours that is open. What a client sends
-/// beyond that, it was not asked.
+/// Capacity of the queue of client responses to the scheduler: one for each open request of the server.
+/// Responses beyond that match no request.
 const ANSWERS_WAITING: usize = OPEN_REQUESTS;
-/// What a run may take to drain after `exit`, beyond its tests' grace period.
+/// Time limit for draining runs after `exit`, beyond their tests' grace period.
 const EXIT_DEADLINE: Duration = Duration::from_secs(10);
-/// What ending all processes may take, when the client is gone.
+/// Time limit for ending all processes after the client is gone.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(3);
 
-/// Headers are a few dozen bytes, written at once. Between messages, and in the middle of a long body, a client has all
-/// the time it wants.
+/// Time limit for a message's headers, which are a few dozen bytes and written at once. Between messages, and
+/// in the middle of a long body, a client has unlimited time.
 const HEADERS_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How a session is made.
+/// Parameters of a session.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// What to do how.
     pub settings: Arc<Settings>,
-    /// The programs.
     pub sources: Vec<ProgramSource>,
-    /// Where the client's callback port is.
+    /// Host of the client's callback port.
     pub client_host: String,
-    /// When this process dies, the session ends.
+    /// The session ends when this process dies.
     pub exit_with: Option<u32>,
-    /// A client that has not initialized by then is gone; `None` waits for ever, for a client that started us.
+    /// Time limit for `initialize`, after which the connection is closed; `None` waits forever, for a client
+    /// that started the server.
     pub initialize_within: Option<Duration>,
-    /// Every run of the session is for debuggers of the client's.
+    /// Every run of the session is a debug run.
     pub is_debug: bool,
-    /// Where its runs come from, for later commands.
+    /// How the runs of the session were started, recorded for later commands.
     pub provenance: Provenance,
 }
 
-/// What the owner of a session may want.
+/// A command from the owner of a session.
 #[derive(Debug)]
 pub enum SessionCommand {
-    /// Stop all test processes; answered when they stand still.
+    /// Stops all test processes; answered once they are stopped.
     Pause(oneshot::Sender<()>),
-    /// Let them go on.
+    /// Lets stopped test processes continue.
     Resume,
-    /// End as after `exit`.
+    /// Ends the session as after `exit`.
     Exit,
 }
 
-/// How a session ended.
+/// Reason for the end of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionEnd {
-    /// The client said `exit`, or the owner did.
+    /// The client sent `exit`, or the owner did.
     Exit,
-    /// The connection ended without a word.
+    /// The connection ended without `exit`.
     Disconnected,
-    /// The process that it depends on died.
+    /// The process that the session depends on died.
     ParentDied,
 }
 
-/// One client.
+/// A session with one client.
 pub struct Session {
     inbox: Inbox<Frames>,
     client: Outbox,
     task: LinkTask,
-    /// Answers for which a client that does not read leaves no room. Nothing more is read from it until they are sent,
-    /// but its owner's commands and deaths are heard.
+    /// Responses that do not fit into the outbox because the client does not read. Until they are sent,
+    /// nothing more is read from the client, but its owner's commands and the death of watched processes are
+    /// still handled.
     unsent: VecDeque<Bytes>,
     options: SessionOptions,
     is_initialized: bool,
-    /// When a client that says nothing is taken for gone.
+    /// Deadline for `initialize`.
     silent_until: Option<Instant>,
     commands: Option<mpsc::Sender<Command>>,
-    /// Answers of the client to requests of the engine.
+    /// The client's responses to requests of the scheduler.
     answers: Option<mpsc::Sender<Answer>>,
     done: mpsc::Receiver<RequestId>,
     done_sender: Option<mpsc::Sender<RequestId>>,
-    /// Requests that are not answered yet.
+    /// Requests without a response so far.
     open: HashMap<RequestId, Open>,
     engine: JoinSet<()>,
-    /// Processes with whose death the session ends.
+    /// Processes whose death ends the session.
     watched: Vec<ProcessEnd>,
 }
 
-/// A request that is not answered yet.
+/// A request without a response so far.
 struct Open {
     run_id: String,
     is_cancelled: bool,
 }
 
 enum Next {
-    /// An answer that waited has gone out.
+    /// A queued response was sent.
     Sent,
     Message(Result<Message, rpc::InvalidMessage>),
     Disconnected,
-    /// It has not initialized in time.
+    /// The client has not initialized in time.
     Silent,
     Done(RequestId),
     EngineEnded,
@@ -159,9 +161,9 @@ impl Session {
         session
     }
 
-    /// Serves the client to its end; nothing of the session is left when this returns.
+    /// Serves the client until the session ends; nothing of the session is left when this returns.
     ///
-    /// Cancel safe: no, because processes would be left to notice it by themselves.
+    /// Cancel safe: no, because processes would be left to detect the end by themselves.
     pub async fn serve(mut self, mut commands: mpsc::Receiver<SessionCommand>) -> SessionEnd {
         let end = loop {
             match self.next(&mut commands).await {
@@ -218,7 +220,7 @@ impl Session {
         }
     }
 
-    /// Returns whether the session is to end.
+    /// Handles a message; returns whether the session ends.
     fn message(&mut self, message: Message) -> bool {
         match message {
             Message::Request { id, method, params } if method == method::INITIALIZE => {
@@ -240,11 +242,12 @@ impl Session {
             }
             Message::Response { id, outcome } => {
                 if let Some(answers) = &self.answers {
-                    // The engine knows which ids are its own; answers to nothing are no harm.
+                    // The scheduler knows the ids of its own requests; a response to an unknown id does no
+                    // harm.
                     drop(answers.try_send(Answer { id, outcome }));
                 }
             }
-            // Before `initialize` notifications are dropped.
+            // Notifications before `initialize` are dropped.
             Message::Notification { .. } => {}
         }
         false
@@ -278,7 +281,7 @@ impl Session {
     fn watch(&mut self, process: Option<u32>) {
         let Some(process) = process.filter(|process| *process != std::process::id()) else { return };
         let Ok(pid) = i32::try_from(process) else { return };
-        // A client on another machine, or in another namespace, has a number that says nothing here.
+        // The process id of a client on another machine, or in another PID namespace, is meaningless here.
         match ProcessEnd::of(host::process::Pid(pid)) {
             Ok(watched) => self.watched.push(watched),
             Err(error) => tracing::debug!(process, %error, "the client's process can't be watched"),
@@ -366,18 +369,18 @@ impl Session {
         }
     }
 
-    /// Cancels open requests, each once: a second cancel says nothing new.
+    /// Cancels the open requests that match, each once: a second cancel has no effect.
     fn cancel(&mut self, is_meant: impl Fn(&RequestId, &Open) -> bool) {
         let Some(commands) = &self.commands else { return };
         for (id, open) in &mut self.open {
             if !open.is_cancelled && is_meant(id, open) {
-                // There is room for a cancel of each open request.
+                // The queue has room for one cancel per open request.
                 open.is_cancelled = commands.try_send(Command::Cancel(id.clone())).is_ok();
             }
         }
     }
 
-    /// An engine that is gone drops the sender, which answers as well.
+    /// Requests a pause. A scheduler that is gone drops the sender, which answers the pause as well.
     fn pause(&self, done: oneshot::Sender<()>) {
         if let Some(commands) = &self.commands {
             let _full = commands.try_send(Command::Pause(done));
@@ -390,7 +393,7 @@ impl Session {
         }
     }
 
-    /// The engine ends only with its session; before that it has panicked.
+    /// Handles the end of the scheduler. It ends only with its session; if it ends before, it has panicked.
     fn engine_ended(&mut self) {
         self.commands = None;
         self.send(log_frame(LogLevel::Critical, "Heeler failed inside; its standard error tells more"));
@@ -401,19 +404,20 @@ impl Session {
         }
     }
 
-    /// Sends at once, or behind what waits already.
+    /// Sends a frame at once, or queues it behind those that wait already.
     fn send(&mut self, frame: Bytes) {
         if !self.unsent.is_empty() {
             return self.unsent.push_back(frame);
         }
         match self.client.try_send(frame) {
-            // A client that is gone is noticed by the reader.
+            // The reader notices a client that is gone.
             Ok(()) | Err(TrySendError::Closed(_)) => {}
             Err(TrySendError::Full(frame)) => self.unsent.push_back(frame),
         }
     }
 
-    /// Ends what is in hand. A client that said `exit` gets its completions; for one that is gone nothing is sent.
+    /// Ends the requests in progress. A client that sent `exit` gets its completions; to one that is gone
+    /// nothing is sent.
     async fn end(mut self, end: SessionEnd) {
         self.cancel(|_, _| true);
         self.commands = None;
@@ -426,7 +430,7 @@ impl Session {
             }
         };
         let drain = async {
-            // Answers of jobs are of no interest any more, but their queue must not fill up.
+            // The results of jobs are not needed any more, but their queue must not fill up.
             tokio::join!(async { while self.done.recv().await.is_some() {} }, async {
                 while self.engine.join_next().await.is_some() {}
             })
@@ -434,7 +438,8 @@ impl Session {
         if tokio::time::timeout(deadline, drain).await.is_err() {
             tracing::warn!("the session's requests did not end within {} s", deadline.as_secs());
         }
-        // Before the connections of the pool go, so that the watchdog is told that we live.
+        // Awaited before the connections of the pool close, so that the watchdog receives the signal that the
+        // coordinator is alive.
         self.engine.shutdown().await;
         if end == SessionEnd::Exit {
             let leave = async {
@@ -449,23 +454,23 @@ impl Session {
     }
 }
 
-/// Sends the first of the frames; it stays where it is until the link has it.
+/// Sends the first queued frame; it stays queued until the link has accepted it.
 ///
-/// Cancel safe: yes, because the frame is taken off only after it is sent.
+/// Cancel safe: yes, because the frame is removed only after it is sent.
 async fn send_first(client: &Outbox, unsent: &mut VecDeque<Bytes>) {
     if let Some(frame) = unsent.front().cloned() {
-        // A client that is gone is noticed by the reader.
+        // The reader notices a client that is gone.
         let _closed = client.send(frame).await;
         unsent.pop_front();
     }
 }
 
-/// Whether a message of this method wants an answer, so that without an id somebody would wait for ever.
+/// Returns whether a method requires a response: without an id, its sender would wait forever.
 fn is_request(method: &str) -> bool {
     [method::INITIALIZE, method::DISCOVER, method::RUN].contains(&method)
 }
 
-/// Waits until a client has been silent for too long; for ever where it may.
+/// Waits until the deadline for `initialize`; forever without one.
 async fn silence(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
@@ -473,7 +478,7 @@ async fn silence(until: Option<Instant>) {
     }
 }
 
-/// Waits for a process's death; for ever without one.
+/// Waits for a process's death; forever without a process.
 async fn death(process: Option<&ProcessEnd>) {
     match process {
         Some(process) => process.wait().await,

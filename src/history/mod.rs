@@ -1,11 +1,11 @@
-//! Durations and outcomes of earlier runs, in one SQLite file that users may query and delete at will.
+//! Durations and outcomes of earlier runs, in one SQLite file that users may query and delete at any time.
 //!
-//! A run asks the history what to start first and how large its batches may be, and tells it at the end what
-//! happened. A history that is locked, damaged or too new never fails a run: every error of this room is a soft one,
-//! to be told to the user while the run goes on without.
+//! A run reads from the history which tests to start first and how large its batches may be, and records its
+//! outcomes at the end. A history that is locked, damaged or too new never fails a run: every error of this
+//! module is a soft one, reported to the user while the run continues without a history.
 //!
 //! # Schema
-//! Version 2, in `PRAGMA user_version`. Durations are microseconds, moments are seconds since 1970.
+//! Version 2, in `PRAGMA user_version`. Durations are in microseconds, times in seconds since 1970.
 //!
 //! ```sql
 //! -- One row for each test that ever ended here.
@@ -33,7 +33,7 @@
 //!
 //! The slowest tests, for example: `SELECT uid, mean_us / 1e6 FROM test ORDER BY mean_us DESC LIMIT 10`.
 //!
-//! Version 1 had no `cpu_us` and no `peak_kib`; such a file gets them when it is opened.
+//! Version 1 had no `cpu_us` and no `peak_kib`; such a file is migrated when it is opened.
 
 mod store;
 #[cfg(test)]

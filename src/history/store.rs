@@ -1,4 +1,4 @@
-//! The file itself: opening it with care, one transaction for each run, plain reads.
+//! The SQLite file: opening and migrating it, one transaction for each run, plain reads.
 
 use std::{
     collections::HashMap,
@@ -13,10 +13,10 @@ use super::{LastOutcome, Outcome, ProgramCost, TestHistory};
 /// The name of the file below the state directory.
 pub const FILE_NAME: &str = "history.sqlite";
 
-/// The schema that this program writes.
+/// The schema version that this program writes.
 const VERSION: i32 = 2;
 
-/// Long enough for another run to record its outcomes, short enough for nobody to notice.
+/// Long enough for another run to record its outcomes, short enough not to delay the user noticeably.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
 const SCHEMA: &str = "
@@ -42,7 +42,7 @@ CREATE TABLE program (
 PRAGMA user_version = 2;
 ";
 
-/// Makes the tables of version 1 those of version 2. Its rows stay.
+/// Migrates the tables of version 1 to version 2. Their rows are kept.
 const FROM_1_TO_2: &str = "
 ALTER TABLE test ADD COLUMN cpu_us INTEGER;
 ALTER TABLE test ADD COLUMN peak_kib INTEGER;
@@ -73,42 +73,38 @@ ON CONFLICT (suite) DO UPDATE SET
 
 const COLUMNS: &str = "uid, outcome, last_us, mean_us, runs, failures, crashes";
 
-/// Why the history can't be used. Never a reason to fail a run.
+/// The error of using the history. It never fails a run.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// The directory of the file can't be made, or others have a hand in it.
+    /// The directory of the file can't be created, or other users may write to it.
     #[error("keep a history")]
     Directory(#[source] host::dirs::DirError),
-    /// Another process holds it for too long.
+    /// Another process holds the lock too long.
     #[error("use the history {} in time, which another process holds", path.display())]
     Locked {
-        /// The file.
         path: PathBuf,
-        /// What the database says.
+        /// The error of the database.
         source: rusqlite::Error,
     },
-    /// It is no history, or broken.
+    /// The file is not a history, or it is damaged.
     #[error("read the history {}, which is damaged; delete it to begin anew", path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// What the database says.
+        /// The error of the database.
         source: rusqlite::Error,
     },
-    /// A later Heeler wrote it.
+    /// A later version of Heeler wrote the file.
     #[error("read the history {}, which has version {found}; this program knows version {VERSION}", path.display())]
     Newer {
-        /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version in the file.
         found: i32,
     },
-    /// Anything else that the database says.
+    /// Any other error of the database.
     #[error("use the history {}", path.display())]
     Database {
-        /// The file.
         path: PathBuf,
-        /// What the database says.
+        /// The error of the database.
         source: rusqlite::Error,
     },
 }
@@ -121,15 +117,16 @@ pub struct History {
 }
 
 impl History {
-    /// Opens the history at `path`; makes it, and its directory, when there is none. Blocks for half a second at most.
+    /// Opens the history at `path`; creates it and its directory if they are missing. Blocks for half a
+    /// second at most.
     ///
     /// # Errors
-    /// All are soft: the run goes on without a history.
+    /// All are soft: the run continues without a history.
     pub fn open(path: &Path) -> Result<Self, HistoryError> {
         if let Some(directory) = path.parent() {
             host::dirs::own_dir(directory).map_err(HistoryError::Directory)?;
         }
-        // The database would let everybody read it. What is there already stays as it is.
+        // SQLite would create the file readable for all users. An existing file keeps its mode.
         let _there = host::dirs::write_new_file(path, b"");
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
@@ -142,12 +139,13 @@ impl History {
         }
     }
 
-    /// Settles how to write, makes or widens the tables of a new or old file, and returns the version. Of two processes that come at
-    /// once, one makes the tables.
+    /// Configures the connection, creates or migrates the tables of a new or old file, and returns the
+    /// version. Of two processes that do this at the same time, one creates the tables.
     fn prepare(&mut self) -> rusqlite::Result<i32> {
         self.connection.busy_timeout(BUSY_TIMEOUT)?;
-        // A rollback journal is there only while we write, so that users see and copy a single file. Without fsync, a
-        // power cut may cost the last run's rows or, at worst, the file, which holds nothing but hints.
+        // A rollback journal exists only during a write, so that users see and copy a single file. Without
+        // fsync, a power failure may lose the last run's rows or, at worst, the file, which contains only
+        // hints.
         self.connection.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA synchronous = OFF;")?;
         let found = version(&self.connection)?;
         if !matches!(found, 0 | 1) {
@@ -163,7 +161,7 @@ impl History {
         Ok(version)
     }
 
-    /// Returns what is known of some tests, by uid.
+    /// Returns the recorded history of some tests, by uid.
     ///
     /// # Errors
     /// All are soft: the tests count as unknown.
@@ -172,7 +170,8 @@ impl History {
         uids: impl IntoIterator<Item = &'a str>,
     ) -> Result<HashMap<String, TestHistory>, HistoryError> {
         let all = || {
-            // Without a transaction around them, each lookup would lock the file and read its head anew. It ends unused.
+            // Without a common transaction, each lookup would lock the file and read its header again. It is
+            // never committed.
             let transaction = self.connection.unchecked_transaction()?;
             let mut statement = transaction.prepare(&format!("SELECT {COLUMNS} FROM test WHERE uid = ?1"))?;
             let mut found = HashMap::new();
@@ -187,7 +186,7 @@ impl History {
         all().map_err(|source| classify(&self.path, source))
     }
 
-    /// Returns what a process of each known program costs before its first test, by suite.
+    /// Returns the recorded start-up time of a process of each program, before its first test, by suite.
     ///
     /// # Errors
     /// All are soft: the costs count as unknown.
@@ -200,11 +199,11 @@ impl History {
         all().map_err(|source| classify(&self.path, source))
     }
 
-    /// Records a run: all of it, or nothing when that fails. Blocks for half a second at most when another process
-    /// is recording.
+    /// Records a run completely, or not at all on an error. Blocks for half a second at most when another
+    /// process is recording.
     ///
     /// # Errors
-    /// All are soft: the next run knows less.
+    /// All are soft: the next run has less information.
     pub fn record(
         &mut self,
         outcomes: &[Outcome<'_>],
@@ -265,7 +264,7 @@ fn microseconds(column: i64) -> Duration {
     Duration::from_micros(u64::try_from(column).unwrap_or(0))
 }
 
-/// A number for a column, small enough that four of its kind can be added up in SQL.
+/// Converts a number for a column, limited so that SQL can add four of its kind.
 fn column(number: u128) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX).min(i64::MAX / 8)
 }
@@ -275,7 +274,7 @@ fn classify(path: &Path, source: rusqlite::Error) -> HistoryError {
     match &source {
         rusqlite::Error::SqliteFailure(failure, _) => match failure.code {
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => HistoryError::Locked { path, source },
-            // A missing table or column comes as `Unknown`: the file is a database, but none of ours.
+            // A missing table or column is reported as `Unknown`: the file is a database, but not a history.
             ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown => {
                 HistoryError::Damaged { path, source }
             }

@@ -1,4 +1,5 @@
-//! The history as runs use it: alone, side by side, and on files that are not as they should be.
+//! The history as runs use it: by one process, by several at once, and with files that are damaged or
+//! foreign.
 
 use std::{
     path::PathBuf,
@@ -135,7 +136,7 @@ fn a_file_of_version_1_keeps_its_rows_and_takes_what_it_could_not() {
     let place = place();
     std::fs::create_dir_all(place.path.parent().unwrap()).unwrap();
     let other = rusqlite::Connection::open(&place.path).unwrap();
-    // As Heeler wrote it when it knew no more.
+    // The tables as version 1 of Heeler wrote them.
     other
         .execute_batch(
             "CREATE TABLE test (uid TEXT PRIMARY KEY, suite TEXT NOT NULL, outcome TEXT NOT NULL, last_us INTEGER,
@@ -157,7 +158,7 @@ fn a_file_of_version_1_keeps_its_rows_and_takes_what_it_could_not() {
     ];
     let cost = ProgramCost { suite: "s", start: Duration::from_millis(2), peak_kib: Some(5000) };
     history.record(&ended, &[cost]).unwrap();
-    // A run in which it shares its process says nothing new of that.
+    // A run in which the test shares its process has no usage to record, and keeps the recorded one.
     history.record(&[outcome("s::a", LastOutcome::Passed, 100)], &[]).unwrap();
     let row = |sql: &str| other.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)));
     let read: (Option<i64>, Option<i64>) =
@@ -216,7 +217,7 @@ fn nothing_is_left_beside_the_file() {
     assert_eq!(beside.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>(), [FILE_NAME]);
 }
 
-/// The limits are generous against slow disks and busy machines; `--nocapture` shows what it takes.
+/// The limits are generous for slow disks and busy machines; `--nocapture` shows the actual times.
 #[test]
 fn thousands_of_tests_are_recorded_and_loaded_in_no_time() {
     let place = place();

@@ -1,26 +1,25 @@
-//! What goes into the history and what comes out of it. No database lives here.
+//! The records of the history. No database access here.
 
 use std::time::Duration;
 
-/// How a test ended, as far as the next run cares.
+/// How a test ended, in the categories that matter to the next run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LastOutcome {
-    /// Well.
     Passed,
-    /// Badly, by its framework's word.
+    /// Failed, as reported by the test framework.
     Failed,
-    /// Not run, by its framework's own decision.
+    /// Not run by the test framework's own decision.
     Skipped,
-    /// With its process.
+    /// The test's process died.
     Crashed,
-    /// By its time limit.
+    /// Terminated at the time limit.
     TimedOut,
 }
 
 impl LastOutcome {
     const ALL: [Self; 5] = [Self::Passed, Self::Failed, Self::Skipped, Self::Crashed, Self::TimedOut];
 
-    /// Returns the word in the file.
+    /// Returns the word stored in the file.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,60 +35,57 @@ impl LastOutcome {
         Self::ALL.into_iter().find(|outcome| outcome.as_str() == word)
     }
 
-    /// Whether the duration says how long the test takes: the others were cut short.
+    /// Returns whether the duration is that of the whole test: with the other outcomes it was cut short.
     pub(super) fn is_own_end(self) -> bool {
         matches!(self, Self::Passed | Self::Failed)
     }
 }
 
-/// What is recorded of one test of a run.
+/// The data recorded of one test of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome<'a> {
-    /// The test.
     pub uid: &'a str,
     /// The suite: the first part of the uid.
     pub suite: &'a str,
-    /// How it ended.
     pub outcome: LastOutcome,
-    /// How long it ran.
     pub duration: Duration,
-    /// What its process took, where it had that to itself.
+    /// Resource usage of its process, where the test had the process to itself.
     pub usage: Option<Usage>,
 }
 
-/// What a process took.
+/// The resource usage of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time, its reaped children's included.
+    /// CPU time, including reaped children.
     pub cpu: Duration,
-    /// Peak of its resident memory, KiB.
+    /// Peak of its resident memory, in KiB.
     pub peak_kib: u64,
 }
 
-/// What is recorded of one program of a run.
+/// The data recorded of one program of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramCost<'a> {
-    /// The suite that the program is.
+    /// The program's suite.
     pub suite: &'a str,
-    /// What a process of it cost before its first test.
+    /// The start-up time of one of its processes, before the first test.
     pub start: Duration,
-    /// The largest peak of resident memory of its processes, KiB.
+    /// The highest peak of resident memory of its processes, in KiB.
     pub peak_kib: Option<u64>,
 }
 
-/// What is known of one test.
+/// The recorded history of one test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TestHistory {
-    /// How it ended last.
+    /// The outcome of the last run.
     pub outcome: LastOutcome,
-    /// Its last duration; `None` when it never ran to an end of its own.
+    /// The last duration; `None` when no run of the test was complete.
     pub last: Option<Duration>,
-    /// The decaying mean of its durations.
+    /// The decaying mean of the durations.
     pub mean: Option<Duration>,
-    /// How often it ended, skips left out.
+    /// The number of runs, without skips.
     pub runs: u32,
-    /// How often it failed.
+    /// The number of failures.
     pub failures: u32,
-    /// How often it crashed.
+    /// The number of crashes.
     pub crashes: u32,
 }

@@ -1,5 +1,6 @@
-//! One task for each control connection: who joins is greeted, then its messages go to the pool in order. Frames for the
-//! client pass here straight into the client's outbox, unread; while the client is slow, only this worker waits.
+//! One task per control connection: it sends the welcome message to the process that joins, then passes its
+//! messages to the pool in order. Frames for the client are forwarded unread to the client's outbox; while
+//! the client is slow, only this worker waits.
 
 use std::{
     sync::{
@@ -21,10 +22,10 @@ use wire::control::{
     CallbackAddress, DeliveryLimits, FromWatchdog, FromWorker, Join, ToWatchdog, ToWorker, WorkerId,
 };
 
-/// A process of ours says who it is at once; whoever takes longer is none of ours.
+/// Time limit for the join message. Processes of ours send it at once; a slower peer is not one of ours.
 const JOIN_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What every connection needs to know.
+/// Parameters that every connection needs.
 #[derive(Clone)]
 pub(super) struct Greeting {
     pub(super) callback: Option<CallbackAddress>,
@@ -32,7 +33,7 @@ pub(super) struct Greeting {
     pub(super) client: link::Outbox,
 }
 
-/// What happens on control connections.
+/// Events on control connections.
 pub(super) enum Raw {
     WorkerJoined { worker: WorkerId, pid: Pid, sender: ControlSender, relayed: Arc<AtomicU64> },
     Worker(WorkerId, FromWorker),
@@ -42,9 +43,9 @@ pub(super) enum Raw {
     WatchdogLeft { pid: u32 },
 }
 
-/// Accepts connections until the pool goes away.
+/// Accepts connections until the pool is dropped.
 ///
-/// Cancel safe: yes, because a connection belongs to its own task from the moment it is accepted.
+/// Cancel safe: yes, because a connection belongs to its own task as soon as it is accepted.
 pub(super) async fn accept(mut listener: local::Listener, greeting: Greeting, raw: mpsc::Sender<Raw>) {
     let mut connections = JoinSet::new();
     loop {
@@ -55,7 +56,7 @@ pub(super) async fn accept(mut listener: local::Listener, greeting: Greeting, ra
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a control connection was refused");
-                    // An error that comes again at once (no file descriptors left) must not spin.
+                    // An error that recurs at once (no file descriptors left) must not spin.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             },
@@ -78,7 +79,7 @@ async fn serve(stream: local::Stream, greeting: Greeting, raw: mpsc::Sender<Raw>
     };
     let callback = greeting.callback.clone();
     let limits = greeting.limits;
-    // A peer that is gone again is noticed by the reader.
+    // The reader notices a peer that is gone again.
     match join {
         Join::Worker { worker, pid } => {
             let _closed = sender.send(&ToWorker::Welcome { callback, limits }).await;
@@ -157,7 +158,7 @@ async fn watchdog_loop(
 
 async fn forward(greeting: &Greeting, frame: Option<Bytes>) {
     if let Some(frame) = frame {
-        // A client that is gone is noticed by its session.
+        // The session notices a client that is gone.
         let _closed = greeting.client.send(frame).await;
     }
 }

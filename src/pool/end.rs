@@ -1,11 +1,11 @@
-//! The end of a process that is not ours to wait for, or not yet.
+//! Watches the exit of a process that is not our child, or that is not to be reaped yet.
 
 use std::{future::pending, io};
 
 use host::process::{Pid, pidfd_open};
 use tokio::net::unix::pipe::Receiver;
 
-/// Waits for the end of one process.
+/// Watches the exit of one process.
 #[derive(Debug)]
 pub struct ProcessEnd(Receiver);
 
@@ -13,15 +13,16 @@ impl ProcessEnd {
     /// Begins to watch a process.
     ///
     /// # Errors
-    /// There is none of this number, or the system has no descriptor for it.
+    /// There is no process with this id, or the system has no descriptor for it.
     pub fn of(process: Pid) -> io::Result<Self> {
-        // A process descriptor becomes readable when the process ends; tokio's pipe type is its safe way to wait for that.
+        // A pidfd becomes readable when its process exits; tokio's pipe type is the safe way to wait for
+        // that.
         pidfd_open(process).and_then(Receiver::from_owned_fd_unchecked).map(Self)
     }
 
-    /// Returns when the process has ended; it may still wait to be reaped.
+    /// Returns when the process has exited; it may be a zombie still.
     ///
-    /// Cancel safe: yes, because nothing is taken from the descriptor.
+    /// Cancel safe: yes, because nothing is read from the descriptor.
     pub async fn wait(&self) {
         if let Err(error) = self.0.readable().await {
             tracing::debug!(%error, "a process can't be watched any more");

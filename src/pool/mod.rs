@@ -1,9 +1,9 @@
-//! The session's processes: one watchdog, and the workers that it starts. The pool knows who lives, passes messages on
-//! and replaces a dead watchdog; it decides nothing about tests.
+//! The session's processes: one watchdog, and the workers that it starts. The pool tracks which processes are
+//! alive, passes messages to and from them and replaces a dead watchdog; it decides nothing about tests.
 //!
-//! - `connection`: one task for each control connection.
-//! - `end`: waiting for the end of a process.
-//! - `orphans`: what a dead watchdog leaves behind.
+//! - `connection`: one task per control connection.
+//! - `end`: waits for the exit of a process.
+//! - `orphans`: reaps what a dead watchdog leaves behind.
 //! - `workers`: the pool itself.
 
 mod connection;

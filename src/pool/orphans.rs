@@ -1,5 +1,6 @@
-//! What a dead watchdog leaves behind: its workers and their tests die with it, but what had escaped them becomes our
-//! child. A process may serve several sessions, so the watchdogs of all of them are known here.
+//! Orphans of a dead watchdog: its workers and their tests die with it, but processes that had escaped them
+//! become our children. A process may serve several sessions, so the watchdogs of all of them are registered
+//! here.
 
 use std::{
     collections::BTreeSet,
@@ -9,12 +10,12 @@ use std::{
 
 use host::process::{self, Pid};
 
-/// More generations than this are a race that nobody wins.
+/// Time limit for killing orphans that keep forking new generations: such a race can't be won.
 const CLEAR_DEADLINE: Duration = Duration::from_secs(1);
 
 static WATCHDOGS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-/// Makes this process the one that orphans come to.
+/// Makes this process the subreaper, to which orphans are reparented.
 pub(super) fn adopt() {
     if let Err(error) = process::become_subreaper() {
         tracing::warn!(%error, "what escapes a dead watchdog will not be found");
@@ -29,7 +30,8 @@ pub(super) fn forget(watchdog: Pid) {
     WATCHDOGS.lock().unwrap_or_else(PoisonError::into_inner).remove(&watchdog.0);
 }
 
-/// Kills and reaps every child that is no watchdog, and what comes to us by that, until there is none.
+/// Kills and reaps every child that is not a watchdog, and the orphans that are reparented by that, until
+/// there are none.
 pub(super) fn clear() {
     let deadline = Instant::now() + CLEAR_DEADLINE;
     loop {

@@ -1,4 +1,5 @@
-//! The pool: starts the watchdog, has it start workers, and tells who comes, speaks and goes.
+//! The pool: starts the watchdog, starts workers through it, and reports which of them join, send messages
+//! and exit.
 
 use std::{
     collections::BTreeMap,
@@ -26,105 +27,95 @@ use super::{
     orphans,
 };
 
-/// A process that has not joined by then does not come.
+/// Time limit for a started process to join.
 const START_DEADLINE: Duration = Duration::from_secs(20);
-/// So long a machine without processes is asked for the first watchdog.
+/// How long `fork` is retried after `EAGAIN` when the first watchdog starts.
 const SPAWN_PATIENCE: Duration = Duration::from_secs(2);
-/// Between two such questions.
+/// Pause between two such attempts.
 const SPAWN_PAUSE: Duration = Duration::from_millis(50);
-/// Between the two signs of a worker's death: its connection's end, and the watchdog's word.
+/// Maximum time between the two signs of a worker's death: the end of its connection, and the watchdog's
+/// report.
 const DEATH_DEADLINE: Duration = Duration::from_secs(5);
-/// A control message that a process does not take by then won't be taken.
+/// Time limit for sending a control message; a process that does not accept one by then never will.
 const SEND_DEADLINE: Duration = Duration::from_secs(10);
-/// What a dying process tree may take, before we stop looking.
+/// Time limit for a process tree to exit when the pool is shut down.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
-/// A watchdog that dies more often is not replaced any more.
+/// Maximum number of watchdogs; after this many deaths the watchdog is not replaced any more.
 const WATCHDOGS: u32 = 4;
-/// Events waiting for the driver: enough that a burst of small reports does not stop workers, few enough to bound memory
-/// (a report packet carries what one read of a test's output held).
+/// Capacity of the event queue to the driver: enough that a burst of small reports does not stop workers, few
+/// enough to bound memory (a report packet carries the result of one read of a test's output).
 const EVENTS_WAITING: usize = 64;
 
-/// How a pool is made.
+/// Parameters of a pool.
 #[derive(Debug, Clone)]
 pub struct PoolOptions {
-    /// Where workers and watchdog report; `None` relays through `client`.
+    /// Address to which workers and watchdog send results; `None` forwards them through `client`.
     pub callback: Option<CallbackAddress>,
-    /// How long to wait for a client.
+    /// Time limits for a slow client.
     pub limits: DeliveryLimits,
-    /// The main connection's outbox, for relayed frames.
+    /// The outbox of the main connection, for forwarded frames.
     pub client: link::Outbox,
-    /// Whether our standard output is the workers' too (for output that is not captured).
+    /// Whether workers inherit our standard output (for output that is not captured).
     pub is_output_shared: bool,
 }
 
-/// Why there is no pool.
+/// Errors of starting or keeping the pool.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     /// No directory for the control socket.
     #[error("prepare a directory for the control socket")]
     Directory(#[source] host::dirs::DirError),
-    /// No socket in it.
+    /// No control socket in it.
     #[error("listen for workers on {path}")]
-    Listen {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: local::BindError,
-    },
+    Listen { path: PathBuf, source: local::BindError },
     /// The watchdog could not be started.
     #[error("start the watchdog")]
     Spawn(#[source] SpawnError),
-    /// The watchdog does not come.
+    /// The watchdog did not join in time.
     #[error("have the watchdog join within {} s", START_DEADLINE.as_secs())]
     NoWatchdog,
-    /// It died too often.
+    /// The watchdog died too often.
     #[error("keep a watchdog alive: {WATCHDOGS} of them died")]
     TooManyWatchdogs,
 }
 
-/// What the pool tells its driver.
+/// An event that the pool reports to the scheduler.
 #[derive(Debug)]
 pub enum PoolEvent {
-    /// A worker is there.
+    /// A worker has joined.
     WorkerReady(WorkerId),
-    /// A worker that was asked for does not come.
-    WorkerNotStarted {
-        /// Which.
-        worker: WorkerId,
-        /// Why.
-        error: String,
-    },
-    /// A worker speaks.
+    /// A requested worker did not start.
+    WorkerNotStarted { worker: WorkerId, error: String },
+    /// A worker sent a message.
     Worker(WorkerId, FromWorker),
-    /// A worker is gone, and everything that it had sent is read.
+    /// A worker is dead, and everything that it had sent is read.
     WorkerGone {
-        /// Which.
         worker: WorkerId,
-        /// By run, the position of the last frame of its that was passed on to the client's connection.
+        /// By run, the position of its last frame that was forwarded to the client's connection.
         relayed: BTreeMap<String, u64>,
     },
-    /// The watchdog speaks.
+    /// The watchdog sent a message.
     Watchdog(FromWatchdog),
-    /// The watchdog died; another one is there. Its workers go with it.
+    /// The watchdog died and was replaced. Its workers die with it.
     WatchdogReplaced,
-    /// The watchdog died, and none can be had any more.
+    /// The watchdog died and can't be replaced any more.
     WatchdogLost(PoolError),
 }
 
 struct Worker {
     pid: Pid,
     sender: ControlSender,
-    /// The position of the last frame passed on, of the run that it serves.
+    /// The position of the last forwarded frame of the run that the worker serves.
     relayed: Arc<AtomicU64>,
     /// The run of its last lease.
     serves: Option<String>,
-    /// Positions of the runs that it served before, as long as they go on.
+    /// Positions of the runs that it served before, for as long as those runs last.
     relayed_before: BTreeMap<String, u64>,
     /// Its connection has ended.
     has_left: bool,
-    /// The watchdog has told its end, or is gone itself.
+    /// The watchdog has reported its exit, or is dead itself.
     has_ended: bool,
-    /// When one sign of death must have become two.
+    /// Deadline for the second sign of death, set at the first one.
     dying_until: Option<Instant>,
 }
 
@@ -133,7 +124,7 @@ struct Watchdog {
     sender: Option<ControlSender>,
 }
 
-/// The session's processes.
+/// The watchdog and the workers of a session.
 pub struct Pool {
     socket_dir: host::dirs::SocketDir,
     is_output_shared: bool,
@@ -143,9 +134,9 @@ pub struct Pool {
     watchdog: Watchdog,
     watchdogs: u32,
     next_worker: u32,
-    /// Events that were found together with another one.
+    /// Events that arose together with another one and are not returned yet.
     found: std::collections::VecDeque<PoolEvent>,
-    /// The acceptor; it ends with the receiver above.
+    /// The task that accepts connections; it ends when `raw` is dropped.
     _tasks: JoinSet<()>,
 }
 
@@ -153,9 +144,9 @@ impl Pool {
     /// Starts the watchdog and waits until it has joined.
     ///
     /// # Errors
-    /// What could not be had.
+    /// The socket, the watchdog process or its join message failed.
     ///
-    /// Cancel safe: yes, because a watchdog that nobody waits for sees the end of its connection and leaves.
+    /// Cancel safe: yes, because an abandoned watchdog sees the end of its connection and exits.
     pub async fn start(options: PoolOptions) -> Result<Self, PoolError> {
         let socket_dir = host::dirs::socket_dir().map_err(PoolError::Directory)?;
         let path = socket_dir.path().join("control");
@@ -184,7 +175,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Waits until the watchdog has joined; one that dies before is replaced.
+    /// Waits until the watchdog has joined; one that dies before that is replaced.
     async fn await_watchdog(&mut self) -> Result<(), PoolError> {
         let mut deadline = Instant::now() + START_DEADLINE;
         let mut end = ProcessEnd::of(self.watchdog.child.pid()).ok();
@@ -199,7 +190,7 @@ impl Pool {
                     }
                     None => return Err(PoolError::NoWatchdog),
                 },
-                // Before it has joined, no connection's end tells of its death.
+                // Before it has joined, there is no connection whose end would show its death.
                 () = ended(end.as_ref()) => true,
                 () = tokio::time::sleep_until(deadline) => return Err(PoolError::NoWatchdog),
             };
@@ -211,7 +202,7 @@ impl Pool {
                 end = ProcessEnd::of(self.watchdog.child.pid()).ok();
             }
         }
-        // Who was asked for while there was no watchdog is not known to this one.
+        // Workers that were requested while there was no watchdog are not known to this one.
         for worker in self.starting.keys().copied().collect::<Vec<_>>() {
             self.starting.insert(worker, Instant::now() + START_DEADLINE);
             self.tell_watchdog(&ToWatchdog::StartWorker { worker }).await;
@@ -219,7 +210,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Starts the watchdog that follows on a dead one.
+    /// Starts the successor of a dead watchdog.
     fn next_watchdog(&mut self) -> Result<(), PoolError> {
         if self.watchdogs >= WATCHDOGS {
             return Err(PoolError::TooManyWatchdogs);
@@ -230,32 +221,33 @@ impl Pool {
         Ok(())
     }
 
-    /// Returns the workers that are there.
+    /// Returns the workers that have joined and are not dying.
     #[must_use]
     pub fn ready_workers(&self) -> Vec<WorkerId> {
         self.workers.iter().filter(|(_, worker)| !worker.is_dying()).map(|(id, _)| *id).collect()
     }
 
-    /// Returns whether a worker is there and no sign of its death has been seen.
+    /// Returns whether a worker has joined and shows no sign of death.
     #[must_use]
     pub fn is_ready(&self, worker: WorkerId) -> bool {
         self.workers.get(&worker).is_some_and(|link| !link.is_dying())
     }
 
-    /// Returns how many workers are there or on their way.
+    /// Returns the number of workers that have joined or are starting.
     #[must_use]
     pub fn worker_count(&self) -> usize {
         self.workers.len() + self.starting.len()
     }
 
-    /// Returns how many workers are on their way.
+    /// Returns the number of workers that are starting.
     #[must_use]
     pub fn starting_count(&self) -> usize {
         self.starting.len()
     }
 
-    /// Notes that a worker without a lease serves a run from now on: positions are counted from 1 in each, and all frames
-    /// of the run that it served before have passed, because they come before the end of its lease.
+    /// Records that a worker without a lease serves this run from now on. Positions are counted from 1 in
+    /// each run. All frames of the previous run have been forwarded, because they precede the end of its
+    /// lease.
     pub fn assign(&mut self, worker: WorkerId, run: &str) {
         let Some(link) = self.workers.get_mut(&worker) else { return };
         if link.serves.as_deref() == Some(run) {
@@ -274,7 +266,7 @@ impl Pool {
         self.workers.get(&worker)?.serves.as_deref()
     }
 
-    /// Forgets a run that is over.
+    /// Removes the records of a run that is over.
     pub fn end_run(&mut self, run: &str) {
         for link in self.workers.values_mut() {
             link.relayed_before.remove(run);
@@ -284,9 +276,9 @@ impl Pool {
         }
     }
 
-    /// Asks for one more worker; [`PoolEvent::WorkerReady`] or [`PoolEvent::WorkerNotStarted`] answers.
+    /// Requests one more worker; [`PoolEvent::WorkerReady`] or [`PoolEvent::WorkerNotStarted`] follows.
     ///
-    /// Cancel safe: no, because the number is given away before the watchdog knows it.
+    /// Cancel safe: no, because the worker number is used up before the watchdog receives it.
     pub async fn start_worker(&mut self) {
         let worker = WorkerId(self.next_worker);
         self.next_worker += 1;
@@ -294,15 +286,16 @@ impl Pool {
         self.tell_watchdog(&ToWatchdog::StartWorker { worker }).await;
     }
 
-    /// Sends a message to a worker. One that does not take it is killed, which its death tells.
+    /// Sends a message to a worker. A worker that does not accept it in time is killed;
+    /// [`PoolEvent::WorkerGone`] follows.
     ///
-    /// Cancel safe: no, because the message may be queued or not.
+    /// Cancel safe: no, because the message may or may not be queued.
     pub async fn tell(&mut self, worker: WorkerId, message: &ToWorker) {
         let Some(link) = self.workers.get(&worker) else { return };
         let sender = link.sender.clone();
         match tokio::time::timeout(SEND_DEADLINE, sender.send(message)).await {
             Ok(Ok(())) => {}
-            // Its end is on the way.
+            // The event for its death follows.
             Ok(Err(_closed)) => {}
             Err(_elapsed) => {
                 tracing::warn!(%worker, "a worker takes no messages and is killed");
@@ -311,7 +304,7 @@ impl Pool {
         }
     }
 
-    /// Has a worker and everything below it killed; its death tells.
+    /// Kills a worker and its whole process tree through the watchdog; [`PoolEvent::WorkerGone`] follows.
     ///
     /// Cancel safe: no, as [`Pool::tell_watchdog`].
     pub async fn kill(&mut self, worker: WorkerId) {
@@ -321,9 +314,10 @@ impl Pool {
         }
     }
 
-    /// Sends a message to the watchdog. One that takes nothing is killed, which its death tells.
+    /// Sends a message to the watchdog. A watchdog that does not accept it in time is killed; its replacement
+    /// is reported as an event.
     ///
-    /// Cancel safe: no, because the message may be queued or not.
+    /// Cancel safe: no, because the message may or may not be queued.
     pub async fn tell_watchdog(&mut self, message: &ToWatchdog) {
         let Some(sender) = self.watchdog.sender.clone() else { return };
         if tokio::time::timeout(SEND_DEADLINE, sender.send(message)).await.is_err() {
@@ -341,7 +335,7 @@ impl Pool {
 
     /// Returns the next event; waits until there is one.
     ///
-    /// Cancel safe: yes, because what was read is kept in the pool until it is returned.
+    /// Cancel safe: yes, because an event that was read stays in the pool until it is returned.
     pub async fn next(&mut self) -> PoolEvent {
         loop {
             if let Some(event) = self.found.pop_front() {
@@ -386,7 +380,8 @@ impl Pool {
             .collect();
         for worker in dead {
             if self.is_still_there(worker) {
-                // Who has not killed it by now never will, and what is not dead may still speak. It dies with the watchdog.
+                // A watchdog that has not killed the worker by now never will, and a worker that is alive may
+                // still send messages. It dies with the watchdog.
                 tracing::warn!(%worker, "the watchdog does not end a worker in time and is killed");
                 self.kill_watchdog();
                 self.postpone_death(worker, now);
@@ -396,7 +391,8 @@ impl Pool {
         }
     }
 
-    /// Whether a worker's process runs, though nobody may hear it. Its number alone proves nothing, its parent does.
+    /// Returns whether a worker's process still runs, even if it is unreachable. A process id alone proves
+    /// nothing, its parent does.
     fn is_still_there(&self, worker: WorkerId) -> bool {
         let watchdog = self.watchdog.child.pid();
         let stat = self.workers.get(&worker).and_then(|link| host::process::stat(link.pid));
@@ -463,8 +459,8 @@ impl Pool {
         }
     }
 
-    /// A worker is gone once its connection has ended, so that nothing it said is missed, and the watchdog has told its
-    /// end, so that nothing it started is left.
+    /// Records a sign of a worker's death. A worker is dead once its connection has ended, so that none of
+    /// its messages is missed, and the watchdog has reported its exit, so that none of its processes is left.
     fn sign_of_death(&mut self, worker: WorkerId, sign: impl FnOnce(&mut Worker)) {
         let Some(link) = self.workers.get_mut(&worker) else { return };
         sign(link);
@@ -490,17 +486,17 @@ impl Pool {
         self.found.push_back(next.map_or_else(PoolEvent::WatchdogLost, |()| PoolEvent::WatchdogReplaced));
     }
 
-    /// Waits until a watchdog that was replaced has joined.
+    /// Waits until the replacement of a watchdog has joined.
     ///
     /// # Errors
-    /// It does not.
+    /// It does not join.
     ///
     /// Cancel safe: yes, as [`Pool::next`].
     pub async fn await_replacement(&mut self) -> Result<(), PoolError> {
         self.await_watchdog().await
     }
 
-    /// Ends everything: workers and watchdog are asked to leave, and killed when they don't.
+    /// Shuts the pool down: workers and watchdog are requested to exit, and killed if they don't.
     ///
     /// Cancel safe: yes, because dropping the pool ends the control connections, which has the same effect.
     pub async fn leave(mut self) {
@@ -536,12 +532,13 @@ impl Pool {
     }
 }
 
-/// A pool that is given up without [`Pool::leave`], because its client is gone: the watchdog is told to leave, or it
-/// would take the end of its connection for our death and finish the run for a client that nobody has any more.
+/// Ends the watchdog of a pool that is dropped without [`Pool::leave`], because its client is gone. Without
+/// the signal the watchdog would take the end of its connection for the coordinator's death and finish the
+/// run for a client that no longer exists.
 impl Drop for Pool {
     fn drop(&mut self) {
         let watchdog = self.watchdog.child.pid();
-        // After a panic it is right to see to the rest of the run; one that has left is told nothing.
+        // After a panic the watchdog is right to finish the run; a watchdog that has exited gets no signal.
         if std::thread::panicking() || self.watchdog.child.signal(Signal::TERM).is_err() {
             return;
         }
@@ -549,7 +546,7 @@ impl Drop for Pool {
             drop(host::process::reap_child(watchdog));
             orphans::forget(watchdog);
         };
-        // Without a thread it stays a zombie until this process ends.
+        // Without a thread it stays a zombie until this process exits.
         drop(std::thread::Builder::new().name("heeler-reaper".to_owned()).spawn(reap));
     }
 }
@@ -560,7 +557,7 @@ impl Worker {
     }
 }
 
-/// Waits for a process's end; for ever where it can't be watched, so that the deadline is all there is.
+/// Waits for a process's exit; forever if it can't be watched, so that only the deadline applies.
 async fn ended(end: Option<&ProcessEnd>) {
     match end {
         Some(end) => end.wait().await,
@@ -568,7 +565,7 @@ async fn ended(end: Option<&ProcessEnd>) {
     }
 }
 
-/// Starts a watchdog; a machine that has no process to give for a moment is asked again.
+/// Starts the first watchdog; retries while the system temporarily has no process to spare.
 async fn first_watchdog(socket: &std::path::Path, is_output_shared: bool) -> Result<Child, SpawnError> {
     let deadline = Instant::now() + SPAWN_PATIENCE;
     loop {

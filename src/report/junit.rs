@@ -1,5 +1,6 @@
-//! The JUnit XML report, in the shape that cargo-nextest writes and CI servers read: one `testsuite` for each suite,
-//! `classname` the suite, `name` the test's full name. Output is kept for tests that did not pass at once.
+//! The JUnit XML report, in the format that cargo-nextest writes and CI servers read: one `testsuite` for
+//! each suite, `classname` is the suite, `name` the test's full name. Output is included for tests that did
+//! not pass at the first attempt.
 
 use std::{collections::HashMap, io::Write, time::Duration};
 
@@ -14,23 +15,22 @@ use super::{
     text::{for_xml, headline},
 };
 
-/// The suite of tests that tell none.
+/// The suite name of tests that have none.
 const NO_SUITE: &str = "tests";
 
-/// What the report says of the run as a whole.
+/// The attributes of the run as a whole.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {
-    /// Such as the profile's name.
+    /// Name of the report, such as the profile's name.
     pub name: &'a str,
-    /// The run's id; shown where it is a UUID.
+    /// The run's id; written where it is a UUID.
     pub run: &'a str,
-    /// When the run began, in ISO 8601.
+    /// Start of the run, in ISO 8601.
     pub start_utc: &'a str,
-    /// How long it took.
     pub duration: Duration,
 }
 
-/// Why a report could not be written.
+/// The error of writing a report.
 #[derive(Debug, thiserror::Error)]
 #[error("write the JUnit report")]
 pub struct JunitError(#[from] quick_junit::SerializeError);
@@ -38,7 +38,7 @@ pub struct JunitError(#[from] quick_junit::SerializeError);
 /// Writes the report of a run.
 ///
 /// # Errors
-/// The writer's.
+/// The error of the XML writer.
 pub fn write(summary: &Summary, head: &Head<'_>, writer: impl Write) -> Result<(), JunitError> {
     Ok(report(summary, head).serialize(writer)?)
 }
@@ -101,7 +101,7 @@ fn test_case(record: &Record) -> TestCase {
     case
 }
 
-/// The output, and behind it the files in the form that CI systems collect.
+/// Returns the output followed by the attached files, in the notation that CI systems collect.
 fn with_files(detail: &Detail) -> String {
     let mut text = detail.stdout.clone().unwrap_or_default();
     for (path, _) in &detail.files {
@@ -113,7 +113,7 @@ fn with_files(detail: &Detail) -> String {
     text
 }
 
-/// The errors, and behind them what the test left behind, unless they say so already.
+/// Returns the error output followed by the leaked processes, unless it names them already.
 fn with_leaks(detail: &Detail) -> String {
     let mut text = detail.stderr.clone().unwrap_or_default();
     if text.contains("[heeler: the test left") {
@@ -133,7 +133,7 @@ fn left_behind(who: &str, process: &LeftBehind) -> String {
     format!("[heeler: {who} left a process behind, which was killed: {command} (process {pid})]\n")
 }
 
-/// What was left behind by one of several tests, or outside all of them, is the suite's.
+/// Writes leaked processes that one of several tests, or no test, left behind into the output of their suite.
 fn tell_unsure_leaks(suites: &mut [TestSuite], leaks: &[Leak]) {
     for suite in suites {
         let mut text = String::new();
@@ -201,7 +201,7 @@ fn status(record: &Record) -> TestCaseStatus {
     status
 }
 
-/// Returns the word of the attribute `type`: a signal's name says most.
+/// Returns the attribute `type`: the signal's name where there is one, because that is the most specific.
 fn kind(record: &Record) -> Option<String> {
     let detail = record.detail.as_deref()?;
     if let Some(signal) = &detail.signal {
@@ -230,8 +230,8 @@ fn description(record: &Record) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("\n"))
 }
 
-/// Returns the attempts before the one that decided. Where only their number is known, they are listed without
-/// texts: CI servers count them.
+/// Returns the attempts before the deciding one. Where only their number is known, they are written without
+/// text, because CI servers count them.
 fn reruns(detail: &Detail, outcome: Outcome) -> Vec<TestRerun> {
     if !detail.attempts.is_empty() {
         return detail.attempts.iter().map(rerun).collect();

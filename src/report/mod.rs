@@ -1,9 +1,9 @@
-//! What became of a run, for people and for their tools: the stream of changes aggregated, and the report files
-//! made of it. Pure: nothing here looks at a clock, a file or a terminal.
+//! The report of a run, for people and for their tools: the aggregated stream of changes, and the report
+//! files written from it. Pure functions: no clock, no file and no terminal here.
 //!
-//! - [`Outcome`], [`Counts`]: how a test ended, as people count it.
+//! - [`Outcome`], [`Counts`]: how a test ended, in the categories of a summary.
 //! - [`Summary`]: the whole run by uid, latest state; [`Record`] is one test of it.
-//! - [`text`]: foreign text made harmless.
+//! - [`text`]: sanitising of foreign text.
 //! - [`junit`]: the JUnit XML report.
 
 mod outcome;

@@ -1,32 +1,33 @@
-//! How a test ended, as people count it: finer than the protocol's states, coarser than its outcome kinds.
+//! How a test ended, in the categories of a summary: finer than the protocol's states, coarser than its
+//! outcome kinds.
 
 use wire::mtp::{ExecutionState, TestNode, key};
 
 /// How a test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// At the first attempt.
+    /// Passed at the first attempt.
     Passed,
-    /// Passed, after an attempt that did not.
+    /// Passed after an attempt that did not.
     Flaky,
-    /// Not run by its framework's own decision.
+    /// Not run by the test framework's own decision.
     Skipped,
-    /// By its framework's word.
+    /// Failed, as reported by the test framework.
     Failed,
-    /// Ended by its time limit.
+    /// Terminated at the time limit.
     TimedOut,
-    /// Its process died under it, by a signal or by leaving without a word.
+    /// The test's process died, by a signal or by exiting without a result.
     Crashed,
-    /// Could not be run, or not be judged.
+    /// The test could not be run, or has no valid result.
     Error,
-    /// Ended by the user's wish.
+    /// Cancelled by the user.
     Cancelled,
-    /// Selected, but never begun; the reason is told.
+    /// Selected but never started; the reason is reported.
     NotRun,
 }
 
 impl Outcome {
-    /// Every outcome, in the order in which summaries name them.
+    /// Every outcome, in the order of summaries.
     pub const ALL: [Self; 9] = [
         Self::Passed,
         Self::Flaky,
@@ -39,7 +40,7 @@ impl Outcome {
         Self::Skipped,
     ];
 
-    /// Returns how a node ended, or `None` while it has not.
+    /// Returns how a node ended, or `None` while it has not ended.
     #[must_use]
     pub fn of(node: &TestNode) -> Option<Self> {
         let state = node.state.filter(|state| state.is_terminal())?;
@@ -62,7 +63,7 @@ impl Outcome {
         })
     }
 
-    /// Returns whether the run is red because of it.
+    /// Returns whether the outcome makes the run fail.
     #[must_use]
     pub fn is_bad(self) -> bool {
         match self {
@@ -71,7 +72,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the words behind a count: `3 timed out`.
+    /// Returns the words after a number: `3 timed out`.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -94,7 +95,7 @@ fn is_death(node: &TestNode) -> bool {
         || node.other.contains_key(key::EXIT_CODE)
 }
 
-/// How many tests ended how. Flaky tests count as flaky only, so that the sum is the number of tests.
+/// The number of tests per outcome. Flaky tests count only as flaky, so that the sum is the number of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     ended: [usize; 9],
@@ -102,42 +103,42 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns how many tests ended so.
+    /// Returns the number of tests with this outcome.
     #[must_use]
     pub fn of(&self, outcome: Outcome) -> usize {
         self.ended[outcome as usize]
     }
 
-    /// Returns how many passed, at whichever attempt.
+    /// Returns the number of tests that passed, at any attempt.
     #[must_use]
     pub fn passed(&self) -> usize {
         self.of(Outcome::Passed) + self.of(Outcome::Flaky)
     }
 
-    /// Returns how many ended at all.
+    /// Returns the number of tests that ended.
     #[must_use]
     pub fn total(&self) -> usize {
         self.ended.iter().sum()
     }
 
-    /// Returns how many left processes behind, however they ended.
+    /// Returns the number of tests that left processes behind, with any outcome.
     #[must_use]
     pub fn leaky(&self) -> usize {
         self.leaky
     }
 
-    /// Counts tests that left processes behind, beside their ends.
+    /// Counts tests that left processes behind, in addition to their outcomes.
     pub fn count_leaky(&mut self, tests: usize) {
         self.leaky += tests;
     }
 
-    /// Returns how many make the run red.
+    /// Returns the number of tests that make the run fail.
     #[must_use]
     pub fn bad(&self) -> usize {
         Outcome::ALL.into_iter().filter(|outcome| outcome.is_bad()).map(|outcome| self.of(outcome)).sum()
     }
 
-    /// Counts an end, which replaces an earlier one of the same test.
+    /// Counts an outcome, which replaces an earlier one of the same test.
     pub fn count(&mut self, outcome: Outcome, replaced: Option<Outcome>) {
         if let Some(replaced) = replaced {
             self.ended[replaced as usize] -= 1;

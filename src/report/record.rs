@@ -1,4 +1,5 @@
-//! One test of a run with what a report tells of it. Tests that passed keep no more than their name and time.
+//! One test of a run with the data that a report prints. Of a passed test only its name, duration and
+//! resource usage are kept.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,74 +11,68 @@ use wire::{
 
 use super::Outcome;
 
-/// One test, or one suite's own trouble.
+/// One test, or one program that failed outside any test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// As on the wire.
+    /// The uid of the node.
     pub uid: String,
-    /// The suite's name, where the node tells it; shared between the records of a suite.
+    /// Name of the suite, where the node has it; shared between the records of a suite.
     pub suite: Option<Arc<str>>,
-    /// For people, only where it says more than the name does.
+    /// The display name, only where it has more information than the name.
     pub display: Option<String>,
-    /// How it ended.
     pub outcome: Outcome,
-    /// How long it ran.
     pub duration: Option<Duration>,
-    /// CPU time of its process, in milliseconds, where it had that to itself.
+    /// CPU time of its process, in milliseconds, where the test had the process to itself.
     pub cpu_ms: Option<f64>,
-    /// Peak of the memory of the same, KiB.
+    /// Peak memory of the same process, in KiB.
     pub peak_kib: Option<u64>,
-    /// When it began, in ISO 8601.
+    /// Start time, in ISO 8601.
     pub start_utc: Option<String>,
-    /// Whether this is a suite or program, which died outside any test.
+    /// Whether this is a suite or program that died outside any test.
     pub is_group: bool,
-    /// All else; `None` for a test that passed at once and left nothing behind.
+    /// All other data; `None` for a test that passed at the first attempt and left nothing behind.
     pub detail: Option<Box<Detail>>,
 }
 
-/// What is told of tests that need a word.
+/// The data of a test that did not simply pass.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Detail {
     /// Name of the signal that killed it.
     pub signal: Option<String>,
-    /// Exit code of a process that left without a word.
+    /// Exit code of a process that exited without a result.
     pub exit_code: Option<i64>,
-    /// Why it failed or was skipped.
+    /// The reason for the failure or the skip.
     pub message: Option<String>,
-    /// Where it failed.
     pub stacktrace: Option<String>,
-    /// What an assertion saw.
+    /// The actual value of an assertion.
     pub actual: Option<String>,
-    /// What it wanted to see.
+    /// The expected value of an assertion.
     pub expected: Option<String>,
-    /// Source file.
     pub file: Option<String>,
-    /// Line in the file, from 1.
+    /// Line in the source file, from 1.
     pub line: Option<u32>,
-    /// Its own output.
     pub stdout: Option<String>,
-    /// Its own errors.
     pub stderr: Option<String>,
-    /// A shell command line that runs it alone.
+    /// A shell command line that runs the test in isolation.
     pub reproduce: Option<String>,
-    /// What happened when it was tried alone.
+    /// The result of the isolated rerun.
     pub alone: Option<String>,
-    /// Number of the attempt that decided, from 1.
+    /// Number of the deciding attempt, from 1.
     pub attempt: Option<u64>,
-    /// Files beside the result: where, and what.
+    /// Attached files: path and description.
     pub files: Vec<(String, String)>,
-    /// The attempts before, where they are told.
+    /// The earlier attempts, where they are reported.
     pub attempts: Vec<Attempt>,
-    /// Number of the worker that ran it.
     pub worker: Option<u64>,
-    /// Processes that it left behind, and that were killed.
+    /// Processes that the test left behind and that were killed.
     pub leaked: Vec<LeftBehind>,
-    /// Whether it never ran because the run was ended before: by the user, or by a limit that the user set.
+    /// Whether the test never started because the run ended earlier: by the user, or by a limit that the user
+    /// set.
     pub is_called_off: bool,
 }
 
 impl Record {
-    /// Returns what a report keeps of a node, or `None` while the node has not ended.
+    /// Returns the record of a node, or `None` while the node has not ended.
     #[must_use]
     pub fn new(node: &TestNode) -> Option<Self> {
         let outcome = Outcome::of(node)?;
@@ -97,37 +92,38 @@ impl Record {
         })
     }
 
-    /// Returns the name as the framework knows it: the uid without the suite.
+    /// Returns the name that the framework uses: the uid without the suite.
     #[must_use]
     pub fn name(&self) -> &str {
         suite_free(&self.uid, self.suite.as_deref())
     }
 
-    /// Returns the name that people are shown.
+    /// Returns the name to display.
     #[must_use]
     pub fn people_name(&self) -> &str {
         self.display.as_deref().unwrap_or_else(|| self.name())
     }
 
-    /// Returns the text that `pick` finds in the detail, without white space around it, unless it is empty.
+    /// Returns the text that `pick` selects from the detail, without trailing white space, unless it is
+    /// empty.
     #[must_use]
     pub fn text(&self, pick: impl FnOnce(&Detail) -> Option<&String>) -> Option<&str> {
         self.detail.as_deref().and_then(pick).map(|text| text.trim_end()).filter(|text| !text.is_empty())
     }
 
-    /// Returns whether it is known to have left processes behind.
+    /// Returns whether the test is known to have left processes behind.
     #[must_use]
     pub fn is_leaky(&self) -> bool {
         !self.leaked().is_empty()
     }
 
-    /// Returns the processes that it is known to have left behind.
+    /// Returns the processes that the test is known to have left behind.
     #[must_use]
     pub fn leaked(&self) -> &[LeftBehind] {
         self.detail.as_deref().map_or(&[], |detail| &detail.leaked)
     }
 
-    /// Takes note of processes that it left behind.
+    /// Adds processes that the test left behind.
     pub(super) fn add_leaked(&mut self, processes: &[LeftBehind]) {
         let leaked = &mut self.detail.get_or_insert_default().leaked;
         for process in processes {
@@ -137,7 +133,7 @@ impl Record {
         }
     }
 
-    /// Returns how many attempts it took, from 1.
+    /// Returns the number of attempts, at least 1.
     #[must_use]
     pub fn attempts(&self) -> u64 {
         let told = |detail: &Detail| detail.attempt.unwrap_or(detail.attempts.len() as u64 + 1);
@@ -172,7 +168,7 @@ impl Detail {
     }
 }
 
-/// Returns the files beside a result, in their order.
+/// Returns the files attached to a result, in their order.
 fn files(node: &TestNode) -> Vec<(String, String)> {
     let member = |number: usize, member: &str| node.text(&format!("attachments.{number}.{member}"));
     let file = |number| {
@@ -188,26 +184,26 @@ pub(crate) fn is_group(node: &TestNode) -> bool {
     node.node_type == NodeType::Group || node.text(key::SUITE) == Some(node.uid.as_str())
 }
 
-/// Returns suite and name of a node as people are shown them.
+/// Returns the suite and name of a node for display.
 pub(crate) fn split_name(node: &TestNode) -> (Option<String>, String) {
     let suite = node.text(key::SUITE);
     let name = telling_display(node, suite).unwrap_or_else(|| suite_free(&node.uid, suite));
     (suite.map(str::to_owned), name.to_owned())
 }
 
-/// Returns the display name where it says more than the end of the name.
+/// Returns the display name where it has more information than the end of the name.
 fn telling_display<'a>(node: &'a TestNode, suite: Option<&str>) -> Option<&'a str> {
     let display = node.display_name.as_str();
     (!display.is_empty() && !suite_free(&node.uid, suite).ends_with(display)).then_some(display)
 }
 
-/// Reads a number, also one that a foreign server wrote as text.
+/// Reads a number; another server may have written it as text.
 pub(crate) fn number(node: &TestNode, key: &str) -> Option<u64> {
     let value = node.other.get(key)?;
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// Reads a list. A foreign server may mean something else by the member; then there is simply nothing to show.
+/// Reads a list. Another server may use the member for something else; the list is then empty.
 fn list<T>(node: &TestNode, key: &str, read: fn(Value) -> serde_json::Result<Vec<T>>) -> Vec<T> {
     node.other.get(key).and_then(|value| read(value.clone()).ok()).unwrap_or_default()
 }

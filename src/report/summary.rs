@@ -1,4 +1,5 @@
-//! The aggregate of a run's changes: by uid the latest state, counted, with what reports need of each test.
+//! The aggregate of a run's changes: the latest state by uid, the counts, and the data that reports need of
+//! each test.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,10 +11,11 @@ use wire::mtp::{Change, ExecutionState, LargeProcess, Leak, TestNode};
 
 use super::{Counts, Outcome, Record};
 
-/// A run so far, or at its end.
+/// The state of a run, in progress or at its end.
 ///
-/// Changes may come twice (what may have been lost is sent again) and, between tests of different workers, in any
-/// order. Of one test the latest end counts, and a beginning that arrives after an end is old news.
+/// Changes may arrive twice (a result whose delivery is unproven is sent again) and, between tests of
+/// different workers, in any order. The latest end of a test counts, and a start that arrives after an end is
+/// ignored.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
     selected: Option<usize>,
@@ -27,17 +29,17 @@ pub struct Summary {
     shared: Vec<LargeProcess>,
 }
 
-/// A test process whose memory is told.
+/// A test process whose peak memory was reported.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Large<'a> {
-    /// One test had it to itself.
+    /// A process that ran one test only.
     Own(&'a Record),
-    /// Several tests shared it.
+    /// A process that ran several tests.
     Shared(&'a LargeProcess),
 }
 
 impl Large<'_> {
-    /// Returns the peak of its memory, where it was told.
+    /// Returns the peak memory, where it was reported.
     #[must_use]
     pub fn peak_kib(&self) -> Option<u64> {
         match self {
@@ -47,30 +49,30 @@ impl Large<'_> {
     }
 }
 
-/// What the run comes to. Ordered from best to worst.
+/// The result of the run as a whole. Ordered from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Every selected test passed or was skipped.
     Passed,
-    /// Nothing was selected, or nothing ended.
+    /// No test was selected, or none ended.
     NothingRan,
-    /// The user ended the run, and nothing failed before.
+    /// The user cancelled the run, and nothing failed before.
     Cancelled,
-    /// A test or a program failed, in whichever way.
+    /// A test or a program failed, in any way.
     Failed,
-    /// The books don't balance: selected tests have no outcome.
+    /// The counts do not match: selected tests have no outcome.
     Unbalanced,
 }
 
 impl Summary {
-    /// Returns an empty summary of a run over so many tests; `None` where the number is not known, and then the
-    /// books are not checked.
+    /// Returns an empty summary of a run over this many tests; `None` where the number is unknown, and then
+    /// the counts are not checked.
     #[must_use]
     pub fn new(selected: Option<usize>) -> Self {
         Self { selected, ..Self::default() }
     }
 
-    /// Takes changes in.
+    /// Applies changes in their order.
     pub fn apply(&mut self, changes: &[Change]) {
         for change in changes {
             self.apply_node(&change.node);
@@ -124,8 +126,8 @@ impl Summary {
         }
     }
 
-    /// Takes in what tests left behind, as the run's result tells it. Of a test alone in its process its own node has
-    /// told it already.
+    /// Adds leaked processes from the result of the run. For a test in a process of its own, its node has
+    /// reported them already.
     pub fn add_leaks(&mut self, leaks: &[Leak]) {
         for leak in leaks {
             let only = match leak.tests.as_slice() {
@@ -139,13 +141,13 @@ impl Summary {
         }
     }
 
-    /// Takes in what the largest processes took that several tests shared, as the run's result tells it.
+    /// Adds the processes with the highest memory use that several tests shared, from the result of the run.
     pub fn add_shared(&mut self, processes: &[LargeProcess]) {
         self.shared.extend_from_slice(processes);
     }
 
-    /// Returns the `limit` processes that used most memory and at least so much, largest first: a test's own, and
-    /// those that several shared.
+    /// Returns the `limit` processes with the highest peak memory of at least `from_kib`, largest first:
+    /// those of single tests and those that several tests shared.
     #[must_use]
     pub fn largest(&self, limit: usize, from_kib: u64) -> Vec<Large<'_>> {
         let own = self.records.iter().map(Large::Own);
@@ -156,22 +158,23 @@ impl Summary {
         all
     }
 
-    /// Returns what was left behind by one of several tests, or by a program outside its tests.
+    /// Returns the leaks that cannot be attributed to one test: of several tests, or of a program outside its
+    /// tests.
     #[must_use]
     pub fn unsure_leaks(&self) -> &[Leak] {
         &self.unsure_leaks
     }
 
-    /// Returns the tests that left processes behind, in the order of their ends.
+    /// Returns the tests that left processes behind, in the order in which they ended.
     pub fn leaky(&self) -> impl Iterator<Item = &Record> {
         self.records.iter().filter(|record| record.is_leaky())
     }
 
-    /// Returns how many tests ended how.
+    /// Returns the number of tests per outcome.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = self.counts;
-        // One of several tests is leaky, though nobody can say which; it may be one that is known.
+        // One of several tests is leaky, but which one is unknown; it may be one that is counted already.
         let is_known =
             |uid: &String| self.place.get(uid.as_str()).is_some_and(|&place| self.records[place].is_leaky());
         let is_another = |leak: &&Leak| leak.tests.len() > 1 && !leak.tests.iter().any(is_known);
@@ -179,24 +182,26 @@ impl Summary {
         counts
     }
 
-    /// Returns how many tests were selected: as told at the start, else as many as were heard of.
+    /// Returns the number of selected tests: as reported at the start, otherwise the number of tests seen so
+    /// far.
     #[must_use]
     pub fn selected(&self) -> usize {
         self.selected.unwrap_or(self.records.len() + self.open.len())
     }
 
-    /// Returns every test that ended, in the order of the ends.
+    /// Returns every test that ended, in the order in which they ended.
     #[must_use]
     pub fn records(&self) -> &[Record] {
         &self.records
     }
 
-    /// Returns the tests that ended so, in order.
+    /// Returns the tests with this outcome, in the order in which they ended.
     pub fn with(&self, outcome: Outcome) -> impl Iterator<Item = &Record> {
         self.records.iter().filter(move |record| record.outcome == outcome)
     }
 
-    /// Returns how many tests never ran because the run was ended before. They are among those not run.
+    /// Returns the number of tests that never started because the run ended earlier. They are included in
+    /// those not run.
     #[must_use]
     pub fn called_off(&self) -> usize {
         let is_called_off =
@@ -204,13 +209,13 @@ impl Summary {
         self.with(Outcome::NotRun).filter(is_called_off).count()
     }
 
-    /// Returns the suites and programs with trouble of their own, outside any test.
+    /// Returns the suites and programs that failed outside any test.
     pub fn troubled_groups(&self) -> impl Iterator<Item = &Record> {
         self.groups.iter().filter(|group| group.outcome.is_bad())
     }
 
-    /// Returns everything that makes the run red and is to be shown one by one, in order: suites first, then tests,
-    /// without the tests that never ran.
+    /// Returns every failure that is shown individually, in order: suites first, then tests, without the
+    /// tests that never ran.
     pub fn failures(&self) -> impl Iterator<Item = &Record> {
         let is_shown = |record: &&Record| record.outcome.is_bad() && record.outcome != Outcome::NotRun;
         self.troubled_groups().chain(self.records.iter().filter(is_shown))
@@ -233,7 +238,7 @@ impl Summary {
         reasons
     }
 
-    /// Returns the `limit` tests that took longest and at least `from`, longest first.
+    /// Returns the `limit` slowest tests that took at least `from`, slowest first.
     #[must_use]
     pub fn slowest(&self, limit: usize, from: Duration) -> Vec<&Record> {
         let mut slow: Vec<&Record> =
@@ -243,26 +248,26 @@ impl Summary {
         slow
     }
 
-    /// Returns the sum of the tests' own durations.
+    /// Returns the sum of the durations of all tests.
     #[must_use]
     pub fn test_time(&self) -> Duration {
         self.records.iter().filter_map(|record| record.duration).sum()
     }
 
-    /// Returns how many suites were heard of.
+    /// Returns the number of suites seen.
     #[must_use]
     pub fn suite_count(&self) -> usize {
         self.suites.len()
     }
 
-    /// Returns by how much the books are off: selected tests without an outcome, negative where there are outcomes
-    /// that nobody asked for.
+    /// Returns the number of selected tests without an outcome; negative where there are outcomes of tests
+    /// that were not selected.
     #[must_use]
     pub fn missing(&self) -> isize {
         self.selected().cast_signed() - self.counts.total().cast_signed()
     }
 
-    /// Returns the tests that began and never ended, in the order of their names.
+    /// Returns the tests that started and never ended, in the order of their names.
     #[must_use]
     pub fn unended(&self) -> Vec<&str> {
         let mut open: Vec<&str> = self.open.iter().map(AsRef::as_ref).collect();
@@ -270,7 +275,7 @@ impl Summary {
         open
     }
 
-    /// Returns what the run comes to.
+    /// Returns the result of the run as a whole.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         let called_off = self.called_off();

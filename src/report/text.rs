@@ -1,21 +1,21 @@
-//! Foreign text made harmless: what tests print and how they are named may hold anything, and neither a terminal nor
-//! an XML reader may be moved by it. Control characters become visible, escape sequences go, and colours (SGR) stay
-//! only where the reader shows colours.
+//! Sanitising of foreign text: the output and the names of tests may contain anything, and must not control a
+//! terminal or break an XML reader. Control characters become visible, escape sequences are removed, and
+//! colours (SGR) are kept only where the output supports colours.
 
 use std::borrow::Cow;
 
 /// Whether colours in foreign text are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colours {
-    /// `ESC [ … m` stays, and is undone at the end of each line.
+    /// `ESC [ … m` is kept, and reset at the end of each line.
     Kept,
-    /// All escape sequences go.
+    /// All escape sequences are removed.
     Dropped,
 }
 
-/// The longest line of output that is shown; the rest is said to be there.
+/// Maximum number of characters shown of a line; the rest is only counted.
 const LINE_CHARS: usize = 4000;
-/// Colours that a line inherits are carried as text; nobody means more than this.
+/// Maximum length of the colour sequences that a line inherits from earlier lines; no real output needs more.
 const CARRIED_BYTES: usize = 128;
 
 /// Returns a name as one line without control characters: a newline becomes `\n`, others their escape.
@@ -35,22 +35,24 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Control characters, and the marks that reverse the direction of what follows them.
+/// Returns whether a character is a control character or a mark that reverses the direction of the text after
+/// it.
 fn is_harmful(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns a message of several lines as one harmless line; white space between and around the lines is not told.
+/// Returns a message of several lines as one sanitised line; white space between and around the lines is
+/// dropped.
 #[must_use]
 pub fn headline(message: &str) -> String {
-    // A message may be an output of a megabyte; nobody reads so far in one line.
+    // A message may be an output of a megabyte; a longer headline would not be read.
     let head = lines(&message[..message.floor_char_boundary(LINE_CHARS)], Colours::Dropped);
     let parts: Vec<&str> = head.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();
     parts.join(" · ")
 }
 
-/// Returns a shell command as one line that still does the same when pasted: control characters, which stand in
+/// Returns a shell command as one line that still has the same effect when pasted: control characters, in
 /// single quotes or bare, become `$'…'`.
 #[must_use]
 pub fn command_line(command: &str) -> Cow<'_, str> {
@@ -77,7 +79,7 @@ pub fn command_line(command: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns the lines of an output, harmless, without white space at the end of the whole.
+/// Returns the sanitised lines of an output, without white space at the end of the whole.
 #[must_use]
 pub fn lines(text: &str, colours: Colours) -> Vec<String> {
     let mut carried = String::new();
@@ -143,8 +145,8 @@ fn is_sgr(sequence: &str) -> bool {
             .is_some_and(|body| body.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b';' | b':')))
 }
 
-/// Returns how many bytes the escape sequence at the front of `text` has; at least the escape itself. A sequence
-/// that the line cuts short goes as far as the line.
+/// Returns the length in bytes of the escape sequence at the start of `text`; at least that of the escape
+/// character. A sequence that the end of the line cuts off extends to the end of the line.
 fn escape_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     match bytes.get(1) {
@@ -154,7 +156,7 @@ fn escape_length(text: &str) -> usize {
             let has_final = matches!(bytes.get(2 + body), Some(0x40..=0x7e));
             2 + body + usize::from(has_final)
         }
-        // Strings for the terminal (titles, links, pictures), ended by BEL or by ESC \.
+        // Strings for the terminal (titles, links, pictures), terminated by BEL or by ESC \.
         Some(b']' | b'P' | b'X' | b'^' | b'_') => {
             let end = bytes[2..].iter().position(|byte| matches!(byte, 0x07 | 0x1b));
             match end.map(|end| end + 2) {
@@ -171,8 +173,8 @@ fn escape_length(text: &str) -> usize {
     }
 }
 
-/// Returns text that XML may hold: characters that XML 1.0 forbids are removed, escape sequences too, and tabs
-/// become spaces, because the writer of the reports would drop them.
+/// Returns text that XML may contain: characters that XML 1.0 forbids and escape sequences are removed, and
+/// tabs become spaces, because the writer of the reports would drop them.
 #[must_use]
 pub fn for_xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! How much may still be dumped in a run, and so how a lease's process is watched.
+//! Dump budget of a run, and the crash capture of a lease's process that follows from it.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use wire::control::{Attempt, DumpKinds, EvidenceFile, OsBytes, TraceMode, WatchP
 use super::RunPlan;
 use crate::config::{Dumps, Watch};
 
-/// What was dumped so far. Leases in hand may write some more than the limit.
+/// Dumps written so far in the run. Leases in progress may exceed the limit slightly.
 #[derive(Debug, Default)]
 pub(super) struct DumpBudget {
     dumps: HashSet<OsBytes>,
@@ -16,15 +16,15 @@ pub(super) struct DumpBudget {
 }
 
 impl DumpBudget {
-    /// Takes note of what an attempt that is held left. It is told as attached only when the test is settled, and by then
-    /// many others may have been dumped.
+    /// Counts the files of a provisional attempt. They are reported as attached only when the test is
+    /// settled, and by then many other dumps may have been written.
     pub(super) fn count_held(&mut self, attempt: &Attempt) {
         if let Some(evidence) = &attempt.evidence {
             self.count(&evidence.files);
         }
     }
 
-    /// Takes note of files; those that are known count once.
+    /// Counts files; a file that is known already counts once.
     pub(super) fn count(&mut self, files: &[EvidenceFile]) {
         for file in files {
             if file.path.as_bytes().ends_with(b".dmp") && self.dumps.insert(file.path.clone()) {
@@ -33,7 +33,8 @@ impl DumpBudget {
         }
     }
 
-    /// Returns how a process of these tests is watched. They share it, so whoever wants least decides.
+    /// Returns the crash capture and the dumps for a process of these tests. They share the process, so the
+    /// most restrictive setting applies.
     pub(super) fn watch(&self, plan: &RunPlan, tests: &[TestId]) -> WatchPlan {
         let selected = || tests.iter().map(|test| &plan.tests[test.index()]);
         let is_off = selected().any(|test| test.watch == Watch::Off);

@@ -1,4 +1,4 @@
-//! Between the wire's words and the model's.
+//! Conversions between the types of the wire and those of the model.
 
 use model::WorkerId as ModelWorker;
 use wire::{
@@ -39,7 +39,7 @@ pub(super) fn end_of(end: &LeaseEnd) -> model::LeaseEnd {
     }
 }
 
-/// What is charged to the program itself.
+/// Returns the program failure of a lease's end, if it is one.
 pub(super) fn charge(end: &LeaseEnd) -> Option<String> {
     match end {
         LeaseEnd::BadExit { message, .. } | LeaseEnd::DiedOutside { message, .. } => Some(message.clone()),

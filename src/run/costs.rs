@@ -1,4 +1,5 @@
-//! What the processes of a run took: starts, memory, processor time. Bounded by what is selected.
+//! Resource usage of a run's processes: start time, memory, processor time. Its size is bounded by the
+//! selection.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,17 +11,17 @@ use wire::{
 
 use super::RunPlan;
 
-/// So many of the largest processes of several tests are told.
+/// Number of the largest shared processes that are reported.
 const LARGEST: usize = 3;
 
-/// What was measured, by test and by program.
+/// Measurements by test and by program.
 #[derive(Debug, Clone, Default)]
 pub struct Costs {
-    /// What a process costs before its first test, at least, by program.
+    /// Least time from process start to the first test, by program.
     pub starts: BTreeMap<usize, Duration>,
-    /// The largest peak of a process's memory, by program.
+    /// Peak memory of the largest process, by program.
     pub peaks_kib: BTreeMap<usize, u64>,
-    /// Of tests that had their processes to themselves.
+    /// Usage of tests that had a process to themselves.
     pub tests: BTreeMap<TestId, ProcessUsage>,
     largest: Vec<(usize, u32, ProcessUsage)>,
 }
@@ -31,8 +32,8 @@ impl Costs {
         *least = start.min(*least);
     }
 
-    /// Takes note of the end of a process of so many tests; `test` is the only one. Without a program, it was of
-    /// another run.
+    /// Records the end of a process that ran this many tests; `test` is set if it ran only that one. Without
+    /// a program, the process belonged to another run.
     pub(super) fn ended(
         &mut self,
         program: Option<usize>,

@@ -1,4 +1,4 @@
-//! The groups of a run's tests: of the whole run, of one lease, and those that the finisher must send.
+//! Groups above a run's tests: those of the whole run, of one lease, and those that the finisher must send.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use wire::{
 
 use super::RunPlan;
 
-/// Collects groups, each behind its own group.
+/// Collects groups, each after its parent.
 #[derive(Debug, Default)]
 pub(super) struct GroupList {
     groups: Vec<Group>,
@@ -17,7 +17,7 @@ pub(super) struct GroupList {
 }
 
 impl GroupList {
-    /// Adds groups that stand in each other, the outermost first; returns the place of the innermost.
+    /// Adds nested groups, outermost first; returns the index of the innermost.
     pub(super) fn add(&mut self, names: &[(&str, &str)]) -> Option<u32> {
         let (innermost, _) = names.last()?;
         if let Some(place) = self.places.get(*innermost) {
@@ -42,7 +42,8 @@ impl GroupList {
     }
 }
 
-/// Returns the groups above the tests of a lease, and writes their places there into the tests.
+/// Returns the subset of groups above the tests of a lease, and stores the index of each test's group in the
+/// test.
 pub(super) fn lend(plan: &RunPlan, tests: &mut [LeasedTest]) -> Vec<Group> {
     let mut lent = Vec::new();
     let mut places = HashMap::new();
@@ -59,7 +60,7 @@ pub(super) fn lend(plan: &RunPlan, tests: &mut [LeasedTest]) -> Vec<Group> {
     lent
 }
 
-/// Takes a group behind those above it.
+/// Adds a group after the groups above it.
 fn take(plan: &RunPlan, place: u32, lend: &mut impl FnMut(u32, Option<u32>) -> u32) -> u32 {
     let parent = plan.groups[place as usize].parent.map(|parent| take(plan, parent, lend));
     lend(place, parent)
@@ -70,7 +71,8 @@ pub(super) fn uid(plan: &RunPlan, place: Option<u32>) -> Option<&str> {
     Some(&plan.groups[place? as usize].uid)
 }
 
-/// Returns the changes of all groups of a run, if so many tests are due to be sent, which may be any of them.
+/// Returns the changes of all groups of the run if any tests are to be sent, because those may belong to any
+/// group.
 pub(super) fn due(plan: &RunPlan, tests: usize) -> Vec<RawChange> {
     if tests == 0 {
         return Vec::new();

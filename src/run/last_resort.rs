@@ -1,5 +1,5 @@
-//! Finishes a run on the main connection, when no watchdog can be had: the same steps as the watchdog's, from the same
-//! journals.
+//! Fallback finish on the main connection, when no watchdog can be started: the same steps as the watchdog's,
+//! from the same journals.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use wire::{
 
 use super::{RunPlan, groups};
 
-/// So many changes go into one frame.
+/// Maximum number of changes per frame.
 const CHANGES_PER_FRAME: usize = 500;
 
-/// Returns the terminal results of a worker's journal; none when there is no journal that can be read.
+/// Returns the terminal results of a worker's journal; none if no journal can be read.
 pub(super) fn settled(run_dir: &Path, worker: WorkerId) -> Vec<JournalledResult> {
     records(run_dir, worker).into_iter().map(|(result, _)| result).collect()
 }
@@ -35,9 +35,9 @@ fn records(run_dir: &Path, worker: WorkerId) -> Vec<(JournalledResult, Vec<u8>)>
         .collect()
 }
 
-/// Sends what is due and the completion.
+/// Sends the pending changes and the completion.
 ///
-/// Cancel safe: no, because a part may be sent.
+/// Cancel safe: no, because only a part may be sent.
 pub(super) async fn finish(
     plan: &RunPlan,
     client: &link::Outbox,
@@ -63,7 +63,7 @@ pub(super) async fn finish(
     }
 }
 
-/// Sends the completion to a client that is proven to have all before it.
+/// Sends only the completion, to a client that is proven to have received everything before it.
 ///
 /// Cancel safe: yes, because the frame is queued in one step.
 pub(super) async fn complete(plan: &RunPlan, client: &link::Outbox) {
@@ -72,8 +72,8 @@ pub(super) async fn complete(plan: &RunPlan, client: &link::Outbox) {
     }
 }
 
-/// Returns the end of a run in its order: updates, attachments and their terminator (`None` for a client that does not
-/// read them), completion.
+/// Returns the final frames of a run in order: updates, attachments and their terminator (`None` for a client
+/// that does not read them), completion.
 pub(crate) fn end_frames(run: &str, changes: &[Vec<u8>], attachments: Option<&[Attachment]>) -> Vec<Bytes> {
     let updates =
         changes.chunks(CHANGES_PER_FRAME).map(|chunk| updates_frame(run, chunk.iter().map(Vec::as_slice)));

@@ -1,4 +1,4 @@
-//! What a run has to say for the client's log.
+//! Messages of a run for the client's log.
 
 use link::Outbox;
 use wire::{
@@ -15,9 +15,9 @@ pub(super) struct ClientLog<'a> {
 }
 
 impl ClientLog<'_> {
-    /// Passes lines on, each with the test of this run that it is about.
+    /// Forwards log lines, each with the uid of the test of this run that it is about.
     ///
-    /// Cancel safe: no, because a part may be sent.
+    /// Cancel safe: no, because only a part may be sent.
     pub(super) async fn lines(&self, run: Option<&str>, lines: Vec<LogLine>) {
         let is_ours = run == Some(&self.plan.run);
         let uid = |test: TestIndex| Some(self.plan.tests.get(test.0 as usize)?.uid.clone());
@@ -27,19 +27,19 @@ impl ClientLog<'_> {
         };
         let messages = lines.into_iter().map(message).collect();
         for frame in log_frames(self.plan.log_form, run, messages) {
-            // A client that is gone is noticed by its session.
+            // The session notices a client that is gone.
             let _closed = self.client.send(frame).await;
         }
     }
 
-    /// Says something about one test, or about the run.
+    /// Logs one message about a test, or about the run.
     ///
     /// Cancel safe: no, as [`ClientLog::lines`].
     pub(super) async fn line(&self, test: Option<TestIndex>, level: LogLevel, message: String) {
         self.lines(Some(&self.plan.run), vec![LogLine { test, level, message }]).await;
     }
 
-    /// Says how sure we are of a stream, where that is worth a word.
+    /// Logs the proof level of a drained stream, if it is lower than usual.
     ///
     /// Cancel safe: no, as [`ClientLog::lines`].
     pub(super) async fn proof(&self, who: &str, proof: Proof) {

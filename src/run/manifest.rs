@@ -1,5 +1,6 @@
-//! What a run was to do and how it ended, on disk beside the workers' journals: for whoever survives the coordinator, and
-//! for later commands. Nothing here is forced to the disk: it guards against the death of processes, not of the machine.
+//! The plan and the result of a run on disk, beside the workers' journals: for the watchdog if the
+//! coordinator dies, and for later commands. Nothing here is synced to the disk: it protects against the
+//! death of processes, not of the machine.
 
 use std::{
     fs::{self, OpenOptions},
@@ -36,7 +37,7 @@ pub(super) fn write(plan: &RunPlan) -> io::Result<()> {
     write_whole_file(&plan.run_dir.path.join(FILE_NAME), &manifest.to_bytes())
 }
 
-/// Returns what the manifest says of the tests.
+/// Returns the manifest's description of the tests.
 pub(super) fn planned(plan: &RunPlan) -> Plan {
     let test = |selected: &super::SelectedTest| PlannedTest {
         uid: selected.uid.clone(),
@@ -52,7 +53,8 @@ pub(super) fn planned(plan: &RunPlan) -> Plan {
     }
 }
 
-/// Writes down what no worker tells, before the client is told: results of tests, then trouble of programs.
+/// Writes the synthesized results before they are sent to the client: results of tests, then program
+/// failures.
 pub(super) fn write_told(
     plan: &RunPlan,
     tests: &[JournalledResult],
@@ -72,7 +74,7 @@ pub(super) fn write_told(
     write_whole_file(&plan.run_dir.path.join(FINISH_NAME), &bytes)
 }
 
-/// Writes down that a run came to its end, and how.
+/// Writes the record of the run's end.
 pub(crate) fn write_end(plan: &RunPlan, outcome: &RunOutcome, took: Duration) -> io::Result<()> {
     let end = RunEnd {
         ended_utc: crate::runs::now().to_string(),
@@ -89,7 +91,8 @@ pub(crate) fn write_end(plan: &RunPlan, outcome: &RunOutcome, took: Duration) ->
     journal::write(&mut bytes, &Record::Ended(Box::new(end)));
     file.write_all(&bytes).inspect_err(|_| {
         if is_new {
-            // What is empty says nothing. A torn record at the end is known for what it is.
+            // A file without records is useless. At the end of a file with records, a torn record is
+            // recognised as such.
             let _stays = fs::remove_file(&path);
         }
     })
@@ -128,7 +131,7 @@ fn counts(plan: &RunPlan, outcome: &RunOutcome) -> EndCounts {
             Outcome::Cancelled => &mut counts.cancelled,
         } += 1;
     }
-    // Which of the errors were deaths, workers alone have told.
+    // Only the workers' journals record which of the errors were crashes.
     if counts.error > 0 {
         counts.crashed = crate::runs::crashed(&plan.run_dir.path).min(counts.error);
         counts.error -= counts.crashed;

@@ -1,4 +1,5 @@
-//! What earlier runs tell this one, and what this one tells later ones.
+//! Test history: reads the results of earlier runs for this one, and records those of this one for later
+//! ones.
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
@@ -7,7 +8,7 @@ use model::{Outcome, TestId, ledger::Entry};
 use super::{RunOutcome, RunPlan};
 use crate::history::{self, FILE_NAME, History, HistoryError, LastOutcome, ProgramCost, TestHistory};
 
-/// What earlier runs tell.
+/// Results of earlier runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Knowledge {
     tests: HashMap<String, TestHistory>,
@@ -15,7 +16,7 @@ pub(crate) struct Knowledge {
 }
 
 impl Knowledge {
-    /// Reads what is known of these tests, and of all programs.
+    /// Reads the history of these tests, and of all programs.
     pub(crate) fn read<'a>(
         state_dir: &Path,
         uids: impl IntoIterator<Item = &'a str>,
@@ -41,7 +42,8 @@ impl Knowledge {
         self.tests.get(uid).map(|test| test.outcome)
     }
 
-    /// A test that took its process down last time goes alone, so that it costs no neighbour a restart.
+    /// Returns whether a test crashed or timed out in its last run. Such a test gets a process of its own, so
+    /// that it costs no other test a restart.
     pub(super) fn is_dangerous(&self, uid: &str) -> bool {
         self.tests.get(uid).is_some_and(|test| match test.outcome {
             LastOutcome::Crashed | LastOutcome::TimedOut => true,
@@ -50,7 +52,7 @@ impl Knowledge {
     }
 }
 
-/// Notes how tests ended and how long they took.
+/// Records the outcomes and durations of the tests.
 pub(crate) fn record(state_dir: &Path, plan: &RunPlan, outcome: &RunOutcome) -> Result<(), HistoryError> {
     let durations: HashMap<_, _> = outcome.durations.iter().copied().collect();
     let ended = |(test, entry): (TestId, &Entry)| {

@@ -1,4 +1,4 @@
-//! A run in numbers, for the client's telemetry.
+//! Metrics of a run, for the client's telemetry.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use wire::mtp::RunMetrics;
 
 use super::{RunOutcome, RunPlan};
 
-/// Returns what a run came to.
+/// Returns the metrics of a completed run.
 pub(crate) fn metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) -> RunMetrics {
     let mut metrics = RunMetrics {
         selected: plan.tests.len(),
@@ -25,7 +25,7 @@ pub(crate) fn metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) -> R
         let ended = match entry {
             Entry::Settled { outcome, .. } => *outcome,
             Entry::Told(told) => told.outcome(),
-            // A run that is complete has none.
+            // A completed run has no open entries.
             Entry::Open => continue,
         };
         *count(&mut metrics, ended) += 1;
@@ -44,7 +44,7 @@ fn count(metrics: &mut RunMetrics, outcome: Outcome) -> &mut usize {
     }
 }
 
-/// Returns a duration as the wire has it.
+/// Returns a duration in milliseconds, as the wire represents it.
 pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }

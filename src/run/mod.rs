@@ -1,17 +1,17 @@
 //! One run, from the selected tests to the proven completion.
 //!
-//! - `plan`: what is to run, as the model needs it and as workers need it.
-//! - `budget`: how much may still be dumped.
-//! - `convert`: between the wire's words and the model's.
-//! - `costs`: what its processes took.
-//! - `driver`: takes events in, lets [`model::run::Run`] decide, does what it says.
-//! - `groups`: of the run, of a lease, of what the finisher sends.
-//! - `log`: what the run has to say for the client's log.
-//! - `manifest`: what the run was to do and how it ended, on disk, for whoever survives.
-//! - `told`: results that no worker tells.
-//! - `memory`: what later runs want to know of this one.
-//! - `metrics`: a run in numbers, for telemetry.
-//! - `last_resort`: finishes on the main connection, when no watchdog can be had.
+//! - `plan`: the tests to run, in the forms that the model and the workers need.
+//! - `budget`: the dump budget.
+//! - `convert`: conversions between the types of the wire and those of the model.
+//! - `costs`: resource usage of its processes.
+//! - `driver`: passes events to [`model::run::Run`] and executes its actions.
+//! - `groups`: groups of the run, of a lease, and of what the finisher sends.
+//! - `log`: messages for the client's log.
+//! - `manifest`: plan and result of the run on disk, for the processes that survive the coordinator.
+//! - `told`: synthesized results, which no worker reports.
+//! - `memory`: the test history.
+//! - `metrics`: metrics for telemetry.
+//! - `last_resort`: finishes on the main connection if no watchdog can be started.
 
 mod budget;
 mod convert;

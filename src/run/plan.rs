@@ -1,4 +1,4 @@
-//! What is to run: selected tests of the catalogue, with what settings and history say of each.
+//! Run plan: the selected tests of the catalogue, with their settings and their history.
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -21,100 +21,99 @@ use crate::{
     runs::{Provenance, RunDir},
 };
 
-/// What a name costs beside itself: its end and a pointer to it.
+/// Bytes that a name takes on a command line beside its text: the terminator and a pointer to it.
 const SELECTION_OVERHEAD_BYTES: usize = 16;
-/// So many bytes of names fit on one command line: the system takes 2 MiB with the environment, and other
-/// arguments want room.
+/// Maximum number of bytes of names on one command line: the system accepts 2 MiB including the environment,
+/// and other arguments need room.
 const SELECTION_BUDGET_BYTES: usize = 1 << 20;
 
-/// One selected test, with all that a lease needs to say of it.
+/// One selected test, with everything that its lease carries.
 #[derive(Debug, Clone)]
 pub struct SelectedTest {
-    /// Its name for the client.
+    /// Its client-visible identifier.
     pub uid: String,
-    /// As the framework lists it; a program that can't be listed stands here by its own name.
+    /// As the framework listed it; a program whose listing failed is represented by its own name.
     pub listed: ListedTest,
-    /// Its program, in [`RunPlan::programs`].
+    /// Index of its program in [`RunPlan::programs`].
     pub program: usize,
-    /// Its place in the framework's order.
+    /// Its index in the framework's order.
     pub place: usize,
-    /// Its group, in [`RunPlan::groups`].
+    /// Index of its group in [`RunPlan::groups`].
     pub group: Option<u32>,
-    /// Members that the client gave it, as JSON: `"name":value,…`.
+    /// Unknown members that the client sent with it, as JSON: `"name":value,…`.
     pub foreign: Option<Arc<str>>,
-    /// A test that runs longer is ended.
+    /// Time limit, after which the test is ended.
     pub timeout: Option<Duration>,
-    /// Its process tree is killed when it uses more bytes.
+    /// Memory limit in bytes, above which its process tree is killed.
     pub memory_bytes: Option<u64>,
-    /// It is ended when it gives no sign for so long.
+    /// Idle timeout: the test is ended after this long without a sign of activity.
     pub silence: Option<Duration>,
-    /// The log is told each time when it has run so long.
+    /// The test is logged as slow each time this period elapses.
     pub slow: Option<Duration>,
-    /// What is dumped of its process.
+    /// Which dumps of its process are written.
     pub dumps: Dumps,
-    /// Which of its processes are watched.
+    /// Crash capture: which of its processes are traced.
     pub watch: Watch,
-    /// Why it can't be run, if so.
+    /// Why it can't be run, or `None` if it can.
     pub unrunnable: Option<String>,
 }
 
 /// Limits of dumps.
 #[derive(Debug, Clone, Copy)]
 pub struct Dumping {
-    /// Of one dump.
+    /// Maximum size of one dump.
     pub limit_bytes: u64,
-    /// How many in one run.
+    /// Maximum number of dumps in one run.
     pub most: u32,
-    /// Of all of one run.
+    /// Maximum size of all dumps of one run.
     pub total_bytes: u64,
-    /// They keep the environment of the process.
+    /// Dumps include the environment of the process.
     pub keeps_environment: bool,
 }
 
 /// Everything about one run that does not change while it runs.
 #[derive(Debug, Clone)]
 pub struct RunPlan {
-    /// The client's id.
+    /// The client's run id.
     pub run: String,
-    /// Where journals and attachments go.
+    /// The directory of its journals and attachments.
     pub run_dir: RunDir,
-    /// Where it comes from.
+    /// How the run was started.
     pub provenance: Provenance,
-    /// The profile's name.
+    /// Name of the configuration profile.
     pub profile: String,
-    /// The directory that the run's own belongs to.
+    /// The state directory, which contains the run's own directory.
     pub state_dir: PathBuf,
-    /// The programs, frameworks known where they could be listed.
+    /// The programs, with their framework if they could be listed.
     pub programs: Vec<Program>,
-    /// The selected tests.
     pub tests: Vec<SelectedTest>,
-    /// The groups above them, each behind its own group.
+    /// The groups above the tests, each after its parent.
     pub groups: Vec<Group>,
-    /// What the state machine needs.
+    /// The plan for the state machine.
     pub model: Plan,
-    /// Limits of all tests; a test's own timeout stands with the test.
+    /// Limits common to all tests; each test's own timeout is stored with the test.
     pub limits: TestLimits,
-    /// How long to wait for clients.
+    /// Time limits for a slow client.
     pub delivery: DeliveryLimits,
-    /// What may be dumped in this run.
+    /// Limits of the dumps of this run.
     pub dumping: Dumping,
-    /// The run is ended after this time.
+    /// Time limit of the whole run.
     pub time_limit: Option<Duration>,
-    /// Output goes to our own standard output as it comes.
+    /// Test output is passed to our own standard output as it arrives.
     pub is_output_shown: bool,
-    /// Its tests are for debuggers: each alone in its process, one at a time, without the run's own time limit.
+    /// Debug run: each test is isolated in its own process, one at a time, without the run's own time limit.
     pub is_debugged: bool,
     /// The client reads the attachments stream.
     pub has_attachments_stream: bool,
-    /// Which form of log messages the client reads.
+    /// The form of log messages that the client accepts.
     pub log_form: LogForm,
 }
 
-/// What a run is made of.
+/// Inputs of a run plan.
 pub(crate) struct Ingredients<'a> {
     pub(crate) catalogue: &'a Catalogue,
     pub(crate) selected: &'a [TestRef],
-    /// Uids that were asked for and that no listing has.
+    /// Requested uids that no listing has.
     pub(crate) missing: &'a [String],
     pub(crate) settings: &'a Settings,
     pub(crate) knowledge: &'a Knowledge,
@@ -181,7 +180,8 @@ impl RunPlan {
         }
     }
 
-    /// Makes it a run for debuggers. What a debugger does to a test is no failure of it that a retry could mend.
+    /// Makes this a debug run. Tests are not retried, because an effect of the debugger on a test is no
+    /// failure that a retry could fix.
     pub(crate) fn debug(&mut self) {
         self.is_debugged = true;
         self.time_limit = None;
@@ -191,13 +191,14 @@ impl RunPlan {
         }
     }
 
-    /// Tests of one process share its memory: the widest of their limits holds, and none where one has none.
+    /// Returns the memory limit of a process that runs these tests. They share its memory, so the largest of
+    /// their limits applies, and none if one of them has none.
     pub(super) fn memory_limit(&self, tests: &[TestId]) -> Option<u64> {
         let limits = tests.iter().map(|test| self.tests[test.index()].memory_bytes);
         limits.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
 
-    /// Gives the tests and groups the members that the client sent with them.
+    /// Attaches to tests and groups the unknown members that the client sent with them.
     pub(crate) fn carry(&mut self, foreign: &Foreign) {
         if foreign.is_empty() {
             return;
@@ -262,7 +263,8 @@ fn select(place: TestRef, of: &Ingredients<'_>, programs: &mut Programs) -> (Sel
         weight: of.knowledge.duration_of(&uid),
         is_alone: own.is_isolated || of.knowledge.is_dangerous(&uid),
         retries: own.retries,
-        // Files of names cost nothing; but a worker decides that, and so the budget holds for all.
+        // Names passed in a file cost nothing, but only the worker decides how to pass them, so the budget
+        // applies to all.
         selection_bytes: listed.name.len() + SELECTION_OVERHEAD_BYTES,
         is_unrunnable: unrunnable.is_some(),
     };
@@ -342,7 +344,7 @@ fn limits(settings: &Settings) -> TestLimits {
     }
 }
 
-/// Returns how long to wait for clients, by the settings.
+/// Returns the time limits for a slow client, from the settings.
 pub(crate) fn delivery(settings: &Settings) -> DeliveryLimits {
     DeliveryLimits {
         connect_ms: millis(settings.run.connect_timeout),
@@ -355,7 +357,8 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Fisher-Yates over xorshift: the same seed gives the same order on every machine and in every version.
+/// Shuffles with Fisher-Yates over xorshift: the same seed gives the same order on every machine and in every
+/// version.
 fn shuffle(tests: &mut [SelectedTest], planned: &mut [PlannedTest], seed: u64) {
     let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
     for last in (1..tests.len()).rev() {

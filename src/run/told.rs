@@ -1,5 +1,5 @@
-//! Results that no worker tells: tests that never ran, results that were held back and that nothing can replace any
-//! more, programs that died outside any test.
+//! Synthesized results, which no worker reports: tests that never ran, provisional results that can't be
+//! replaced any more, programs that died outside any test.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,17 +14,17 @@ use wire::{
 
 use super::{RunPlan, SelectedTest, convert::from_model, groups};
 
-/// What was held back of one test.
+/// The provisional results of one test.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HeldBack {
-    /// Failed attempts that a retry was to replace.
+    /// Failed attempts that await a retry.
     pub(super) attempts: Vec<Attempt>,
-    /// The death that a lone run was to check.
+    /// The crash that awaits an isolated rerun.
     pub(super) death: Option<Attempt>,
 }
 
 impl HeldBack {
-    /// Returns the attempt that a told result is made of.
+    /// Returns the attempt that a synthesized result is made from.
     fn attempt(&self, told: Told) -> Option<&Attempt> {
         match told {
             Told::NotRun(_) => None,
@@ -34,25 +34,25 @@ impl HeldBack {
     }
 }
 
-/// Bad ends of a program's processes outside any test.
+/// Program failures: bad exits of a program's processes outside any test.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Charges(BTreeMap<usize, Vec<String>>);
 
-/// More of one program's deaths than this say nothing new.
+/// Maximum number of messages per program; further deaths add no information.
 const MESSAGES: usize = 5;
 
 impl Charges {
-    /// Charges a bad end to a program.
+    /// Adds a failure of a program.
     pub(super) fn add(&mut self, program: usize, message: String) {
         self.0.entry(program).or_default().push(message);
     }
 
-    /// Returns how many programs are charged.
+    /// Returns the number of programs with failures.
     pub(super) fn programs(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns a change for each charged program; its uid is the suite's name.
+    /// Returns a change for each program with failures; its uid is the suite's name.
     fn changes(&self, plan: &RunPlan) -> Vec<RawChange> {
         let node = |(program, messages): (&usize, &Vec<String>)| {
             let Program { suite, path, .. } = &plan.programs[*program];
@@ -72,7 +72,7 @@ impl Charges {
     }
 }
 
-/// Composes the changes of all that no worker tells.
+/// Composes the changes of all synthesized results.
 pub(super) fn changes(
     plan: &RunPlan,
     told: &[(TestId, Told)],
@@ -83,7 +83,7 @@ pub(super) fn changes(
     tests.chain(charges.changes(plan)).collect()
 }
 
-/// Returns what a journal says of the same tests beside their changes.
+/// Returns the journal entries of the same tests, which are stored beside their changes.
 pub(super) fn results(
     told: &[(TestId, Told)],
     held: &BTreeMap<TestIndex, HeldBack>,
@@ -100,7 +100,7 @@ pub(super) fn results(
     told.iter().map(result).collect()
 }
 
-/// Composes the change of a result that no worker tells.
+/// Composes the change of one synthesized result.
 fn change(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldBack>) -> RawChange {
     let selected = &plan.tests[test.index()];
     let node = node(plan, test, told, held);
@@ -144,7 +144,7 @@ fn node(plan: &RunPlan, test: TestId, told: Told, held: Option<&HeldBack>) -> Te
     node
 }
 
-/// Returns what is to be sent again, each with what is known of it should its journal be lost.
+/// Returns the results to send again, each with the information that is left should its journal be lost.
 pub(super) fn resend(plan: &RunPlan, ledger: &Ledger, due: &[(model::WorkerId, u64)]) -> Vec<Resend> {
     let known = |worker: model::WorkerId, proven: u64| {
         let reported = ledger.entries().iter().zip(0..).filter_map(|(entry, test)| match *entry {
@@ -170,7 +170,7 @@ pub(super) fn resend(plan: &RunPlan, ledger: &Ledger, due: &[(model::WorkerId, u
     due.iter().map(resend).collect()
 }
 
-/// Composes the change of a result of which its worker's report is all that is left.
+/// Composes the change of a result of which only its worker's report is left.
 fn reported_change(plan: &RunPlan, test: TestId, outcome: Outcome) -> RawChange {
     let selected = &plan.tests[test.index()];
     let mut node = bare_node(plan, test, outcome);
@@ -181,7 +181,7 @@ fn reported_change(plan: &RunPlan, test: TestId, outcome: Outcome) -> RawChange 
     RawChange::new(groups::uid(plan, selected.group), &node, selected.foreign.as_deref())
 }
 
-/// Returns the files of a result that was held back and is told now.
+/// Returns the files of a provisional result that becomes final.
 pub(super) fn attachments(told: Told, held: &HeldBack) -> Vec<Attachment> {
     let files = held
         .attempt(told)
@@ -191,7 +191,8 @@ pub(super) fn attachments(told: Told, held: &HeldBack) -> Vec<Attachment> {
     files.map(|file| Attachment::file(&file.path, &file.description)).collect()
 }
 
-/// Returns what a run's result says of processes that outlived theirs. `None`: the lease was not of this run.
+/// Returns the leak entry of a run's result for processes that outlived their test. `None`: the lease belongs
+/// to another run.
 pub(super) fn leak(
     plan: &RunPlan,
     (program, tests): (Option<usize>, &[TestIndex]),

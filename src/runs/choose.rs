@@ -1,46 +1,42 @@
-//! From what a user names to one run.
+//! Resolves a run from the word that a user writes.
 
 use super::EarlierRun;
 
-/// The word for the newest run.
+/// The word that names the newest run.
 pub(super) const LATEST: &str = "latest";
-/// So many names are offered.
+/// The number of candidates shown for an ambiguous id.
 const OFFERED: usize = 5;
 
-/// Why no run can be chosen.
+/// The error of resolving a run.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ChooseError {
-    /// There is none.
+    /// There are no runs.
     #[error("there is no earlier run here; runs are kept in {dir}")]
     None {
-        /// Where they would be.
+        /// The directory that was searched.
         dir: String,
     },
-    /// None has this id.
+    /// No run has this id.
     #[error("no run has an id that begins with \"{word}\"; heeler runs lists them")]
-    Unknown {
-        /// As written.
-        word: String,
-    },
-    /// Several have.
+    Unknown { word: String },
+    /// Several runs match.
     #[error(
         "the ids of {count} runs begin with \"{word}\": {names}; their directories' names tell them apart"
     )]
     Ambiguous {
-        /// As written.
         word: String,
-        /// How many there are.
+        /// The number of matching runs.
         count: usize,
-        /// Some of them.
+        /// The names of some of them.
         names: String,
     },
 }
 
-/// Returns the run that a word means: `latest`, the beginning of an id, or a directory's name. Of runs that died before
-/// they had written down what they were to run, the newest is none.
+/// Returns the run that a word names: `latest`, the beginning of an id, or a directory's name. Runs that died
+/// before they had written their manifest are not considered for `latest`.
 ///
 /// # Errors
-/// None, or more than one.
+/// No run or more than one matches.
 pub fn choose<'r>(runs: &'r [EarlierRun], word: &str, dir: &str) -> Result<&'r EarlierRun, ChooseError> {
     if word == LATEST {
         let is_known = |run: &&EarlierRun| run.head.is_some() || !run.troubles.is_empty();
@@ -75,7 +71,7 @@ fn is_meant(run: &EarlierRun, word: &str) -> bool {
     !word.is_empty() && [id, of_name].into_iter().flatten().any(|id| id.starts_with(&word))
 }
 
-/// Clients write ids in several forms.
+/// Returns an id without separators and in lower case, because clients write ids in several forms.
 fn plain(id: &str) -> String {
     id.chars().filter(char::is_ascii_alphanumeric).map(|char| char.to_ascii_lowercase()).collect()
 }

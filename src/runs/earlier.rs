@@ -1,4 +1,5 @@
-//! Earlier runs, each with its true state: what its files say, and whether somebody still minds it.
+//! The list of earlier runs, each with its actual state, derived from its files and from whether a process
+//! still holds its locks.
 
 use std::{
     collections::BTreeSet,
@@ -21,44 +22,42 @@ use super::{
 /// One run on disk.
 #[derive(Debug)]
 pub struct EarlierRun {
-    /// The name of its directory; names sort by the time of the beginning.
+    /// The name of its directory; names sort by start time.
     pub name: String,
-    /// Its directory.
     pub dir: PathBuf,
-    /// What it says of itself, where that can be read.
+    /// The head of its manifest, where that can be read.
     pub head: Option<Head>,
-    /// How it stands.
     pub state: State,
-    /// What is wrong with its files, in words.
+    /// Descriptions of damage to its files.
     pub troubles: Vec<String>,
 }
 
-/// How a run stands.
+/// The state of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum State {
-    /// It goes on: its coordinator lives.
+    /// In progress: its coordinator is alive.
     Running {
-        /// So many tests have their results.
+        /// The number of tests with a result.
         settled: usize,
     },
-    /// Its coordinator has died, and its watchdog is clearing up.
+    /// Its coordinator has died, and its watchdog is finishing the run.
     Ending {
-        /// So many tests have their results.
+        /// The number of tests with a result.
         settled: usize,
     },
-    /// It came to its end.
+    /// The run finished.
     Ended(Box<RunEnd>),
-    /// It died before its end.
+    /// The run died before it finished.
     Interrupted {
-        /// So many tests have their results.
+        /// The number of tests with a result.
         settled: usize,
     },
-    /// Its files can't be read: why is among the troubles.
+    /// The files can't be read; the reasons are in `troubles`.
     Unreadable,
 }
 
-/// Returns the runs of a state directory, oldest first: also those that were kept elsewhere because it could not be
-/// written.
+/// Returns the runs of a state directory, oldest first, including those that were stored elsewhere because
+/// the state directory was not writable.
 #[must_use]
 pub fn list(state_dir: &Path) -> Vec<EarlierRun> {
     let mut all = runs(&state_dir.join(DIR_NAME));
@@ -73,9 +72,9 @@ fn runs(dir: &Path) -> Vec<EarlierRun> {
     names(dir).into_iter().filter_map(|name| look(dir.join(&name), name)).collect()
 }
 
-/// Looks at one run; `None` when it has gone meanwhile.
+/// Reads the state of one run; `None` when it has been removed meanwhile.
 fn look(dir: PathBuf, name: String) -> Option<EarlierRun> {
-    // First who minds it: whatever is read after that is the whole truth if nobody does.
+    // The lock holder is read first: if no process holds a lock, the files read afterwards are final.
     let minder = match minder(&dir) {
         Ok(minder) => minder,
         Err(error) => {
@@ -103,7 +102,7 @@ fn look(dir: PathBuf, name: String) -> Option<EarlierRun> {
     dir.exists().then_some(EarlierRun { name, dir, head, state, troubles })
 }
 
-/// Reads the head of a manifest and no more; `None` where a run died before it had one.
+/// Reads only the head of a manifest; `None` where a run died before it had one.
 fn head(dir: &Path) -> Result<Option<Head>, String> {
     let path = dir.join(manifest::FILE_NAME);
     let mut line = Vec::new();
@@ -116,7 +115,7 @@ fn head(dir: &Path) -> Result<Option<Head>, String> {
     Head::read(&line).map(Some).map_err(|error| format!("{}: {}", path.display(), crate::error_chain(&error)))
 }
 
-/// Returns the end of a run, where it was written.
+/// Returns the end record of a run, where it was written.
 fn end(dir: &Path, troubles: &mut Vec<String>) -> Option<Box<RunEnd>> {
     let reading = journal(&dir.join(FINISH_NAME), troubles)?;
     reading.records.into_iter().find_map(|record| match record {
@@ -125,7 +124,7 @@ fn end(dir: &Path, troubles: &mut Vec<String>) -> Option<Box<RunEnd>> {
     })
 }
 
-/// Reads a journal, and says what is wrong with it.
+/// Reads a journal, and records damage to it.
 fn journal(path: &Path, troubles: &mut Vec<String>) -> Option<Reading> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -145,7 +144,7 @@ fn journal(path: &Path, troubles: &mut Vec<String>) -> Option<Reading> {
     Some(reading)
 }
 
-/// Returns the journals of a run: the workers' in their order, then that of its finish.
+/// Returns the journals of a run: the workers' in their order, then the finish journal.
 pub(super) fn journals(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut workers = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -159,7 +158,7 @@ pub(super) fn journals(dir: &Path) -> io::Result<Vec<PathBuf>> {
 
 fn settled(dir: &Path, troubles: &mut Vec<String>) -> usize {
     let mut settled = BTreeSet::new();
-    // The journal of the finish has told its troubles already.
+    // Damage to the finish journal has been recorded already.
     let of_finish = troubles.len();
     for path in journals(dir).unwrap_or_default() {
         if let Some(reading) = journal(&path, troubles) {

@@ -1,5 +1,5 @@
-//! What is left of a run: tests that failed, and tests that got no result. What a run that went on with an earlier one did
-//! not select stays left with it, so nothing is forgotten on the way to all green.
+//! The rerun set of a run: tests that failed, and tests without a result. Tests of an earlier rerun set that
+//! a rerun did not select remain in its own rerun set, so that none is lost until all have passed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,14 +11,14 @@ use wire::{
 use super::Story;
 use crate::report::Outcome;
 
-/// Which tests of a run are wanted again.
+/// Selects the tests of an earlier run to rerun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
-    /// Of the latest run, those that failed.
+    /// The failed tests of the latest run.
     Failed,
-    /// Of the latest run, those that got no result.
+    /// The tests of the latest run without a result.
     NotRun,
-    /// Of this run, both.
+    /// Both kinds, of the named run.
     Of(String),
 }
 
@@ -35,7 +35,7 @@ impl std::str::FromStr for Wanted {
 }
 
 impl Wanted {
-    /// Returns the word for the run that is meant.
+    /// Returns the word that names the run.
     #[must_use]
     pub fn run(&self) -> &str {
         match self {
@@ -44,7 +44,7 @@ impl Wanted {
         }
     }
 
-    /// Returns the tests that are wanted.
+    /// Returns the selected tests.
     #[must_use]
     pub fn of<'l>(&self, left: &'l Left) -> HashSet<&'l str> {
         let (failed, not_run) = match self {
@@ -56,7 +56,7 @@ impl Wanted {
     }
 }
 
-/// Returns what is left of a run and of those that it went on with.
+/// Returns the rerun set of a run, including that of the runs which it reran.
 #[must_use]
 pub fn left(story: &Story) -> Left {
     let plan = &story.manifest.plan;
@@ -82,7 +82,7 @@ enum Kind {
     NotRun,
 }
 
-/// Returns in which way a test is left; `None` for one that passed or was skipped.
+/// Returns why a test must be rerun; `None` for one that passed or was skipped.
 fn kind(node: &TestNode) -> Option<Kind> {
     let has_no_result = matches!(node.outcome_kind.as_deref(), Some("interrupted" | "lost"))
         || node.state == Some(ExecutionState::Cancelled);

@@ -1,11 +1,11 @@
-//! Runs on disk: the directory of a new one, and what is left of earlier ones. Nothing here talks to a process or a client;
-//! what is true of a run is read from its files and from the locks on them.
+//! Runs on disk: the directory of a new run, and the state of earlier ones. Nothing here communicates with a
+//! process or a client; the state of a run is read from its files and from the locks on them.
 //!
-//! - `place`: where a run's directory is made, who holds it, and which old ones go.
-//! - `earlier`: the list of runs, each with its true state.
-//! - `choose`: from what a user names to one of them.
-//! - `story`: all that the journals tell of one run.
-//! - `left`: which of its tests are still to be gone on with.
+//! - `place`: the directory of a run, its locks, and the removal of old runs.
+//! - `earlier`: the list of runs, each with its actual state.
+//! - `choose`: resolves a run from the word that a user writes.
+//! - `story`: a recorded run, read from its journals.
+//! - `left`: the tests of a run to rerun.
 
 mod choose;
 mod earlier;
@@ -24,5 +24,5 @@ pub use place::{Provenance, RunDir, make_run_dir, prune, state_dir_elsewhere};
 pub(crate) use story::crashed;
 pub use story::{Story, StoryError, read};
 
-/// Journals and evidence of runs, below the state directory.
+/// Directory of the journals and evidence of runs, below the state directory.
 pub const DIR_NAME: &str = "runs";

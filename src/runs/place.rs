@@ -1,4 +1,4 @@
-//! A run's own directory: journals, manifest, evidence. Those of long ago go.
+//! The directory of a run, with its journals, manifest and evidence, and the removal of old ones.
 
 use std::{
     fs, io,
@@ -14,35 +14,35 @@ use host::{
 };
 use wire::manifest::{COORDINATOR_LOCK, Left, Origin, WATCHDOG_LOCK};
 
-/// A run's directory, held by this process: as long as this lives, nobody takes the run for one that has ended.
+/// The directory of a run, locked by this process: until the lock is dropped, other processes treat the run
+/// as in progress.
 #[derive(Debug, Clone)]
 pub struct RunDir {
-    /// Where it is.
     pub path: PathBuf,
     _lock: Arc<LifeLock>,
 }
 
-/// Where a run comes from, and what it is not to forget.
+/// The origin of a run, and the rerun set that it inherits.
 #[derive(Debug, Clone, Default)]
 pub struct Provenance {
-    /// The command.
+    /// The command that started the run.
     pub origin: Origin,
-    /// What was left of the run that this one goes on with.
+    /// The rerun set of the run that this one reruns.
     pub left_before: Left,
 }
 
-/// What a run's directory is called: the time of its beginning, and the first letters of its id.
+/// The name of a run's directory: its start time, followed by the first characters of its id.
 const TIME_FORM: &str = "%Y%m%dT%H%M%S%3fZ";
 const TIME_CHARS: usize = "20261120T164610302Z".len();
 const ID_CHARS: usize = 12;
-/// So many directories may want the same name.
+/// Maximum number of directories with the same time and id.
 const NAMESAKES: usize = 100;
 
-/// Makes a directory for a run below `runs`, held by this process, and clears away those of long ago, so that with it
-/// there are no more than `keep`.
+/// Creates the directory of a run below `runs`, locked by this process, and removes old runs, so that
+/// including this one at most `keep` remain.
 ///
 /// # Errors
-/// There is no place for it.
+/// The directory can't be created.
 pub fn make_run_dir(runs: &Path, run_id: &str, keep: NonZeroU32) -> Result<RunDir, DirError> {
     if let Some(state_dir) = runs.parent() {
         own_dir(state_dir)?;
@@ -52,13 +52,13 @@ pub fn make_run_dir(runs: &Path, run_id: &str, keep: NonZeroU32) -> Result<RunDi
     hide_from_git(runs);
     let id: String = run_id.chars().filter(char::is_ascii_alphanumeric).take(ID_CHARS).collect();
     let name = format!("{}-{id}", now().strftime(TIME_FORM));
-    // Nobody may see it before it is held: it would look like a run that has died.
+    // The directory must not be visible before it is locked: it would look like a run that has died.
     let unseen = runs.join(format!(".{name}-{}", std::process::id()));
     let create = |source: io::Error| DirError::Create { path: runs.join(&name), source };
     host::fail::at("run.dir").map_err(create)?;
     private_dir(&unseen)?;
     let lock = LifeLock::take(&unseen.join(COORDINATOR_LOCK)).map_err(create)?;
-    // A client may give two runs of one instant ids that begin alike.
+    // A client may start two runs at the same instant with ids that begin alike.
     let names = (1..=NAMESAKES).map(|number| match number {
         1 => runs.join(&name),
         _ => runs.join(format!("{name}-{number}")),
@@ -76,18 +76,19 @@ pub fn make_run_dir(runs: &Path, run_id: &str, keep: NonZeroU32) -> Result<RunDi
     Err(create(refusal))
 }
 
-/// Returns the time of day. A clock that can't be right leads to strange names and to nothing else.
+/// Returns the wall-clock time. A wrong clock causes odd names and nothing else.
 pub(crate) fn now() -> jiff::Timestamp {
     jiff::Timestamp::try_from(host::fail::now()).unwrap_or_default()
 }
 
-/// Returns the directory that stands for a state directory that can't be written.
+/// Returns the directory that replaces a state directory which can't be written.
 #[must_use]
 pub fn state_dir_elsewhere() -> PathBuf {
     temporary_place().join(format!("heeler-{}", host::process::effective_uid()))
 }
 
-/// What is kept of runs belongs in nobody's repository. A state directory that can't be written was told already.
+/// Run data must not be committed to a repository. A state directory that can't be written was reported
+/// already.
 fn hide_from_git(runs: &Path) {
     let Some(state_dir) = runs.parent() else { return };
     let path = state_dir.join(".gitignore");
@@ -98,18 +99,18 @@ fn hide_from_git(runs: &Path) {
     }
 }
 
-/// Who minds a run.
+/// The process that holds the lock of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Minder {
-    /// Its coordinator: it goes on.
+    /// Its coordinator: the run is in progress.
     Coordinator,
-    /// Its coordinator has died, and its watchdog clears up.
+    /// Its coordinator has died, and its watchdog is finishing the run.
     Watchdog,
-    /// Nobody: it is over.
+    /// No process: the run is over.
     Nobody,
 }
 
-/// Returns who minds a run, by the locks that only a living process can hold.
+/// Returns the lock holder of a run, by locks that only a living process can hold.
 pub(super) fn minder(dir: &Path) -> io::Result<Minder> {
     if is_held(&dir.join(COORDINATOR_LOCK))? {
         return Ok(Minder::Coordinator);
@@ -117,8 +118,8 @@ pub(super) fn minder(dir: &Path) -> io::Result<Minder> {
     Ok(if is_held(&dir.join(WATCHDOG_LOCK))? { Minder::Watchdog } else { Minder::Nobody })
 }
 
-/// Removes the oldest runs until no more than `keep` are left; never one that somebody minds. Returns their names. What
-/// can't be removed stays for the next time.
+/// Removes the oldest runs until at most `keep` are left, but never a run whose lock is held. Returns their
+/// names. Directories that can't be removed are left for the next time.
 pub fn prune(runs: &Path, keep: usize) -> Vec<String> {
     let names = names(runs);
     let surplus = names.len().saturating_sub(keep);
@@ -139,8 +140,8 @@ pub fn prune(runs: &Path, keep: usize) -> Vec<String> {
     removed
 }
 
-/// Returns the names of the directories of runs, oldest first. What another user has laid there are no runs of
-/// ours: they are not told, not gone on with, and not cleared away.
+/// Returns the names of the directories of runs, oldest first. Directories of another user are ignored: they
+/// are not listed, not rerun, and not removed.
 pub(super) fn names(runs: &Path) -> Vec<String> {
     if !fs::symlink_metadata(runs).is_ok_and(|found| found.uid() == host::process::effective_uid()) {
         return Vec::new();

@@ -1,4 +1,5 @@
-//! All that is known of one run, read from its files alone: what was to run, how each test ended, and what is missing.
+//! A recorded run, read from its files only: the selected tests, how each test ended, and which results are
+//! missing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,74 +23,52 @@ use wire::{
 use super::{EarlierRun, State, earlier::journals};
 use crate::report::Outcome;
 
-/// A run that is over.
+/// A finished or interrupted run, read from its files.
 #[derive(Debug)]
 pub struct Story {
-    /// What was to run.
+    /// The manifest: the selected tests.
     pub manifest: Manifest,
-    /// How it ended, if it came to its end.
+    /// The end record; `None` if the run was interrupted.
     pub end: Option<Box<RunEnd>>,
-    /// The last word on each test and on each program with troubles, in the order of the ends. A test without a result
-    /// of its own is told as what it is.
+    /// The latest change of each test and of each failed program, in the order in which they ended. A test
+    /// without a result of its own gets a synthesized one.
     pub changes: Vec<Change>,
-    /// What can't be read any more, in words.
+    /// Descriptions of lost data.
     pub losses: Vec<String>,
 }
 
-/// Why a run's story can't be told.
+/// The error of reading a recorded run.
 #[derive(Debug, thiserror::Error)]
 pub enum StoryError {
-    /// It is not over.
+    /// The run is still in progress.
     #[error("the run {run} still goes on, in process {pid}")]
     Running {
-        /// Its name.
         run: String,
-        /// Its coordinator.
+        /// Process id of its coordinator.
         pid: u32,
     },
-    /// It will be over in a moment.
+    /// The watchdog is finishing the run; it will be over soon.
     #[error("the run {run} has lost its coordinator, and its watchdog is still clearing up")]
-    Ending {
-        /// Its name.
-        run: String,
-    },
-    /// It died too early.
+    Ending { run: String },
+    /// The run died before it had written its manifest.
     #[error("the run {run} died before it had written down what it was to run")]
-    NoManifest {
-        /// Its name.
-        run: String,
-    },
-    /// A file is not there or refused.
+    NoManifest { run: String },
+    /// A file is missing or can't be read.
     #[error("read {path}")]
-    Read {
-        /// Which.
-        path: String,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The manifest is damaged, or not for us.
+    Read { path: String, source: io::Error },
+    /// The manifest is damaged, or of another version.
     #[error("read {path}")]
-    Manifest {
-        /// Where.
-        path: String,
-        /// What is wrong with it.
-        source: ManifestError,
-    },
-    /// A journal is not for us.
+    Manifest { path: String, source: ManifestError },
+    /// A journal is of another version.
     #[error("read {path}")]
-    Journal {
-        /// Where.
-        path: String,
-        /// What is wrong with it.
-        source: JournalError,
-    },
+    Journal { path: String, source: JournalError },
 }
 
-/// Reads the story of a run that is over.
+/// Reads the record of a run that is over.
 ///
 /// # Errors
-/// It is not, or what was to run can't be read. Journals that are damaged are no error: what can be read is told, and what
-/// is lost is named.
+/// The run is not over, or its manifest can't be read. Damaged journals are no error: their readable part is
+/// returned, and the lost part is described.
 pub fn read(run: &EarlierRun) -> Result<Story, StoryError> {
     let name = run.name.clone();
     match &run.state {
@@ -118,14 +97,15 @@ pub fn read(run: &EarlierRun) -> Result<Story, StoryError> {
     Ok(told.into_story(manifest))
 }
 
-/// What the journals tell, as they are read.
+/// The content of the journals read so far.
 #[derive(Debug, Default)]
 struct Told {
-    /// What each journal says, in order; whose it is matters to nobody any more.
+    /// The marks of each journal, in order; the worker that wrote it no longer matters.
     said: Vec<Vec<(TestId, Said)>>,
-    /// The last attempt of each test that was held back.
+    /// The last attempt of each test whose result was provisional.
     held: BTreeMap<TestId, Attempt>,
-    /// Changes of tests with the time of their ends, in milliseconds; `None` for what was told at the end of the run.
+    /// Changes of tests with the time at which they ended, in milliseconds; `None` for those written at the
+    /// end of the run.
     changes: Vec<(Option<i64>, Change)>,
     end: Option<Box<RunEnd>>,
     losses: Vec<String>,
@@ -147,7 +127,8 @@ impl Told {
             tracing::debug!(path = shown, offset, "the last record was never written to its end");
         }
         let is_finish = path.file_name().is_some_and(|name| name == journal::FINISH_NAME);
-        // Of one worker the records are in order, whatever the times say: a retry begins with its first attempt.
+        // The records of one worker are in order, regardless of their times: a retry starts with its first
+        // attempt.
         let mut last = i64::MIN;
         let mut said = Vec::new();
         for record in reading.records {
@@ -187,7 +168,7 @@ impl Told {
             let tests = if open.len() == 1 { "test" } else { "tests" };
             self.losses.push(format!("no journal holds the result of {} {tests}", open.len()));
         }
-        // Stable: what has no time of its own stays behind the rest, in its order.
+        // The sort is stable: changes without a time stay after the rest, in their order.
         self.changes.sort_by_key(|(at, _)| at.unwrap_or(i64::MAX));
         let open = open.iter().filter_map(|raw| serde_json::from_slice(raw.as_bytes()).ok());
         let changes = self.changes.into_iter().map(|(_, change)| change).chain(open).collect();
@@ -196,7 +177,8 @@ impl Told {
 }
 
 impl Told {
-    /// Composes a change for each test without a result, by the same decision as the watchdog's for a client.
+    /// Synthesizes a change for each test without a result, by the same decision that the watchdog makes for
+    /// a client.
     fn open(&self, plan: &Plan, (is_lost, why): (bool, &str)) -> Vec<RawChange> {
         let journals = self.said.iter().map(|said| (WorkerId(0), said.as_slice()));
         let due = settle_alone(plan.tests.len(), journals);
@@ -213,14 +195,14 @@ impl Told {
     }
 }
 
-/// When a test ended, in milliseconds.
+/// Returns when a test ended, in milliseconds.
 fn ended_at(node: &TestNode) -> Option<i64> {
     let began: jiff::Timestamp = node.start_utc.as_deref()?.parse().ok()?;
     let took = Duration::try_from_secs_f64(node.duration_ms.unwrap_or(0.0) / 1e3).ok()?;
     i64::try_from(took.as_millis()).ok()?.checked_add(began.as_millisecond())
 }
 
-/// Returns how many tests of a run crashed, by its journals. Only tests that ended in an error are looked at.
+/// Returns how many tests of a run crashed, by its journals. Only tests that ended in an error are examined.
 pub(crate) fn crashed(dir: &Path) -> usize {
     let is_crash = |change: &[u8]| {
         let change = serde_json::from_slice::<Change>(change);
@@ -240,7 +222,7 @@ pub(crate) fn crashed(dir: &Path) -> usize {
 }
 
 impl Story {
-    /// Returns how long the run took, as far as that is known: of one that was interrupted, until its last result.
+    /// Returns the duration of the run, as far as it is known: until the last result for an interrupted one.
     #[must_use]
     pub fn duration(&self) -> Duration {
         if let Some(end) = &self.end {

@@ -1,4 +1,4 @@
-//! Runs on disk, as they are made, found and removed.
+//! Creation, listing and removal of runs on disk.
 
 use std::{fs, num::NonZeroU32};
 
@@ -25,7 +25,7 @@ fn manifest(run: &str, names: &[&str], left_before: Left) -> Manifest {
     Manifest { head, plan: Plan { tests: names.iter().map(test).collect(), left_before, ..Plan::default() } }
 }
 
-/// A journal in which tests ended so, by their place in the run.
+/// Returns a journal in which tests ended in these states, by their index in the run.
 fn journal(ends: &[(u32, &str, ExecutionState)]) -> Vec<u8> {
     let mut bytes = journal::MAGIC.to_vec();
     for (test, name, state) in ends {

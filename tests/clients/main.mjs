@@ -1,10 +1,10 @@
-// Plays one scenario: node main.mjs NAME, in a directory with the programs, with the server's program in $HEELER.
-// Leaves with 0 when it holds.
+// Plays one scenario: node main.mjs NAME, in a directory with the programs, with the server's executable in
+// $HEELER. Exits with 0 if it holds.
 import assert from "node:assert/strict";
 import * as scenarios from "./scenarios.mjs";
 
 const [name] = process.argv.slice(2);
 assert.ok(typeof scenarios[name] === "function", `there is no scenario ${name}`);
 await scenarios[name]();
-// Sockets of a server that was cut off may still be open on this side.
+// Sockets of a disconnected server may still be open on this side.
 process.exit(0);

@@ -1,4 +1,4 @@
-// Where tests of the fixtures say that they run, and wait for a word.
+// Rendezvous socket: tests of the fixtures connect when they run, and wait for a command.
 import { once } from "node:events";
 import { createServer } from "node:net";
 
@@ -8,7 +8,7 @@ export async function meetingPoint() {
   await once(server, "listening");
   const guests = [];
   server.on("connection", (socket) => {
-    // A test that is killed with something unread in its socket resets the connection.
+    // A test that is killed with unread data in its socket resets the connection.
     socket.on("error", () => {});
     const gone = once(socket, "close");
     guests.push({ letGo: () => socket.end(), gone: () => { socket.resume(); return gone; } });

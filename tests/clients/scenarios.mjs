@@ -1,4 +1,5 @@
-// What clients on a JSON-RPC library of others see of Heeler. Each scenario is a test of tests/it/foreign.rs.
+// Behaviour of Heeler as seen by clients on a third-party JSON-RPC library. Each scenario is a test of
+// tests/it/foreign.rs.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -133,7 +134,7 @@ export async function parameters_bind_strictly_by_name_on_one_connection() {
   assert.equal(await session.exit(), 0);
   const results = session.check(run, [...CRASHES, "true"]);
   all(results, "error");
-  // A program that is no test program is also told in the log.
+  // A program that is not a test program is also logged.
   const log = session.record.filter(({ method }) => method === LOG);
   assert.ok(log.some(({ params }) => params.message.includes("true")), JSON.stringify(log));
 }
@@ -169,7 +170,7 @@ async function cancelled(testing) {
   const results = session.check(run, cases);
   const states = [...results.values()].map((node) => node["execution-state"]);
   assert.deepEqual(new Set(states), new Set(["passed", "cancelled"]));
-  // The session lives on.
+  // The session continues.
   const next = session.run([]);
   assert.ok((await next.answered).result);
   assert.equal(await session.exit(), 0);
@@ -212,7 +213,7 @@ export async function a_debugger_of_the_client_gets_a_test_before_its_first_inst
   await session.initialize({ debuggerProvider: true });
   const ended = [];
   session.answers.set("client/attachDebugger", ({ processId }) => new Promise((resolve) => {
-    // It says when it has attached, and waits until it is told that it may go on.
+    // It prints when it has attached, and waits for a command before it continues the test.
     const commands = ["shell echo attached", "shell read word", "break First_Two_Test::TestBody", "continue", "detach"];
     const words = ["-q", "-batch", "-nx", "-p", processId, ...commands.flatMap((command) => ["-ex", command])];
     const gdb = execFile("gdb", words.map(String));
@@ -241,7 +242,7 @@ export async function a_debugger_that_launches_gets_each_test_in_turn() {
   const session = await dialled(["deaths"], { bind: strictly });
   await session.initialize({ debuggerProvider: true });
   const ended = [];
-  // The library answers for the other request that it does not know the method.
+  // The library responds to the other request with "method not found".
   session.answers.set("client/launchDebugger", ({ program, args, workingDirectory, environmentVariables }) => {
     const commands = ["set breakpoint pending on", "break First_Two_Test::TestBody", "run", "continue"];
     const words = ["-q", "-batch", "-nx", ...commands.flatMap((command) => ["-ex", command]), "--args", program];

@@ -1,5 +1,5 @@
-// What all scenarios stand on: the real server, started as editors start it, and everything that it tells, in order.
-// The JSON-RPC on this side is vscode-jsonrpc, as it comes.
+// Common base of the scenarios: the real server, started as editors start it, and a record of all its
+// messages in order. The JSON-RPC on this side is unmodified vscode-jsonrpc.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -73,7 +73,7 @@ class Session {
       connection.onRequest(method, (params, token) => this.#answer(on, method, params, token));
     }
     connection.onError(([error]) => this.faults.push(`${on}: ${error}`));
-    // Whatever else the server asks is answered by the library itself: that the method is not known.
+    // The library itself responds to any other request of the server with "method not found".
     connection.onUnhandledNotification(() => {});
     connection.onClose(() => this.#note(on, "closed", {}));
     connection.listen();

@@ -1,5 +1,5 @@
-// Binds the parameters of a message by name, as a client does whose handlers are methods with named parameters: one
-// member too many or too few, and the message is dropped.
+// Binds the parameters of a message by name, like a client whose handlers are methods with named parameters:
+// a message with one member too many or too few is dropped.
 import assert from "node:assert/strict";
 
 const isText = (value) => typeof value === "string";

@@ -1,20 +1,20 @@
-//! The one truth about the fixtures: how each test of `kinds.cc` and of the libtest crate ends. What the command line
-//! prints, what the JUnit report holds and what goes over the wire is all checked against this.
+//! The single source of expected results: how each test of `kinds.cc` and of the libtest crate ends. The
+//! output of the command line, the JUnit report and the protocol's messages are all checked against it.
 
-/// How a test ends.
+/// The expected result of a test.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected {
-    /// The part of the uid behind the suite.
+    /// The part of the uid after the suite.
     pub(crate) name: &'static str,
-    /// The word on the wire.
+    /// The execution state in the protocol.
     pub(crate) state: &'static str,
-    /// The finer word on the wire; empty where there is none.
+    /// The outcome kind in the protocol; empty where there is none.
     pub(crate) kind: &'static str,
-    /// The word in the first column of the display.
+    /// The label in the first column of the display.
     pub(crate) label: &'static str,
-    /// What the message holds; empty where there need be none.
+    /// A text that the message contains; empty for any message.
     pub(crate) message: &'static str,
-    /// What the test's standard output holds.
+    /// A text that the test's standard output contains.
     pub(crate) stdout: &'static str,
 }
 
@@ -38,12 +38,12 @@ const fn timed_out(name: &'static str) -> Expected {
     Expected { message: "timed out after", ..plain(name, "timed-out", "TIMEOUT") }
 }
 
-/// Died of a signal, and does so alone as well.
+/// Returns a test that dies of a signal, also in isolation.
 const fn crashed(name: &'static str, signal: &'static str, message: &'static str) -> Expected {
     Expected { kind: "crashed", message, ..plain(name, "error", signal) }
 }
 
-/// Left with exit code 0 in the middle of the test.
+/// Returns a test that exits with code 0 in its middle.
 const fn exited(name: &'static str) -> Expected {
     let message = "the process left with exit code 0 before the test ended";
     Expected { kind: "exited", message, ..plain(name, "error", "EXIT 0") }
@@ -53,7 +53,7 @@ const fn saying(stdout: &'static str, expected: Expected) -> Expected {
     Expected { stdout, ..expected }
 }
 
-/// Of `tests/fixtures/gtest/kinds.cc`, in the order of its listing.
+/// Tests of `tests/fixtures/gtest/kinds.cc`, in the order of its listing.
 pub(crate) const GTEST: &[Expected] = &[
     passed("Math.Add"),
     failed("Math.Fail", "Which is: 2"),
@@ -89,10 +89,10 @@ pub(crate) const GTEST: &[Expected] = &[
     passed("Named/P.FailsForX/y"),
 ];
 
-/// Of `tests/fixtures/libtest`, in the order of its listing.
+/// Tests of `tests/fixtures/libtest`, in the order of its listing.
 pub(crate) const LIBTEST: &[Expected] = &[
     passed("a_adds"),
-    // libtest tells the output of failed tests only.
+    // libtest prints the output of failed tests only.
     passed("b_prints"),
     saying("said before the failure", failed("c_fails", "the sum is wrong")),
     skipped("d_is_ignored", "needs the net"),

@@ -1,14 +1,14 @@
-//! GoogleTest's command line, listing and markers, as far as a fake needs them.
+//! GoogleTest's command line, listing and markers, as far as the fake needs them.
 
 use std::{collections::HashSet, fmt::Write as _, io::Write as _};
 
-/// What the command line asks for.
+/// The operation that the command line requests.
 pub(crate) enum Asked {
-    /// A listing, in this file where one is named.
+    /// A listing, written to this file if there is one.
     List { xml: Option<String> },
-    /// A run of the tests of these names; `None` means all.
+    /// A run of the tests with these names; `None` means all.
     Run { filter: Option<HashSet<String>> },
-    /// Nothing that a test program would understand.
+    /// An unknown command line.
     Other,
 }
 
@@ -52,13 +52,13 @@ pub(crate) fn list(tests: &[&str], xml: Option<&str>) {
     std::fs::write(path, text).expect("the listing can be written");
 }
 
-/// A run, as GoogleTest writes it.
+/// Output of a run in GoogleTest's format.
 pub(crate) struct Run {
     count: usize,
 }
 
 impl Run {
-    /// Says that a run of so many tests begins.
+    /// Prints the beginning of a run of `count` tests.
     pub(crate) fn begin(count: usize) -> Self {
         say(&format!("[==========] Running {count} tests from 1 test suite.\n"));
         say("[----------] Global test environment set-up.\n");
@@ -66,17 +66,17 @@ impl Run {
         Self { count }
     }
 
-    /// Says that a test begins.
+    /// Prints the beginning of a test.
     pub(crate) fn start(&self, test: &str) {
         say(&format!("[ RUN      ] Fake.{test}\n"));
     }
 
-    /// Says that a test passed.
+    /// Prints that a test passed.
     pub(crate) fn pass(&self, test: &str) {
         say(&format!("[       OK ] Fake.{test} (0 ms)\n"));
     }
 
-    /// Says the last word.
+    /// Prints the end of the run.
     pub(crate) fn end(&self) {
         let count = self.count;
         say(&format!("[----------] {count} tests from Fake (0 ms total)\n\n"));
@@ -88,7 +88,7 @@ impl Run {
 
 fn say(text: &str) {
     let mut stdout = std::io::stdout();
-    // Whoever listens may be gone, and then this process soon is too.
+    // The reader may be gone; then this process soon is too.
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     if written.is_err() {
         std::process::exit(1);

@@ -1,5 +1,6 @@
-//! The role `intruder`: another user of the machine. It does what it is told on standard input, a line each, with its own
-//! rights, and says what came of it: `ok`, with what it found, or `no`, with the system's word for why not.
+//! The role `intruder`: another user of the machine. It executes commands from standard input, one a line,
+//! with its own rights, and prints the outcome of each: `ok` with its findings, or `no` with the system's
+//! error.
 
 use std::{
     fs,
@@ -13,10 +14,10 @@ use std::{
     time::Duration,
 };
 
-/// A peer that says nothing for so long and does not close either holds the line.
+/// A peer that sends nothing for this time without closing is taken to hold the connection.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is kept open until its own end.
+/// Resources that stay open until this process exits.
 #[derive(Default)]
 struct Held {
     streams: Vec<TcpStream>,
@@ -24,7 +25,7 @@ struct Held {
     sockets: Vec<UnixListener>,
 }
 
-/// Obeys until standard input ends.
+/// Executes commands until standard input ends.
 pub(crate) fn obey() -> u8 {
     let mut held = Held::default();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
@@ -73,16 +74,16 @@ fn carry_out(words: &[&str], held: &mut Held) -> io::Result<String> {
     }
 }
 
-/// Says something and reads to the end; `\r\n` stands for itself.
+/// Sends a text and reads to the end of the stream; `\r\n` in the text is unescaped.
 fn dial(address: &str, text: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    // Whoever has closed already hears nothing.
+    // A peer that has already closed receives nothing.
     drop(stream.write_all(text.replace("\\r\\n", "\r\n").as_bytes()));
     listen_to(&mut stream)
 }
 
-/// Returns all that is said until the other end closes or resets.
+/// Returns everything received until the other end closes or resets.
 fn listen_to(stream: &mut impl Read) -> io::Result<String> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -91,7 +92,7 @@ fn listen_to(stream: &mut impl Read) -> io::Result<String> {
     }
 }
 
-/// Opens so many connections, from several addresses of this machine, and keeps them.
+/// Opens `count` connections from several addresses of this machine, and keeps them open.
 fn hold(address: &str, count: &str, held: &mut Held) -> io::Result<String> {
     let address: SocketAddr = address.parse().map_err(io::Error::other)?;
     for _ in 0..count.parse().map_err(io::Error::other)? {
@@ -100,7 +101,7 @@ fn hold(address: &str, count: &str, held: &mut Held) -> io::Result<String> {
     Ok(String::new())
 }
 
-/// Returns all that was ever said to the listeners.
+/// Returns everything that the listeners ever received.
 fn heard(held: &mut Held) -> io::Result<String> {
     let mut text = String::new();
     for listener in &held.listeners {
@@ -123,7 +124,7 @@ fn signal(pid: &str) -> io::Result<String> {
     if status.success() { Ok(String::new()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
-/// Returns what everybody may read of all processes' arguments, and their environments as far as they can be read.
+/// Returns the world-readable arguments of all processes, and their environments as far as they can be read.
 fn command_lines() -> String {
     let Ok(entries) = fs::read_dir("/proc") else { return String::new() };
     let mut text = String::new();

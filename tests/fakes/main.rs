@@ -1,5 +1,6 @@
-//! `heeler-fake`: what real frameworks can't be made to do. One program with many roles; the role is the name under
-//! which it is started. It speaks GoogleTest's language well enough to be taken for it (`gtest_list_tests`).
+//! `heeler-fake`: a test program with behaviours that real frameworks cannot produce. One program with many
+//! roles; the role is the name under which it is started. Its output is close enough to GoogleTest's that it
+//! is detected as such (`gtest_list_tests`).
 
 mod gtest;
 mod intruder;

@@ -1,4 +1,4 @@
-//! The roles: each lists in its own way and runs in its own way.
+//! The roles: each has its own listing and its own run.
 
 use std::{collections::HashSet, process::abort};
 
@@ -6,7 +6,7 @@ use crate::gtest::{self, Run};
 
 const TESTS: [&str; 4] = ["One", "Two", "Three", "Four"];
 
-/// Answers a listing; returns the exit code.
+/// Prints a role's listing; returns the exit code.
 pub(crate) fn list(role: &str, xml: Option<&str>) -> u8 {
     match role {
         "hangs-in-listing" => wait_for_ever(),
@@ -30,13 +30,13 @@ pub(crate) fn list(role: &str, xml: Option<&str>) -> u8 {
     0
 }
 
-/// Returns whether nobody was here before, by the file `$HEELER_FIXTURE_FLAKY`.
+/// Returns whether this is the first call of all processes, by the file `$HEELER_FIXTURE_FLAKY`.
 fn is_first() -> bool {
     let path = std::env::var_os("HEELER_FIXTURE_FLAKY").expect("the tester names a file");
     std::fs::File::create_new(path).is_ok()
 }
 
-/// Runs; returns the exit code.
+/// Runs a role's tests; returns the exit code.
 pub(crate) fn run(role: &str, filter: &Option<HashSet<String>>) -> u8 {
     let is_asked = |test: &&str| filter.as_ref().is_none_or(|all| all.contains(&format!("Fake.{test}")));
     let listed: &[&str] = if role == "lists-twins" { &["One", "Twin", "Twin", "Last"] } else { &TESTS };
@@ -53,7 +53,7 @@ pub(crate) fn run(role: &str, filter: &Option<HashSet<String>>) -> u8 {
             let run = Run::begin(asked.len());
             run.start(asked[0]);
             run.pass(asked[0]);
-            // The suite goes on, so the first test is safe.
+            // The suite continues, so the first test's end is confirmed.
             println!("[----------] 1 test from Fake (0 ms total)");
             abort();
         }

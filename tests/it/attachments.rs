@@ -1,4 +1,5 @@
-//! The files beside results: named by their tests, by the run, by its stream and by reports, whoever is left to tell.
+//! Attachment files: named by tests, by the run, by its stream and by reports, whichever process is left to
+//! send them.
 
 use std::{
     collections::BTreeSet,
@@ -29,7 +30,7 @@ fn of_node(node: &Value) -> BTreeSet<PathBuf> {
     (0..).map_while(|n| node.get(format!("attachments.{n}.uri"))).map(file_of).collect()
 }
 
-/// Returns the files of an answer, or of one message of the stream.
+/// Returns the files of a response, or of one message of the stream.
 fn of_list(list: &Value) -> BTreeSet<PathBuf> {
     list.as_array().into_iter().flatten().map(|one| file_of(&one["uri"])).collect()
 }
@@ -48,7 +49,7 @@ fn of_stream(events: &[Event], run: &Run) -> BTreeSet<PathBuf> {
     stream(events, run).into_iter().flat_map(of_list).collect()
 }
 
-/// Panics unless the files are there, below a directory that is the run's own, under these names and no others.
+/// Panics unless the files exist below a directory of this run, with exactly these names.
 #[track_caller]
 fn check_names(files: &BTreeSet<PathBuf>, names: &[&str]) {
     let found: BTreeSet<&str> =
@@ -79,7 +80,8 @@ fn stacks_dump_and_both_outputs_of_a_crash_are_attached_under_stable_names() {
             let selected = uids("evidence", ["Speaks.Crashes", "Z.IsLast"]);
             let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
             let books = server.finish(&run, &selected);
-            // The lone run that checks the crash leaves its own; the test names those of the crash that it is told for.
+            // The isolated rerun that checks the crash has its own files; the test names those of the crash
+            // that is reported.
             let of_test = of_node(books.test("evidence::Speaks.Crashes"));
             check_names(&of_test, &names);
             let of_answer = of_list(&books.answer["result"]["attachments"]);
@@ -159,7 +161,7 @@ fn a_dead_coordinators_watchdog_attaches_what_crashes_have_left() {
     let mut server = Server::with_callback(&world, &["meet"], |_| Behaviour::Normal);
     let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    // The first crashes, alone as well; so that it is settled.
+    // The first crashes in isolation as well, which settles it.
     for _ in 0..2 {
         let guest = std::iter::repeat_with(|| meet.next()).find(|guest| {
             let is_first = guest.who.ends_with("/0");
@@ -188,7 +190,7 @@ fn a_crash_that_was_still_to_be_tried_alone_keeps_its_stack_and_files_when_the_c
     let selected = uids("meet", ["N/Meet.Case/0"]);
     let run = server.run(Some(&["meet::N/Meet.Case/0"]));
     meet.next().say(b's');
-    // It runs alone now.
+    // It runs in isolation now.
     let guest = meet.next();
     signal(server.pid(), "KILL");
     guest.wait_gone();

@@ -1,5 +1,5 @@
-//! A client that stops reading stops the run's progress, not its truth: memory stays bounded, what was asked of the server
-//! meanwhile is done, and when the client reads again everything arrives once.
+//! A client that stops reading stops the run's progress, but loses nothing: memory stays bounded, other
+//! requests are processed meanwhile, and when the client reads again everything arrives once.
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
@@ -15,13 +15,15 @@ use crate::support::{
 };
 
 const UPDATES: &str = "testing/testUpdates/tests";
-/// Their results are several times what all queues and sockets between a test and the client hold.
+/// The results of this many cases are several times larger than all queues and sockets between a test and the
+/// client.
 const CASES: usize = 15_000;
-/// What each of them prints.
+/// Bytes that each of them prints.
 const PRINTS: usize = 4 << 10;
-/// What a run of all of them may add to the coordinator's memory: its plan, and its queues. All results would be more.
+/// Memory limit for the coordinator's growth during a run of all cases: its plan and its queues. All results
+/// would be larger.
 const COORDINATOR_MIB: u64 = 40;
-/// What a worker or the watchdog may take in all.
+/// Memory limit of a worker or the watchdog.
 const PROCESS_MIB: u64 = 60;
 
 fn world() -> (World, Vec<String>) {
@@ -37,7 +39,7 @@ fn world() -> (World, Vec<String>) {
     (world, selected)
 }
 
-/// The two ways of results to the client.
+/// The two routes of results to the client.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Main,
@@ -52,7 +54,7 @@ impl Way {
         }
     }
 
-    /// Keeps what results come over from being read.
+    /// Stops the client from reading the connections that carry results.
     fn stop(self, recorder: &Recorder) {
         match self {
             Self::Main => recorder.stop_main(),
@@ -61,7 +63,7 @@ impl Way {
     }
 }
 
-/// Returns how much the workers have journalled.
+/// Returns the total size of the workers' journals.
 fn journalled(world: &World) -> u64 {
     fn below(dir: &Path) -> u64 {
         let Ok(entries) = fs::read_dir(dir) else { return 0 };
@@ -74,7 +76,8 @@ fn journalled(world: &World) -> u64 {
     below(&world.path(".heeler/runs"))
 }
 
-/// Begins a run of everything, stops reading after its first results, and waits until it does not move any more.
+/// Begins a run of everything, stops reading after its first results, and waits until it makes no more
+/// progress.
 fn stopped(way: Way, server: &mut Server<'_>, world: &World) -> Run {
     let run = server.run(None);
     server.recorder.wait("its first results", |events| {
@@ -154,7 +157,7 @@ fn a_cancel_of_a_client_that_does_not_read_its_callback_connections_ends_its_tes
     a_cancel_is_heard(Way::Callback);
 }
 
-/// What a client does that does not read.
+/// Ends the server of a client that does not read, and checks that nothing is left.
 fn nothing_is_left(way: Way, word: &str) {
     let (world, _) = world();
     let mut server = way.start(&world);
@@ -175,7 +178,7 @@ fn a_client_that_does_not_read_and_hangs_up_leaves_nothing_behind() {
     nothing_is_left(Way::Callback, "hang up");
 }
 
-// A drain of ten seconds each: `exit` and the signal go the same way from the session on.
+// A drain of ten seconds each: after the session, `exit` and the signal take the same path.
 
 #[test]
 fn a_client_that_does_not_read_and_says_exit_is_not_waited_for_long() {

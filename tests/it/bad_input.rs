@@ -1,4 +1,4 @@
-//! What no sane person would give us: one clear error or one clear result each, and nothing is lost.
+//! Invalid user input: each case yields one clear error or one clear result, and nothing is lost.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn run_all(world: &World, program: &str, selected: &[String]) -> Books {
     books
 }
 
-/// Runs a program that can't be listed; returns its one message.
+/// Runs a program that cannot be listed; returns its only message.
 #[track_caller]
 fn broken(world: &World, program: &str) -> String {
     let books = run_all(world, program, &[program.to_owned()]);
@@ -177,7 +177,7 @@ fn each_odd_name_can_be_run_alone() {
         let books = server.finish(&run, std::slice::from_ref(&uid));
         let short: String = uid.chars().take(60).collect();
         assert_eq!(books.state(&uid), "passed", "{short}");
-        // GoogleTest has no escapes: a pattern may select a neighbour too, behind or before the one that is meant.
+        // GoogleTest has no escapes: a pattern may also select a neighbour before or after the intended test.
         let output = books.test(&uid)["standardOutput"].as_str().unwrap();
         assert!(output.starts_with(&format!("number {number}\n")), "{short}: {output}");
     }
@@ -216,7 +216,7 @@ fn output_that_is_no_text_is_kept_as_well_as_it_can_be() {
     let message = books.message("output::Output.FailsNotUtf8");
     assert!(message.contains("in the message"), "{message}");
     assert_eq!(books.state("output::Output.Last"), "passed");
-    // On the command line nothing of it may move the cursor.
+    // On the command line no part of the name may move the cursor.
     let ran =
         world.run(&["run", "output", "-E", "FailsNotUtf8", "-E", "Escapes", "--junit", "j.xml"]).code(2);
     assert!(!ran.stdout.contains('\u{1b}') && !world.read("j.xml").contains('\u{1b}'));

@@ -1,5 +1,5 @@
-//! The callback port: who dials it, and clients of every kind behind it. Whatever the client does, the run completes
-//! truthfully, and the log says how sure we are.
+//! The callback port: the processes that connect to it, and clients of every behaviour. Whatever the client
+//! does, the run completes correctly, and the log has the proof level.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::support::{
 
 const CASES: usize = 200;
 
-/// Limits that a test can wait for.
+/// Deadlines short enough for a test.
 const IMPATIENT: &str = "[profile.default]\njobs = 2\nstall-timeout = \"500ms\"\ndrain-timeout = \"300ms\"\nconnect-timeout = \"1s\"\n";
 
 fn world(cases: usize) -> (World, Vec<String>) {
@@ -28,7 +28,7 @@ fn world(cases: usize) -> (World, Vec<String>) {
     (world, selected)
 }
 
-/// Runs everything with a client whose connections behave so, and ends in an orderly way.
+/// Runs everything with a client whose connections behave so, and ends the session with `exit`.
 fn run(cases: usize, delivery: Delivery, choose: impl Fn(usize) -> Behaviour + Send + 'static) -> Books {
     let (world, selected) = world(cases);
     let mut server = Server::with_callback(&world, &["big"], choose);

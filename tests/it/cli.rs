@@ -1,4 +1,4 @@
-//! The command line as users and CI see it: exit codes, what is printed, reports, and the options.
+//! The command line as users and CI see it: exit codes, output, reports, and options.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::{
 
 const SHORT: &str = "[profile.default]\ntimeout = \"1s\"\ngrace-period = \"200ms\"\nslow-timeout = \"50s\"\n";
 
-/// Replaces what differs from run to run and from machine to machine. The one table for all snapshots.
+/// Replaces everything that differs between runs and machines. The only such table for snapshots.
 fn redact(world: &World, text: &str) -> String {
     let dir = world.dir().to_str().unwrap();
     let manifest = env!("CARGO_MANIFEST_DIR");
@@ -19,7 +19,7 @@ fn redact(world: &World, text: &str) -> String {
     for line in text.replace(dir, "<world>").replace(manifest, "<repository>").lines() {
         let words: Vec<String> = line.split(' ').map(redact_word).collect();
         let line = words.join(" ");
-        // How far below the test's body a stack goes is the C library's affair.
+        // The number of stack frames below the test's body depends on the C library.
         let is_count = line.trim_start().starts_with('…') && line.ends_with("more …");
         out.push_str(if is_count { "           … <frames> more …" } else { line.trim_end() });
         out.push('\n');
@@ -32,7 +32,7 @@ fn redact_word(word: &str) -> String {
     let is_time = digits.contains('.') && digits.chars().all(|char| char.is_ascii_digit() || char == '.');
     let run = word.trim_end_matches(')');
     let is_run = run.len() == 8 && run.chars().all(|char| char.is_ascii_hexdigit());
-    // Programs of the tests' have a hash in their names, and the run's directory the time.
+    // Test executables have a hash in their names, and run directories the time.
     let is_offset = word.contains("+0x");
     let evidence = word.strip_prefix(".heeler/runs/").and_then(|rest| rest.split_once('/'));
     match () {
@@ -162,7 +162,7 @@ fn the_suites_of_heeler_toml_run_when_nothing_is_named() {
     ran.says("exit code 7").says("1 program outside any test");
 }
 
-/// What the report says of each test: its name, and the element inside.
+/// Returns the report's entry of each test: its name, and the element inside.
 fn junit(text: &str) -> Vec<(String, String)> {
     let mut reader = quick_xml::Reader::from_str(text);
     let mut cases: Vec<(String, String)> = Vec::new();
@@ -232,7 +232,7 @@ fn passed(ran: &Ran) -> Vec<&str> {
 fn the_shares_of_a_partition_cover_every_test_once() {
     let world = World::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", "50");
-    // Shares by time are the same only where the history is.
+    // Partitions by time are equal only with the same history.
     world.run(&["run", "big"]).code(0);
     for way in ["slice", "hash", "time"] {
         let mut all = Vec::new();
@@ -256,7 +256,7 @@ fn isolated_tests_get_a_process_each() {
     let world = World::with_gtest("deaths");
     world.note_starts();
     world.env("HEELER_FIXTURE_DIE_AT", "order");
-    // What spoils the process of one test does no harm to the next.
+    // A corrupted process does not affect the next test.
     world.run(&["run", "deaths", "--isolate"]).code(0);
     assert_eq!(world.starts().len(), 7);
 }

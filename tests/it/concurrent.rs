@@ -1,5 +1,5 @@
-//! Several requests at the same time in one session: each has its own updates, cancel and completion, and they share the
-//! slots.
+//! Several requests at the same time in one session: each has its own updates, cancellation and completion,
+//! and they share the slots.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn run(server: &mut Server<'_>, cases: &[&'static str]) -> Run {
     server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
-/// Returns when everything that was asked for before is in hand: a discovery is told at once.
+/// Returns when all earlier requests have begun: a discovery responds at once.
 fn wait_begun(server: &mut Server<'_>, number: u64) {
     let answer = server.ask("testing/discoverTests", json!({"runId": run_id(number)}));
     assert!(answer.get("error").is_none(), "{answer}");
@@ -140,7 +140,7 @@ fn a_run_that_begins_when_no_worker_is_left_has_new_ones_started() {
         for worker in server.processes(Role::Worker) {
             signal(worker, "KILL");
         }
-        // The watchdog has reaped it, which it tells at once.
+        // The watchdog has reaped it, and reports that at once.
         wait_until("the worker is gone", || of_role(server.pid(), Role::Worker).is_empty());
         wait_begun(&mut server, 920 + number);
         let first = run(&mut server, &CASES[..1]);
@@ -252,7 +252,7 @@ fn a_coordinator_that_dies_under_two_runs_leaves_both_complete() {
     server.wait_gone();
 }
 
-/// Lets tests go until one of these comes.
+/// Releases tests until one of these comes.
 fn wait_for(meet: &Meet, cases: &[&'static str]) -> crate::support::meet::Guest {
     loop {
         let guest = meet.next();

@@ -1,4 +1,4 @@
-//! Deaths of test processes: who is blamed, what runs again, and how often.
+//! Deaths of test processes: which test is charged, what is rerun, and how often.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const DEATHS: [&str; 7] = [
 
 const FAKE: [&str; 4] = ["Fake.One", "Fake.Two", "Fake.Three", "Fake.Four"];
 
-/// Runs everything of a program over one slot and returns the books.
+/// Runs everything of a program in one slot; returns the checked record.
 fn run_all(world: &World, program: &str, names: &[&str]) -> Books {
     world.write("heeler.toml", "[profile.default]\njobs = 1\nstartup-timeout = \"1s\"\n");
     let mut server = Server::with_callback(world, &[program], |_| Behaviour::Normal);
@@ -111,7 +111,7 @@ fn a_death_in_a_suites_set_up_costs_that_suite_only() {
 fn a_death_in_a_suites_tear_down_leaves_all_others_alone() {
     let books = dying_at("suite tear-down");
     let bad: BTreeSet<_> = books.tests.keys().filter(|uid| books.state(uid) != "passed").collect();
-    // The last of the suite can't be told from its suite's tear-down.
+    // The last test of the suite cannot be distinguished from its suite's tear-down.
     assert!(bad.iter().all(|uid| uid.starts_with("deaths::First.")), "{bad:?}");
     assert!(!bad.is_empty() || !books.programs.is_empty(), "somebody is blamed: {books:#?}");
 }
@@ -230,6 +230,6 @@ fn a_death_is_checked_once_and_takes_nothing_from_the_users_retries() {
         (&culprit["execution-state"], &culprit["heeler.alone"]),
         (&"error".into(), &"passes-alone".into())
     );
-    // The batch, what was left of it, the lone check, and the retry of the flaky one.
+    // The batch, its remainder, the isolated rerun, and the retry of the flaky one.
     assert_eq!(world.starts().len(), 4, "{:?}", world.starts());
 }

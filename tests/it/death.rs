@@ -1,4 +1,5 @@
-//! Deaths among our own: whoever dies, every test gets one result; when the client is gone, so is everything of ours.
+//! Deaths of Heeler's own processes: whichever dies, every test gets one result; when the client is gone, all
+//! of our processes exit.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::support::{
 
 const CASES: [&str; 4] = ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2", "N/Meet.Case/3"];
 
-/// Two slots, and limits that a test can wait for.
+/// Two slots, and deadlines short enough for a test.
 const TWO: &str = "[profile.default]\njobs = 2\nstall-timeout = \"1s\"\ndrain-timeout = \"500ms\"\nstartup-timeout = \"5s\"\n";
 
 fn world() -> World {
@@ -34,7 +35,7 @@ fn run_cases(server: &mut Server<'_>) -> crate::support::server::Run {
     server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
-/// A second is promised; a loaded machine gets two more.
+/// One second is guaranteed; a loaded machine gets two more.
 const GONE: Duration = Duration::from_secs(3);
 
 #[test]
@@ -47,7 +48,7 @@ fn nothing_is_left_when_the_client_hangs_up() {
         server.run(Some(&["meet::Away.Family"]));
         let guest = meet.next();
         server.hang_up();
-        // The family has seven members, in sessions of their own; all of them hold the connection.
+        // The process tree has seven members, in sessions of their own; all of them hold the connection.
         assert!(guest.wait_gone() < GONE, "{transport:?}");
         assert!(server.wait_gone() < GONE, "{transport:?}");
         world.check_tidy();
@@ -77,10 +78,11 @@ fn nothing_is_left_when_all_above_a_guard_are_killed_at_once() {
     server.run(Some(&["meet::Away.Family"]));
     let guest = meet.next();
     let mut above = [Role::Watchdog, Role::Worker, Role::Nursery].map(|role| server.processes(role)).concat();
-    // Last: its death would wake the watchdog, as that of the last parent of a group that stands.
+    // Last: its death would resume the stopped watchdog, because the kernel resumes an orphaned process
+    // group.
     above.push(server.pid());
     let [guard] = server.processes(Role::Guard)[..] else { panic!("one guard") };
-    // None of them can do a thing about the others' deaths, and the guard is told of them while it stands.
+    // None of them can react to the others' deaths, and the guard is notified of them while it is stopped.
     for pid in above.iter().chain([&guard]) {
         signal(*pid, "STOP");
     }
@@ -120,7 +122,7 @@ fn nothing_is_left_when_the_client_dies_that_named_itself() {
     let guest = meet.next();
     client.kill().unwrap();
     client.wait().unwrap();
-    // The connection is open still.
+    // The connection is still open.
     assert!(guest.wait_gone() < GONE);
     assert!(server.wait_gone() < GONE);
     world.check_tidy();
@@ -137,7 +139,7 @@ fn a_killed_worker_costs_no_result() {
         let worker = server.processes(Role::Worker)[0];
         signal(worker, "KILL");
         drop(guest);
-        // Whoever comes from now on is let go, so that everything that is run again passes.
+        // Later tests are released at once, so that everything that is rerun passes.
         let delivery = Delivery::AtLeastOnce;
         let (server, books) = finish_letting_go(server, &run, &meet, delivery);
         books.all("passed");
@@ -146,7 +148,7 @@ fn a_killed_worker_costs_no_result() {
     }
 }
 
-/// Lets every test go that comes, until the run is answered.
+/// Releases every test that comes, until the run is answered.
 fn finish_letting_go<'w>(
     server: Server<'w>,
     run: &crate::support::server::Run,
@@ -191,7 +193,7 @@ fn a_killed_watchdog_is_replaced_and_costs_no_result() {
         let guest = meet.next();
         let watchdog = server.processes(Role::Watchdog)[0];
         signal(watchdog, "KILL");
-        // Its workers and their tests go with it.
+        // Its workers and their tests exit with it.
         guest.wait_gone();
         let (server, books) = finish_letting_go(server, &run, &meet, Delivery::AtLeastOnce);
         books.all("passed");
@@ -246,7 +248,7 @@ fn results_of_a_dead_worker_are_sent_again_by_the_watchdog() {
     let world = world();
     world.write("heeler.toml", &TWO.replace("jobs = 2", "jobs = 1"));
     let meet = world.meet();
-    // The worker's connection takes what it is sent and never says so.
+    // The worker's connection accepts data and never acknowledges it.
     let mut server = Server::with_callback(&world, &["meet"], |number| match number {
         0 => Behaviour::NeverReads,
         _ => Behaviour::Normal,
@@ -259,7 +261,7 @@ fn results_of_a_dead_worker_are_sent_again_by_the_watchdog() {
     guest.wait_gone();
     let (server, books) = finish_letting_go(server, &run, &meet, Delivery::AtLeastOnce);
     books.all("passed");
-    // The first result was on the connection that nobody read.
+    // The first result was on the connection that was not read.
     assert_ne!(books.results_on["meet::N/Meet.Case/0"], On::Callback(0));
     assert_eq!(server.exit(), Some(0));
 }

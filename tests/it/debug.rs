@@ -1,4 +1,5 @@
-//! Tests under a debugger of the client's: handed over before their first instruction, and what follows on every answer.
+//! Tests under a debugger that the client attaches: handed over before their first instruction, and the
+//! effect of every response.
 
 use std::{
     io::{Read as _, Write as _},
@@ -24,7 +25,7 @@ fn tracer_of(pid: u32) -> u32 {
     line.map_or(0, |line| line.trim().parse().unwrap())
 }
 
-/// A real debugger that has attached and waits for a word before it does `then`.
+/// A real debugger that has attached and waits for a command before it runs `then`.
 struct Gdb {
     child: Child,
     go: PathBuf,
@@ -44,7 +45,7 @@ impl Gdb {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0);
         let child = command.spawn().unwrap();
         let gdb = Self { child, go };
-        // It stops itself for the word in a shell, when it has attached.
+        // It stops itself in a shell command when it has attached.
         wait_until("gdb has attached and waits", || {
             tracer_of(pid) == gdb.child.id() && !children(gdb.child.id()).is_empty()
         });
@@ -57,7 +58,7 @@ impl Gdb {
     }
 }
 
-/// Waits until a process that its debugger holds has been told to go on, which it hears of later.
+/// Waits until a process that is held for its debugger has been released, which it notices later.
 fn wait_handed_over(pid: u32) {
     wait_until("the process is handed over", || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -70,7 +71,7 @@ fn wait_handed_over(pid: u32) {
 fn a_debugger_stops_a_test_in_its_body_and_the_result_comes_as_always() {
     for is_listening in [false, true] {
         let world = world();
-        // Limits that a test under a debugger could not keep.
+        // Deadlines that a test under a debugger could not meet.
         world.write("heeler.toml", "[profile.default]\ntimeout = \"100ms\"\nsilence-timeout = \"100ms\"\nstartup-timeout = \"100ms\"\nrun-timeout = \"200ms\"\n");
         let mut server = ready(&world, is_listening);
         let tests = ["kinds::Math.Fail"];
@@ -100,11 +101,11 @@ fn each_test_of_a_debug_run_has_its_process_and_its_turn() {
     let mut pids = Vec::new();
     for number in 0..tests.len() {
         let asked = asked(&server, number);
-        // The one before is gone, and the next is not there.
+        // The previous one has exited, and the next one does not exist yet.
         assert_eq!(server.processes(Role::Guard).len(), 1);
         assert_eq!(world.starts().len(), number);
         pids.push(asked.pid);
-        // Absent means true; nobody has attached, and the test goes on all the same.
+        // Absent means true; no debugger has attached, and the test continues all the same.
         answer(&mut server, &asked, json!({}));
     }
     let books = finish(&server, &run, &tests);
@@ -113,7 +114,7 @@ fn each_test_of_a_debug_run_has_its_process_and_its_turn() {
         ("passed", "passed", "error")
     );
     assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), pids);
-    // Nothing of it was watched, and no crash is checked by another run of the test.
+    // It was not traced, and no crash is checked by an isolated rerun of the test.
     assert_eq!(books.answer["result"]["attachments"], json!([]), "{}", books.answer);
     assert_eq!(server.exit(), Some(0));
 }
@@ -136,7 +137,7 @@ fn a_client_without_a_debugger_after_all_gets_the_results_of_a_normal_run() {
         server.send(&message);
         let books = finish(&server, &run, &tests);
         books.all("error");
-        // It is the same process, and it is watched again: there is a stack and a dump.
+        // It is the same process, and it is traced again: there is a stack and a dump.
         assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), [asked.pid]);
         assert!(books.message(tests[0]).contains("SIGSEGV"), "{}", books.message(tests[0]));
         let files = books.answer["result"]["attachments"].to_string();
@@ -173,7 +174,7 @@ fn a_client_that_does_not_answer_is_asked_no_more_and_its_late_answer_is_nothing
     let log = log_of(&server, "debugger-timeout");
     assert!(log.len() == 1 && log[0].contains(tests[0]), "{log:?}");
     answer(&mut server, &first, json!({"success": true}));
-    // Nor do answers to what was never asked do any harm, of which some have ids that the client uses itself.
+    // Responses without a request do no harm either, even with ids that the client uses itself.
     for id in [json!(run.request), json!("x"), json!(null), json!(1 << 30), json!(1.5)] {
         server.send(&json!({"jsonrpc": "2.0", "id": id, "result": {"success": true}}));
     }
@@ -237,7 +238,7 @@ fn a_worker_that_dies_while_its_test_waits_is_replaced_and_the_client_asked_agai
         let first = asked(&server, 0);
         signal(server.processes(role)[0], "KILL");
         let books = if role == Role::Guard {
-            // The process is gone with its guard, before its test began, and is tried once more.
+            // The process exited with its guard before its test began, and is tried once more.
             let second = asked(&server, 1);
             answer(&mut server, &second, json!({"success": true}));
             finish(&server, &run, &tests)
@@ -261,7 +262,7 @@ fn debug_runs_and_normal_runs_go_on_side_by_side() {
     let tests = ["kinds::Math.Add", "kinds::Noise.Errors"];
     let runs = [debug(&mut server, 101, &tests), debug(&mut server, 102, &tests)];
     let first = [asked(&server, 0), asked(&server, 1)];
-    // Both stand; a run of another kind does not wait for them.
+    // Both wait for a debugger; a run of another kind does not wait for them.
     let normal = server.run(Some(&tests));
     finish(&server, &normal, &tests).all("passed");
     for asked in first {
@@ -313,7 +314,7 @@ fn the_debugger_of_the_command_line_stops_each_test_in_turn() {
     assert_eq!(world.starts().len(), 2);
 }
 
-/// A command on a terminal of its own, and what it has printed there.
+/// A command on its own terminal, and its output.
 struct OnTerminal {
     child: Child,
     text: Arc<Mutex<String>>,
@@ -349,7 +350,7 @@ impl OnTerminal {
 #[test]
 fn the_debugger_of_the_command_line_has_the_terminal_and_gives_it_back() {
     let world = world();
-    // Whoever reads from a terminal without being in its foreground stands still.
+    // A process that reads from a terminal without being in its foreground is stopped.
     let ask = "shell echo gdb asks; read -r word </dev/tty; echo gdb read $word.";
     let debugger =
         format!("gdb -q -nx -batch -ex '{ask}' -ex 'break Math_Add_Test::TestBody' -ex continue -ex detach");
@@ -374,8 +375,8 @@ fn the_debugger_of_the_command_line_has_the_terminal_and_gives_it_back() {
 #[test]
 fn a_debugger_that_is_killed_leaves_the_terminal_as_it_was() {
     let world = world();
-    // It takes the lines' editing away from the terminal, as debuggers do, and never attaches.
-    // The run's end is its own.
+    // It turns off the terminal's line editing, as debuggers do, and never attaches. It must still end with
+    // the run.
     let script = "stty -icanon -echo </dev/tty; echo has the terminal; kill -INT $PPID; exec sleep 1000\n";
     world.write("debug.sh", script);
     let heeler = env!("CARGO_BIN_EXE_heeler");
@@ -396,7 +397,7 @@ fn a_debugger_that_is_killed_leaves_the_terminal_as_it_was() {
 fn nothing_is_shown_while_a_debugger_has_the_terminal() {
     let world = world();
     world.write("heeler.toml", "[profile.default]\ngrace-period = \"200ms\"\n");
-    // While it has its test, the user cancels the run and the test is killed.
+    // While the debugger holds the test, the user cancels the run and the test is killed.
     let script = "gdb -q -nx -batch -p $1 -ex \"shell kill -INT $PPID\" -ex \"shell until grep -q ') Z' /proc/$1/stat; do sleep 0.01; done\" \
                   -ex 'shell echo the debugger ends'\n";
     world.write("debug.sh", script);

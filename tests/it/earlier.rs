@@ -1,4 +1,4 @@
-//! Earlier runs: what is true of them after any death, their report from the journals alone, and going on with them.
+//! Earlier runs: their state after any process death, their report from the journals, and reruns.
 
 use std::{
     collections::BTreeSet,
@@ -16,21 +16,22 @@ use crate::support::{
 
 const SHORT: &str = "[profile.default]\ntimeout = \"1s\"\ngrace-period = \"200ms\"\nslow-timeout = \"50s\"\n";
 
-/// A world whose tests wait for a word.
+/// Returns a world whose tests wait for a command.
 fn waiting() -> World {
     let world = World::with_gtest("meet");
     world.env("HEELER_FIXTURE_CASES", "6");
     world
 }
 
-/// Runs `heeler` where another one is or was killed, so that its socket may lie about; tests wait for nobody.
+/// Runs `heeler` beside one that is running or was killed, so that its socket may remain; tests do not wait
+/// for commands.
 fn beside(world: &World, words: &[&str]) -> Ran {
     let mut command = world.heeler(words);
     command.env_remove("HEELER_FIXTURE_MEET");
     crate::support::world::run(command)
 }
 
-/// Returns what `heeler runs` says of all runs, oldest first.
+/// Returns the entries of `heeler runs` for all runs, oldest first.
 fn runs(world: &World) -> Vec<Value> {
     let ran = beside(world, &["runs", "--format", "json"]).code(0);
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}\n{ran}"))
@@ -44,8 +45,8 @@ fn dir_of(run: &Value) -> PathBuf {
     run["directory"].as_str().unwrap().into()
 }
 
-/// A document without the run's own times: its beginning and duration as the command line measures them, which knows of the
-/// listing, too.
+/// Returns a document without the run's own times: the command line measures its beginning and duration
+/// including the listing.
 fn without_times(junit: &str) -> String {
     let (first, rest) = junit.split_once("<testsuite ").unwrap_or((junit, ""));
     let words = first.split(' ').filter(|word| !word.starts_with("timestamp=") && !word.starts_with("time="));
@@ -65,13 +66,13 @@ fn a_report_from_the_journals_is_the_report_of_the_run() {
     for program in ["kinds", "libtest"] {
         let world = if program == "kinds" { World::with_gtest(program) } else { World::with_libtest() };
         world.write("heeler.toml", SHORT);
-        // One after the other, so that there is one order; with crashes, hangs and retries.
+        // One slot, so that there is one order; with crashes, hangs and retries.
         for more in [&["-j1"][..], &["-j1", "--retries", "1"], &["-j1", "--max-fail", "2", "--isolate"]] {
             let ran = world.run(&[&["run", program, "--junit", "live.xml"], more].concat());
             check_same_report(&world);
             let told = world.run(&["report"]).code(0);
             assert_eq!(told.line(&["Summary"]), ran.line(&["Summary"]), "{more:?}");
-            // The table says the same of it.
+            // The table agrees with it.
             let run = latest(&world);
             let junit = world.read("live.xml");
             for (kind, label) in
@@ -108,13 +109,14 @@ fn a_run_of_several_workers_is_reported_again_test_by_test() {
         text.split("<testcase ").skip(1).map(str::to_owned).collect::<BTreeSet<_>>()
     };
     let ends = |all: BTreeSet<String>| -> BTreeSet<String> {
-        // The last one has the end of the document behind it.
+        // The last element includes the end of the document.
         all.iter().filter_map(|one| Some(one.rsplit_once("</testcase>")?.0.to_owned())).collect()
     };
     assert_eq!(ends(cases("live.xml")), ends(cases("again.xml")));
 }
 
-/// A run whose first test passed, whose second failed, and whose third is going on, when everything is killed.
+/// Returns a run whose first test passed, whose second failed, and whose third was running when everything
+/// was killed.
 fn killed(world: &World) -> Value {
     let meet = world.meet();
     let mut child = start(world, &["run", "meet", "-j1", "-E", "N/Meet.Case/*"]);
@@ -137,8 +139,8 @@ fn start(world: &World, words: &[&str]) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Kills the command line, which is the coordinator, with its watchdog and workers standing still before, so that none of
-/// them can do a thing about it.
+/// Kills the command line, which is the coordinator, after its watchdog and workers were stopped, so that
+/// none of them can react.
 fn kill_all(child: &mut Child) {
     let coordinator = child.id();
     let all: Vec<u32> = [Role::Watchdog, Role::Worker, Role::Nursery, Role::Guard]
@@ -151,7 +153,7 @@ fn kill_all(child: &mut Child) {
     }
     child.kill().unwrap();
     for pid in all {
-        // The death of its parent may have been faster.
+        // The process may have died with its parent already.
         drop(std::process::Command::new("kill").arg("-KILL").arg(pid.to_string()).output());
     }
     child.wait().unwrap();
@@ -180,7 +182,7 @@ fn a_run_that_was_killed_with_all_its_processes_is_told_and_gone_on_with() {
     told.line(&["Running", "6 tests", "interrupted before its end"]);
     told.line(&["FAIL", "N/Meet.Case/1"]);
 
-    // What got no result, less one: that stays left, and so does what failed.
+    // The tests without a result, except one: that remains in the rerun set, and so do the failed ones.
     let ran = beside(&world, &["run", "--rerun", "not-run", "-E", "!test(Case/5)", "--status-level", "all"])
         .code(0);
     assert_eq!(
@@ -195,13 +197,13 @@ fn a_run_that_was_killed_with_all_its_processes_is_told_and_gone_on_with() {
     let ran = beside(&world, &["run", "--rerun", "latest", "--status-level", "all"]).code(0);
     assert_eq!(tests(&ran, "PASS"), ["N/Meet.Case/5".to_owned()].into());
     beside(&world, &["run", "--rerun", "latest"]).code(8).complains("every test of run");
-    // The first one is as it was.
+    // The first one is unchanged.
     let id = &run["run"].as_str().unwrap()[..8];
     let ran = beside(&world, &["run", "--rerun", id, "--status-level", "all"]).code(0);
     assert_eq!(tests(&ran, "PASS").len(), 5, "{ran}");
 }
 
-/// Returns the names on the lines with a label.
+/// Returns the test names on the lines with a label.
 fn tests(ran: &Ran, label: &str) -> BTreeSet<String> {
     let lines = ran.stdout.lines().filter(|line| line.trim_start().starts_with(label));
     let name = |line: &str| {
@@ -282,14 +284,14 @@ fn runs_that_are_not_there_are_refused_by_name() {
     world.run(&["run", "kinds", "-E", "Math.Fail*"]).code(2);
     world.run(&["report", "nothing"]).code(5).complains("no run has an id that begins with \"nothing\"");
     world.run(&["run", "--rerun", "nothing"]).code(5).complains("heeler runs lists them");
-    // Directories begin with the time, and ids are by chance.
+    // Directories begin with the time, and ids are random.
     let all = runs(&world);
     let ids: Vec<_> = all.iter().map(|run| run["run"].as_str().unwrap()).collect();
     let names = world.run(&["runs", "--format", "names"]).code(0).stdout;
     assert_eq!(names.lines().collect::<Vec<_>>(), ids);
     world.run(&["report", &ids[0][..8]]).code(0).line(&["PASSED", "1 test"]);
     world.run(&["run", "--rerun", &ids[0][..8]]).code(8).complains("passed or was skipped");
-    // Two of one id, as a client may give.
+    // Two runs with one id, which a client may request.
     let (one, other) = (dir_of(&all[0]), dir_of(&all[1]));
     fs::copy(one.join("manifest.jsonl"), other.join("manifest.jsonl")).unwrap();
     let ran = world.run(&["report", &ids[0][..8]]).code(5);
@@ -302,7 +304,7 @@ fn tests_that_are_gone_are_named_and_the_rest_runs() {
     let world = World::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", "4");
     world.run(&["run", "big", "-j1"]).code(0);
-    // As if tests had failed before that there are no more.
+    // As if tests that no longer exist had failed before.
     let manifest = dir_of(&latest(&world)).join("manifest.jsonl");
     let text = fs::read_to_string(&manifest).unwrap();
     let left = |uids: &str| {
@@ -331,7 +333,7 @@ fn journals_of_a_power_cut_are_read_and_damaged_ones_name_file_and_place_and_wha
     let journal = dir.join("worker-1.journal");
     let whole = fs::read(&journal).unwrap();
 
-    // Torn: the last bytes never came to the disk, neither did the end.
+    // Torn: the last bytes never reached the disk, nor did the end.
     fs::remove_file(dir.join("finish.journal")).unwrap();
     let cut = whole.len() - 5;
     fs::write(&journal, [&whole[..cut], &[0; 300]].concat()).unwrap();
@@ -383,7 +385,7 @@ fn the_oldest_runs_go_by_the_rule_of_keep_runs() {
     world.run(&["runs"]).code(0).line(&["3 runs", "the newest 3 are kept"]);
     world.run(&["runs", "--prune"]).code(0).complains("nothing to remove");
     world.write("heeler.toml", "[profile.default]\nkeep-runs = 1\n");
-    // What is no run's is nobody's to remove.
+    // Foreign directories among the runs are not removed.
     fs::create_dir(world.path(".heeler/runs/mine")).unwrap();
     world.run(&["runs", "--prune"]).code(0).complains("removed 2");
     assert_eq!(ids(&world), began[4..]);

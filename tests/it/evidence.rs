@@ -1,4 +1,4 @@
-//! What a crash or a hang leaves behind: stacks, dumps and outputs, told to people, to JUnit and to clients; the limits
+//! Crash and hang diagnostics: stacks, dumps and outputs in the display, in JUnit and for clients; the limits
 //! on all of it; and the commands that read it.
 
 use std::{
@@ -23,7 +23,7 @@ use crate::support::{
 const PROGRAM: &str = "evidence";
 const CRASHES: [&str; 3] = ["Crash.One", "Crash.Two", "Crash.Three"];
 
-/// The account of nobody, on every Linux that has one.
+/// The uid of the account `nobody`, on every Linux that has one.
 const NOBODY: u32 = 65_534;
 
 /// Returns a world with the fixture and these lines in the profile.
@@ -53,7 +53,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     entries.flat_map(|entry| of(entry.unwrap().path())).collect()
 }
 
-/// Returns the files of evidence of all runs, by the ends of their names.
+/// Returns the diagnostic files of all runs, by file name suffix.
 fn evidence(world: &World, ending: &str) -> Vec<PathBuf> {
     let runs = files(&world.path(".heeler/runs"));
     let is_wanted = |path: &PathBuf| {
@@ -62,7 +62,7 @@ fn evidence(world: &World, ending: &str) -> Vec<PathBuf> {
     runs.into_iter().filter(is_wanted).collect()
 }
 
-/// Panics unless there is one such file; returns it.
+/// Panics unless there is exactly one such file; returns it.
 #[track_caller]
 fn the_one(world: &World, ending: &str) -> PathBuf {
     let found = evidence(world, ending);
@@ -70,7 +70,7 @@ fn the_one(world: &World, ending: &str) -> PathBuf {
     found.into_iter().next().expect("there is one")
 }
 
-/// Panics unless these texts stand in these places, one after the other.
+/// Panics unless these texts occur in this order.
 #[track_caller]
 fn check_order(text: &str, wanted: &[&str]) {
     let mut rest = text;
@@ -88,17 +88,17 @@ fn file_of(uri: &Value) -> PathBuf {
     PathBuf::from(uri.as_str().and_then(|uri| uri.strip_prefix("file://")).expect("it is the URI of a file"))
 }
 
-/// Returns the files that a node names as its attachments.
+/// Returns the attachment files of a node.
 fn attachments_of(node: &Value) -> BTreeSet<PathBuf> {
     (0..).map_while(|n| node.get(format!("attachments.{n}.uri"))).map(file_of).collect()
 }
 
-/// Returns the files that a list of attachments names.
+/// Returns the files of a list of attachments.
 fn attachments_in(list: &Value) -> BTreeSet<PathBuf> {
     list.as_array().into_iter().flatten().map(|one| file_of(&one["uri"])).collect()
 }
 
-/// Runs tests for a client that listens; returns its record and its books.
+/// Runs tests for a listening client; returns its record and the checked results.
 fn serve(world: &World, names: &[&str]) -> (Vec<Event>, Run, Books) {
     let mut server = Server::with_callback(world, &[PROGRAM], |_| Behaviour::Normal);
     let selected = uids(PROGRAM, names.iter().copied());
@@ -283,7 +283,7 @@ fn without_dumps_the_stacks_are_still_there() {
 
 #[test]
 fn of_three_crashes_one_dump_is_left_where_one_is_allowed() {
-    // With more slots, what runs already may still be dumped.
+    // With more slots, a test that already runs may still be dumped.
     let world = world("dumps-per-run = 1\njobs = 1\n");
     run_these(&world, &["Crash.*"]).code(2);
     the_one(&world, ".dmp");
@@ -309,7 +309,7 @@ fn no_dump_follows_one_that_reached_the_total() {
     the_one(&world, ".dmp");
 }
 
-/// Returns the files of the run's directory that hold the secret.
+/// Returns the files of the run's directory that contain the secret.
 fn with_secret(world: &World, secret: &str) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
         let bytes = fs::read(path).unwrap();
@@ -382,7 +382,7 @@ fn a_handler_that_exits_hides_neither_the_signal_nor_the_stack() {
 #[test]
 fn a_crash_behind_a_program_that_is_no_shell_is_found_by_the_lone_run() {
     let world = world("jobs = 1\n");
-    // It starts another program, and tells of its end as shells do.
+    // It starts another program, and exits with 128 plus the signal as shells do.
     let suite = "[[suite]]\nname = \"behind\"\nprograms = [\"/usr/bin/flock\"]\nargs = [\"lock\", \"./evidence\"]\nframework = \"gtest\"\n";
     world.write("heeler.toml", &format!("[profile.default]\n{suite}"));
     let ran = world.run(&["run", "-E", "Crash.One", "-E", "Z.IsLast"]).code(2);
@@ -400,7 +400,7 @@ fn death_tests_leave_no_evidence() {
     }
 }
 
-/// Gives a world and all in it to nobody.
+/// Changes the owner of a world and everything in it to `nobody`.
 fn give_away(path: &Path) {
     chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     if path.is_dir() {
@@ -412,7 +412,7 @@ fn give_away(path: &Path) {
 fn a_user_without_privileges_gets_the_same_evidence() {
     let world = World::new();
     configure(&world, "");
-    // Copies: nobody may not be let into the directories that the originals lie in.
+    // Copies: `nobody` may not have access to the directories of the originals.
     fs::copy(env!("CARGO_BIN_EXE_heeler"), world.path("heeler")).unwrap();
     fs::copy(fixtures::gtest(PROGRAM), world.path(PROGRAM)).unwrap();
     let mut line = "./heeler run ./evidence -E Crash.One".to_owned();

@@ -1,4 +1,4 @@
-//! Failures of the system, injected at points in the program: what a run loses by them, and what it does not.
+//! System failures, injected at points in the program: what a run loses by them, and what it does not.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ fn world(script: &str, faults: &str) -> World {
     world
 }
 
-/// Returns the uids of so many cases.
+/// Returns the uids of this number of cases.
 fn cases(count: usize) -> Vec<String> {
     let names: Vec<_> = (0..count).map(|number| format!("N/Fault.Case/{number}")).collect();
     uids("faults", names.iter().map(String::as_str))
@@ -75,7 +75,7 @@ fn a_full_disk_costs_the_journal_and_no_result() {
 #[test]
 fn a_full_disk_and_a_broken_connection_cost_what_a_result_says_and_no_result() {
     let world = world("pfpspp", "worker.journal.before:1:ENOSPC");
-    // Nobody answers on the workers' connection, and it ends in disorder: what went that way is not proven.
+    // The workers' connection gets no response and ends with an error: the data sent over it is not proven.
     let first_is_bad = |number| if number == 0 { Behaviour::ResetsAfter(1) } else { Behaviour::Normal };
     let books = run(&world, 6, first_is_bad);
     let states: Vec<_> = cases(6).iter().map(|uid| books.state(uid).to_owned()).collect();
@@ -89,7 +89,8 @@ fn a_full_disk_and_a_broken_connection_cost_what_a_result_says_and_no_result() {
 
 #[test]
 fn a_result_that_is_in_no_journal_is_known_before_its_client_has_it() {
-    // The worker dies right behind the send of the first result: had nobody known of it, its test would run again.
+    // The worker dies just after it sent the first result: if the result were not recorded, its test would
+    // run again.
     let world = world("WWW", "worker.journal.before:1:ENOSPC,worker.sent:2:kill");
     let mut server = Server::with_callback(&world, &["faults"], |_| Behaviour::Normal);
     let run = server.run(None);
@@ -114,7 +115,7 @@ fn a_machine_without_processes_for_a_moment_costs_nothing() {
 
 #[test]
 fn a_machine_without_threads_is_told_before_a_client_is_served() {
-    // Root may have as many as it likes.
+    // Thread limits do not apply to root.
     for user in victims("a user without threads").into_iter().filter(|user| *user != 0) {
         let mut world = World::with_gtest("faults");
         world.give_to(user);
@@ -126,7 +127,7 @@ fn a_machine_without_threads_is_told_before_a_client_is_served() {
     }
 }
 
-/// Waits until a process stands at a point; returns its number.
+/// Waits until a process is stopped at a point; returns its number.
 fn stopped_at(world: &World, point: &str) -> u32 {
     let path = world.path("points").join(point);
     let pid = || fs::read_to_string(&path).ok()?.parse().ok();

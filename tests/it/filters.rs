@@ -11,14 +11,14 @@ use crate::support::{
 
 const CRASHES: [&str; 6] = ["Abort", "Exit0", "ForgesItsEndAndDies", "Killed", "QuickExit0", "Segv"];
 
-/// A world with two programs.
+/// Returns a world with two programs.
 fn two_programs() -> World {
     let world = World::with_gtest("kinds");
     world.gtest("meet");
     world
 }
 
-/// The uids that a listing with these filters prints.
+/// Returns the uids that a listing with these filters prints.
 #[track_caller]
 fn listed(world: &World, filters: &[&str]) -> BTreeSet<String> {
     let mut words = vec!["list", "kinds", "meet", "--format", "names"];
@@ -137,7 +137,7 @@ fn an_override_takes_an_expression() {
     assert!(!ran.stdout.contains("attempt 1"), "{ran}");
 }
 
-/// The uids of a discovery with these parameters.
+/// Returns the uids of a discovery with these parameters.
 #[track_caller]
 fn discovered(server: &mut Server<'_>, number: u64, mut params: Value) -> BTreeSet<String> {
     let run_id = run_id(number);

@@ -1,5 +1,5 @@
-//! Clients that are not ours: scenarios in Node, on the JSON-RPC library that editors use (`tests/clients`), against the
-//! real server. Each is played in a process of its own.
+//! Third-party clients: scenarios in Node, on the JSON-RPC library that editors use (`tests/clients`),
+//! against the real server. Each runs in a process of its own.
 
 use std::{
     os::unix::fs::symlink,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::support::world::{Ran, World, run};
 
-/// Returns a file of the clients' own package.
+/// Returns a file of the Node clients' package.
 fn client(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
 }

@@ -1,4 +1,4 @@
-//! The seeds of the fuzz targets, held against the same checks that the fuzzer drives: what was once found stays fixed.
+//! The seeds of the fuzz targets, run through the same checks that the fuzzer drives: findings stay fixed.
 
 #[path = "../fuzz/checks/mod.rs"]
 #[expect(unreachable_pub, reason = "the fuzz targets' own crate shares these files")]
@@ -6,10 +6,11 @@ mod checks;
 
 use std::{fs, path::Path};
 
-/// What must hold for any bytes.
+/// A check for any bytes.
 type Check = fn(&[u8]);
 
-/// Each target with its check; one without seeds fails, as does a directory of seeds that no target reads.
+/// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
+/// target.
 const CHECKS: [(&str, Check); 14] = [
     ("config", checks::config),
     ("envelope", checks::envelope),
@@ -46,7 +47,7 @@ fn what_must_hold_for_any_bytes_holds_for_every_seed() {
         for seed in seeds {
             let bytes = fs::read(fuzz.join("seeds").join(target).join(&seed)).unwrap();
             assert!(bytes.len() < 1 << 14, "{target}/{seed} is no small seed");
-            // Which one it is stands in the output of a test that fails.
+            // The output of a failed test names the seed.
             eprintln!("{target}/{seed}");
             check(&bytes);
         }

@@ -1,5 +1,5 @@
-//! Peers that mean no good, or can't do better: whatever comes in is answered clearly or ends its own session, takes
-//! bounded memory, and leaves other sessions of the same server alone.
+//! Malicious or incorrect peers: any input gets a clear response or ends its own session, takes bounded
+//! memory, and does not disturb other sessions of the same server.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -17,11 +17,11 @@ use crate::support::{
     world::World,
 };
 
-/// A coordinator with a session or two needs a tenth of it in a build without optimisation.
+/// Memory limit: a coordinator with one or two sessions needs a tenth of it in an unoptimised build.
 const MEMORY_MIB: u64 = 96;
 const CASES: usize = 400;
 
-/// A server that listens, with one session that behaves well and has a run to do.
+/// A listening server with one well-behaved session that has a run to do.
 struct Shared<'w> {
     good: Server<'w>,
     selected: Vec<String>,
@@ -58,7 +58,7 @@ impl<'w> Shared<'w> {
     }
 }
 
-/// A session of a bad peer.
+/// A session of a misbehaving peer.
 struct Bad {
     stream: TcpStream,
 }
@@ -89,7 +89,7 @@ impl Bad {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Sends a body; returns the code of the one answer to it.
+    /// Sends a body; returns the id and the error code of its only response.
     fn code_of(&mut self, body: &str) -> (Value, i64) {
         wire::write_body(&mut self.stream, body.as_bytes()).unwrap();
         let answer = self.frames().next().expect("an answer");
@@ -102,13 +102,13 @@ impl Bad {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
             Ok(_) => {}
-            // It closed with something of ours unread.
+            // The server closed with unread data of ours.
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
         }
     }
 }
 
-/// Sends all messages while another thread waits for so many answers, and for one more that is asked for at the end.
+/// Sends all messages while another thread waits for their responses, and for one more request at the end.
 fn flood(bad: &Bad, messages: impl Iterator<Item = Value>, answers: usize) {
     let mut frames = bad.frames();
     std::thread::scope(|scope| {
@@ -180,17 +180,17 @@ fn a_flood_of_cancels_of_one_run_ends_it_once() {
     let cancel = notification("$/cancelRequest", json!({"id": run.request})).to_string();
     let frame = format!("Content-Length: {}\r\n\r\n{cancel}", cancel.len());
     shared.good.send_bytes(frame.repeat(100_000).as_bytes());
-    // It may have been over before the first of them.
+    // It may have ended before the first of them.
     shared.good.finish(&run, &shared.selected);
     let again = shared.begin();
     shared.finish(&again);
 }
 
-/// Sends requests and reads no answers, until the server reads no more requests.
+/// Sends requests and reads no responses, until the server reads no more requests.
 fn stop_by_not_reading(bad: &mut Bad) {
     let body = request(1, "no/such/method", json!({"filling": "x".repeat(200)})).to_string();
     let chunk = format!("Content-Length: {}\r\n\r\n{body}", body.len()).repeat(1000);
-    // What waits longer than this for room is not read: the server's answers have nowhere to go.
+    // A write that blocks longer than this is not read: the server's responses cannot be sent.
     bad.stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     let is_stopped = (0..4000).any(|_| bad.stream.write_all(chunk.as_bytes()).is_err());
     assert!(is_stopped, "a gigabyte of requests was taken from a peer that reads no answers");
@@ -272,7 +272,7 @@ fn sessions_that_never_say_a_word_make_room_in_time() {
     let world = world();
     world.write("heeler.toml", "[profile.default]\njobs = 1\nstall-timeout = \"300ms\"\n");
     let mut shared = Shared::new(&world);
-    // More than a server takes at a time.
+    // More than a server's session limit.
     let silent: Vec<_> = (0..40).map(|_| Bad::silent(&shared.good)).collect();
     let run = shared.begin();
     for bad in silent {
@@ -297,7 +297,7 @@ fn headers_without_end_close_their_session_and_take_no_memory() {
         bad.send_bytes(format!("Content-Length: {length}\r\n\r\n{{}}").as_bytes());
         bad.wait_closed();
     }
-    // A body that is announced and never comes takes no memory either.
+    // A body that is announced and never sent takes no memory either.
     let mut bad = Bad::initialized(&shared.good);
     bad.send_bytes(b"Content-Length: 268435456\r\n\r\n{");
     shared.finish(&run);
@@ -418,7 +418,7 @@ fn damaged_messages_get_the_code_of_their_damage() {
         let answer = bad.frames().next().unwrap();
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32700)), "{answer}");
     }
-    // Answers to what nobody asked, and lone surrogates, are no harm.
+    // Responses without a request, and lone surrogates, do no harm.
     bad.send(&json!({"jsonrpc": "2.0", "id": 99, "result": {}}));
     let (id, code) = bad.code_of(r#"{"id":"\ud800","method":"no/such"}"#);
     assert!((id == Value::Null && [-32700, -32600].contains(&code)) || code == -32601, "{id} {code}");

@@ -1,5 +1,5 @@
-//! Nothing of ours outlives a run, whatever its tests do to get away, and whoever of us is killed in the middle; and
-//! what tests leave of their own stays theirs.
+//! Cleanup: no process or file of ours outlives a run, whatever its tests do to escape and whichever of our
+//! processes is killed; files that tests leave remain.
 
 use std::{
     fs,
@@ -15,7 +15,8 @@ use crate::support::{
     world::World,
 };
 
-/// A slot, a limit that is held by a control group where that is possible, and deadlines that a test can wait for.
+/// One slot, a memory limit that a control group enforces where that is possible, and deadlines short enough
+/// for a test.
 const SETTINGS: &str = "[profile.default]\njobs = 1\nmax-memory = \"2GiB\"\nstall-timeout = \"1s\"\n\
      drain-timeout = \"500ms\"\ngrace-period = \"200ms\"\n";
 
@@ -25,7 +26,7 @@ fn world() -> World {
     world
 }
 
-/// Returns the control group that a process is in, if it is one of ours.
+/// Returns the control group of a process, if it is one of ours.
 fn group_of(pid: u32) -> Option<PathBuf> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let name = groups.lines().find_map(|line| line.strip_prefix("0::")?.rsplit('/').next())?;
@@ -33,7 +34,7 @@ fn group_of(pid: u32) -> Option<PathBuf> {
     name.starts_with("heeler-").then(|| place.dir().join(name))
 }
 
-/// Who is killed.
+/// The process that is killed.
 #[derive(Debug, Clone, Copy)]
 enum Victim {
     Coordinator,
@@ -52,7 +53,7 @@ fn kill_in_the_middle(victim: Victim, name: &str) {
         Victim::Coordinator => signal(server.pid(), "KILL"),
         Victim::Role(role) => signal(server.processes(role)[0], "KILL"),
     }
-    // All of its family hold the connection.
+    // All of its process tree hold the connection.
     guest.wait_gone();
     match victim {
         Victim::Coordinator => drop(server.wait_gone()),
@@ -101,7 +102,7 @@ fn a_daemon_that_keeps_the_output_open_stalls_nothing() {
     ran.says("sleep 1021");
 }
 
-/// Returns what is in a directory.
+/// Returns the entries of a directory.
 fn names(dir: &Path) -> Vec<PathBuf> {
     fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
@@ -115,7 +116,7 @@ fn files_that_a_test_leaves_stay_and_none_of_ours_lie_beside_them() {
     world.env("HEELER_FIXTURE_TEMPORARY_FILE", temporary.to_str().unwrap());
     let mut server = Server::with_callback(&world, &["strays"], |_| Behaviour::Normal);
     let run = server.run(Some(&["strays::Strays.LeaveFiles"]));
-    // While it works, it has files of its own there.
+    // While it runs, it has files of its own there.
     server.finish(&run, &uids("strays", ["Strays.LeaveFiles"])).all("passed");
     let sockets = names(&world.path("run"));
     assert!(!sockets.is_empty());

@@ -1,4 +1,4 @@
-//! Whoever of us dies at whatever moment: every test has one result, and the client hears the end.
+//! Process deaths at any moment: every test has one result, and the client receives the end of the run.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 const CASES: usize = 300;
-/// After so many messages to the client somebody dies.
+/// Number of messages to the client before a process is killed.
 const MOMENTS: [usize; 6] = [0, 1, 2, 3, 5, 8];
 
 fn world() -> (World, Vec<String>) {
@@ -27,7 +27,7 @@ fn world() -> (World, Vec<String>) {
     (world, uids("big", names.iter().map(String::as_str)))
 }
 
-/// Waits until so many updates of the run have come.
+/// Waits until this number of updates of the run have come.
 fn wait_updates(server: &Server<'_>, run: &Run, count: usize) {
     let is_update = |event: &&Event| {
         event.params("testing/testUpdates/tests").is_some_and(|params| params["runId"] == run.run_id.as_str())
@@ -39,18 +39,18 @@ fn wait_updates(server: &Server<'_>, run: &Run, count: usize) {
     });
 }
 
-/// Runs everything; kills one of a role at each of the moments. Returns the books.
+/// Runs everything once for each moment and kills one process of a role at it. Returns the checked records.
 fn injured(role: Role, is_listening: bool) -> Vec<Books> {
     let injure = |moment: &usize| {
         let (world, selected) = world();
         let mut server = Server::listening_or_not(&world, &["big"], is_listening);
-        // The processes are there before the run.
+        // The processes exist before the run.
         let id =
             server.request("testing/discoverTests", json!({"runId": crate::support::server::run_id(77)}));
         server.answer(id);
         let run = server.run(None);
         wait_updates(&server, &run, *moment);
-        // A run may be over by now, and a guard lives no longer than its test process.
+        // The run may have ended by now, and a guard lives no longer than its test process.
         if let Some(victim) = of_role(server.pid(), role).first() {
             signal_if_there(*victim, "KILL");
         }
@@ -165,7 +165,7 @@ fn a_worker_that_its_watchdog_does_not_end_is_ended_before_its_tests_are_told() 
     let books = server.finish_as(&run, &selected, Delivery::AtLeastOnce);
     assert_eq!(books.state("meet::N/Meet.Case/0"), "cancelled");
     assert!(matches!(state(worker), None | Some('Z')));
-    // A watchdog that is found out at the finish only is too late: the worker might have gone on before.
+    // A watchdog whose death is only found at the finish is too late: the worker might have continued before.
     assert!(!books.log.iter().any(|line| line.contains("did not finish the run")), "{:#?}", books.log);
     guest.wait_gone();
 }

@@ -1,5 +1,5 @@
-//! Another user of the machine against a Heeler at work: what may they read, inject, kill, fill up? Each is tried for
-//! real, as another user, against a user's Heeler and against root's.
+//! Another user of the machine against a running Heeler: what they can read, inject, kill or fill up. Each
+//! attack is carried out as another user, against a user's Heeler and against root's.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::support::{
     world::World,
 };
 
-/// What a client of the protocol says first.
+/// The first message of a client of the protocol.
 const INITIALIZE: &str =
     "Content-Length: 60\\r\\n\\r\\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{}   }";
 
@@ -116,13 +116,13 @@ fn a_listening_server_serves_no_other_user_and_keeps_its_room() {
         let address = server.dial().peer_addr().unwrap().to_string();
         let mut intruder = Intruder::new();
         assert_eq!(intruder.does(&["dial", &address, INITIALIZE]), "");
-        // More than there is room for sessions, and held open by that side.
+        // More than the session limit, and held open by that side.
         intruder.does(&["hold", &address, "100"]);
         server.initialize(json!({"testing": {"debuggerProvider": false}}));
         let selected = uids("meet", ["N/Meet.Case/0"]);
         let run = server.run(Some(&[&selected[0]]));
         server.finish(&run, &selected).all("passed");
-        // One more client of the own user finds room, too.
+        // One more client of the own user is still accepted.
         let mut second = server.dial();
         let hello = INITIALIZE.replace("\\r\\n", "\r\n");
         std::io::Write::write_all(&mut second, hello.as_bytes()).unwrap();
@@ -218,12 +218,12 @@ fn the_client_library_lets_no_other_user_in_as_a_worker() {
         let ports = ports_of(client.id());
         assert_eq!(ports.len(), 1, "the callback port");
         let mut intruder = Intruder::new();
-        // The best that it can say: the token is not looked at.
+        // The most plausible forgery: the token is compared as a whole.
         let forged = "Content-Length: 2000\\r\\n\\r\\n{\"jsonrpc\":\"2.0\",\"method\":\"$/heeler/hello\"";
         for _ in 0..20 {
             assert_eq!(intruder.does(&["dial", &ports[0], forged]), "");
         }
-        // More than the client lets in at the same time.
+        // More than the client accepts at the same time.
         for _ in 0..11 {
             intruder.does(&["hold", &ports[0], "100"]);
         }
@@ -259,7 +259,7 @@ fn no_secret_stands_in_what_everybody_may_read_of_processes() {
         for secret in ["a-token-nobody-knows", "correct-horse-battery-staple"] {
             assert!(!seen.contains(secret), "{secret}");
         }
-        // Nor does a test find the client's token in what it was given.
+        // The client's token does not reach a test's environment or arguments either.
         for name in ["environ", "cmdline"] {
             let given = fs::read(format!("/proc/{}/{name}", guest.pid)).unwrap();
             assert!(!String::from_utf8_lossy(&given).contains("a-token-nobody-knows"));
@@ -298,7 +298,7 @@ fn a_state_directory_that_another_user_has_laid_out_is_not_used() {
     for user in victims("a state directory under attack") {
         let mut intruder = Intruder::new();
         let world = world_of(user, &["meet"]);
-        // What is in `/tmp`: everybody's, and nobody's to rename.
+        // Like `/tmp`: writable by everybody, with the sticky bit.
         let shared = tempfile::tempdir().unwrap();
         fs::set_permissions(shared.path(), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
         for trap in ["directory", "link to a directory of the victim's"] {
@@ -308,7 +308,7 @@ fn a_state_directory_that_another_user_has_laid_out_is_not_used() {
             } else {
                 intruder.does(&["link", text(world.dir()), text(&state)]);
             }
-            // The second best place is taken, too.
+            // The fallback directory is taken, too.
             let taken = world.path("tmp").join(format!("heeler-{user}"));
             fs::create_dir(&taken).unwrap();
             chown(&taken, Some(INTRUDER), Some(INTRUDER)).unwrap();
@@ -326,7 +326,7 @@ fn a_state_directory_that_another_user_has_laid_out_is_not_used() {
                 fs::remove_dir_all(path).unwrap();
             }
             if trap == "directory" {
-                // Runs that never were, more than are kept.
+                // Invented runs, more than are kept.
                 intruder.does(&["make", text(&state.join("runs"))]);
                 for hour in 0..24 {
                     let forged = state.join(format!("runs/20200101T{hour:02}0000000Z-forged"));

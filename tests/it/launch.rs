@@ -1,5 +1,4 @@
-//! Tests that a debugger of the client's launches: what it is given to launch, and what becomes of the test on every
-//! course of it.
+//! Tests that a client's debugger launches: the offered command, and the test's result on every course of it.
 
 use std::{
     io::Read as _,
@@ -19,14 +18,14 @@ use crate::support::{
 
 const LAUNCH: &str = "client/launchDebugger";
 
-/// A request to launch a test, as it came.
+/// A received request to launch a test.
 struct Offered {
     id: Value,
     line: String,
     cwd: PathBuf,
 }
 
-/// Says that the client can't attach, and waits for the first request to launch.
+/// Responds that the client cannot attach, and waits for the first request to launch.
 fn cannot_attach(server: &mut Server<'_>) -> (u32, Offered) {
     let asked = asked(server, 0);
     let error = json!({"code": -32601, "message": "there is no such method"});
@@ -34,7 +33,7 @@ fn cannot_attach(server: &mut Server<'_>) -> (u32, Offered) {
     (asked.pid, offered(server, 0))
 }
 
-/// Waits for the request to launch of this number, from 0.
+/// Waits for the n-th request to launch, from 0.
 fn offered(server: &Server<'_>, number: usize) -> Offered {
     let message = requested(server, LAUNCH, number);
     let params = message["params"].as_object().unwrap();
@@ -55,17 +54,17 @@ fn answer(server: &mut Server<'_>, offered: &Offered, result: Value) {
 }
 
 impl Offered {
-    /// Launches the test behind these words of a debugger.
+    /// Launches the test under a debugger command.
     fn launch(&self, words: &str) -> Launched {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("exec 2>&1; exec {words} {}", self.line)]).current_dir(&self.cwd);
-        // What the client's own processes have is no test's.
+        // The environment of the client's own processes does not reach a test.
         command.env("HEELER_IT_CLIENT", "1").process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         Launched(command.spawn().unwrap())
     }
 
-    /// Launches it under a real debugger that obeys these lines.
+    /// Launches it under a real debugger that executes these lines.
     fn debug(&self, lines: &[&str]) -> Launched {
         let lines: String = lines.iter().map(|line| format!(" -ex '{line}'")).collect();
         self.launch(&format!("gdb -q -nx -batch -ex 'set breakpoint pending on'{lines} --args"))
@@ -89,13 +88,13 @@ impl Launched {
 
 impl Drop for Launched {
     fn drop(&mut self) {
-        // One that is gone is as good.
+        // The process may be gone already.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// Waits until the program of a world runs a test of its own for ever, and returns its process.
+/// Waits until the program of a world runs an endless test of its own, and returns its process.
 fn running(world: &World, server: &Server<'_>, uid: &str) -> u32 {
     server.wait_state(uid, "in-progress");
     world.starts().last().unwrap().pid
@@ -109,7 +108,7 @@ fn wait_gone(pid: u32) {
 fn a_client_that_cannot_attach_launches_its_tests_under_its_debugger() {
     for is_listening in [false, true] {
         let world = world();
-        // Limits that a test under a debugger could not keep.
+        // Deadlines that a test under a debugger could not meet.
         world.write("heeler.toml", "[profile.default]\ntimeout = \"100ms\"\nsilence-timeout = \"100ms\"\nstartup-timeout = \"100ms\"\n");
         let mut server = ready(&world, is_listening);
         let tests = ["kinds::Math.Fail", "kinds::Noise.Errors"];
@@ -121,7 +120,7 @@ fn a_client_that_cannot_attach_launches_its_tests_under_its_debugger() {
         assert!(said.contains("Breakpoint 1, ") && said.contains("#0  "), "{said}");
         assert!(said.contains("is executing new program") && !said.contains("received signal"), "{said}");
         answer(&mut server, &first, json!({"success": true}));
-        // Nothing of the one that was held has run, and the next is not offered to be attached to.
+        // The process that was held has not run, and the next one is not offered for attaching.
         let second = offered(&server, 1);
         wait_gone(held);
         assert_eq!(world.starts().len(), 1);
@@ -148,10 +147,10 @@ fn a_client_need_not_answer_for_a_test_that_it_has_launched() {
     let (_, offered) = cannot_attach(&mut server);
     let launched = offered.launch("");
     finish(&server, &run, &tests).all("passed");
-    // What the test writes is Heeler's to read, not the client's.
+    // The test's output goes to Heeler, not to the client.
     assert_eq!(launched.said(), "");
     assert_eq!((withdrawn(&server), log_of(&server, "kinds")), (vec![], vec![]));
-    // An answer after the end is nothing.
+    // A response after the end is ignored.
     answer(&mut server, &offered, json!({"success": false}));
     server.run(Some(&tests));
     assert_eq!(server.exit(), Some(0));
@@ -183,7 +182,7 @@ fn a_client_that_launches_nothing_after_all_gets_the_results_of_a_normal_run() {
         }
         let books = finish(&server, &run, &tests);
         books.all("error");
-        // It is the process that was held, and it is watched again: there is a dump.
+        // It is the process that was held, and it is traced again: there is a dump.
         assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), [held]);
         assert!(books.message(tests[0]).contains("SIGSEGV"), "{}", books.message(tests[0]));
         assert!(books.answer["result"]["attachments"].to_string().contains(".dmp"), "{}", books.answer);
@@ -192,7 +191,7 @@ fn a_client_that_launches_nothing_after_all_gets_the_results_of_a_normal_run() {
         assert_eq!(log[0].contains("debugger-timeout"), comes_to_nothing, "{log:?}");
         let expected = if is_silent { vec![offered.id.clone()] } else { vec![] };
         assert_eq!(withdrawn(&server), expected);
-        // What comes too late finds nobody.
+        // A launch that comes too late finds no server.
         let late = offered.launch("").said();
         assert!(late.contains("nobody waits for it any more"), "{late}");
         assert_eq!(world.starts().len(), 1);
@@ -207,7 +206,7 @@ fn a_crash_under_the_debugger_that_launched_the_test_is_told_as_far_as_it_is_kno
     let tests = ["kinds::Math.Add", "kinds::Crash.Segv"];
     let run = debug(&mut server, 1, &tests);
     let (_, first) = cannot_attach(&mut server);
-    // One that ends before its test has begun is not offered again.
+    // A process that ends before its test has begun is not offered again.
     let said = first.debug(&["catch exec", "run", "kill"]).said();
     assert!(said.contains("Catchpoint 1 "), "{said}");
     let said = offered(&server, 1).debug(&["run", "bt 1", "kill"]).said();
@@ -233,7 +232,7 @@ fn what_a_launched_test_leaves_behind_is_ended_and_told() {
     let mut launched = offered.launch("");
     finish(&server, &run, &tests).all("passed");
     assert_eq!(log_of(&server, "kinds::Leak.Child").len(), 1);
-    // The one that was launched leads a group of its own, in which the child is.
+    // The launched process leads a group of its own, which contains the child.
     launched.0.wait().unwrap();
     let group = format!("-{}", launched.pid());
     let is_there = || Command::new("kill").args(["-0", "--", &group]).stderr(Stdio::null()).status().unwrap();
@@ -270,7 +269,7 @@ fn a_launched_test_dies_with_whoever_runs_it() {
         let tests = ["kinds::Hang.Forever"];
         debug(&mut server, 1, &tests);
         let (_, offered) = cannot_attach(&mut server);
-        // With a debugger above it, as without.
+        // With a debugger as parent, and without.
         let launched = if role.is_none() { offered.launch("") } else { offered.debug(&["run"]) };
         let pid = running(&world, &server, tests[0]);
         match role {

@@ -1,5 +1,5 @@
-//! Processes that outlive their test: killed, named, and charged to the test that started them, as far as that can be
-//! known, wherever results are shown.
+//! Leaked processes: killed, named, and charged to the test that started them, as far as that can be
+//! determined, wherever results are shown.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ const NAMES: [&str; 7] = [
     "Tidy.Last",
 ];
 
-/// Returns the commands of what was left behind, and panics if one of them is still there.
+/// Returns the commands of leaked processes; panics if one of them still exists.
 #[track_caller]
 fn commands(processes: &Value) -> Vec<&str> {
     let processes = processes.as_array().unwrap_or_else(|| panic!("no list: {processes}"));
@@ -80,7 +80,8 @@ fn what_a_batch_left_behind_is_charged_by_the_time_at_which_it_was_started() {
     }
     let books = server.finish(&run, &uids("leaks", NAMES));
     let leaks = books.answer["result"]["heeler.leaks"].as_array().unwrap();
-    // A worker that is late to read may not be able to tell a test from those behind it, and then names them all.
+    // A worker that reads late may not be able to distinguish a test from its successors, and then names them
+    // all.
     let tests_of = |command: &str| -> Vec<&str> {
         let found: Vec<_> =
             leaks.iter().filter(|leak| commands(&leak["processes"]).contains(&command)).collect();
@@ -139,7 +140,7 @@ fn who_of_several_tests_left_a_process_behind_is_not_guessed() {
         assert!(!report.contains("heeler.leaked"), "{report}");
         assert!(report.contains("[heeler: one of these ") && report.contains("sleep 1013"), "{report}");
     } else {
-        // The tick ended between the tests.
+        // The clock tick ended between the tests.
         ran.line(&["Leaky", "Leaves.AtOnce"]);
     }
 }

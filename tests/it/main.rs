@@ -1,5 +1,5 @@
-//! Tests of whole features: the real program over the real protocol, with real test programs. One binary; each file
-//! has one theme. `support` holds what they stand on; nothing of Heeler's own wire code is used there.
+//! End-to-end tests: the real program over the real protocol, with real test programs. One binary; each file
+//! has one topic. `support` holds the shared parts, which use none of Heeler's own wire code.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 #![expect(
     clippy::disallowed_methods,

@@ -1,10 +1,10 @@
-//! The members of a result that say how it came about and when: `outcome-kind` with each of its words, and `time.*`.
+//! Outcome and timing members of a result: `outcome-kind` with each of its values, and `time.*`.
 
 use serde_json::Value;
 
 use crate::support::{books::Books, process::Role, process::signal, server::Server, uids, world::World};
 
-/// Returns the kinds of these tests, in their order; a result without one is told as an empty text.
+/// Returns the kinds of these tests, in their order; an empty text for a result without one.
 fn kinds<'b>(books: &'b Books, uids: &[String]) -> Vec<&'b str> {
     uids.iter().map(|uid| books.test(uid)["outcome-kind"].as_str().unwrap_or_default()).collect()
 }
@@ -36,7 +36,7 @@ fn a_test_whose_process_is_lost_is_told_so() {
     let mut server = Server::ready(&world, &["kinds"]);
     let selected = uids("kinds", ["Hang.Forever"]);
     let run = server.run(Some(&[&selected[0]]));
-    // It has had its process to itself, so nothing is tried again.
+    // It ran in a single-test process, so nothing is rerun.
     server.wait_state(&selected[0], "in-progress");
     signal(server.processes(Role::Guard)[0], "KILL");
     let books = server.finish(&run, &selected);

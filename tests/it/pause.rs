@@ -1,4 +1,4 @@
-//! Ctrl-C, Ctrl-Z and their likes on the command line.
+//! Ctrl-C, Ctrl-Z and similar signals on the command line.
 
 use std::{
     io::Read,
@@ -16,7 +16,7 @@ fn start(world: &World, words: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Waits for the end; returns the exit code and what was printed.
+/// Waits for the exit; returns the exit code and the output.
 fn end(mut child: Child) -> (Option<i32>, String) {
     let mut text = String::new();
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
@@ -39,7 +39,7 @@ fn ctrl_z_stops_the_test_and_ourselves_and_fg_goes_on() {
     assert_eq!(code, Some(0), "{text}");
 }
 
-/// A process that is watched for crashes stands in its tracer's hands, which shows as a small letter.
+/// Returns whether a process is stopped. A traced process has the state `t`, a lower-case letter.
 fn stands_still(pid: u32) -> bool {
     matches!(state(pid), Some('T' | 't'))
 }
@@ -83,7 +83,7 @@ fn ctrl_c_twice_ends_at_once_even_what_is_deaf() {
     let child = start(&world, &["run", "meet", "-j1", "-E", "Away.Deaf"]);
     let guest = meet.next();
     signal(child.id(), "INT");
-    // The first one must have been seen, or the two become one.
+    // The first signal must have been received, or the two become one.
     wait_until("the first is taken", || !is_pending(child.id(), 2));
     signal(child.id(), "INT");
     let gone = guest.wait_gone();
@@ -92,7 +92,7 @@ fn ctrl_c_twice_ends_at_once_even_what_is_deaf() {
     world.check_tidy();
 }
 
-/// Returns whether a signal waits to be taken by a process.
+/// Returns whether a signal is pending for a process.
 fn is_pending(pid: u32, number: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let masks =

@@ -1,4 +1,4 @@
-//! What the messages of the protocol say, member by member, read off the wire.
+//! Contents of the protocol's messages, member by member, as sent.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::support::{
     world::World,
 };
 
-/// Starts a server for a client that reads several log messages at once.
+/// Starts a server for a client that accepts batched log messages.
 fn batching<'w>(world: &'w World, program: &str) -> Server<'w> {
     let mut server = Server::start(world, &[program]);
     server.initialize(json!({"testing": {"debuggerProvider": false, "batchLoggingSupport": true}}));
@@ -30,7 +30,7 @@ fn members(value: &Value) -> BTreeSet<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// Runs a test whose worker is killed under it, which the log tells.
+/// Runs a test whose worker is killed, which the log reports.
 fn lose_a_worker(meet: &Meet, server: &mut Server<'_>) -> Run {
     let run = server.run(Some(&["meet::Away.Family"]));
     let guest = meet.next();
@@ -74,7 +74,7 @@ fn a_log_line_of_a_test_names_it_in_its_text_where_the_client_reads_single_messa
     assert_eq!(server.exit(), Some(0));
 }
 
-/// Returns the places on the main connection of a run's completion, its telemetry and its answer.
+/// Returns the positions on the main connection of a run's completion, its telemetry and its response.
 fn places(server: &Server<'_>, run: &Run, event_name: &str) -> [usize; 3] {
     let events = server.recorder.events();
     let place = |is: &dyn Fn(&Value) -> bool| {
@@ -145,7 +145,7 @@ fn telemetry_comes_also_when_a_run_is_cancelled() {
     assert_eq!(server.exit(), Some(0));
 }
 
-/// Discovers and returns what is told, parent and node of each change.
+/// Discovers tests; returns the parent and node of each change.
 fn discover(server: &mut Server<'_>, number: u64, tests: Value) -> Vec<(Option<String>, Value)> {
     let run_id = run_id(number);
     let answer = server.ask("testing/discoverTests", json!({"runId": run_id, "tests": tests}));
@@ -227,10 +227,10 @@ fn rust_modules_are_groups_in_each_other() {
     assert!(known.iter().any(|uid| uid.matches("::").count() == 3), "{known:?}");
 }
 
-/// Members as a framework may have put them there, and keys of ours that a client sends back.
+/// Members as a framework may have added them, and keys of ours that a client sends back.
 const KEPT: &str = r#""x.id":12345678901234567890123,"x.raw":{ "a" : [1.0, "]}"] },"vendor \"q\"":null"#;
 
-/// Asks for a run of nodes with members of their own.
+/// Requests a run of nodes with additional members.
 fn run_with_members(server: &mut Server<'_>, uids: &[&str]) -> Run {
     let nodes: Vec<_> = uids
         .iter()
@@ -286,7 +286,7 @@ fn members_that_heeler_does_not_know_come_back_on_every_node_of_their_group() {
     world.write("heeler.toml", "[profile.default]\ndrain-timeout = \"300ms\"\nstall-timeout = \"1s\"\n");
     for behaviour in [Behaviour::Normal, Behaviour::NeverReads] {
         let mut server = Server::with_callback(&world, &["kinds"], move |_| behaviour);
-        // Below it is one test.
+        // There is one test below it.
         let run = run_with_members(&mut server, &["kinds::Slow."]);
         server.answer(run.request);
         let told = changes(&server, &run.run_id);
@@ -303,7 +303,7 @@ fn members_that_heeler_does_not_know_come_back_on_every_node_of_their_group() {
 fn members_and_groups_come_back_also_on_results_that_are_sent_again() {
     let world = World::with_gtest("kinds");
     world.write("heeler.toml", "[profile.default]\ndrain-timeout = \"300ms\"\nstall-timeout = \"1s\"\n");
-    // Nothing is proven of a client that never reads, so all is sent again.
+    // Nothing is proven to a client that never reads, so all is sent again.
     let mut server = Server::with_callback(&world, &["kinds"], |_| Behaviour::NeverReads);
     let asked = ["kinds::Math.Add", "kinds::Math.Fail"];
     let run = run_with_members(&mut server, &asked);

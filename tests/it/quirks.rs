@@ -1,5 +1,5 @@
-//! What clients in the field do beside the specification, or do otherwise than one might think. Each test is named after
-//! what would break.
+//! Behaviour of existing clients that differs from the specification or is unexpected. Each test is named
+//! after what would break.
 
 use std::net::TcpListener;
 
@@ -20,7 +20,7 @@ fn plain() -> Value {
     json!({"testing": {"debuggerProvider": false}})
 }
 
-/// Runs one test, as proof that a session works.
+/// Runs one test to prove that a session works.
 fn check_works(server: &mut Server<'_>) {
     let run = server.run(Some(&[ONE]));
     server.finish(&run, &[ONE.to_owned()]).all("passed");
@@ -111,7 +111,8 @@ fn a_client_that_says_localhost_and_listens_on_127_0_0_1_is_reached_once_and_nev
     server.initialize(plain());
     check_works(&mut server);
     assert_eq!(server.exit(), Some(0));
-    // A second connection that nobody offered breaks several clients; everybody who could dial is gone by now.
+    // A second connection to a client that offers no callback port breaks several clients; every process that
+    // could connect has exited by now.
     listener.set_nonblocking(true).unwrap();
     assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
@@ -136,7 +137,7 @@ fn a_cancel_of_the_string_1_is_no_cancel_of_the_number_1() {
     server.send(&request("7", "testing/runTests", json!({"runId": run_id(7), "tests": [{"uid": uid}]})));
     let guest = meet.next();
     server.notify("$/cancelRequest", json!({"id": 7}));
-    // Heard behind the cancel.
+    // Processed after the cancellation.
     assert_eq!(server.ask("no/such/method", json!({}))["error"]["code"], -32601);
     guest.let_go();
     assert!(server.answer("7").get("error").is_none());
@@ -147,7 +148,7 @@ fn a_cancel_of_the_string_1_is_no_cancel_of_the_number_1() {
     guest.wait_gone();
 }
 
-/// Asks for a run with these parameters beside the run's id.
+/// Requests a run with these parameters in addition to the run's id.
 fn run_with(server: &mut Server<'_>, number: u64, mut params: Value) -> Run {
     params["runId"] = json!(run_id(number));
     let request = server.request("testing/runTests", params);
@@ -284,7 +285,7 @@ fn a_client_that_closes_its_writing_half_only_has_hung_up() {
     let mut server = Server::ready(&world, &["meet"]);
     server.run(Some(&["meet::Away.Family"]));
     let guest = meet.next();
-    // Standard input ends; standard output is read on.
+    // Standard input ends; standard output is still read.
     server.hang_up();
     guest.wait_gone();
     server.wait_gone();

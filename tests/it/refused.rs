@@ -1,4 +1,5 @@
-//! What is left of a crash where something is refused, turned off or full: tracing, names of functions, dumps, the disk.
+//! Diagnostics of a crash where something is denied, turned off or full: tracing, symbol names, dumps, the
+//! disk.
 
 use std::{
     fs,
@@ -14,7 +15,7 @@ use crate::support::{
     world::{Ran, World, run},
 };
 
-/// Returns the names of the files of evidence of all runs that end so.
+/// Returns the names of the diagnostic files of all runs with this suffix.
 fn evidence(world: &World, ending: &str) -> Vec<String> {
     let Ok(runs) = fs::read_dir(world.path(".heeler/runs")) else { return Vec::new() };
     let of_run = |run: PathBuf| fs::read_dir(run.join("evidence")).into_iter().flatten();
@@ -63,7 +64,7 @@ fn who_wants_to_trace_a_traced_test_is_refused_and_the_run_goes_on() {
     assert_eq!(server.exit(), Some(0));
 }
 
-/// Runs `heeler` where nobody may trace.
+/// Runs `heeler` where ptrace is denied.
 fn run_untraced(world: &World, words: &[&str]) -> Ran {
     let heeler = env!("CARGO_BIN_EXE_heeler");
     let ran = run(world.command(Command::new(fixtures::gtest("noptrace")), &[&[heeler], words].concat()));
@@ -94,7 +95,7 @@ fn where_tracing_is_forbidden_a_crash_has_its_signal_and_a_hang_its_state() {
     ran.line(&["SIGABRT", "Crash.Two"]);
     ran.line(&["TIMEOUT", "Hang.Waits"]);
     ran.line(&["PASS", "Z.IsLast"]);
-    // What a process does can be asked without tracing it.
+    // The state of a process can be read without tracing it.
     ran.says("BLOCKED in pause");
     assert_eq!(evidence(&world, ".dmp"), Vec::<String>::new());
     run_untraced(&world, &["doctor"]).line(&["crash capture"]);
@@ -152,7 +153,7 @@ fn a_suite_may_go_without_dumps_beside_one_that_has_them() {
     assert_eq!(evidence(&world, "quiet.Crash.Two.stacks.txt").len(), 1);
 }
 
-/// Panics unless crashes without a dump were told whole, and nothing half written was left.
+/// Panics unless crashes without a dump were reported completely, and no partial file was left.
 #[track_caller]
 fn check_without_dump(ran: &Ran, files: &[String]) {
     for name in ["Crash.One", "Speaks.Crashes"] {
@@ -190,7 +191,7 @@ fn files_that_may_not_grow_cost_the_dumps_and_not_the_run() {
     assert_eq!(evidence(&world, "Crash.One.stacks.txt").len(), 1);
 }
 
-/// Whether this machine lets its user mount a file system of his own, where nobody else sees it.
+/// Returns whether this machine lets its user mount a private file system.
 fn can_mount(world: &World, user: &str) -> bool {
     let line = format!("unshare {user} sh -c 'mount -t tmpfs -o size=64k none tmp'");
     run(world.shell(&line)).code == Some(0)

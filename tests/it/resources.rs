@@ -1,8 +1,8 @@
-//! What test processes took: memory and processor time, where people and tools look for them.
+//! Resource usage of test processes: memory and CPU time, in all places where people and tools read them.
 
 use crate::support::{listener::Behaviour, server::Server, uids, world::World};
 
-/// More than any process without a test's own memory, and less than the test of the fixture takes.
+/// More than any process without a test's own memory uses, and less than the test of the fixture uses.
 const HOG_KIB: u64 = 40 << 10;
 
 #[test]

@@ -1,4 +1,4 @@
-//! GoogleTest programs, run over the wire: every way in which a test can end, selections, and many tests.
+//! GoogleTest programs, run over the protocol: every way in which a test can end, selections, and many tests.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::{
 
 const SHORT: &str = "[profile.default]\ntimeout = \"1s\"\ngrace-period = \"200ms\"\n";
 
-/// Checks every result against the one truth.
+/// Checks every result against the expected results.
 #[track_caller]
 pub(crate) fn check_expected(books: &Books, suite: &str, expected: &[Expected]) {
     for one in expected {

@@ -1,4 +1,4 @@
-//! Rust test programs, run over the wire and found through cargo.
+//! Rust test programs, run over the protocol and found through cargo.
 
 use crate::{
     expected::LIBTEST,

@@ -1,4 +1,4 @@
-//! Server mode: how clients come in, the rules of the protocol, and its errors.
+//! Server mode: the ways to connect, the rules of the protocol, and its errors.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ fn every_way_to_come_together_serves_the_same_run() {
         if [Transport::Dial, Transport::Stdio].contains(&transport) {
             assert_eq!(server.exit(), Some(0), "{transport:?}");
         } else {
-            // A server that listens goes on listening.
+            // A listening server keeps listening.
             server.notify("exit", json!({}));
             server.wait_closed();
             signal(server.pid(), "TERM");
@@ -265,7 +265,7 @@ fn a_cancelled_run_completes_within_a_second_and_accounts_for_every_test() {
         assert_eq!(books.message(uid), "not run: the run was cancelled", "{books:#?}");
     }
     guest.wait_gone();
-    // The session lives on.
+    // The session continues.
     let run = server.run(Some(&[]));
     server.finish(&run, &[]);
     assert_eq!(server.exit(), Some(0));

@@ -1,5 +1,5 @@
-//! What Heeler is made of, as far as it can be checked without a network: where packages come from, and under which
-//! licences. `deny.toml` rules; `scripts/audit` checks all of it, known vulnerabilities too.
+//! Supply chain checks without a network: the sources of packages and their licences. `deny.toml` has the
+//! rules; `scripts/audit` checks all of them, known vulnerabilities too.
 
 use std::{fs, process::Command};
 
@@ -7,14 +7,15 @@ use serde_json::Value;
 
 use crate::tidy::root;
 
-/// Returns the licences that are allowed.
+/// Returns the allowed licences.
 fn allowed() -> Vec<String> {
     let rules: toml::Table = fs::read_to_string(root().join("deny.toml")).unwrap().parse().unwrap();
     let allowed = rules["licenses"]["allow"].as_array().unwrap();
     allowed.iter().map(|licence| licence.as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns whether a licence expression can be met by what is allowed. `and` binds before `or`; old packages write `/`.
+/// Returns whether the allowed licences satisfy a licence expression. `and` binds before `or`; old packages
+/// write `/`.
 fn is_met(expression: &str, allowed: &[String]) -> bool {
     let expression = expression.replace('/', " OR ");
     let mut words = expression.split_inclusive(['(', ')']).flat_map(|part| {
@@ -24,9 +25,9 @@ fn is_met(expression: &str, allowed: &[String]) -> bool {
     met(&mut words, allowed)
 }
 
-/// To the closing parenthesis. What stands beside a parenthesis begins or ends with its own operator.
+/// Evaluates to the closing parenthesis. A part beside a parenthesis begins or ends with its own operator.
 fn met<'a>(words: &mut impl Iterator<Item = &'a str>, allowed: &[String]) -> bool {
-    // One truth for each alternative.
+    // One boolean for each alternative.
     let mut alternatives = vec![true];
     let meet = |alternatives: &mut Vec<bool>, is_met: bool| {
         let last = alternatives.last_mut().expect("there is one from the beginning");
@@ -77,7 +78,7 @@ fn licences_are_read_as_they_are_meant() {
 fn every_package_that_is_built_here_has_a_licence_that_is_allowed() {
     let allowed = allowed();
     let mut cargo = Command::new(env!("CARGO"));
-    // Of other platforms' packages there is perhaps nothing on this machine; `scripts/audit` knows them.
+    // Packages of other platforms may not be on this machine; `scripts/audit` checks them.
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     cargo.args([
         "metadata",

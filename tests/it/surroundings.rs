@@ -1,5 +1,5 @@
-//! What a test finds around it, by the kernel's word about its process: the environment to the last variable, descriptors,
-//! signals, limits, directory, group. Nothing of Heeler's own gets through.
+//! A test process's surroundings, as the kernel reports them: the complete environment, descriptors, signals,
+//! limits, directory, group. Nothing of Heeler's own is inherited.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,11 +11,11 @@ use host::process::{Pid, stat};
 
 use crate::support::{meet::Guest, process::wait_until, world::World};
 
-/// The suite's own word on the environment, and a working directory.
+/// The suite's environment settings, and a working directory.
 const SUITE: &str = "[profile.default]\njobs = 1\n[[suite]]\nname = \"suite\"\nprograms = [\"PROGRAM\"]\ncwd = \"home\"\n\
     [suite.env]\nADDED = \"by the suite\"\nCHANGED = \"by the suite\"\nREMOVED = false\nGTEST_COLOR = \"yes\"\n";
 
-/// Of these some change what a framework prints; the others go through.
+/// Some of these change a framework's output; the others are inherited.
 const OUTER: [(&str, &str); 10] = [
     ("CHANGED", "outside"),
     ("REMOVED", "outside"),
@@ -40,7 +40,7 @@ fn environment(pid: u32) -> Environment {
     pairs.collect()
 }
 
-/// A world with one program, as the only suite, whose tests say when they run.
+/// Returns a world with one program, as the only suite, whose tests connect when they run.
 fn world(framework: &str, settings: &str) -> World {
     let (world, program) = if framework == "gtest" {
         (World::with_gtest("meet"), "meet")
@@ -54,7 +54,7 @@ fn world(framework: &str, settings: &str) -> World {
     world
 }
 
-/// Starts a run of the one test that says when it runs, asks what is to be known of it, and ends the run well.
+/// Starts a run of the one test that connects, calls `ask` with it, and ends the run successfully.
 fn meet<T>(world: &World, framework: &str, before: &str, ask: impl FnOnce(&Guest) -> T) -> T {
     let meet = world.meet();
     let heeler = world.heeler(&[]).get_program().to_owned();
@@ -68,7 +68,7 @@ fn meet<T>(world: &World, framework: &str, before: &str, ask: impl FnOnce(&Guest
     told
 }
 
-/// Returns what Heeler itself is given.
+/// Returns the environment of Heeler itself.
 fn given(command: &Command) -> Environment {
     let text = |value: &std::ffi::OsStr| value.to_str().unwrap().to_owned();
     command.get_envs().filter_map(|(name, value)| Some((text(name), text(value?)))).collect()
@@ -83,7 +83,7 @@ fn a_test_gets_what_heeler_has_with_what_is_set_and_without_what_is_unset() {
         let world = world(framework, SUITE);
         let mut found = meet(&world, framework, "", |guest| environment(guest.pid));
         let mut expected = given(&world.heeler(&[]));
-        // The shell between us counts itself and notes where it is.
+        // The shell in between counts its own level and notes its directory.
         for name in ["SHLVL", "_", "PWD", "OLDPWD"] {
             expected.remove(name);
             found.remove(name);
@@ -107,7 +107,7 @@ fn owned((name, value): (&str, &str)) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-/// Returns a field of a file of numbers about a process.
+/// Returns a field of a status file of a process.
 fn field(pid: u32, file: &str, name: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
     let line =
@@ -117,9 +117,9 @@ fn field(pid: u32, file: &str, name: &str) -> String {
 
 #[test]
 fn a_test_has_three_descriptors_its_own_group_and_the_signals_of_a_new_process() {
-    // What a careless starter hands on: an open file, signals that are ignored, a umask, a limit.
+    // State inherited from a careless parent: an open file, ignored signals, a umask, a limit.
     let before = "exec 9</dev/null; trap '' USR1 HUP TERM; umask 027; ulimit -S -n 300; ulimit -c 0;";
-    // The runtime of a Rust program ignores SIGPIPE, and handles two for its stacks.
+    // The runtime of a Rust program ignores SIGPIPE, and handles two signals for its stacks.
     for (framework, ignored) in [("gtest", 0_u64), ("libtest", 1 << 12)] {
         let world = world(framework, SUITE);
         meet(&world, framework, before, |guest| {
@@ -128,7 +128,7 @@ fn a_test_has_three_descriptors_its_own_group_and_the_signals_of_a_new_process()
                 |fd: &str| fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap().display().to_string();
             let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
             let fds: BTreeSet<_> = fds.map(|fd| fd.unwrap().file_name().into_string().unwrap()).collect();
-            // The fourth is its own: the way to us.
+            // The fourth is its own: the rendezvous connection.
             let own = fds.iter().find(|fd| link(fd).starts_with("socket:")).unwrap().clone();
             let rest: Vec<_> = fds.iter().filter(|fd| **fd != own).map(String::as_str).collect();
             assert_eq!(rest, ["0", "1", "2"], "{framework}");
@@ -136,7 +136,7 @@ fn a_test_has_three_descriptors_its_own_group_and_the_signals_of_a_new_process()
             assert!(["1", "2"].iter().all(|fd| link(fd).starts_with("pipe:")), "{framework}");
             let mask = |name| u64::from_str_radix(&field(pid, "status", name), 16).unwrap();
             assert_eq!(mask("SigIgn:"), ignored, "{framework}");
-            // While a thread starts another, the C library blocks all in it.
+            // While a thread starts another, the C library blocks all signals in it.
             wait_until("no signal is blocked", || mask("SigBlk:") == 0);
             assert_eq!(field(pid, "status", "Umask:"), "0027");
             assert_eq!(field(pid, "limits", "Max open files"), "300");

@@ -1,4 +1,5 @@
-//! The rules of the house that a machine can check: the first line of files, their length, the arrows between crates.
+//! Source rules that a machine can check: the first line of files, their length, the dependencies between
+//! crates.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,10 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file stops here.
+/// Maximum number of lines of a file.
 const LINES: usize = 600;
 
-/// Which rooms each crate may use; whatever is not named here uses nothing of ours.
+/// Allowed dependencies of each crate; a crate without an entry may use none of ours.
 const ARROWS: [(&str, &[&str]); 10] = [
     ("src/wire", &[]),
     ("src/model", &[]),
@@ -46,7 +47,8 @@ fn files(extension: &str) -> BTreeMap<String, String> {
         for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
             let path = entry.path();
             let name = entry.file_name().into_string().unwrap();
-            // Transcripts are recorded from other programs, sources included; packages of Node are others' too.
+            // Transcripts are recorded from other programs, sources included; Node packages are third-party
+            // too.
             let is_foreign = ["target", "transcripts", "node_modules"].contains(&name.as_str());
             if path.is_dir() && !is_foreign && !name.starts_with('.') {
                 waiting.push(path);
@@ -66,7 +68,7 @@ pub(crate) fn rust() -> BTreeMap<String, String> {
     files
 }
 
-/// Panics with every file for which the rule finds something to say.
+/// Panics with every file for which the rule returns a violation.
 #[track_caller]
 fn check(rule: impl Fn(&str, &str) -> Option<String>) {
     let broken: Vec<_> = rust()
@@ -76,7 +78,7 @@ fn check(rule: impl Fn(&str, &str) -> Option<String>) {
     assert!(broken.is_empty(), "\n{}", broken.join("\n"));
 }
 
-/// Returns the first line that holds one of the words, with its number.
+/// Returns the first line that contains one of the words, with its number.
 fn line_with(text: &str, words: &[&str]) -> Option<String> {
     let (number, line) =
         text.lines().enumerate().find(|(_, line)| words.iter().any(|word| line.contains(word)))?;
@@ -98,7 +100,7 @@ fn no_file_is_longer_than_its_reader_can_hold() {
 
 #[test]
 fn only_wire_names_json_fields() {
-    // Assembled, so that this file does not find itself.
+    // Assembled, so that this file does not match itself.
     let derives = ["Serialize", "Deserialize"].map(|word| format!("derive({word}"));
     let inside = ["Serialize", "Deserialize"].map(|word| format!(", {word}"));
     check(|path, text| {
@@ -150,7 +152,7 @@ fn nothing_speaks_of_places_outside_the_repository() {
 fn dependencies(manifest: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(manifest).unwrap_or_else(|error| panic!("{}: {error}", manifest.display()));
     let table: toml::Table = text.parse().unwrap();
-    // Tests may stand on more: a worker without a guard starts nothing.
+    // Tests may depend on more: a worker without a guard starts nothing.
     let sections = ["dependencies", "build-dependencies"];
     let names = sections.iter().filter_map(|section| table.get(*section)?.as_table());
     names.flat_map(|section| section.keys()).filter(|name| name.starts_with("heeler")).cloned().collect()

@@ -1,5 +1,5 @@
-//! Exchanges of other servers and clients, replayed: their clients' messages against our server, their servers' against
-//! our client library.
+//! Recorded exchanges of other servers and clients, replayed: their clients' messages against our server,
+//! their servers' against our client library.
 
 use std::{io::BufRead, path::PathBuf, time::Duration};
 
@@ -34,7 +34,7 @@ fn transcript(name: &str) -> Vec<Line> {
     file.lines().map(|text| line(text.unwrap())).collect()
 }
 
-/// The members of a message that its reader goes by, without their values.
+/// Returns the members of a message that its reader depends on, without their values.
 fn shape(message: &Value) -> String {
     let is = |name: &str| message.get(name).is_some();
     match (message["method"].as_str(), &message["params"]) {
@@ -47,8 +47,8 @@ fn shape(message: &Value) -> String {
     }
 }
 
-/// Plays the client of one connection: each request waits for its answer, as the transcript's did. Returns the shapes
-/// of what came back, without the log and with updates in a row as one.
+/// Replays the client of one connection: each request waits for its response, as in the transcript. Returns
+/// the shapes of the received messages, without the log and with consecutive updates as one.
 fn replay_client(name: &str, connection: &str) -> (Vec<String>, Vec<String>) {
     let lines: Vec<_> = transcript(name).into_iter().filter(|line| line.connection == connection).collect();
     let world = World::with_gtest("deaths");
@@ -89,7 +89,8 @@ fn a_client_that_discovers_runs_and_leaves_gets_what_it_gets_elsewhere() {
 #[test]
 fn a_client_that_makes_mistakes_gets_the_same_codes() {
     let (ours, theirs) = replay_client("errors.jsonl", "A");
-    // A bad filter is the client's mistake and is told before the run begins; elsewhere it is a failure inside it.
+    // A bad filter is the client's error and is reported before the run begins; elsewhere it is a failure
+    // inside the run.
     let theirs: Vec<_> = theirs
         .into_iter()
         .filter(|shape| !shape.ends_with("completed"))
@@ -114,7 +115,7 @@ fn a_client_that_calls_two_servers_in_turn_is_served_by_either() {
     }
 }
 
-/// Plays a server: what it said after each message of its client is said after ours, with our ids.
+/// Replays a server: the messages that followed each message of its client follow ours, with our ids.
 async fn play_server(mut stream: DuplexStream, lines: Vec<Line>) {
     let mut ids = std::collections::HashMap::new();
     for line in lines {
@@ -148,9 +149,9 @@ async fn read(stream: &mut DuplexStream) -> Value {
     serde_json::from_slice(&body).unwrap()
 }
 
-/// What our client library made of a server's words.
+/// Results of our client library for a replayed server.
 struct Understood {
-    /// How each request ended, in its order.
+    /// The result of each request, in order.
     answers: Vec<String>,
     events: Vec<Event>,
 }

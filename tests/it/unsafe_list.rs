@@ -1,26 +1,26 @@
-//! Every piece of unsafe code with its reason, in a list that is committed: `tests/unsafe.txt`. A new piece changes the
-//! list, so that it is seen in review; `UPDATE_GOLDEN=1 cargo test --test it unsafe_list` writes it anew.
+//! A committed list of every unsafe block with its reason: `tests/unsafe.txt`. A new block changes the list,
+//! so that it is seen in review; `UPDATE_GOLDEN=1 cargo test --test it unsafe_list` rewrites it.
 
 use std::{fmt::Write as _, fs};
 
 use crate::tidy::{root, rust};
 
-/// Where Heeler's own unsafe code lives.
+/// Directories of Heeler's own unsafe code.
 const PLACES: [&str; 2] = ["src/host/src/", "watchdog/src/guard/"];
-/// Programs under test: they misbehave, or stand still, by intent, and none of them is shipped.
+/// Programs under test: they misbehave, or hang, on purpose, and none of them is shipped.
 const UNDER_TEST: [&str; 3] = ["samples/", "tests/fixtures/", "watchdog/tests/fixtures/"];
 const LIST: &str = "tests/unsafe.txt";
 
-/// One piece of unsafe code.
+/// One unsafe block.
 struct Piece {
     line: usize,
     function: String,
     kind: &'static str,
-    /// What stands behind `SAFETY:`.
+    /// The text after `SAFETY:`.
     reason: Option<String>,
 }
 
-/// Returns a line without its texts and comments.
+/// Returns a line without string literals and comments.
 fn code(line: &str) -> String {
     let mut code = String::new();
     let (mut is_text, mut is_escaped) = (false, false);
@@ -35,11 +35,11 @@ fn code(line: &str) -> String {
             _ => code.push(letter),
         }
     }
-    // A quotation mark as a letter is no text.
+    // A quotation mark in a character literal begins no string.
     if is_text { line.split("//").next().unwrap_or_default().to_owned() } else { code }
 }
 
-/// Returns what follows the word in code, once for each time that it stands there.
+/// Returns the text after each occurrence of the word in code.
 fn after_word(code: &str) -> Vec<&str> {
     const WORD: &str = "unsafe";
     let is_part =
@@ -60,7 +60,7 @@ fn kind(after: &str) -> &'static str {
         .unwrap_or(if after.starts_with('(') { "attribute" } else { "block" })
 }
 
-/// Returns the name behind `fn`, if the code has one.
+/// Returns the name after `fn`, if the code has one.
 fn function(code: &str) -> Option<&str> {
     let name =
         code.split_once("fn ").filter(|(before, _)| before.is_empty() || before.ends_with([' ', '(']))?.1;
@@ -68,7 +68,7 @@ fn function(code: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Returns the reason that stands above a line: above its statement, which may have begun some lines before.
+/// Returns the reason above a line's statement, which may have begun some lines before.
 fn reason(lines: &[&str], line: usize) -> Option<String> {
     let is_comment = |line: &str| line.trim_start().starts_with("//");
     let mark = |line: &str| line.contains("// SAFETY:") || line.contains("/// # Safety");

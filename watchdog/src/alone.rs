@@ -1,5 +1,5 @@
-//! The finish of a run whose coordinator has died: the manifest tells what was to run, the journals what became of it.
-//! What is due then is decided by [`model::finish::settle_alone`].
+//! The finish of an orphaned run: the manifest holds the tests of the run, the journals hold their results.
+//! Which updates are still due is decided by [`model::finish::settle_alone`].
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -18,27 +18,27 @@ use wire::{
 
 use crate::errors::chain;
 
-/// A run that has begun and is not finished.
+/// A run that is open: begun and not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenRun {
     pub(crate) run: String,
     pub(crate) run_dir: OsBytes,
     pub(crate) has_attachments_stream: bool,
-    /// What is to run, where it stands in no file.
+    /// The tests of the run, if the manifest could not be written.
     pub(crate) plan: Option<Plan>,
 }
 
-/// What the journals tell, beside who said it.
+/// Contents of the journals that do not depend on which worker wrote them.
 #[derive(Debug, Default)]
 struct Known {
-    /// The last attempt of each test that was held back.
+    /// The last attempt of each test whose result is provisional.
     held: BTreeMap<TestId, Attempt>,
-    /// The files that settled results name.
+    /// The attachments of the settled results.
     attachments: Vec<Attachment>,
 }
 
-/// Returns what is to be sent: all journalled results again, because nobody knows what the client has, and a result for
-/// every other test.
+/// Returns the finish to send: all journalled results again, because it is unknown which of them the client
+/// has received, and a synthesized result for every other test.
 pub(crate) fn finish(open: OpenRun) -> Finish {
     let run_dir = open.run_dir.as_path();
     let mut known = Known::default();
@@ -89,7 +89,7 @@ pub(crate) fn finish(open: OpenRun) -> Finish {
     }
 }
 
-/// The workers that have journals, in order.
+/// Returns the workers that have journals, sorted by id.
 fn workers(run_dir: &Path) -> Vec<WorkerId> {
     let Ok(entries) = fs::read_dir(run_dir) else { return Vec::new() };
     let mut workers: Vec<_> =
@@ -99,7 +99,7 @@ fn workers(run_dir: &Path) -> Vec<WorkerId> {
 }
 
 fn take_in(known: &mut Known, run_dir: &Path, worker: WorkerId) -> Vec<(TestId, Said)> {
-    // Damage is told when the journal is sent.
+    // Damage is reported when the journal is sent.
     let Ok(bytes) = fs::read(run_dir.join(wire::control::journal_name(worker))) else { return Vec::new() };
     let records = journal::read(&bytes).records.into_iter();
     let said = records.filter_map(|record| match record {
@@ -177,7 +177,7 @@ mod tests {
             plan,
         };
         let finished = finish(open(None));
-        // What could not be written was told.
+        // A plan that could not be written to the manifest arrives with the begin of the run.
         fs::remove_file(dir.path().join(manifest::FILE_NAME)).unwrap();
         assert_eq!(finish(open(Some(manifest.plan))), finished);
         let finish = finished;

@@ -1,5 +1,6 @@
-//! The finish of a run: what is still due, then the attachments' end, then the completion, each behind the other and
-//! with proof. In which order and by which way is decided by [`model::finish::Delivery`].
+//! Sends the finish of a run: the due updates, then the end of the attachments, then the completion. Each
+//! step begins only when the one before it is proven. The order of the steps and their route are decided by
+//! [`model::finish::Delivery`].
 
 use bytes::Bytes;
 use link::{
@@ -14,11 +15,11 @@ use wire::{
 
 use crate::{errors::chain, journals};
 
-/// Updates of one frame; clients show progress by frames, and some bound their messages.
+/// Maximum number of updates in a frame. Clients show progress frame by frame, and some bound their messages.
 const FRAME_CHANGES: usize = 500;
 const FRAME_BYTES: usize = 1 << 20;
 
-/// The watchdog's way to the client.
+/// The watchdog's connection to the client.
 #[derive(Debug)]
 pub(crate) struct Deliverer {
     control: ControlSender,
@@ -28,10 +29,11 @@ pub(crate) struct Deliverer {
 
 #[derive(Debug)]
 enum Line {
-    /// Not dialled yet, or closed in good order.
+    /// Not dialled yet, or closed cleanly.
     Down(CallbackAddress),
     Up(CallbackAddress, Box<Callback>),
-    /// No port was offered, or what was sent there may be lost: the coordinator's connection from now on.
+    /// Without a callback port, or after frames sent there may have been lost: every later frame goes through
+    /// the coordinator's connection.
     Relayed,
 }
 
@@ -45,12 +47,12 @@ impl Line {
     }
 }
 
-/// What is known of a finish on its way.
+/// State of a finish that is being sent.
 struct Conversation<'a> {
     finish: &'a Finish,
-    /// The best proof of what was sent last on the own connection.
+    /// The best proof for the last frames sent on the watchdog's own connection.
     proof: Proof,
-    /// Why the own connection is of no more use.
+    /// The error that made the watchdog's own connection unusable.
     trouble: Option<String>,
     /// Results relayed so far.
     relayed: u64,
@@ -58,7 +60,7 @@ struct Conversation<'a> {
 }
 
 impl Deliverer {
-    /// Returns a deliverer that has dialled nobody yet.
+    /// Returns a deliverer that has not dialled the client yet.
     pub(crate) fn new(
         control: ControlSender,
         callback: Option<CallbackAddress>,
@@ -75,14 +77,14 @@ impl Deliverer {
         }
     }
 
-    /// Takes in that the coordinator is gone, and with it the way through it.
+    /// Closes the route through the coordinator, which is gone.
     pub(crate) fn lose_relay(&mut self) {
         self.control.close();
     }
 
-    /// Finishes a run and returns what is to be told of it.
+    /// Finishes a run and returns the report for the coordinator.
     ///
-    /// Cancel safe: no, because what was sent is known only to the call.
+    /// Cancel safe: no, because only this call knows which frames were sent.
     pub(crate) async fn finish(&mut self, finish: &Finish) -> FromWatchdog {
         host::fail::pass("watchdog.finish");
         let mut delivery = Delivery::new(self.line.kind(), has_due(finish));
@@ -109,16 +111,17 @@ impl Deliverer {
         let (proof, is_relayed) = match delivered {
             Delivered::Directly => (conversation.proof, false),
             Delivered::Relayed => (Proof::Ordered, true),
-            // Without the coordinator there is nobody to tell; the session's loop sees its end.
+            // Without the coordinator the report has no receiver; the session's loop sees that the
+            // coordinator is gone.
             Delivered::Nowhere => (Proof::None, true),
         };
         let soft_errors = conversation.soft_errors;
         FromWatchdog::Finished { run: finish.run.clone(), proof, is_relayed, soft_errors }
     }
 
-    /// Closes the callback connection in good order.
+    /// Closes the callback connection cleanly.
     ///
-    /// Cancel safe: no, because the connection is given up with the call.
+    /// Cancel safe: no, because cancelling the call drops the connection.
     pub(crate) async fn close(self) {
         if let Line::Up(_, callback) = self.line {
             let proof = callback.finish().await;
@@ -139,7 +142,8 @@ impl Deliverer {
             Order::Close => self.give_up(conversation).await,
             Order::Announce => {
                 let completing = FromWatchdog::Completing { run: conversation.finish.run.clone() };
-                // Handed to the kernel, it is read even if we are killed now.
+                // Once the kernel has the message, the coordinator reads it even if the watchdog is killed
+                // now.
                 let is_told =
                     self.control.send(&completing).await.is_ok() && self.control.flush().await.is_ok();
                 host::fail::pass("watchdog.announced");
@@ -187,7 +191,7 @@ impl Deliverer {
         below == Proof::Answered
     }
 
-    /// The second way to a proof: the client reads to our end, and closes.
+    /// Tries the second kind of proof: the client reads to the end of the stream and closes.
     async fn give_up(&mut self, conversation: &mut Conversation<'_>) -> bool {
         let Line::Up(address, callback) = std::mem::replace(&mut self.line, Line::Relayed) else {
             return false;
@@ -199,19 +203,20 @@ impl Deliverer {
 }
 
 impl Conversation<'_> {
-    /// Takes note of how sending went.
+    /// Records the result of sending.
     fn note(&mut self, sent: Result<(), Broken>) -> bool {
         self.trouble = sent.as_ref().err().map(|broken| chain(broken));
         sent.is_ok()
     }
 
-    /// Says what became of what the own connection could not prove; `next` is what follows its end.
+    /// Records how frames that the watchdog's own connection could not prove were sent instead; `next` is the
+    /// step that follows its end.
     fn note_remedy(&mut self, next: Result<Order, Delivered>) {
         let remedy = match next {
             Ok(Order::SendDue(_)) => "all of it was sent again over the main connection",
             Ok(_) if self.proof.is_enough() => "the completion was sent over the main connection",
             Ok(_) => "the completion was sent again over the main connection",
-            // Its close was proof enough.
+            // The client's close was proof enough.
             Err(_) => return,
         };
         if let Some(trouble) = self.trouble.take() {
@@ -224,15 +229,15 @@ impl Conversation<'_> {
     }
 }
 
-/// Whether anything stands before the completion.
+/// Returns whether anything must be sent before the completion.
 fn has_due(finish: &Finish) -> bool {
     !finish.resend.is_empty() || !finish.told.is_empty() || finish.has_attachments_stream
 }
 
-/// Where frames go.
+/// Destination of frames.
 enum Way<'a> {
     Callback(&'a mut Callback),
-    /// `position` counts the results so far.
+    /// `position` counts the results sent so far.
     Relay {
         control: &'a ControlSender,
         position: &'a mut u64,
@@ -251,7 +256,8 @@ impl Way<'_> {
     }
 }
 
-/// Sends all that stands before the completion. Damage of journals is noted once, however often it is met.
+/// Sends everything that precedes the completion. Damage of a journal is recorded once, however often the
+/// journal is read.
 async fn send_due(way: &mut Way<'_>, finish: &Finish, soft_errors: &mut Vec<String>) -> Result<(), Broken> {
     let raw = |change: &RawChange| change.as_bytes().to_vec();
     send_updates(way, &finish.run, finish.groups.iter().map(raw)).await?;

@@ -1,8 +1,8 @@
-//! Errors as the one line that is told to others.
+//! Formats an error and its sources as one line.
 
 use std::error::Error;
 
-/// Returns an error with all its causes.
+/// Returns the error and all its sources, joined by colons.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

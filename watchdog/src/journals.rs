@@ -1,4 +1,4 @@
-//! Reading of workers' journals: for the coordinator's question, and for what is sent again.
+//! Reads workers' journals: for the coordinator's `ReadJournal` request, and for results that are sent again.
 
 use std::{fs, io, path::PathBuf};
 
@@ -13,13 +13,13 @@ use crate::errors::chain;
 /// The terminal results of one journal, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
-    /// Results, each with the JSON of its change.
+    /// The results, each with the JSON of its change.
     pub(crate) results: Vec<(JournalledResult, Vec<u8>)>,
-    /// Why the journal could not be read to its end, if so.
+    /// The error, if the journal could not be read to its end.
     pub(crate) damage: Option<String>,
 }
 
-/// Reads a worker's journal. One that was never begun is empty.
+/// Reads a worker's journal. A journal that was never begun is empty.
 ///
 /// Cancel safe: yes, because it only reads.
 pub(crate) async fn settled(run_dir: &OsBytes, worker: WorkerId) -> Settled {
@@ -27,7 +27,7 @@ pub(crate) async fn settled(run_dir: &OsBytes, worker: WorkerId) -> Settled {
     let (sender, told) = tokio::sync::oneshot::channel();
     let aside = {
         let path = path.clone();
-        // Whoever does not wait any more needs no answer.
+        // A cancelled receiver needs no result.
         move || drop(sender.send(read(path)))
     };
     match std::thread::Builder::new().name("heeler-journal".to_owned()).spawn(aside) {
@@ -35,7 +35,7 @@ pub(crate) async fn settled(run_dir: &OsBytes, worker: WorkerId) -> Settled {
             let damage = Some("the reader of the journal failed".to_owned());
             Settled { results: Vec::new(), damage }
         }),
-        // A machine without threads: everything else waits meanwhile.
+        // No thread can be started, so the event loop blocks while the journal is read.
         Err(_) => read(path),
     }
 }
@@ -61,7 +61,7 @@ fn read(path: PathBuf) -> Settled {
     Settled { results: results.collect(), damage }
 }
 
-/// Answers the coordinator's question for a journal.
+/// Returns the response to the coordinator's `ReadJournal` request.
 ///
 /// Cancel safe: yes, because it only reads.
 pub(crate) async fn answer(run: String, run_dir: OsBytes, worker: WorkerId) -> FromWatchdog {

@@ -1,14 +1,15 @@
-//! Heeler's watchdog: ancestor of all workers, guards of test processes, finisher of runs. It runs no user code and
-//! knows no framework; what it does not start itself, but finds below itself, it ends.
+//! The watchdog process: parent of all workers and guards, and finisher of runs. It runs no user code and
+//! knows no test framework. Processes that it finds among its descendants and did not start itself are
+//! killed.
 //!
-//! - [`main`]: the session's watchdog, one loop over all that can happen.
-//! - `workers`: lives and deaths of workers, and the end of what they leave behind.
-//! - `journals`: what dead or unproven workers have written.
-//! - `deliver`: the finish of a run, on the client's callback port or through the coordinator.
-//! - `alone`: the finish of a run whose coordinator has died.
-//! - [`guard`]: one small process per test process, from its start to its raw end.
-//! - [`nursery`]: where guards are born.
-//! - [`dump`], [`stacks`]: what a process that stands still can tell: minidumps, and stacks with names.
+//! - [`main`]: the session's watchdog, one event loop.
+//! - `workers`: worker lifecycle, and the killing of orphaned processes.
+//! - `journals`: reads the journals of dead workers and of workers whose results are unproven.
+//! - `deliver`: sends the finish of a run to the client, on the callback port or through the coordinator.
+//! - `alone`: the finish of an orphaned run (its coordinator has died).
+//! - [`guard`]: one small process per test process, which supervises it from its start to its exit.
+//! - [`nursery`]: the fork server, which forks guards.
+//! - [`dump`], [`stacks`]: diagnostics of a stopped process: minidumps, and symbolized stacks.
 
 mod alone;
 mod deliver;

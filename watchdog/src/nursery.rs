@@ -1,14 +1,15 @@
-//! Where guards are born: one small process of one thread for each worker, which makes a copy of itself for each test
-//! process. Such a guard has nothing to load and nothing to set up, so it costs a small part of an executed one.
+//! The fork server: one small single-threaded process per worker, which forks itself for each test process. A
+//! forked guard has nothing to load and nothing to set up, so it costs a small part of an executed one.
 //!
 //! ```text
-//! worker ──control, stdout, stderr──► nursery ──copies itself──► guard ──► test process
-//!        ◄─────── pid, pidfd ────────    │  └── reaps guards, and hears nothing else of them
-//!                                        └── worker lets go: waits for the guards' ends, leaves
+//! worker ──control, stdout, stderr──► fork server ──fork──► guard ──► test process
+//!        ◄─────── pid, pidfd ────────    │  └── reaps guards, has no other contact with them
+//!                                        └── worker closes: waits for the guards to exit, exits
 //! ```
 //!
-//! It reads nothing, keeps nothing, and grows with nothing: what it held, every guard would hold. A guard that was
-//! executed alone does the same for its test; so a nursery that dies costs its guards' tests and is replaced.
+//! The fork server reads nothing, keeps nothing, and does not grow: every guard would inherit what it holds.
+//! A guard that is executed by itself does the same for its test; so a fork server that dies costs the tests
+//! of its guards, and is replaced.
 
 use std::{
     io,
@@ -26,7 +27,7 @@ use wire::nursery::{Birth, REQUEST_BYTES};
 
 use crate::guard;
 
-/// Serves the worker at the other end of standard input until it lets go.
+/// Serves the worker at the other end of standard input until the worker closes the connection.
 #[must_use]
 pub fn main() -> ExitCode {
     process::set_name(c"heeler-nursery");
@@ -41,17 +42,17 @@ pub fn main() -> ExitCode {
         Some(Ok(Role::Nursery)) => ExitCode::SUCCESS,
         Some(Ok(Role::Guard(control))) => {
             let is_served = guard::serve(control).is_ok();
-            // It has nothing to tidy up, and what the nursery would, is the nursery's.
+            // A guard has nothing to clean up, and any cleanup of the fork server belongs to the fork server.
             process::leave_at_once(if is_served { 0 } else { 1 })
         }
-        // Whoever waits for it sees its end, and does without.
+        // The worker sees the exit, and executes its guards instead.
         Some(Err(_)) | None => ExitCode::FAILURE,
     }
 }
 
-/// Does once what each copy would do anew otherwise.
+/// Does work once that each fork would repeat otherwise.
 fn warm_up() {
-    // Which instructions there are for searches: the question is slow where the processor is not a real one.
+    // Detects the processor's search instructions: the query is slow on a virtual processor.
     std::hint::black_box(memchr::memmem::Finder::new(b"--"));
 }
 
@@ -61,15 +62,15 @@ struct Nursery {
     one_thread: OneThread,
 }
 
-/// What the process is that comes back from [`Nursery::serve`].
+/// The role of the process that returns from [`Nursery::serve`].
 enum Role {
-    /// The nursery, which is not needed any more.
+    /// The fork server, which is no longer needed.
     Nursery,
     /// A guard, with the connection to its worker.
     Guard(OwnedFd),
 }
 
-/// What a guard is born with.
+/// Descriptors that a forked guard receives.
 struct Cradle {
     control: OwnedFd,
     stdout: OwnedFd,
@@ -77,7 +78,8 @@ struct Cradle {
 }
 
 impl Nursery {
-    /// Gives birth to guards. A copy takes nothing of the nursery's along: all of it is dropped on the way out.
+    /// Forks guards on request. A forked guard keeps none of the server's descriptors: all of them are
+    /// dropped on return.
     fn serve(self) -> io::Result<Role> {
         loop {
             let [is_asked, is_ended] =
@@ -98,7 +100,8 @@ impl Nursery {
                 }
             }
         }
-        // Without this process they are the watchdog's, who ends what has lost its worker.
+        // Without this process the guards become children of the watchdog, which kills processes that have
+        // lost their worker.
         while process::has_children() {
             wait_readable([Some(self.ends.as_fd())], None)?;
             self.ends.clear();
@@ -107,7 +110,7 @@ impl Nursery {
         Ok(Role::Nursery)
     }
 
-    /// Takes the next request; `None` when the worker has let go.
+    /// Receives the next request; `None` when the worker has closed the connection.
     fn receive(&self) -> io::Result<Option<Cradle>> {
         match pass::receive(self.socket.as_fd(), &mut [0; REQUEST_BYTES])? {
             (0, _) => Ok(None),

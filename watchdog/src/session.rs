@@ -1,4 +1,4 @@
-//! The session's watchdog: one loop that waits for the coordinator, for deaths and for finishes in hand.
+//! The session's watchdog: one event loop over the coordinator's messages, worker exits and running finishes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -32,19 +32,21 @@ use crate::{
     workers::Workers,
 };
 
-/// The coordinator listens before it starts us.
+/// How long the watchdog tries to join. The coordinator listens before it starts the watchdog.
 const JOIN_LIMIT: Duration = Duration::from_secs(10);
-/// An orphan comes to us without a signal; so often we look for some.
+/// Interval between checks for orphans, because reparenting raises no signal.
 const LOOK: Duration = Duration::from_millis(500);
-/// All below is killed at once and gone in milliseconds. On a machine so busy that the dead wait for their turn it is
-/// better to stay than to leave something behind; only what hangs in the kernel needs all of this.
+/// How long the watchdog waits for its descendants to exit. All of them are killed at once and gone in
+/// milliseconds. On a machine so busy that killed processes wait for a processor, waiting is better than
+/// leaving a process behind; only a process that hangs in the kernel needs all of this time.
 const CLEAR_LIMIT: Duration = Duration::from_secs(5);
-/// A client that does not take the end of its run by then is not waited for: nobody else is left who could want us.
+/// How long a client may take to receive the end of an orphaned run. The watchdog then gives up, because no
+/// other process is left that needs it.
 const ALONE_LIMIT: Duration = Duration::from_secs(30);
-/// Workers that were told to leave close their connections to the client in good order.
+/// How long workers that were ordered to exit may take to close their connections to the client cleanly.
 const LEAVE_GRACE: Duration = Duration::from_millis(300);
 
-/// Why a watchdog could not serve.
+/// The error that kept a watchdog from serving.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     #[error("prepare the watchdog's process")]
@@ -57,28 +59,29 @@ enum SessionError {
 
 /// How a session ends for its watchdog.
 enum End {
-    /// The coordinator wished it.
+    /// The coordinator ordered it.
     Leave,
     /// The coordinator is gone.
     Alone,
-    /// One of us has a bug; the coordinator may live and start another watchdog.
+    /// The coordinator or the watchdog has a bug. The coordinator may be alive, and may start another
+    /// watchdog.
     Failed,
 }
 
-/// Runs as the watchdog of the coordinator that listens at `socket_path`, until told to leave or left alone.
+/// Runs as the watchdog of the coordinator that listens at `socket_path`, until ordered to exit or orphaned.
 #[must_use]
 pub fn main(socket_path: &Path) -> ExitCode {
     process::set_name(c"heeler-watchdog");
     process::ignore_terminal_signals();
     let outcome = prepare().map_err(SessionError::Prepare).and_then(|runtime| {
         let outcome = runtime.block_on(run(socket_path));
-        // A journal on a hung disk keeps a thread of the runtime; nobody waits for it.
+        // A journal on a hung disk blocks a thread of the runtime; the exit does not wait for it.
         runtime.shutdown_background();
         outcome
     });
     match outcome {
         Ok(End::Leave) => {
-            // The coordinator does that, too; it may be killed before it comes to it.
+            // The coordinator removes it too, but may be killed before.
             remove_socket(socket_path);
             ExitCode::SUCCESS
         }
@@ -99,12 +102,13 @@ pub fn main(socket_path: &Path) -> ExitCode {
 
 fn prepare() -> io::Result<tokio::runtime::Runtime> {
     process::become_subreaper()?;
-    // What a session left that was killed as a whole.
+    // Removes the control groups of sessions that were killed as a whole.
     host::cgroup::sweep();
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// Removes what a coordinator that was killed could not: its socket, and the session's directory with all scratch files.
+/// Removes what a killed coordinator left behind: its socket, and the session's directory with all scratch
+/// files.
 fn remove_socket(path: &Path) {
     let _missing = std::fs::remove_file(path);
     let is_ours = |directory: &&Path| {
@@ -118,7 +122,7 @@ fn remove_socket(path: &Path) {
                 tracing::warn!(directory = %directory.display(), %error, "the session's directory stays");
             }
         }
-        // Someone else's choice of a place: only what is empty goes.
+        // The path was chosen by another party, so the directory is removed only if it is empty.
         Some(directory) => drop(std::fs::remove_dir(directory)),
         None => {}
     }
@@ -128,8 +132,8 @@ async fn run(socket_path: &Path) -> Result<End, SessionError> {
     host::fail::pass("watchdog.join");
     let deaths = signal(SignalKind::child()).map_err(SessionError::Prepare)?;
     let terms = signal(SignalKind::terminate()).map_err(SessionError::Prepare)?;
-    // The coordinator's death is seen as the end of the connection, or nobody listens for one. It must not kill the
-    // watchdog, which has to clear away what is below, and the socket.
+    // The coordinator's death is noticed by the end of the connection, or because no process listens. It must
+    // not kill the watchdog, which has to kill its descendants and to remove the socket.
     process::outlive_parent().map_err(SessionError::Prepare)?;
     let deadline = Instant::now() + JOIN_LIMIT;
     let stream = local::connect(socket_path, deadline).await.map_err(SessionError::Connect)?;
@@ -163,25 +167,25 @@ struct Session<'a> {
     look: Interval,
     workers: Workers,
     deliverer: DelivererPlace,
-    /// The runs in hand, to be finished should the coordinator die; as many as the coordinator has requests.
+    /// The open runs, to be finished if the coordinator dies; as many as the coordinator has requests.
     open: Vec<OpenRun>,
-    /// They say that the runs in hand, and those being finished, are not left alone yet.
+    /// Locks on disk which mark that open and finishing runs still have a live watchdog.
     locks: BTreeMap<String, LifeLock>,
-    /// Finishes that come while one is in hand. A coordinator has few runs at once.
+    /// Finishes that wait for the running one. A coordinator has few runs at once.
     waiting: VecDeque<Box<Finish>>,
     tasks: JoinSet<Done>,
-    /// What could not be sent at once; at most one message for each worker, question and run.
+    /// Messages not sent yet; at most one for each worker, request and run.
     outgoing: VecDeque<FromWatchdog>,
 }
 
 enum DelivererPlace {
     Unwelcomed,
     Here(Box<Deliverer>),
-    /// In a task, with a finish.
+    /// Moved into a task that sends a finish.
     Away,
 }
 
-/// What a task brings back.
+/// The result of a task.
 enum Done {
     Finish(Box<Deliverer>, FromWatchdog),
     Journal(FromWatchdog),
@@ -197,7 +201,8 @@ enum Event {
 }
 
 impl Session<'_> {
-    /// `terms` is the word of a coordinator that lives and has given up its client: the connection may be full.
+    /// Runs the event loop until the session ends. `terms` receives SIGTERM from a live coordinator that has
+    /// given up its client: then the control connection may be full.
     async fn serve(mut self, mut terms: Signal) -> End {
         loop {
             let event = self.next(&mut terms).await;
@@ -246,7 +251,8 @@ impl Session<'_> {
                 self.outgoing.push_back(finished);
                 self.finish_next();
             }
-            // A finish without an answer would hang its run; without us the coordinator starts another watchdog.
+            // A lost finish would hang its run; after this watchdog exits, the coordinator starts another
+            // one.
             Event::Done(Err(error)) => {
                 tracing::error!(%error, "a task of the watchdog failed");
                 return Some(End::Failed);
@@ -283,9 +289,9 @@ impl Session<'_> {
         None
     }
 
-    /// Says on disk that somebody minds the run.
+    /// Takes the lock on disk which shows that a live watchdog is responsible for the run.
     fn lock(&mut self, run: &str, run_dir: &OsBytes) {
-        // A second lock would wait for the first one.
+        // A second lock would block on the first one.
         if self.locks.contains_key(run) {
             return;
         }
@@ -302,7 +308,7 @@ impl Session<'_> {
         }
     }
 
-    /// Begins the next finish if there is one and the deliverer is free.
+    /// Starts the next finish, if there is one and the deliverer is free.
     fn finish_next(&mut self) {
         if self.waiting.is_empty() {
             return;
@@ -319,7 +325,7 @@ impl Session<'_> {
         }
     }
 
-    /// Ends what is below, and lets go of the client.
+    /// Terminates all descendants and closes the connection to the client.
     async fn leave(mut self, end: &End, terms: &mut Signal) {
         host::fail::pass("watchdog.leave");
         let deadline = Instant::now() + CLEAR_LIMIT;
@@ -328,23 +334,25 @@ impl Session<'_> {
         }
         self.workers.kill_all();
         self.clear(deadline).await;
-        // A guard that was killed has not removed its group.
+        // A killed guard has not removed its control group.
         host::cgroup::sweep();
         if matches!(end, End::Alone) {
             tokio::select! {
                 biased;
-                // The end of the connection may be seen before the word that it is wished.
+                // The end of the connection may be noticed before the SIGTERM that makes the exit an orderly
+                // one.
                 _ = terms.recv() => return,
                 () = self.finish_alone() => {}
             }
         }
         if let DelivererPlace::Here(deliverer) = self.deliverer {
-            // What was sent is proven or named as unproven by now; this is politeness.
+            // Everything sent is proven or reported as unproven by now; closing cleanly is a courtesy.
             let _late = timeout(LEAVE_GRACE, deliverer.close()).await;
         }
     }
 
-    /// The coordinator has died, and everything below with it: what it owes the client is sent by us, if there is a way.
+    /// Sends the due updates of all open runs after the coordinator has died, if a callback port was offered.
+    /// All workers are gone by now.
     async fn finish_alone(&mut self) {
         let finish_in_hand = async {
             while let Some(done) = self.tasks.join_next().await {
@@ -373,7 +381,7 @@ impl Session<'_> {
         self.deliverer = DelivererPlace::Here(deliverer);
     }
 
-    /// Waits until nothing is below, at most until the deadline.
+    /// Waits until there are no descendants, at most until the deadline.
     async fn clear(&mut self, deadline: Instant) {
         loop {
             drop(self.workers.settle());

@@ -1,8 +1,8 @@
-//! Lives and deaths of workers. A death is told when all that was below the worker is gone too.
+//! Worker lifecycle. An exit is reported only after the worker's whole process tree is gone.
 //!
-//! A dying worker takes its guards along, a dying guard its test; what a test has left becomes the watchdog's child,
-//! before the death above it can be noticed. So a child that is no worker is an orphan, and when there is none, all is
-//! gone.
+//! A dying worker takes its guards with it, and a dying guard its test. Processes that a test leaves behind
+//! are reparented to the watchdog before the exit of their parent can be noticed. So a child that is not a
+//! worker is an orphan, and when the watchdog has no such child, the whole tree is gone.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use host::{
 };
 use wire::control::{FromWatchdog, WorkerId};
 
-/// A death is told after this time even if something below hangs in the kernel.
+/// An exit is reported after this time even if a descendant hangs in the kernel.
 const CLEAR_LIMIT: Duration = Duration::from_secs(5);
 
 /// All workers of the session.
@@ -35,11 +35,12 @@ struct Ended {
 }
 
 impl Workers {
-    /// Starts a worker, which will join at the coordinator's socket.
+    /// Starts a worker, which joins at the coordinator's socket.
     pub(crate) fn start(&mut self, worker: WorkerId, socket_path: &Path) -> Result<(), SpawnError> {
         let args =
             ["__worker".into(), socket_path.as_os_str().to_owned(), OsString::from(worker.to_string())];
-        // Its output goes where ours goes: to the user when output is not captured, else nowhere.
+        // Its output goes where the watchdog's goes: to the user if output is not captured, otherwise
+        // nowhere.
         let spawned =
             Spawn { args: args.into(), stdout: Stream::Inherit, ..Spawn::new(process::own_image()) };
         let child = host::fail::at("watchdog.worker")
@@ -49,20 +50,20 @@ impl Workers {
         Ok(())
     }
 
-    /// Kills a worker, if it lives; its end is noticed as any other.
+    /// Kills a worker if it is alive; its exit is reported like any other.
     pub(crate) fn kill(&mut self, worker: WorkerId) {
         for (_, child) in self.living.values().filter(|(one, _)| *one == worker) {
-            // A worker that has ended by itself meanwhile is as good.
+            // A worker that has exited by itself in the meantime is as good.
             let _gone = child.signal(Signal::KILL);
         }
     }
 
-    /// Kills all workers and everything else below.
+    /// Kills all workers and all other descendants.
     pub(crate) fn kill_all(&mut self) {
         let _reached = process::signal_descendants(Pid::own(), Signal::KILL, |_, _| true);
     }
 
-    /// Reaps what has ended, kills what was orphaned, and returns the deaths that are complete.
+    /// Reaps exited children, kills orphans, and returns the worker exits that are complete.
     pub(crate) fn settle(&mut self) -> Vec<FromWatchdog> {
         self.reap();
         let is_clear = self.kill_orphans() == 0;
@@ -97,7 +98,7 @@ impl Workers {
             if !self.living.contains_key(&pid) {
                 count += 1;
                 process::kill_child(pid);
-                // What is below would come to us one generation after the other.
+                // Its descendants would otherwise be reparented to the watchdog one generation at a time.
                 let _reached = process::signal_descendants(pid, Signal::KILL, |_, _| true);
             }
         }

@@ -1,4 +1,5 @@
-//! Worker, nursery and guard in one small program, for the worker's own tests: the installed program is built elsewhere.
+//! Worker, fork server and guard in one small program, for the worker's own tests: the installed program is
+//! built elsewhere.
 
 use std::{env, path::Path, process::ExitCode};
 

@@ -1,24 +1,25 @@
-//! Whose errors are these? A test's standard error comes through a pipe of its own, so its bytes stand in no order to
-//! the framework's markers. What a test wrote before its end marker is read before that marker is looked at; but of
-//! several tests within one read nobody can tell which wrote. Pure.
+//! Attributes standard error to tests. A test's standard error has a pipe of its own, so its bytes have no
+//! order relative to the framework's markers. Bytes that a test wrote before its end marker are read before
+//! that marker is handled; but among several tests within one read the writer is unknown. Pure.
 
 use wire::mtp::ExecutionState;
 
 use crate::adapter::Event;
 
-/// Who gets the errors of one chunk.
+/// The tests that receive the standard error of one chunk.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attribution {
-    /// Places of tests; empty when no test can have written them.
+    /// Indexes of tests; empty when no test can have written the bytes.
     pub(crate) receivers: Vec<usize>,
     /// Whether more than one test can have written them.
     pub(crate) is_shared: bool,
 }
 
-/// Decides who gets the errors that came with a chunk's events.
+/// Decides which tests receive the standard error that came with a chunk's events.
 ///
-/// Where several tests can have written them, those that failed get them, and the one still in flight, for it may yet
-/// crash; if there are none, the last that ended. `is_open` tells whether a test has no result yet.
+/// Where several tests can have written it, those that failed receive it, and the one still running, because
+/// it may yet crash; if there are none, the last that ended. `is_open` returns whether a test has no result
+/// yet.
 pub(crate) fn attribute(
     flights: impl Iterator<Item = usize>,
     events: &[Event],
@@ -36,7 +37,7 @@ pub(crate) fn attribute(
             Event::Ended { place, verdict } if is_open(*place) => {
                 let before = in_flight.len();
                 in_flight.retain(|one| one != place);
-                // An end without a beginning: it was in flight for a moment all the same.
+                // An end without a beginning: the test was running for a moment all the same.
                 writers += usize::from(in_flight.len() == before);
                 last_ended = Some(*place);
                 if verdict.state == ExecutionState::Failed {

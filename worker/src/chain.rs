@@ -1,4 +1,4 @@
-//! The one function that prints an error with its causes.
+//! Formats an error with its causes.
 
 use std::{error::Error, fmt::Write as _};
 

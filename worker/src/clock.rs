@@ -1,5 +1,5 @@
-//! Time as a lease sees it: how long its process has been running, and the time of day. Pauses do not count, nor
-//! does the time in which a slow client keeps the worker from reading. Deadlines are decided elsewhere.
+//! Running time of a lease's process, and the time of day. Running time excludes pauses and the time in which
+//! a slow client keeps the worker from reading. Deadlines are decided elsewhere.
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -10,13 +10,13 @@ pub(crate) struct Utc {
 }
 
 impl Utc {
-    /// Returns now.
+    /// Returns the current time.
     pub(crate) fn now() -> Self {
-        // A clock before 1970 is a machine without a clock.
+        // A system clock before 1970 counts as unset.
         Self { since_epoch: host::fail::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
     }
 
-    /// Returns the time so long after 1970.
+    /// Returns the time at this offset from 1970.
     #[cfg(test)]
     pub(crate) fn at(since_epoch: Duration) -> Self {
         Self { since_epoch }
@@ -62,18 +62,18 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// One point in the life of a lease's process.
+/// One point in time of a lease's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Moment {
     /// How long the process has been running.
     pub(crate) running: Duration,
     /// The time of day.
     pub(crate) utc: Utc,
-    /// The time since the machine's boot, by which the system tells when processes were started.
+    /// The time since boot, which the system also uses for process start times.
     pub(crate) since_boot: Duration,
 }
 
-/// The clock of one process. It stands still while anything holds it.
+/// The clock of one process. It does not advance while held.
 #[derive(Debug)]
 pub(crate) struct Clock {
     started: Instant,
@@ -87,7 +87,7 @@ impl Clock {
         Self { started: Instant::now(), held: Duration::ZERO, held_since: None }
     }
 
-    /// Returns now.
+    /// Returns the current time on this clock.
     pub(crate) fn now(&self) -> Moment {
         let until = self.held_since.unwrap_or_else(Instant::now);
         Moment {
@@ -97,7 +97,7 @@ impl Clock {
         }
     }
 
-    /// Stops or lets go on.
+    /// Stops or restarts the clock.
     pub(crate) fn hold(&mut self, is_held: bool) {
         match (is_held, self.held_since) {
             (true, None) => self.held_since = Some(Instant::now()),
@@ -109,7 +109,7 @@ impl Clock {
         }
     }
 
-    /// Returns when the process will have been running for so long; `None` while the clock stands still.
+    /// Returns the instant at which the running time reaches `running`; `None` while the clock is held.
     pub(crate) fn instant_of(&self, running: Duration) -> Option<Instant> {
         match self.held_since {
             Some(_) => None,

@@ -1,5 +1,5 @@
-//! What one end of one test means, together with what was seen of it before: earlier attempts, or the death that a
-//! lone run checks. Pure; the words that users read about crashes are here.
+//! Decides the result of one test from how it ended and from what happened before: earlier attempts, or the
+//! crash that an isolated rerun checks. Pure; the messages that users read about crashes are here.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -10,41 +10,39 @@ use wire::{
 
 use crate::{adapter::Verdict, output::cut_text, parcel::Held};
 
-/// An attempt travels to the coordinator and comes back with the next lease, so its texts are cut once more.
+/// An attempt travels to the coordinator and comes back with the next lease, so its texts are truncated
+/// again.
 const ATTEMPT_TEXT_BYTES: u64 = 64 << 10;
 
-/// How a test was seen to end.
+/// How a test ended.
 #[derive(Debug)]
 pub(crate) enum Seen {
-    /// Its framework said so.
+    /// Its framework reported a result.
     Verdict(Verdict),
-    /// Its process died under it.
+    /// Its process ended while it was running.
     Died {
-        /// How.
         death: Death,
-        /// Its framework wrote an end marker for it, but nothing came behind that to confirm it.
+        /// Its framework wrote an end marker for it, but no later output confirmed that.
         is_after_end_marker: bool,
     },
-    /// It ran longer than it may.
+    /// It exceeded its time limit.
     TimedOut(Duration),
-    /// It gave no sign for longer than it may.
+    /// It exceeded its idle timeout.
     Silent(Duration),
-    /// The user wished it.
+    /// The user cancelled it.
     Cancelled,
 }
 
-/// What a test left behind.
+/// Output and evidence of a test.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Outputs {
-    /// What it wrote to its standard output.
     pub(crate) stdout: String,
-    /// What it wrote to its standard error.
     pub(crate) stderr: String,
-    /// What was seen of its process while it died or hung.
+    /// Dumps and stacks captured while its process died or hung.
     pub(crate) evidence: Option<Box<Evidence>>,
 }
 
-/// A terminal result, without the test that it is of.
+/// A terminal result, without the test that it belongs to.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) state: ExecutionState,
@@ -57,7 +55,7 @@ pub(crate) struct Outcome {
     pub(crate) line: Option<u32>,
     pub(crate) outputs: Outputs,
     pub(crate) death: Option<Death>,
-    /// What happened when the culprit was tried alone.
+    /// How the isolated rerun of the crashed test ended.
     pub(crate) alone: Option<&'static str>,
     /// Number of the attempt that decided, from 1.
     pub(crate) attempt: usize,
@@ -81,7 +79,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the result of a test that its framework would not run.
+    /// Returns the result of a test that its framework would skip.
     pub(crate) fn skipped(reason: &str) -> Self {
         Self { message: Some(reason.to_owned()), ..Self::new(ExecutionState::Skipped, Outputs::default()) }
     }
@@ -95,33 +93,32 @@ impl Outcome {
         }
     }
 
-    /// Returns whether the test did not do what it should: such a result may be replaced by a retry.
+    /// Returns whether the test did not pass and a retry may replace the result.
     fn is_bad(&self) -> bool {
         matches!(self.state, ExecutionState::Failed | ExecutionState::TimedOut | ExecutionState::Error)
     }
 }
 
-/// What is done with a result.
+/// The decision about a result.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Conclusion {
-    /// It is final.
+    /// The result is final.
     Settle(Box<Outcome>),
-    /// It is kept back.
+    /// The result is provisional.
     Hold(Box<Attempt>, Held),
 }
 
-/// The rules that hold for the test.
+/// The policy for the test.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules<'a> {
-    /// With its earlier attempts, or the death that this run checks.
+    /// The test, with its earlier attempts or the crash that this run checks.
     pub(crate) test: &'a LeasedTest,
-    /// Whether a death is final, because the test had its process to itself.
+    /// Whether a crash is final, because the test was the only one in its process.
     pub(crate) is_alone: bool,
-    /// How long it ran.
     pub(crate) duration: Duration,
 }
 
-/// Decides what the end of a test means.
+/// Decides the result of an ended test.
 pub(crate) fn conclude(rules: Rules<'_>, seen: Seen, outputs: Outputs) -> Conclusion {
     if !rules.is_alone && matches!(seen, Seen::Died { .. }) {
         let outcome = alone_or_not(seen, outputs);
@@ -138,7 +135,7 @@ pub(crate) fn conclude(rules: Rules<'_>, seen: Seen, outputs: Outputs) -> Conclu
     Conclusion::Settle(Box::new(with_attempts(outcome, &rules.test.attempts)))
 }
 
-/// The result of a test by itself.
+/// Returns the result of one run of a test, without regard to earlier runs.
 fn alone_or_not(seen: Seen, outputs: Outputs) -> Outcome {
     match seen {
         Seen::Verdict(verdict) => Outcome {
@@ -178,14 +175,14 @@ fn alone_or_not(seen: Seen, outputs: Outputs) -> Outcome {
     }
 }
 
-/// The result of a test whose process died under it among others, and that has now been tried alone. The first death
-/// stands, whatever the lone run did: it happened.
+/// Returns the result of a test whose process died while it ran among others, and that has now been rerun in
+/// isolation. The first crash remains the result, whatever the isolated rerun did: it happened.
 fn checked(first: &Attempt, seen: Seen, lone: Outputs) -> Outcome {
     let mut death = first.death.clone().unwrap_or_default();
     if let Seen::Died { death: again, .. } = &seen
         && (&again.signal, again.code) == (&death.signal, death.code)
     {
-        // The lone run may have been watched more closely.
+        // The isolated rerun may have been traced more closely.
         death.detail = death.detail.or_else(|| again.detail.clone());
     }
     let what = death_text(&death);
@@ -222,7 +219,8 @@ fn checked(first: &Attempt, seen: Seen, lone: Outputs) -> Outcome {
     let outputs = Outputs {
         stdout: both(&first.stdout, &lone.stdout),
         stderr: both(&first.stderr, &lone.stderr),
-        // The first death stands; what the lone run left says the same again, or is all there is.
+        // The first crash remains the result; evidence of the isolated rerun repeats it, or is the only
+        // evidence.
         evidence: first
             .evidence
             .clone()
@@ -244,7 +242,7 @@ fn has_stack(evidence: &Evidence) -> bool {
     !evidence.stack.is_empty()
 }
 
-/// The output under the first death, and what the lone run wrote where that is something else.
+/// Joins the output of the first crash and of the isolated rerun, where they differ.
 fn both(first: &str, lone: &str) -> String {
     if lone.is_empty() || lone == first {
         return first.to_owned();
@@ -294,7 +292,7 @@ pub(crate) fn microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Says how the process of a test in flight ended.
+/// Describes how the process of a running test ended.
 pub(crate) fn death_text(death: &Death) -> String {
     if let Some(cause) = &death.cause {
         return cause.clone();
@@ -326,7 +324,7 @@ fn death_kind(death: &Death) -> &'static str {
     }
 }
 
-/// Writes a limit as people give it: `2 s`, `0.5 s`.
+/// Formats a limit as users write it: `2 s`, `0.5 s`.
 pub(crate) fn seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }

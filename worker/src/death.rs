@@ -1,9 +1,9 @@
-//! A raw end, classified: the one place where a signal number becomes a name.
+//! Classifies a process exit; the only place where a signal number becomes a name.
 
 use host::process::Signal;
 use wire::control::{Death, RawEnd};
 
-/// Says how a process died under a test.
+/// Returns the exit reason of a process that ended during a test.
 pub(crate) fn death_of(end: &RawEnd) -> Death {
     Death {
         signal: end.signal.map(signal_name),

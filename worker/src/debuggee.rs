@@ -1,9 +1,10 @@
-//! The role of a test process that a client's debugger launches: it fetches what it is to be from the worker that runs
-//! its test, ties its life to that worker's, and becomes the test program, so that its debugger sees an `exec`.
+//! Role of a test process that a client's debugger launches: it fetches its command and outputs from the
+//! worker that runs its test, binds its life to that worker's, and executes the test program, so that its
+//! debugger sees an `exec`.
 //!
 //! ```text
 //! debugger ──starts──► heeler __debuggee DIRECTORY ──connects──► worker
-//!                        │ ◄── standard output, standard error, tether ──┘
+//!                        │ ◄── standard output, standard error, lifeline ┘
 //!                        └──exec──► test program
 //! ```
 
@@ -24,19 +25,20 @@ use wire::control::{Command, OsBytes};
 
 use crate::chain::chain;
 
-/// How a process of ours becomes a test's, with the directory of its launch behind it.
+/// The role argument of this process, followed by the launch directory.
 pub(crate) const ROLE: &str = "__debuggee";
-/// In that directory: where its worker listens.
+/// The file in that directory: the socket on which the worker listens.
 pub(crate) const SOCKET: &str = "socket";
-/// And what the process is to be.
+/// The file in that directory with the command to execute.
 pub(crate) const COMMAND: &str = "command";
-/// What the worker sends beside the descriptors.
+/// The byte that the worker sends along with the descriptors.
 pub(crate) const WELCOME: [u8; 1] = *b"h";
 
-/// A worker answers within a moment; one that lives and does not is stuck.
+/// How long the worker may take to reply. It normally takes a moment; a live worker that takes longer is
+/// stuck.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why a process did not become its test.
+/// Why the test process could not be started.
 #[derive(Debug, thiserror::Error)]
 enum LaunchError {
     #[error("read what it is to be: nobody waits for it any more")]
@@ -53,7 +55,7 @@ enum LaunchError {
     Program(SpawnError),
 }
 
-/// Becomes the test process that a worker offers in this directory.
+/// Executes the test process that a worker offers in this directory.
 #[must_use]
 pub fn main(directory: &Path) -> ExitCode {
     match launch(directory) {

@@ -1,5 +1,5 @@
-//! One guard and its test process, as the worker holds them: the control connection and the two pipes. What is said
-//! and read is decided elsewhere.
+//! The worker's side of one guard and its test process: the control connection and the two output pipes. The
+//! callers decide what is sent and what the output means.
 
 use std::{
     io,
@@ -20,7 +20,8 @@ use crate::{
     pipe::Pipe,
 };
 
-/// A guard leaves at once when its connection ends; one that does not is killed after this.
+/// How long a guard may take to exit after its connection ends; it normally exits at once, and is killed
+/// after this.
 const LEAVE: Duration = Duration::from_secs(1);
 
 /// A guard and the outputs of its test process.
@@ -38,37 +39,38 @@ pub(crate) struct GuardControl {
     task: LinkTask,
 }
 
-/// What a guard says.
+/// A message from a guard.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// The program runs, and whether the system holds its memory limit.
+    /// The program was started. The flag says whether the system enforces its memory limit.
     Started(Pid, bool),
     /// The program could not be started.
     NotStarted(String),
-    /// It stands still.
+    /// The process is paused.
     Paused,
-    /// It is traced no more.
+    /// The process is no longer traced.
     LetGone,
-    /// It stands before its first instruction, or (`false`) before it becomes its program.
+    /// The process is stopped for a debugger: before its first instruction, or (`false`) before it executes
+    /// its program.
     Standing(bool),
-    /// Its debugger was gone and had left it standing; it goes on.
+    /// The debugger exited and left the process stopped; the guard has continued it.
     Deserted,
-    /// It is not watched for crashes, and why.
+    /// Crash capture is off for the process, with the reason.
     Untraced(String),
-    /// It has crashed, or a process of its tree.
+    /// The process, or another of its tree, has crashed.
     Crashed(Box<CrashReport>),
-    /// What its tree does.
+    /// States of the processes in its tree.
     Sampled(TreeSample),
-    /// Its tree's stacks and dumps.
+    /// Stacks and dumps of the processes in its tree.
     Dumped(Box<HangReport>),
-    /// It is gone.
+    /// The process has ended.
     Ended(RawEnd),
 }
 
 impl Guard {
-    /// Starts a guard and tells it what to run.
+    /// Starts a guard and sends it the command to execute.
     ///
-    /// Cancel safe: yes, because a guard that hears nothing of its worker any more leaves, with its test.
+    /// Cancel safe: yes, because a guard whose connection ends exits, with its test.
     pub(crate) async fn start(guards: &Guards, command: Command) -> Result<Self, StartError> {
         let (process, Cradle { control, stdout, stderr }) = guards.start().await?;
         let stream = stream(control).map_err(StartError::Ends)?;
@@ -80,17 +82,18 @@ impl Guard {
 }
 
 impl GuardControl {
-    /// Tells the guard something. A guard that is gone hears nothing: the end of its connection tells.
+    /// Sends a message to the guard. For a guard that has exited, the message is lost: [`GuardControl::next`]
+    /// reports its end.
     ///
-    /// Cancel safe: yes, because a cancelled call has told nothing.
+    /// Cancel safe: yes, because a cancelled call has sent nothing.
     pub(crate) async fn tell(&mut self, message: ToGuard) {
-        // A closed connection is seen as the guard's end.
+        // A closed connection is reported as the guard's end.
         drop(self.sender.send(&message).await);
     }
 
-    /// Waits for the guard's next words. A guard that is gone without its last word has lost its process.
+    /// Waits for the guard's next message. A guard that exits without its final message has lost its process.
     ///
-    /// Cancel safe: yes, because half a message stays in `self`.
+    /// Cancel safe: yes, because a partial message stays in `self`.
     pub(crate) async fn next(&mut self) -> News {
         match self.receiver.next::<FromGuard>().await {
             Ok(Some(Received::Message(message))) => match message {
@@ -119,9 +122,9 @@ impl GuardControl {
         }
     }
 
-    /// Ends the connection and waits until the guard's process is gone.
+    /// Ends the connection and waits until the guard's process has ended.
     ///
-    /// Cancel safe: no, because the guard is given up with the call.
+    /// Cancel safe: no, because the guard is abandoned with the call.
     pub(crate) async fn reap(mut self) {
         self.task.cut().await;
         drop(self.receiver);
@@ -132,7 +135,7 @@ impl GuardControl {
         if let Err(error) = self.process.signal(Signal::KILL) {
             tracing::debug!(%error, "could not kill a guard");
         }
-        // What SIGKILL does not end is stuck in the kernel, and stays behind as a zombie of ours.
+        // A process that SIGKILL does not end is stuck in the kernel, and remains as a zombie child.
         drop(timeout(LEAVE, self.process.gone()).await);
     }
 }

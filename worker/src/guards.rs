@@ -1,5 +1,5 @@
-//! Where a worker gets its guards from: a nursery, which it starts with the first guard that it needs, or, where that
-//! does not work, by executing each guard as a program of its own.
+//! Starts guards: forked by a fork server, which the worker starts with the first guard it needs, or, where
+//! that fails, each executed as a new program.
 
 use std::{
     io,
@@ -23,19 +23,20 @@ use wire::nursery::{BIRTH_BYTES, Birth, REQUEST};
 
 use crate::{chain::chain, pipe::Pipe};
 
-/// How a process of ours becomes a guard.
+/// The role argument of a guard.
 const GUARD: &str = "__guard";
-/// How a process of ours becomes a nursery.
+/// The role argument of a fork server.
 const NURSERY: &str = "__nursery";
 
-/// A birth takes less than a millisecond, and what is slower than this on a machine is better done without.
+/// How long a fork request may take. It normally takes less than a millisecond; where it takes longer than
+/// this, executing guards is better.
 const BIRTH: Duration = Duration::from_secs(5);
-/// A nursery that was killed is gone by then, or stuck in the kernel.
+/// How long a killed fork server may take to exit; after that it is stuck in the kernel.
 const LEAVE: Duration = Duration::from_secs(1);
-/// After so many failures in a row guards are executed, as long as the worker lives.
+/// After this number of consecutive failures, guards are executed for the rest of the worker's lifetime.
 const PATIENCE: u32 = 3;
 
-/// Why there is no guard.
+/// Why a guard could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error("make the connection and the pipes of a guard")]
@@ -44,7 +45,7 @@ pub(crate) enum StartError {
     Spawn(#[source] SpawnError),
 }
 
-/// Why a nursery gave no guard. Whoever asked does without.
+/// Why the fork server returned no guard. The caller falls back to executing one.
 #[derive(Debug, thiserror::Error)]
 enum BirthError {
     #[error("start a nursery")]
@@ -61,14 +62,14 @@ enum BirthError {
     Ends(#[source] io::Error),
 }
 
-/// The worker's ends of what a guard is born with.
+/// The worker's ends of a guard's connection and pipes.
 pub(crate) struct Cradle {
     pub(crate) control: OwnedFd,
     pub(crate) stdout: Pipe,
     pub(crate) stderr: Pipe,
 }
 
-/// The guard's ends of the same.
+/// The guard's ends of the same connection and pipes.
 struct Gifts {
     control: OwnedFd,
     stdout: OwnedFd,
@@ -80,27 +81,27 @@ struct Gifts {
 pub(crate) enum Process {
     /// Executed by this worker, which reaps it.
     Own(Child),
-    /// Born in the nursery, which reaps it.
+    /// Forked by the fork server, which reaps it.
     Nursed(Twin),
 }
 
 /// The source of all guards of a worker.
 #[derive(Debug)]
 pub(crate) struct Guards {
-    /// The program that is a guard or a nursery when told so.
+    /// The executable that becomes a guard or a fork server, depending on its role argument.
     image: PathBuf,
-    /// Never held over a wait: who speaks with the nursery has taken it out.
+    /// Never locked across an await: a caller that talks to the fork server has taken it out.
     nursery: Mutex<Place>,
 }
 
 #[derive(Debug, Default)]
 struct Place {
     nursery: Option<Nursery>,
-    /// How often in a row there was no guard from a nursery.
+    /// The number of consecutive failures to get a guard from a fork server.
     failures: u32,
 }
 
-/// A nursery of this worker. Dropped, it leaves when its guards have left.
+/// The fork server of this worker. After it is dropped, it exits once its guards have exited.
 #[derive(Debug)]
 struct Nursery {
     child: Child,
@@ -108,17 +109,18 @@ struct Nursery {
 }
 
 impl Guards {
-    /// Returns the source of guards that are made of this program.
+    /// Returns a source of guards that run this executable.
     pub(crate) fn of(image: PathBuf) -> Self {
         Self { image, nursery: Mutex::default() }
     }
 
     /// Starts a guard, which waits for its command.
     ///
-    /// Cancel safe: yes, because a guard and a nursery leave when nobody holds their connections.
+    /// Cancel safe: yes, because guards and fork servers exit when their connections are closed.
     pub(crate) async fn start(&self) -> Result<(Process, Cradle), StartError> {
         while let Some(nursery) = self.take() {
-            // Each time anew: what was handed over to a nursery that then died may still be read by its guard.
+            // Created again for each attempt: descriptors passed to a fork server that then died may still be
+            // read by its guard.
             match birth(nursery).await {
                 Ok((twin, cradle, nursery)) => {
                     self.give_back(nursery);
@@ -142,7 +144,7 @@ impl Guards {
         Ok((Process::Own(child), cradle))
     }
 
-    /// Returns the nursery at hand, or a new one; `None` if there shall be none.
+    /// Returns the idle fork server, or a new one; `None` after too many failures.
     fn take(&self) -> Option<Nursery> {
         loop {
             let mut place = self.place();
@@ -172,12 +174,12 @@ impl Guards {
     }
 
     fn place(&self) -> std::sync::MutexGuard<'_, Place> {
-        // Nothing is half done when it is let go.
+        // The state is consistent whenever the lock is released, so poisoning is ignored.
         self.nursery.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Asks for a guard. A nursery that gives none is ended: what it still might do, nobody would hear of.
+/// Requests a guard. A fork server that returns none is killed, because a late reply would reach no reader.
 async fn birth(mut nursery: Nursery) -> Result<(Twin, Cradle, Nursery), BirthError> {
     let (cradle, gifts) = ends().map_err(BirthError::Ends)?;
     let fds = [gifts.control.as_fd(), gifts.stdout.as_fd(), gifts.stderr.as_fd()];
@@ -200,7 +202,7 @@ fn ends() -> io::Result<(Cradle, Gifts)> {
 }
 
 impl Nursery {
-    /// Executes a nursery. What is asked of it waits until it runs.
+    /// Executes a fork server. Requests wait until it runs.
     fn start(image: &std::path::Path) -> Result<Self, BirthError> {
         host::fail::at("worker.nursery").map_err(BirthError::Socket)?;
         let (ours, theirs) = pass::packet_pair().map_err(BirthError::Socket)?;
@@ -228,24 +230,24 @@ impl Nursery {
         match (Birth::from_bytes(&bytes[..count]), fds) {
             (Some(Birth::Pid(pid)), [Some(pidfd), ..]) => Ok(Twin { pid: Pid(pid), pidfd }),
             (Some(Birth::Errno(errno)), _) => Err(BirthError::Copy(io::Error::from_raw_os_error(errno))),
-            // The end of the connection, among others.
+            // Includes the end of the connection.
             (Some(Birth::Pid(_)) | None, _) => Err(BirthError::Unknown),
         }
     }
 
-    /// Kills it and reaps it. Its guards are the watchdog's then, who ends them.
+    /// Kills and reaps it. The watchdog then becomes the parent of its guards, and ends them.
     async fn end(self) {
         let mut process = Process::Own(self.child);
         if let Err(error) = process.signal(Signal::KILL) {
             tracing::debug!(%error, "could not kill a nursery");
         }
-        // What SIGKILL does not end is stuck in the kernel, and stays behind as a zombie of ours.
+        // A process that SIGKILL does not end is stuck in the kernel, and remains as a zombie child.
         drop(timeout(LEAVE, process.gone()).await);
     }
 }
 
 impl Process {
-    /// Sends a signal to the guard alone.
+    /// Sends a signal to the guard process only.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         match self {
             Self::Own(child) => child.signal(signal),
@@ -253,9 +255,9 @@ impl Process {
         }
     }
 
-    /// Waits until the process has ended, and reaps it if it is this worker's.
+    /// Waits until the process has ended, and reaps it if it is this worker's child.
     ///
-    /// Cancel safe: yes, because it only watches until the end is there.
+    /// Cancel safe: yes, because it changes nothing before the end is there.
     pub(crate) async fn gone(&mut self) {
         let pidfd = match self {
             Self::Own(child) => child.pidfd(),
@@ -273,8 +275,8 @@ impl Process {
     }
 }
 
-/// Waits until a descriptor that is no pipe is readable: the runtime has no type for such that is safe to use, but
-/// whether the descriptor of a pipe is readable it asks in the same way.
+/// Waits until a descriptor that is not a pipe is readable. The runtime has no safe type for such
+/// descriptors, but its pipe type waits for readability in the same way.
 pub(crate) async fn readable(fd: BorrowedFd<'_>) -> io::Result<()> {
     pipe::Receiver::from_owned_fd_unchecked(fd.try_clone_to_owned()?)?.readable().await
 }

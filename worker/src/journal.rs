@@ -1,5 +1,5 @@
-//! The worker's write-ahead journal of one run: a file that is only appended to, one write for each chunk. What stands
-//! in it is decided elsewhere.
+//! The worker's write-ahead journal of one run: an append-only file, with one write call for each update
+//! batch. The contents of its records are decided elsewhere.
 
 use std::{
     collections::HashSet,
@@ -14,7 +14,7 @@ use wire::{
     journal::MAGIC,
 };
 
-/// Why results are not journalled from here on.
+/// Why later results are not journalled.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JournalError {
     #[error("open the journal {}", path.display())]
@@ -23,51 +23,52 @@ pub(crate) enum JournalError {
     Write { path: PathBuf, source: io::Error },
 }
 
-/// The journal of one run.
+/// The journal of one run. Positions count the run's settled results.
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
     state: State,
-    /// How many results of the run have been settled here.
+    /// The number of the run's results settled by this worker.
     position: u64,
-    /// Groups that the worker's stream of the run has told; they stand in no journal, because the finisher knows them.
+    /// Groups already sent in the worker's stream of the run. They are in no journal, because the finisher
+    /// knows them.
     pub(crate) told_groups: HashSet<String>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Opened with the first bytes.
+    /// Opened by the first write.
     NotBegun,
     Open {
         file: File,
         length: u64,
     },
-    /// What is in the file is whole, but what came later is not in it: positions would be wrong with a hole.
+    /// The file ends with a whole record and takes no more: a gap would make the positions wrong.
     GivenUp,
 }
 
 impl Journal {
-    /// Returns the journal of a run that has not begun here.
+    /// Returns the journal of a run that has no results in this worker yet.
     pub(crate) fn new(run_dir: &Path, worker: WorkerId) -> Self {
         let path = run_dir.join(journal_name(worker));
         Self { path, state: State::NotBegun, position: 0, told_groups: HashSet::new() }
     }
 
-    /// Returns how many results of the run are settled.
+    /// Returns the number of the run's settled results.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Returns whether results are not in it any more.
+    /// Returns whether results are no longer journalled.
     pub(crate) fn is_given_up(&self) -> bool {
         matches!(self.state, State::GivenUp)
     }
 
-    /// Appends whole records, after which so many results of the run are settled.
+    /// Appends whole records, after which `position` results of the run are settled.
     ///
     /// # Errors
-    /// Once: then the journal is given up with whole records at its end, and later calls write nothing and succeed.
-    /// The position counts on.
+    /// Only once: the journal is then given up with only whole records in it, and later calls write nothing
+    /// and succeed. The position is still updated.
     pub(crate) fn append(&mut self, records: &[u8], position: u64) -> Result<(), JournalError> {
         self.position = position;
         if records.is_empty() {
@@ -101,7 +102,7 @@ impl Journal {
                 Ok(())
             }
             Err(source) => {
-                // Readers tolerate a torn record at the end; cutting it off is only neater, so a failure is ignored.
+                // Readers tolerate a torn record at the end, so a failure to cut it off is ignored.
                 drop(file.set_len(*length));
                 Err(JournalError::Write { path: self.path.clone(), source })
             }

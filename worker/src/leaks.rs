@@ -1,21 +1,22 @@
-//! Which test a process was left behind by: when it was started, against when the batch's tests ran. Pure; the words
-//! that users read about leaks are here.
+//! Finds the test that left a process behind, by comparing its start time with the times in which the batch's
+//! tests ran. Pure; the messages that users read about leaks are here.
 //!
-//! The system tells starts by its tick (mostly 10 ms), and we see markers a little after they were written. So each
-//! test has the widest time in which it can have run, and a process is charged to every test whose time it may have
-//! been started in. What is started between two tests counts for the one that follows, and before the first for the
-//! first: most of a test's set-up is there.
+//! The system rounds start times to its clock tick (mostly 10 ms), and the worker sees markers a little after
+//! they were written. So each test gets the widest time span in which it can have run, and a process is
+//! attributed to every test in whose span it may have been started. A process started between two tests
+//! counts for the later one, and one started before the first test for the first: most of a test's set-up is
+//! there.
 
 use std::time::Duration;
 
 use wire::control::Leaked;
 
-/// So many characters of a command line are told: what people know a process by.
+/// The number of characters of a command line that are reported, enough to recognise a process.
 const COMMAND_CHARACTERS: usize = 60;
-/// So many tests are named where it may be any of them.
+/// The number of tests named where several may have started a process.
 const NAMED_TESTS: usize = 5;
 
-/// When the tests of one process can have run. All times are since the machine's boot.
+/// The time spans in which the tests of one process can have run. All times are since boot.
 #[derive(Debug, Default)]
 pub(crate) struct Spans {
     spans: Vec<Span>,
@@ -25,30 +26,32 @@ pub(crate) struct Spans {
 struct Span {
     place: usize,
     from: Duration,
-    /// `None` while it runs.
+    /// `None` while the test runs.
     until: Option<Duration>,
-    /// What it took at least.
+    /// Its minimum duration.
     took: Duration,
 }
 
 impl Spans {
-    /// Takes note of a test's beginning, which was written after `before`: the read before this one.
+    /// Records a test's begin marker, which was written after `before`, the time of the previous read.
     pub(crate) fn begin(&mut self, place: usize, before: Duration) {
-        // Tests run one after the other: this one can't have begun before the last one was through.
+        // Tests run one after the other, so this one can't have begun before the previous one had ended.
         let behind_last =
             self.spans.last().map_or(Duration::ZERO, |last| last.from.saturating_add(last.took));
         let from = if self.spans.is_empty() { Duration::ZERO } else { before.max(behind_last) };
         self.spans.push(Span { place, from, until: None, took: Duration::ZERO });
     }
 
-    /// Takes note of a test's end, read `now`. `took` is its framework's word: it took no less.
+    /// Records a test's end marker, read at `now`. `took` is the duration that its framework reported, a
+    /// lower bound.
     pub(crate) fn end(&mut self, place: usize, now: Duration, took: Duration) {
         if let Some(span) = self.spans.iter_mut().rev().find(|span| span.place == place) {
             (span.until, span.took) = (Some(now), took);
         }
     }
 
-    /// Returns the processes, grouped by the tests that may have started them. No test: none can have.
+    /// Returns the processes, grouped by the tests that may have started them. A group without tests can't
+    /// have been started by any.
     pub(crate) fn charge(&self, leaked: &[Leaked], tick: Duration) -> Vec<Leak> {
         let mut leaks: Vec<Leak> = Vec::new();
         for process in leaked {
@@ -74,20 +77,20 @@ impl Spans {
     }
 }
 
-/// Processes that were left behind by one test, or by one of several.
+/// Processes left behind by one test, or by one of several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leak {
-    /// The places of the tests in their batch.
+    /// Indexes of the tests in their batch.
     pub(crate) places: Vec<usize>,
     pub(crate) processes: Vec<Leaked>,
 }
 
-/// Says what was left behind, for the log. The processes are gone by now.
+/// Returns the log message about leaked processes, which have been killed by now.
 pub(crate) fn sentence(suite: &str, uids: &[&str], processes: &[Leaked]) -> String {
     let what = things(processes);
     match uids {
         [] => format!("{suite}, outside its tests, {what}"),
-        // The line is marked with the test.
+        // The log line is attributed to the test.
         [_] => what,
         several => {
             let mut names = several[..several.len().min(NAMED_TESTS)].join(", ");
@@ -99,7 +102,7 @@ pub(crate) fn sentence(suite: &str, uids: &[&str], processes: &[Leaked]) -> Stri
     }
 }
 
-/// Says what a test left behind, for its own standard error.
+/// Returns the note about leaked processes for the test's own standard error.
 pub(crate) fn note(processes: &[Leaked]) -> String {
     format!("[heeler: the test {}]\n", things(processes))
 }
@@ -136,7 +139,8 @@ mod tests {
         Leaked { pid, command: "sleep 9".into(), started_ms }
     }
 
-    /// Three tests: 100 ms, then two in one read at 300 ms, whose framework says that the second took 150 ms.
+    /// Three tests: one of 100 ms, then two whose markers arrived in one read at 300 ms; the framework
+    /// reports 150 ms for the second.
     fn spans() -> Spans {
         let mut spans = Spans::default();
         spans.begin(0, ms(1000));

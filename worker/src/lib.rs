@@ -1,17 +1,19 @@
-//! Heeler's worker: drives test programs, one process at a time, and streams their results to the client. It knows
-//! frameworks, but no session and no other worker.
+//! Heeler's worker: runs test programs, one process at a time, and streams their results to the client. It
+//! knows the test frameworks, but no client session and no other worker.
 //!
-//! - `main_loop`: joins the coordinator and takes its jobs and wishes.
-//! - `discovery` (over `listing`): asks a program which tests it has.
-//! - `runner`: one lease, one test process.
-//! - `batch`: what events, times and ends mean for the tests; with `attribution` (whose errors), `leaks` (whose
-//!   processes), `conclusion` (what one
-//!   end means), `outside` and `death` (in words). Pure.
-//! - `output`, `node`, `parcel`: captured output, changes as JSON, what goes out together. Pure.
-//! - `journal`, `uplink`: where parcels go.
+//! - `main_loop`: joins the coordinator and handles its jobs and control messages.
+//! - `discovery` (with `listing`): lists the tests of a program by running it.
+//! - `runner`: runs one lease in one test process.
+//! - `batch`: decides what events, times and process exits mean for the tests; with `attribution` (which test
+//!   wrote to standard error), `leaks` (which test left a process behind), `conclusion` (the result of one
+//!   test), `outside` and `death` (messages for output outside tests and for process exits). Pure.
+//! - `output`, `node`, `parcel`: captured output, test changes as JSON, and the update batches that carry
+//!   them. Pure.
+//! - `journal`, `uplink`: write update batches to the journal and send them.
 //! - [`debuggee`]: a test process that a client's debugger launches.
-//! - `guards`, `guard_link`, `pipe`, `setting`, `clock`: how a process is started, and its time.
-//! - [`adapter`]: the frameworks.
+//! - `guards`, `guard_link`, `pipe`, `setting`, `clock`: starting a process, its pipes, environment and
+//!   running time.
+//! - [`adapter`]: the test frameworks.
 
 mod attribution;
 mod batch;
@@ -44,9 +46,10 @@ use std::{path::Path, process::ExitCode};
 
 use wire::control::WorkerId;
 
-/// Is a worker until its coordinator, which listens at `socket`, sends it away or is gone.
+/// Runs the worker until the coordinator that listens at `socket` disconnects or orders it to exit.
 ///
-/// Runs on the calling thread, which must be the main one: processes die with the thread that started them.
+/// Must run on the main thread, because the parent-death signal kills child processes when the thread that
+/// started them exits.
 pub fn main(socket: &Path, worker: WorkerId) -> ExitCode {
     let place = main_loop::Place { socket: socket.to_owned(), worker, image: host::process::own_image() };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -54,7 +57,7 @@ pub fn main(socket: &Path, worker: WorkerId) -> ExitCode {
         Err(error) => return fail(worker, &format!("start a runtime: {error}")),
     };
     let left = runtime.block_on(main_loop::run(place));
-    // A thread that shows output may wait for a terminal that has stopped.
+    // A thread that writes test output may be blocked by a terminal that has stopped reading.
     runtime.shutdown_background();
     match left {
         Ok(()) => ExitCode::SUCCESS,

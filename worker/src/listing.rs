@@ -1,4 +1,4 @@
-//! One listing command, run to its end with its outputs kept. What they say is read elsewhere.
+//! Runs one listing command to its end and captures its outputs. They are parsed elsewhere.
 
 use std::time::Duration;
 
@@ -18,11 +18,12 @@ use crate::{
 
 /// A listing of 100,000 tests with long names is about 20 MB.
 const STDOUT_LIMIT_BYTES: usize = 64 << 20;
-/// Errors of a listing are for people.
+/// Standard error of a listing is only shown to users.
 const STDERR_LIMIT_BYTES: usize = 1 << 20;
-/// How long an output that nobody should hold any more is read on after the end of the process.
+/// How long an output that is still open is read after the end of the process. No process should hold it any
+/// more.
 const LINGER: Duration = Duration::from_millis(500);
-/// A guard that does not end its process so long after it was told to is killed itself.
+/// After its order, a guard has this long to end its process before the guard itself is killed.
 const OVERDUE: Duration = Duration::from_secs(5);
 
 /// Why a listing command has no outputs.
@@ -38,7 +39,7 @@ pub(crate) enum CaptureError {
     Cancelled,
 }
 
-/// What a listing command wrote and how it ended.
+/// The output of a listing command and how it ended.
 #[derive(Debug, Default)]
 pub(crate) struct Captured {
     pub(crate) stdout: Vec<u8>,
@@ -46,7 +47,7 @@ pub(crate) struct Captured {
     pub(crate) end: RawEnd,
 }
 
-/// How long a listing may take: the limit, and when it is reached.
+/// How long a listing may take: the limit, and the resulting deadline.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
     pub(crate) limit: Duration,
@@ -72,9 +73,9 @@ enum Happened {
     Overdue,
 }
 
-/// Runs one command and keeps its outputs.
+/// Runs one command and captures its outputs.
 ///
-/// Cancel safe: no, because the process is given up with the call: its guard ends it.
+/// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
 pub(crate) async fn capture(
     guards: &Guards,
     command: Command,
@@ -117,7 +118,7 @@ impl Listing<'_> {
         }
     }
 
-    /// Returns whether that was the end.
+    /// Handles an event; returns whether it was the end.
     async fn handle(&mut self, happened: Happened) -> bool {
         match happened {
             Happened::Order(Order::Cancel { .. } | Order::Kill) => self.fail(CaptureError::Cancelled).await,
@@ -128,7 +129,7 @@ impl Listing<'_> {
             Happened::Order(Order::Resume) => self.guard.control.tell(ToGuard::Resume).await,
             Happened::News(News::Untraced(_) | News::Crashed(_) | News::Sampled(_) | News::Dumped(_)) => {}
             Happened::News(News::Started(..)) => {}
-            // A listing is for no debugger.
+            // Listings are not debugged.
             Happened::Order(Order::Debugger { .. }) => {}
             Happened::News(News::LetGone | News::Standing(_) | News::Deserted) => {}
             Happened::News(News::NotStarted(error)) => {
@@ -137,7 +138,7 @@ impl Listing<'_> {
             }
             Happened::News(News::Paused) => {
                 if let Some(paused) = self.pausing.take() {
-                    // Who asked may have gone.
+                    // The requester may be gone.
                     paused.send(()).ok();
                 }
             }
@@ -168,7 +169,7 @@ impl Listing<'_> {
         }
     }
 
-    /// Reads what is there; returns whether it has become too much.
+    /// Reads the available output; returns whether it exceeds the limit.
     fn read(&mut self) -> bool {
         let Guard { stdout, stderr, .. } = &mut self.guard;
         if let Read::Some(count) = stdout.try_read(&mut self.buffer)

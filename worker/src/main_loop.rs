@@ -1,5 +1,6 @@
-//! A worker's life: joins the coordinator, takes one job at a time and the coordinator's wishes in between, and leaves
-//! when it is told to or when the coordinator is gone. How a job is done is known by `runner` and `discovery`.
+//! Main loop of a worker: joins the coordinator, runs one job at a time, handles control messages in between,
+//! and exits when it is ordered to or when the coordinator disconnects. `runner` and `discovery` run the
+//! jobs.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -29,13 +30,14 @@ use crate::{
     uplink::{QUEUED_PARCELS, ToUplink, Uplink},
 };
 
-/// A coordinator that is there answers at once.
+/// How long joining may take. A live coordinator replies at once.
 const JOIN: Duration = Duration::from_secs(10);
 
-/// How long a worker that leaves waits for its test process to be gone. Guards do without it, if need be.
+/// How long an exiting worker waits for its test process to end. After that the guard ends it without the
+/// worker.
 const LEAVE: Duration = Duration::from_millis(300);
 
-/// Why a worker could not work, or left without being told to.
+/// Why a worker could not start, or exited without an order to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkerError {
     #[error("join the coordinator")]
@@ -50,23 +52,23 @@ pub(crate) enum WorkerError {
     Panicked(#[source] tokio::task::JoinError),
 }
 
-/// Who this worker is and where it finds its coordinator.
+/// Identity of this worker, and how it reaches its coordinator.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) socket: PathBuf,
     pub(crate) worker: WorkerId,
-    /// The program that is a guard when told so.
+    /// The executable that becomes a guard when started with the guard's role argument.
     pub(crate) image: PathBuf,
 }
 
-/// Works until the coordinator is gone or says so.
+/// Runs until the coordinator disconnects or orders the worker to exit.
 ///
-/// Cancel safe: no, because jobs in hand are given up with the call: their guards end them.
+/// Cancel safe: no, because running jobs are abandoned with the call: their guards end them.
 pub(crate) async fn run(place: Place) -> Result<(), WorkerError> {
     let (mut worker, mut receiver, mut task) = join(place).await?;
     let left = worker.work(&mut receiver).await;
     worker.leave().await;
-    // What was said is written if the coordinator still reads.
+    // Queued messages are still written if the coordinator reads them.
     let Worker { control, .. } = worker;
     control.close();
     drop(timeout(LEAVE, task.join()).await);
@@ -90,7 +92,7 @@ async fn join(place: Place) -> Result<(Worker, ControlReceiver, LinkTask), Worke
     let mut tasks = JoinSet::new();
     let way_out = Uplink::new(control.clone(), worker, callback, limits);
     tasks.spawn(async move {
-        // A coordinator that is gone is seen by the receiver.
+        // The receiver notices that the coordinator has disconnected.
         drop(way_out.run(inbox).await);
         Done::Other
     });
@@ -110,7 +112,7 @@ async fn join(place: Place) -> Result<(Worker, ControlReceiver, LinkTask), Worke
     Ok((worker, receiver, task))
 }
 
-/// Beside the socket is the session's own private directory.
+/// Returns the scratch directory, beside the socket in the session's own private directory.
 fn scratch(socket: &Path, worker: WorkerId) -> PathBuf {
     let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
     socket.with_file_name(format!("scratch-{worker}"))
@@ -120,27 +122,28 @@ struct Worker {
     setting: Arc<Setting>,
     control: ControlSender,
     uplink: mpsc::Sender<ToUplink>,
-    /// The uplink, the job in hand, and answers on their way.
+    /// The result sender, the running job, and replies being sent.
     tasks: JoinSet<Done>,
     in_hand: Option<InHand>,
-    /// At most one is in hand and one ahead; the coordinator keeps to that.
+    /// Waiting jobs. The coordinator sends at most one beyond the running job.
     jobs: VecDeque<Job>,
-    /// Runs to be proven, until the uplink takes them. One for each that the coordinator waits for.
+    /// Runs whose delivery is to be proven, until the result sender accepts them. One for each that the
+    /// coordinator waits for.
     drains: VecDeque<String>,
-    /// Answered when the job in hand stands still, or dropped when it ends.
+    /// Resolves when the running job is paused; its sender is dropped when the job ends.
     pausing: Option<oneshot::Receiver<()>>,
     is_paused: bool,
-    /// By run, until it is drained: positions count on.
+    /// By run, until the run is drained: positions continue across leases.
     journals: HashMap<String, Journal>,
 }
 
-/// The job that runs.
+/// The running job.
 struct InHand {
-    /// Where it takes orders.
+    /// Channel for its orders.
     orders: mpsc::Sender<Order>,
-    /// The run whose journal it has, if it is a lease.
+    /// The run whose journal the job holds, if it is a lease.
     run: Option<String>,
-    /// That run is being drained: the lease has said its last word, and its task is about to end.
+    /// That run is being drained: the lease has sent its last report, and its task is about to end.
     is_drained: bool,
 }
 
@@ -149,9 +152,9 @@ enum Job {
     Lease(Box<Lease>),
 }
 
-/// What a task of the worker leaves behind.
+/// Result of a finished worker task.
 enum Done {
-    /// A lease gives the journal of its run back.
+    /// A lease returns the journal of its run.
     Lease {
         run: String,
         journal: Journal,
@@ -162,12 +165,12 @@ enum Done {
 
 enum Happened {
     Message(ToWorker),
-    /// The coordinator is gone.
+    /// The coordinator has disconnected.
     Gone,
-    /// The job in hand stands still.
+    /// The running job is paused.
     Paused,
     Done(Done),
-    /// The uplink takes more.
+    /// The result sender has room.
     Room,
     Failed(WorkerError),
 }
@@ -204,7 +207,7 @@ impl Worker {
                 Err(error) => Happened::Failed(WorkerError::Receive(error)),
             },
             () = stands_still(&mut self.pausing) => Happened::Paused,
-            // The uplink is always among the tasks, so this never ends for want of tasks.
+            // The result sender is always among the tasks, so `join_next` never returns `None` here.
             Some(done) = self.tasks.join_next() => match done {
                 Ok(done) => Happened::Done(done),
                 Err(error) => Happened::Failed(WorkerError::Panicked(error)),
@@ -215,7 +218,7 @@ impl Worker {
 
     fn hear(&mut self, message: ToWorker) -> Next {
         match message {
-            // Only the first says something new.
+            // A repeated welcome carries nothing new.
             ToWorker::Welcome { .. } => {}
             ToWorker::Discover(job) => self.take(Job::Discover(job)),
             ToWorker::Lease(lease) => {
@@ -225,7 +228,7 @@ impl Worker {
             ToWorker::Cancel { grace_ms } => self.cancel(grace_ms),
             ToWorker::Pause => self.pause(),
             ToWorker::Resume => self.resume(),
-            // An order that is given back comes too late: the process is gone.
+            // An order that comes back is too late: the process has ended.
             ToWorker::Debugger { lease, decision } => drop(self.order(Order::Debugger { lease, decision })),
             ToWorker::Drain { run } => {
                 self.drains.push_back(run);
@@ -258,7 +261,7 @@ impl Worker {
                 let control = self.control.clone();
                 self.tasks.spawn(async move {
                     let answer = discovery::discover(job, setting, orders).await;
-                    // A coordinator that is gone is seen by the receiver.
+                    // The receiver notices that the coordinator has disconnected.
                     drop(control.send(&answer).await);
                     Done::Discovery
                 });
@@ -291,7 +294,7 @@ impl Worker {
         Next::GoOn
     }
 
-    /// Gives an order to the job in hand; gives it back if there is none, or if the job has no process any more.
+    /// Sends an order to the running job; returns it if there is no job, or if the job's process has ended.
     fn order(&self, order: Order) -> Option<Order> {
         let Some(in_hand) = &self.in_hand else { return Some(order) };
         match in_hand.orders.try_send(order) {
@@ -303,7 +306,7 @@ impl Worker {
     }
 
     fn cancel(&mut self, grace_ms: u64) {
-        // An order that is given back comes too late: the job's end is on its way.
+        // An order that comes back is too late: the job is ending.
         drop(self.order(Order::Cancel { grace_ms }));
         for job in std::mem::take(&mut self.jobs) {
             self.answer(match job {
@@ -321,7 +324,7 @@ impl Worker {
     fn pause(&mut self) {
         self.is_paused = true;
         let (paused, pausing) = oneshot::channel();
-        // An order that is given back drops the sender, which answers as well: nothing runs.
+        // An order that comes back drops the sender, which also confirms the pause: nothing runs.
         drop(self.order(Order::Pause { paused }));
         self.pausing = Some(pausing);
     }
@@ -337,11 +340,11 @@ impl Worker {
         Next::GoOn
     }
 
-    /// Says something that waits for nobody's results, without waiting for room.
+    /// Sends a reply that depends on no results, without waiting for room.
     fn answer(&mut self, answer: FromWorker) {
         let control = self.control.clone();
         self.tasks.spawn(async move {
-            // A coordinator that is gone is seen by the receiver.
+            // The receiver notices that the coordinator has disconnected.
             drop(control.send(&answer).await);
             Done::Other
         });
@@ -350,7 +353,7 @@ impl Worker {
     fn forward_drain(&mut self) -> Next {
         while let Some(run) = self.drains.front() {
             let Ok(permit) = self.uplink.try_reserve() else { break };
-            // Nothing more comes of the run; the file is closed, now or when the lease's task is joined.
+            // The run has no more results. The file is closed here, or when the lease's task is joined.
             drop(self.journals.remove(run));
             if let Some(in_hand) = self.in_hand.as_mut().filter(|job| job.run.as_ref() == Some(run)) {
                 in_hand.is_drained = true;
@@ -362,7 +365,7 @@ impl Worker {
         Next::GoOn
     }
 
-    /// Kills what is in hand and waits a moment for its end.
+    /// Kills the running job and waits briefly for its end.
     async fn leave(&mut self) {
         drop(self.order(Order::Kill));
         let deadline = Instant::now() + LEAVE;
@@ -377,11 +380,11 @@ impl Worker {
     }
 }
 
-/// Waits until the job in hand stands still or is gone; for ever if nobody asked.
+/// Waits until the running job is paused or has ended; forever if no pause was requested.
 async fn stands_still(pausing: &mut Option<oneshot::Receiver<()>>) {
     match pausing {
         Some(receiver) => {
-            // An error says that the job is gone: nothing runs.
+            // An error means that the job has ended: nothing runs.
             drop(receiver.await);
             *pausing = None;
         }

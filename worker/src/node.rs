@@ -1,5 +1,5 @@
-//! A test's changes as JSON, written straight into the buffer that goes to journal and client: one worker writes
-//! a hundred thousand a second. What a result means is decided elsewhere.
+//! Renders a test's changes as JSON, directly into the buffer that goes to journal and client: one worker
+//! writes a hundred thousand per second. What a result means is decided elsewhere.
 
 use std::time::Duration;
 
@@ -10,36 +10,36 @@ use wire::{
 
 use crate::{clock::Utc, conclusion::Outcome, leaks::note, parcel::Parcel};
 
-/// Writes the changes of one lease's tests.
+/// Renders the changes of one lease's tests.
 #[derive(Debug)]
 pub(crate) struct NodeWriter {
     /// `,"heeler.suite":S,"heeler.worker":N`.
     brief: Vec<u8>,
-    /// The same with the program between.
+    /// The same, with the program in between.
     common: Vec<u8>,
     suite: String,
-    /// Of the lease.
+    /// The groups of the lease.
     groups: Vec<Above>,
 }
 
-/// A group, as its tests' changes name it.
+/// A group, with the JSON fragments that the changes of its tests share.
 #[derive(Debug)]
 struct Above {
     uid: String,
     parent: Option<usize>,
-    /// Its own change.
+    /// The group's own change.
     change: Vec<u8>,
-    /// The beginning of its tests' changes, up to the uid.
+    /// Start of its tests' changes, up to the uid.
     head: Vec<u8>,
     /// `,"location.type":T`.
     location_type: Vec<u8>,
     is_told: bool,
 }
 
-/// When a test ran and how long.
+/// Start, end and duration of a test.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
-    /// `None` for a test that was never begun.
+    /// `None` for a test that never started.
     pub(crate) start: Option<Utc>,
     pub(crate) stop: Utc,
     pub(crate) duration: Duration,
@@ -65,7 +65,7 @@ impl NodeWriter {
         &self.suite
     }
 
-    /// Tells the groups above a test that the stream has not been told, the outermost first.
+    /// Adds the ancestor groups of a test that the stream has not sent yet, outermost first.
     pub(crate) fn groups_above(&mut self, test: &LeasedTest, parcel: &mut Parcel) {
         let mut next = test.group.map(|group| group as usize);
         let mut untold = Vec::new();
@@ -74,7 +74,7 @@ impl NodeWriter {
             && !above.is_told
         {
             untold.push(place);
-            // What names no earlier place would lead in a circle.
+            // A parent that is not an earlier entry could form a cycle.
             next = above.parent.filter(|parent| *parent < place);
         }
         for place in untold.into_iter().rev() {
@@ -118,7 +118,7 @@ impl NodeWriter {
         }
     }
 
-    /// Appends the change of a test that has begun.
+    /// Appends the change of a started test.
     pub(crate) fn in_progress(&self, out: &mut Vec<u8>, test: &LeasedTest, start: Utc) {
         self.head(out, test, "in-progress");
         self.location(out, test, None);
@@ -127,7 +127,7 @@ impl NodeWriter {
         end(out, test);
     }
 
-    /// Appends the change of a test that has its terminal result.
+    /// Appends the change of a test with its terminal result.
     pub(crate) fn terminal(&self, out: &mut Vec<u8>, test: &LeasedTest, result: &Told<'_>) {
         let Told { outcome, times, reproduce, process } = result;
         let leaked = process.map(|process| process.leaked.as_slice()).filter(|leaked| !leaked.is_empty());
@@ -172,8 +172,8 @@ impl NodeWriter {
         end(out, test);
     }
 
-    /// The framework's stack, or where it has none the place of the assertion that failed, when the test itself
-    /// stands elsewhere.
+    /// Writes `error.stacktrace`: the framework's or the captured stack, otherwise the location of the failed
+    /// assertion when the test itself is located elsewhere.
     fn place_of_failure(&self, out: &mut Vec<u8>, test: &LeasedTest, outcome: &Outcome) {
         let seen = outcome.outputs.evidence.as_ref().map(|evidence| &evidence.stack);
         let stacktrace = outcome.stacktrace.as_ref().or(seen.filter(|stack| !stack.is_empty()));
@@ -188,7 +188,7 @@ impl NodeWriter {
     }
 }
 
-/// Files beside the result, by number.
+/// Appends the attached files, numbered from 0.
 fn attachments(out: &mut Vec<u8>, outcome: &Outcome) {
     let files = outcome.outputs.evidence.iter().flat_map(|evidence| &evidence.files);
     for (number, file) in files.enumerate() {
@@ -200,21 +200,22 @@ fn attachments(out: &mut Vec<u8>, outcome: &Outcome) {
     }
 }
 
-/// What the test wrote to its standard error, and behind it what it left behind: any client shows that.
+/// Appends the test's standard error followed by a note on leaked processes, because every client shows that
+/// text.
 fn errors(out: &mut Vec<u8>, stderr: &str, leaked: Option<&[Leaked]>) {
     let Some(leaked) = leaked else { return optional(out, "standardError", non_empty(stderr)) };
     let border = if stderr.is_empty() || stderr.ends_with('\n') { "" } else { "\n" };
     text(out, "standardError", &format!("{stderr}{border}{}", note(leaked)));
 }
 
-/// A result as it is told.
+/// A final result, ready to be rendered.
 #[derive(Debug)]
 pub(crate) struct Told<'a> {
     pub(crate) outcome: &'a Outcome,
     pub(crate) times: Times,
-    /// A command line that runs the test alone.
+    /// A command line that runs the test in isolation.
     pub(crate) reproduce: Option<String>,
-    /// How the process ended that it had to itself.
+    /// How the process ended, if it ran this test only.
     pub(crate) process: Option<&'a RawEnd>,
 }
 
@@ -233,10 +234,10 @@ impl Above {
     }
 }
 
-/// The beginning of a change at the top, up to the uid.
+/// Start of a change of a top-level test, up to the uid.
 const TOP: &[u8] = br#"{"parent":null,"node":{"uid":"#;
 
-/// The members of a client's own stand last.
+/// Appends the members that a client added, as the last ones, and closes the change.
 fn end(out: &mut Vec<u8>, test: &LeasedTest) {
     if let Some(foreign) = &test.foreign {
         out.push(b',');
@@ -282,7 +283,7 @@ fn number(out: &mut Vec<u8>, name: &str, value: impl std::fmt::Display) {
     write!(out, "{value}").expect("a Vec takes all");
 }
 
-/// The names are ours and need no escapes.
+/// Appends a member name. Names are constants of this crate and need no escaping.
 fn member(out: &mut Vec<u8>, name: &str) {
     out.extend_from_slice(b",\"");
     out.extend_from_slice(name.as_bytes());
@@ -455,7 +456,7 @@ mod tests {
         assert_eq!(node, expected);
     }
 
-    /// What the group and the client say of [`leased`].
+    /// Adds the members that the group and the client contribute to [`leased`].
     fn placed(node: &mut TestNode) {
         node.location_type = Some("s::A".into());
         node.location_method = Some("b".into());
@@ -470,7 +471,7 @@ mod tests {
             writer.groups_above(&leased(), &mut parcel);
             parcel.started(TestIndex(0), |out| writer.in_progress(out, &leased(), Utc::at(Duration::ZERO)));
         }
-        // Another lease of the same run goes over the same stream.
+        // Another lease of the same run uses the same stream.
         let mut parcel = parcel.take();
         let changes: Vec<Change> = parcel
             .loads()

@@ -1,9 +1,9 @@
-//! A test's output, capped: the head and the tail are kept, and what was cut between them is said. Where bytes
-//! come from and whose they are is decided elsewhere.
+//! A test's output, limited in size: keeps head and tail, and a note between them with the number of bytes
+//! cut. Which test the bytes belong to is decided elsewhere.
 
 use std::{borrow::Cow, collections::VecDeque};
 
-/// What is kept of one stream of one test. Memory is bounded by the limit, whatever is printed.
+/// Captured output of one stream of one test. The limit bounds its memory, no matter how much is printed.
 #[derive(Debug, Default)]
 pub(crate) struct Capture {
     head_limit: usize,
@@ -20,12 +20,12 @@ impl Capture {
         Self { head_limit: limit / 2, tail_limit: limit - limit / 2, ..Self::default() }
     }
 
-    /// Returns a capture that keeps the last `limit_bytes` only.
+    /// Returns a capture that keeps only the last `limit_bytes`.
     pub(crate) fn of_tail(limit_bytes: usize) -> Self {
         Self { tail_limit: limit_bytes, ..Self::default() }
     }
 
-    /// Takes more bytes.
+    /// Adds bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.total_bytes += bytes.len() as u64;
         let (head, rest) = bytes.split_at(bytes.len().min(self.head_limit - self.head.len()));
@@ -36,26 +36,26 @@ impl Capture {
         self.tail.extend(rest);
     }
 
-    /// Returns whether nothing came.
+    /// Returns whether no bytes were added.
     pub(crate) fn is_empty(&self) -> bool {
         self.total_bytes == 0
     }
 
-    /// Forgets everything and keeps the memory for the next test.
+    /// Discards the contents and keeps the memory for the next test.
     pub(crate) fn clear(&mut self) {
         self.head.clear();
         self.tail.clear();
         self.total_bytes = 0;
     }
 
-    /// Returns what was kept, printable, and in its middle how much was cut.
+    /// Returns the captured text in printable form, with a note in its middle if bytes were cut.
     pub(crate) fn text(&self) -> String {
         if self.is_empty() {
             return String::new();
         }
         let (front, back) = self.tail.as_slices();
         if self.total_bytes == (self.head.len() + self.tail.len()) as u64 {
-            // Head and tail are one text: a character may lie across the border.
+            // Head and tail are contiguous: a character may span the boundary.
             return String::from_utf8_lossy(&[&self.head, front, back].concat()).into_owned();
         }
         let tail = [front, back].concat();
@@ -65,7 +65,7 @@ impl Capture {
     }
 }
 
-/// Cuts a text that a framework captured itself to the same limit, and in the same way.
+/// Truncates a text that a framework captured itself to the same limit, in the same way.
 pub(crate) fn cut_text(text: String, limit_bytes: u64) -> String {
     if text.len() as u64 <= limit_bytes {
         return text;
@@ -84,7 +84,7 @@ fn printable(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// Leaves out the first bytes of a character whose others were cut.
+/// Removes the first bytes of a character whose other bytes were cut.
 fn without_torn_end(bytes: &[u8]) -> &[u8] {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
@@ -92,7 +92,7 @@ fn without_torn_end(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// Leaves out the last bytes of a character whose first were cut.
+/// Removes the last bytes of a character whose first bytes were cut.
 fn without_torn_start(bytes: &[u8]) -> &[u8] {
     let torn = bytes.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
     &bytes[torn..]

@@ -1,4 +1,4 @@
-//! What a test process wrote and did outside any test, in words. Pure.
+//! Messages for process exits and output outside any test. Pure.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use wire::control::RawEnd;
 
 use crate::{conclusion::seconds, death::death_of, output::Capture};
 
-/// So much of the end of each stream is told.
+/// The number of bytes reported from the end of each stream.
 const TAIL_BYTES: usize = 4 << 10;
 
-/// Where in a process's life it ended.
+/// The point between tests at which a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
-    /// No test has begun.
+    /// Before the first test started.
     BeforeFirst,
-    /// Tests are waiting; this one ended last.
+    /// With tests still waiting, after this test, the last to end.
     After(&'a str),
     /// All tests have ended.
     AfterLast,
@@ -34,18 +34,18 @@ impl Default for Outside {
 }
 
 impl Outside {
-    /// Takes standard output that is no test's.
+    /// Adds standard output that belongs to no test.
     pub(crate) fn stdout(&mut self, bytes: &[u8]) {
         self.stdout.push(bytes);
     }
 
-    /// Takes standard error that is no test's.
+    /// Adds standard error that belongs to no test.
     pub(crate) fn stderr(&mut self, bytes: &[u8]) {
         self.stderr.push(bytes);
     }
 
-    /// Says what happened, with the end of the output. `waited` is how long nothing happened before the process was
-    /// ended for it.
+    /// Returns a message that describes the end and includes the last output. `waited` is how long the
+    /// process was idle before it was terminated for that.
     pub(crate) fn message(&self, place: Place<'_>, end: &RawEnd, waited: Option<Duration>) -> String {
         self.under(match waited {
             Some(limit) => idle(place, limit),
@@ -53,7 +53,7 @@ impl Outside {
         })
     }
 
-    /// Returns a text with the end of the output below it.
+    /// Appends the last output to a message.
     pub(crate) fn under(&self, mut message: String) -> String {
         for (capture, name) in [(&self.stdout, "standard output"), (&self.stderr, "standard error")] {
             if !capture.is_empty() {

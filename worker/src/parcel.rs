@@ -1,5 +1,5 @@
-//! What one chunk of a test process's output comes to: bytes for the journal, changes for the client, reports for
-//! the coordinator, all in order. Nothing is written or sent here.
+//! Updates that result from one chunk of a test process's output, in order: bytes for the journal, changes
+//! for the client, reports for the coordinator. Nothing is written or sent here.
 
 use std::collections::HashSet;
 
@@ -8,40 +8,40 @@ use wire::{
     journal::{self, Record},
 };
 
-/// The body of one update frame stays about below this, so that a client can show what came so far.
+/// Approximate limit of an update frame's body, so that a client can show results as they arrive.
 const FRAME_BODY_BYTES: usize = 256 << 10;
 
-/// Why a result is not told to the client yet.
+/// Why a result is provisional and not sent to the client yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Held {
     /// A retry may replace it.
     Failed,
-    /// The test is to be tried alone.
+    /// The test is to be rerun in isolation.
     Died,
 }
 
-/// What goes out together.
+/// Updates that are written and sent together.
 #[derive(Debug, Default)]
 pub(crate) struct Parcel {
-    /// For the journal, first of all.
+    /// Bytes for the journal, written before anything is sent.
     pub(crate) journal: Vec<u8>,
-    /// For the coordinator, last of all.
+    /// Reports to the coordinator, sent last.
     pub(crate) reports: Vec<Report>,
     /// Raw output, for the worker's own standard output.
     pub(crate) shown: Vec<u8>,
-    /// The same for standard error.
+    /// Raw output for the worker's own standard error.
     pub(crate) shown_errors: Vec<u8>,
-    /// For the client's log.
+    /// Lines for the client's log.
     pub(crate) logs: Vec<LogLine>,
-    /// Its results stand in no journal: the coordinator is to know of them before anyone else.
+    /// Its results are in no journal, so the coordinator must learn of them before the client does.
     pub(crate) is_unjournalled: bool,
-    /// Groups that were told before or are told here.
+    /// Groups that were sent before, or are sent with this batch.
     pub(crate) told_groups: HashSet<String>,
     changes: Vec<u8>,
     ends: Vec<ChangeEnd>,
-    /// Which of the changes tell groups.
+    /// Indexes of the changes that introduce groups.
     groups: Vec<usize>,
-    /// How many results of the run are settled, this parcel's included.
+    /// The number of the run's settled results, including those of this batch.
     position: u64,
 }
 
@@ -54,36 +54,36 @@ struct ChangeEnd {
 /// Changes that fit into one frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Load<'a> {
-    /// How many results of the run are handed over with these and all before them.
+    /// The number of the run's results sent with this chunk and all before it.
     pub(crate) position: u64,
     /// The JSON of each change.
     pub(crate) changes: Vec<&'a [u8]>,
 }
 
 impl Parcel {
-    /// Returns an empty parcel of a run that has so many results in this worker's journal.
+    /// Returns an empty batch for a run with `position` results in this worker's journal.
     pub(crate) fn behind(position: u64) -> Self {
         Self { position, ..Self::default() }
     }
 
-    /// Returns how many results of the run are settled with this parcel.
+    /// Returns the number of the run's results that are settled after this batch.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Returns whether there is nothing to do.
+    /// Returns whether the batch contains nothing to write or send.
     pub(crate) fn is_empty(&self) -> bool {
         let bytes = [&self.journal, &self.shown, &self.shown_errors, &self.changes];
         self.reports.is_empty() && self.logs.is_empty() && bytes.iter().all(|bytes| bytes.is_empty())
     }
 
-    /// Takes everything out and leaves an empty parcel that goes on behind it.
+    /// Takes the contents and leaves an empty batch that continues at the same position.
     pub(crate) fn take(&mut self) -> Self {
         let rest = Self { told_groups: std::mem::take(&mut self.told_groups), ..Self::behind(self.position) };
         std::mem::replace(self, rest)
     }
 
-    /// Tells a group, unless the stream has been told.
+    /// Adds a group, unless the stream already contains it.
     pub(crate) fn group(&mut self, uid: &str, change: &[u8]) {
         if self.told_groups.insert(uid.to_owned()) {
             self.groups.push(self.ends.len());
@@ -92,7 +92,7 @@ impl Parcel {
         }
     }
 
-    /// Returns the changes that tell groups, in order.
+    /// Returns the changes that introduce groups, in order.
     pub(crate) fn group_changes(&self) -> impl Iterator<Item = &[u8]> {
         self.groups.iter().map(|place| {
             let start = place.checked_sub(1).map_or(0, |before| self.ends[before].at);
@@ -100,7 +100,7 @@ impl Parcel {
         })
     }
 
-    /// A test runs; `write` appends its change.
+    /// Adds the start of a test; `write` appends its change.
     pub(crate) fn started(&mut self, test: TestIndex, write: impl FnOnce(&mut Vec<u8>)) {
         journal::write(&mut self.journal, &Record::Started(test));
         write(&mut self.changes);
@@ -108,7 +108,7 @@ impl Parcel {
         self.reports.push(Report::Started(test));
     }
 
-    /// A test has its terminal result; `write` appends its change, and the same bytes go to the journal.
+    /// Adds a terminal result; `write` appends its change, and the same bytes go to the journal.
     pub(crate) fn settled(&mut self, result: JournalledResult, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.changes.len();
         write(&mut self.changes);
@@ -119,7 +119,7 @@ impl Parcel {
         self.reports.push(Report::Settled { test, state, duration_us, position: self.position });
     }
 
-    /// A test has a result that may be replaced.
+    /// Adds a provisional result.
     pub(crate) fn held(&mut self, test: TestIndex, attempt: Attempt, held: Held) {
         journal::write(&mut self.journal, &Record::Held { test, attempt: attempt.clone() });
         let attempt = Box::new(attempt);
@@ -129,7 +129,7 @@ impl Parcel {
         });
     }
 
-    /// Returns the changes, frame by frame.
+    /// Returns the changes, split into frames.
     pub(crate) fn loads(&self) -> impl Iterator<Item = Load<'_>> {
         let mut next = 0_usize;
         std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! One output of a test process, as the worker reads it.
+//! The read end of one output of a test process.
 
 use std::{
     fs::File,
@@ -8,31 +8,31 @@ use std::{
 
 use tokio::net::unix::pipe;
 
-/// The reading end of one output.
+/// The read end of one output pipe.
 ///
-/// Unlike the runtime's own pipes it really reads when it is asked to, whether or not the runtime has yet heard that
-/// there is something: what a test wrote to one pipe before it wrote to the other must not be overlooked.
+/// Unlike tokio's pipes, a read always calls `read`, even before the runtime has noticed that the pipe is
+/// readable: bytes that a test wrote to one pipe before it wrote to the other must not be missed.
 pub(crate) struct Pipe(Option<Ends>);
 
-/// The same end twice: once for the runtime to watch, once to be read without asking it.
+/// The same end twice: registered with the runtime for waiting, and as a file for reading directly.
 struct Ends {
     watched: pipe::Receiver,
     file: File,
 }
 
-/// What a read that does not wait brought.
+/// Result of a non-blocking read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// So many bytes.
+    /// The number of bytes read.
     Some(usize),
-    /// Nothing yet.
+    /// No bytes available yet.
     Nothing,
-    /// Nothing ever more.
+    /// The pipe is closed.
     End,
 }
 
 impl Pipe {
-    /// Returns the reading end of a new pipe, and the other end for a test process.
+    /// Returns the read end of a new pipe, and its write end for a test process.
     pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
         let (reader, writer) = host::io::pipe()?;
         host::io::set_nonblocking(reader.as_fd())?;
@@ -40,22 +40,22 @@ impl Pipe {
         Ok((Self(Some(Ends { watched: pipe::Receiver::from_owned_fd(reader)?, file })), writer))
     }
 
-    /// Waits until there is something to read, or the end; for ever behind the end.
+    /// Waits until there is something to read, or the end of file; forever after the end was read.
     ///
-    /// Cancel safe: yes, because it only watches.
+    /// Cancel safe: yes, because it only waits for readiness.
     pub(crate) async fn readable(&self) {
         match &self.0 {
-            // An error is met again by the read.
+            // The read reports the error.
             Some(ends) => drop(ends.watched.readable().await),
             None => std::future::pending().await,
         }
     }
 
-    /// Reads what is there.
+    /// Reads the available bytes without blocking.
     pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> Read {
         let Some(ends) = &mut self.0 else { return Read::End };
         let read = match ends.file.read(buffer) {
-            // Only the runtime's own read takes back that it holds the pipe for readable.
+            // Only the runtime's own read clears its readiness flag for the pipe.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ends.watched.try_read(buffer),
             read => read,
         };
@@ -71,7 +71,7 @@ impl Pipe {
         }
     }
 
-    /// Returns whether the end was read.
+    /// Returns whether end of file was read.
     pub(crate) fn is_at_end(&self) -> bool {
         self.0.is_none()
     }
@@ -91,7 +91,7 @@ mod tests {
         let mut writer = File::from(writer);
         let mut buffer = [0; 4];
         for round in 0..100 {
-            // No turn of the runtime lies between the write and the read.
+            // The runtime does not run between the write and the read.
             writer.write_all(b"abcdef").unwrap();
             assert_eq!(reader.try_read(&mut buffer), Read::Some(4), "round {round}");
             assert_eq!(reader.try_read(&mut buffer), Read::Some(2), "round {round}");

@@ -1,4 +1,4 @@
-//! Small values for the tests of this crate's pure rooms.
+//! Sample values for the unit tests of this crate's pure modules.
 
 use wire::{
     control::{Lease, LeaseId, LeasedTest, ListedTest, Program, TestIndex, TestLimits},

@@ -1,4 +1,5 @@
-//! Where a worker lives and how it starts test programs: its scratch directory, and the commands for the guard.
+//! Process-wide context of a worker: its scratch directory, and how it builds the commands that guards
+//! execute.
 
 use std::{
     collections::BTreeMap,
@@ -11,13 +12,13 @@ use wire::control::{Command, OsBytes, Program, WorkerId};
 
 use crate::{adapter::Invocation, guards::Guards};
 
-/// What stays the same as long as a worker lives.
+/// State that does not change while a worker runs.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) worker: WorkerId,
-    /// Where the guards of its test processes come from.
+    /// Source of the guards for its test processes.
     pub(crate) guards: Guards,
-    /// A private directory for files that tell frameworks what to run.
+    /// A private directory for files that pass test names to frameworks.
     pub(crate) scratch: PathBuf,
 }
 
@@ -31,7 +32,7 @@ pub(crate) enum PrepareError {
 }
 
 impl Setting {
-    /// Writes the files of a command and returns what the guard is to run.
+    /// Writes the files of an invocation and returns the command for the guard.
     pub(crate) fn prepare(
         &self,
         program: &Program,
@@ -54,7 +55,7 @@ impl Setting {
         })
     }
 
-    /// Makes sure that there is an empty scratch directory.
+    /// Empties the scratch directory, or creates it.
     pub(crate) fn sweep(&self) -> Result<&Path, PrepareError> {
         match empty(&self.scratch) {
             Ok(()) => return Ok(&self.scratch),
@@ -65,7 +66,8 @@ impl Setting {
         Ok(&self.scratch)
     }
 
-    /// The worker's own environment, under the program's, under the framework's, under ours.
+    /// Merges the environments: the worker's own, then the program's, the framework's and Heeler's, where
+    /// later ones win.
     fn environment(
         &self,
         program: &Program,
@@ -96,12 +98,13 @@ impl Setting {
 
 impl Drop for Setting {
     fn drop(&mut self) {
-        // It is inside the session's directory, which the coordinator removes whole.
+        // The coordinator removes the session's directory, which contains this one.
         drop(fs::remove_dir_all(&self.scratch));
     }
 }
 
-/// Removes what is in a directory, but not the directory: making one costs more than all else about a small lease.
+/// Removes the contents of a directory, but keeps the directory: creating one costs more than everything else
+/// about a small lease.
 fn empty(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

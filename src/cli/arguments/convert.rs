@@ -1,4 +1,5 @@
-//! From single words to the types of `config`, and from a command's arguments to what it lays over the profile.
+//! Converts single arguments to the types of `config`, and a command's arguments to the layer of settings
+//! that overrides the profile.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
@@ -16,7 +17,7 @@ use crate::{
     filter::{Filter, FilterError},
 };
 
-/// Why a word is not what its option takes.
+/// Error in the value of an option.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WordError {
     #[error("expected a whole number from 1, or num-cpus")]
@@ -58,12 +59,12 @@ pub(super) fn time_limit(word: &str) -> Result<TimeLimit, WordError> {
     }
 }
 
-/// A command for a debugger, as a shell reads words.
+/// Parses a debugger command, split into words by the rules of a shell.
 pub(super) fn debugger(word: &str) -> Result<DebuggerCommand, WordError> {
     Ok(word.parse::<DebuggerCommand>()?)
 }
 
-/// A filter; what is wrong with one is shown under its text.
+/// Parses a filter; the error message marks the position below the filter's text.
 pub(super) fn filter(word: &str) -> Result<Filter, WordError> {
     word.parse().map_err(|error: FilterError| WordError::Filter(error.pointed()))
 }
@@ -84,7 +85,7 @@ fn positive(word: &str) -> Result<std::time::Duration, WordError> {
     if duration.is_zero() { Err(WordError::Zero) } else { Ok(duration) }
 }
 
-/// Checks only the form: names are looked up when they are needed.
+/// Checks only the form: host names are resolved when the address is used.
 pub(super) fn address(word: &str) -> Result<String, WordError> {
     let (host, port) = word.rsplit_once(':').ok_or(WordError::Address)?;
     let is_host = !host.is_empty() && (host.starts_with('[') == host.ends_with(']'));
@@ -132,7 +133,7 @@ impl RunningArguments {
 }
 
 impl GeneralArguments {
-    /// Returns what the words say of every command.
+    /// Returns the settings that the arguments common to all commands override.
     #[must_use]
     pub fn command_line(&self) -> CommandLine {
         let run = RunLayer { history: self.is_history_off.then_some(false), ..RunLayer::default() };
@@ -146,7 +147,7 @@ impl GeneralArguments {
 }
 
 impl RunArguments {
-    /// Returns what the words say of the run.
+    /// Returns the settings that the arguments of the run override.
     #[must_use]
     pub fn command_line(&self) -> CommandLine {
         let general = self.general.command_line();
@@ -169,7 +170,7 @@ impl RunArguments {
 }
 
 impl ListArguments {
-    /// Returns what the words say of the listing.
+    /// Returns the settings that the arguments of the listing override.
     #[must_use]
     pub fn command_line(&self) -> CommandLine {
         CommandLine {
@@ -182,7 +183,7 @@ impl ListArguments {
 }
 
 impl ReportArguments {
-    /// Returns what the words say of the report.
+    /// Returns the settings that the arguments of the report override.
     #[must_use]
     pub fn command_line(&self) -> CommandLine {
         let general = self.general.command_line();
@@ -192,7 +193,7 @@ impl ReportArguments {
 }
 
 impl ServeArguments {
-    /// Returns what the words say of each run of the server.
+    /// Returns the settings that the arguments override for each run of the server.
     #[must_use]
     pub fn command_line(&self) -> CommandLine {
         let general = self.general.command_line();

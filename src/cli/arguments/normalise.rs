@@ -1,49 +1,41 @@
-//! Translates the command line of an editor that starts us in the place of a test application: `-x` or `--x`, values
-//! behind a space, `=` or `:`, answers in `@file.rsp`, and options that mean nothing here.
+//! Translates the command line of an editor that starts Heeler in place of a test application: `-x` or `--x`,
+//! values after a space, `=` or `:`, response files `@file.rsp`, and options that have no meaning here.
 
 use std::{
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
 };
 
-/// The hidden command that the words are translated to.
+/// The hidden command that an editor's command line is translated to.
 pub(super) const COMMAND: &str = "__editor";
 
-/// First words of command lines that are our own, whatever follows.
+/// First arguments that mark a command line as Heeler's own, so that it is not translated.
 const COMMANDS: [&str; 7] = ["run", "list", "serve", "dump", "completions", "help", "doctor"];
 
-/// Why an editor's words can't be read.
+/// Error in an editor's command line.
 #[derive(Debug, thiserror::Error)]
 pub enum NormaliseError {
     /// `@file.rsp` can't be read.
     #[error("can't read the response file {}: {source}", path.display())]
-    ResponseFile {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    ResponseFile { path: PathBuf, source: std::io::Error },
     /// An option without its value.
     #[error("the option --{option} needs a value")]
-    NoValue {
-        /// The option.
-        option: &'static str,
-    },
-    /// A protocol that is not ours.
+    NoValue { option: &'static str },
+    /// A protocol that Heeler does not support.
     #[error("the server mode \"{mode}\" is not known; the one that is, is jsonrpc")]
     Mode {
-        /// As written.
+        /// The value of `--server`, unchanged.
         mode: String,
     },
-    /// Nowhere to dial.
+    /// `--server` without `--client-port`: there is no address to connect to.
     #[error(
         "--server needs --client-port, the port on which the client listens; to serve on standard input and output, or to listen, see heeler serve --help"
     )]
     NoPort,
 }
 
-/// Returns the words of our own form. Words in which neither `--server` nor `--list-tests` stands, or which begin
-/// with a command of ours, come back as they are.
+/// Returns the command line in Heeler's own form. A command line that contains neither `--server` nor
+/// `--list-tests`, or that begins with a command of Heeler, is returned unchanged.
 ///
 /// # Errors
 /// A response file can't be read, or an option has no value.
@@ -59,7 +51,7 @@ pub fn normalise(argv: Vec<OsString>) -> Result<Vec<OsString>, NormaliseError> {
     Ok([argv[0].clone()].into_iter().chain(Translation::read(&expanded)?.into_words()?).collect())
 }
 
-/// An option with its name in small letters and the value that is joined to it.
+/// An option: its name in lower case and the value joined to it.
 struct Named {
     name: String,
     value: Option<String>,
@@ -77,10 +69,10 @@ impl Named {
     }
 }
 
-/// The words, sorted by what they mean.
+/// The arguments, sorted by their meaning.
 #[derive(Default)]
 struct Translation {
-    /// As our own parser takes them.
+    /// Options in the form that Heeler's own parser accepts.
     options: Vec<OsString>,
     programs: Vec<OsString>,
     config_file: Option<OsString>,
@@ -122,7 +114,8 @@ impl Translation {
         Ok(translation)
     }
 
-    /// `--server [jsonrpc]`, `--list-tests [text|json]`: their values are known words, so a program may follow.
+    /// Handles `--server [jsonrpc]` and `--list-tests [text|json]`: only known values are consumed, so that a
+    /// program may follow.
     fn mode<'w>(
         &mut self,
         named: Named,
@@ -142,7 +135,7 @@ impl Translation {
     fn valued(&mut self, option: &'static str, value: Option<OsString>) -> Result<(), NormaliseError> {
         let value = value.ok_or(NormaliseError::NoValue { option })?;
         match option {
-            // Other test applications have configuration files of their own kind.
+            // Other test applications have configuration files of their own formats.
             "config-file" if Path::new(&value).extension() == Some(OsStr::new("toml")) => {
                 self.config_file = Some(value)
             }
@@ -157,7 +150,7 @@ impl Translation {
         Ok(())
     }
 
-    /// An option that nobody here knows takes all words up to the next option, as test applications do it.
+    /// Skips an unknown option with all words up to the next option, as test applications parse them.
     fn ignore<'w>(
         &mut self,
         word: &OsStr,
@@ -205,7 +198,7 @@ fn is_option(word: &OsStr) -> bool {
     word == "--" || Named::read(word).is_some()
 }
 
-/// Replaces each `@file` by the words in the file.
+/// Replaces each `@file` by the arguments in the file.
 fn expand(words: &[OsString]) -> Result<Vec<OsString>, NormaliseError> {
     let mut expanded = Vec::new();
     for word in words {
@@ -222,7 +215,7 @@ fn expand(words: &[OsString]) -> Result<Vec<OsString>, NormaliseError> {
     Ok(expanded)
 }
 
-/// Splits at blanks, but not within double quotes.
+/// Splits at white space, but not within double quotes.
 fn split_line(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,4 +1,4 @@
-//! From the process's words to a command, or to what is printed instead.
+//! Parses the process's arguments to a command, or to the help or error message that is printed instead.
 
 use std::ffi::{OsStr, OsString};
 
@@ -7,25 +7,23 @@ use clap_complete::Shell;
 
 use super::{Arguments, Command, NormaliseError, normalise};
 
-/// The exit code of a command line that says nothing sensible.
+/// The exit code of an invalid command line.
 const EXIT_COMMAND_LINE: u8 = 5;
 
-/// Why there is no command to carry out.
+/// Reason for which there is no command to run.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Help or the version was asked for, or the words are wrong: the parser knows what to print.
+    /// Help or the version was requested, or the arguments are invalid: the parser's error holds the text to
+    /// print.
     #[error("{0}")]
     Words(clap::Error),
-    /// The words of an editor are wrong.
+    /// An editor's command line is invalid.
     #[error("read the command line")]
-    Editor {
-        /// What is wrong.
-        source: NormaliseError,
-    },
+    Editor { source: NormaliseError },
 }
 
 impl Refusal {
-    /// Returns the code to leave with: 0 when help or the version was asked for.
+    /// Returns the exit code: 0 when help or the version was requested.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -34,20 +32,20 @@ impl Refusal {
         }
     }
 
-    /// Prints it where it belongs, in colours where they can be shown.
+    /// Prints the message to standard output or standard error, in colours where these are supported.
     pub fn print(&self) {
         match self {
-            // Nobody is left to tell that the terminal is gone.
+            // When the terminal is gone, the error cannot be reported anywhere.
             Self::Words(error) => drop(error.print()),
             Self::Editor { source } => eprintln!("error: {source}"),
         }
     }
 }
 
-/// Returns the command that the words ask for. The first word is the program's own name.
+/// Returns the command of a command line. The first argument is the program's own name.
 ///
 /// # Errors
-/// The words are wrong, or ask for help: print it, and leave with its exit code.
+/// The arguments are invalid or request help: print the refusal, and exit with its exit code.
 pub fn parse(argv: Vec<OsString>) -> Result<Command, Refusal> {
     let words = normalise(argv).map_err(|source| Refusal::Editor { source })?;
     Arguments::try_parse_from(settle_optional_values(words))
@@ -55,7 +53,7 @@ pub fn parse(argv: Vec<OsString>) -> Result<Command, Refusal> {
         .map_err(Refusal::Words)
 }
 
-/// Returns a completion script.
+/// Returns the completion script for a shell.
 #[must_use]
 pub fn completions(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
@@ -63,7 +61,7 @@ pub fn completions(shell: Shell) -> Vec<u8> {
     script
 }
 
-/// `--shuffle` may have a seed behind it, or a program that is none of its business.
+/// Gives `--shuffle` its default value unless a seed follows: the next argument may be a program instead.
 fn settle_optional_values(words: Vec<OsString>) -> Vec<OsString> {
     let is_seed =
         |word: &OsStr| word.to_str().is_some_and(|word| word == "random" || word.parse::<u64>().is_ok());

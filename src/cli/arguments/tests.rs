@@ -1,4 +1,4 @@
-//! Command lines as users and editors write them.
+//! Tests of command lines as users and editors write them.
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
@@ -17,7 +17,7 @@ fn run(line: &str) -> RunArguments {
     }
 }
 
-/// The message of a wrong command line, without the usage below it.
+/// Returns the error message of an invalid command line, without the usage below it.
 #[track_caller]
 fn refusal(line: &str) -> String {
     let refusal = parse(words(line)).unwrap_err();
@@ -43,7 +43,7 @@ fn help(line: &str) -> String {
 
 #[test]
 fn help_fits_a_terminal_of_eighty_columns() {
-    // Without a terminal the parser writes as wide as it may; the snapshots are for those who have one.
+    // Without a terminal, clap does not limit the width; the snapshots show the help as a terminal does.
     for (name, command) in [("heeler", None), ("run", Some("run")), ("serve", Some("serve"))] {
         let mut parser = <Arguments as clap::CommandFactory>::command().term_width(80);
         let line = ["heeler"].into_iter().chain(command).chain(["--help"]);

@@ -1,4 +1,5 @@
-//! The variables that `cargo test` sets for a test program, so that tests see no difference.
+//! The environment variables that `cargo test` sets for a test program, so that tests run in the same
+//! environment.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -9,16 +10,16 @@ use serde_json::Value;
 
 use super::messages::{Artifact, Kind, Messages, package};
 
-/// What the environment takes from elsewhere than cargo's messages.
+/// The inputs of the environment that are not in cargo's build messages.
 #[derive(Debug, Default)]
 pub(super) struct Surroundings {
-    /// What `cargo metadata` says; null when it says nothing.
+    /// Output of `cargo metadata`; null when there is none.
     pub(super) metadata: Value,
-    /// Where the toolchain's libraries for test programs lie.
+    /// Directory of the toolchain's shared libraries for test programs.
     pub(super) libdir: Option<PathBuf>,
-    /// Our own `LD_LIBRARY_PATH`.
+    /// The `LD_LIBRARY_PATH` of this process.
     pub(super) library_path: Option<OsString>,
-    /// The cargo program.
+    /// Path of the cargo program.
     pub(super) cargo: Option<PathBuf>,
 }
 
@@ -56,7 +57,7 @@ pub(super) fn environment(
     env
 }
 
-/// `CARGO_PKG_…`: names and versions from the package id, the rest from the manifest.
+/// Returns the `CARGO_PKG_…` variables: names and versions from the package id, the rest from the manifest.
 fn package_variables(artifact: &Artifact, metadata: &Value) -> Vec<(&'static str, String)> {
     let (name, version) = package(&artifact.package_id);
     let packages = metadata["packages"].as_array();
@@ -87,14 +88,15 @@ fn package_variables(artifact: &Artifact, metadata: &Value) -> Vec<(&'static str
     ]
 }
 
-/// Where shared libraries are looked for: those that build scripts made, those of the build, Rust's own, ours.
+/// Returns the library search path: libraries of build scripts, of the build, of the toolchain, then our own
+/// path.
 fn library_path(artifact: &Artifact, build_script: &Value, surroundings: &Surroundings) -> OsString {
     let deps = Path::new(&artifact.executable).parent().unwrap_or(Path::new(""));
     let root = deps.parent().unwrap_or(Path::new(""));
     let linked = build_script["linked_paths"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let built = linked
         .map(|path| path.split_once('=').map_or(path, |(_, path)| path))
-        // System directories that a build script names are searched anyway, and in their own order.
+        // System directories named by a build script are searched anyway, in the system's order.
         .filter(|path| Path::new(path).starts_with(root));
     let mut paths: Vec<PathBuf> = built.map(PathBuf::from).collect();
     paths.extend([root.to_owned(), deps.to_owned()]);
@@ -102,6 +104,6 @@ fn library_path(artifact: &Artifact, build_script: &Value, surroundings: &Surrou
     paths.extend(surroundings.library_path.iter().flat_map(|ours| std::env::split_paths(ours)));
     let mut seen = std::collections::HashSet::new();
     paths.retain(|path| !path.as_os_str().is_empty() && seen.insert(path.clone()));
-    // Only a path with a colon can't be joined, and cargo could not have built there.
+    // Joining fails only for a path with a colon, and cargo could not have built there.
     std::env::join_paths(paths).unwrap_or_default()
 }

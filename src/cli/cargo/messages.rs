@@ -1,4 +1,4 @@
-//! Reads the JSON lines that cargo writes while it builds, and names the programs in them.
+//! Parses the JSON messages that cargo writes during a build, and names the test programs in them.
 
 use std::collections::HashMap;
 
@@ -9,17 +9,16 @@ use super::{
     environment::{Surroundings, environment},
 };
 
-/// What a build has said so far.
+/// The messages of a build received so far.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     programs: Vec<Artifact>,
     /// Executables that integration tests may start, as package, name and path.
     executables: Vec<(String, String, String)>,
-    /// What build scripts said, by package.
+    /// Messages about executed build scripts, by package.
     build_scripts: HashMap<String, Value>,
 }
 
-/// A test program.
 #[derive(Debug)]
 pub(super) struct Artifact {
     pub(super) package_id: String,
@@ -29,18 +28,16 @@ pub(super) struct Artifact {
     target: String,
 }
 
-/// What a test program tests.
+/// Kind of the target that a test program tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The tests in a library.
     Library,
-    /// An integration test.
     Test,
     /// The tests in a program.
     Binary,
     /// The tests in an example.
     Example,
-    /// A benchmark.
     Benchmark,
 }
 
@@ -52,14 +49,14 @@ impl Kind {
             Some("bin") => Self::Binary,
             Some("example") => Self::Example,
             Some("bench") => Self::Benchmark,
-            // `lib`, `rlib`, `dylib`, `cdylib`, `staticlib`, `proc-macro` and what may come.
+            // `lib`, `rlib`, `dylib`, `cdylib`, `staticlib`, `proc-macro` and kinds of future cargo versions.
             _ => Self::Library,
         }
     }
 }
 
 impl Messages {
-    /// Takes one line. Those that are no messages of interest are passed over.
+    /// Records one line. Irrelevant messages, and lines that are no messages, are ignored.
     pub(super) fn take(&mut self, line: &[u8]) {
         let Ok(message) = serde_json::from_slice::<Value>(line) else { return };
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -85,30 +82,31 @@ impl Messages {
         }
     }
 
-    /// The manifest of a package that has tests.
+    /// Returns the manifest of a package that has tests.
     pub(super) fn first_manifest(&self) -> Option<&str> {
         self.programs.first().map(|artifact| artifact.manifest.as_str())
     }
 
-    /// The executables of a package, by name.
+    /// Returns the executables of a package, by name.
     pub(super) fn executables_of(&self, package_id: &str) -> impl Iterator<Item = (&str, &str)> {
         let own = self.executables.iter().filter(move |(package, ..)| package == package_id);
         own.map(|(_, name, path)| (name.as_str(), path.as_str()))
     }
 
-    /// What a package's build script said; null when there is none.
+    /// Returns the message about a package's build script; null when there is none.
     pub(super) fn build_script_of(&self, package_id: &str) -> &Value {
         self.build_scripts.get(package_id).unwrap_or(&Value::Null)
     }
 
-    /// The test programs, named and ready to start, by name: cargo writes in the order in which builds end.
+    /// Returns the test programs, named and ready to start, sorted by name: cargo's order is the order in
+    /// which builds end.
     pub(super) fn into_programs(self, surroundings: &Surroundings) -> Vec<CargoProgram> {
         let names: Vec<String> = self.programs.iter().map(suite_name).collect();
         let programs = self.programs.iter().zip(&names).map(|(artifact, name)| {
             let is_taken_twice = names.iter().filter(|other| *other == name).count() > 1;
             let version = package(&artifact.package_id).1;
             CargoProgram {
-                // Two versions of one package in a workspace are rare, but then names must not collide.
+                // Two versions of one package in a workspace are rare, but their names must not collide.
                 suite: if is_taken_twice { format!("{name}@{version}") } else { name.clone() },
                 path: artifact.executable.clone().into(),
                 cwd: artifact.package_dir().into(),
@@ -122,7 +120,7 @@ impl Messages {
 }
 
 impl Artifact {
-    /// The directory of the package.
+    /// Returns the directory of the package.
     pub(super) fn package_dir(&self) -> &str {
         self.manifest.rsplit_once('/').map_or(".", |(dir, _)| dir)
     }
@@ -140,7 +138,7 @@ fn suite_name(artifact: &Artifact) -> String {
     }
 }
 
-/// Name and version in a package id: `path+file:///a/name#1.0.0` or `path+file:///a/b#name@1.0.0`.
+/// Returns name and version of a package id: `path+file:///a/name#1.0.0` or `path+file:///a/b#name@1.0.0`.
 pub(super) fn package(package_id: &str) -> (String, String) {
     let (url, fragment) = package_id.rsplit_once('#').unwrap_or((package_id, ""));
     match fragment.rsplit_once('@') {

@@ -1,4 +1,4 @@
-//! Cargo's messages as it writes them, and cargo itself.
+//! Tests with recorded messages of cargo, and with cargo itself.
 
 use std::{collections::HashMap, path::Path};
 
@@ -72,7 +72,8 @@ fn lines_that_are_no_messages_are_passed_over() {
     }
 }
 
-/// What cargo 1.95 set for this very program, apart from its own settings and rustup's.
+/// The expected values are those that cargo 1.95 set for this test program, without its own settings and
+/// rustup's.
 #[test]
 fn the_environment_is_that_of_cargo_test() {
     let surroundings = Surroundings {
@@ -115,7 +116,7 @@ fn the_environment_is_that_of_cargo_test() {
     );
 }
 
-/// A package in a directory that is not below this one's workspace.
+/// Creates a package in a directory that is not below this package's workspace.
 fn package_with(test: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let manifest = "[workspace]\n[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";

@@ -1,5 +1,5 @@
-//! The end of a run: what was slow, flaky, not run and broken, and in the last lines the counts and the verdict.
-//! The most important stands last, where the eye is.
+//! Summary at the end of a run: slowest, flaky, leaky, not-run and failed tests, then the counts and the
+//! verdict. The most important comes last, next to the shell's prompt.
 
 use std::time::Duration;
 
@@ -10,33 +10,33 @@ use super::{
 };
 use crate::report::{Large, Outcome, Record, Summary, Verdict, text};
 
-/// What is said at the end beside the summary itself.
+/// Data for the end of a run that is not in the summary.
 #[derive(Debug, Clone, Default)]
 pub struct End {
-    /// How long the run took.
+    /// Duration of the run.
     pub duration: Duration,
-    /// How many of the slowest tests and of the largest processes to list; `None` lists up to three of each, and only
-    /// what is over a second or 256 MiB.
+    /// Maximum number of slowest tests and of largest processes to list; `None` lists up to three of each,
+    /// and only those over a second or 256 MiB.
     pub slowest: Option<usize>,
-    /// Troubles that did not change any result, in words.
+    /// Problems that did not change any result, as text.
     pub troubles: Vec<String>,
-    /// Files that were written: what, and where.
+    /// Files that were written: description and path.
     pub files: Vec<(String, String)>,
 }
 
-/// So many names of one kind are listed; the rest is counted.
+/// Maximum number of names listed of one kind; the rest is only counted.
 const LISTED: usize = 200;
-/// A process of less memory than this is told only when asked for.
+/// Memory below which a process is not listed unless requested.
 const NOTEWORTHY_KIB: u64 = 256 << 10;
-/// So many names stand for the tests that never ran for one reason.
+/// Number of example names listed for the tests that did not run for one reason.
 const EXAMPLES: usize = 5;
 
-/// What belongs to the line above it begins where that line's words begin.
+/// Indentation of details, which aligns them with the text of the line above.
 const INDENT: usize = LABEL_COLUMNS + 1;
-/// Stands behind the name of a flaky test; a name leaves room for it.
+/// Suffix of a flaky test's name; names are cut to leave room for it.
 const ATTEMPT: &str = "  (passed at attempt ";
 
-/// Returns the lines of the end.
+/// Returns the lines of the summary.
 pub(super) fn lines(summary: &Summary, end: &End, manner: &Manner<'_>) -> Vec<Line> {
     let mut lines = vec![Line::new().with(Tone::Dim, "─".repeat(LABEL_COLUMNS))];
     slowest(&mut lines, summary, end, manner);
@@ -98,7 +98,7 @@ fn flaky(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
     }
 }
 
-/// What was left behind, and by whom as far as that is known.
+/// Adds leaked processes, with their tests as far as these are known.
 fn leaky(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
     let mut total = 0;
     for record in summary.leaky() {
@@ -168,7 +168,7 @@ fn failures(lines: &mut Vec<Line>, summary: &Summary, manner: &Manner<'_>) {
         let headline = record.text(|detail| detail.message.as_ref()).map(text::headline).unwrap_or_default();
         let location = result::location(record, manner.root);
         let why = match (location, headline.is_empty()) {
-            // A framework whose messages begin with the location has told it already.
+            // The messages of some frameworks begin with the location already.
             (Some(location), false) if !headline.contains(&location) => format!("{location}: {headline}"),
             (Some(location), true) => location,
             (_, _) => headline,
@@ -225,7 +225,7 @@ fn tone(summary: &Summary) -> Tone {
     }
 }
 
-/// Returns the last line.
+/// Returns the last line, with the verdict.
 fn verdict(summary: &Summary, end: &End) -> Line {
     let counts = summary.counts();
     let time = format::rough(end.duration);

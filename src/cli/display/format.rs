@@ -1,14 +1,14 @@
-//! Numbers, times and names in the forms that people read.
+//! Formats numbers, durations and names for people.
 
 use std::time::Duration;
 
 use super::style::{Line, Tone, cut_middle};
 use crate::report::{Counts, Outcome, Record, text::one_line};
 
-/// Names are cut to so many columns where the terminal does not want less.
+/// Maximum width of a name where the terminal is wide enough.
 pub(super) const NAME_COLUMNS: usize = 200;
 
-/// A test's own time: `0.004s`, `59.999s`, then `1m 02s`, `2h 03m`. At most nine columns.
+/// Formats a test's duration: `0.004s`, `59.999s`, then `1m 02s`, `2h 03m`. At most nine columns.
 pub(super) fn precise(duration: Duration) -> String {
     if duration.as_millis() < 60_000 {
         format!("{}.{:03}s", duration.as_secs(), duration.subsec_millis())
@@ -17,7 +17,7 @@ pub(super) fn precise(duration: Duration) -> String {
     }
 }
 
-/// A time that goes by: `0.4s`, `9.9s`, `10s`, `1m 02s`, `2h 03m`.
+/// Formats an elapsed time: `0.4s`, `9.9s`, `10s`, `1m 02s`, `2h 03m`.
 pub(super) fn rough(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -28,7 +28,7 @@ pub(super) fn rough(duration: Duration) -> String {
     }
 }
 
-/// A time that is only guessed, in whole seconds: tenths would promise too much.
+/// Formats an estimated time in whole seconds: tenths would suggest a precision that it does not have.
 pub(super) fn estimate(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..60 => format!("{}s", seconds.max(1)),
@@ -36,7 +36,7 @@ pub(super) fn estimate(duration: Duration) -> String {
     }
 }
 
-/// An amount of memory: `999 KiB`, `97.6 MiB`, `1,024 MiB`. At most ten columns.
+/// Formats an amount of memory: `999 KiB`, `97.6 MiB`, `1,024 MiB`. At most ten columns.
 pub(super) fn memory(kib: u64) -> String {
     let whole = |number: u64| grouped(usize::try_from(number).unwrap_or(usize::MAX));
     match kib {
@@ -47,7 +47,7 @@ pub(super) fn memory(kib: u64) -> String {
     }
 }
 
-/// `1,234,567`.
+/// Formats a number with thousands separators: `1,234,567`.
 pub(super) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -60,12 +60,12 @@ pub(super) fn grouped(number: usize) -> String {
     out
 }
 
-/// `1 test`, `2 tests`.
+/// Formats a count with its noun: `1 test`, `2 tests`.
 pub(super) fn count_of(number: usize, thing: &str) -> String {
     format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// Returns `suite name`, cut to so many columns; the suite only where it tells something.
+/// Returns `suite name`, cut to `columns`; the suite is omitted where all tests belong to one.
 pub(super) fn name(record: &Record, suites: Suites, columns: usize) -> Line {
     let suite = record.suite.as_deref().filter(|_| suites == Suites::Many && !record.is_group);
     match suite {
@@ -81,25 +81,25 @@ pub(super) fn name(record: &Record, suites: Suites, columns: usize) -> Line {
     }
 }
 
-/// Whether lines name the suite: with one suite it says nothing.
+/// Whether lines include the suite's name, which is redundant in a run of one suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Suites {
-    /// It is known anyway.
+    /// The run has one suite: names omit it.
     One,
-    /// It is a part of the name.
+    /// The run has several suites: names include it.
     Many,
 }
 
 impl Suites {
-    /// Returns whether to name the suite in a run of so many programs.
+    /// Returns whether names include the suite in a run of `programs` programs.
     pub(super) fn of(programs: usize) -> Self {
         if programs == 1 { Self::One } else { Self::Many }
     }
 }
 
-/// Returns a name as one harmless line of at most so many columns, in a time bounded by the columns.
+/// Returns a name as one line without control characters, cut to `columns`, in a time bounded by the columns.
 pub(super) fn cut_name(name: &str, columns: usize) -> String {
-    // What is cut out of the middle need not be cleaned first.
+    // The part that is cut out of the middle need not be escaped first.
     let most = columns.saturating_mul(8).max(64);
     if name.len() <= most {
         return cut_middle(&one_line(name), columns).into_owned();
@@ -109,8 +109,8 @@ pub(super) fn cut_name(name: &str, columns: usize) -> String {
     cut_middle(&format!("{first}…{last}"), columns).into_owned()
 }
 
-/// `55 passed (1 flaky), 2 failed, 1 crashed, 2 skipped (1 leaky)`; what is zero is left out. A leaky test may have
-/// ended in any way.
+/// Formats counts: `55 passed (1 flaky), 2 failed, 1 crashed, 2 skipped (1 leaky)`. Zero counts are omitted.
+/// A leaky test may have any outcome.
 pub(super) fn counts(counts: &Counts) -> Line {
     let mut line = Line::new();
     let mut is_first = true;
@@ -140,7 +140,7 @@ pub(super) fn counts(counts: &Counts) -> Line {
     line
 }
 
-/// Returns the tone in which an outcome is told.
+/// Returns the tone in which an outcome is printed.
 pub(super) fn tone(outcome: Outcome) -> Tone {
     match outcome {
         Outcome::Passed => Tone::Good,
@@ -151,7 +151,8 @@ pub(super) fn tone(outcome: Outcome) -> Tone {
     }
 }
 
-/// Returns the word in the first column of a result. Of a crash the signal says most.
+/// Returns the label of a result, its first column. For a crash this is the signal, the most specific
+/// information.
 pub(super) fn label(record: &Record) -> String {
     let detail = record.detail.as_deref();
     match record.outcome {

@@ -1,5 +1,4 @@
-//! GitHub Actions: folding groups and annotations, and defence against test output that speaks the runner's own
-//! command language.
+//! GitHub Actions: folding groups, annotations, and escaping of test output that contains workflow commands.
 
 use super::{format, result};
 use crate::report::{
@@ -7,20 +6,20 @@ use crate::report::{
     text::{self, Colours},
 };
 
-/// GitHub shows no more, and stores no more than 50 for a job.
+/// GitHub shows at most this many annotations, and stores at most 50 for a job.
 pub(super) const ANNOTATIONS: usize = 50;
-/// An annotation is read in a narrow column.
+/// Maximum number of lines in an annotation's message, which GitHub shows in a narrow column.
 const MESSAGE_LINES: usize = 12;
 
-/// Returns the command that begins a group.
+/// Returns the workflow command that begins a group.
 pub(super) fn group(record: &Record) -> String {
     format!("::group::output of {}", escape_message(&format::cut_name(record.people_name(), 120)))
 }
 
-/// The command that ends a group.
+/// The workflow command that ends a group.
 pub(super) const END_GROUP: &str = "::endgroup::";
 
-/// Returns the command that annotates a failure, in its file and line where they are known.
+/// Returns the workflow command that annotates a failure, with file and line where these are known.
 pub(super) fn annotation(record: &Record, root: &str) -> String {
     let mut properties = Vec::new();
     let detail = record.detail.as_deref();
@@ -53,8 +52,8 @@ fn escape_property(text: &str) -> String {
     escape_message(text).replace(':', "%3A").replace(',', "%2C")
 }
 
-/// Returns a line of the log that the runner does not take for a command. The runner looks for `::` at the first
-/// character that is no white space, and for `##[` anywhere.
+/// Returns a log line that the runner does not interpret as a workflow command. The runner looks for `::` at
+/// the first non-blank character, and for `##[` anywhere.
 pub(super) fn defuse(line: String) -> String {
     let line = if line.contains("##[") { line.replace("##[", "# #[") } else { line };
     if line.trim_start().starts_with("::") { line.replacen("::", ": :", 1) } else { line }

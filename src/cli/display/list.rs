@@ -1,4 +1,5 @@
-//! What `heeler list` prints: discovered tests, for people, for programs, and one name a line for shells.
+//! Output of `heeler list`: discovered tests as a table for people, as JSON for programs, or as one name per
+//! line for shells.
 
 use clap::ValueEnum;
 use wire::mtp::{NodeType, TestNode, key};
@@ -22,10 +23,11 @@ pub enum ListFormat {
     Names,
 }
 
-/// Names are aligned, but a long one does not push the locations of all others away.
+/// Names are aligned up to this width, so that one long name does not push the locations of all others to the
+/// right.
 const ALIGNED_COLUMNS: usize = 60;
 
-/// Returns what is printed for the discovered nodes, in the order of their discovery. Paths below `root` are shown
+/// Returns the output for the discovered nodes, in the order of discovery. Paths below `root` are shown
 /// relative to it.
 #[must_use]
 pub fn list(nodes: &[TestNode], format: ListFormat, colour: Colour, root: &str) -> String {

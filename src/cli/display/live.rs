@@ -1,4 +1,4 @@
-//! The live view: a few lines that say where the run stands. What draws them is elsewhere.
+//! The live view: a few lines that show the progress of the run. `screen` draws them.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use super::{
     style::{LABEL_COLUMNS, Line, Tone},
 };
 
-/// So many running tests are shown.
+/// Maximum number of running tests shown.
 const SLOTS: usize = 8;
-/// A longer bar is not read better.
+/// Maximum length of the progress bar: a longer one is not easier to read.
 const BAR_COLUMNS: usize = 48;
-/// Of `1,234/5,678  1m 02s, about 3m 04s left`.
+/// Width reserved for text such as `1,234/5,678  1m 02s, about 3m 04s left`.
 const ESTIMATE_COLUMNS: usize = 36;
 
-/// What the view is made of.
+/// The data of one drawing of the live view.
 pub(super) struct View<'a> {
     pub(super) progress: &'a Progress,
     pub(super) slow_after: Duration,
@@ -37,7 +37,7 @@ impl View<'_> {
             let more = format!("+{} more", grouped(running.len() - shown));
             lines.push(Line::labelled(Tone::Dim, "").with(Tone::Dim, more));
         }
-        // While tests wait, slots are empty for moments only: the view keeps its height and does not jump.
+        // While tests wait, slots are empty only for moments: the view keeps its height instead of jumping.
         if self.progress.done() + running.len() < self.progress.total() {
             let slots = self.progress.head().workers.min(room);
             lines.resize(lines.len().max(slots + 2), Line::new());
@@ -59,7 +59,7 @@ impl View<'_> {
         }
         let tone = if progress.counts().bad() > 0 { Tone::Bad } else { Tone::Good };
         let line = Line::labelled(tone, &format!("{}%", progress.percent()));
-        // The estimate comes and goes; the bar keeps its length by leaving room for it.
+        // The estimate appears and disappears; reserving space for it keeps the bar's length constant.
         let taken = LABEL_COLUMNS + 1 + 2 + words.len().max(ESTIMATE_COLUMNS) + 1;
         let room = self.size.columns.saturating_sub(taken).min(BAR_COLUMNS);
         let line = if room >= 8 { line.join(bar(progress, room)).and("  ") } else { line };
@@ -77,10 +77,10 @@ impl View<'_> {
     }
 }
 
-/// Returns the bar: first what is broken, then what is well, then what waits.
+/// Returns the progress bar: failed, then passed, then remaining tests.
 fn bar(progress: &Progress, columns: usize) -> Line {
     let total = progress.total().max(1);
-    // A single failure among thousands still has its cell; a run that is not over has not filled the bar.
+    // A single failure among thousands still gets a cell; the bar is full only when the run has ended.
     let bad = (progress.counts().bad() * columns).div_ceil(total).min(columns);
     let halves = (progress.done() * columns * 2 / total).max(bad * 2);
     let good = (halves / 2).saturating_sub(bad);
@@ -92,7 +92,7 @@ fn bar(progress: &Progress, columns: usize) -> Line {
         .with(Tone::Dim, "─".repeat(rest))
 }
 
-/// Returns `suite name` of a running test, cut to so many columns.
+/// Returns `suite name` of a running test, cut to `columns`.
 pub(super) fn running_name(one: &Running, suites: Suites, columns: usize) -> Line {
     let suite = one.suite.as_deref().filter(|_| suites == Suites::Many);
     let suite = suite.map(|suite| cut_name(suite, columns / 3));

@@ -1,11 +1,11 @@
-//! What a run looks like: on a terminal a live view with failures above it, elsewhere lines that read well in a log,
-//! and at the end a summary. What is said is decided from values and given times, as styled lines; only [`Display`]
+//! Display of a run: on a terminal a live view with failures above it, elsewhere plain log lines, and at the
+//! end a summary. The content is computed from values and given times, as styled lines; only [`Display`]
 //! writes.
 //!
-//! - [`Options`] and what they are decided from: [`kind_for`], [`colour_for`].
-//! - [`RunHead`]: what is known when a run begins; [`End`]: what is said at its end beside the summary.
-//! - [`Display`]: fed with changes, log messages and the passing of time.
-//! - [`list`]: what `heeler list` prints; [`runs`]: what `heeler runs` does.
+//! - [`Options`], and the functions that derive them from the environment: [`kind_for`], [`colour_for`].
+//! - [`RunHead`]: data known when a run begins; [`End`]: data for its end that is not in the summary.
+//! - [`Display`]: receives changes, log messages and clock ticks.
+//! - [`list`]: output of `heeler list`; [`runs`]: output of `heeler runs`.
 
 mod options;
 mod style;

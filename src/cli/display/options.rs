@@ -1,4 +1,5 @@
-//! What the user and the surroundings want of the display. Decided from values: the environment is given.
+//! Display options, derived from the user's flags and the environment. The environment is passed in as a
+//! function.
 
 use std::time::Duration;
 
@@ -7,49 +8,47 @@ use wire::mtp::LogLevel;
 use super::style::Colour;
 use crate::{cli::arguments::Color, config::StatusLevel};
 
-/// Where the display is shown.
+/// Form of the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Lines, one after the other: a file, a pipe, a CI log.
+    /// Sequential lines: for a file, a pipe or a CI log.
     Plain,
-    /// The same, with the folding groups and annotations of GitHub Actions.
+    /// Sequential lines with the folding groups and annotations of GitHub Actions.
     GitHub,
-    /// A terminal that can be redrawn.
+    /// A live view on a terminal that can be redrawn.
     Live,
 }
 
-/// Columns and rows of a terminal.
+/// Size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Columns.
     pub columns: usize,
-    /// Rows.
     pub rows: usize,
 }
 
-/// Tells the terminal's size now; asked before each redraw, because users resize windows.
+/// Returns the terminal's current size; called before each redraw, because users resize windows.
 pub type SizeSource = Box<dyn Fn() -> Size + Send>;
 
-/// How the display is to be.
+/// Settings of a display.
 pub struct Options {
-    /// Where it is shown.
+    /// Form of the display.
     pub kind: Kind,
-    /// Whether in colours.
+    /// Whether to use colours.
     pub colour: Colour,
-    /// Which results get a line; `None` decides by kind and number of tests.
+    /// Results that get a line; `None` decides by kind and number of tests.
     pub status_level: Option<StatusLevel>,
-    /// The terminal's size; asked for [`Kind::Live`] only.
+    /// The terminal's size; called only for [`Kind::Live`].
     pub size: SizeSource,
-    /// A test that takes longer is called slow, and again after each further such time.
+    /// A test that runs longer is reported as slow, and again each time this period elapses.
     pub slow_after: Duration,
-    /// Log messages from this level on are shown.
+    /// Minimum severity of log messages that are shown.
     pub log_level: LogLevel,
     /// Paths below this directory are shown relative to it, in annotations and locations.
     pub root: String,
 }
 
 impl Options {
-    /// Returns options with the usual limits, for a terminal of 80 by 24 until `size` is set.
+    /// Returns options with default limits, for a terminal of 80 by 24 until `size` is set.
     #[must_use]
     pub fn new(kind: Kind, colour: Colour) -> Self {
         Self {
@@ -64,16 +63,15 @@ impl Options {
     }
 }
 
-/// What the output is, as far as the display cares.
+/// Type of the output, as far as it matters to the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// A terminal.
     Terminal,
     /// A file or a pipe.
     Stream,
 }
 
-/// Returns the kind of display for an output in these surroundings.
+/// Returns the kind of display for an output and the environment variables.
 pub fn kind_for(output: Output, variable: impl Fn(&str) -> Option<String>) -> Kind {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty() && value != "false");
     if variable("GITHUB_ACTIONS").as_deref() == Some("true") {
@@ -85,7 +83,8 @@ pub fn kind_for(output: Output, variable: impl Fn(&str) -> Option<String>) -> Ki
     }
 }
 
-/// Returns whether to use colours: the flag decides, then NO_COLOR, then CLICOLOR_FORCE, then the output.
+/// Returns whether to use colours: the flag takes precedence, then NO_COLOR, then CLICOLOR_FORCE, then the
+/// output.
 pub fn colour_for(wish: Color, output: Output, variable: impl Fn(&str) -> Option<String>) -> Colour {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty());
     let is_forced = variable("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");

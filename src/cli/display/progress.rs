@@ -1,5 +1,5 @@
-//! Where a run stands: what has ended, what runs in which worker, and how long the rest may take. Holds no clock:
-//! every time is given.
+//! Progress of a run: which tests have ended, which run in which worker, and an estimate of the remaining
+//! time. Reads no clock: every time is passed in.
 
 use std::{
     collections::HashMap,
@@ -11,49 +11,47 @@ use wire::mtp::{ExecutionState, TestNode, key};
 use super::format::Suites;
 use crate::report::{Counts, Outcome};
 
-/// What is known of a run when it begins.
+/// Data known when a run begins.
 #[derive(Debug, Clone, Default)]
 pub struct RunHead {
     /// The run's id.
     pub run: String,
-    /// How many tests were selected.
+    /// Number of selected tests.
     pub tests: usize,
-    /// How many were left out by filters and partitions.
+    /// Number of tests left out by filters and partitions.
     pub filtered: usize,
-    /// How many programs they are in.
+    /// Number of programs with selected tests.
     pub programs: usize,
-    /// How many workers run them.
+    /// Number of workers that run them.
     pub workers: usize,
-    /// What earlier runs took, by uid; may be empty. Unknown tests weigh the median.
+    /// Durations in earlier runs, by uid; may be empty. Tests without one count with the median.
     pub expected: HashMap<String, Duration>,
-    /// More to say in the first line: a seed, a partition.
+    /// Additional notes for the first line, such as a seed or a partition.
     pub notes: Vec<String>,
 }
 
-/// A test that runs.
 #[derive(Debug, Clone)]
 pub(super) struct Running {
     pub(super) worker: Option<u64>,
     pub(super) suite: Option<String>,
     pub(super) name: String,
     pub(super) since: Instant,
-    /// How often it was called slow.
+    /// How often it was reported as slow.
     pub(super) warnings: u32,
     expected: Option<Duration>,
 }
 
-/// What a node meant.
+/// Effect of a node on the progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// Nothing that was not known.
+    /// No change.
     Nothing,
-    /// A test runs.
+    /// A test has started.
     Began,
-    /// A test ended, or ended otherwise than was told before.
+    /// A test has ended, or its outcome has changed.
     Ended(Outcome),
 }
 
-/// Where a run stands.
 #[derive(Debug)]
 pub(super) struct Progress {
     head: RunHead,
@@ -93,7 +91,7 @@ impl Progress {
         &self.head
     }
 
-    /// Returns whether names are told with their suites.
+    /// Returns whether names include their suites.
     pub(super) fn suites(&self) -> Suites {
         Suites::of(self.head.programs)
     }
@@ -106,12 +104,12 @@ impl Progress {
         self.counts.total()
     }
 
-    /// Returns how many tests there are, as far as is known.
+    /// Returns the number of tests, as far as it is known.
     pub(super) fn total(&self) -> usize {
         self.head.tests.max(self.done() + self.running.len())
     }
 
-    /// Returns the hundredths that are done; 100 only when nothing is left.
+    /// Returns the percentage of tests that have ended; 100 only when all have.
     pub(super) fn percent(&self) -> usize {
         (self.done() * 100).checked_div(self.total()).unwrap_or(0)
     }
@@ -120,7 +118,8 @@ impl Progress {
         self.paused.unwrap_or(now).saturating_duration_since(self.started)
     }
 
-    /// Takes one node in. A group is no test: of its states only its own trouble is heard, once.
+    /// Records one node. A group is not a test: of its states only a failure of the program itself counts,
+    /// once.
     pub(super) fn apply(&mut self, node: &TestNode, now: Instant) -> Heard {
         if crate::report::is_group(node) {
             return match Outcome::of(node).filter(|outcome| outcome.is_bad()) {
@@ -172,7 +171,7 @@ impl Progress {
         {
             self.by_worker.remove(&worker);
         }
-        // A worker runs one test at a time: what it ran before has died, and runs no longer.
+        // A worker runs one test at a time: the process of the test it ran before has died.
         if let Some(worker) = worker
             && let Some(before) = self.by_worker.insert(worker, uid.clone())
         {
@@ -184,7 +183,7 @@ impl Progress {
         self.running.insert(uid, running);
     }
 
-    /// Returns what runs, longest first.
+    /// Returns the running tests, longest first.
     pub(super) fn running(&self) -> Vec<&Running> {
         let mut all: Vec<&Running> = self.running.values().collect();
         all.sort_by(|left, right| {
@@ -193,7 +192,7 @@ impl Progress {
         all
     }
 
-    /// Returns what has become slow since it was last asked.
+    /// Returns the tests that have become slow since the last call.
     pub(super) fn newly_slow(&mut self, now: Instant, slow_after: Duration) -> Vec<Running> {
         let mut slow = Vec::new();
         for running in self.running.values_mut() {
@@ -208,10 +207,10 @@ impl Progress {
         slow
     }
 
-    /// Returns how long the rest may take, or `None` while nobody can say.
+    /// Returns the estimated remaining time, or `None` while there is no basis for an estimate.
     ///
-    /// By the recorded durations where there are any, else by count; never less than what the longest test that
-    /// runs is known to need.
+    /// The estimate uses the recorded durations where there are any, otherwise the number of tests. It is
+    /// never less than the known remaining duration of a running test.
     pub(super) fn remaining(&self, now: Instant) -> Option<Duration> {
         let elapsed = self.last_end.saturating_duration_since(self.started);
         if self.done() == 0 || self.done() >= self.total() || elapsed < Duration::from_millis(500) {
@@ -237,7 +236,7 @@ impl Progress {
         self.paused.get_or_insert(now);
     }
 
-    /// Starts the clocks again where they stopped.
+    /// Restarts the clocks where they stopped.
     pub(super) fn resume(&mut self, now: Instant) {
         let Some(paused) = self.paused.take() else { return };
         let pause = now.saturating_duration_since(paused);
@@ -284,7 +283,8 @@ mod tests {
         progress.apply(&node("a", InProgress, 1), at(0));
         progress.apply(&node("b", InProgress, 2), at(1));
         assert_eq!(names(&progress), ["a", "b"]);
-        // Worker 1 has died under a; a is tried again in worker 3, and worker 1 goes on with c before that is told.
+        // Worker 1 has died while it ran a; a is retried in worker 3, and worker 1 continues with c before
+        // the retry is reported.
         progress.apply(&node("c", InProgress, 1), at(2));
         assert_eq!(names(&progress), ["b", "c"]);
         progress.apply(&node("a", InProgress, 3), at(3));
@@ -323,7 +323,7 @@ mod tests {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         let mut progress = Progress::new(head(4, &[("a", 2), ("b", 10), ("c", 2)]), now);
-        // The unknown test weighs the median of 2, so that 14 of 16 seconds are left after the first.
+        // The unknown test counts with the median of 2, so that 14 of 16 seconds are left after the first.
         progress.apply(&node("a", Passed, 1), at(1));
         assert_eq!(progress.remaining(at(1)), Some(Duration::from_secs(7)));
         progress.apply(&node("b", InProgress, 1), at(1));

@@ -1,4 +1,4 @@
-//! One result: its line, and for a failure the block that tells all about it.
+//! Display of one result: its line, and for a failure the block of details below it.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -13,28 +13,28 @@ use crate::report::{
     text::{self, Colours},
 };
 
-/// Of each output so many lines are shown, half from its head and half from its tail.
+/// Maximum number of lines shown of each output, half from its beginning and half from its end.
 const SECTION_LINES: usize = 400;
-/// An output of at most so many lines is read at a glance: a message that stands in it is not told twice.
+/// Up to this many lines, an output is short enough that a message contained in it is not printed separately.
 const GLANCE_LINES: usize = 40;
-/// What a failure's output is indented by.
+/// Indentation of a failure's output.
 const INDENT: &str = "    ";
 
-/// What all results of a run have in common.
+/// Settings that all results of a run share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Manner<'a> {
     pub(super) suites: Suites,
     pub(super) colour: Colour,
     pub(super) root: &'a str,
     pub(super) slow_after: Duration,
-    /// Of the terminal; a log has no end.
+    /// Width of the terminal; unlimited for a log.
     pub(super) columns: usize,
 }
 
 impl Manner<'_> {
-    /// Returns how many columns a name may take where `used` are taken.
+    /// Returns the number of columns available for a name after `used` columns.
     pub(super) fn name_columns(&self, used: usize) -> usize {
-        // On a terminal that is too narrow for anything a name may wrap rather than vanish.
+        // On a very narrow terminal, a name wraps rather than disappears.
         self.columns.saturating_sub(used + 1).clamp(24, NAME_COLUMNS)
     }
 }
@@ -67,7 +67,7 @@ pub(super) fn line(record: &Record, manner: &Manner<'_>, place: &str) -> Line {
     }
 }
 
-/// Returns everything that is told of a failure below its line, its own output included.
+/// Returns the details of a failure below its line, including its output.
 pub(super) fn block(record: &Record, manner: &Manner<'_>) -> Vec<Line> {
     let mut lines = Vec::new();
     if let Some(location) = location(record, manner.root) {
@@ -81,7 +81,7 @@ pub(super) fn block(record: &Record, manner: &Manner<'_>) -> Vec<Line> {
         section(&mut lines, message, manner.colour);
     }
     lines.extend(assertion(record));
-    // Frameworks print the stack themselves, and a single frame is the location again.
+    // Frameworks print the stack themselves, and a single frame only repeats the location.
     let stack = record.text(|detail| detail.stacktrace.as_ref()).filter(|stack| {
         let is_shown = [stdout, stderr].into_iter().flatten().any(|output| output.contains(stack.trim()));
         stack.lines().nth(1).is_some() && !is_shown
@@ -106,14 +106,14 @@ pub(super) fn block(record: &Record, manner: &Manner<'_>) -> Vec<Line> {
     lines
 }
 
-/// Returns `file:line`, below the root without the root.
+/// Returns `file:line`, relative to the root if the file is below it.
 pub(super) fn location(record: &Record, root: &str) -> Option<String> {
     let detail = record.detail.as_deref()?;
     let file = format::cut_name(below(detail.file.as_deref()?, root), NAME_COLUMNS);
     Some(detail.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}")))
 }
 
-/// Returns a path without the root that it is below.
+/// Returns a path relative to the root if it is below the root, otherwise unchanged.
 pub(super) fn below<'a>(file: &'a str, root: &str) -> &'a str {
     let root = root.trim_end_matches('/');
     file.strip_prefix(root)
@@ -165,7 +165,7 @@ fn assertion(record: &Record) -> Vec<Line> {
     lines
 }
 
-/// Returns a line for each process that was left behind.
+/// Returns a line for each leaked process.
 pub(super) fn left_behind(processes: &[LeftBehind]) -> impl Iterator<Item = Line> {
     processes.iter().map(|process| {
         let command = format::cut_name(&process.command, LEFT_COLUMNS);
@@ -175,7 +175,7 @@ pub(super) fn left_behind(processes: &[LeftBehind]) -> impl Iterator<Item = Line
     })
 }
 
-/// Returns what happened when the culprit of a death was tried alone, where the message does not tell it.
+/// Returns the result of the isolated rerun of the test suspected of a crash, unless the message includes it.
 pub(super) fn alone(record: &Record) -> Option<String> {
     if record.text(|detail| detail.message.as_ref()).is_some_and(|message| message.contains("alone")) {
         return None;
@@ -191,14 +191,14 @@ pub(super) fn alone(record: &Record) -> Option<String> {
     })
 }
 
-/// Returns the command that runs the test alone, as a shell takes it.
+/// Returns the command that runs the test in isolation, quoted for a shell.
 pub(super) fn again(record: &Record, root: &str) -> Option<Line> {
     let command = from_here(record.text(|detail| detail.reproduce.as_ref())?, root);
     let command = format::cut_name(&text::command_line(&command), COMMAND_COLUMNS);
     Some(Line::new().with(Tone::Dim, "$ ").and(command))
 }
 
-/// Shortens `(cd DIRECTORY && COMMAND)` for people who stand in `root`.
+/// Shortens `(cd DIRECTORY && COMMAND)` for a user whose current directory is `root`.
 fn from_here<'a>(command: &'a str, root: &str) -> Cow<'a, str> {
     let root = root.trim_end_matches('/');
     let rest =
@@ -210,8 +210,9 @@ fn from_here<'a>(command: &'a str, root: &str) -> Cow<'a, str> {
     rest.strip_prefix('/').map_or(command.into(), |rest| format!("(cd {rest}").into())
 }
 
-/// People know a process by the beginning of its command line.
+/// Maximum width of a leaked process's command line: its beginning identifies it.
 const LEFT_COLUMNS: usize = 80;
 
-/// A command is cut only where no shell would take it from a terminal anyway.
+/// Maximum width of a command: a longer one cannot be pasted into a shell anyway, because a terminal limits a
+/// line.
 const COMMAND_COLUMNS: usize = 4000;

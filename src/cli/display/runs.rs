@@ -1,4 +1,4 @@
-//! What `heeler runs` prints: a table for people, JSON for programs, and one id a line for shells.
+//! Output of `heeler runs`: a table for people, JSON for programs, or one id per line for shells.
 
 use clap::ValueEnum;
 use jiff::Timestamp;
@@ -29,25 +29,25 @@ pub enum RunsFormat {
     Names,
 }
 
-/// What the table needs beside the runs.
+/// Inputs of the table besides the runs.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
-    /// Whether in colours.
+    /// Whether to use colours.
     pub colour: Colour,
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
-    /// Where the runs lie.
+    /// The state directory.
     pub state_dir: String,
-    /// So many are kept.
+    /// Number of runs that are kept.
     pub keep: u32,
 }
 
-/// An id's first letters are enough for people, and for `heeler report`.
+/// Length of a shortened id: unique enough for people, and accepted by `heeler report`.
 const ID_CHARS: usize = 8;
-/// A command is told as far as this.
+/// Maximum width of a command.
 const COMMAND_COLUMNS: usize = 90;
 
-/// Returns what is printed for the runs, in their order.
+/// Returns the output for the runs, in their order.
 #[must_use]
 pub fn runs(all: &[EarlierRun], format: RunsFormat, of: &Surroundings) -> String {
     match format {
@@ -150,7 +150,7 @@ fn ended(end: &RunEnd) -> Line {
     line
 }
 
-/// Returns the word for how a run ended, which the JSON form has too.
+/// Returns the text for how a run ended, which is also used in the JSON form.
 fn verdict(end: &RunEnd) -> (Tone, &'static str) {
     let EndCounts { failed, timed_out, crashed, error, not_run, .. } = end.counts;
     match end.stopped_by {
@@ -179,7 +179,7 @@ fn by_kind(counts: &EndCounts) -> [(&'static str, usize); 8] {
     ]
 }
 
-/// Returns the words of a command line; of the program only its name.
+/// Returns a command line quoted for a shell, with only the file name of its program.
 fn command(words: &[OsBytes]) -> String {
     let mut words = words.iter().map(|word| word.to_text().into_owned());
     let program = words.next().unwrap_or_default();

@@ -1,26 +1,29 @@
-//! The part of the terminal that is redrawn: which bytes put one drawing in the place of the one before.
+//! The part of the terminal that is redrawn: computes the bytes that replace the previous drawing by the
+//! next.
 
 use super::{
     Size,
     style::{Colour, Line},
 };
 
-/// What stands on the terminal below the log: the columns of each line drawn.
+/// The drawing at the bottom of the terminal: the width in columns of each line drawn.
 ///
-/// The cursor stays visible at the end of the last line, so that there is nothing to restore whatever ends us.
+/// The cursor stays visible at the end of the last line, so that nothing needs restoring however the process
+/// ends.
 #[derive(Debug)]
 pub(super) struct Screen {
     colour: Colour,
     drawn: Vec<usize>,
 }
 
-/// The terminal shows what comes between these at once, where it knows them; others ignore them.
+/// Synchronised update: the terminal shows everything between these at once, or ignores them if it does not
+/// support them.
 const BEGIN_UPDATE: &str = "\u{1b}[?2026h";
 const END_UPDATE: &str = "\u{1b}[?2026l";
-/// A line that is wider than we think is clipped instead of moving everything below it.
+/// With wrapping off, a line that is wider than computed is clipped instead of moving everything below it.
 const WRAP_OFF: &str = "\u{1b}[?7l";
 const WRAP_ON: &str = "\u{1b}[?7h";
-/// Erases to the end of the line, and to the end of the screen.
+/// Erase to the end of the line, and to the end of the screen.
 const ERASE_LINE: &str = "\u{1b}[K";
 const ERASE_BELOW: &str = "\u{1b}[J";
 
@@ -30,14 +33,15 @@ impl Screen {
         Self { colour, drawn: Vec::new() }
     }
 
-    /// Returns the bytes that put `above` (lines with their ends) where the view was, and the view below it. An
-    /// empty view takes the view away.
+    /// Returns the bytes that print `above` (lines with line ends) in place of the view, and the view below
+    /// it. An empty view removes the view.
     pub(super) fn replace(&mut self, above: &str, view: &[Line], size: Size) -> String {
         let mut out = String::with_capacity(above.len() + 1024);
         out.push_str(BEGIN_UPDATE);
         self.go_to_top(&mut out, size);
         if !above.is_empty() {
-            // Before the lines, not behind each: behind a line that fills its row it would erase the last character.
+            // Erases before the lines, not after each: after a line that fills its row it would erase the
+            // last character.
             out.push_str(ERASE_BELOW);
             out.push_str(above);
         }
@@ -65,7 +69,8 @@ impl Screen {
         self.drawn.is_empty()
     }
 
-    /// A terminal that has become narrower has wrapped the lines that were drawn.
+    /// Moves the cursor to the first drawn line. A terminal that has become narrower has wrapped the drawn
+    /// lines.
     fn go_to_top(&self, out: &mut String, size: Size) {
         let width = size.columns.max(1);
         let rows: usize = self.drawn.iter().map(|columns| columns.div_ceil(width).max(1)).sum();

@@ -1,4 +1,4 @@
-//! The display itself: takes in what happens, decides what is told of it and when, and writes.
+//! The display itself: receives events, decides what is printed and when, and writes.
 
 use std::{
     io::{self, Write},
@@ -19,27 +19,30 @@ use super::{
 use crate::config::StatusLevel;
 use crate::report::{Outcome, Record, Summary, text};
 
-/// The live view is drawn at most so often.
+/// Minimum interval between redraws of the live view.
 const REDRAW: Duration = Duration::from_millis(100);
-/// Lines that wait for the next drawing take no more than this.
+/// Maximum size of the lines that wait for the next redraw.
 const PENDING_BYTES: usize = 256 * 1024;
-/// A log that tells each passing test is still read; a longer one is not.
+/// Up to this many tests, a plain log has a line for each passed test; a longer log would not be read.
 const PASSES_TOLD: usize = 200;
-/// A log that is silent for so long makes people and CI servers nervous.
+/// A plain log prints its progress after this much silence, so that people and CI servers do not assume a
+/// hang.
 const HEARTBEAT: Duration = Duration::from_secs(30);
-/// A log that does not tell passing tests says each tenth of the way where the run stands, but not more often.
+/// A log without lines for passed tests prints its progress at each tenth of the tests, but at most once in
+/// this interval.
 const MILESTONE: Duration = Duration::from_secs(2);
 
-/// Shows one run. Feed it from one place; it has no thread and no clock.
+/// Displays one run. All calls come from one task; the display has no thread and no clock.
 ///
-/// Writing does not fail: after the first error nothing more is written, and [`Display::end`] returns it.
+/// Writing does not fail: after the first error nothing more is written, and [`Display::end`] returns the
+/// error.
 pub struct Display {
     options: Options,
     out: Box<dyn Write + Send>,
     progress: Option<Progress>,
     phase: Option<(String, String)>,
     screen: Screen,
-    /// Rendered lines with their ends, not yet written.
+    /// Rendered lines with their line ends, not yet written.
     pending: String,
     last_write: Option<Instant>,
     milestone: usize,
@@ -65,7 +68,8 @@ impl Display {
         }
     }
 
-    /// Says what is being done before the run begins: `Building`, `Listing` and what.
+    /// Shows the current phase before the run begins: a label such as `Building` or `Listing`, and its
+    /// object.
     pub fn phase(&mut self, label: &str, words: &str, now: Instant) {
         if self.options.kind == Kind::Live {
             self.phase = Some((label.to_owned(), words.to_owned()));
@@ -75,7 +79,7 @@ impl Display {
         self.flush(now);
     }
 
-    /// Begins a run.
+    /// Shows the beginning of a run.
     pub fn begin(&mut self, head: &RunHead, now: Instant) {
         self.tell(&[head_line(head)]);
         self.progress = Some(Progress::new(head.clone(), now));
@@ -83,7 +87,7 @@ impl Display {
         self.flush(now);
     }
 
-    /// Takes in changes of tests.
+    /// Processes changes of tests.
     pub fn changes(&mut self, changes: &[Change], now: Instant) {
         for change in changes {
             self.change(&change.node, now);
@@ -91,7 +95,7 @@ impl Display {
         self.flush_if_due(now);
     }
 
-    /// Takes in a log message. In a live view it is shown with the next changes or tick.
+    /// Shows a log message. The live view shows it with the next changes or tick.
     pub fn log(&mut self, level: LogLevel, message: &str) {
         if level < self.options.log_level {
             return;
@@ -113,7 +117,7 @@ impl Display {
         }
     }
 
-    /// Lets time pass. Wanted about ten times a second; the display decides whether anything is to be drawn.
+    /// Advances the time. Call about ten times a second; the display decides whether to redraw.
     pub fn tick(&mut self, now: Instant) {
         if self.options.kind != Kind::Live {
             self.tell_slow(now);
@@ -122,7 +126,7 @@ impl Display {
         self.flush_if_due(now);
     }
 
-    /// Stops the clocks, and takes the live view away: the user has sent us into the background.
+    /// Stops the clocks and removes the live view: the user has suspended the process.
     pub fn pause(&mut self, now: Instant) {
         if let Some(progress) = &mut self.progress {
             progress.pause(now);
@@ -130,12 +134,13 @@ impl Display {
         self.clear();
     }
 
-    /// Takes the live view away until there is something to show: another program is about to write to the terminal.
+    /// Removes the live view until there is something to show: another program is about to write to the
+    /// terminal.
     pub fn hide(&mut self) {
         self.clear();
     }
 
-    /// Goes on after [`Display::pause`].
+    /// Continues after [`Display::pause`].
     pub fn resume(&mut self, now: Instant) {
         if let Some(progress) = &mut self.progress {
             progress.resume(now);
@@ -143,10 +148,10 @@ impl Display {
         self.flush(now);
     }
 
-    /// Ends the run: takes the live view away and prints the summary.
+    /// Ends the run: removes the live view and prints the summary.
     ///
     /// # Errors
-    /// The first error that writing met, such as a closed pipe; what came after it was not written.
+    /// The first write error, such as a closed pipe; everything after it was not written.
     pub fn end(&mut self, summary: &Summary, end: &End) -> io::Result<()> {
         let programs = self.progress.take().map_or(0, |progress| progress.head().programs);
         self.phase = None;
@@ -157,7 +162,7 @@ impl Display {
         self.broken.take().map_or(Ok(()), Err)
     }
 
-    /// Returns whether writing has failed, so that nobody reads on.
+    /// Returns whether writing has failed, which means that the output has no reader any more.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken.is_some()
@@ -230,7 +235,7 @@ impl Display {
         self.tell(&lines);
     }
 
-    /// Says in a log where the run stands: at each tenth of the way where passing tests are not told, and always
+    /// Prints the progress in a log: at each tenth of the tests where passed tests have no line, and always
     /// after a long silence.
     fn tell_standing(&mut self, now: Instant) {
         let level = self.level();
@@ -323,7 +328,7 @@ impl Display {
         self.write(&bytes);
     }
 
-    /// Takes the live view away and writes what waits.
+    /// Removes the live view and writes the pending lines.
     fn clear(&mut self) {
         if self.screen.is_empty() {
             self.write_pending();
@@ -348,21 +353,22 @@ impl Display {
 }
 
 impl Drop for Display {
-    /// Takes the live view away, also when a panic or an error ends the run early: the next prompt stands below all
-    /// that was told.
+    /// Removes the live view, also when a panic or an error ends the run early, so that the next prompt
+    /// appears below all printed lines.
     fn drop(&mut self) {
         self.clear();
     }
 }
 
-/// Returns the level from which on a result has its line; a slow or leaky one has it earlier.
+/// Returns the lowest status level at which a result has a line; a slow or leaky pass has one at a lower
+/// level.
 fn level_of(outcome: Outcome, is_noteworthy: bool) -> StatusLevel {
     match outcome {
         Outcome::Failed | Outcome::Crashed | Outcome::TimedOut | Outcome::Error => StatusLevel::Fail,
         Outcome::Flaky => StatusLevel::Retry,
         Outcome::Passed if is_noteworthy => StatusLevel::Slow,
         Outcome::Passed => StatusLevel::Pass,
-        // Tests that never ran come by thousands and for one reason; the summary groups them.
+        // Tests that did not run are numerous and share one reason; the summary groups them.
         Outcome::Skipped | Outcome::Cancelled | Outcome::NotRun => StatusLevel::Skip,
     }
 }
@@ -387,7 +393,8 @@ fn head_line(head: &RunHead) -> Line {
         .with(Tone::Dim, format!(" (run {})", text::one_line(&run)))
 }
 
-/// `Running 4,000/20,000 (20%) in 12s, about 48s left: 3,998 passed, 2 failed; longest: suite name (9.2s)`.
+/// Returns a line such as `Running 4,000/20,000 (20%) in 12s, about 48s left: 3,998 passed, 2 failed;
+/// longest: suite name (9.2s)`.
 fn standing(progress: &Progress, now: Instant) -> Line {
     let mut words = format!(
         "{}/{} ({}%) in {}",

@@ -1,5 +1,5 @@
-//! Lines made of toned spans: what the display decides to say, before anything knows of terminals. Spans hold text
-//! that is harmless already, so that a line can be measured, cut and printed without a second thought.
+//! Lines made of styled spans: the display's output, independent of the terminal. Spans contain no control
+//! characters except kept colours, so that a line can be measured, cut and printed safely.
 
 use std::borrow::Cow;
 
@@ -8,25 +8,23 @@ use std::borrow::Cow;
 pub enum Colour {
     /// SGR sequences are written.
     On,
-    /// Plain text.
     Off,
 }
 
-/// What a span wants to say beside its words.
+/// Style of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tone {
-    /// Nothing.
     #[default]
     Plain,
-    /// All is well.
+    /// Success.
     Good,
-    /// Something is broken.
+    /// Failure.
     Bad,
-    /// Something wants a look.
+    /// Warning.
     Warn,
-    /// A detail, for those who look for it.
+    /// Secondary detail.
     Dim,
-    /// Worth reading.
+    /// Emphasis.
     Bold,
     /// A suite's name.
     Suite,
@@ -46,7 +44,7 @@ impl Tone {
     }
 }
 
-/// Text in one tone.
+/// Text of one style.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Span {
     tone: Tone,
@@ -70,33 +68,33 @@ impl Line {
         Self::new().with(tone, format!("{label:>LABEL_COLUMNS$}")).and(" ")
     }
 
-    /// Returns the line with a toned text at its end.
+    /// Returns the line with a styled text appended.
     #[must_use]
     pub fn with(mut self, tone: Tone, text: impl Into<String>) -> Self {
         self.0.push(Span { tone, text: text.into() });
         self
     }
 
-    /// Returns the line with a plain text at its end.
+    /// Returns the line with a plain text appended.
     #[must_use]
     pub fn and(self, text: impl Into<String>) -> Self {
         self.with(Tone::Plain, text)
     }
 
-    /// Returns the line with another line at its end.
+    /// Returns the line with another line appended.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
 
-    /// Returns how many columns the line takes.
+    /// Returns the width of the line in columns.
     #[must_use]
     pub fn columns(&self) -> usize {
         self.0.iter().map(|span| columns(&span.text)).sum()
     }
 
-    /// Returns the line cut to so many columns, with an ellipsis where something is missing.
+    /// Returns the line cut to `limit` columns, with an ellipsis where something is missing.
     #[must_use]
     pub fn cut(self, limit: usize) -> Self {
         if self.columns() <= limit {
@@ -118,7 +116,7 @@ impl Line {
         Self(out)
     }
 
-    /// Writes the line without its end.
+    /// Appends the line to `out`, without a line end.
     pub fn render(&self, colour: Colour, out: &mut String) {
         for span in &self.0 {
             let code = span.tone.code();
@@ -135,10 +133,10 @@ impl Line {
     }
 }
 
-/// Labels are right-aligned in so many columns, as cargo's are.
+/// Width of the label column, in which labels are right-aligned, as in cargo's output.
 pub(super) const LABEL_COLUMNS: usize = 12;
 
-/// Returns how many columns a text takes, without its colours.
+/// Returns the width of a text in columns, without its colour sequences.
 pub(super) fn columns(text: &str) -> usize {
     if text.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
         return text.len();
@@ -150,7 +148,7 @@ fn char_columns(char: char) -> usize {
     if char.is_ascii() { 1 } else { console::measure_text_width(char.encode_utf8(&mut [0; 4])) }
 }
 
-/// Returns the longest beginning of `text` that takes at most so many columns.
+/// Returns the longest prefix of `text` that takes at most `limit` columns.
 fn head(text: &str, limit: usize) -> &str {
     let mut left = limit;
     for (place, char) in text.char_indices() {
@@ -163,7 +161,7 @@ fn head(text: &str, limit: usize) -> &str {
     text
 }
 
-/// Returns the longest end of `text` that takes at most so many columns.
+/// Returns the longest suffix of `text` that takes at most `limit` columns.
 fn tail(text: &str, limit: usize) -> &str {
     let mut left = limit;
     for (place, char) in text.char_indices().rev() {
@@ -176,8 +174,8 @@ fn tail(text: &str, limit: usize) -> &str {
     text
 }
 
-/// Cuts the middle out of a name: its beginning says where it belongs and its end which one it is. Takes time by the
-/// limit, not by the text.
+/// Cuts the middle out of a name: its beginning shows where the test belongs, and its end which test it is.
+/// Takes time proportional to the limit, not to the text.
 pub(super) fn cut_middle(text: &str, limit: usize) -> Cow<'_, str> {
     if head(text, limit).len() == text.len() {
         return Cow::Borrowed(text);
@@ -188,7 +186,7 @@ pub(super) fn cut_middle(text: &str, limit: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{first}…{last}"))
 }
 
-/// Renders lines as tests and logs want them: each with its end, without white space before it.
+/// Renders lines without colours, each with its line end and without trailing white space.
 #[cfg(test)]
 pub(super) fn plain(lines: &[Line]) -> String {
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! Whole runs through the display, as people see them: logs as text, the live view through a small terminal.
+//! Tests of whole runs through the display: logs as text, the live view through a small terminal emulator.
 
 use std::{
     io::{self, Write},
@@ -12,7 +12,7 @@ use wire::mtp::{Change, LogLevel};
 use super::*;
 use crate::report::Summary;
 
-/// What was written, and in how many writes.
+/// The written bytes, and the number of writes.
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<(Vec<u8>, usize)>>);
 
@@ -39,7 +39,7 @@ impl Write for Sink {
     }
 }
 
-/// As much of a terminal as the display uses, with all that has scrolled away still there.
+/// Emulates as much of a terminal as the display uses, and returns all lines including those scrolled away.
 fn terminal(bytes: &str, columns: usize) -> String {
     let mut rows: Vec<Vec<char>> = vec![Vec::new()];
     let (mut row, mut column) = (0, 0);
@@ -96,7 +96,7 @@ fn passed(name: &str, milliseconds: f64) -> Change {
     change(name, "passed", json!({"time.duration-ms": milliseconds}))
 }
 
-/// Ends of every kind.
+/// Returns results of every kind.
 fn ends() -> Vec<Change> {
     let not_run =
         json!({"outcome-kind": "not-run", "error.message": "core died 3 times before its first test"});
@@ -166,7 +166,7 @@ fn options(kind: Kind) -> Options {
     Options { root: "/w".into(), ..Options::new(kind, Colour::Off) }
 }
 
-/// Runs a display over changes, all at one time, and returns what it wrote.
+/// Displays all changes at one point in time, and returns the output.
 fn shown(options: Options, head: &RunHead, changes: &[Change]) -> String {
     let sink = Sink::default();
     let now = Instant::now();
@@ -538,7 +538,7 @@ fn a_hundred_thousand_tests_are_shown_in_a_time_that_nobody_notices() {
         assert!(terminal(&sink.text(), 80).ends_with("PASSED 100,000 tests in 7.3s\n"), "{}", sink.text());
         assert!(sink.text().len() < 64 * 1024, "{} bytes", sink.text().len());
     }
-    // Anything quadratic takes minutes.
+    // Quadratic run time would take minutes.
     let took = began.elapsed();
     assert!(took < Duration::from_secs(20), "{took:?}");
 }

@@ -1,4 +1,4 @@
-//! Filter expressions: each operator, function, sign and fault.
+//! Filter expressions: each operator, function, comparison sign and error.
 
 use std::borrow::Cow;
 
@@ -136,7 +136,8 @@ fn suites_and_programs_are_globs_over_the_whole_or_the_end() {
         ("program(test)", false),
         ("program(~src)", true),
     ] {
-        // A slash at the beginning opens a regular expression: such a path needs a sign, and is told so.
+        // A leading slash starts a regular expression: such a path needs a sign, and the error must point to
+        // that.
         if text == "program(/src/build/parser_test)" {
             assert!(fault(text).contains("\")\" at the end of program(…)"), "{}", fault(text));
             continue;

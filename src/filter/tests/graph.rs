@@ -1,4 +1,4 @@
-//! Graph queries: paths, wildcards, operators, properties, escapes, and each fault.
+//! Graph queries: paths, wildcards, operators, properties, escapes, and each error.
 
 use model::path::{Nesting, TestPath};
 

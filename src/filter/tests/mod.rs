@@ -1,4 +1,4 @@
-//! Filters from text to answer.
+//! Filters from their text to the selected tests.
 
 mod expression;
 mod graph;

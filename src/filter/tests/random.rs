@@ -1,4 +1,4 @@
-//! Random filters: what is written out is read back as the same, and no text makes a parser panic.
+//! Random filters: a printed filter parses to the same filter, and no text makes a parser panic.
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
@@ -35,7 +35,7 @@ fn text() -> impl Strategy<Value = Text> {
 }
 
 fn predicate() -> impl Strategy<Value = Predicate> {
-    // The second word of "never ran" is read as the first.
+    // Of the two names of "never run" the first one is printed.
     let pasts: Vec<_> = Past::WORDS.iter().map(|(_, past)| *past).collect();
     prop_oneof![
         Just(Predicate::All),
@@ -84,7 +84,7 @@ proptest! {
     fn an_expression_that_is_written_out_is_read_back_the_same(expr in expr(predicate())) {
         let text = expr.to_string();
         if expr.mentions(&|one| matches!(one, Predicate::Test(Text::Regex(_)))) {
-            // Compiling is slow; few of them are enough.
+            // Compiling regular expressions is slow; few of them suffice.
             prop_assume!(text.len() < 200);
         }
         let read: Filter = text.parse().map_err(|error| TestCaseError::fail(format!("{text}: {error}")))?;

@@ -1,13 +1,13 @@
-//! Tests for debuggers: the client is asked to attach one to each, or to launch the test with one, and what follows says
-//! what becomes of the test.
+//! Debug runs: the client is requested to attach a debugger to each test's process, or to launch the test
+//! under one; its response decides how the test continues.
 //!
 //! ```text
-//! standing ──client/attachDebugger──► success ──► it is the debugger's
-//!     │                           ├─► unknown method ──► the client is asked to launch, now and from now on
-//!     │                           └─► error, success: false, or nothing in time ──► it runs as any other
-//!     └──────client/launchDebugger──► the launched process has come ──► that one is the debugger's
-//!                                 └─► error, success: false, or no process in time ──► it runs as any other
-//! lease over, worker gone ──► $/cancelRequest
+//! waiting ──client/attachDebugger──► success ──► the process is handed over to the debugger
+//!    │                           ├─► method not found ──► a launch is requested, now and for all later tests
+//!    │                           └─► error, success: false, or no response in time ──► runs undebugged
+//!    └──────client/launchDebugger──► the launched process has joined ──► it is handed over to the debugger
+//!                                └─► error, success: false, or no process in time ──► runs undebugged
+//! lease over, worker dead ──► $/cancelRequest
 //! ```
 
 use std::collections::BTreeMap;
@@ -26,28 +26,29 @@ use super::{
 };
 use crate::run::Standing;
 
-/// Ids of requests of ours are numbers, because `$/cancelRequest` takes no others by the specification; so high that no
-/// client has counted as far, should it keep both directions in one book.
+/// First id of requests that the server sends. The ids are numbers because `$/cancelRequest` accepts no
+/// others by the specification, and so high that no client has counted as far, in case it keeps the ids of
+/// both directions in one table.
 const FIRST_ID: u64 = 1 << 30;
 
-/// What the client says to a request of ours.
+/// A client's response to a request of the server.
 pub(in crate::front) struct Answer {
     pub(in crate::front) id: RequestId,
     pub(in crate::front) outcome: Result<Option<Box<RawValue>>, RpcError>,
 }
 
-/// Requests of ours that the client has not answered.
+/// Debugger requests that the client has not responded to.
 pub(in crate::front) struct Debuggers {
     answers: mpsc::Receiver<Answer>,
     has_any: bool,
     is_always: bool,
-    /// The client does not know how to attach.
+    /// The client does not implement `client/attachDebugger`, so it is requested to launch.
     launches: bool,
     next_id: u64,
     open: Vec<Open>,
 }
 
-/// A test that waits for the client's word, or for the process that it launches.
+/// A test that waits for the client's response, or for the process that the client launches.
 struct Open {
     id: RequestId,
     key: JobKey,
@@ -56,12 +57,12 @@ struct Open {
     until: Instant,
 }
 
-/// What the client was asked.
+/// The request that was sent to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Attach,
     Launch,
-    /// It was asked to launch, and has said that it does.
+    /// The client has accepted a launch request.
     Promised,
 }
 
@@ -70,19 +71,19 @@ impl Debuggers {
         Self { answers, has_any, is_always, launches: false, next_id: FIRST_ID, open: Vec::new() }
     }
 
-    /// Whether a run is to be for debuggers, by what its request says.
+    /// Returns whether a run is a debug run, given the flag of its request.
     pub(in crate::front) fn are_wanted(&self, by_request: bool) -> bool {
         by_request || self.is_always
     }
 
-    /// Whether the client has said that it has debuggers.
+    /// Returns whether the client has declared that it provides debuggers.
     pub(in crate::front) fn are_there(&self) -> bool {
         self.has_any
     }
 
-    /// Waits for the next answer; for ever when the session is going.
+    /// Returns the client's next response; waits forever after the session has closed the channel.
     ///
-    /// Cancel safe: yes, because an answer is either still in the channel or returned.
+    /// Cancel safe: yes, because a response is either still in the channel or returned.
     pub(super) async fn answered(&mut self) -> Answer {
         match self.answers.recv().await {
             Some(answer) => answer,
@@ -100,7 +101,7 @@ impl Debuggers {
 }
 
 impl Engine {
-    /// Asks the client for a debugger for each test that stands for one.
+    /// Requests a debugger from the client for each test that waits for one.
     pub(super) async fn ask_for_debuggers(&mut self) {
         let mut standing = Vec::new();
         for (key, work) in &mut self.jobs {
@@ -131,7 +132,7 @@ impl Engine {
 
     pub(super) async fn client_answered(&mut self, answer: Answer) {
         let Answer { id, outcome } = answer;
-        // One that was withdrawn, or was never asked, is not there.
+        // A request that was withdrawn or never sent is not in the list.
         for open in self.debuggers.take(|open| open.id == id && open.asked != Asked::Promised) {
             match (open.asked, refusal(&outcome)) {
                 (Asked::Attach, None) => self.decide(&open, DebuggerDecision::HandOver).await,
@@ -139,7 +140,8 @@ impl Engine {
                     self.debuggers.launches = true;
                     self.ask(open.key, open.standing).await;
                 }
-                // It is the debugger's when it comes, which may be at any time before or after this.
+                // The launched process hands the test over to the debugger when it joins, which may be before
+                // or after this response.
                 (Asked::Launch | Asked::Promised, None) => {
                     self.debuggers.open.push(Open { asked: Asked::Promised, ..open });
                 }
@@ -148,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// Takes note of processes that debuggers have launched: the client need not answer any more.
+    /// Drops the requests whose process a debugger has launched: they need no response any more.
     pub(super) fn note_launched(&mut self) {
         for (key, work) in &mut self.jobs {
             for (worker, lease) in work.driver().into_iter().flat_map(|driver| driver.take_launched()) {
@@ -173,7 +175,7 @@ impl Engine {
         }
     }
 
-    /// Takes back the requests for tests that don't wait any more.
+    /// Cancels the requests of tests that no longer wait for a debugger.
     pub(super) async fn withdraw_requests(&mut self) {
         let jobs = &mut self.jobs;
         let mut is_over = |open: &Open| {
@@ -209,7 +211,7 @@ impl Engine {
     }
 }
 
-/// Whether the client does not know the method.
+/// Returns whether the client does not implement the method.
 fn is_unknown(outcome: &Result<Option<Box<RawValue>>, RpcError>) -> bool {
     matches!(outcome, Err(error) if error.code == code::METHOD_NOT_FOUND)
 }
@@ -218,7 +220,7 @@ fn can_be_launched(standing: &Standing) -> bool {
     standing.debuggee.as_ref().and_then(launch).is_some()
 }
 
-/// Returns what the client is asked to launch; `None` for what JSON can't carry.
+/// Returns the parameters of a launch request; `None` if JSON can't represent them.
 fn launch(debuggee: &Debuggee) -> Option<LaunchDebuggerParams> {
     let text = |bytes: &OsBytes| match bytes {
         OsBytes::Text(text) => Some(text.clone()),
@@ -229,12 +231,12 @@ fn launch(debuggee: &Debuggee) -> Option<LaunchDebuggerParams> {
         program: text(&debuggee.program)?,
         args: shlex::try_join(args.iter().map(String::as_str)).ok()?,
         working_directory: text(&debuggee.cwd)?,
-        // The process sets its own when it becomes the test.
+        // The process sets its own environment before it executes the test.
         environment_variables: BTreeMap::new(),
     })
 }
 
-/// Returns why an answer is no debugger. A result that can't be read says no more than that there is one.
+/// Returns why a response means that there is no debugger. A result that can't be parsed counts as success.
 fn refusal(outcome: &Result<Option<Box<RawValue>>, RpcError>) -> Option<String> {
     match outcome {
         Err(error) => Some(format!("the client answered with the error {error}")),

@@ -1,4 +1,5 @@
-//! The requests in hand: each is listed for, then told or run, then answered.
+//! Requests in progress: each waits for the listing, then its tests are sent (discovery) or run, then it gets
+//! its response.
 
 use tokio::time::Instant;
 use wire::{
@@ -17,33 +18,32 @@ use crate::{
     run::Driver,
 };
 
-/// A request's number in the order of their coming.
+/// Sequence number of a request, in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct JobKey(u64);
 
-/// One request for the engine.
+/// One request for the scheduler.
 pub(in crate::front) struct Job {
     pub(in crate::front) id: RequestId,
     pub(in crate::front) request: TestsRequest,
     pub(in crate::front) kind: JobKind,
-    /// When it came in.
+    /// Time of arrival.
     pub(in crate::front) begun: Instant,
 }
 
-/// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::front) enum JobKind {
     Discover,
     Run,
 }
 
-/// How far a request is.
+/// Progress of a request.
 pub(super) enum Work {
-    /// It waits for the listing.
+    /// Waits for the listing.
     Listing(Job),
-    /// Its tests are being told, from this place on.
+    /// Sends discovered tests to the client, from index `next` on.
     Telling { job: Job, wanted: Vec<TestRef>, next: usize },
-    /// Its run goes on.
+    /// Its run is in progress.
     Running { job: Job, driver: Box<Driver> },
 }
 
@@ -101,7 +101,7 @@ impl Engine {
         self.jobs.insert(key, Work::Listing(job));
     }
 
-    /// When all programs are listed, those who waited for it go on.
+    /// Continues the requests that waited for the listing, once all programs are listed.
     pub(super) async fn end_listing(&mut self) {
         if self.lister.as_ref().is_none_or(|lister| !lister.is_done()) {
             return;
@@ -141,7 +141,7 @@ impl Engine {
     async fn begin_run(&mut self, job: &Job) -> Result<Driver, RpcError> {
         let plan = run::plan(self, &job.request).await?;
         if let Err(error) = self.start_pool().await {
-            // Nothing has run: there is nothing to be told of it later.
+            // The run has not executed anything, so no later command needs its directory.
             let _stays = std::fs::remove_dir_all(&plan.run_dir.path);
             return Err(error);
         }
@@ -149,7 +149,7 @@ impl Engine {
         Ok(Driver::begin(pool, plan, self.client.clone()).await)
     }
 
-    /// Tells the next part of each discovery; between the parts runs go on.
+    /// Sends the next part of each discovery; runs make progress between the parts.
     pub(super) async fn tell(&mut self) {
         let telling: Vec<_> =
             self.jobs.iter().filter(|(_, work)| work.has_to_tell()).map(|(key, _)| *key).collect();
@@ -182,7 +182,7 @@ impl Engine {
         }
     }
 
-    /// Answers the runs that are complete. Returns whether there was one.
+    /// Responds to the run requests that are complete. Returns whether there was one.
     pub(super) async fn end_jobs(&mut self) -> bool {
         let is_over = |(key, work): (&JobKey, &mut Work)| {
             work.driver().is_some_and(|driver| driver.is_complete()).then_some(*key)
@@ -208,7 +208,7 @@ impl Engine {
         !over.is_empty()
     }
 
-    /// Even what never began is completed before its error is told.
+    /// Responds with an error. The completion is sent before it, even for a request that never began.
     async fn refuse(&mut self, job: &Job, error: &RpcError) {
         let frames = match job.kind {
             JobKind::Discover => discover::finished(&self.catalogue, job, Err(error)),
@@ -221,7 +221,7 @@ impl Engine {
         for frame in frames {
             self.send(frame).await;
         }
-        // A session that is gone wants to know nothing.
+        // A session that is gone needs no report.
         let _gone = self.done.send(job.id.clone()).await;
     }
 }

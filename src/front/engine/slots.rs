@@ -1,4 +1,4 @@
-//! Who gets which worker: shares of the slots, idle workers, and workers that are on their way.
+//! Assignment of workers: shares of the slots, idle workers, and workers that are starting.
 
 use model::share::{Demand, share_out};
 use wire::control::WorkerId;
@@ -8,7 +8,7 @@ use super::{
     jobs::{JobKey, Work},
 };
 
-/// One that uses slots: a run, or (without a key) the listing.
+/// A user of slots: a run, or (without a key) the listing.
 pub(super) struct User {
     key: Option<JobKey>,
     demand: Demand,
@@ -20,7 +20,7 @@ impl Engine {
         self.settings.run.jobs.slots().get()
     }
 
-    /// The listing first: requests wait for it.
+    /// Returns all users of slots; the listing first, because requests wait for it.
     fn users(&self) -> Vec<User> {
         let lister = self.lister.iter().map(|lister| User {
             key: None,
@@ -36,7 +36,7 @@ impl Engine {
         lister.chain(runs).collect()
     }
 
-    /// Tells every run its share; returns what each user has and may have.
+    /// Computes the share of every user and passes it to the runs; returns each user with its share.
     pub(super) fn share_out(&mut self) -> Vec<(User, usize)> {
         let users = self.users();
         let demands: Vec<_> = users.iter().map(|user| user.demand).collect();
@@ -49,7 +49,7 @@ impl Engine {
         users.into_iter().zip(shares).collect()
     }
 
-    /// Takes back the workers that runs have no use for, and takes note of those that they would like to have started.
+    /// Reclaims the workers that runs do not need, and collects the runs' requests for new workers.
     pub(super) fn collect(&mut self) {
         for (key, work) in &mut self.jobs {
             if let Some(driver) = work.driver() {
@@ -59,9 +59,11 @@ impl Engine {
         }
     }
 
-    /// Gives idle workers away, each to whoever has had least of those that may have more. Returns whether one was taken.
+    /// Assigns each idle worker to the least served user among those below their share. Returns whether one
+    /// was used.
     pub(super) async fn give(&mut self) -> bool {
-        // All workers of a dead watchdog die with it: what one of them had must not go to the next.
+        // All workers of a dead watchdog die with it: the work of one must not be assigned to another of
+        // them.
         if let Some(pool) = &self.pool {
             self.idle.retain(|worker| pool.is_ready(*worker));
         }
@@ -76,7 +78,7 @@ impl Engine {
             self.give_to(key, worker).await;
             self.collect();
             if self.users().iter().any(|user| user.key == key && user.in_hand == in_hand) {
-                // It had no use for it after all; what it wants now is seen with the next event.
+                // The user did not need the worker after all; its new demand is seen with the next event.
                 break;
             }
             has_given = true;
@@ -84,7 +86,8 @@ impl Engine {
         has_given
     }
 
-    /// Slots that are in use beyond somebody's share are not used twice.
+    /// Returns the least served user that is below its share. Slots that a user occupies beyond its share
+    /// count as occupied, so that no slot is used twice.
     fn neediest(&mut self) -> Option<User> {
         let users = self.share_out();
         let in_use: usize = users.iter().map(|(user, _)| user.in_hand).sum();
@@ -113,10 +116,10 @@ impl Engine {
         }
     }
 
-    /// Has workers started that somebody asked for, while there are fewer than slots.
+    /// Starts the workers that were requested, as long as there are fewer workers than slots.
     pub(super) async fn start_workers(&mut self) {
         let slots = self.slots();
-        // The listing asks for what it needs now, and forgets what it asked for before.
+        // The listing's requests are recomputed each time; the earlier ones are dropped.
         let wanted = self
             .lister
             .as_ref()
@@ -129,7 +132,7 @@ impl Engine {
         }
     }
 
-    /// Tells whoever asked first that a worker does not come.
+    /// Reports to the first requester in the queue that a worker did not start.
     pub(super) async fn not_started(&mut self, worker: WorkerId, error: &str) {
         match self.asked.pop_front() {
             None => tracing::warn!(%worker, error, "a worker could not be started"),
@@ -142,7 +145,8 @@ impl Engine {
         }
     }
 
-    /// While there is a worker, a listing goes on; those on their way may all end like this one.
+    /// Counts a failed start for the listing and gives the listing up after too many, unless a worker is
+    /// ready. Workers that are still starting do not count, because all of them may fail like this one.
     fn lister_without(&mut self, error: &str) {
         let slots = self.slots();
         let is_somebody_there = self.pool.as_ref().is_some_and(|pool| !pool.ready_workers().is_empty());

@@ -1,4 +1,4 @@
-//! Which tests of the catalogue a request means: those that it names, that its filter takes, or both. Pure.
+//! Selects the tests of a request from the catalogue: by uid, by filter, or by both. Pure.
 
 use super::params::TestsRequest;
 use crate::{
@@ -6,8 +6,9 @@ use crate::{
     filter::GraphQuery,
 };
 
-/// Returns the tests that are meant, in the order in which they are named, else in that of the catalogue; and the uids
-/// that no listing has, whatever the filter says: where they stand in the tree is not known.
+/// Returns the selected tests, in the order in which they are named, otherwise in the order of the catalogue,
+/// and the uids that no listing has. Those are returned regardless of the filter, because their path in the
+/// test tree is not known.
 pub(super) fn choose(catalogue: &Catalogue, request: &TestsRequest) -> (Vec<TestRef>, Vec<String>) {
     let (mut chosen, missing) = match &request.uids {
         None => (catalogue.all().collect(), Vec::new()),
@@ -19,7 +20,8 @@ pub(super) fn choose(catalogue: &Catalogue, request: &TestsRequest) -> (Vec<Test
     (chosen, missing)
 }
 
-/// A program that can't be listed is told as soon as tests of it may be meant: silence would look like success.
+/// Returns whether the filter selects a test. A program whose listing failed is selected as soon as the
+/// filter may match one of its tests: silence would look like success.
 fn is_meant(catalogue: &Catalogue, place: TestRef, filter: &GraphQuery) -> bool {
     let path = catalogue.path(place);
     match catalogue.test(place) {

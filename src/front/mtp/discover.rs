@@ -1,4 +1,4 @@
-//! `testing/discoverTests`: what is told of the tests that are wanted. Pure: the engine sends it.
+//! `testing/discoverTests`: composes the frames that report the requested tests. Pure: the engine sends them.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use crate::{
     front::engine::Job,
 };
 
-/// So many tests go into one update.
+/// Maximum number of tests per update frame.
 const TESTS_PER_UPDATE: usize = 500;
 
-/// Returns the tests that were asked for.
+/// Returns the requested tests.
 pub(in crate::front) fn wanted(catalogue: &Catalogue, request: &TestsRequest) -> Vec<TestRef> {
     choose(catalogue, request).0
 }
 
-/// Returns the next update, and moves on. Without any test there is one all the same: some clients take the first update
-/// as the whole, and wait for ever without one.
+/// Returns the next update and advances `next`. Without any test there is still one update: some clients take
+/// the first update as the whole result and would wait forever without one.
 pub(in crate::front) fn updates(
     catalogue: &Catalogue,
     request: &TestsRequest,
@@ -36,7 +36,7 @@ pub(in crate::front) fn updates(
     let end = wanted.len().min(*next + TESTS_PER_UPDATE);
     let mut changes = Vec::with_capacity(end - *next);
     for index in *next..end {
-        // A program that was built anew meanwhile may have fewer tests.
+        // A program that was rebuilt in the meantime may have fewer tests.
         if catalogue.has(wanted[index]) {
             let before =
                 index.checked_sub(1).map(|before| wanted[before]).filter(|place| catalogue.has(*place));
@@ -47,7 +47,8 @@ pub(in crate::front) fn updates(
     updates_frame(&request.run_id, changes.iter().map(Vec::as_slice))
 }
 
-/// Returns the end of a discovery of so many tests, or of one that failed: completion, telemetry, response.
+/// Returns the final frames of a discovery that found this many tests, or that failed: completion, telemetry,
+/// response.
 pub(in crate::front) fn finished(
     catalogue: &Catalogue,
     job: &Job,
@@ -61,8 +62,8 @@ pub(in crate::front) fn finished(
     vec![completion_frame(&job.request.run_id), telemetry_frame(event::DISCOVERY, &metrics), response]
 }
 
-/// Tells a test, behind the groups above it. Tests of a group stand together, so that a group above the one before has
-/// been told.
+/// Adds a test's change, after those of the groups above it. Tests of a group are consecutive, so the groups
+/// of the preceding test have been added already.
 fn tell_one(
     catalogue: &Catalogue,
     (place, before): (TestRef, Option<TestRef>),
@@ -93,7 +94,7 @@ fn metrics(catalogue: &Catalogue, discovered: usize, took: Duration) -> Discover
     }
 }
 
-/// The answer to a request that was cancelled.
+/// Returns the error for a request that was cancelled.
 pub(in crate::front) fn cancelled() -> RpcError {
     RpcError::new(code::REQUEST_CANCELLED, "the request was cancelled")
 }

@@ -1,4 +1,4 @@
-//! `initialize`: who the client is, what both can do.
+//! `initialize`: checks the protocol version and exchanges capabilities with the client.
 
 use wire::{
     control::CallbackAddress,
@@ -9,7 +9,7 @@ use wire::{
     rpc::{RpcError, code},
 };
 
-/// What a session keeps of its client.
+/// Properties of the client that the session keeps.
 #[derive(Debug, Clone, Default)]
 pub(in crate::front) struct ClientFacts {
     pub(in crate::front) process_id: Option<u32>,
@@ -17,19 +17,19 @@ pub(in crate::front) struct ClientFacts {
 }
 
 impl ClientFacts {
-    /// Returns which form of log messages the client reads.
+    /// Returns the form of log messages that the client accepts.
     pub(in crate::front) fn log_form(&self) -> LogForm {
         if self.testing.batch_logging_support { LogForm::Batch } else { LogForm::Single }
     }
 
-    /// Returns where workers report, when the client listens for them.
+    /// Returns the address to which workers report, if the client listens for them.
     pub(in crate::front) fn callback(&self, host: &str) -> Option<CallbackAddress> {
         let provider = self.testing.callback_provider.as_ref().filter(|provider| provider.port != 0)?;
         Some(CallbackAddress { host: host.to_owned(), port: provider.port, token: provider.token.clone() })
     }
 }
 
-/// Answers an `initialize`.
+/// Validates an `initialize` request and returns its result.
 pub(in crate::front) fn answer(
     params: InitializeParams,
 ) -> Result<(ClientFacts, InitializeResult), RpcError> {
@@ -61,7 +61,7 @@ pub(in crate::front) fn answer(
     Ok((ClientFacts { process_id: params.process_id, testing: params.capabilities.testing }, result))
 }
 
-/// Versions with our major number are compatible.
+/// Returns whether a version is compatible: its major number is ours.
 fn is_ours(version: &str) -> bool {
     version.split('.').next() == PROTOCOL_VERSION.split('.').next()
 }

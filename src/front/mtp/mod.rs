@@ -1,4 +1,4 @@
-//! The MSTest Runner Protocol: one file for each request that does work.
+//! The MSTest Runner Protocol: one file for each request that the scheduler executes.
 
 mod choose;
 pub(super) mod discover;

@@ -1,4 +1,4 @@
-//! Parameters of discovery and run requests, checked once.
+//! Parameters of discovery and run requests: parsed and validated once.
 
 use serde_json::value::RawValue;
 use wire::{
@@ -8,22 +8,22 @@ use wire::{
 
 use crate::filter::GraphQuery;
 
-/// A request for tests, parsed.
+/// A discovery or run request, parsed.
 #[derive(Debug, Clone)]
 pub(in crate::front) struct TestsRequest {
-    /// As the client wrote it, to be echoed.
+    /// Exactly as the client wrote it, because it is echoed.
     pub(in crate::front) run_id: String,
-    /// Uids; `None` means all.
+    /// Uids of the requested tests; `None` means all.
     pub(in crate::front) uids: Option<Vec<String>>,
-    /// Of those, what this takes; `None` means all.
+    /// Restricts `uids` further; `None` means no restriction.
     pub(in crate::front) filter: Option<GraphQuery>,
-    /// Members that came with them, to be handed back.
+    /// Unknown members of the requested nodes, which are returned to the client with them.
     pub(in crate::front) foreign: Foreign,
-    /// Each test is to run under a debugger of the client's.
+    /// Each test runs under a debugger of the client.
     pub(in crate::front) is_debug: bool,
 }
 
-/// Reads and checks the parameters.
+/// Parses and validates the parameters.
 pub(in crate::front) fn tests(params: Option<&RawValue>) -> Result<TestsRequest, RpcError> {
     let invalid = |message: String| RpcError::new(code::INVALID_PARAMS, message);
     let raw = params.ok_or_else(|| invalid("expected params with a member \"runId\"".to_owned()))?;
@@ -48,7 +48,8 @@ fn keep(node: AskedNode, all: &mut Foreign) -> String {
     node.uid
 }
 
-/// Every form that a GUID parser takes: with and without hyphens, in braces, in parentheses.
+/// Returns whether the text is a GUID in any form that GUID parsers accept: with or without hyphens, in
+/// braces, in parentheses.
 fn is_guid(text: &str) -> bool {
     let inner = text.trim();
     let inner = inner

@@ -1,4 +1,4 @@
-//! `testing/runTests`: what is to run, where its journals go, and what is answered after its completion.
+//! `testing/runTests`: the run's plan, the directory of its journals, and the frames after its completion.
 
 use std::{collections::BTreeSet, num::NonZeroU32};
 
@@ -17,10 +17,10 @@ use crate::{
     runs::{DIR_NAME, RunDir, make_run_dir, state_dir_elsewhere},
 };
 
-/// Plans a run of what was asked for.
+/// Plans the run of a request.
 ///
 /// # Errors
-/// There is no place for its journals.
+/// No directory for its journals can be made.
 pub(in crate::front) async fn plan(engine: &Engine, request: &TestsRequest) -> Result<RunPlan, RpcError> {
     let (selected, missing) = choose(engine.catalogue(), request);
     let run_dir = run_dir(engine, &request.run_id).await?;
@@ -79,7 +79,8 @@ async fn run_dir(engine: &Engine, run_id: &str) -> Result<RunDir, RpcError> {
     })
 }
 
-/// In a place of this user that later commands find again; where another user has taken its name, in a new one.
+/// Makes the run directory in a fallback place of this user that later commands find; in a new unique
+/// directory if another user has taken that place's name.
 fn make_elsewhere(run_id: &str, keep: NonZeroU32) -> Result<RunDir, DirError> {
     let known = state_dir_elsewhere();
     let made = private_dir(&known).and_then(|()| make_run_dir(&known.join(DIR_NAME), run_id, keep));
@@ -89,9 +90,9 @@ fn make_elsewhere(run_id: &str, keep: NonZeroU32) -> Result<RunDir, DirError> {
     })
 }
 
-/// Notes durations and crashes for later runs. A history that can't be written is no reason to fail a run.
+/// Records durations and crashes for later runs. A history that can't be written does not fail the run.
 pub(in crate::front) fn record(engine: &Engine, plan: &RunPlan, outcome: &RunOutcome) {
-    // What a debugger lets a test take, and how it ends there, says nothing of the next time.
+    // Durations and outcomes under a debugger do not predict the next run.
     if !engine.settings().run.is_history_kept || plan.is_debugged {
         return;
     }
@@ -100,7 +101,7 @@ pub(in crate::front) fn record(engine: &Engine, plan: &RunPlan, outcome: &RunOut
     }
 }
 
-/// Returns what follows on the completion of a run: telemetry, response.
+/// Returns the frames that follow the completion of a run: telemetry, response.
 pub(in crate::front) fn finished(job: &Job, plan: &RunPlan, outcome: &RunOutcome) -> Vec<Bytes> {
     let metrics = crate::run::metrics(plan, outcome, job.begun.elapsed());
     let response = match outcome.stopped_by {
@@ -110,7 +111,7 @@ pub(in crate::front) fn finished(job: &Job, plan: &RunPlan, outcome: &RunOutcome
     vec![telemetry_frame(event::RUN, &metrics), response]
 }
 
-/// Returns the end of a run that never began. Tests that were named get their terminal state all the same.
+/// Returns the final frames of a run that never began. Tests that were named still get a terminal state.
 pub(in crate::front) fn refused(has_attachments_stream: bool, job: &Job, error: &RpcError) -> Vec<Bytes> {
     let run = &job.request.run_id;
     let named: BTreeSet<_> = job.request.uids.iter().flatten().collect();

@@ -1,8 +1,10 @@
-//! Control groups of version 2, where this process may divide its own: one leaf for one family of processes, with a
-//! limit of memory held by the kernel and an end for all in one write. Files only; whoever may not divide goes without.
+//! Control groups of version 2, where this process may divide its own: one leaf per process tree, with a
+//! memory limit held by the kernel and a kill of all members in one write. Files only; without the permission
+//! to divide, Heeler runs without control groups.
 //!
-//! Found by the mount table, so that a version 2 hierarchy beside version 1 is found too. Leaves are made below our own
-//! group, or else beside it: processes and divided controllers don't go together in one group.
+//! The hierarchy is found by the mount table, so that a version 2 hierarchy beside version 1 is found too.
+//! Leaves are created below our own group, or else beside it: a group cannot contain both processes and
+//! delegated controllers.
 
 use std::{
     fs,
@@ -15,34 +17,35 @@ use crate::process::Pid;
 
 const LEAF: &str = "heeler-leaf-";
 
-/// A group below which leaves can be made.
+/// A group below which leaves can be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     dir: PathBuf,
     has_memory: bool,
 }
 
-/// Why there is no place for leaves.
+/// The reason why leaves cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     /// The kernel, or this container, has no hierarchy of version 2, or does not show our part of it.
     #[error("find a control group of version 2 for this process")]
     None,
-    /// It is there, but not ours to divide.
+    /// The hierarchy exists, but this process may not divide it.
     #[error("make a control group in {}", dir.display())]
     NotOurs {
-        /// Where it was tried.
+        /// The directory in which creation was tried.
         dir: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
 impl Place {
-    /// Finds a place by making a leaf there and removing it again. One that limits memory goes before one that doesn't.
+    /// Finds a place by creating a leaf there and removing it again. A place that can limit memory is
+    /// preferred.
     ///
     /// # Errors
-    /// None can be found, or none be divided.
+    /// No hierarchy can be found, or none can be divided.
     pub fn find() -> Result<Self, PlaceError> {
         let mut found: Result<Self, PlaceError> = Err(PlaceError::None);
         for dir in candidates() {
@@ -72,7 +75,7 @@ impl Place {
     }
 }
 
-/// Removes leaves of processes that are gone, as far as they are empty. Those who were in them must be dead.
+/// Removes empty leaves of processes that no longer exist. The processes that were in them must be dead.
 pub fn sweep() {
     for dir in candidates() {
         let Ok(entries) = fs::read_dir(dir) else { continue };
@@ -80,14 +83,15 @@ pub fn sweep() {
             let name = entry.file_name();
             let owner = name.to_str().and_then(|name| name.strip_prefix(LEAF)?.split('-').next());
             if owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists()) {
-                // What is not empty belongs to someone whose processes are not to be seen from here.
+                // A leaf that is not empty belongs to a process that is not visible from here.
                 let _kept = fs::remove_dir(entry.path());
             }
         }
     }
 }
 
-/// A group for one family. Dropped, it is removed, which needs its processes to be dead and reaped.
+/// A group for one process tree. Dropping it removes the group, which requires its processes to be dead and
+/// reaped.
 #[derive(Debug)]
 pub struct Leaf {
     dir: PathBuf,
@@ -95,21 +99,22 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// Makes an empty leaf; with a limit, where its place can hold one. Above the limit all in it are killed.
+    /// Creates an empty leaf, with a memory limit if its place supports one. Above the limit the kernel kills
+    /// all members.
     ///
     /// # Errors
-    /// The system refused.
+    /// The system call failed.
     pub fn make(place: &Place, limit_bytes: Option<u64>) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = place.dir.join(format!("{LEAF}{}-{number}", Pid::own()));
         fs::create_dir(&dir)?;
         let mut leaf = Self { dir, has_limit: false };
-        // Without the right to move processes in, the leaf is of no use.
+        // Without the permission to move processes in, the leaf is of no use.
         drop(fs::OpenOptions::new().write(true).open(leaf.dir.join("cgroup.procs"))?);
         if let Some(limit) = limit_bytes.filter(|_| place.has_memory) {
             leaf.write("memory.max", &limit.to_string())?;
-            // A limit that swap softens is none; kernels without swap accounting have no such file.
+            // A limit that swap can exceed is no limit; kernels without swap accounting have no such file.
             let _unaccounted = leaf.write("memory.swap.max", "0");
             leaf.write("memory.oom.group", "1")?;
             leaf.has_limit = true;
@@ -117,29 +122,29 @@ impl Leaf {
         Ok(leaf)
     }
 
-    /// Moves a process in. What it starts from now on is in as well.
+    /// Moves a process into the leaf. Processes that it starts from then on are members as well.
     ///
     /// # Errors
-    /// The system refused.
+    /// The system call failed.
     pub fn admit(&self, pid: Pid) -> io::Result<()> {
         self.write("cgroup.procs", &pid.to_string())
     }
 
-    /// Returns whether the kernel holds the memory limit.
+    /// Returns whether the kernel enforces a memory limit.
     #[must_use]
     pub fn has_limit(&self) -> bool {
         self.has_limit
     }
 
-    /// Kills all that is in, in one step: nobody can fork away from it.
+    /// Kills all members in one step: no member can escape by forking.
     ///
     /// # Errors
-    /// The kernel is older than that (5.14), or refused.
+    /// The kernel is older than 5.14, which introduced this, or refused.
     pub fn kill(&self) -> io::Result<()> {
         self.write("cgroup.kill", "1")
     }
 
-    /// Returns the peak of its memory in bytes, if the kernel has killed it at its limit.
+    /// Returns the peak of its memory in bytes, if the kernel has killed a member at the limit.
     #[must_use]
     pub fn peak_at_limit(&self) -> Option<u64> {
         let events = fs::read_to_string(self.dir.join("memory.events")).ok().filter(|_| self.has_limit)?;
@@ -148,25 +153,25 @@ impl Leaf {
         if kills == 0 {
             return None;
         }
-        // Kernels before 5.19 don't tell the peak; then the limit is what it was.
+        // Kernels before 5.19 do not report the peak; then it is the limit.
         let number = |name| fs::read_to_string(self.dir.join(name)).ok()?.trim().parse().ok();
         number("memory.peak").or_else(|| number("memory.max"))
     }
 
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        // Never made anew: a file that is not there is a control that this kernel does not have.
+        // The file is never created: a missing file is a control that this kernel does not have.
         fs::OpenOptions::new().write(true).open(self.dir.join(name))?.write_all(text.as_bytes())
     }
 }
 
 impl Drop for Leaf {
     fn drop(&mut self) {
-        // A leaf that is not empty is swept when its owner is gone.
+        // A leaf that is not empty is removed by `sweep` when its owner no longer exists.
         let _kept = fs::remove_dir(&self.dir);
     }
 }
 
-/// The group of this process, and the one above it.
+/// Returns the group of this process, and the one above it.
 fn candidates() -> Vec<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -175,10 +180,10 @@ fn candidates() -> Vec<PathBuf> {
     [dir].into_iter().chain(above).collect()
 }
 
-/// Returns where the hierarchy is mounted, and our directory in it.
+/// Returns the mount point of the hierarchy, and our directory in it.
 fn own_dir(own: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-    // Seen from a namespace that we are outside of.
+    // Seen from a namespace that does not contain this process.
     if path.split('/').any(|part| part == "..") {
         return None;
     }
@@ -195,21 +200,21 @@ fn own_dir(own: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
     })
 }
 
-/// Returns whether groups below this one have the memory controller, after asking for it.
+/// Returns whether groups below this one have the memory controller, after requesting it.
 fn gives_memory(dir: &Path) -> bool {
     let names = |file: &str| fs::read_to_string(dir.join(file)).unwrap_or_default();
     let has = |file: &str| names(file).split_ascii_whitespace().any(|name| name == "memory");
     if has("cgroup.subtree_control") {
         return true;
     }
-    // It is refused where processes are in the group itself, ours among them.
+    // The kernel refuses it where processes are in the group itself, ours among them.
     has("cgroup.controllers") && fs::write(dir.join("cgroup.subtree_control"), "+memory").is_ok()
 }
 
 /// Moves this process into a leaf and back again: the only proof that it can be done.
 ///
 /// # Errors
-/// What the system said.
+/// The error of the system call.
 pub fn try_move(place: &Place) -> io::Result<()> {
     let home = candidates().into_iter().next().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     let leaf = Leaf::make(place, None)?;

@@ -1,4 +1,4 @@
-//! Directories that belong to one user alone.
+//! Directories that only one user may write to.
 
 use std::{
     fs,
@@ -14,43 +14,40 @@ use std::{
 
 use crate::process::{self, Pid, effective_uid};
 
-/// A socket's path may have 107 bytes; this leaves room for our directory and a name in it.
+/// Longest base directory for sockets: a socket's path may have 107 bytes; this leaves room for our directory
+/// and a name in it.
 const BASE_LIMIT_BYTES: usize = 70;
-/// Names are by chance, so that nobody can take them all before us; so many are tried.
+/// Number of random names that are tried. Names are random, so that no other user can occupy all of them in
+/// advance.
 const ATTEMPTS: u32 = 10;
-/// A session's directory is emptied so often: each of its workers may have added something once more.
+/// Number of attempts to remove a session's directory: each of its workers may have added one more entry
+/// meanwhile.
 const REMOVALS: u32 = 10;
-/// Whom a file mode lets write besides the owner.
+/// Mode bits that grant write access to group and others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// In such a directory nobody can rename or remove what belongs to others.
+/// Mode bit of a directory in which users cannot rename or remove the files of others.
 const STICKY: u32 = 0o1000;
 const ROOT: u32 = 0;
 
-/// Why there is no private directory.
+/// The reason why there is no private directory.
 #[derive(Debug, thiserror::Error)]
 pub enum DirError {
-    /// The system refused.
+    /// The system call failed.
     #[error("create the private directory {}", path.display())]
-    Create {
-        /// Which.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// Something of that name exists and is not ours alone.
+    Create { path: PathBuf, source: io::Error },
+    /// An entry of that name exists and is not exclusively ours.
     #[error("use the directory {}: it {problem}", path.display())]
     Shared {
-        /// Which.
         path: PathBuf,
-        /// Such as `is open to others`.
+        /// The problem, such as `is open to others`.
         problem: &'static str,
     },
 }
 
-/// Creates a directory that only this user may enter; returns false where something of that name exists.
+/// Creates a directory that only this user may enter; returns false if an entry of that name exists.
 ///
 /// # Errors
-/// The system refused.
+/// The system call failed.
 pub fn new_private_dir(path: &Path) -> Result<bool, DirError> {
     match private_builder().create(path) {
         Ok(()) => Ok(true),
@@ -59,10 +56,10 @@ pub fn new_private_dir(path: &Path) -> Result<bool, DirError> {
     }
 }
 
-/// Creates a directory, and those above it, that only this user may enter; one that exists must be of that kind.
+/// Creates a directory and its parents, which only this user may enter; an existing one must be of that kind.
 ///
 /// # Errors
-/// The system refused, or others have a hand in what is there.
+/// The system call failed, or other users have access to the existing directory.
 pub fn private_dir(path: &Path) -> Result<(), DirError> {
     if let Some(parent) = path.parent() {
         let create = |source| DirError::Create { path: path.to_owned(), source };
@@ -71,11 +68,11 @@ pub fn private_dir(path: &Path) -> Result<(), DirError> {
     private_dir_inside(path)
 }
 
-/// Creates a directory that only this user may enter in one that must be there; one that exists must be of that kind.
-/// Where the one above is being removed because its owner leaves, nothing is made anew.
+/// Creates a directory that only this user may enter in an existing one; if it exists, it must be of that
+/// kind. If the parent is being removed because its owner exits, it is not created again.
 ///
 /// # Errors
-/// The one above is gone, the system refused, or others have a hand in what is there.
+/// The parent no longer exists, the system call failed, or other users have access to the existing directory.
 pub fn private_dir_inside(path: &Path) -> Result<(), DirError> {
     if new_private_dir(path)? {
         return Ok(());
@@ -94,17 +91,17 @@ pub fn private_dir_inside(path: &Path) -> Result<(), DirError> {
     Err(DirError::Shared { path: path.to_owned(), problem })
 }
 
-/// Creates a directory of ours in a place of the user's choice, for this user alone; one that exists must be out of
-/// the hands of others: its owner, and that of a link to it, is this user, root, or the owner of the place. Where it is
-/// this user's and lets others write, it does no longer.
+/// Creates a directory for this user only, in a place of the user's choice. An existing one must be out of
+/// the control of other users: its owner, and that of a link to it, must be this user, root, or the owner of
+/// its parent directory. If it is this user's and others may write to it, their write permission is removed.
 ///
 /// # Errors
-/// The system refused, or others have a hand in what is there.
+/// The system call failed, or other users control the existing directory.
 pub fn own_dir(path: &Path) -> Result<(), DirError> {
     let create = |source| DirError::Create { path: path.to_owned(), source };
     let shared = |problem| Err(DirError::Shared { path: path.to_owned(), problem });
     if let Err(error) = private_builder().recursive(true).create(path) {
-        // A file, or a link to nowhere, is in its place.
+        // A file, or a dangling link, is in its place.
         return if fs::symlink_metadata(path).is_ok() {
             shared("is no directory")
         } else {
@@ -130,26 +127,27 @@ pub fn own_dir(path: &Path) -> Result<(), DirError> {
     fs::set_permissions(path, closed).map_err(create)
 }
 
-/// Returns a directory for what is temporary: `TMPDIR`, or `/tmp` where that is in the hands of another user.
+/// Returns the directory for temporary files: `TMPDIR`, or `/tmp` if `TMPDIR` is under the control of another
+/// user.
 #[must_use]
 pub fn temporary_place() -> PathBuf {
     let wished = std::env::temp_dir();
     if is_safe_place(&wished) { wished } else { PathBuf::from("/tmp") }
 }
 
-/// Creates a new private directory that goes with this process, at the latest when another of ours looks for sockets
-/// that nobody listens on. Nobody can know its name before.
+/// Creates a new private directory for this process. It is removed at the latest when another Heeler process
+/// looks for sockets without a listener. Its name cannot be predicted.
 ///
 /// # Errors
-/// The system refused.
+/// The system call failed.
 pub fn scratch_dir(place: &Path) -> Result<PathBuf, DirError> {
     make_by_chance(place, &own_name())
 }
 
-/// Creates a new private directory whose name begins so, and that nobody can know before.
+/// Creates a new private directory whose name starts with `name` and cannot be predicted.
 ///
 /// # Errors
-/// The system refused.
+/// The system call failed.
 pub fn make_by_chance(place: &Path, name: &str) -> Result<PathBuf, DirError> {
     let mut path = place.to_owned();
     for _ in 0..ATTEMPTS {
@@ -165,26 +163,27 @@ fn own_name() -> String {
     format!("heeler-{}", Pid::own())
 }
 
-/// Writes a new file that nobody else may read. What is there already, a link to elsewhere included, is an error.
+/// Writes a new file that no other user may read. An existing entry, including a link to elsewhere, is an
+/// error.
 ///
 /// # Errors
-/// The system's.
+/// An I/O error of the system.
 pub fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(bytes)
 }
 
-/// Writes a file as [`write_new_file`] does, and has it there whole or not at all, whatever becomes of this process or the
-/// disk. The directory is this user's alone.
+/// Writes a file as [`write_new_file`] does, complete or not at all, even if this process is killed or the
+/// disk is full. The directory must belong exclusively to this user.
 ///
 /// # Errors
-/// The system's.
+/// An I/O error of the system.
 pub fn write_whole_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".part");
     let aside = PathBuf::from(aside);
     write_new_file(&aside, bytes).and_then(|()| fs::rename(&aside, path)).inspect_err(|_| {
-        // Half of it is of no use; that it can't be removed changes nothing.
+        // A partial file is of no use; failure to remove it changes nothing.
         let _stays = fs::remove_file(&aside);
     })
 }
@@ -199,28 +198,28 @@ fn is_own_or_roots(uid: u32) -> bool {
     uid == effective_uid() || uid == ROOT
 }
 
-/// Whether nobody but its owner can rename or remove what others have made in a directory.
+/// Returns whether only the owner of a file can rename or remove it in a directory.
 fn is_in_order(dir: &fs::Metadata) -> bool {
     dir.mode() & WRITABLE_BY_OTHERS == 0 || dir.mode() & STICKY != 0
 }
 
-/// Whether what this user makes in a directory stays what it is.
+/// Returns whether other users cannot replace the files that this user creates in a directory.
 fn is_safe_place(dir: &Path) -> bool {
     fs::metadata(dir).is_ok_and(|found| found.is_dir() && is_own_or_roots(found.uid()) && is_in_order(&found))
 }
 
-/// The keys of the hash tables come from the system's random numbers.
+/// Returns a random number: the keys of the hash tables come from the system's random numbers.
 fn by_chance() -> u32 {
     let bytes = RandomState::new().hash_one(Pid::own().0).to_ne_bytes();
     u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// A new private directory with a path short enough for sockets; removed with all in it when dropped.
+/// A new private directory with a path short enough for sockets; dropping it removes it with all its
+/// contents.
 #[derive(Debug)]
 pub struct SocketDir(PathBuf);
 
 impl SocketDir {
-    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -229,24 +228,24 @@ impl SocketDir {
 
 impl Drop for SocketDir {
     fn drop(&mut self) {
-        // A process that is about to end may add something while all is removed; then there is more to remove.
+        // A process that is about to exit may add an entry during the removal; then there is more to remove.
         let is_removed = |_attempt: &u32| match fs::remove_dir_all(&self.0) {
             Ok(()) => true,
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         };
-        // Best effort: what cannot be removed is empty or holds dead sockets.
+        // Best effort: a directory that cannot be removed is empty or holds dead sockets.
         let _removed = (0..REMOVALS).find(is_removed);
     }
 }
 
-/// Returns whether there is a socket at this path that nobody listens on.
+/// Returns whether there is a socket at this path without a listener.
 #[must_use]
 pub fn is_deserted(socket: &Path) -> bool {
     let connected = UnixStream::connect(socket);
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Removes the directories for sockets of processes that were killed before anybody could do it for them.
+/// Removes the socket directories of processes that were killed before any process could remove them.
 fn sweep(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {
@@ -256,10 +255,11 @@ fn sweep(base: &Path) {
         let is_ours = pid.parse::<u32>().is_ok()
             && u32::from_str_radix(number, 16).is_ok()
             && entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == effective_uid());
-        // A number without a process here may be one of another namespace, so the sockets are asked as well.
+        // A process id that does not exist here may belong to another namespace, so the sockets are checked
+        // as well.
         let is_alive = |pid| process::stat(Pid(pid)).is_some_and(|stat| stat.state != 'Z');
         if is_ours && !pid.parse().is_ok_and(is_alive) && !is_listened_in(&entry.path()) {
-            // Whoever else starts now may have removed it.
+            // Another process that starts now may have removed it.
             let _removed = fs::remove_dir_all(entry.path());
         }
     }
@@ -271,11 +271,11 @@ fn is_listened_in(dir: &Path) -> bool {
     entries.flatten().filter(is_socket).any(|socket| !is_deserted(&socket.path()))
 }
 
-/// Creates a directory for sockets below `XDG_RUNTIME_DIR`, or below `/tmp` where that is missing, long, not writable or
-/// in the hands of another user.
+/// Creates a directory for sockets below `XDG_RUNTIME_DIR`, or below `/tmp` if that is missing, too long, not
+/// writable or under the control of another user.
 ///
 /// # Errors
-/// Neither place takes a directory, or `/tmp` lets every user rename what is in it.
+/// No directory can be created in either place, or `/tmp` lets every user rename its entries.
 pub fn socket_dir() -> Result<SocketDir, DirError> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|path| path.is_absolute() && path.as_os_str().len() <= BASE_LIMIT_BYTES);
@@ -293,10 +293,10 @@ pub fn socket_dir() -> Result<SocketDir, DirError> {
     make_by_chance(&place, &own_name()).map(SocketDir)
 }
 
-/// Returns how many bytes an ordinary user may still write to the file system that holds `path`.
+/// Returns the number of bytes that an ordinary user may still write to the file system that holds `path`.
 ///
 /// # Errors
-/// The system's.
+/// An I/O error of the system.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: statvfs is a plain C struct that may be all zero.
@@ -364,7 +364,7 @@ mod tests {
             fs::create_dir(&dir).unwrap();
             (UnixListener::bind(dir.join("control")).unwrap(), dir)
         };
-        // No process has a number that large.
+        // No process has an id that large.
         let (dead, of_dead) = make("heeler-4194304-0");
         drop(dead);
         let (_listens, of_another_namespace) = make("heeler-4194304-1");

@@ -1,18 +1,19 @@
-//! Failures at named points, for the tests: a process that reaches a point may be killed or stopped there, stand still for
-//! a while, or be told an error of the system. Without the feature `faults`, which the shipped program is not built
-//! with, a point is nothing at all.
+//! Fault injection at named points, for the tests: a process that reaches a point may be killed or stopped
+//! there, delayed, or given a system error. Without the feature `faults`, which the released program is built
+//! without, a point has no effect.
 //!
-//! `HEELER_FAIL=POINT:NTH:ACTION[,…]` arms points for a process and all that it starts, but for tests. The action is
-//! `kill`, `stop`, `sleep=MILLISECONDS`, or, where something can fail, an error by its name (`ENOSPC`, `EROFS`, `EMFILE`,
-//! `ENOMEM`, `EAGAIN`, `EIO`). `NTH+` is the Nth time that a process passes and each time after that.
-//! `HEELER_FAIL_ONCE` names a directory in which whoever acts first leaves a file with its process id; nobody else then
-//! acts on that point, except by `NTH+`.
+//! `HEELER_FAIL=POINT:NTH:ACTION[,…]` arms points for a process and all that it starts, except tests. The
+//! action is `kill`, `stop`, `sleep=MILLISECONDS`, or, at a point that can fail, the name of an error
+//! (`ENOSPC`, `EROFS`, `EMFILE`, `ENOMEM`, `EAGAIN`, `EIO`). `NTH` is the pass at which the process acts;
+//! `NTH+` is the Nth pass and each one after it. `HEELER_FAIL_ONCE` names a directory in which the first
+//! process that acts leaves a file with its process id; no other process then acts on that point, except by
+//! `NTH+`.
 
 use std::ffi::OsStr;
 #[cfg(not(feature = "faults"))]
 use std::{io, time::SystemTime};
 
-/// All points, and whether what stands there can fail.
+/// All points, and whether the operation at each can fail.
 pub const POINTS: [(&str, bool); 33] = [
     ("worker.join", false),
     ("worker.lease", false),
@@ -49,17 +50,17 @@ pub const POINTS: [(&str, bool); 33] = [
     ("pool.watchdog", true),
 ];
 
-/// Returns whether a variable is meant for this alone, so that tests do not get it.
+/// Returns whether a variable configures fault injection only, so that tests do not receive it.
 #[must_use]
 pub fn is_ours(variable: &OsStr) -> bool {
     let names = ["HEELER_FAIL", "HEELER_FAIL_ONCE", "HEELER_FAIL_CLOCK"];
     cfg!(feature = "faults") && names.iter().any(|name| variable == *name)
 }
 
-/// Checks what the environment arms; each process does so before all else.
+/// Checks the fault injection of the environment; each process does so before anything else.
 ///
 /// # Errors
-/// What of it cannot be understood.
+/// The part of the variable that is invalid.
 pub fn check() -> Result<(), impl std::error::Error> {
     #[cfg(feature = "faults")]
     return armed::check();
@@ -67,24 +68,25 @@ pub fn check() -> Result<(), impl std::error::Error> {
     Ok::<_, std::convert::Infallible>(())
 }
 
-/// Passes a point. `Ok` unless it is armed with an error.
+/// Passes a point. Returns `Ok` unless the point is armed with an error.
 ///
 /// # Errors
-/// The one that the point is armed with.
+/// The error that the point is armed with.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub fn at(_point: &'static str) -> io::Result<()> {
     Ok(())
 }
 
-/// Passes a point where no error can be told.
+/// Passes a point where no error can be returned.
 #[inline(always)]
 pub fn pass(point: &'static str) {
-    // What stands at this point has no way to fail.
+    // The operation at this point has no way to fail.
     let _unwanted = at(point);
 }
 
-/// Returns the time of day. `HEELER_FAIL_CLOCK` lists seconds by which it is wrong, one after the other and round again.
+/// Returns the time of day. `HEELER_FAIL_CLOCK` lists offsets in seconds, which are applied in turn and
+/// cyclically.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 #[must_use]
@@ -129,10 +131,10 @@ mod armed {
         std::env::var("HEELER_FAIL").map(|text| read(&text)).unwrap_or(Ok(Vec::new())).unwrap_or_default()
     });
 
-    /// What of the variable cannot be understood.
+    /// Parse error of `HEELER_FAIL`.
     #[derive(Debug, thiserror::Error, PartialEq, Eq)]
     pub enum ParseError {
-        /// It is no text.
+        /// The value is not UTF-8.
         #[error("read HEELER_FAIL as UTF-8")]
         NotText,
         /// A part has another form.
@@ -141,14 +143,13 @@ mod armed {
         /// There is no such point.
         #[error("find the point \"{0}\" of HEELER_FAIL; there are {list}", list = names())]
         Point(String),
-        /// No such action, or none for this point.
+        /// The action does not exist, or is not possible at this point.
         #[error("do \"{action}\" at {point}, as HEELER_FAIL has it; {expected}")]
         Action {
-            /// What was asked for.
+            /// The requested action.
             action: String,
-            /// Where.
             point: String,
-            /// What can be done there.
+            /// The actions that are possible there.
             expected: &'static str,
         },
     }
@@ -199,10 +200,10 @@ mod armed {
         })
     }
 
-    /// Passes a point. `Ok` unless it is armed with an error.
+    /// Passes a point. Returns `Ok` unless the point is armed with an error.
     ///
     /// # Errors
-    /// The one that the point is armed with.
+    /// The error that the point is armed with.
     pub fn at(point: &'static str) -> io::Result<()> {
         for armed in ARMED.iter().filter(|armed| armed.point == point) {
             let number = armed.passed.fetch_add(1, Ordering::Relaxed) + 1;
@@ -219,7 +220,7 @@ mod armed {
         text.split(',').filter_map(|jump| jump.parse().ok()).collect()
     });
 
-    /// Returns the time of day, as wrong as `HEELER_FAIL_CLOCK` has it.
+    /// Returns the time of day, shifted as `HEELER_FAIL_CLOCK` specifies.
     #[must_use]
     pub fn now() -> SystemTime {
         static ASKED: AtomicU32 = AtomicU32::new(0);
@@ -236,7 +237,7 @@ mod armed {
         let Some(dir) = std::env::var_os("HEELER_FAIL_ONCE").map(PathBuf::from) else { return true };
         match File::create_new(dir.join(&armed.point)) {
             Ok(mut file) => {
-                // Whoever wants to know looks again.
+                // A reader of the file retries until its content is complete.
                 drop(write!(file, "{}", Pid::own()));
                 true
             }

@@ -1,4 +1,4 @@
-//! Descriptors: pipes, socket pairs, and waiting for several of them.
+//! File descriptors: pipes, socket pairs, and waiting for several of them.
 
 use std::{
     io,
@@ -11,25 +11,25 @@ use crate::check;
 /// Returns the ends of a new pipe, for reading and for writing; both close on exec.
 ///
 /// # Errors
-/// The system gave no descriptors.
+/// The system has no free descriptors.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = std::io::pipe()?;
     Ok((reader.into(), writer.into()))
 }
 
-/// Returns the two ends of a new stream socket; both close on exec.
+/// Returns the two ends of a new stream socket pair; both close on exec.
 ///
 /// # Errors
-/// The system gave no descriptors.
+/// The system has no free descriptors.
 pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (one, other) = std::os::unix::net::UnixStream::pair()?;
     Ok((one.into(), other.into()))
 }
 
-/// Makes reads and writes say `WouldBlock` instead of waiting, for everyone who shares the open file.
+/// Makes reads and writes return `WouldBlock` instead of waiting, for all processes that share the open file.
 ///
 /// # Errors
-/// The system refused.
+/// The system call failed.
 pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: F_GETFL takes no argument; the descriptor is open.
     let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
@@ -37,10 +37,10 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(|_| ())
 }
 
-/// Returns how many bytes written to a TCP socket its peer's kernel has not acknowledged.
+/// Returns the number of bytes written to a TCP socket that its peer's kernel has not acknowledged.
 ///
 /// # Errors
-/// The descriptor is no such socket.
+/// The descriptor is no TCP socket.
 pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let mut count: libc::c_int = 0;
     // TIOCOUTQ is SIOCOUTQ under the name that libc has.
@@ -49,8 +49,8 @@ pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// Leads this process's standard output and error to `/dev/null`, so that their readers see the end when all others
-/// that hold them are gone.
+/// Redirects this process's standard output and error to `/dev/null`, so that their readers see the end of
+/// file when all other holders are gone.
 ///
 /// # Errors
 /// The null device cannot be opened.
@@ -63,21 +63,22 @@ pub fn silence_output() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a copy of standard input, above the standard streams, that closes on exec.
+/// Returns a duplicate of standard input, above the standard streams, that closes on exec.
 ///
 /// # Errors
-/// It is not open.
+/// Standard input is not open.
 pub fn standard_input() -> io::Result<OwnedFd> {
     // SAFETY: fcntl with an integer argument; it fails if descriptor 0 is not open.
     let fd = check(unsafe { libc::fcntl(libc::STDIN_FILENO, libc::F_DUPFD_CLOEXEC, 3) })?;
-    // SAFETY: the descriptor is new and nobody else knows it.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Returns a copy of standard input, as [`standard_input`] does, and leaves `/dev/null` in its place.
+/// Returns a duplicate of standard input, as [`standard_input`] does, and replaces standard input by
+/// `/dev/null`.
 ///
 /// # Errors
-/// It is not open, or the null device cannot be opened.
+/// Standard input is not open, or the null device cannot be opened.
 pub fn take_standard_input() -> io::Result<OwnedFd> {
     let fd = standard_input()?;
     let null = std::fs::File::open("/dev/null")?;
@@ -86,10 +87,10 @@ pub fn take_standard_input() -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Makes two descriptors this process's standard output and error; each goes over into its new place.
+/// Makes two descriptors this process's standard output and error; both originals are closed.
 ///
 /// # Errors
-/// The system refused.
+/// The system call failed.
 pub fn set_outputs(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<()> {
     for (fd, target) in [(stdout, libc::STDOUT_FILENO), (stderr, libc::STDERR_FILENO)] {
         // SAFETY: the source is open; nothing of ours owns descriptors 1 and 2.
@@ -98,10 +99,11 @@ pub fn set_outputs(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until one of `fds` can be read (or is closed by its peer) or the deadline passes; says which can.
+/// Waits until one of `fds` is readable (or closed by its peer) or the deadline passes; returns which are
+/// readable.
 ///
 /// # Errors
-/// The system refused; never because of a signal.
+/// The system call failed; never because of a signal.
 pub fn wait_readable<const N: usize>(
     fds: [Option<BorrowedFd<'_>>; N],
     deadline: Option<Instant>,
@@ -125,7 +127,8 @@ pub fn wait_readable<const N: usize>(
     }
 }
 
-/// Rounds up, so that a wait never ends just before its deadline and begins anew.
+/// Converts to milliseconds, rounded up, so that a wait never ends just before its deadline and has to be
+/// repeated.
 fn milliseconds(duration: Duration) -> libc::c_int {
     libc::c_int::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX)
 }

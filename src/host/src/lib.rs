@@ -1,16 +1,16 @@
-//! The operating system, as Heeler uses it: processes and their families, descriptors, private directories.
-//! The unsafe code lives here and nowhere else; nothing here knows of tests, messages or the runtime that waits.
+//! The operating system, as Heeler uses it: processes and process trees, descriptors, private directories.
+//! All unsafe code is in this crate; it knows nothing of tests, messages or the async runtime.
 //!
-//! - [`spawn`]: the one way to start a process.
-//! - [`process`]: ids, ends, families of processes, and what this process is towards the system.
-//! - [`cgroup`]: control groups for families of processes, where they may be made.
-//! - [`trace`]: other processes, stopped, looked at and let go (ptrace).
+//! - [`spawn`]: starts processes.
+//! - [`process`]: process ids, exits, process trees, and the attributes of this process.
+//! - [`cgroup`]: control groups for process trees, where they may be created.
+//! - [`trace`]: ptrace: stop, inspect and release other processes.
 //! - [`io`]: pipes, socket pairs, polling.
-//! - [`pass`]: descriptors passed between processes.
-//! - [`peer`]: whose the other end of a TCP connection is.
-//! - [`dirs`]: directories that belong to one user alone.
-//! - [`fail`]: failures at named points, for the tests.
-//! - [`lock`]: locks on files that say whether their owner lives.
+//! - [`pass`]: file descriptor passing between processes (SCM_RIGHTS).
+//! - [`peer`]: the user at the other end of a TCP connection.
+//! - [`dirs`]: directories that only one user may write to.
+//! - [`fail`]: fault injection at named points, for the tests.
+//! - [`lock`]: file locks that show whether their owner is alive.
 #![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
 
 pub mod cgroup;
@@ -25,7 +25,7 @@ pub mod spawn;
 pub mod terminal;
 pub mod trace;
 
-/// Turns the result of a system call that says -1 on error into a `Result`.
+/// Converts the result of a system call that returns -1 on error into a `Result`.
 fn check(result: libc::c_int) -> std::io::Result<libc::c_int> {
     if result == -1 { Err(std::io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -1,5 +1,5 @@
-//! Locks on files that say whether their owner lives: the system lets go of them when the last process that holds them
-//! is gone, however it went.
+//! File locks that show whether their owner is alive: the kernel releases them when the last process that
+//! holds them exits, for any reason.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -8,18 +8,18 @@ use std::{
     path::Path,
 };
 
-/// A lock that this process holds until it is dropped. Programs that are executed don't inherit it.
+/// A lock that this process holds until it is dropped. Executed programs do not inherit it.
 #[derive(Debug)]
 pub struct LifeLock {
     _file: File,
 }
 
 impl LifeLock {
-    /// Takes the lock, and makes its file where there is none. Waits for another owner to let go, and for readers of
-    /// [`is_held`], who take an instant.
+    /// Acquires the lock, and creates its file if it is missing. Waits for another owner to release it, and
+    /// for readers of [`is_held`], which hold it for an instant.
     ///
     /// # Errors
-    /// The system's.
+    /// An I/O error of the system.
     pub fn take(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
         file.lock()?;
@@ -27,10 +27,10 @@ impl LifeLock {
     }
 }
 
-/// Returns whether some process holds the lock. A file that is missing is held by nobody.
+/// Returns whether some process holds the lock. A missing file means that it is not held.
 ///
 /// # Errors
-/// The system's: it is not known.
+/// An I/O error of the system: the state of the lock is unknown.
 pub fn is_held(path: &Path) -> io::Result<bool> {
     let file = match File::open(path) {
         Ok(file) => file,

@@ -1,4 +1,4 @@
-//! Descriptors passed between processes, with a few bytes that say what they are for.
+//! File descriptor passing between processes (SCM_RIGHTS), with a few bytes that identify their purpose.
 
 use std::{
     io,
@@ -7,37 +7,38 @@ use std::{
 
 use crate::check;
 
-/// So many descriptors go with one message.
+/// Maximum number of descriptors in one message.
 pub const PASSED: usize = 3;
 
-/// What the kernel calls ancillary data: a header, and the descriptors right behind it.
+/// Ancillary data, as the kernel calls it: a header, and the descriptors immediately after it.
 #[repr(C)]
 struct Ancillary {
     header: libc::cmsghdr,
     fds: [RawFd; PASSED],
 }
 
-/// Where the descriptors begin.
+/// Offset of the descriptors.
 const HEAD_BYTES: usize = std::mem::offset_of!(Ancillary, fds);
 
-/// Returns the two ends of a new socket that keeps messages apart; both close on exec.
+/// Returns the two ends of a new socket pair that preserves message boundaries; both close on exec.
 ///
 /// # Errors
-/// The system gave no descriptors.
+/// The system has no free descriptors.
 pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [-1; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     // SAFETY: the array has room for the two descriptors.
     check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
-    // SAFETY: both are new and nobody else knows them.
+    // SAFETY: both are new and have no other owner.
     let [one, other] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     Ok((one, other))
 }
 
-/// Sends one message with copies of at most [`PASSED`] descriptors. A peer that is gone is an error, not a signal.
+/// Sends one message with duplicates of at most [`PASSED`] descriptors. A closed peer is an error, not a
+/// signal.
 ///
 /// # Errors
-/// The peer is gone, or the socket is full and does not wait.
+/// The peer is closed, or the socket is full and does not block.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     assert!(fds.len() <= PASSED, "no message of ours carries more");
     let mut ancillary = Ancillary::new();
@@ -61,10 +62,11 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
     }
 }
 
-/// Takes one message: how many bytes it has, 0 at the end of the connection, and its descriptors, which close on exec.
+/// Receives one message: its length in bytes, 0 at the end of the connection, and its descriptors, which
+/// close on exec.
 ///
 /// # Errors
-/// The socket failed, is empty and does not wait, or the message is larger than expected.
+/// The socket failed, is empty and does not block, or the message is larger than expected.
 pub fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, [Option<OwnedFd>; PASSED])> {
     let mut ancillary = Ancillary::new();
     let mut part = part_of(bytes.as_mut_ptr(), bytes.len());
@@ -98,12 +100,13 @@ impl Ancillary {
         Self { header, fds: [-1; PASSED] }
     }
 
-    /// Takes over what the kernel has put there. Of other kinds of data none is ever asked for.
+    /// Takes ownership of the descriptors that the kernel has put there. Other kinds of ancillary data are
+    /// never requested.
     fn take(self, passed: usize) -> [Option<OwnedFd>; PASSED] {
         let mut left = passed;
         self.fds.map(|fd| {
             left = left.checked_sub(1)?;
-            // SAFETY: the kernel has made it for this message, and nobody else knows it.
+            // SAFETY: the kernel has created it for this message, and it has no other owner.
             Some(unsafe { OwnedFd::from_raw_fd(fd) })
         })
     }
@@ -150,7 +153,7 @@ mod tests {
         let (count, fds) = receive(other.as_fd(), &mut bytes).unwrap();
         assert_eq!((&bytes[..count], fds.iter().flatten().count()), (&b"none"[..], 0));
         assert_eq!(receive(other.as_fd(), &mut bytes).unwrap().0, 0);
-        // Nobody holds the pipe any more, so its end comes.
+        // No process holds the pipe any more, so its end of file is reached.
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "xx");

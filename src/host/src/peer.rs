@@ -1,5 +1,5 @@
-//! Whose the other end of a TCP connection is, where that end is on this machine: the kernel keeps the user of every
-//! socket, and tells it to everyone who asks by the two addresses.
+//! User of the process at the other end of a TCP connection, if that end is on this machine: the kernel
+//! stores the user of every socket, and reports it for a pair of addresses.
 
 use std::{
     fs::File,
@@ -16,39 +16,40 @@ const BY_FAMILY: u16 = 20;
 const REQUEST: u16 = 1;
 /// `NLMSG_ERROR`.
 const ERROR: u16 = 2;
-/// The header of every message, in bytes.
+/// Size of the header of every message, in bytes.
 const HEADER_BYTES: usize = 16;
-/// A connection may change its books between two questions: it is accepted, or its listener closes.
+/// Number of attempts. A connection may change state between two requests: it is accepted, or its listener is
+/// closed.
 const ATTEMPTS: u32 = 3;
 
-/// Who holds the other end.
+/// The user that owns the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerUser {
-    /// A process of this user; its effective id when it made the socket.
+    /// A process of this user: its effective id when it created the socket.
     Is(u32),
-    /// Nobody on this machine, or nobody in this network namespace.
+    /// No process on this machine, or none in this network namespace.
     Elsewhere,
-    /// This kernel does not tell.
+    /// This kernel does not report it.
     Untold,
 }
 
-/// Returns whose the socket is, or the listener with a connection that nobody has accepted, at the other end of a
-/// connection from `own` to `peer`.
+/// Returns the user of the socket, or of the listener if the connection is not accepted yet, at the other end
+/// of a connection from `own` to `peer`.
 ///
 /// # Errors
-/// The other end is here and has no owner any more.
+/// The other end is on this machine and has no owner any more.
 pub fn peer_user(own: SocketAddr, peer: SocketAddr) -> io::Result<PeerUser> {
     let (own, peer) = (canonical(own), canonical(peer));
     let is_here = peer.ip().is_loopback() || peer.ip() == own.ip();
-    // A system that refuses to answer is one that does not tell.
+    // A system that refuses the request does not report users.
     asked(own, peer, is_here).unwrap_or(Ok(PeerUser::Untold))
 }
 
-/// The outer error is that of asking.
+/// Queries the kernel. The outer error is that of the query itself.
 fn asked(own: SocketAddr, peer: SocketAddr, is_here: bool) -> io::Result<io::Result<PeerUser>> {
     let mut books = open()?;
     for _ in 0..ATTEMPTS {
-        // An end without a file is not accepted yet, or is closed: its user would be told as 0.
+        // A socket without a file is not accepted yet, or is closed: its user would be reported as 0.
         let found = match look(&mut books, peer, own)? {
             Some(end) if end.has_file => Some(end),
             Some(_ownerless) => look(&mut books, peer, any(peer))?.filter(|listener| listener.has_file),
@@ -58,7 +59,7 @@ fn asked(own: SocketAddr, peer: SocketAddr, is_here: bool) -> io::Result<io::Res
         if let Some(Entry { user, .. }) = found {
             return Ok(Ok(PeerUser::Is(user)));
         }
-        // Our own end is there for sure.
+        // Our own end certainly exists: if it is not found, the kernel does not report sockets.
         if look(&mut books, own, peer)?.is_none() {
             return Ok(Ok(PeerUser::Untold));
         }
@@ -66,7 +67,7 @@ fn asked(own: SocketAddr, peer: SocketAddr, is_here: bool) -> io::Result<io::Res
     Ok(Err(io::ErrorKind::ConnectionReset.into()))
 }
 
-/// A socket in the kernel's books.
+/// A socket in the kernel's socket table.
 struct Entry {
     user: u32,
     has_file: bool,
@@ -76,11 +77,11 @@ fn open() -> io::Result<File> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     // SAFETY: socket takes three integers.
     let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG) })?;
-    // SAFETY: the descriptor is new and nobody else knows it.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Looks for the socket at `here` that is connected to `there`, or else listens for it.
+/// Looks for the socket at `here` that is connected to `there`, or otherwise listens for it.
 fn look(books: &mut File, here: SocketAddr, there: SocketAddr) -> io::Result<Option<Entry>> {
     books.write_all(&question(here, there))?;
     let mut answer = [0_u8; 512];
@@ -88,7 +89,8 @@ fn look(books: &mut File, here: SocketAddr, there: SocketAddr) -> io::Result<Opt
     read_answer(&answer[..length])
 }
 
-/// `nlmsghdr`, then `inet_diag_req_v2`. Ports and addresses stand in the order of the wire, all else in ours.
+/// Returns the request: `nlmsghdr`, then `inet_diag_req_v2`. Ports and addresses are in network byte order,
+/// everything else in native order.
 fn question(here: SocketAddr, there: SocketAddr) -> Vec<u8> {
     let mut body = vec![family(here), libc::IPPROTO_TCP as u8, 0, 0];
     // In any state.
@@ -97,7 +99,7 @@ fn question(here: SocketAddr, there: SocketAddr) -> Vec<u8> {
     body.extend(there.port().to_be_bytes());
     body.extend(address(here.ip()));
     body.extend(address(there.ip()));
-    // By any interface; without a cookie of an earlier answer.
+    // On any interface; without a cookie of an earlier response.
     body.extend(0_u32.to_ne_bytes());
     body.extend([u8::MAX; 8]);
     let length = u32::try_from(HEADER_BYTES + body.len()).expect("72 bytes");
@@ -109,7 +111,8 @@ fn question(here: SocketAddr, there: SocketAddr) -> Vec<u8> {
     message
 }
 
-/// `nlmsghdr`, then `inet_diag_msg`, whose user and inode are its last numbers, or an error, which is negative.
+/// Parses the response: `nlmsghdr`, then `inet_diag_msg`, whose last numbers are user and inode, or an error,
+/// which is negative.
 fn read_answer(answer: &[u8]) -> io::Result<Option<Entry>> {
     const USER_AT: usize = HEADER_BYTES + 64;
     let number = |at: usize| {
@@ -147,7 +150,7 @@ fn address(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// A listener for both families sees the older one's addresses inside its own.
+/// Converts IPv4-mapped addresses: a listener for both families sees IPv4 addresses embedded in IPv6 ones.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -165,14 +168,14 @@ mod tests {
     use super::*;
     use crate::process::effective_uid;
 
-    /// Holds for the kernels that tell; others say so.
+    /// Checks that the user is this process's own, or that the kernel does not report users.
     fn is_own(user: PeerUser) -> bool {
         [PeerUser::Is(effective_uid()), PeerUser::Untold].contains(&user)
     }
 
     fn both_ends(listen: &str, dial: &str) {
         let Ok(listener) = TcpListener::bind(listen) else {
-            // A machine without the newer addresses.
+            // A machine without IPv6.
             return assert!(listen.starts_with('['), "{listen}");
         };
         let stream = TcpStream::connect((dial, listener.local_addr().unwrap().port())).unwrap();

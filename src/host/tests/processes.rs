@@ -1,4 +1,4 @@
-//! Real processes: how they start, with whom they die, and what is told of their end.
+//! Tests with real processes: their start, their parent-death signal, and the report of their exit.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use std::{
@@ -18,7 +18,7 @@ use host::{
     spawn::{Child, Spawn, SpawnError, Stream, spawn},
 };
 
-/// Names the part that a re-executed test plays.
+/// Environment variable that names the role of a re-executed test.
 const ROLE: &str = "HEELER_HOST_TEST_ROLE";
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -26,7 +26,7 @@ fn shell(script: &str) -> Spawn {
     Spawn { args: vec!["-c".into(), script.into()], ..Spawn::new("/bin/sh") }
 }
 
-/// Re-executes this test program for one test, in a part.
+/// Re-executes this test program for one test, in the given role.
 fn role(test: &str, role: &str) -> Spawn {
     let mut env: Vec<_> = std::env::vars_os().collect();
     env.push((ROLE.into(), role.into()));
@@ -56,7 +56,7 @@ fn read_to_end(reader: OwnedFd) -> String {
     text
 }
 
-/// Reads until `end` has come; the writers may live on.
+/// Reads until `end` has arrived; the writers may live on.
 fn read_until(file: &mut File, end: &str) -> String {
     let mut text = String::new();
     let mut byte = [0];
@@ -79,7 +79,7 @@ fn assert_end_comes(file: &mut File) {
     }
 }
 
-/// Waits until a level is reached.
+/// Waits until a condition holds.
 fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
@@ -131,7 +131,7 @@ fn a_program_that_cannot_be_executed_is_named_with_the_reason() {
 
 #[test]
 fn a_child_gets_its_three_streams_and_no_other_descriptor() {
-    // An inheritable descriptor that must not arrive.
+    // An inheritable descriptor that must not arrive in the child.
     let (_reader, writer) = pipe().unwrap();
     let mut leaky = shell("ls /proc/self/fd | tr '\\n' ' '; readlink /proc/self/fd/0");
     leaky.stderr = Stream::Fd(writer);
@@ -146,7 +146,8 @@ fn streams_below_three_may_be_crossed() {
     let (err_reader, err_writer) = pipe().unwrap();
     let mut what = role("streams_below_three_may_be_crossed", "crosser");
     if has_role("crosser") {
-        // Own 1 and 2, swapped: each is a source below 3 that the other's target would overwrite.
+        // The test's own descriptors 1 and 2, swapped: each is a source below 3 that the other's target would
+        // overwrite.
         let mut child = spawn(Spawn {
             stdout: Stream::Fd(std::io::stderr().as_fd().try_clone_to_owned().unwrap()),
             stderr: Stream::Fd(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),
@@ -187,7 +188,7 @@ fn a_child_leads_its_own_group_with_no_signal_blocked_or_ignored() {
     process::kill_group(child.pid(), Signal::KILL).unwrap();
 }
 
-/// A process that lives until it is killed, and a pipe that tells when it is gone.
+/// Returns a process that lives until it is killed, and a pipe that reaches its end when the process exits.
 fn sleeper() -> (File, Child) {
     let (reader, writer) = pipe().unwrap();
     let child =

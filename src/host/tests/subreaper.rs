@@ -1,4 +1,5 @@
-//! A subreaper adopts and kills what hides, though it may open nothing any more. A program of its own, because [`ChildEnds`] wants a process of one thread.
+//! A subreaper adopts and kills detached descendants, even when it has no free descriptors. A separate test
+//! program, because [`ChildEnds`] requires a process with one thread.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use std::{
@@ -19,7 +20,7 @@ fn sleepers() -> usize {
     family.into_iter().filter(|pid| process::command_line(*pid).starts_with("sleep 100")).count()
 }
 
-/// From now on this process may open nothing any more.
+/// Lowers the limit of open files so that this process can open nothing more.
 fn forbid_files() {
     let next = std::fs::File::open("/").unwrap().as_raw_fd();
     let script = format!("exec prlimit --pid {} --nofile={next}:{next}", Pid::own());
@@ -32,7 +33,7 @@ fn forbid_files() {
 fn main() {
     process::become_subreaper().unwrap();
     let ends = ChildEnds::watch().unwrap();
-    // Sessions of their own, and orphans: neither a group nor a living parent leads to them.
+    // Separate sessions, and orphans: neither a process group nor a living parent leads to them.
     let script = "setsid sleep 1000 & setsid sh -c 'sleep 1001 & exec sleep 1002' & exit 3";
     let args = vec!["-c".into(), script.into()];
     let root = spawn(Spawn { args, ..Spawn::new("/bin/sh") }).unwrap();

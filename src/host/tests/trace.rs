@@ -1,4 +1,5 @@
-//! Tracing with real processes. All of it happens on the thread of its test, because only who seized may ask.
+//! Tracing of real processes. Each test makes all calls on its own thread, because only the thread that
+//! seized may make requests.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use std::{
@@ -35,7 +36,7 @@ fn end(pid: Pid) -> RawExit {
     }
 }
 
-/// A seized process at its first signal.
+/// Starts and seizes a process, and returns it stopped at its first signal.
 fn at_signal(script: &str) -> (Pid, Signal) {
     let held = trace::hold(shell(script)).unwrap();
     let pid = held.pid();

@@ -7,7 +7,7 @@ use wire::packet::{self, Packet, PacketError, Packets};
 
 use crate::{Closed, Inbox, LinkError, LinkTask, Outbox};
 
-/// Makes a control connection of a stream; see [`crate::open`] for who owns the task.
+/// Opens a control connection on a stream; see [`crate::open`] for the ownership of the task.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -19,7 +19,7 @@ where
     (ControlSender { outbox }, ControlReceiver { inbox }, task)
 }
 
-/// The sending end of a control connection. Clones share one queue and one order.
+/// Sending end of a control connection. Clones share one queue and one order.
 #[derive(Debug, Clone)]
 pub struct ControlSender {
     outbox: Outbox,
@@ -38,8 +38,8 @@ impl ControlSender {
         self.outbox.send(frame).await
     }
 
-    /// Queues a finished frame for the client, to be forwarded as it is. `position` is the sender's count of terminal
-    /// results of the run with this frame and all before it.
+    /// Queues a finished frame for the client, to be forwarded unchanged. `position` is the sender's count of
+    /// terminal results of the run with this frame and all before it.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     ///
@@ -49,7 +49,7 @@ impl ControlSender {
         self.outbox.send(packet::relay(position, frame)).await
     }
 
-    /// Waits until all that was queued before this call is handed to the kernel.
+    /// Waits until everything queued before this call is handed to the kernel.
     ///
     /// Cancel safe: yes, because it only watches.
     ///
@@ -59,19 +59,19 @@ impl ControlSender {
         self.outbox.flush().await
     }
 
-    /// Returns whether no more messages are taken.
+    /// Returns whether the connection accepts no more messages.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.outbox.is_closed()
     }
 
-    /// Takes no more messages, writes what is queued, and half-closes the stream then.
+    /// Refuses further messages, writes what is queued, and then half-closes the stream.
     pub fn close(&self) {
         self.outbox.close();
     }
 }
 
-/// One packet of a control connection, its message read.
+/// Packet of a control connection, with its message decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Received<T> {
     /// A control message.
@@ -85,24 +85,25 @@ pub enum Received<T> {
     },
 }
 
-/// Why a control connection can't be read on.
+/// Error after which a control connection can't be read any further.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    /// The stream below.
+    /// The underlying stream failed.
     #[error("read a control packet")]
     Link(#[source] LinkError<PacketError>),
-    /// An intact packet with a message that this end does not know. Both ends are the same program: our bug.
+    /// An intact packet carries a message that this end does not know. Both ends are the same program, so
+    /// this is our bug.
     #[error("read control message {start:?}")]
     Message {
-        /// How it begins.
+        /// First bytes of the message.
         start: String,
-        /// What does not fit.
+        /// Error of the JSON parser.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// The receiving end of a control connection.
+/// Receiving end of a control connection.
 #[derive(Debug)]
 pub struct ControlReceiver {
     inbox: Inbox<Packets>,

@@ -1,4 +1,4 @@
-//! The receiving end of a link: bytes come in, a decoder cuts them into items.
+//! Receiving end of a link: a decoder splits the received bytes into items.
 
 use std::{fmt, io, time::Duration};
 
@@ -9,21 +9,22 @@ use tokio::{
 };
 use wire::Decode;
 
-/// The first reads take so much.
+/// Size of the first reads.
 const CHUNK_MIN_BYTES: usize = 8 << 10;
-/// Reads that are always filled grow up to this: beyond it, one system call for more gains nothing measurable.
+/// Maximum size of a read; reads that are always filled grow up to this. Beyond it, saving one more system
+/// call gains nothing measurable.
 const CHUNK_MAX_BYTES: usize = 256 << 10;
 
-/// A buffer that has grown beyond this for one large item is not kept for the small ones that follow.
+/// Maximum size of a buffer that is kept after a large item for the small ones that follow.
 const KEPT_BYTES: usize = 4 * CHUNK_MAX_BYTES;
 
-/// Why a link can't be read on. The link is over then.
+/// Error after which a link can't be read any further. The link is then over.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError<E: std::error::Error + 'static> {
     /// The operating system refused.
     #[error("read from the connection")]
     Read(#[source] io::Error),
-    /// What came in is damaged.
+    /// The received data is damaged.
     #[error("decode what the peer sent")]
     Decode(#[source] E),
     /// The peer closed in the middle of an item.
@@ -31,29 +32,29 @@ pub enum LinkError<E: std::error::Error + 'static> {
         "read an item to its end: the peer closed in the middle of it, with {pending_bytes} bytes of it here"
     )]
     CutOff {
-        /// What is here of it beyond what the decoder had already taken.
+        /// Number of bytes present beyond what the decoder had already taken.
         pending_bytes: usize,
     },
-    /// The peer began an item and did not come to its length.
+    /// The peer began an item but did not complete its head, which holds the length.
     #[error("read the head of an item: it was not complete within {limit:?}")]
     SlowHead {
-        /// How long it had.
+        /// Time limit of the head.
         limit: Duration,
     },
 }
 
-/// The receiving end of a link.
+/// Receiving end of a link.
 pub struct Inbox<D: Decode> {
     half: Box<dyn AsyncRead + Send + Unpin>,
     decoder: D,
     buffer: BytesMut,
     chunk_bytes: usize,
-    /// The decoder has taken the front of an item off the buffer and wants the rest.
+    /// Whether the decoder has taken the front of an item off the buffer and needs the rest.
     is_inside: bool,
     is_over: bool,
-    /// How long the head of an item may take.
+    /// Time limit of an item's head.
     head_limit: Option<Duration>,
-    /// When the head that has begun must be complete.
+    /// Deadline of the head that has begun.
     head_deadline: Option<Instant>,
 }
 
@@ -81,19 +82,19 @@ impl<D: Decode> Inbox<D> {
         }
     }
 
-    /// Gives each item so long from its first byte until its head is read, which tells its length. Between items, and
-    /// inside of their bodies, a peer may be silent for as long as it likes.
+    /// Limits the time from an item's first byte until its head, which holds its length, is read. Between
+    /// items, and within their bodies, a peer may be silent for any time.
     pub fn limit_heads(&mut self, limit: Duration) {
         self.head_limit = Some(limit);
     }
 
-    /// Waits for the next item; `None` at the end of the stream, and ever after.
+    /// Waits for the next item; `None` at the end of the stream, and on every later call.
     ///
     /// Cancel safe: yes, because the bytes of a half-read item stay in `self`.
     ///
     /// # Errors
-    /// The stream is damaged, cut off in the middle of an item, too slow in the head of one, or can't be read. It is
-    /// over then.
+    /// The stream is damaged, cut off in the middle of an item, too slow in the head of one, or can't be
+    /// read. It is then over.
     pub async fn next(&mut self) -> Result<Option<D::Item>, LinkError<D::Error>> {
         if self.is_over {
             return Ok(None);
@@ -138,7 +139,8 @@ impl<D: Decode> Inbox<D> {
         self.head_deadline
     }
 
-    /// Returns the decoder, to be replaced between two items (other limits after a peer has shown who it is).
+    /// Returns the decoder, to be replaced between two items (other limits after a peer has authenticated
+    /// itself).
     pub fn decoder_mut(&mut self) -> &mut D {
         &mut self.decoder
     }

@@ -1,10 +1,10 @@
 //! Live connections over Heeler's wire formats: bounded outbox, cancel-safe receive, drain with proof.
 //!
-//! Bytes and messages are defined in `wire`, system calls in `host`; here is what waits for a peer. What a connection
-//! means (a lease, a run, a session) is known by those above.
+//! Bytes and messages are defined in `wire`, system calls in `host`; this crate holds everything that waits
+//! for a peer. The meaning of a connection (a lease, a run, a session) belongs to the crates above.
 //!
-//! - [`open`]: any stream becomes an [`Outbox`], an [`Inbox`] and the [`LinkTask`] that writes.
-//! - [`local`]: local sockets that let only the own user in.
+//! - [`open`]: turns any stream into an [`Outbox`], an [`Inbox`] and the [`LinkTask`] that writes.
+//! - [`local`]: local sockets that accept only the current user.
 //! - [`tcp`]: dialling, with a deadline and without delay.
 //! - [`control`]: typed packets between Heeler's own processes.
 //! - [`callback`]: a client's callback port, with proof of what it has read.
@@ -26,11 +26,11 @@ pub use writer::LinkTask;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Makes a link of a stream: what is sent is queued and written by a task, what comes in is cut by `decoder`.
+/// Opens a link on a stream: frames are queued and written by a task, received bytes are split by `decoder`.
 ///
-/// The task belongs to the caller: dropping [`LinkTask`] cuts the writing side at once, joining it waits until all is
-/// written. It ends by itself after [`Outbox::close`], after the last clone of the outbox is dropped (both flush and
-/// half-close first), or with the first write that fails.
+/// The task belongs to the caller: dropping [`LinkTask`] cuts the writing side at once, joining it waits
+/// until everything is written. It ends by itself after [`Outbox::close`], after the last clone of the outbox
+/// is dropped (both flush and half-close first), or with the first write that fails.
 ///
 /// # Panics
 /// Outside a tokio runtime.

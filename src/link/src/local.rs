@@ -1,5 +1,5 @@
-//! Local sockets for control connections. They are files in a private directory, and whoever dials in must be the
-//! same user all the same.
+//! Local sockets for control connections. They are files in a private directory, and even so a dialling
+//! process must belong to the same user.
 
 use std::{
     io,
@@ -16,65 +16,65 @@ use interprocess::{
 };
 use tokio::{net::UnixStream, time::Instant};
 
-/// One local connection. It is the runtime's own type, because the one of the sockets crate ignores a half-close.
+/// Local connection. It is tokio's own type, because the one of the sockets crate ignores a half-close.
 pub type Stream = UnixStream;
 
-/// How long a dialler waits before it tries a socket again that is not there yet or whose queue is full.
+/// Delay before a dialler retries a socket that does not exist yet or whose queue is full.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Why no listener could be made.
+/// Error of creating a listener.
 #[derive(Debug, thiserror::Error)]
 #[error("listen on local socket {path}")]
 pub struct BindError {
-    /// The socket's path.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// What the operating system says; a path of more than 107 bytes is an invalid one.
+    /// Error of the operating system; a path of more than 107 bytes is an invalid one.
     pub source: io::Error,
 }
 
-/// Why a connection was not accepted.
+/// Error of accepting a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
-    /// The operating system refused. The listener may be used on.
+    /// The operating system refused. The listener stays usable.
     #[error("accept a local connection")]
     Accept(#[source] io::Error),
-    /// It can't be told who dialled; the connection is closed. The listener may be used on.
+    /// The peer's user is unknown; the connection is closed. The listener stays usable.
     #[error("ask who dialled")]
     Credentials(#[source] io::Error),
-    /// Another user dialled; the connection is closed. The listener may be used on.
+    /// Another user dialled; the connection is closed. The listener stays usable.
     #[error("accept a connection of user {euid}: only user {own} may dial")]
     OtherUser {
-        /// The dialler's effective user.
+        /// Effective user of the dialling process.
         euid: u32,
-        /// Ours.
+        /// Effective user of this process.
         own: u32,
     },
 }
 
-/// Why a local socket could not be dialled.
+/// Error of dialling a local socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The operating system refused.
     #[error("dial local socket {path}")]
     Refused {
-        /// The socket's path.
+        /// Path of the socket.
         path: PathBuf,
-        /// What it said at last.
+        /// Error of the last attempt.
         source: io::Error,
     },
     /// The listener belongs to another user.
     #[error("dial local socket {path}: it belongs to user {euid}, not to user {own}")]
     OtherUser {
-        /// The socket's path.
+        /// Path of the socket.
         path: PathBuf,
-        /// The listener's effective user.
+        /// Effective user of the listener.
         euid: u32,
-        /// Ours.
+        /// Effective user of this process.
         own: u32,
     },
 }
 
-/// A listening local socket; its file is removed when it is dropped.
+/// Listening local socket; its file is removed when it is dropped.
 #[derive(Debug)]
 pub struct Listener {
     socket: SocketListener,
@@ -82,7 +82,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on a new socket file that only the own user can open. The directory should be private too.
+    /// Listens on a new socket file that only the current user can open. The directory should be private too.
     ///
     /// # Errors
     /// The path exists, is too long for a socket, or its directory can't be written.
@@ -95,7 +95,7 @@ impl Listener {
         Ok(Self { socket, own: host::process::effective_uid() })
     }
 
-    /// Waits for the next connection of the own user.
+    /// Waits for the next connection of the current user.
     ///
     /// Cancel safe: yes, because a connection is either still queued in the kernel or returned.
     ///
@@ -111,12 +111,12 @@ impl Listener {
     }
 }
 
-/// Dials a local socket, again and again until `deadline` while nobody listens there yet.
+/// Dials a local socket, retrying until `deadline` as long as there is no listener yet.
 ///
 /// Cancel safe: yes, because a half-made connection is dropped.
 ///
 /// # Errors
-/// It can't be dialled, or another user listens there.
+/// The socket can't be dialled, or its listener belongs to another user.
 pub async fn connect(path: &Path, deadline: Instant) -> Result<Stream, ConnectError> {
     let stream = loop {
         let refused = |source| ConnectError::Refused { path: path.to_owned(), source };
@@ -168,7 +168,7 @@ mod tests {
         let path = directory.path().join("control");
         let mut listener = Listener::bind(&path).unwrap();
         let own = listener.own;
-        // The same as another user for the comparison, without needing one.
+        // Equivalent to another user for the comparison, without needing one.
         listener.own = own + 1;
         let deadline = Instant::now() + Duration::from_secs(20);
         let (dialled, accepted) = tokio::join!(connect(&path, deadline), listener.accept());

@@ -1,4 +1,5 @@
-//! The sending end of a link: a queue of finished frames, bounded by bytes. The task that empties it is in `writer`.
+//! Sending end of a link: a queue of finished frames, bounded by bytes. The task that empties it is in
+//! `writer`.
 
 use std::{
     collections::VecDeque,
@@ -9,38 +10,40 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::{Notify, Semaphore, watch};
 
-/// So many bytes wait in one outbox at the most: enough that a reader that pauses for a moment does not stop the
-/// sender, and little enough that a thousand links of readers that never read fit into memory.
+/// Maximum number of bytes queued in one outbox: enough that a reader that pauses for a moment does not stop
+/// the sender, and little enough that a thousand links of readers that never read fit into memory.
 pub const QUEUE_LIMIT_BYTES: usize = 1 << 20;
 
-/// What a frame costs beside its bytes, so that a flood of tiny ones is bounded too.
+/// Cost of a frame beside its bytes, so that a flood of tiny frames is bounded too.
 const FRAME_COST_BYTES: usize = 64;
 
-/// The link takes no more frames: it was closed, or a write failed.
+/// The link accepts no more frames: it was closed, or a write failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("send over a closed connection")]
 pub struct Closed {
-    /// The write that failed; `None` when this end closed the link.
+    /// Error of the write that failed; `None` if this end closed the link.
     #[source]
     pub cause: Option<Arc<io::Error>>,
 }
 
-/// Why a frame was not taken at once.
+/// Reason why a frame was not queued immediately.
 #[derive(Debug, Clone)]
 pub enum TrySendError {
-    /// The queue is full; here is the frame again.
+    /// The queue is full; returns the frame.
     Full(Bytes),
     /// The link is closed.
     Closed(Closed),
 }
 
-/// The sending end of a link. Clones share one queue and one order; the link half-closes when the last one is dropped.
+/// Sending end of a link. Clones share one queue and one order; the link half-closes when the last one is
+/// dropped.
 #[derive(Debug, Clone)]
 pub struct Outbox {
     owner: Arc<Owner>,
 }
 
-/// All clones of one outbox. The writer holds only what is inside, so it sees when they are gone.
+/// Shared by all clones of one outbox. The writer holds only the inner part, so it sees when all clones are
+/// gone.
 #[derive(Debug)]
 struct Owner {
     shared: Arc<Shared>,
@@ -61,13 +64,14 @@ impl Outbox {
         &self.owner.shared
     }
 
-    /// Queues one finished frame behind all that were queued before, waiting while [`QUEUE_LIMIT_BYTES`] are
-    /// queued. A single larger frame waits until the queue is empty and then goes alone.
+    /// Queues one finished frame after all that were queued before, waiting while [`QUEUE_LIMIT_BYTES`] are
+    /// queued. A single larger frame waits until the queue is empty and is then sent by itself.
     ///
-    /// Cancel safe: yes, because the frame is queued in one step after the wait; a cancelled call has sent nothing.
+    /// Cancel safe: yes, because the frame is queued in one step after the wait; a cancelled call has sent
+    /// nothing.
     ///
     /// # Errors
-    /// The link is closed, or was while this call waited. Of earlier frames it is not known what the peer has.
+    /// The link is closed, or was while this call waited. It is unknown which earlier frames the peer has.
     pub async fn send(&self, frame: Bytes) -> Result<(), Closed> {
         let shared = self.shared();
         let permit = shared.permits.acquire_many(cost(&frame)).await.map_err(|_| shared.closed())?;
@@ -75,10 +79,10 @@ impl Outbox {
         shared.push(frame)
     }
 
-    /// Queues one finished frame if there is room now.
+    /// Queues one finished frame if there is space now.
     ///
     /// # Errors
-    /// [`TrySendError::Full`] gives the frame back.
+    /// [`TrySendError::Full`] returns the frame.
     pub fn try_send(&self, frame: Bytes) -> Result<(), TrySendError> {
         let shared = self.shared();
         match shared.permits.try_acquire_many(cost(&frame)) {
@@ -91,7 +95,7 @@ impl Outbox {
         }
     }
 
-    /// Waits until all that was queued before this call is handed to the kernel.
+    /// Waits until everything queued before this call is handed to the kernel.
     ///
     /// Cancel safe: yes, because it only watches.
     ///
@@ -108,26 +112,28 @@ impl Outbox {
         }
     }
 
-    /// Returns whether no more frames are taken.
+    /// Returns whether the link accepts no more frames.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared().permits.is_closed()
     }
 
-    /// Takes no more frames from any clone, lets the task write what is queued, and half-closes the stream then.
+    /// Refuses further frames from any clone, lets the task write what is queued, and then half-closes the
+    /// stream.
     pub fn close(&self) {
         self.shared().close();
     }
 
-    /// Returns how much was handed to the kernel, and how the writing ended if it has.
+    /// Returns the number of bytes handed to the kernel, and how the writing ended if it has.
     pub(crate) fn progress(&self) -> Progress {
         self.shared().progress.borrow().clone()
     }
 
-    /// Returns how many bytes are queued and not yet handed to the kernel.
+    /// Returns the number of bytes queued and not yet handed to the kernel.
     pub(crate) fn backlog_bytes(&self) -> u64 {
         let shared = self.shared();
-        // What was written is asked first: it was queued before, so the difference never goes below zero.
+        // The written count is read first: those bytes were queued before, so the difference never goes below
+        // zero.
         let written = shared.progress.borrow().written_bytes;
         shared.lock().queued_bytes - written
     }
@@ -138,25 +144,25 @@ fn cost(frame: &Bytes) -> u32 {
     u32::try_from(bytes).expect("the limit fits into 32 bits")
 }
 
-/// How far the writing has come.
+/// Progress of the writing task.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress {
-    /// Handed to the kernel since the link was opened.
+    /// Number of bytes handed to the kernel since the link was opened.
     pub(crate) written_bytes: u64,
     /// Set once nothing more will be written.
     pub(crate) end: Option<End>,
 }
 
-/// How the writing ended.
+/// End of the writing.
 #[derive(Debug, Clone)]
 pub(crate) enum End {
-    /// All is written and the stream is half-closed.
+    /// Everything is written and the stream is half-closed.
     Finished,
     /// A write failed.
     Failed(Arc<io::Error>),
 }
 
-/// What outboxes and the writer share.
+/// State shared by the outboxes and the writer.
 #[derive(Debug)]
 pub(crate) struct Shared {
     queue: Mutex<Queue>,
@@ -168,7 +174,7 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     frames: VecDeque<Bytes>,
-    /// Everything that was ever queued.
+    /// Number of bytes ever queued.
     queued_bytes: u64,
     is_closing: bool,
 }
@@ -214,7 +220,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Takes all queued frames into the empty `batch`; `false` when there are none and none will come.
+    /// Takes all queued frames into the empty `batch`; `false` if there are none and none will follow.
     pub(crate) async fn take(&self, batch: &mut VecDeque<Bytes>) -> bool {
         loop {
             let is_closing = {
@@ -237,12 +243,12 @@ impl Shared {
         self.progress.send_modify(|progress| progress.written_bytes += bytes as u64);
     }
 
-    /// Makes room for what this frame took.
+    /// Returns the frame's cost to the queue's capacity.
     pub(crate) fn release(&self, frame: &Bytes) {
         self.permits.add_permits(cost(frame) as usize);
     }
 
-    /// Ends the writing; the first end counts. Everyone who waits is woken.
+    /// Ends the writing; the first end counts. Wakes all waiting tasks.
     pub(crate) fn end(&self, end: End) {
         {
             let mut queue = self.lock();

@@ -1,5 +1,5 @@
-//! Dialling over TCP, with a deadline and without Nagle's delay; and whose the other end is. A port is anybody's: on this
-//! machine, only the own user and root are taken for the ones who are meant.
+//! TCP dialling, with a deadline and without Nagle's delay, and verification of the peer's user. Any user may
+//! listen on a port: on this machine, only peers of the current user and of root are trusted.
 
 use std::{io, net::IpAddr};
 
@@ -10,76 +10,73 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// May do everything anyway.
+/// User id of root, which is trusted because it has every permission anyway.
 const ROOT: u32 = 0;
 
-/// Why a TCP connection could not be made.
+/// Error of dialling a TCP port.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// The host's name leads nowhere.
+    /// The host name could not be resolved.
     #[error("find the address of host {host:?}")]
     Lookup {
-        /// As it was given.
+        /// Host, as it was given.
         host: String,
-        /// What the resolver said.
+        /// Error of the resolver.
         source: io::Error,
     },
-    /// Nobody listens there, or the way is blocked.
+    /// No process listens there, or the network refuses.
     #[error("connect to {host} port {port}")]
     Refused {
-        /// As it was given.
+        /// Host, as it was given.
         host: String,
-        /// The port.
         port: u16,
-        /// What the last address said.
+        /// Error of the last address.
         source: io::Error,
     },
-    /// Another user has the port.
+    /// Another user listens on the port.
     #[error("connect to {host} port {port}")]
     Stranger {
-        /// As it was given.
+        /// Host, as it was given.
         host: String,
-        /// The port.
         port: u16,
-        /// Whose it is.
+        /// Reason why the listener is not trusted.
         source: Stranger,
     },
-    /// The deadline came first.
+    /// The deadline passed first.
     #[error("connect to {host} port {port} in time")]
     TimedOut {
-        /// As it was given.
+        /// Host, as it was given.
         host: String,
-        /// The port.
         port: u16,
     },
 }
 
-/// Why the other end of a connection is not to be trusted.
+/// Reason why the peer of a connection is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Stranger {
-    /// Another user holds it.
+    /// The peer's socket belongs to another user.
     #[error("trust the other end: it belongs to user {user}, not to user {own}")]
     OtherUser {
-        /// Theirs.
+        /// User of the peer.
         user: u32,
-        /// Ours.
+        /// User of this process.
         own: u32,
     },
-    /// It is on this machine, and whose it is can't be told.
+    /// The peer is on this machine, and its user is unknown.
     #[error("learn whose the other end is")]
     Unknown,
 }
 
-/// Who is trusted where the system does not tell whose the other end is.
+/// Policy for a peer whose user the system does not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Untold {
-    /// Everybody: there is another proof, or none was ever asked for.
+    /// Trusts the peer: there is another proof, or none was ever required.
     Trusted,
-    /// Nobody.
+    /// Rejects the peer.
     Refused,
 }
 
-/// Returns an error unless the other end is held by the own user, by root, or on another machine.
+/// Returns an error unless the peer belongs to the current user or to root, or is on another machine.
 ///
 /// # Errors
 /// See [`Stranger`].
@@ -96,9 +93,9 @@ pub fn vouch(stream: &TcpStream, untold: Untold) -> Result<(), Stranger> {
     }
 }
 
-/// Dials a host and port until `deadline`. `localhost` means 127.0.0.1 first, then ::1: many a listener has only the
-/// first, and some resolvers give only the second. An address that another user of this machine listens at is passed
-/// over before a byte is sent. `TCP_NODELAY` is set.
+/// Dials a host and port until `deadline`. `localhost` means 127.0.0.1 first, then ::1: many listeners have
+/// only the first, and some resolvers return only the second. An address at which another user of this
+/// machine listens is skipped before a byte is sent. `TCP_NODELAY` is set.
 ///
 /// Cancel safe: yes, because a half-made connection is dropped.
 ///
@@ -124,7 +121,7 @@ async fn dial_any(host: &str, port: u16) -> Result<TcpStream, DialError> {
                 }
                 Err(source) => last = stranger(source),
             },
-            // That somebody else was there says more than that nobody was.
+            // An untrusted listener is the more informative error than the absence of any listener.
             Err(_) if matches!(last, DialError::Stranger { .. }) => {}
             Err(error) => last = refused(error),
         }

@@ -12,7 +12,7 @@ use wire::frame::{FrameError, Frames};
 
 use crate::{LinkError, QUEUE_LIMIT_BYTES, TrySendError, control, local};
 
-/// No test waits longer for anything.
+/// Upper bound of every wait in these tests.
 const GENEROUS: Duration = Duration::from_secs(20);
 
 fn frame(bytes: usize) -> Bytes {
@@ -90,7 +90,7 @@ async fn a_damaged_header_ends_the_stream_with_its_own_error() {
 async fn a_head_that_never_ends_is_given_up_and_silence_elsewhere_is_not() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let (_outbox, mut inbox, _task) = crate::open(near, Frames::default());
-    // No time at all: whatever is limited fails at once.
+    // A limit of zero: everything that is limited fails at once.
     inbox.limit_heads(Duration::ZERO);
     for _ in 0..2 {
         assert!(timeout(Duration::ZERO, inbox.next()).await.is_err(), "between items there is no limit");
@@ -111,13 +111,13 @@ async fn a_peer_that_does_not_read_blocks_the_sender_in_bounded_memory() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let (outbox, _inbox, _task) = crate::open(near, Frames::default());
     let mut sent = 0;
-    // Full means full: the kernel takes no more and the queue neither.
+    // Full: neither the kernel nor the queue accepts more.
     while timeout(Duration::from_millis(200), outbox.send(frame(1000))).await.is_ok() {
         sent += 1;
         assert!(outbox.backlog_bytes() <= QUEUE_LIMIT_BYTES as u64);
     }
     assert!(matches!(outbox.try_send(frame(1000)), Err(TrySendError::Full(back)) if back == frame(1000)));
-    // Once it reads, everything comes, and the cancelled frame does not.
+    // Once the peer reads, every frame arrives except the cancelled one.
     let drain = async {
         let mut left = sent * frame(1000).len();
         let mut buffer = vec![0; 64 << 10];
@@ -186,7 +186,7 @@ async fn control_messages_and_relayed_frames_keep_their_order_over_a_local_socke
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control");
     let dial = local::connect(&path, Instant::now() + GENEROUS);
-    // The dialler comes first and waits for the listener.
+    // The dialler starts first and waits for the listener.
     let listen = async {
         let mut listener = local::Listener::bind(&path).unwrap();
         let stream = listener.accept().await.unwrap();

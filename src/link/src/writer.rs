@@ -1,5 +1,5 @@
 //! The task that owns the write half of a stream. Nothing else writes, so no write is ever cancelled half-way
-//! while the link goes on.
+//! while the link is open.
 
 use std::{collections::VecDeque, io, sync::Arc};
 
@@ -11,12 +11,13 @@ use tokio::{
 
 use crate::outbox::{Closed, End, Outbox, Shared};
 
-/// Small frames are gathered until one write has this many bytes: a system call costs as much as copying about so many.
+/// Size up to which small frames are gathered into one write: a system call costs about as much as copying
+/// this many bytes.
 const GATHER_BYTES: usize = 64 << 10;
 
-/// The task that writes for a link, kept by whoever opened it.
+/// Task that writes for a link, owned by the caller that opened it.
 ///
-/// Dropping it cuts the writing side at once: what is queued is lost and later sends fail.
+/// Dropping it cuts the writing side at once: queued frames are lost and later sends fail.
 #[derive(Debug)]
 #[must_use = "dropping the task cuts the link"]
 pub struct LinkTask {
@@ -25,7 +26,8 @@ pub struct LinkTask {
 }
 
 impl LinkTask {
-    /// Waits for the end of the writing: after [`Outbox::close`] or the last clone's drop, or after a failed write.
+    /// Waits for the end of the writing: after [`Outbox::close`] or the last clone's drop, or after a failed
+    /// write.
     ///
     /// Cancel safe: yes, because the task lives in `self`.
     ///
@@ -40,9 +42,9 @@ impl LinkTask {
         }
     }
 
-    /// Stops writing at once and waits until the task has let go of the stream. What is queued is lost.
+    /// Stops writing at once and waits until the task has released the stream. Queued frames are lost.
     ///
-    /// Cancel safe: yes, because the task is told to stop before the wait.
+    /// Cancel safe: yes, because the task is aborted before the wait.
     pub async fn cut(&mut self) {
         self.tasks.shutdown().await;
     }
@@ -55,7 +57,7 @@ pub(crate) fn start<W: AsyncWrite + Unpin + Send + 'static>(half: W) -> (Outbox,
     (Outbox::new(Arc::clone(&shared)), LinkTask { tasks, shared })
 }
 
-/// Ends the link also when the task is cut or panics, so that no sender waits for ever.
+/// Ends the link also if the task is cut or panics, so that no sender waits forever.
 struct EndGuard(Arc<Shared>);
 
 impl Drop for EndGuard {
@@ -113,7 +115,8 @@ async fn write_gathered<W: AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// Writes all of `bytes`, telling of each piece: a stalled peer is recognised by the lack of such progress.
+/// Writes all of `bytes`, recording each piece as progress: a stalled peer is recognised by the lack of
+/// progress.
 async fn write<W: AsyncWrite + Unpin>(half: &mut W, shared: &Shared, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let count = half.write(bytes).await?;

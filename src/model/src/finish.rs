@@ -1,34 +1,36 @@
-//! The end of a run as its finisher brings it about: in which order and by which way what is due and the completion go
-//! out, and what is due when the coordinator has died.
+//! Delivery of the end of a run by its finisher: in which order and by which route the pending updates and
+//! the completion are sent, and what is pending when the coordinator has died.
 //!
 //! ```text
 //! due ──► own connection ──proof──► announced ──► completion ──proof──► done
 //!             │ refused, broken, unproven              │ unproven
 //!             ▼                                        ▼
-//!          all again, relayed ─────────────────► completion, relayed ──► done (order is the proof)
+//!          resend all, relayed ────────────────► completion, relayed ──► done (order is the proof)
 //! ```
 //!
-//! The completion is sent only when all before it is proven: otherwise updates that are sent again by the other way
-//! could come after it. Where the coordinator has died there is no other way: then the completion follows what is not
-//! proven on the same connection, whose order holds, and a client that is late to answer has it when it reads on. It is announced to the coordinator before it is sent, because a finisher that dies behind it is
-//! replaced, and its replacement may send nothing but the completion.
+//! The completion is sent only when all updates before it are proven: otherwise updates that are sent again
+//! by the other route could arrive after it. If the coordinator has died, there is no other route: then the
+//! completion follows the unproven updates on the same connection, which preserves their order, and a client
+//! that responds late receives it when it resumes reading. The completion is announced to the coordinator
+//! before it is sent, because a finisher that dies after the announcement is replaced, and its replacement
+//! may send only the completion.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{TestId, WorkerId};
 
-/// The finisher's own connection to the client.
+/// State of the finisher's own connection to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Line {
-    /// Not dialled yet, or closed in good order.
+    /// Not dialled yet, or closed in order.
     Down,
-    /// There.
+    /// Connected.
     Up,
-    /// No port was offered, or what was sent there may be lost: the coordinator's connection from now on.
+    /// No port was offered, or data sent there may be lost: from now on the coordinator's connection is used.
     Relayed,
 }
 
-/// A way to the client.
+/// A route to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Way {
     /// The finisher's own connection.
@@ -37,40 +39,41 @@ pub enum Way {
     Relay,
 }
 
-/// What the finisher is to do next.
+/// The next step of the finisher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Dial the client; fails when it refuses.
+    /// Dial the client; fails if the client refuses.
     Dial,
-    /// Send all that stands before the completion; fails when the way is broken.
+    /// Send everything before the completion; fails if the route is broken.
     SendDue(Way),
-    /// Have the client answer the barrier on the own connection; fails when it does not.
+    /// Have the client confirm the barrier on the own connection; fails if it does not.
     Prove,
-    /// Give the own connection up in good order; fails when the client does not close it after having read all.
+    /// Close the own connection in order; fails if the client does not close it after having read everything.
     Close,
-    /// Tell the coordinator that only the completion is missing; fails when it is gone, which changes nothing.
+    /// Report to the coordinator that only the completion is missing; fails if the coordinator is gone, which
+    /// changes nothing.
     Announce,
-    /// Send the completion; fails when the way is broken.
+    /// Send the completion; fails if the route is broken.
     SendCompletion(Way),
 }
 
-/// How an order went.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Went {
-    /// It is done.
+    /// The step succeeded.
     Well,
-    /// It could not be done.
+    /// The step failed.
     Badly,
 }
 
-/// How a delivery ended.
+/// The result of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Delivered {
-    /// By the own connection, with proof.
+    /// Over the own connection, with proof.
     Directly,
-    /// Through the coordinator, whose connection has an order.
+    /// Through the coordinator, whose connection preserves the order.
     Relayed,
-    /// The coordinator is gone, and there is no other way.
+    /// Not delivered: the coordinator is gone, and there is no other route.
     Nowhere,
 }
 
@@ -87,7 +90,7 @@ enum At {
     Ended(Delivered),
 }
 
-/// One finish on its way to the client.
+/// Delivery of the end of one run to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Delivery {
     line: Line,
@@ -97,7 +100,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Begins with the line as it is; without anything due the completion goes at once.
+    /// Starts from the connection's current state; with nothing pending, the completion is sent immediately.
     #[must_use]
     pub fn new(line: Line, has_due: bool) -> Self {
         let at = match line {
@@ -112,15 +115,15 @@ impl Delivery {
         if has_due { At::SendingDue(Way::Own) } else { At::Announcing }
     }
 
-    /// Takes in that the coordinator is gone, and with it the other way.
+    /// Records that the coordinator is gone, and with it the relay route.
     pub fn lose_relay(&mut self) {
         self.has_relay = false;
     }
 
-    /// Returns what to do next, or how it ended.
+    /// Returns the next step, or the result of the delivery.
     ///
     /// # Errors
-    /// How it ended: there is nothing more to do.
+    /// The result of the delivery: no step is left.
     pub fn order(&self) -> Result<Order, Delivered> {
         match self.at {
             At::Dialling => Ok(Order::Dial),
@@ -133,7 +136,7 @@ impl Delivery {
         }
     }
 
-    /// Takes in how the last order went.
+    /// Records the result of the last step.
     pub fn went(&mut self, went: Went) {
         use Went::{Badly, Well};
         (self.line, self.at) = match (self.at, went) {
@@ -160,17 +163,18 @@ impl Delivery {
         };
     }
 
-    /// Returns what the line is now.
+    /// Returns the state of the connection.
     #[must_use]
     pub fn line(&self) -> Line {
         self.line
     }
 }
 
-/// The last frame that a finisher relayed, held back by the coordinator until the finisher says that it has finished.
+/// The last frame that a finisher relayed, held by the coordinator until the finisher reports that it has
+/// finished.
 ///
-/// It is the run's completion. A finisher that dies between the two leaves its replacement to complete the run, which
-/// must not happen twice.
+/// It is the run's completion. If a finisher dies between the two, its replacement completes the run, and the
+/// client must not receive the completion twice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HeldFrame<T>(Option<T>);
 
@@ -181,32 +185,32 @@ impl<T> Default for HeldFrame<T> {
 }
 
 impl<T> HeldFrame<T> {
-    /// Takes a relayed frame in; the one before it is to be passed on.
+    /// Holds a relayed frame; returns the one before it, which is to be forwarded.
     pub fn relayed(&mut self, frame: T) -> Option<T> {
         self.0.replace(frame)
     }
 
-    /// The finisher has finished; the last frame is to be passed on.
+    /// Returns the last frame, which is to be forwarded now that the finisher has finished.
     pub fn finished(&mut self) -> Option<T> {
         self.0.take()
     }
 }
 
-/// What a record of a journal says.
+/// The kind of a journal record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Said {
     /// The test runs.
     Started,
-    /// The test has a result that may still be replaced.
+    /// The test has a provisional result, which may still be replaced.
     Held,
     /// The test has its result.
     Settled,
 }
 
-/// Why a test has no result on any stream when the coordinator has died.
+/// The state of a test without a result on any stream when the coordinator has died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unsettled {
-    /// What was held back is its result; nothing can replace it any more.
+    /// Its provisional result is final; nothing can replace it any more.
     Held,
     /// It was running.
     Interrupted,
@@ -214,16 +218,18 @@ pub enum Unsettled {
     NotRun,
 }
 
-/// What is due when the coordinator has died.
+/// Pending deliveries of a run whose coordinator has died.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DueAlone {
-    /// Journals, each from a position on: all of them from the first, because nobody knows what the client has.
+    /// Journals to send again, each from a position: all of them from the first, because it is unknown what
+    /// the client has received.
     pub resend: Vec<(WorkerId, u64)>,
     /// Tests without a result on any stream.
     pub told: Vec<(TestId, Unsettled)>,
 }
 
-/// Settles a run without its coordinator, from all its journals in any order and the number of its selected tests.
+/// Settles a run without its coordinator, from all its journals in any order and the number of its selected
+/// tests.
 #[must_use]
 pub fn settle_alone<'a>(
     selected: usize,
@@ -237,7 +243,7 @@ pub fn settle_alone<'a>(
         for (test, said) in records {
             match said {
                 Said::Settled => drop(settled.insert(*test)),
-                // What was held back is truer than that it was tried again.
+                // A provisional result says more than that the test was started again.
                 Said::Held => drop(known.insert(*test, Unsettled::Held)),
                 Said::Started => drop(known.entry(*test).or_insert(Unsettled::Interrupted)),
             }
@@ -252,7 +258,7 @@ pub fn settle_alone<'a>(
 mod tests {
     use super::*;
 
-    /// Lets orders go as it is said, then well.
+    /// Runs a delivery in which the given steps fail and all others succeed.
     fn deliver(line: Line, has_due: bool, badly: &[Order]) -> (Vec<Order>, Delivered, Line) {
         let mut delivery = Delivery::new(line, has_due);
         let mut orders = Vec::new();

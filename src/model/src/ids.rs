@@ -1,4 +1,4 @@
-//! The numbers of things. Each is a newtype, so that none is taken for another.
+//! Numeric ids. Each is a newtype, so that none can be confused with another.
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -7,7 +7,7 @@ macro_rules! id {
         pub struct $name(pub u32);
 
         impl $name {
-            /// Returns the number as an index into a list.
+            /// Returns the id as an index into a list.
             #[must_use]
             pub fn index(self) -> usize {
                 self.0 as usize
@@ -17,15 +17,15 @@ macro_rules! id {
 }
 
 id!(
-    /// A selected test: its place in the plan's list of tests.
+    /// A selected test: its index in the plan's list of tests.
     TestId
 );
 id!(
-    /// A test program: its place in the plan's list of programs.
+    /// A test program: its index in the plan's list of programs.
     ProgramId
 );
 id!(
-    /// A worker of the session; a dead worker's number is never used again.
+    /// A worker of the session; the id of a dead worker is never reused.
     WorkerId
 );
 id!(

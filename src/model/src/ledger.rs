@@ -1,61 +1,59 @@
-//! The ledger: what was promised, and what is proven delivered.
+//! The ledger: the results that a run owes, and those that are proven delivered.
 //!
-//! One line for each selected test, one for each stream that may carry some. A run may complete only when the ledger
-//! balances: every test has its one terminal result, and each result either stands on a stream below its proven position,
-//! or is due to be sent by the finisher. An empty queue proves nothing.
+//! It has one entry for each selected test, and one for each stream that may carry results. A run may
+//! complete only when the ledger balances: every test has its one terminal result, and each result is either
+//! on a stream below its proven position, or due to be sent by the finisher. An empty queue proves nothing.
 
 use std::collections::BTreeMap;
 
 use crate::{Outcome, TestId, Told, WorkerId};
 
-/// Where a test stands.
+/// State of a test in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Entry {
-    /// It has no result yet.
+    /// No result yet.
     Open,
-    /// A worker has journalled its result and handed it to its stream.
+    /// A worker has journalled its result and put it on its stream.
     Settled {
-        /// How it ended.
         outcome: Outcome,
-        /// Whose stream.
+        /// The worker that owns the stream.
         worker: WorkerId,
-        /// Its place there, from 1.
+        /// Its position on the stream, from 1.
         position: u64,
     },
-    /// The finisher tells its result.
+    /// The finisher sends its synthesized result.
     Told(Told),
 }
 
-/// Where a result stands.
+/// Position of a result on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamPlace {
-    /// On whose stream.
+    /// The worker that owns the stream.
     pub worker: WorkerId,
-    /// Its place there, from 1.
+    /// The position on the stream, from 1.
     pub position: u64,
 }
 
-/// What is known of one worker's stream in this run.
+/// State of one worker's stream in this run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Stream {
-    /// Results handed to it.
+    /// Number of results put on it.
     pub sent: u64,
-    /// Results that the client is proven to have.
+    /// Number of results that the client is proven to have.
     pub proven: u64,
-    /// Nothing more will become known of it.
+    /// Whether the state is final: nothing more will become known of the stream.
     pub is_closed: bool,
 }
 
-/// A second result for a test that has one: a broken promise, never passed on.
+/// A second result for a test that has one: a violation of the protocol, never forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SecondResult {
-    /// Which test.
     pub test: TestId,
-    /// Where it stood already.
+    /// The entry of the first result.
     pub first: Entry,
 }
 
-/// The books of one run.
+/// The ledger of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ledger {
     entries: Vec<Entry>,
@@ -64,21 +62,21 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the books for so many selected tests.
+    /// Creates a ledger for `selected` tests, all without a result.
     #[must_use]
     pub fn new(selected: usize) -> Self {
         Self { entries: vec![Entry::Open; selected], open: selected, streams: BTreeMap::new() }
     }
 
-    /// Opens a worker's stream: something of this run may come on it, if only that a test runs.
+    /// Opens a worker's stream: it may carry something of this run, even if only the start of a test.
     pub fn open_stream(&mut self, worker: WorkerId) {
         self.streams.entry(worker).or_default();
     }
 
-    /// Books a result that stands on a worker's stream.
+    /// Records a result that is on a worker's stream.
     ///
     /// # Errors
-    /// The test has a result already; the books stay as they are, except that the stream has carried one more.
+    /// The test has a result already; the ledger is unchanged, except that the stream has carried one more.
     pub fn settle(
         &mut self,
         test: TestId,
@@ -90,7 +88,7 @@ impl Ledger {
         self.book(test, Entry::Settled { outcome, worker, position })
     }
 
-    /// Books a result that the finisher tells.
+    /// Records a synthesized result, which the finisher sends.
     ///
     /// # Errors
     /// The test has a result already.
@@ -108,14 +106,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Books what is proven of a stream, of which nothing more will become known.
+    /// Records the proven position of a stream, of which nothing more will become known.
     pub fn close_stream(&mut self, worker: WorkerId, proven: u64) {
         let stream = self.streams.entry(worker).or_default();
         stream.proven = stream.proven.max(proven.min(stream.sent));
         stream.is_closed = true;
     }
 
-    /// Returns where a test stands.
+    /// Returns the entry of a test.
     #[must_use]
     pub fn entry(&self, test: TestId) -> Entry {
         self.entries[test.index()]
@@ -133,12 +131,12 @@ impl Ledger {
         &self.streams
     }
 
-    /// Returns whose streams are to be proven yet.
+    /// Returns the workers whose streams are not proven yet.
     pub fn open_streams(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.streams.iter().filter(|(_, stream)| !stream.is_closed).map(|(worker, _)| *worker)
     }
 
-    /// Returns how many tests have no result yet.
+    /// Returns the number of tests without a result.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open
@@ -149,13 +147,13 @@ impl Ledger {
         (0..).map(TestId).zip(&self.entries).filter(|(_, entry)| **entry == Entry::Open).map(|(test, _)| test)
     }
 
-    /// Returns whether every test has its result, and nothing more can become known of any stream.
+    /// Returns whether every test has its result, and the state of every stream is final.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
         self.open == 0 && self.streams.values().all(|stream| stream.is_closed)
     }
 
-    /// Returns the streams that may have lost results, with the position up to which they are proven.
+    /// Returns the streams that may have lost results, with their proven positions.
     #[must_use]
     pub fn unproven(&self) -> Vec<(WorkerId, u64)> {
         self.streams
@@ -165,7 +163,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Returns what the finisher tells.
+    /// Returns the synthesized results, which the finisher sends.
     #[must_use]
     pub fn told(&self) -> Vec<(TestId, Told)> {
         (0..)
@@ -178,7 +176,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Returns how many tests failed so far.
+    /// Returns the number of tests that have failed so far.
     #[must_use]
     pub fn failures(&self) -> usize {
         self.entries

@@ -1,15 +1,15 @@
-//! Heeler's pure decisions. No I/O, no clock, no serialisation, and nothing of ours below: values in, decisions out,
-//! so that every case can be tried.
+//! Heeler's pure decisions. No I/O, no clock, no serialisation, and no other crate of ours below: values in,
+//! decisions out, so that every case can be tested.
 //!
-//! - [`ids`]: the numbers of things.
-//! - [`outcome`]: how tests and processes end.
-//! - [`split`]: which tests go into the next batch.
-//! - [`partition`]: which tests belong to this shard.
-//! - [`ledger`]: what was promised, what is proven delivered.
-//! - [`path`]: where a test stands in the tree of tests.
+//! - [`ids`]: numeric ids.
+//! - [`outcome`]: results of tests, and exits of the processes that run them.
+//! - [`split`]: batching: the tests of the next batch.
+//! - [`partition`]: the tests of this shard.
+//! - [`ledger`]: the results that are owed, and those that are proven delivered.
+//! - [`path`]: the path of a test in the tree of tests.
 //! - [`run`]: the state machine of one run.
-//! - [`finish`]: how the end of a run goes out, and what is due when the coordinator has died.
-//! - [`share`]: how runs at the same time share the slots.
+//! - [`finish`]: delivery of the end of a run, and what is pending when the coordinator has died.
+//! - [`share`]: fair sharing of the slots between concurrent runs.
 
 pub mod finish;
 pub mod ids;

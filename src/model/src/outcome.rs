@@ -1,74 +1,74 @@
-//! How tests and the processes that run them end.
+//! Results of tests, and exits of the processes that run them.
 
 /// The terminal result of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// Its framework said so.
+    /// Reported as passed by its framework.
     Passed,
-    /// Its framework would not run it.
+    /// Skipped by its framework.
     Skipped,
-    /// Its framework said so.
+    /// Reported as failed by its framework.
     Failed,
-    /// Its time limit ended it.
+    /// Its time limit expired.
     TimedOut,
-    /// Its process died under it, or it could not be run.
+    /// Its process died during the test, or the test could not be run.
     Error,
-    /// The user ended it.
+    /// Cancelled by the user.
     Cancelled,
 }
 
 impl Outcome {
-    /// Returns whether this makes the run red and counts towards the allowed failures.
+    /// Returns whether this fails the run and counts towards the allowed failures.
     #[must_use]
     pub fn is_failure(self) -> bool {
         matches!(self, Self::Failed | Self::TimedOut | Self::Error)
     }
 }
 
-/// Why a result is held back instead of being told.
+/// The reason why a result is provisional.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HeldBy {
     /// The test failed and has retries left.
     Retry,
-    /// Its process died under it; it is to be tried alone.
+    /// Its process died during the test, which is to be rerun in isolation.
     LoneRun,
 }
 
-/// Why a selected test was never run.
+/// The reason why a selected test was never run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NotRun {
-    /// It can't be: its program is missing, can't be listed, or can't select it.
+    /// It cannot be run: its program is missing, cannot be listed, or cannot select it.
     Unrunnable,
     /// The user cancelled the run.
     Cancelled,
-    /// The run stopped at its limit of failures.
+    /// The run reached its limit of failures.
     TooManyFailures,
-    /// The run stopped at its limit of time.
+    /// The run reached its time limit.
     TimeIsUp,
     /// Its program kept dying outside any test.
     GivenUp {
-        /// How many of its processes, each with one test, died so in a row.
+        /// Number of consecutive processes of it, each with one test, that died so.
         deaths: u32,
     },
-    /// Its program kept ending well without running it, at last in a process of its own.
+    /// Its program kept exiting successfully without running it, the last time in a process of its own.
     NeverBegan,
-    /// Its worker died under it, twice.
+    /// Its worker died during it, twice.
     WorkerDied,
     /// Workers kept dying, or none could be started.
     NoWorker,
 }
 
-/// A result that no worker tells: the finisher does.
+/// A synthesized result: no worker sends it, the finisher does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Told {
     /// It never ran.
     NotRun(NotRun),
-    /// What was held back is its result, because nothing can replace it any more.
+    /// Its provisional result is final, because nothing can replace it any more.
     Held(HeldBy),
 }
 
 impl Told {
-    /// Returns the state that the client is told.
+    /// Returns the state that is reported to the client.
     #[must_use]
     pub fn outcome(self) -> Outcome {
         match self {
@@ -81,19 +81,19 @@ impl Told {
     }
 }
 
-/// How the process of a lease ended, as far as decisions need it.
+/// How the process of a lease ended, as far as decisions depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LeaseEnd {
-    /// The framework said its own last word.
+    /// The framework reported the end of its run.
     Complete,
-    /// All tests have results, but the process ended badly afterwards.
+    /// All tests have results, but the process exited with an error afterwards.
     BadExit,
-    /// It died under a test, which has been reported.
+    /// It died during a test, which has been reported.
     DiedInTest,
     /// It died before, between or after tests, with tests still waiting.
     DiedOutside,
     /// It could not be started.
     NotStarted,
-    /// By our wish.
+    /// We cancelled it.
     Cancelled,
 }

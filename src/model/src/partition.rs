@@ -1,13 +1,14 @@
-//! Which tests belong to this shard. Every shard computes the same split from the same list, and takes its part.
+//! Sharding: selects the tests of this shard. Every shard computes the same partition from the same list, and
+//! takes its part.
 
 use std::time::Duration;
 
-/// How tests are dealt out to shards.
+/// The rule that assigns tests to shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// Every n-th test of the sorted list: even counts, but a new test moves all that follow.
     Slice,
-    /// By a hash of the uid: a test stays in its shard when others come and go.
+    /// By a hash of the uid: a test stays in its shard when others are added or removed.
     Hash,
     /// Longest first to the shard with the least work, by recorded durations.
     Time,
@@ -16,16 +17,15 @@ pub enum Rule {
 /// Shard `index` (from 1) of `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partition {
-    /// The rule.
     pub rule: Rule,
-    /// From 1.
+    /// The number of this shard, from 1.
     pub index: u32,
-    /// At least `index`.
+    /// The number of shards, at least `index`.
     pub count: u32,
 }
 
 impl Partition {
-    /// Returns for each test (uid and recorded duration) whether it is ours.
+    /// Returns for each test (uid and recorded duration) whether it belongs to this shard.
     #[must_use]
     pub fn select(&self, tests: &[(&str, Option<Duration>)]) -> Vec<bool> {
         let count = u64::from(self.count.max(1));
@@ -52,7 +52,8 @@ impl Partition {
         let mut loads = vec![(Duration::ZERO, 0_u32); self.count.max(1) as usize];
         let mut out = vec![false; tests.len()];
         for test in order {
-            // Equal loads go by count, so that tests of no duration are spread as well.
+            // Ties between equal loads are broken by count, so that tests without a duration are spread as
+            // well.
             let (shard, load) = loads
                 .iter_mut()
                 .enumerate()
@@ -72,7 +73,7 @@ fn by_uid(tests: &[(&str, Option<Duration>)]) -> Vec<usize> {
     order
 }
 
-/// FNV-1a: the same on every machine and in every version, unlike the standard library's hasher.
+/// FNV-1a hash: the same on every machine and in every version, unlike the standard library's hasher.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()

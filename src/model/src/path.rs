@@ -1,21 +1,21 @@
-//! Where a test stands in the tree that clients see: `/<suite>/<group…>/<case>`. Groups in updates and graph queries
-//! both go by what is split here.
+//! Path of a test in the tree that clients see: `/<suite>/<group…>/<case>`. Groups in updates and graph
+//! queries both use the segments computed here.
 
-/// How a framework's names of tests nest.
+/// How the names of a framework's tests nest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Nesting {
-    /// They don't: each name is a case of its suite.
+    /// No nesting: each name is a case of its suite.
     #[default]
     Flat,
-    /// One group before the first full stop, whatever else it holds: `Prefix/Class/0.Name/1` is `Name/1` in
-    /// `Prefix/Class/0`.
+    /// One group before the first full stop, whatever else the name contains: `Prefix/Class/0.Name/1` is
+    /// `Name/1` in `Prefix/Class/0`.
     FullStop,
-    /// A group before each pair of colons: `a::b::name` is `name` in `b` in `a`.
+    /// One group before each pair of colons: `a::b::name` is `name` in `b` in `a`.
     Colons,
 }
 
 impl Nesting {
-    /// Returns what stands between a group and what is in it.
+    /// Returns the separator between a group and its members.
     #[must_use]
     pub fn separator(self) -> &'static str {
         match self {
@@ -26,20 +26,20 @@ impl Nesting {
     }
 }
 
-/// A test's name, taken apart.
+/// A test's name, split into its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestPath<'a> {
     /// The suite: the root of the tree.
     pub suite: &'a str,
-    /// From the outermost in; empty for a case that stands in the suite itself.
+    /// Groups, from the outermost in; empty for a case directly in the suite.
     pub groups: Vec<&'a str>,
     /// The test itself.
     pub case: &'a str,
 }
 
 impl<'a> TestPath<'a> {
-    /// Takes the name of a test apart, as its framework knows it. No part is empty unless the whole name is: a
-    /// separator at either end, or beside another one, belongs to the part behind it.
+    /// Splits the name of a test, as its framework reports it. No part is empty unless the whole name is: a
+    /// separator at either end, or next to another one, belongs to the part after it.
     #[must_use]
     pub fn new(nesting: Nesting, suite: &'a str, name: &'a str) -> Self {
         let (groups, case) = match nesting {

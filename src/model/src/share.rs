@@ -1,19 +1,21 @@
-//! How the slots of a session are shared by what runs at the same time. Nobody is interrupted: a share says how many
-//! leases may be in hand, and is looked at anew whenever one ends.
+//! Fair sharing of a session's slots between concurrent runs. No lease is interrupted: a share is the number
+//! of leases that a run may hold, and is computed again whenever a lease ends.
 
-/// What one run, or one listing, can use.
+/// The demand of one run, or one listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
-    /// So many leases at once, those in hand included.
+    /// Number of concurrent leases that it can use, including those it holds.
     pub wanted: usize,
-    /// So many it has been given since it began: whoever had least comes first where slots are few.
+    /// Number of leases that it has received since it began: the demand with the fewest comes first when
+    /// slots are scarce.
     pub served: u64,
 }
 
-/// Returns how many leases each may have in hand, in the order of the demands; together at most `slots`.
+/// Returns the number of leases that each may hold, in the order of the demands; together at most `slots`.
 ///
-/// Nobody gets more than it wants, and nobody gets one more while another that wants has two fewer. What can't be divided
-/// evenly goes to those that were served least, among equals to the first.
+/// No demand receives more than it wants, and none receives one more while another that wants more has two
+/// fewer. A remainder that cannot be divided evenly goes to the demands that were served least, among equals
+/// to the first.
 #[must_use]
 pub fn share_out(slots: usize, demands: &[Demand]) -> Vec<usize> {
     let mut shares = vec![0; demands.len()];

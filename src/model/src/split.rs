@@ -1,11 +1,12 @@
-//! Which tests go into the next batch. Workers pull: nothing is assigned before somebody is free.
+//! Batching: selects the tests of the next batch. Workers pull: no test is assigned before a worker is free.
 //!
-//! Order: the rest of a batch whose process died, whole, in one new process · tests that go alone (known crashers,
-//! tests over a second, isolated ones, lone checks), longest first · everything else in chunks, from the program with the
-//! most work left · of each program, what could not begin by itself. Chunks shrink as the work does (guided self-scheduling), but a process start should be at most 2 % of
-//! its batch; where durations are known, that rule gives way to keeping all slots busy.
+//! Order: the rest of a batch whose process died, whole, in one new process · tests that run in isolation
+//! (known crashers, tests over a second, isolated ones, isolated reruns), longest first · everything else in
+//! chunks, from the program with the most work left · of each program, the tests that could not start in
+//! isolation. Chunks shrink as the remaining work does (guided self-scheduling), but a process start should
+//! be at most 2 % of its batch; where durations are known, that rule yields to keeping all slots busy.
 //!
-//! Tests of one chunk stand next to each other in their framework's order, because neighbours share expensive set-up.
+//! Tests of one chunk are adjacent in their framework's order, because neighbours share expensive set-up.
 
 use std::{
     cmp::Reverse,
@@ -15,55 +16,54 @@ use std::{
 
 use crate::{ProgramId, TestId};
 
-/// A test that took longer last time goes first and alone.
+/// A test that took at least this long in earlier runs goes first and in isolation.
 pub const ALONE_FROM: Duration = Duration::from_secs(1);
-/// What a test weighs of which nothing is known at all, until the first results come.
+/// Assumed duration of a test without any data, until the first results arrive.
 pub const UNKNOWN_WEIGHT: Duration = Duration::from_millis(1);
-/// What starting a program costs before it has been measured.
+/// Assumed cost of starting a program before it has been measured.
 pub const UNKNOWN_START: Duration = Duration::from_millis(3);
-/// Whatever was measured, starting a process never costs less.
+/// Lower bound of the cost of a process start, regardless of measurements.
 const LEAST_START: Duration = Duration::from_millis(1);
-/// A batch is to be so many times the cost of its start: 2 %.
+/// Target duration of a batch as a multiple of the cost of its start: the start is 2 %.
 const BATCH_PER_START: u32 = 50;
-/// Where all slots can be kept busy, a batch may shrink to so many times the cost of its start.
+/// Lower bound of the same multiple where all slots can be kept busy.
 const LEAST_BATCH_PER_START: u32 = 3;
-/// So many observed durations of a program are kept for its median; more say nothing new.
+/// Maximum number of observed durations of a program that are kept for its median; more add no information.
 const OBSERVED: usize = 512;
 
-/// What splitting needs to know of a test.
+/// A test, as batching sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Item {
-    /// Which.
     pub test: TestId,
-    /// How long it took in earlier runs.
+    /// Its duration in earlier runs.
     pub weight: Option<Duration>,
-    /// It goes into a process of its own.
+    /// Whether it gets a process of its own.
     pub is_alone: bool,
-    /// What naming it costs on the command line.
+    /// Bytes that its name takes on the command line.
     pub selection_bytes: usize,
 }
 
-/// What splitting needs to know of a program.
+/// Costs of a program, as batching sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ProgramCosts {
-    /// What a process costs before its first test.
+    /// Time that a process takes before its first test.
     pub start: Option<Duration>,
-    /// How many bytes of names a command line takes; `None` where names go by file.
+    /// Number of bytes of names that fit on a command line; `None` if names are passed in a file.
     pub selection_budget_bytes: Option<usize>,
 }
 
-/// A batch for one process.
+/// A batch of tests for one process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch {
-    /// Of which program.
     pub program: ProgramId,
     /// In the framework's order; never empty.
     pub tests: Vec<TestId>,
-    /// One test, in a process of its own, whose death is final.
+    /// Whether it is one test in a process of its own, whose death is final.
     pub is_alone: bool,
 }
 
-/// The rest of a dead process's batch. It is cut only when it is handed out, by what is then known of its program.
+/// The rest of a dead process's batch. It is split only when it is assigned, by what is then known of its
+/// program.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Rest {
     program: ProgramId,
@@ -73,12 +73,12 @@ struct Rest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct ProgramQueue {
     costs: ProgramCosts,
-    /// Those that go alone stand at the end here: they failed to begin, and are tried again after all others.
+    /// Isolated tests at the end failed to start, and are tried again after all others.
     waiting: VecDeque<Item>,
-    /// What the waiting tests weigh of which something is known, and how many the others are.
+    /// Total duration of the waiting tests whose duration is known, and number of the others.
     known: Duration,
     unknown: u32,
-    /// The most tests in one batch, once the program's processes have kept dying.
+    /// Maximum number of tests in one batch, once the program's processes have kept dying.
     cap: Option<usize>,
     /// Sorted durations of tests that ended in this run.
     observed: Vec<Duration>,
@@ -88,7 +88,7 @@ struct ProgramQueue {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Queue {
     resumed: VecDeque<Rest>,
-    /// The heaviest first, equals in the plan's order.
+    /// The longest first, equal ones in the plan's order.
     alone: BTreeSet<(Reverse<Duration>, TestId, ProgramId)>,
     programs: BTreeMap<ProgramId, ProgramQueue>,
     known_median: Option<Duration>,
@@ -106,7 +106,7 @@ impl Queue {
         Self { programs, ..Self::default() }
     }
 
-    /// Adds tests, those of each program in the order in which they are to be split.
+    /// Adds tests, those of each program in the order in which they are to be batched.
     pub fn add(&mut self, items: impl IntoIterator<Item = (ProgramId, Item)>) {
         for (program, item) in items {
             if item.is_alone || item.weight.is_some_and(|weight| weight >= ALONE_FROM) {
@@ -119,24 +119,24 @@ impl Queue {
         self.known_median = median(&mut waiting.filter_map(|item| item.weight).collect::<Vec<_>>());
     }
 
-    /// Adds a test that goes alone.
+    /// Adds a test that runs in isolation.
     pub fn add_alone(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
         self.alone.insert((Reverse(weight.unwrap_or(UNKNOWN_WEIGHT)), test, program));
     }
 
-    /// Adds a test that goes alone, after all that waits of its program now.
+    /// Adds a test that runs in isolation, after all tests of its program that wait now.
     pub fn add_last(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
         self.program(program).push(Item { test, weight, is_alone: true, selection_bytes: 0 });
     }
 
-    /// Puts the rest of a dead process's batch first in line, to run in one new process.
+    /// Puts the rest of a dead process's batch at the front of the queue, to run in one new process.
     pub fn resume(&mut self, program: ProgramId, tests: Vec<TestId>) {
         if !tests.is_empty() {
             self.resumed.push_back(Rest { program, tests: tests.into() });
         }
     }
 
-    /// Makes batches of this program ten times smaller, down to one; returns the new size.
+    /// Makes batches of this program ten times smaller, down to one test; returns the new size.
     pub fn shrink(&mut self, program: ProgramId, died_with: usize) -> usize {
         let queue = self.program(program);
         let cap = (queue.cap.unwrap_or(died_with).min(died_with.max(1)) / 10).max(1);
@@ -144,7 +144,8 @@ impl Queue {
         cap
     }
 
-    /// Lets the batches of a program grow again, after one that ended well, unless it was smaller than they may be now.
+    /// Lets the batches of a program grow again after one that ended well, unless that batch was smaller than
+    /// the current limit.
     pub fn relax(&mut self, program: ProgramId, ended_with: usize) {
         let cap = &mut self.program(program).cap;
         if cap.is_some_and(|cap| ended_with >= cap) {
@@ -152,14 +153,14 @@ impl Queue {
         }
     }
 
-    /// Takes note of what a process start cost.
+    /// Records the cost of a process start.
     pub fn observe_start(&mut self, program: ProgramId, start: Duration) {
         let costs = &mut self.program(program).costs;
-        // The least is nearest to the truth: everything else measures the neighbours.
+        // The minimum is nearest to the truth: higher measurements include the load of other processes.
         costs.start = Some(costs.start.map_or(start, |earlier| earlier.min(start)));
     }
 
-    /// Takes note of how long a test took, for those of which nothing is known.
+    /// Records the duration of a test, for the estimate of tests without data.
     pub fn observe(&mut self, program: ProgramId, duration: Duration) {
         let observed = &mut self.program(program).observed;
         if observed.len() < OBSERVED {
@@ -168,7 +169,7 @@ impl Queue {
         }
     }
 
-    /// Takes all waiting tests of one program out.
+    /// Removes and returns all waiting tests of one program.
     pub fn forget_program(&mut self, program: ProgramId) -> Vec<TestId> {
         let mut out = Vec::new();
         self.resumed.retain(|rest| {
@@ -187,7 +188,7 @@ impl Queue {
         out
     }
 
-    /// Takes all waiting tests out.
+    /// Removes and returns all waiting tests.
     pub fn forget_all(&mut self) -> Vec<TestId> {
         let mut out: Vec<_> = self.resumed.drain(..).flat_map(|rest| rest.tests).collect();
         out.extend(std::mem::take(&mut self.alone).into_iter().map(|(_, test, _)| test));
@@ -195,7 +196,7 @@ impl Queue {
         out
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether no test waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.resumed.is_empty()
@@ -203,7 +204,7 @@ impl Queue {
             && self.programs.values().all(|one| one.waiting.is_empty())
     }
 
-    /// Returns how many of `slots` workers would find a batch now, roughly.
+    /// Returns the approximate number of `slots` workers that would receive a batch now.
     #[must_use]
     pub fn wanted(&self, slots: usize) -> usize {
         let resumed = self.resumed.iter().map(|rest| {
@@ -224,7 +225,7 @@ impl Queue {
         chunks.fold(ready, usize::saturating_add).min(slots)
     }
 
-    /// Takes the next batch out, for one of `slots` workers.
+    /// Removes and returns the next batch, for one of `slots` workers.
     pub fn next(&mut self, slots: usize) -> Option<Batch> {
         if let Some(batch) = self.next_resumed() {
             return Some(batch);
@@ -320,7 +321,7 @@ impl ProgramQueue {
 
     fn take(&mut self, target: Duration, known_median: Option<Duration>) -> Vec<TestId> {
         let unknown = self.unknown_weight(known_median);
-        // A rest that takes less than the start of a process for it is taken along.
+        // A remainder that takes less time than a process start for it is added to this batch.
         let is_all = self.work(known_median) <= target.saturating_add(self.start());
         let target = if is_all { Duration::MAX } else { target };
         let mut weight = Duration::ZERO;

@@ -1,9 +1,10 @@
-//! Drives one run: takes in what happens, lets the model decide, does what it says. No decision is made here.
+//! Drives one run: passes events to the model and executes the actions that it returns. No decision is made
+//! here.
 //!
-//! - `news`: what workers and the watchdog say.
-//! - `orders`: what the model wants done.
+//! - `news`: messages of workers and of the watchdog.
+//! - `orders`: actions that the model returns.
 //!
-//! The driver waits for nothing by itself: whoever owns the pool hands it what concerns its run.
+//! The driver waits for nothing by itself: the owner of the pool passes it the events of its run.
 
 mod news;
 mod orders;
@@ -35,51 +36,50 @@ use super::{
 };
 use crate::pool::Pool;
 
-/// Beyond a test's grace period, what a worker may take to end a cancelled lease.
+/// Time limit for a worker to end a cancelled lease, beyond a test's grace period.
 const CANCEL_DEADLINE: Duration = Duration::from_secs(5);
-/// What reading a journal may take.
+/// Time limit for reading a journal.
 const JOURNAL_DEADLINE: Duration = Duration::from_secs(10);
-/// Beyond the client's own limits, what a drain or a finish may take.
+/// Time limit for a drain or a finish, beyond the client's own limits.
 const STAGE_SLACK: Duration = Duration::from_secs(15);
 
-/// Why a coordinator takes a watchdog's place that has died.
+/// Logged as the reason when the coordinator finishes the run in place of the watchdog.
 const LATE: &str = "it did not finish in time";
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct RunOutcome {
-    /// The books.
+    /// The ledger of all tests.
     pub ledger: Ledger,
-    /// Why nothing was handed out any more, if so.
+    /// Why no more tests were leased, if the run was stopped early.
     pub stopped_by: Option<model::NotRun>,
     /// Durations of tests that ended, for the history.
     pub durations: Vec<(TestId, Duration)>,
-    /// Tests under which a process died.
+    /// Tests during which a process died.
     pub crashed: BTreeSet<TestId>,
-    /// What its processes took.
+    /// Resource usage of its processes.
     pub costs: Costs,
-    /// Workers that died.
+    /// Number of workers that died.
     pub worker_deaths: usize,
-    /// Programs whose processes ended badly outside any test.
+    /// Number of programs with failures outside any test.
     pub charged_programs: usize,
-    /// How sure we are that the client has the completion.
+    /// Proof level of the completion's delivery to the client.
     pub proof: Proof,
-    /// What the request is answered with.
+    /// The result member of the response.
     pub result: RunResult,
 }
 
-/// A test whose process stands for a debugger.
+/// A test whose process is stopped and waits for a debugger.
 #[derive(Debug, Clone)]
 pub struct Standing {
-    /// Whose process it is.
+    /// The worker that runs the process.
     pub worker: WorkerId,
-    /// For which lease.
+    /// The lease that the test belongs to.
     pub lease: LeaseId,
-    /// The test.
     pub test: TestIndex,
-    /// The process.
+    /// Process id of the test.
     pub pid: u32,
-    /// What a debugger can launch instead.
+    /// Command that a debugger can launch instead.
     pub debuggee: Option<Debuggee>,
 }
 
@@ -89,26 +89,27 @@ pub struct Driver {
     client: link::Outbox,
     run: Run,
     actions: VecDeque<Action>,
-    /// So many leases the run may have in hand.
+    /// Maximum number of leases that the run may have open.
     share: usize,
-    /// Workers that the run would like to have started.
+    /// Workers that the run has requested and the scheduler has not collected yet.
     asked: usize,
-    /// Leases that were handed out so far.
+    /// Number of leases granted so far.
     served: u64,
-    /// The programs of leases in hand.
+    /// The program of each open lease.
     leases: BTreeMap<LeaseId, usize>,
     held: BTreeMap<TestIndex, HeldBack>,
     charges: Charges,
-    /// Files of tests' evidence, told with the run as well, and what tests left behind.
+    /// Attachments of tests, which are sent with the run as well, and leaked processes.
     result: RunResult,
     dumps: DumpBudget,
-    /// Dead workers whose journals are being read: what was relayed of them, and until when to wait.
+    /// Dead workers whose journals are being read: the position up to which their results were forwarded, and
+    /// the deadline.
     journals: BTreeMap<WorkerId, (u64, Instant)>,
-    /// What the finisher was told, to be told again to its replacement.
+    /// The finish request sent to the watchdog, kept so that it can be sent again to a replacement.
     finish: Option<Box<Finish>>,
     stage_until: Option<(Stage, Instant)>,
     cancel_until: Option<Instant>,
-    /// When the run's own time is up.
+    /// Deadline of the whole run (`run-timeout`).
     run_until: Option<Instant>,
     proof: Proof,
     durations: Vec<(TestId, Duration)>,
@@ -116,18 +117,18 @@ pub struct Driver {
     costs: Costs,
     /// The test that each worker runs.
     in_flight: BTreeMap<WorkerId, TestIndex>,
-    /// Tests that stand for a debugger, until somebody is told.
+    /// Tests that wait for a debugger, until the scheduler collects them.
     standing: Vec<Standing>,
-    /// Leases whose processes debuggers have launched, not yet taken note of.
+    /// Leases whose processes were launched by debuggers, until the scheduler collects them.
     launched: Vec<(WorkerId, LeaseId)>,
     worker_deaths: usize,
     is_complete: bool,
-    /// What is to run stands in the run's directory.
+    /// The manifest was written to the run's directory.
     has_manifest: bool,
 }
 
 impl Driver {
-    /// Begins a run. It has no workers and no share of the slots yet.
+    /// Begins a run. It has no workers yet, and a share of 0 slots.
     ///
     /// Cancel safe: no, because a run that has begun must be completed.
     pub async fn begin(pool: &mut Pool, plan: RunPlan, client: link::Outbox) -> Self {
@@ -181,25 +182,25 @@ impl Driver {
         &self.plan.run
     }
 
-    /// Returns what the run could use of the slots.
+    /// Returns the slots that the run could use.
     #[must_use]
     pub fn demand(&self) -> Demand {
         Demand { wanted: self.run.wanted_leases(), served: self.served }
     }
 
-    /// Returns how many leases are in workers' hands.
+    /// Returns the number of open leases.
     #[must_use]
     pub fn leases_in_hand(&self) -> usize {
         self.run.leases_in_hand()
     }
 
-    /// Returns whether the death of this worker is anything to this run.
+    /// Returns whether the death of this worker affects this run.
     #[must_use]
     pub fn has_to_do_with(&self, worker: WorkerId) -> bool {
         self.run.has_to_do_with(to_model(worker))
     }
 
-    /// Lets the run have so many leases in hand.
+    /// Sets the maximum number of open leases.
     pub fn share(&mut self, slots: usize) {
         if self.share != slots {
             self.share = slots;
@@ -207,18 +208,18 @@ impl Driver {
         }
     }
 
-    /// Gives the run a worker that has nothing to do.
+    /// Adds an idle worker to the run.
     pub fn give(&mut self, worker: WorkerId) {
         self.feed(Event::WorkerReady(to_model(worker)));
     }
 
-    /// Tells the run that a worker that it asked for does not come.
+    /// Reports to the run that a worker it requested did not start.
     pub async fn not_started(&mut self, worker: WorkerId, error: &str) {
         self.log(LogLevel::Warning, format!("worker {worker} could not be started: {error}")).await;
         self.feed(Event::WorkerNotStarted);
     }
 
-    /// Takes away the workers that have nothing to do here.
+    /// Removes the idle workers from the run and returns them.
     pub fn take_idle(&mut self) -> Vec<WorkerId> {
         let idle = self.run.idle_workers().to_vec();
         for worker in &idle {
@@ -227,22 +228,22 @@ impl Driver {
         idle.into_iter().map(from_model).collect()
     }
 
-    /// Returns how many workers the run has asked for since the last time.
+    /// Returns the number of workers that the run has requested since the last call.
     pub fn take_asked(&mut self) -> usize {
         std::mem::take(&mut self.asked)
     }
 
-    /// Takes away the tests that stand for a debugger, each told once.
+    /// Returns the tests that wait for a debugger, each once.
     pub fn take_standing(&mut self) -> Vec<Standing> {
         std::mem::take(&mut self.standing)
     }
 
-    /// Takes away the leases whose processes debuggers have launched, each told once.
+    /// Returns the leases whose processes were launched by debuggers, each once.
     pub fn take_launched(&mut self) -> Vec<(WorkerId, LeaseId)> {
         std::mem::take(&mut self.launched)
     }
 
-    /// Returns whether a lease is in this worker's hands.
+    /// Returns whether this worker holds the lease.
     #[must_use]
     pub fn is_leased(&self, worker: WorkerId, lease: LeaseId) -> bool {
         let is_alive = !self.journals.contains_key(&worker);
@@ -251,7 +252,7 @@ impl Driver {
             && self.run.leasing_workers().any(|one| one == to_model(worker))
     }
 
-    /// Ends the run: what runs is cancelled, the rest is told as not run.
+    /// Cancels the run: running tests are cancelled, the rest is reported as not run.
     pub fn cancel(&mut self) {
         self.feed(Event::Cancel);
     }
@@ -262,7 +263,7 @@ impl Driver {
         self.is_complete
     }
 
-    /// Returns the plan and how the run ended.
+    /// Returns the plan and the result of the run.
     #[must_use]
     pub fn into_outcome(self) -> (RunPlan, RunOutcome) {
         let outcome = RunOutcome {
@@ -279,7 +280,7 @@ impl Driver {
         (self.plan, outcome)
     }
 
-    /// Returns when [`Driver::expired`] is to be called, if nothing happens before.
+    /// Returns when [`Driver::expired`] must be called if no event comes before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let journals = self.journals.values().map(|(_, deadline)| *deadline);
@@ -291,9 +292,9 @@ impl Driver {
         self.actions.extend(self.run.handle(event));
     }
 
-    /// Does what is due at deadlines.
+    /// Handles expired deadlines.
     ///
-    /// Cancel safe: no, because what was due is due no more.
+    /// Cancel safe: no, because a deadline is cleared before its action is complete.
     pub async fn expired(&mut self, pool: &mut Pool, now: Instant) {
         let late: Vec<_> =
             self.journals.iter().filter(|(_, (_, deadline))| *deadline <= now).map(|(id, _)| *id).collect();
@@ -330,7 +331,7 @@ impl Driver {
                     pool.kill(from_model(worker)).await;
                 }
             }
-            // It cannot even be killed.
+            // The watchdog can't even be killed.
             Stage::Finishing if self.run.is_finisher_given_up() => self.finish_ourselves(LATE).await,
             Stage::Finishing => {
                 let text = "the watchdog did not finish the run in time and is killed".to_owned();
@@ -346,9 +347,9 @@ impl Driver {
         ClientLog { plan: &self.plan, client: &self.client }
     }
 
-    /// Says something about one test in the client's log.
+    /// Writes a message about one test to the client's log.
     ///
-    /// Cancel safe: no, because a part may be sent.
+    /// Cancel safe: no, because only a part may be sent.
     pub async fn log_of(&self, test: TestIndex, level: LogLevel, message: String) {
         self.client_log().line(Some(test), level, message).await;
     }

@@ -1,4 +1,4 @@
-//! What workers and the watchdog say of one run.
+//! Messages of workers and of the watchdog about one run.
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ use crate::{
 };
 
 impl Driver {
-    /// Takes in what a worker says of this run.
+    /// Handles a worker's message about this run.
     ///
-    /// Cancel safe: no, because half of it may be taken in.
+    /// Cancel safe: no, because the message may be handled only in part.
     pub async fn worker(&mut self, worker: WorkerId, message: FromWorker) {
         match message {
             FromWorker::Reports { lease, reports } => {
@@ -79,7 +79,7 @@ impl Driver {
         let program = self.leases.get(&lease).copied();
         let lease = LeaseId(lease.0);
         match report {
-            // Told before.
+            // Handled by the caller.
             Report::Standing { .. } | Report::Launched { .. } => {}
             Report::Started(test) => {
                 self.in_flight.insert(worker, test);
@@ -119,9 +119,9 @@ impl Driver {
         }
     }
 
-    /// Takes in a worker's death, with the position up to which its results of this run were relayed.
+    /// Handles a worker's death, given the position up to which its results of this run were forwarded.
     ///
-    /// Cancel safe: no, because the watchdog may have been asked for its journal or not.
+    /// Cancel safe: no, because the watchdog may or may not have received the request for its journal.
     pub async fn worker_gone(&mut self, pool: &mut Pool, worker: WorkerId, relayed: u64) {
         self.worker_deaths += 1;
         let message = format!("worker {worker} died; what it had not settled is run again");
@@ -136,7 +136,7 @@ impl Driver {
         pool.tell_watchdog(&ToWatchdog::ReadJournal { run, run_dir, worker }).await;
     }
 
-    /// Takes in what the watchdog says of this run.
+    /// Handles a message of the watchdog about this run.
     ///
     /// Cancel safe: no, as [`Driver::worker`].
     pub async fn watchdog(&mut self, message: FromWatchdog) {
@@ -147,7 +147,7 @@ impl Driver {
                         format!("the journal of worker {worker} could not be read to its end: {damage}");
                     self.log(LogLevel::Warning, text).await;
                 }
-                // Some of them came before their worker died.
+                // Some of them were reported before their worker died.
                 let is_new = |new: &Attachment| self.result.attachments.iter().all(|old| old.uri != new.uri);
                 let new: Vec<_> = attachments.into_iter().filter(is_new).collect();
                 self.result.attachments.extend(new);
@@ -182,9 +182,9 @@ impl Driver {
         self.feed(Event::WorkerLost { worker: to_model(worker), proven: relayed, settled });
     }
 
-    /// Tells a new watchdog what the dead one knew.
+    /// Sends the run's state to a new watchdog.
     ///
-    /// Cancel safe: no, because it may be told half.
+    /// Cancel safe: no, because only a part may be sent.
     pub async fn watchdog_replaced(&mut self, pool: &mut Pool) {
         let text = "the watchdog died and was replaced; its workers went with it".to_owned();
         self.log(LogLevel::Warning, text).await;
@@ -193,7 +193,7 @@ impl Driver {
         }
         match self.run.succession() {
             Succession::Begin => self.tell_begin(pool).await,
-            // A stage that is not acted on yet tells the finisher by itself.
+            // If the finish action has not been executed yet, it will send the request itself.
             Succession::Finish(_) => {
                 if let Some(finish) = self.finish.clone() {
                     pool.tell_watchdog(&ToWatchdog::Finish(finish)).await;

@@ -1,4 +1,4 @@
-//! What the model wants done in one run.
+//! Executes the actions that the model returns for one run.
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ use crate::{
 };
 
 impl Driver {
-    /// Does what the model wants done.
+    /// Executes the pending actions.
     ///
-    /// Cancel safe: no, because an order that is lost is never given again.
+    /// Cancel safe: no, because an action that is lost is never repeated.
     pub async fn act(&mut self, pool: &mut Pool) {
         while let Some(action) = self.actions.pop_front() {
             match action {
@@ -94,7 +94,8 @@ impl Driver {
         pool.tell(from_model(lease.worker), &ToWorker::Lease(Box::new(wire))).await;
     }
 
-    /// A death that is checked alone has left its dump already.
+    /// Returns the crash capture of a lease. A crash that is checked by an isolated rerun has left its dump
+    /// already.
     fn watch(&self, tests: &[TestId]) -> WatchPlan {
         let mut watch = self.dumps.watch(&self.plan, tests);
         let has_dump = |test: &TestId| {
@@ -145,7 +146,7 @@ impl Driver {
         pool.tell_watchdog(&ToWatchdog::Finish(finish)).await;
     }
 
-    /// What no worker tells stands on disk before the client is told.
+    /// Writes the synthesized results to disk before they are sent to the client.
     async fn note_told(&self, results: &[JournalledResult], changes: &[RawChange]) {
         if let Err(error) = manifest::write_told(&self.plan, results, changes) {
             let text = format!("what no worker tells could not be written to the run's directory: {error}");
@@ -153,9 +154,10 @@ impl Driver {
         }
     }
 
-    /// Without a watchdog there are no workers; what is left to do is done here, on the main connection.
+    /// Finishes the run in this process, on the main connection, because without a watchdog there are no
+    /// workers.
     ///
-    /// Cancel safe: no, because a part may be sent.
+    /// Cancel safe: no, because only a part may be sent.
     pub async fn finish_ourselves(&mut self, why: &str) {
         self.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}")).await;
         let Self { plan, run, held, charges, .. } = self;

@@ -1,53 +1,55 @@
-//! `Content-Length` framing of the test protocol, as its clients really speak it.
+//! `Content-Length` framing of the test protocol, as clients actually send it.
 //!
-//! Out: `Content-Length: N\r\n\r\n` and N bytes of UTF-8. In: header names in any case, CRLF or LF, unknown
-//! headers ignored, a byte order mark before the first header tolerated; the length is bounded before memory is taken.
+//! Output: `Content-Length: N\r\n\r\n` and N bytes of UTF-8. Input: header names in any case, CRLF or LF,
+//! unknown headers ignored, a byte order mark before the first header accepted; the length is checked against
+//! a limit before memory is allocated.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::Decode;
 
-/// The largest body that we read. A run request that names 100,000 tests with all their members is about 60 MB.
+/// Maximum body size that is read. A run request that names 100,000 tests with all their members is about 60
+/// MB.
 pub const BODY_LIMIT_BYTES: usize = 256 << 20;
-/// The largest block of headers that we read.
+/// Maximum size of the header block.
 pub const HEADERS_LIMIT_BYTES: usize = 8 << 10;
 
-/// A byte order mark in UTF-8.
+/// Byte order mark in UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Why a framed stream can't be read on.
+/// Error after which a framed stream can't be read any further.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
-    /// The headers run on and on.
+    /// The header block has no end within the limit.
     #[error("headers of more than {HEADERS_LIMIT_BYTES} bytes")]
     HeadersTooLong,
-    /// A header line without a colon, or bytes that are no text.
+    /// A header line has no colon, or is not text.
     #[error("malformed header line {line:?}")]
     MalformedHeader {
-        /// The line, made printable and cut.
+        /// The line, made printable and truncated.
         line: String,
     },
     /// There is no `Content-Length`.
     #[error("headers without Content-Length")]
     MissingLength,
-    /// `Content-Length` is no number, or two of them differ.
+    /// `Content-Length` is not a number, or occurs twice with different values.
     #[error("Content-Length {value:?} is not a length in bytes")]
     MalformedLength {
-        /// What stood there, cut.
+        /// The value found, truncated.
         value: String,
     },
-    /// The body would be larger than we read.
+    /// The body is larger than the limit.
     #[error("body of {length} bytes is over the limit of {limit}")]
     TooLarge {
-        /// What the header said.
+        /// Length that the header announces.
         length: u64,
-        /// What this decoder reads at the most.
+        /// Limit of this decoder.
         limit: usize,
     },
-    /// A charset other than UTF-8.
+    /// The charset is not UTF-8.
     #[error("Content-Type {value:?} has a charset other than utf-8")]
     Charset {
-        /// The header's value, cut.
+        /// The header's value, truncated.
         value: String,
     },
 }
@@ -57,9 +59,9 @@ pub enum FrameError {
 pub struct Frames {
     limit_bytes: usize,
     is_first: bool,
-    /// The body's length, once its headers are read.
+    /// Length of the body, once its headers are read.
     expected: Option<usize>,
-    /// How much of the buffer has been searched for the end of the headers.
+    /// Number of bytes of the buffer already searched for the end of the headers.
     searched: usize,
 }
 
@@ -77,7 +79,8 @@ impl Frames {
     }
 
     fn headers(&mut self, buffer: &mut BytesMut) -> Result<Option<usize>, FrameError> {
-        // The mark stays in the buffer as long as the headers do: whoever reads sees what has begun and is not complete.
+        // The mark stays in the buffer as long as the headers do: a reader must see that a frame has begun
+        // and is not complete.
         let mark = if self.is_first && buffer.starts_with(MARK) { MARK.len() } else { 0 };
         let Some(end) = end_of_headers(buffer, self.searched) else {
             if buffer.len() > HEADERS_LIMIT_BYTES {
@@ -117,13 +120,13 @@ impl Decode for Frames {
     }
 }
 
-/// Finds the byte behind the empty line that ends the headers; CRLF and LF both end a line.
+/// Returns the position after the empty line that ends the headers; CRLF and LF both end a line.
 fn end_of_headers(buffer: &[u8], from: usize) -> Option<usize> {
     memchr::memchr_iter(b'\n', &buffer[from..]).map(|at| from + at).find_map(|at| {
         match buffer.get(at + 1) {
             Some(b'\n') => Some(at + 2),
             Some(b'\r') if buffer.get(at + 2) == Some(&b'\n') => Some(at + 3),
-            // An empty line with no header before it.
+            // An empty line without a header before it.
             _ if at == 0 || (at == 1 && buffer[0] == b'\r') => Some(at + 1),
             _ => None,
         }
@@ -159,7 +162,7 @@ fn read_length(value: &str, limit: usize) -> Result<usize, FrameError> {
     if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(malformed());
     }
-    // A number of 20 digits and more does not fit; it is too large whatever it is.
+    // A number of 20 digits or more does not fit into 64 bits; it is too large in any case.
     let length = value.parse::<u64>().unwrap_or(u64::MAX);
     usize::try_from(length)
         .ok()
@@ -189,7 +192,7 @@ pub fn encode(body: &[u8]) -> Bytes {
     Bytes::from(out)
 }
 
-/// Returns the head of a frame, with room for its body.
+/// Returns the head of a frame, with capacity for its body.
 pub(crate) fn begin(body_bytes: usize) -> Vec<u8> {
     let head = format!("Content-Length: {body_bytes}\r\n\r\n");
     let mut out = Vec::with_capacity(head.len() + body_bytes);

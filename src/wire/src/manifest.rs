@@ -1,67 +1,68 @@
-//! What a run was to do, beside its journals: with both, whoever survives can tell how every test ended.
+//! Manifest of a run: its plan, beside its journals. With both, any surviving process can reconstruct how
+//! every test ended.
 //!
-//! The file has two lines of JSON: the head, which lists of runs read, and the tests with their groups. It is written
-//! before the first test runs. A second line that is missing or cut off is told as such.
+//! The file has two lines of JSON: the head, which lists of runs read, and the tests with their groups. It is
+//! written before the first test runs. A missing or truncated second line is reported as such.
 
 use serde::{Deserialize, Serialize};
 
 use crate::control::{Group, OsBytes};
 
-/// The manifest's name in the run's directory.
+/// File name of the manifest in the run's directory.
 pub const FILE_NAME: &str = "manifest.jsonl";
-/// A file beside it that the coordinator holds locked while the run goes on.
+/// Lock file beside the manifest, held by the coordinator while the run is in progress.
 pub const COORDINATOR_LOCK: &str = "coordinator.lock";
-/// The same of the watchdog: also where the coordinator has died, until all below is gone and told.
+/// Lock file of the watchdog; after the coordinator's death it is held until the whole process tree is gone
+/// and every result is reported.
 pub const WATCHDOG_LOCK: &str = "watchdog.lock";
-/// The form's version; readers refuse others.
+/// Version of the format; readers refuse others.
 pub const VERSION: u32 = 3;
-/// What each manifest says that it is.
+/// Format name in the head of each manifest.
 const FORMAT: &str = "heeler-manifest";
 
-/// One run.
+/// Manifest of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
-    /// What lists of runs show.
+    /// Head, which lists of runs show.
     pub head: Head,
-    /// What was to run.
+    /// Plan of the run.
     pub plan: Plan,
 }
 
-/// What is to be known of a run without reading all its tests.
+/// Facts about a run that can be read without all its tests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Head {
-    /// What the file says that it is.
     pub format: String,
-    /// [`VERSION`].
+    /// Format version, [`VERSION`].
     pub version: u32,
-    /// The client's id of the run.
+    /// Run id, as the client named it.
     pub run: String,
-    /// When it began, in ISO 8601.
+    /// Start time in ISO 8601.
     pub began_utc: String,
-    /// The coordinator's process.
+    /// Process id of the coordinator.
     pub pid: u32,
-    /// How many tests were selected.
+    /// Number of selected tests.
     pub tests: usize,
-    /// The profile's name.
     pub profile: String,
-    /// The directory that the run's own belongs to, even if that could not be made there.
+    /// State directory that the run's own directory belongs to, even if that could not be created there.
     pub state_dir: OsBytes,
-    /// Where it comes from.
+    /// Origin of the run.
     pub origin: Origin,
 }
 
-/// Where a run comes from.
+/// Origin of a run: command line, directory, programs, earlier run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Origin {
-    /// The words of the command line.
+    /// Arguments of the command line.
     pub command: Vec<OsBytes>,
-    /// Where it was given.
+    /// Directory in which the command was given.
     pub cwd: OsBytes,
-    /// Programs that it named; none where those of the configuration ran, or where a client serves itself.
+    /// Programs that the command line named; empty if those of the configuration ran, or if a client starts
+    /// the server itself.
     pub programs: NamedPrograms,
-    /// The client's id of the run that this one goes on with.
+    /// Run id of the earlier run whose tests this one reruns.
     pub continues: Option<String>,
 }
 
@@ -69,80 +70,78 @@ pub struct Origin {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct NamedPrograms {
-    /// By path.
+    /// Programs named by path.
     pub paths: Vec<OsBytes>,
-    /// Those of a cargo package or workspace.
+    /// Cargo package or workspace whose test programs run.
     pub cargo: Option<OsBytes>,
-    /// Words for cargo.
+    /// Arguments for cargo.
     pub cargo_args: Vec<String>,
-    /// Their framework, where it was given.
+    /// Framework of the programs, if it was given.
     pub framework: Option<String>,
 }
 
-/// Tests by uid that a run is still to be gone on with.
+/// Rerun set: the tests of a run, by uid, that a later run should repeat.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Left {
-    /// They failed, in whichever way.
+    /// Tests that failed, in whatever way.
     pub failed: Vec<String>,
-    /// They got no result of their own.
+    /// Tests without a result of their own.
     pub not_run: Vec<String>,
 }
 
-/// The tests of a run.
+/// Selected tests of a run, with their groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Plan {
-    /// The selected tests; journals name them by their place here.
+    /// Selected tests; journals refer to them by their index here.
     pub tests: Vec<PlannedTest>,
-    /// The groups above them, each behind its own group.
+    /// Groups above the tests, each after its own parent group.
     pub groups: Vec<Group>,
-    /// What was left of the run that this one goes on with, whether it is selected this time or not.
+    /// Rerun set of the earlier run that this one continues, whether its tests are selected this time or not.
     #[serde(default)]
     pub left_before: Left,
 }
 
-/// One selected test.
+/// Selected test of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PlannedTest {
-    /// Its name for the client.
+    /// Uid of the test for the client.
     pub uid: String,
-    /// Its name for people.
     pub display_name: String,
-    /// Its suite.
     pub suite: String,
-    /// Its group: the place in the manifest's list.
+    /// Group of the test: an index into the manifest's list.
     pub group: Option<u32>,
-    /// Members that the client gave it, as JSON: `"name":value,…`.
+    /// Members that the client added, as JSON: `"name":value,…`.
     pub foreign: Option<String>,
 }
 
-/// Why a manifest can't be read.
+/// Error that keeps a manifest from being read.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// The file is none.
+    /// The file is not a manifest.
     #[error("expected a line of JSON that begins with {{\"format\":\"{FORMAT}\" at byte 0")]
     Format,
-    /// Another heeler wrote it.
+    /// The file was written by a heeler with another version of the format.
     #[error("it is written in version {found} of the format, and this heeler reads version {VERSION}")]
     Version {
-        /// Its version.
+        /// Version of the file.
         found: u32,
     },
-    /// It was never written to its end, or is damaged.
+    /// The file was never written to its end, or is damaged.
     #[error("damaged at byte {offset}: expected {expected}")]
     Damaged {
-        /// Where what can't be read begins.
+        /// Offset of the first byte that can't be read.
         offset: usize,
-        /// What should stand there.
+        /// The expected content.
         expected: &'static str,
-        /// What is wrong with it.
+        /// Error of the JSON parser, if there is one.
         source: Option<serde_json::Error>,
     },
 }
 
-/// What a head says of itself; all else may be different in another version.
+/// Format and version of a head; everything else may be different in another version.
 #[derive(Deserialize)]
 struct Named {
     format: String,
@@ -150,7 +149,7 @@ struct Named {
 }
 
 impl Head {
-    /// Returns the head of a run that begins now, as far as it is no matter of its tests.
+    /// Returns the head of a run that begins now, without the members that depend on its tests.
     #[must_use]
     pub fn new(run: &str, origin: Origin) -> Self {
         Self {
@@ -169,7 +168,7 @@ impl Head {
     /// Reads the head of a manifest; `bytes` must hold its first line.
     ///
     /// # Errors
-    /// It is none, another version's, or damaged.
+    /// The file is not a manifest, has another version, or is damaged.
     pub fn read(bytes: &[u8]) -> Result<Self, ManifestError> {
         let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let is_whole = line.len() < bytes.len();
@@ -195,7 +194,7 @@ impl Head {
     }
 }
 
-/// Whether a line that is no head was meant to be one.
+/// Returns whether a line that is not a valid head was meant to be one.
 fn is_ours(line: &[u8]) -> bool {
     let begin = format!("{{\"format\":\"{FORMAT}\"");
     line.starts_with(begin.as_bytes()) || begin.as_bytes().starts_with(line)
@@ -215,7 +214,7 @@ impl Manifest {
     /// Reads a whole manifest.
     ///
     /// # Errors
-    /// It is none, another version's, or damaged.
+    /// The file is not a manifest, has another version, or is damaged.
     pub fn read(bytes: &[u8]) -> Result<Self, ManifestError> {
         let head = Head::read(bytes)?;
         let offset = 1 + bytes.iter().position(|byte| *byte == b'\n').expect("the head is a whole line");

@@ -1,29 +1,29 @@
-//! What a worker and its nursery say to each other: messages of a socket that keeps them apart. The descriptors that go
-//! with them say the rest.
+//! Messages between a worker and its fork server, over a socket that preserves message boundaries. The
+//! descriptors passed with them carry the rest.
 //!
 //! - Request: [`REQUEST`], with a guard's control connection, standard output and standard error.
-//! - Answer: a [`Birth`], with a descriptor of the guard's process if it was born.
+//! - Reply: a [`Birth`], with a descriptor of the guard's process if the fork succeeded.
 
-/// How many bytes a request has.
+/// Length of a request.
 pub const REQUEST_BYTES: usize = 1;
 
-/// Asks for a guard.
+/// Requests a fork of a guard.
 pub const REQUEST: [u8; REQUEST_BYTES] = *b"g";
 
-/// How many bytes an answer has.
+/// Length of a reply.
 pub const BIRTH_BYTES: usize = 5;
 
-/// The answer to a request.
+/// Reply to a fork request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Birth {
-    /// The guard lives, under this process id.
+    /// The guard was forked and has this process id.
     Pid(i32),
-    /// There is none; the system's error number.
+    /// The fork failed with this system error number.
     Errno(i32),
 }
 
 impl Birth {
-    /// Returns the bytes that stand for it.
+    /// Returns the encoded reply.
     #[must_use]
     pub fn to_bytes(self) -> [u8; BIRTH_BYTES] {
         let (kind, number) = match self {
@@ -34,7 +34,7 @@ impl Birth {
         [kind, one, two, three, four]
     }
 
-    /// Reads what [`Self::to_bytes`] has written; `None` for what it never writes.
+    /// Decodes a reply of [`Self::to_bytes`]; `None` for anything else.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (kind, number) = bytes.split_first()?;

@@ -1,53 +1,53 @@
 //! Framing of control connections: four bytes of length, one byte of kind, then the body.
 //!
-//! Control messages are JSON. A relayed frame is a finished frame of the test protocol that the coordinator
-//! forwards without looking inside; eight bytes of position stand before it.
+//! Control messages are JSON. A forwarded frame is a finished frame of the test protocol that the coordinator
+//! forwards without parsing it; eight bytes of position precede it.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::Decode;
 
-/// No control message is larger: a lease of 100,000 tests with long names is about 30 MB.
+/// Maximum size of a control message: a lease of 100,000 tests with long names is about 30 MB.
 pub const PACKET_LIMIT_BYTES: usize = 256 << 20;
 
 const HEADER_BYTES: usize = 5;
 const KIND_MESSAGE: u8 = 0;
 const KIND_RELAY: u8 = 1;
 
-/// One packet of a control connection.
+/// Packet of a control connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet {
     /// A control message, as JSON.
     Message(Bytes),
     /// A finished frame for the client, and the sender's stream position once it is forwarded.
     Relay {
-        /// How many terminal results of the run the sender has handed over with this frame and all before it.
+        /// Number of terminal results of the run that the sender has sent with this frame and all before it.
         position: u64,
         /// The frame, headers included.
         frame: Bytes,
     },
 }
 
-/// Why a control connection can't be read on.
+/// Error after which a control connection can't be read any further.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
     /// The peer announced more than [`PACKET_LIMIT_BYTES`].
     #[error("control packet of {length} bytes is over the limit of {PACKET_LIMIT_BYTES}")]
     TooLarge {
-        /// What the header said.
+        /// Length that the header announces.
         length: usize,
     },
-    /// The kind byte is none that we know.
+    /// The kind byte is unknown.
     #[error("control packet of unknown kind {kind}")]
     UnknownKind {
-        /// What the header said.
+        /// Kind that the header announces.
         kind: u8,
     },
-    /// A relayed frame without its position.
+    /// A forwarded frame is too short for its position.
     #[error("relay packet of {length} bytes has no room for its position")]
     ShortRelay {
-        /// The body's length.
+        /// Length of the body.
         length: usize,
     },
 }
@@ -101,7 +101,7 @@ pub fn message(message: &impl Serialize) -> Bytes {
     Bytes::from(out)
 }
 
-/// Encodes a finished client frame, to be forwarded as it is.
+/// Encodes a finished client frame, to be forwarded unchanged.
 #[must_use]
 pub fn relay(position: u64, frame: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(HEADER_BYTES + 8 + frame.len());

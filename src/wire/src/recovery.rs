@@ -1,4 +1,4 @@
-//! How the tests of a run are told that never came to its end. Which of them are to be told so is decided elsewhere.
+//! Synthesized results of tests whose run was interrupted. The selection of these tests is decided elsewhere.
 
 use crate::{
     control::{Attempt, TestIndex},
@@ -6,20 +6,20 @@ use crate::{
     mtp::{ExecutionState, RawChange, TestNode, key},
 };
 
-/// Why a test has no terminal result. Each holds what happened, as a clause such as `the coordinator died`.
+/// Reason why a test has no terminal result. Each holds the event as a clause such as `the coordinator died`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Missing<'a> {
-    /// What was held back is its result: nothing can replace it any more.
+    /// The provisional result is final: nothing can replace it any more.
     Held(&'a Attempt, &'a str),
-    /// It was running.
+    /// The test was running.
     Interrupted(&'a str),
-    /// It never ran.
+    /// The test never ran.
     NotRun(&'a str),
-    /// It may have one, but nobody can tell.
+    /// The test may have a result, but it is not known.
     Lost(&'a str),
 }
 
-/// Composes the change of a test without a terminal result; `None` for one that is not in the plan.
+/// Composes the change of a test without a terminal result; `None` for a test that is not in the plan.
 #[must_use]
 pub fn told(plan: &Plan, index: TestIndex, missing: Missing<'_>) -> Option<RawChange> {
     let test = plan.tests.get(index.0 as usize)?;

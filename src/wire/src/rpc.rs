@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0 envelopes. A message is read in two steps: the envelope first, its body only where it is needed.
+//! JSON-RPC 2.0 envelopes. A message is read in two steps: the envelope first, its body only if it is needed.
 
 use std::{borrow::Cow, fmt};
 
@@ -8,37 +8,36 @@ use serde_json::value::RawValue;
 
 /// Error codes of JSON-RPC and of the test protocol.
 pub mod code {
-    /// The body is no JSON.
+    /// The body is not JSON.
     pub const PARSE_ERROR: i64 = -32700;
-    /// The body is JSON, but no request.
+    /// The body is JSON, but not a request.
     pub const INVALID_REQUEST: i64 = -32600;
-    /// Nobody here knows the method.
+    /// The method is unknown.
     pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// The method is known, its parameters are not right.
+    /// The method is known, but its parameters are invalid.
     pub const INVALID_PARAMS: i64 = -32602;
-    /// Our own failure.
+    /// The error is internal to this process.
     pub const INTERNAL_ERROR: i64 = -32603;
-    /// A request came before `initialize`.
+    /// A request arrived before `initialize`.
     pub const SERVER_NOT_INITIALIZED: i64 = -32002;
     /// The request was cancelled.
     pub const REQUEST_CANCELLED: i64 = -32800;
-    /// None of the client's protocol versions is ours.
+    /// None of the client's protocol versions is supported.
     pub const PROTOCOL_VERSION: i64 = -31699;
 }
 
-/// The id of a request, echoed with its type: 1 is not "1".
+/// Request id, echoed with its type: 1 is not "1".
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestId {
-    /// A number, as its text on the wire, so that none is rounded.
+    /// A number, kept as its text on the wire, so that none is rounded.
     Number(Box<str>),
-    /// A string.
     String(Box<str>),
-    /// `null`, as in an answer to what could not be read.
+    /// `null`, as in the response to a request that could not be read.
     Null,
 }
 
 impl RequestId {
-    /// Returns the id that is this number.
+    /// Returns a numeric id.
     #[must_use]
     pub fn number(number: u64) -> Self {
         Self::Number(number.to_string().into())
@@ -84,18 +83,18 @@ impl<'de> Deserialize<'de> for RequestId {
     }
 }
 
-/// The `error` member of a response.
+/// JSON-RPC error: the `error` member of a response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[error("{message} (code {code})")]
 pub struct RpcError {
-    /// One of [`code`], or the peer's own.
+    /// Error code, one of [`code`] or the peer's own.
     #[serde(default)]
     pub code: i64,
-    /// For people.
+    /// Text for users.
     #[serde(default)]
     pub message: String,
-    /// Anything; we send `{}`.
+    /// Additional data; Heeler sends `{}`.
     #[serde(default)]
     pub data: serde_json::Value,
 }
@@ -108,73 +107,74 @@ impl RpcError {
     }
 }
 
-/// A message as it came in: its envelope is read, its body is not.
+/// Received message: its envelope is parsed, its body is not.
 #[derive(Debug, Clone)]
 pub enum Message {
-    /// Wants an answer with the same id.
+    /// Requires a response with the same id.
     Request {
-        /// To be echoed.
+        /// Id to be echoed in the response.
         id: RequestId,
-        /// Such as `testing/runTests`.
+        /// Method name, such as `testing/runTests`.
         method: String,
-        /// Unread.
+        /// Parameters, not parsed.
         params: Option<Box<RawValue>>,
     },
-    /// Wants no answer.
+    /// Requires no response.
     Notification {
-        /// Such as `exit`.
+        /// Method name, such as `exit`.
         method: String,
-        /// Unread.
+        /// Parameters, not parsed.
         params: Option<Box<RawValue>>,
     },
     /// Answers one of our requests.
     Response {
-        /// Ours.
+        /// Id of our request.
         id: RequestId,
-        /// Unread result (absent counts as null), or the peer's error.
+        /// Result, not parsed (absent counts as null), or the peer's error.
         outcome: Result<Option<Box<RawValue>>, RpcError>,
     },
 }
 
-/// A body that is no message, and what to answer.
+/// Body that is not a message, with the error to respond with.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{error}")]
 pub struct InvalidMessage {
-    /// The id to answer with, where it could be read; else null.
+    /// Id for the response, if it could be read; otherwise null.
     pub id: RequestId,
-    /// The error to answer with.
+    /// Error for the response.
     pub error: RpcError,
 }
 
-/// A message as it lies in its body: nothing is copied, so that hot paths read the body's inside only once.
+/// Received message that borrows from its body: nothing is copied, so that hot paths read the body's content
+/// only once.
 #[derive(Debug, Clone)]
 pub enum BorrowedMessage<'a> {
-    /// Wants an answer with the same id.
+    /// Requires a response with the same id.
     Request {
-        /// To be echoed.
+        /// Id to be echoed in the response.
         id: RequestId,
-        /// Such as `initialize`.
+        /// Method name, such as `initialize`.
         method: Cow<'a, str>,
-        /// Unread.
+        /// Parameters, not parsed.
         params: Option<&'a RawValue>,
     },
-    /// Wants no answer.
+    /// Requires no response.
     Notification {
-        /// Such as `testing/testUpdates/tests`.
+        /// Method name, such as `testing/testUpdates/tests`.
         method: Cow<'a, str>,
-        /// Unread.
+        /// Parameters, not parsed.
         params: Option<&'a RawValue>,
     },
     /// Answers one of our requests.
     Response {
-        /// Ours.
+        /// Id of our request.
         id: RequestId,
-        /// Unread result (absent counts as null), or the peer's error.
+        /// Result, not parsed (absent counts as null), or the peer's error.
         outcome: Result<Option<&'a RawValue>, RpcError>,
     },
 }
 
-/// Text that stays where it is when it holds no escapes.
+/// String that is borrowed unless it contains escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Word<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
@@ -193,10 +193,11 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Reads one body into a message of its own.
+/// Parses one body into an owned message.
 ///
 /// # Errors
-/// What to answer: a parse error for what is no JSON, an invalid request for JSON that is no message.
+/// The error to respond with: a parse error for a body that is not JSON, an invalid request for JSON that is
+/// not a message.
 pub fn parse(body: &[u8]) -> Result<Message, InvalidMessage> {
     Ok(match parse_borrowed(body)? {
         BorrowedMessage::Request { id, method, params } => {
@@ -211,15 +212,15 @@ pub fn parse(body: &[u8]) -> Result<Message, InvalidMessage> {
     })
 }
 
-/// Reads one body's envelope, copying nothing.
+/// Parses one body's envelope without copying.
 ///
 /// # Errors
-/// What to answer, as with [`parse`].
+/// The error to respond with, as for [`parse`].
 pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedMessage<'_>, InvalidMessage> {
     if body.trim_ascii_start().starts_with(b"[") {
         return Err(batch(body));
     }
-    // Once for the whole body: what is read of it later is text already.
+    // Checked once for the whole body, so that its parts are already known to be text later.
     let text = std::str::from_utf8(body).map_err(|error| {
         let message = format!("expected a JSON body: byte {} begins no UTF-8", error.valid_up_to());
         InvalidMessage { id: RequestId::Null, error: RpcError::new(code::PARSE_ERROR, message) }
@@ -240,7 +241,7 @@ pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedMessage<'_>, InvalidMessage
         (None, Some(id)) => {
             Ok(BorrowedMessage::Response { outcome: outcome(envelope.result, envelope.error), id })
         }
-        // An error without an id answers what the peer could not read.
+        // An error without an id answers a message that the peer could not read.
         (None, None) if envelope.error.is_some() => Ok(BorrowedMessage::Response {
             outcome: outcome(envelope.result, envelope.error),
             id: RequestId::Null,
@@ -252,7 +253,8 @@ pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedMessage<'_>, InvalidMessage
     }
 }
 
-/// Refuses a batch: several messages in one frame. Left to serde, a list would be read as the envelope's members.
+/// Refuses a batch: several messages in one frame. Serde would otherwise read a list as the envelope's
+/// members.
 fn batch(body: &[u8]) -> InvalidMessage {
     match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
         Ok(_) => {
@@ -380,7 +382,7 @@ mod tests {
         assert_eq!(code_of("{}"), code::INVALID_REQUEST);
         assert_eq!(code_of(r#"{"id":{},"method":"a"}"#), code::INVALID_REQUEST);
         assert_eq!(code_of(r#"{"id":1,"id":2,"method":"a"}"#), code::INVALID_REQUEST);
-        // Also where nobody would look.
+        // Also in a member that is never read.
         let body = b"{\"method\":\"a\",\"params\":{},\"other\":\"\xff\"}";
         let error = parse(body).unwrap_err().error;
         assert_eq!(error.code, code::PARSE_ERROR);

@@ -1,4 +1,4 @@
-//! What must hold at the end of a round, whatever went wrong in it.
+//! Invariants at the end of a round, whatever faults were injected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,34 +20,34 @@ use crate::{
 const UPDATES: &str = "testing/testUpdates/tests";
 const TERMINAL: [&str; 6] = ["passed", "skipped", "failed", "timed-out", "error", "cancelled"];
 
-/// What the faults of a round, those that hit, allow.
+/// Effects that the faults of a round, those that took effect, permit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Licence {
     pub(crate) is_coordinator_killed: bool,
     pub(crate) is_watchdog_killed: bool,
     pub(crate) is_client_gone: bool,
     pub(crate) is_cancelled: bool,
-    /// An error of the system may have cost tests, or the whole request.
+    /// An error of the system may have lost tests, or the whole request.
     pub(crate) has_lost_tests: bool,
     pub(crate) has_lost_request: bool,
-    /// Somebody had no more files, memory or processes.
+    /// A process ran out of files, memory or processes.
     pub(crate) is_starved: bool,
     /// Journals may be missing.
     pub(crate) has_lost_journals: bool,
-    /// Somebody stood still, and deadlines may have passed.
+    /// A process was stopped, and deadlines may have passed.
     pub(crate) is_stopped: bool,
-    /// Each may cost the test in flight.
+    /// Number of faults that may each lose the running test.
     pub(crate) losses: usize,
     /// Worker or watchdog: what they ran is run again, unless they die under it twice.
     pub(crate) replaced: usize,
-    /// Results may come more than once.
+    /// Whether results may come more than once.
     pub(crate) delivery: Delivery,
 }
 
 impl Licence {
     pub(crate) fn new(plan: &Plan, injected: &[Injected], is_client_gone: bool) -> Self {
         let hits: Vec<_> = injected.iter().filter(|one| one.hit.is_some()).collect();
-        // What came later can have cost nothing.
+        // A fault after the completion cannot have lost anything.
         let count = |is_meant: fn(Action) -> bool| {
             let early = hits.iter().filter(|hit| hit.stage <= Stage::Requested);
             early.filter(|hit| is_meant(effect(hit.fault.action))).count()
@@ -85,12 +85,12 @@ impl Licence {
     }
 }
 
-/// Returns whether a fault may be the death of a target: who has no more memory ends itself.
+/// Returns whether a fault may kill its target: a process that runs out of memory aborts.
 pub(crate) fn may_kill(action: Action, target: Target) -> bool {
     effect(action) == Action::Kill(target) || matches!(action, Action::LittleMemory(of, _) if of == target)
 }
 
-/// Returns what a fault at a named point comes to.
+/// Returns the equivalent action of a fault at a named point.
 pub(crate) fn effect(action: Action) -> Action {
     match action {
         Action::At(point, _, Doing::Kill) => Action::Kill(point.who),
@@ -100,13 +100,15 @@ pub(crate) fn effect(action: Action) -> Action {
 }
 
 impl Licence {
-    /// The README's limit: without a journal only the coordinator knows what a client has, and it is dead.
+    /// Returns whether only the dead coordinator knew what the client has, because there is no journal: a
+    /// limit that the README names.
     fn is_unknown_to_the_watchdog(&self, node: &Value) -> bool {
         let is_unknown = ["not-run", "interrupted"].iter().any(|kind| node["outcome-kind"] == *kind);
         self.has_lost_journals && self.is_coordinator_killed && is_unknown
     }
 
-    /// A listing is tried twice; a process that dies each time hides its program's tests, which is told.
+    /// Returns whether faults may prevent a listing: it is tried twice, and a process that dies each time
+    /// hides its program's tests, which is reported.
     pub(crate) fn may_hide_a_program(&self) -> bool {
         self.losses.saturating_add(self.replaced) >= 2
             || self.is_cancelled
@@ -116,7 +118,7 @@ impl Licence {
     }
 }
 
-/// Checks the record of a round's runs; panics where a promise is broken.
+/// Checks the record of a round's runs; panics if a guarantee is broken.
 pub(crate) fn check(plan: &Plan, client: &Client, (licence, injected): (&Licence, &[Injected])) {
     let events = client.recorder.events();
     for run in client.runs() {
@@ -130,7 +132,7 @@ pub(crate) fn check(plan: &Plan, client: &Client, (licence, injected): (&Licence
             truth(plan, &books.tests, licence);
             answer(&books, licence, injected);
         } else if licence.is_client_gone {
-            // What a client did not read is not promised to it.
+            // Messages that a client did not read are not guaranteed to it.
         } else if licence.is_coordinator_killed {
             orphaned(plan, &events, &run, licence);
         } else {
@@ -148,7 +150,7 @@ fn books(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) -> Books {
     // A run that ends before its programs are listed is empty.
     let has_no_run = licence.is_cancelled || licence.has_lost_request || licence.is_starved;
     let is_unbegun = has_no_run && plan.selection.is_none() && nodes(events, run).next().is_none();
-    // Of a program that nobody could ask, only the tests that were named are known.
+    // Of a program that could not be listed, only the explicitly selected tests are known.
     let is_known = |uid: &String| {
         !is_unbegun
             && (plan.selection.is_some()
@@ -158,7 +160,7 @@ fn books(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) -> Books {
     Books::check(events, run, &selected, licence.delivery)
 }
 
-/// Returns the suites whose programs are told as not to be asked for their tests.
+/// Returns the suites whose programs are reported as impossible to list.
 fn unlisted(events: &[Event], run: &Run) -> BTreeSet<String> {
     nodes(events, run)
         .filter(|node| node["outcome-kind"] == "not-run" && node["heeler.suite"] == node["uid"])
@@ -175,7 +177,7 @@ fn nodes<'e>(events: &'e [Event], run: &'e Run) -> impl Iterator<Item = &'e Valu
         .map(|change| &change["node"])
 }
 
-/// The answer is a result, or says that the run was cancelled.
+/// Checks that the response is a result, or an error that the run was cancelled.
 fn answer(books: &Books, licence: &Licence, injected: &[Injected]) {
     let Some(error) = books.answer.get("error") else { return };
     let may_be_refused = licence.is_starved || licence.has_lost_request;
@@ -186,7 +188,8 @@ fn answer(books: &Books, licence: &Licence, injected: &[Injected]) {
     assert_eq!(error["code"], -32800, "{error}; {injected:?}");
 }
 
-/// The coordinator died before it answered. With a way of its own the watchdog tells the client all the same.
+/// Checks a run whose coordinator died before it responded. If the watchdog has a connection of its own, it
+/// sends the client the results all the same.
 fn orphaned(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) {
     let is_reachable = plan.client.callback.as_ref().is_some_and(|callback| callback.is_good());
     let has_begun = events.iter().any(|event| {
@@ -201,7 +204,7 @@ fn orphaned(plan: &Plan, events: &[Event], run: &Run, licence: &Licence) {
     }
 }
 
-/// Returns the results that came.
+/// Returns the received results.
 pub(crate) fn results(events: &[Event], run: &Run) -> BTreeMap<String, Value> {
     nodes(events, run)
         .filter(|node| TERMINAL.iter().any(|state| node["execution-state"] == *state))
@@ -210,14 +213,15 @@ pub(crate) fn results(events: &[Event], run: &Run) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// What holds for the record of any run, complete or not: no test ends in two ways; nothing comes behind the completion on
-/// its connection, nor a test that was not heard of before on another.
+/// Checks the invariants of the record of any run, complete or not: no test ends in two ways; nothing follows
+/// the completion on its connection, nor does a new test on another connection.
 fn order(events: &[Event], run: &Run, licence: &Licence) {
     let mut ended: BTreeMap<&str, &Value> = BTreeMap::new();
     let mut completed: BTreeSet<On> = BTreeSet::new();
     for event in events {
         if matches!(event.what, What::Closed) {
-            // A client that closes instead of proving may be told everything again elsewhere, and then completed.
+            // A client that closes instead of proving receipt may be sent everything again on another
+            // connection, and then the completion.
             completed.remove(&event.on);
         }
         let Some(params) = event.params(UPDATES) else { continue };
@@ -236,7 +240,7 @@ fn order(events: &[Event], run: &Run, licence: &Licence) {
             }
             let uid = node["uid"].as_str().unwrap();
             let is_new = ended.insert(uid, node).is_none_or(|earlier| {
-                // A result that stood in no journal is told again without its details.
+                // A result that was in no journal is sent again without its details.
                 let is_bare =
                     licence.has_lost_journals && earlier["execution-state"] == node["execution-state"];
                 earlier == node || is_bare || licence.is_unknown_to_the_watchdog(node)
@@ -246,7 +250,8 @@ fn order(events: &[Event], run: &Run, licence: &Licence) {
     }
 }
 
-/// No test is told better or worse than it was, and no more of them suffered than the faults explain.
+/// Checks that no test is reported better or worse than it was, and that no more of them are affected than
+/// the faults explain.
 fn truth(plan: &Plan, tests: &BTreeMap<String, Value>, licence: &Licence) {
     let expected: BTreeMap<_, _> = plan.expected().into_iter().collect();
     let mut lost = Vec::new();
@@ -261,7 +266,7 @@ fn truth(plan: &Plan, tests: &BTreeMap<String, Value>, licence: &Licence) {
         assert!(state != "failed", "{uid} is {expected} and is told to have failed: {node}");
         lost.push((uid, node));
     }
-    // Whoever hides a program hides all of its tests.
+    // A program that is hidden hides all of its tests.
     let all = if licence.may_hide_a_program() { tests.len() } else { 0 };
     let is_exempt =
         licence.is_starved || licence.is_stopped || licence.is_cancelled || licence.losses == usize::MAX;

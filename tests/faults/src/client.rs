@@ -1,4 +1,4 @@
-//! The client of a round: it starts the real program, records everything, and bears with its death.
+//! The client of a round: starts the real program, records everything, and tolerates its death.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -27,7 +27,7 @@ use crate::{
     system::Counted,
 };
 
-/// Tells a process of a round, and all that it starts, which round it is of.
+/// Environment variable that marks the processes of a round, and all their descendants, with the round's id.
 pub(crate) const MARK: &str = "HEELER_FAULT_ROUND";
 
 /// The client and the program that it started.
@@ -35,7 +35,7 @@ pub(crate) struct Client {
     pub(crate) child: Mutex<Child>,
     pub(crate) pid: u32,
     pub(crate) recorder: Recorder,
-    /// Where the round's processes are counted, if they are.
+    /// The control group that counts the round's processes, if there is one.
     pub(crate) counted: Option<Counted>,
     to: Mutex<Box<dyn Write + Send>>,
     /// Ends the connection from this side.
@@ -44,21 +44,21 @@ pub(crate) struct Client {
     is_gone: AtomicBool,
     listener: Mutex<Option<Listener>>,
     port: Option<u16>,
-    /// The process that it names as its own.
+    /// The process that the client gives as its own in `initialize`.
     named: Option<Mutex<Child>>,
     errors: Arc<Mutex<String>>,
-    /// What a command line says on standard output.
+    /// Standard output of a command line client.
     output: Arc<Mutex<String>>,
     all_gone: Mutex<Receiver<()>>,
     next_id: Mutex<u64>,
-    /// The runs that were asked for.
+    /// The requested runs.
     runs: Mutex<Vec<Run>>,
 }
 
 impl Client {
-    /// Starts the program; `None` if it was gone before it came to its client.
+    /// Starts the program; `None` if it exited before it connected to its client.
     ///
-    /// `words` are further ones of the command line.
+    /// `words` are further arguments of the command line.
     pub(crate) fn start(round: &Plan, dir: &Path, mark: &str, words: &[String]) -> Option<Self> {
         let plan = &round.client;
         let dialled = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -127,7 +127,7 @@ impl Client {
         })
     }
 
-    /// Sends a message. Whoever is dead does not get it, which is seen elsewhere.
+    /// Sends a message. A dead program does not receive it, which other checks detect.
     fn send(&self, message: &Value) {
         wire::write(&mut **self.to.lock().unwrap(), message).ok();
     }
@@ -176,19 +176,19 @@ impl Client {
         run
     }
 
-    /// Returns the runs that were asked for.
+    /// Returns the requested runs.
     pub(crate) fn runs(&self) -> Vec<Run> {
         self.runs.lock().unwrap().clone()
     }
 
-    /// Ends the connection without a word.
+    /// Ends the connection without `exit`.
     pub(crate) fn hang_up(&self) {
         self.is_gone.store(true, Ordering::SeqCst);
         *self.to.lock().unwrap() = Box::new(std::io::sink());
         (self.hang_up)();
     }
 
-    /// Kills the process that the client named as its own; false where it named itself.
+    /// Kills the process that the client gave as its own; returns false if that is the client itself.
     pub(crate) fn kill_named(&self) -> bool {
         let Some(named) = &self.named else { return false };
         self.is_gone.store(true, Ordering::SeqCst);
@@ -198,12 +198,12 @@ impl Client {
         true
     }
 
-    /// Returns whether the client took its leave without a word.
+    /// Returns whether the client ended the connection without `exit`.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::SeqCst)
     }
 
-    /// Reads what is left on all connections; those who wrote it are gone.
+    /// Reads the remaining messages on all connections, whose writers have exited.
     pub(crate) fn read_to_the_end(&self) {
         self.recorder.go_on();
         drop(self.listener.lock().unwrap().take());
@@ -213,7 +213,8 @@ impl Client {
         });
     }
 
-    /// Waits until nobody holds the standard error that all of Heeler's own inherit; returns whether that came.
+    /// Waits until no process holds the standard error that all of Heeler's processes inherit; returns
+    /// whether that happened.
     pub(crate) fn wait_gone(&self) -> bool {
         self.all_gone.lock().unwrap().recv_timeout(DEADLINE).is_ok()
     }
@@ -233,10 +234,10 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // Readers that stand still would never see the end.
+        // Stopped readers would never reach the end.
         self.recorder.go_on();
         let mut child = self.child.lock().unwrap();
-        // It may be gone already.
+        // The process may be gone already.
         child.kill().ok();
         child.wait().ok();
         if let Some(named) = &self.named {
@@ -247,7 +248,7 @@ impl Drop for Client {
     }
 }
 
-/// Returns a command that is `heeler` in a round's directory, with nothing of the tester's own environment.
+/// Returns a `heeler` command in a round's directory, without the tester's environment.
 pub(crate) fn heeler(dir: &Path, mark: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.current_dir(dir).env_clear();
@@ -263,7 +264,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Waits for the program to dial; `None` if it left before.
+/// Waits for the program to connect; `None` if it exited before.
 fn accept(listener: &TcpListener, child: &mut Child) -> Option<TcpStream> {
     listener.set_nonblocking(true).unwrap();
     let until = Instant::now() + DEADLINE;
@@ -298,18 +299,18 @@ fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, Re
             text.push_str(&String::from_utf8_lossy(&line));
             text.push('\n');
         }
-        // Whoever waited may have given up.
+        // The receiver may have given up.
         sender.send(()).ok();
     });
     (errors, all_gone)
 }
 
-/// A command line's output is no protocol; only its end is of interest here.
+/// Records the end of a command line's output, which is not a protocol.
 fn record_lines(mut from: Box<dyn Read + Send>, recorder: Recorder, output: Arc<Mutex<String>>) {
     std::thread::spawn(move || {
         recorder.note(On::Main, What::Opened);
         let mut text = Vec::new();
-        // What a killed one has written is read as well.
+        // The output of a killed process is read as well.
         from.read_to_end(&mut text).ok();
         output.lock().unwrap().push_str(&String::from_utf8_lossy(&text));
         recorder.note(On::Main, What::Closed);

@@ -1,15 +1,15 @@
-//! Chance from one seed: everything of a round is drawn here, so that its seed repeats it.
+//! Random numbers from one seed: everything of a round is drawn here, so that its seed repeats it.
 
 use std::time::Duration;
 
-/// A small generator (splitmix64); good enough to choose faults, and the same on every machine.
+/// A small random generator (splitmix64): good enough to choose faults, and the same on every machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Draws(u64);
 
 impl Draws {
     pub(crate) fn new(seed: u64) -> Self {
         let mut draws = Self(seed);
-        // Neighbouring seeds begin far from each other.
+        // Adjacent seeds start with distant states.
         draws.0 = draws.next() ^ seed.rotate_left(32);
         draws
     }
@@ -32,17 +32,17 @@ impl Draws {
         first + self.below(last - first + 1)
     }
 
-    /// Returns true so many times of a hundred.
+    /// Returns true with this probability in percent.
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// Returns one of them.
+    /// Returns a random element.
     pub(crate) fn pick<T: Clone>(&mut self, among: &[T]) -> T {
         among[self.below(among.len())].clone()
     }
 
-    /// Returns one of them, by their weights.
+    /// Returns a random element by weight.
     pub(crate) fn weighed<T: Clone>(&mut self, among: &[(usize, T)]) -> T {
         let mut left = self.below(among.iter().map(|(weight, _)| weight).sum());
         for (weight, one) in among {
@@ -54,7 +54,7 @@ impl Draws {
         unreachable!("the number is below the sum")
     }
 
-    /// Returns a time up to the limit; short ones are as likely as long ones (by their order of magnitude).
+    /// Returns a random time up to the limit, log-uniform: short times are as likely as long ones.
     pub(crate) fn moment(&mut self, limit: Duration) -> Duration {
         let limit_us = usize::try_from(limit.as_micros()).expect("limits are short");
         let within = (limit_us >> self.below(8)).max(1);

@@ -1,5 +1,5 @@
-//! What the files of a round's runs tell when all that made them is gone: their true state, and every result that the client
-//! has.
+//! Checks of a round's run directories when all processes have exited: the true state of each run, and every
+//! result that the client received.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -13,7 +13,7 @@ use crate::{
     plan::{Action, Doing, Plan, Transport},
 };
 
-/// Checks what is left on the disk of a round's runs; panics where it is not the truth.
+/// Checks the run directories of a round; panics if they differ from the facts.
 pub(crate) fn check(plan: &Plan, dir: &Path, client: &Client, (licence, injected): (&Licence, &[Injected])) {
     if licence.has_lost_journals || injected.iter().any(has_lost_place) {
         return;
@@ -28,7 +28,7 @@ pub(crate) fn check(plan: &Plan, dir: &Path, client: &Client, (licence, injected
         let seen = check::results(&events, &asked);
         let is_it = |run: &&EarlierRun| run.head.as_ref().is_some_and(|head| head.run == asked.run_id);
         let Some(run) = all.iter().find(is_it) else {
-            // One that is ended while its programs are listed has not begun.
+            // A run that ends while its programs are listed has not begun.
             let has_begun =
                 |node: &Value| node["execution-state"] != "cancelled" && node["outcome-kind"] != "not-run";
             let of_it = seen.values().find(|node| has_begun(node));
@@ -57,13 +57,13 @@ pub(crate) fn check(plan: &Plan, dir: &Path, client: &Client, (licence, injected
     }
 }
 
-/// Returns whether the journals may have had to go elsewhere, or the run has no manifest.
+/// Returns whether the journals may have been moved elsewhere, or the run has no manifest.
 fn has_lost_place(one: &Injected) -> bool {
     let Action::At(point, _, Doing::Error(_)) = one.fault.action else { return false };
     one.hit.is_some() && ["run.dir", "run.manifest"].contains(&point.name)
 }
 
-/// The files tell each test once, and as the client was told.
+/// Checks that the files hold each test once, with the result that the client received.
 fn compare(plan: &Plan, story: &Story, seen: &BTreeMap<String, Value>, licence: &Licence) {
     assert!(story.losses.is_empty(), "lost: {:?}", story.losses);
     let nodes =

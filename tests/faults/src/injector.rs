@@ -1,4 +1,4 @@
-//! Does the faults of a round at their moments, each in a thread of its own.
+//! Injects the faults of a round at their moments, each in its own thread.
 
 use std::{
     cell::RefCell,
@@ -20,10 +20,10 @@ use crate::{
 };
 
 const UPDATES: &str = "testing/testUpdates/tests";
-/// So often a level is looked at that nobody tells of.
+/// Polling interval for levels that cause no event.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How far a round is.
+/// The stage of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     Launched,
@@ -33,20 +33,20 @@ pub(crate) enum Stage {
     Over,
 }
 
-/// How far the round is, for all who wait for that.
+/// The stage of the round, shared with all threads that wait for it.
 pub(crate) struct Progress {
     start: Instant,
     stage: Mutex<(Stage, Vec<(Stage, Instant)>)>,
     changed: Condvar,
 }
 
-/// What became of a fault.
+/// The outcome of a fault.
 #[derive(Debug, Clone)]
 pub(crate) struct Injected {
     pub(crate) fault: Fault,
-    /// When, since the round's start, and to whom; `None` if there was nobody, or the moment never came.
+    /// Time since the round's start, and the target; `None` if there was no target, or the moment never came.
     pub(crate) hit: Option<(Duration, String)>,
-    /// How far the round was.
+    /// The stage at that time.
     pub(crate) stage: Stage,
 }
 
@@ -65,7 +65,8 @@ impl Progress {
         self.changed.notify_all();
     }
 
-    /// Waits until so long after a stage and for what `holds` says; returns whether that came before the end.
+    /// Waits until `delay` after a stage and until `holds` returns true; returns whether that happened before
+    /// the round's end.
     fn wait(&self, stage: Stage, delay: Duration, holds: impl Fn(Stage) -> bool) -> bool {
         let mut now = self.stage.lock().unwrap();
         loop {
@@ -82,7 +83,7 @@ impl Progress {
     }
 }
 
-/// Waits for the fault's moment and does it.
+/// Waits for the fault's moment and injects it.
 pub(crate) fn inject(fault: &Fault, client: &Client, dir: &Path, progress: &Progress) -> Injected {
     if let Action::At(point, _, doing) = fault.action {
         return at_a_point(fault, (point.name, doing), dir, progress);
@@ -103,7 +104,7 @@ pub(crate) fn inject(fault: &Fault, client: &Client, dir: &Path, progress: &Prog
     if !is_due {
         return missed(Stage::Over);
     }
-    // Processes of some roles come and go: the first one that is there is meant.
+    // Processes of some roles are short-lived: the first one that exists is the target.
     let hit = RefCell::new(None);
     progress.wait(Stage::Launched, Duration::ZERO, |stage| {
         let at = progress.start.elapsed();
@@ -124,7 +125,8 @@ fn updates(client: &Client, is_meant: impl Fn(&Event) -> bool) -> usize {
     client.recorder.wait("the record", |events| Some(count(events)))
 }
 
-/// Waits until the point has been passed, which the program notes in a file; lets go on who was stopped there.
+/// Waits until the point has been passed, which the program notes in a file; resumes a process that was
+/// stopped there.
 fn at_a_point(fault: &Fault, (name, doing): (&str, Doing), dir: &Path, progress: &Progress) -> Injected {
     let path = dir.join("points").join(name);
     let pid = || std::fs::read_to_string(&path).ok()?.parse::<u32>().ok();
@@ -137,7 +139,7 @@ fn at_a_point(fault: &Fault, (name, doing): (&str, Doing), dir: &Path, progress:
     if let (Some(pid), Doing::Stop(pause)) = (pid(), doing) {
         let until = Instant::now() + pause;
         progress.wait(Stage::Launched, Duration::ZERO, |_| Instant::now() >= until);
-        // What it noted comes before its stop, however long that takes.
+        // The program writes the note before it stops, however long that takes.
         progress.wait(Stage::Launched, Duration::ZERO, |_| {
             if state(pid) == Some('T') {
                 signal_if_there(pid, "CONT");
@@ -145,14 +147,14 @@ fn at_a_point(fault: &Fault, (name, doing): (&str, Doing), dir: &Path, progress:
             false
         });
     }
-    // It may have come to the point on its last way.
+    // The process may have reached the point while it exited.
     let hit = pid().map(|pid| (at, format!("process {pid}")));
     let stage =
         if hit.is_some() && *stage.borrow() == Stage::Over { Stage::Leaving } else { stage.into_inner() };
     Injected { fault: *fault, hit, stage }
 }
 
-/// Returns the process that an action is about; `Some(0)` where there is none to look for.
+/// Returns the target process of an action; `Some(0)` if the action needs none.
 fn victim(action: Action, client: &Client, dir: &Path) -> Option<u32> {
     match action {
         Action::Kill(target)
@@ -202,7 +204,7 @@ fn act(action: Action, pid: u32, client: &Client, progress: &Progress) -> Option
             Some("the client".to_owned())
         }
         Action::KillClient => client.kill_named().then(|| "the client's process".to_owned()),
-        // The program does it.
+        // The program injects it itself.
         Action::At(..) => None,
     }
 }

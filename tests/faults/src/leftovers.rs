@@ -1,4 +1,4 @@
-//! What a round left behind: processes, sockets, files, mounts.
+//! Resources that remain after a round: processes, sockets, files, mounts.
 
 use std::{
     fs,
@@ -9,10 +9,11 @@ use std::{
 
 use crate::client::MARK;
 
-/// A second is promised. A machine that is busy with many rounds gets more.
+/// One second is guaranteed; a machine that is busy with many rounds gets more.
 const GONE_WITHIN: Duration = Duration::from_secs(15);
 
-/// Waits until nothing of a round is left; returns what stays. `has_owner` is false where nobody lived to clear away files.
+/// Waits until nothing of a round is left; returns the leftovers. `has_owner` is false if no process survived
+/// to remove files.
 pub(crate) fn wait_clean(dir: &Path, mark: &str, has_owner: bool) -> Vec<String> {
     let until = Instant::now() + GONE_WITHIN;
     let mut pause = Duration::from_millis(2);
@@ -30,7 +31,7 @@ pub(crate) fn wait_clean(dir: &Path, mark: &str, has_owner: bool) -> Vec<String>
     }
 }
 
-/// Returns the processes that are marked, or stand in the round's directory.
+/// Returns the processes that carry the mark, or whose working directory is the round's directory.
 fn processes(dir: &Path, mark: &str) -> Vec<String> {
     let wanted = format!("{MARK}={mark}");
     let is_of_round = |process: &Path| {
@@ -52,7 +53,7 @@ fn processes(dir: &Path, mark: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns what is in the directories for sockets and temporary files.
+/// Returns the contents of the directories for sockets and temporary files.
 fn files(dir: &Path) -> Vec<String> {
     ["tmp", "run"]
         .iter()
@@ -62,8 +63,9 @@ fn files(dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Where journals go that have no place in the state directory; the client is told, and they are kept. Whoever is killed
-/// when it has just been made leaves it empty.
+/// Returns whether the path is the directory of journals that have no place in the state directory; the
+/// client is informed of it, and they are kept. A process that is killed just after it created the directory
+/// leaves it empty.
 fn is_for_journals(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_named = name == format!("heeler-{}", host::process::effective_uid());
@@ -74,12 +76,12 @@ fn is_for_journals(path: &Path) -> bool {
 fn mounts(dir: &Path) -> Vec<String> {
     let dir = dir.to_string_lossy();
     let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    // The disk of the round is ours.
+    // The round's disk is a mount of the harness.
     let is_left = |line: &&str| line.contains(&*dir) && !line.starts_with("heeler-faults ");
     table.lines().filter(is_left).map(|line| format!("mount {line}")).collect()
 }
 
-/// Returns what is in the places that all rounds share: control groups and shared memory of ours.
+/// Returns leftovers in the places that all rounds share: our control groups and shared memory.
 pub(crate) fn shared() -> Vec<String> {
     let mut left = Vec::new();
     let mut waiting = vec![Path::new("/sys/fs/cgroup").to_owned()];
@@ -89,7 +91,7 @@ pub(crate) fn shared() -> Vec<String> {
             let name = entry.file_name();
             let leaf = name.to_str().and_then(|name| name.strip_prefix("heeler-leaf-"));
             if let Some(leaf) = leaf {
-                // Somebody else's, who is still at work.
+                // It belongs to another owner that is still running.
                 let owner = leaf.split('-').next().unwrap_or_default();
                 if Path::new("/proc").join(owner).exists() {
                     continue;

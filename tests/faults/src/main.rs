@@ -1,7 +1,8 @@
-//! Ten thousand faults against the real program. Each round draws, from one seed, test programs, a configuration, a client
-//! and what goes wrong; then it checks what Heeler promises. `--seed S --rounds 1` plays the round of a finding again.
+//! Fault injection harness: ten thousand faults against the real program. Each round draws, from one seed,
+//! test programs, a configuration, a client and faults; then it checks Heeler's guarantees. `--seed S
+//! --rounds 1` replays the round of a finding.
 //!
-//! The harness is the program that it tests, too: a process with the mark of a round is `heeler`.
+//! The harness also contains the program under test: a process with the mark of a round runs as `heeler`.
 #![expect(clippy::unwrap_used, reason = "a harness that meets the unexpected is to stop there")]
 #![expect(
     clippy::disallowed_methods,
@@ -34,26 +35,26 @@ use std::{
 
 use clap::Parser;
 
-/// Plays rounds with faults in them.
+/// Plays rounds with injected faults.
 #[derive(Debug, Parser)]
 #[command(name = "heeler-faults", about)]
 struct Arguments {
     /// The seed of the first round; each further round has the next one.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// So many rounds.
+    /// Number of rounds.
     #[arg(long, default_value_t = 100)]
     rounds: u64,
-    /// So many at a time; they mostly wait.
+    /// Number of concurrent rounds; they mostly wait.
     #[arg(long, default_value_t = 12)]
     jobs: usize,
-    /// One thing at one named point in each round, in turn.
+    /// Inject one fault at one named point in each round, in turn.
     #[arg(long)]
     points: bool,
-    /// Goes on after a finding.
+    /// Continue after a finding.
     #[arg(long)]
     keep_going: bool,
-    /// Prints what is drawn.
+    /// Print the plan of each round.
     #[arg(long, short)]
     verbose: bool,
 }
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     panics::keep();
     points::compare();
-    // Built before the rounds, which would wait for each other.
+    // Built before the rounds, which would otherwise wait for each other.
     support::fixtures::gtest("faults");
     support::fixtures::libtest();
     let tally = Mutex::new(tally::Tally::new());

@@ -1,4 +1,4 @@
-//! A check that fails panics, as in any test; here the text of it is kept for the finding instead of printed.
+//! A failed check panics, as in any test; the panic's message is kept for the finding instead of printed.
 
 use std::{cell::RefCell, panic};
 
@@ -6,7 +6,7 @@ thread_local! {
     static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps what panics say, each for its thread.
+/// Keeps panic messages, by thread.
 pub(crate) fn keep() {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(|place| format!(" ({}:{})", place.file(), place.line()));
@@ -21,7 +21,7 @@ pub(crate) fn keep() {
     }));
 }
 
-/// Returns the first that was said in this thread since the last time.
+/// Returns the first panic message of this thread since the last call.
 pub(crate) fn take() -> String {
     LAST.with_borrow_mut(Option::take).unwrap_or_else(|| "another thread of the round failed".to_owned())
 }

@@ -1,4 +1,4 @@
-//! What one round is: its programs, its configuration, its client, and what goes wrong. All of it is drawn.
+//! The plan of one round: its programs, its configuration, its client, and its faults. All of it is drawn.
 
 use std::{path::Path, time::Duration};
 
@@ -9,23 +9,23 @@ use crate::{
     system::Disk,
 };
 
-/// One round.
+/// The plan of one round.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) suites: Vec<Suite>,
     pub(crate) settings: Settings,
     pub(crate) client: ClientPlan,
-    /// The tests that are named; all where none are.
+    /// The explicitly selected tests; `None` for all.
     pub(crate) selection: Option<Vec<String>>,
     pub(crate) is_discovered_first: bool,
-    /// Runs of the same, one behind the other or at the same time.
+    /// Runs of the same selection, one after the other or concurrent.
     pub(crate) runs: Runs,
     pub(crate) faults: Vec<Fault>,
     pub(crate) end: End,
-    /// Seconds by which the time of day is wrong, each time that it is asked for.
+    /// Offsets of the wall clock in seconds, one for each call.
     pub(crate) clock: Vec<i64>,
-    /// What the state directory lies on.
+    /// The disk of the state directory.
     pub(crate) disk: Disk,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Suite {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Program {
-    /// One letter for each case: `faults.cc` tells what it does.
+    /// One letter for each case; `faults.cc` defines the letters.
     Gtest(String),
     Libtest,
 }
@@ -60,7 +60,7 @@ pub(crate) struct ClientPlan {
     pub(crate) transport: Transport,
     pub(crate) callback: Option<Callback>,
     pub(crate) has_attachments: bool,
-    /// The client names another process as its own.
+    /// The client gives another process as its own.
     pub(crate) names_process: bool,
 }
 
@@ -68,16 +68,16 @@ pub(crate) struct ClientPlan {
 pub(crate) enum Transport {
     Stdio,
     Dial,
-    /// The command line: a client of its own.
+    /// The command line, which is its own client.
     CommandLine,
 }
 
-/// What is behind the callback port.
+/// The listener on the callback port.
 #[derive(Debug, Clone)]
 pub(crate) enum Callback {
-    /// By the number of the connection, the last one for all further ones.
+    /// Behaviour by the number of the connection; the last one applies to all further ones.
     Open(Vec<Behaviour>),
-    /// Nobody listens.
+    /// No process listens.
     Refused,
 }
 
@@ -94,14 +94,14 @@ pub(crate) enum Runs {
     AtOnce,
 }
 
-/// How the client takes its leave.
+/// The way in which the client ends the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Exit,
     HangUp,
 }
 
-/// What goes wrong, and when.
+/// A fault and its moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fault {
     pub(crate) action: Action,
@@ -111,7 +111,7 @@ pub(crate) struct Fault {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Action {
     Kill(Target),
-    /// Stopped, and let go on after a while.
+    /// Stop the process, and resume it after a while.
     Stop(Target, Duration),
     /// The client cancels its run.
     Cancel,
@@ -119,21 +119,21 @@ pub(crate) enum Action {
     StopReadingMain(Duration),
     /// The client does not read its further connections for a while.
     StopReadingCallbacks(Duration),
-    /// The client is gone without a word.
+    /// The client disconnects without `exit`.
     HangUp,
-    /// The process that the client named as its own dies.
+    /// The process that the client gave as its own dies.
     KillClient,
-    /// A process may have so many more files than it has open.
+    /// Limits a process to this number of files above those it has open.
     FewFiles(Target, usize),
-    /// A process, and what it starts, may have so many more KiB than it has mapped.
+    /// Limits a process and its descendants to this number of KiB above what it has mapped.
     LittleMemory(Target, usize),
-    /// For a while there may be so many more processes and threads in the round than there are.
+    /// Limits the round for a while to this number of processes and threads above the existing ones.
     FewProcesses(usize, Duration),
-    /// At a named point of the program, at the given time.
+    /// At the n-th pass of a named point of the program.
     At(&'static Point, usize, Doing),
 }
 
-/// What happens at a named point.
+/// The action at a named point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doing {
     Kill,
@@ -153,26 +153,26 @@ pub(crate) enum Target {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
-    /// So long after the process was started.
+    /// This time after the process was started.
     Launched(Duration),
-    /// So long after the run was asked for.
+    /// This time after the run was requested.
     Requested(Duration),
-    /// So many updates were seen.
+    /// After this number of updates.
     Updates(usize),
-    /// The client has seen the completion of a run.
+    /// After the completion of a run was received.
     Completed,
-    /// So long after the client took its leave.
+    /// This time after the client began to leave.
     Leaving(Duration),
 }
 
-/// A round may take so long before nothing happens any more; faults are drawn within.
+/// Expected length of a round; faults are drawn within it.
 const SPAN: Duration = Duration::from_millis(400);
 
-/// Clocks that go wrong: an hour ahead, a day back, to and fro, to the beginning of time and far ahead.
+/// Clock faults: an hour ahead, a day back, to and fro, to the epoch and far ahead.
 const JUMPS: [&[i64]; 5] =
     [&[3600], &[-86_400], &[0, 3600, -3600], &[0, -1_790_000_000, 1], &[0, 4_000_000_000]];
 
-/// Tests of the libtest fixture, with the state that they end in.
+/// Tests of the libtest fixture, with their final state.
 pub(crate) const LIBTEST: [(&str, &str); 14] = [
     ("a_adds", "passed"),
     ("b_prints", "passed"),
@@ -223,8 +223,8 @@ impl Plan {
         }
     }
 
-    /// Draws the round of a seed, and has nothing go wrong in it but one thing at one point: the number chooses among
-    /// all that may happen at all points, round and round.
+    /// Draws the round of a seed with a single fault at one point: the number selects from all possible
+    /// actions at all points, cyclically.
     pub(crate) fn at_point(seed: u64, number: usize) -> Self {
         let pause = Duration::from_millis(300);
         let doings = |point: &'static Point| {
@@ -237,14 +237,14 @@ impl Plan {
         Self { faults: vec![fault], clock: Vec::new(), disk: Disk::Ample, ..Self::draw(seed) }
     }
 
-    /// Returns the uids of the tests that are to run, with their state if nothing goes wrong.
+    /// Returns the uids of the tests to run, with their state without faults.
     pub(crate) fn expected(&self) -> Vec<(String, &'static str)> {
         let all = self.suites.iter().flat_map(Suite::tests);
         all.filter(|(uid, _)| self.selection.as_ref().is_none_or(|chosen| chosen.contains(uid))).collect()
     }
 
-    /// Returns whether an error of the system may make it impossible to do what was asked for: that is answered, and ends
-    /// the command line with 10.
+    /// Returns whether an error of the system may make the request impossible: the response is an error, and
+    /// the command line exits with 10.
     pub(crate) fn may_lose_a_request(&self) -> bool {
         self.faults.iter().any(|fault| match fault.action {
             Action::At(point, _, Doing::Error(_)) => point.error == Some(Cost::Request),
@@ -253,12 +253,12 @@ impl Plan {
         })
     }
 
-    /// Returns whether the processes of the round may be counted, and kept few.
+    /// Returns whether the processes of the round may be counted and limited.
     pub(crate) fn counts_processes(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault.action, Action::FewProcesses(..)))
     }
 
-    /// Returns the variables that arm the points of the round.
+    /// Returns the environment variables that arm the points of the round.
     pub(crate) fn environment(&self, dir: &Path) -> Vec<(&'static str, String)> {
         let arm = |fault: &Fault| match fault.action {
             Action::At(point, nth, doing) => Some(format!("{}:{nth}:{}", point.name, doing.word())),
@@ -325,13 +325,13 @@ impl Suite {
                 .enumerate()
                 .map(|(number, letter)| (uid(&format!("N/Fault.Case/{number}")), state_of(letter)))
                 .collect(),
-            // The two that are missing overflow their stack, or hang.
+            // The two tests that are missing overflow their stack, or hang.
             Program::Libtest => LIBTEST.iter().map(|(test, state)| (uid(test), *state)).collect(),
         }
     }
 }
 
-/// Returns how the case of a letter ends.
+/// Returns the final state of the case with this letter.
 fn state_of(letter: char) -> &'static str {
     match letter {
         's' => "skipped",
@@ -353,7 +353,7 @@ fn suites(draws: &mut Draws) -> Vec<Suite> {
     suites
 }
 
-/// Draws what the cases of a program do: most of them pass, and a few do what nobody wants.
+/// Draws the actions of a program's cases: most of them pass, and a few misbehave.
 fn script(draws: &mut Draws) -> String {
     let length = draws.between(4, 24);
     let bad = draws.weighed(&[(40, 0), (40, 8), (20, 20)]);
@@ -426,7 +426,7 @@ fn settings(draws: &mut Draws, has_hang: bool) -> Settings {
         jobs: draws.between(1, 3),
         is_isolated: draws.chance(15),
         retries: draws.weighed(&[(85, 0), (15, 1)]),
-        // Long enough that no test which only waits for a processor is ended by it.
+        // Long enough that a test that only waits for CPU time does not reach it.
         timeout: has_hang.then(|| Duration::from_millis(draws.between(2000, 4000) as u64)),
         is_history_kept: draws.chance(40),
         has_memory_limit: draws.chance(10),
@@ -436,7 +436,7 @@ fn settings(draws: &mut Draws, has_hang: bool) -> Settings {
 }
 
 fn selection(draws: &mut Draws, suites: &[Suite]) -> Option<Vec<String>> {
-    // The libtest fixture has two tests that the books of a round have no place for.
+    // The libtest fixture has two tests that are not part of the expected results.
     let must_name = suites.iter().any(|suite| matches!(suite.program, Program::Libtest));
     if !must_name && draws.chance(60) {
         return None;
@@ -447,7 +447,7 @@ fn selection(draws: &mut Draws, suites: &[Suite]) -> Option<Vec<String>> {
     Some(chosen)
 }
 
-/// Draws something that happens at a named point.
+/// Draws a fault at a named point.
 fn at_a_point(draws: &mut Draws) -> Fault {
     let point = &POINTS[draws.below(POINTS.len())];
     let pause = Duration::from_millis(draws.between(1, 900) as u64);
@@ -479,7 +479,7 @@ fn fault(draws: &mut Draws, client: &ClientPlan) -> Fault {
     let few_processes = Action::FewProcesses(draws.below(5), pause);
     let mut actions =
         vec![(45, Action::Kill(target)), (20, Action::Stop(target, pause)), (6, few), (6, few_processes)];
-    // What a test makes of that is its own.
+    // The effect on a test is not checked.
     if target != Target::Test {
         actions.push((6, Action::LittleMemory(target, draws.below(3000))));
     }

@@ -1,29 +1,30 @@
-//! The named points of the program, who passes each, and what may happen there.
+//! The named points of the program, the process that passes each, and the possible actions there.
 
 use std::collections::BTreeMap;
 
 use crate::{plan::Target, support::process::Role};
 
-/// One point.
+/// A named point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Point {
     pub(crate) name: &'static str,
-    /// Who passes it.
+    /// The process that passes it.
     pub(crate) who: Target,
-    /// What stands there may be told an error of the system, and what that may cost.
+    /// The possible loss by a system error at this point, if one can be injected.
     pub(crate) error: Option<Cost>,
 }
 
-/// What an error of the system at a point may cost.
+/// The possible loss by a system error at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cost {
-    /// Nothing that a client sees but a word in the log.
+    /// Nothing that a client sees except a log message.
     Nothing,
-    /// The journal of a worker: what it had not proven is lost if it dies as well, or the client breaks its connection.
+    /// The journal of a worker: its unproven results are lost if it dies as well, or the client breaks its
+    /// connection.
     Journal,
-    /// The tests of one lease, which are told so.
+    /// The tests of one lease, which are reported so.
     Tests,
-    /// The whole request, which is answered with an error after its completion.
+    /// The whole request, whose response is an error after its completion.
     Request,
 }
 
@@ -41,7 +42,7 @@ const WORKER: Target = Target::Role(Role::Worker);
 const NURSERY: Target = Target::Role(Role::Nursery);
 const GUARD: Target = Target::Role(Role::Guard);
 
-/// All of them.
+/// All named points.
 pub(crate) const POINTS: &[Point] = &[
     point("worker.join", WORKER),
     point("worker.lease", WORKER),
@@ -78,7 +79,7 @@ pub(crate) const POINTS: &[Point] = &[
     fallible("pool.watchdog", COORDINATOR, Cost::Request),
 ];
 
-/// Panics unless these are the program's own points.
+/// Panics if these differ from the program's own points.
 pub(crate) fn compare() {
     let of_program: BTreeMap<_, _> = host::fail::POINTS.into_iter().collect();
     let here: BTreeMap<_, _> = POINTS.iter().map(|point| (point.name, point.error.is_some())).collect();

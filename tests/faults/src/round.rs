@@ -1,4 +1,4 @@
-//! One round, from its programs to what is left of them.
+//! One round, from its programs to its leftovers.
 
 use std::{
     collections::BTreeMap,
@@ -28,20 +28,20 @@ use crate::{
     system::Mounted,
 };
 
-/// What a process of ours may take at its peak: what the harness's own image maps is in it.
+/// Peak memory limit of a process of ours, including the pages of the harness's own image.
 const PEAK_MIB: u64 = 100;
 
-/// How a round ended.
+/// The result of a round.
 pub(crate) struct Played {
     pub(crate) injected: Vec<Injected>,
-    /// The most memory that was seen of a coordinator, watchdog or worker, in MiB.
+    /// The peak memory of the coordinator, watchdog and workers, in MiB.
     pub(crate) peaks: BTreeMap<&'static str, u64>,
     pub(crate) took: Duration,
-    /// What the program said on standard error.
+    /// Standard error of the program.
     pub(crate) errors: String,
-    /// The disk that was drawn could be had.
+    /// Whether the drawn disk was available.
     pub(crate) has_disk: bool,
-    /// What promise was broken, and where everything of the round is kept.
+    /// The broken guarantee, and the directory where everything of the round is kept.
     pub(crate) finding: Option<Finding>,
 }
 
@@ -98,7 +98,7 @@ impl Round<'_> {
             _ => Vec::new(),
         };
         let client = Client::start(self.plan, self.dir, &self.mark, &words);
-        // Only a point can be as early as that.
+        // Only a fault at a named point can be that early.
         let Some(client) = client else { return };
         let outcome = catch_unwind(AssertUnwindSafe(|| self.play_with(&client)));
         self.errors = client.errors();
@@ -145,7 +145,7 @@ impl Round<'_> {
         self.judge(client);
     }
 
-    /// Speaks with the program until it is gone.
+    /// Exchanges messages with the program until it has exited.
     fn converse(&mut self, client: &Client, progress: &Progress) {
         if self.plan.client.transport == Transport::CommandLine {
             progress.reach(Stage::Requested);
@@ -165,7 +165,7 @@ impl Round<'_> {
         assert!(client.wait_gone(), "processes of Heeler's own are left\n{}", client.errors());
     }
 
-    /// Asks for all runs of the round, and waits for their answers; `None` if the connection ended before.
+    /// Requests all runs of the round and waits for their responses; `None` if the connection ended before.
     fn ask(&self, client: &Client, progress: &Progress) -> Option<()> {
         let initialized = client.initialize(&self.plan.client);
         let answer = wait_answer(client, initialized)?;
@@ -191,7 +191,7 @@ impl Round<'_> {
         }
     }
 
-    /// Notes how much memory our processes took.
+    /// Records the memory of our processes.
     fn measure(&mut self, client: &Client) {
         let roles = [("watchdog", Role::Watchdog), ("worker", Role::Worker)];
         let below = roles
@@ -204,7 +204,7 @@ impl Round<'_> {
         }
     }
 
-    /// Checks every promise; panics at the first that is broken.
+    /// Checks every guarantee; panics at the first that is broken.
     fn judge(&mut self, client: &Client) {
         let killed = |target| {
             let is_kill = |one: &&Injected| check::may_kill(one.fault.action, target) && one.hit.is_some();
@@ -218,16 +218,16 @@ impl Round<'_> {
         let has_no_owner = is_coordinator_killed || self.injected.iter().any(is_starved);
         let mut left = leftovers::wait_clean(self.dir, &self.mark, !has_no_owner);
         if has_no_owner {
-            // Whoever is killed before its watchdog is there, or with it, or may open no directory to clear it, leaves
-            // its own to the next start.
+            // A coordinator that is killed before or together with its watchdog, or that cannot open a
+            // directory to clear it, leaves its own to the next start.
             left.extend(self.left_to_the_next_start());
         }
         assert!(left.is_empty(), "left behind: {left:#?}");
         client.read_to_the_end();
         let errors = client.errors();
-        // A process whose limit is reached before it has begun can't have its runtime, which panics.
+        // A process that reaches its limit before it has begun cannot create its runtime, which panics.
         let is_too_early = errors.contains("Too many open files") && self.plan.may_lose_a_request();
-        // Who has no more memory ends itself, at whatever wants some.
+        // A process without memory aborts at any allocation.
         let has_little =
             |one: &Injected| matches!(one.fault.action, Action::LittleMemory(..)) && one.hit.is_some();
         let is_excused = is_too_early || self.injected.iter().any(has_little);
@@ -237,7 +237,7 @@ impl Round<'_> {
             _ if is_coordinator_killed => {}
             Transport::CommandLine => self.judge_report(code),
             _ if client.is_gone() => assert!(code.is_some(), "the coordinator died of a signal"),
-            // It could not even begin, and said so.
+            // It could not begin, and printed an error.
             _ if self.plan.may_lose_a_request() && matches!(code, Some(10 | 101)) => {
                 assert!(errors.contains("failed to"))
             }
@@ -253,7 +253,7 @@ impl Round<'_> {
         }
     }
 
-    /// The command line's report accounts for every test.
+    /// Checks that the command line's report accounts for every test.
     fn judge_report(&self, code: Option<i32>) {
         let expected = self.plan.expected();
         let is_bad = expected.iter().any(|(_, state)| !["passed", "skipped"].contains(state));
@@ -262,7 +262,7 @@ impl Round<'_> {
             () if self.plan.may_lose_a_request() && expected.is_empty() => &[4, 8, 10],
             () if self.plan.may_lose_a_request() => &[0, 2, 4, 10],
             () if expected.is_empty() => &[8],
-            // No program could be listed, though it was tried twice.
+            // No program could be listed in two attempts.
             () if self.hits() >= 2 => &[0, 2, 4],
             () if is_bad => &[2],
             () if self.hits() > 0 => &[0, 2],
@@ -277,13 +277,13 @@ impl Round<'_> {
             assert!(!is_bad, "a run with bad tests has passed\n{report}");
         }
         let cases = report.matches("<testcase ").count();
-        // A program that could not be listed stands for its tests.
+        // A program that could not be listed takes the place of its tests.
         let may_hide = self.hits() >= 2 || self.plan.may_lose_a_request();
         let is_whole = cases >= expected.len() || (may_hide && code == Some(2));
         assert!(is_whole, "{cases} tests are reported of {}\n{report}", expected.len());
     }
 
-    /// Returns what of the directories for sockets and temporary files outlives a further start.
+    /// Returns the entries of the directories for sockets and temporary files that outlive a further start.
     fn left_to_the_next_start(&self) -> Vec<String> {
         let left = leftovers::wait_clean(self.dir, &self.mark, true);
         if left.is_empty() {
@@ -299,7 +299,7 @@ impl Round<'_> {
         self.injected.iter().filter(|one| one.hit.is_some()).count()
     }
 
-    /// Keeps the record beside the journals.
+    /// Writes the record beside the journals.
     fn keep(&self, client: &Client) {
         let events = client.recorder.wait("the record", |events| Some(events.to_vec()));
         let line = |event: &Event| match &event.what {
@@ -314,7 +314,7 @@ impl Round<'_> {
     }
 }
 
-/// Returns the words that choose these tests on the command line.
+/// Returns the arguments that select these tests on the command line.
 fn chosen(uids: &[String]) -> Vec<String> {
     if uids.is_empty() {
         return vec!["-E".to_owned(), "none()".to_owned()];
@@ -322,7 +322,7 @@ fn chosen(uids: &[String]) -> Vec<String> {
     uids.iter().flat_map(|uid| ["-E".to_owned(), format!("test(={uid})")]).collect()
 }
 
-/// Waits for an answer; `None` if the connection ends before.
+/// Waits for a response; `None` if the connection ends before.
 fn wait_answer(client: &Client, id: u64) -> Option<Value> {
     client.recorder.wait(&format!("the answer to {id}"), |events| {
         let is_answer = |message: &&Value| message.get("method").is_none() && message["id"] == id;

@@ -1,5 +1,6 @@
-//! What the harness shares with the other tests: the client's side of the protocol, written from the specification, and
-//! the books of a run. It stands in `tests/it/support`; here is what that wants to know of its user.
+//! Modules shared with the other tests: the client's side of the protocol, written from the specification,
+//! and the checks of a run's record. They are in `tests/it/support`; this module provides what they require
+//! of their parent.
 #![expect(dead_code, reason = "the harness needs a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ fn tests() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// Returns where built fixtures are kept: beside the harness itself.
+/// Returns the directory of built fixtures: beside the harness itself.
 fn cache() -> PathBuf {
     let own = std::env::current_exe().expect("a process knows its program");
     own.parent().expect("a program is in a directory").join("fault-fixtures")

@@ -1,6 +1,6 @@
-//! Failures of the real system: a state directory on a disk that is full or may not be written, and processes that may
-//! have no more files, memory or processes. Mounting and counting want root; without it these faults are missed, and
-//! `points` has their like.
+//! Failures of the real system: a state directory on a full or read-only disk, and limits on files, memory
+//! and processes. Mounting and process limits require root; without it these faults are skipped, and `points`
+//! has equivalents.
 
 use std::{
     fs,
@@ -8,22 +8,22 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What the state directory lies on.
+/// The disk of the state directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Disk {
-    /// As it comes.
+    /// No limit.
     Ample,
-    /// So many KiB.
+    /// A disk of this size in KiB.
     Small(usize),
-    /// Nothing can be written.
+    /// A read-only disk.
     ReadOnly,
 }
 
-/// A disk of its own below a round's directory; it goes when this is dropped.
+/// A disk mounted below a round's directory; it is unmounted on drop.
 pub(crate) struct Mounted<'a>(Option<&'a Path>);
 
 impl<'a> Mounted<'a> {
-    /// Mounts the disk, if it may.
+    /// Mounts the disk, if permitted.
     pub(crate) fn new(disk: Disk, dir: &'a Path) -> Self {
         let options = match disk {
             Disk::Ample => return Self(None),
@@ -35,7 +35,7 @@ impl<'a> Mounted<'a> {
         Self(is_done("mount", &["-t", "tmpfs", "-o", &options, "heeler-faults", &path]).then_some(dir))
     }
 
-    /// Returns whether the disk is there.
+    /// Returns whether the disk is mounted.
     pub(crate) fn is_there(&self) -> bool {
         self.0.is_some()
     }
@@ -50,15 +50,15 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// Lets a process have so many more files than it has open; returns whether that was done.
+/// Limits a process to `more` files above those it has open; returns whether that succeeded.
 pub(crate) fn limit_files(pid: u32, more: usize) -> bool {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     let limit = format!("--nofile={0}:{0}", open + more);
     open > 0 && is_done("prlimit", &["--pid", &pid.to_string(), &limit])
 }
 
-/// Lets a process, and whatever it starts from now on, have so many more KiB than it has mapped; returns whether that was
-/// done.
+/// Limits a process, and its future descendants, to `more` KiB above what it has mapped; returns whether that
+/// succeeded.
 pub(crate) fn limit_memory(pid: u32, more: usize) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
@@ -69,36 +69,36 @@ pub(crate) fn limit_memory(pid: u32, more: usize) -> bool {
     is_done("prlimit", &["--pid", &pid.to_string(), &limit])
 }
 
-/// A control group in which the processes and threads of a round are counted; it goes when this is dropped.
+/// A control group that counts the processes and threads of a round; it is removed on drop.
 pub(crate) struct Counted(PathBuf);
 
 impl Counted {
-    /// Makes the group, if it may.
+    /// Creates the group, if permitted.
     pub(crate) fn new(mark: &str) -> Option<Self> {
         let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"];
         roots.iter().find_map(|root| {
             let dir = Path::new(root).join(format!("heeler-faults-{mark}"));
             fs::create_dir(&dir).ok()?;
             let group = Self(dir);
-            // Not every hierarchy counts.
+            // Not every hierarchy has the pids controller.
             group.0.join("pids.max").exists().then_some(group)
         })
     }
 
-    /// Takes in a process, before it has started any other.
+    /// Adds a process, before it has started any other.
     pub(crate) fn take_in(&self, pid: u32) {
-        // One that is gone already needs no place.
+        // A process that is gone needs no group.
         fs::write(self.0.join("cgroup.procs"), pid.to_string()).ok();
     }
 
-    /// Lets there be so many more than there are; returns whether that was done.
+    /// Limits the group to `more` processes above the existing ones; returns whether that succeeded.
     pub(crate) fn limit(&self, more: usize) -> bool {
         let current = fs::read_to_string(self.0.join("pids.current")).unwrap_or_default();
         let current = current.trim().parse::<usize>().unwrap_or(0);
         current > 0 && fs::write(self.0.join("pids.max"), (current + more).to_string()).is_ok()
     }
 
-    /// Lets there be as many as may be.
+    /// Removes the limit.
     pub(crate) fn unlimit(&self) {
         fs::write(self.0.join("pids.max"), "max").expect("what was limited can be freed");
     }
@@ -106,7 +106,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // Where somebody is left, that is a finding of its own.
+        // A group that still has processes is a separate finding.
         fs::remove_dir(&self.0).ok();
     }
 }

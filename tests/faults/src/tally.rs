@@ -1,4 +1,4 @@
-//! What all rounds came to.
+//! Totals of all rounds.
 
 use std::{collections::BTreeMap, fmt, time::Instant};
 
@@ -9,17 +9,17 @@ use crate::{
     system::Disk,
 };
 
-/// So often a line tells how far it is.
+/// Number of rounds between progress lines.
 const EVERY: u64 = 500;
 
-/// The count of everything.
+/// Totals of all rounds.
 pub(crate) struct Tally {
     start: Instant,
     rounds: u64,
     findings: u64,
-    /// By what went wrong: how often it was drawn, how often it hit.
+    /// Number of times each fault was drawn and took effect.
     faults: BTreeMap<String, (u64, u64)>,
-    /// By how many faults hit a round.
+    /// Number of rounds by the number of faults that took effect.
     hits: BTreeMap<usize, u64>,
     peaks: BTreeMap<&'static str, u64>,
     slowest: Option<(std::time::Duration, u64)>,
@@ -40,7 +40,7 @@ impl Tally {
         }
     }
 
-    /// Adds a round; tells of a finding at once.
+    /// Adds a round; prints a finding at once.
     pub(crate) fn add(&mut self, plan: &Plan, played: Played) {
         self.rounds += 1;
         if plan.disk != Disk::Ample {
@@ -80,7 +80,7 @@ impl Tally {
         }
     }
 
-    /// Takes in what is left in the places that all rounds share.
+    /// Adds the leftovers in the places that all rounds share.
     pub(crate) fn end(&mut self, left: Vec<String>) {
         self.left = left;
     }

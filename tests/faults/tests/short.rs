@@ -1,5 +1,5 @@
-//! The short form of the harness: everything that may happen at each named point, once, and as many rounds as a minute
-//! has room for.
+//! The short form of the harness: every action at each named point, once, and as many rounds as fit in a
+//! minute.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 #![expect(
     clippy::disallowed_methods,
@@ -8,7 +8,7 @@
 
 use std::process::Command;
 
-/// Plays rounds; panics with what they found.
+/// Plays rounds; panics with their findings.
 #[track_caller]
 fn play(words: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_heeler-faults")).args(words).output().unwrap();

@@ -1,6 +1,6 @@
-//! Minidumps: whatever a file says of itself, reading it ends, with a summary or with one error.
+//! Minidumps: whatever the contents of a file, reading it terminates, with a summary or with one error.
 
-/// `heeler dump`.
+/// Checks the reader of `heeler dump`.
 pub fn minidump(bytes: &[u8]) {
     match watchdog::dump::parse(bytes) {
         Ok(summary) => {

@@ -1,5 +1,5 @@
-//! What test programs print. No bytes make a panic, an event of a test that is not there, or events that depend on how
-//! the bytes were cut; and whatever is listed can be asked for.
+//! Output of test programs. No bytes cause a panic, an event of a nonexistent test, or events that depend on
+//! how the bytes were split; and everything listed can be selected.
 
 use std::path::Path;
 
@@ -13,12 +13,12 @@ use super::pieces::pieces;
 
 const NAMES: [&str; 4] = ["A.a", "A.b", "P/C.t/0", "m::c"];
 
-/// What a GoogleTest program prints while it runs.
+/// Checks the parser of a GoogleTest program's output during a run.
 pub fn gtest_transcript(bytes: &[u8]) {
     transcript("gtest", bytes);
 }
 
-/// What a libtest program prints while it runs, in both forms.
+/// Checks the parser of a libtest program's output during a run, in both forms.
 pub fn libtest_transcript(bytes: &[u8]) {
     transcript("libtest", bytes);
     transcript("libtest-plain", bytes);
@@ -59,7 +59,7 @@ fn replay(framework: &str, pieces: &[&[u8]]) -> Vec<Event> {
     merge(events)
 }
 
-/// How output is cut into events means nothing.
+/// Merges output events, because their splitting has no meaning.
 fn merge(events: Vec<Event>) -> Vec<Event> {
     let mut merged: Vec<Event> = Vec::new();
     for event in events {
@@ -71,13 +71,13 @@ fn merge(events: Vec<Event>) -> Vec<Event> {
     merged
 }
 
-/// GoogleTest's listings: the file, and the text of old versions.
+/// Checks GoogleTest's listings: the file, and the text of old versions.
 pub fn gtest_listing(bytes: &[u8]) {
     listing("gtest", &[ListingOutput { file: Some(bytes.to_vec()), ..printed(bytes) }]);
     listing("gtest", &[printed(bytes)]);
 }
 
-/// libtest's listings: JSON, and the two terse ones.
+/// Checks libtest's listings: JSON, and the two terse ones.
 pub fn libtest_listing(bytes: &[u8]) {
     let (_, pieces) = pieces(bytes);
     listing("libtest", &[printed(bytes)]);

@@ -1,4 +1,4 @@
-//! Envelopes and messages: what is read can be written, and reads as the same again.
+//! Envelopes and messages: everything read can be written, and reads as the same value again.
 
 use bytes::BytesMut;
 use serde::{Serialize, de::DeserializeOwned};
@@ -19,12 +19,13 @@ use wire::{
     rpc::{self, Message},
 };
 
-/// Envelopes.
+/// Checks JSON-RPC envelopes.
 pub fn envelope(bytes: &[u8]) {
     let read = rpc::parse(bytes);
     match (&read, rpc::parse_borrowed(bytes)) {
         (Ok(owned), Ok(borrowed)) => {
-            // The one says `Box` of a value where the other says the value, and both are written the same.
+            // One prints `Box` of a value where the other prints the value, and both serialize to the same
+            // text.
             assert_eq!(format!("{owned:?}"), format!("{borrowed:?}"));
         }
         (Err(one), Err(other)) => assert_eq!(*one, other),
@@ -48,7 +49,7 @@ pub fn envelope(bytes: &[u8]) {
     assert_eq!(frame, twice, "written again");
 }
 
-/// Every message that there is, of the test protocol and of our own.
+/// Checks every message of the test protocol and of our own.
 pub fn message(bytes: &[u8]) {
     let mtp: [Trip; 22] = [
         trip::<AttachDebuggerParams>,
@@ -103,7 +104,7 @@ pub fn message(bytes: &[u8]) {
 
 type Trip = fn(&[u8]);
 
-/// Two values are equal when they are written the same.
+/// Checks that a value survives a round trip; values are equal if they serialize to the same text.
 fn trip<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
     let Ok(read) = serde_json::from_slice::<T>(bytes) else { return };
     let name = std::any::type_name::<T>();

@@ -1,10 +1,10 @@
-//! What must hold for any bytes at all: one function for each fuzz target, which panics when it does not. The targets give
-//! them what libFuzzer thinks of, the integration tests the seeds.
+//! Properties of any input bytes: one function for each fuzz target, which panics if the property is violated.
+//! The targets run them with libFuzzer's inputs, the integration tests with the seeds.
 //!
-//! - `pieces`: bytes cut at places that the bytes themselves choose.
+//! - `pieces`: bytes split at places that the bytes themselves determine.
 //! - `streams`: frames, packets, journals, manifests.
-//! - `messages`: envelopes, and all that travels in them.
-//! - `frameworks`: what test programs print.
+//! - `messages`: envelopes, and the messages in them.
+//! - `frameworks`: output of test programs.
 //! - `texts`: filters and configuration.
 //! - `dumps`: minidumps.
 

@@ -1,15 +1,17 @@
-//! Bytes cut into pieces: the last ones say where the others are cut, so that a seed is a plain file with a short tail.
+//! Bytes split into pieces: the last bytes determine where the others are split, so that a seed is a plain
+//! file with a short tail.
 
-/// No more pieces than this matter, and many cost time.
+/// More pieces than this add no cases, and cost time.
 const PIECES: usize = 16;
 
-/// Returns the pieces of what stands before the last 0xff, cut by the bytes behind it. Without one there is one piece.
+/// Returns the pieces of the bytes before the last 0xff, split by the bytes after it. Without one there is
+/// one piece.
 pub fn pieces(bytes: &[u8]) -> (&[u8], Vec<&[u8]>) {
     let Some(end) = bytes.iter().rposition(|byte| *byte == 0xff) else { return (bytes, vec![bytes]) };
     let (whole, lengths) = (&bytes[..end], &bytes[end + 1..]);
     let mut pieces = Vec::new();
     let mut rest = whole;
-    // Over and over, because the interesting places may be far behind.
+    // Repeated, because the interesting places may be far behind.
     for length in lengths.iter().take(PIECES) {
         let (piece, behind) = rest.split_at(rest.len().min(usize::from(*length)));
         pieces.push(piece);

@@ -1,4 +1,5 @@
-//! Frames, packets and journals: the same comes out wherever the bytes are cut, and what is written is read back.
+//! Frames, packets and journals: the result does not depend on where the bytes are split, and everything
+//! written is read back.
 
 use bytes::BytesMut;
 use wire::{
@@ -14,10 +15,10 @@ use wire::{
 
 use super::pieces::pieces;
 
-/// Bodies of this many bytes are refused, so that the fuzzer meets the limit.
+/// Bodies above this size are refused, so that the fuzzer reaches the limit.
 const BODY_BYTES: usize = 4096;
 
-/// Feeds pieces one after the other; returns what came out, and what ended it.
+/// Feeds pieces one after the other; returns the decoded items, and the error that ended them.
 fn decode<D: Decode>(mut decoder: D, pieces: &[&[u8]]) -> (Vec<D::Item>, Option<String>) {
     let mut buffer = BytesMut::new();
     let mut items = Vec::new();
@@ -34,7 +35,7 @@ fn decode<D: Decode>(mut decoder: D, pieces: &[&[u8]]) -> (Vec<D::Item>, Option<
     (items, None)
 }
 
-/// Frames of the test protocol.
+/// Checks frames of the test protocol.
 pub fn frame(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
     let (bodies, error) = decode(Frames::with_limit(BODY_BYTES), &[whole]);
@@ -44,13 +45,13 @@ pub fn frame(bytes: &[u8]) {
     assert_eq!(decode(Frames::with_limit(BODY_BYTES), &[&again]), (bodies, None), "written again");
 }
 
-/// Packets of control connections, and the answers of nurseries.
+/// Checks packets of control connections, and the responses of fork servers.
 pub fn packet(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
     let (packets, error) = decode(Packets, &[whole]);
     assert_eq!(decode(Packets, &pieces), (packets.clone(), error), "cut otherwise");
     for one in packets {
-        // Messages are checked by themselves.
+        // Messages have their own check.
         if let Packet::Relay { position, frame } = &one {
             let again = packet::relay(*position, frame);
             assert_eq!(decode(Packets, &[&again]), (vec![one], None), "written again");
@@ -61,7 +62,7 @@ pub fn packet(bytes: &[u8]) {
     }
 }
 
-/// Journals: any bytes, and those of a worker that died in the middle of a record.
+/// Checks journals: any bytes, and those of a worker that died in the middle of a record.
 pub fn journal(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
     let Reading { records, .. } = journal::read(whole);
@@ -80,7 +81,7 @@ pub fn journal(bytes: &[u8]) {
     assert!(next.is_none_or(|end| end > cut), "every whole record is read");
 }
 
-/// Manifests: any bytes, and what was read once.
+/// Checks manifests: any bytes, and the reread of a manifest that was read once.
 pub fn manifest(bytes: &[u8]) {
     let head = Head::read(bytes);
     let Ok(read) = Manifest::read(bytes) else { return };

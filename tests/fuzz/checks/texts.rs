@@ -1,4 +1,5 @@
-//! Texts that people write: what is understood is written out and understood the same, what is wrong is pointed at.
+//! Text input by users: everything accepted is printed and parsed to the same value, and errors carry a
+//! position.
 
 use std::{borrow::Cow, path::Path, str::FromStr};
 
@@ -9,10 +10,10 @@ use heeler::{
 };
 use model::path::{Nesting, TestPath};
 
-/// What is written out in full may be longer than what may be read.
+/// The full printed form may be longer than the input limit.
 const FILTER_BYTES: usize = 1024;
 
-/// Filter expressions.
+/// Checks filter expressions.
 pub fn filter(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let filter: Filter = match text.parse() {
@@ -27,7 +28,7 @@ pub fn filter(bytes: &[u8]) {
     }
 }
 
-/// Graph queries.
+/// Checks graph queries.
 pub fn graph_query(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let query: GraphQuery = match text.parse() {
@@ -54,7 +55,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| text.len() <= FILTER_BYTES)
 }
 
-/// What is written out has more parentheses, which may be too many.
+/// Parses the printed form, which has more parentheses, possibly too many.
 fn read_again<T>(written: &str) -> Option<T>
 where
     T: FromStr<Err = FilterError>,
@@ -89,7 +90,7 @@ fn subjects() -> [Subject<'static>; 3] {
     [unit, long, Subject::default()]
 }
 
-/// `heeler.toml`.
+/// Checks `heeler.toml`.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Err(error) = Config::parse(Path::new("heeler.toml"), text) else { return };

@@ -1,4 +1,5 @@
-//! The books of a run: every selected test has exactly one terminal state, and everything came in its order.
+//! Checks of a run's record: every selected test has exactly one terminal state, and all messages came in
+//! order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,38 +10,38 @@ use super::recorder::{Event, On, What, tail};
 const UPDATES: &str = "testing/testUpdates/tests";
 const ATTACHMENTS: &str = "testing/testUpdates/attachments";
 
-/// A run that was asked for.
+/// A requested run.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
     pub(crate) run_id: String,
     pub(crate) request: u64,
 }
 
-/// How often a result may come.
+/// The number of times that a result may come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delivery {
     /// Each once: no connection broke, so nothing needs to be sent again.
     Once,
-    /// What may have been lost is sent again, and is the same.
+    /// Results that may have been lost are sent again, unchanged.
     AtLeastOnce,
-    /// As before; and the coordinator is dead, so that nobody answers the request.
+    /// Like `AtLeastOnce`; in addition the coordinator is dead, so that the request gets no response.
     Orphaned,
 }
 
-/// What a client knows at the end of a run.
+/// A client's knowledge at the end of a run.
 #[derive(Debug)]
 pub(crate) struct Books {
     /// The last node of each test, by uid.
     pub(crate) tests: BTreeMap<String, Value>,
-    /// The nodes that are no tests: programs that are charged with a death outside any test.
+    /// The nodes that are not tests: programs with a failure outside any test.
     pub(crate) programs: BTreeMap<String, Value>,
-    /// The answer to the request.
+    /// The response to the request.
     pub(crate) answer: Value,
-    /// Where the completion came in.
+    /// The connection of the completion.
     pub(crate) completion_on: On,
-    /// Where each test's result came in.
+    /// The connection of each test's result.
     pub(crate) results_on: BTreeMap<String, On>,
-    /// All that was logged until the answer.
+    /// All log messages before the response.
     pub(crate) log: Vec<String>,
 }
 
@@ -50,7 +51,7 @@ struct Reader<'a> {
     selected: BTreeSet<&'a str>,
     delivery: Delivery,
     started: BTreeSet<String>,
-    /// Groups that were told, and where: no stream relies on another.
+    /// Groups that were sent, by connection: no stream relies on another.
     known: BTreeSet<(On, String)>,
     completion: Option<On>,
     attachments_end: Option<On>,
@@ -58,7 +59,7 @@ struct Reader<'a> {
 }
 
 impl Books {
-    /// Reads the record of a run whose answer has come.
+    /// Checks the record of a run that has its response.
     #[track_caller]
     pub(crate) fn check(events: &[Event], run: &Run, selected: &[String], delivery: Delivery) -> Self {
         let books = Self {
@@ -101,7 +102,7 @@ impl Books {
         self.test(uid)["error.message"].as_str().unwrap_or_default()
     }
 
-    /// Panics unless all tests ended so.
+    /// Panics unless all tests ended in this state.
     #[track_caller]
     pub(crate) fn all(&self, state: &str) -> &Self {
         let others: Vec<_> = self.tests.keys().filter(|uid| self.state(uid) != state).collect();
@@ -109,7 +110,7 @@ impl Books {
         self
     }
 
-    /// Panics if a program was charged with anything.
+    /// Panics if any program has a failure outside its tests.
     #[track_caller]
     pub(crate) fn no_charges(&self) -> &Self {
         assert!(self.programs.is_empty(), "{:#?}", self.programs);
@@ -143,7 +144,8 @@ impl Reader<'_> {
         self.balance()
     }
 
-    /// One common client library drops a notification with a member that it does not know.
+    /// Panics if there are other members: one common client library drops a notification with a member that
+    /// it does not know.
     fn check_members(&self, params: &Value, members: &[&str]) {
         let found: BTreeSet<&str> = params.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(found, members.iter().copied().collect(), "{params}");
@@ -159,16 +161,17 @@ impl Reader<'_> {
         self.books.answer = message.clone();
     }
 
-    /// A client that closed the connection of the completion instead of proving it may be told everything again, on
-    /// another one.
+    /// Resets the checks after a close: a client that closed the connection of the completion instead of
+    /// proving receipt may be sent everything again, on another one.
     fn begin_again_after_a_close(&mut self, place: usize) {
         if !self.books.answer.is_null() {
-            // Whoever closes now leaves.
+            // A client that closes now is leaving.
             return;
         }
         let Some(on) = self.completion.or(self.attachments_end) else { return };
         let is_closed = |event: &Event| event.on == on && matches!(event.what, What::Closed);
-        // One that was late to answer for the attachments' end as well: the completion was not sent there.
+        // A client that was late to respond to the end of attachments as well: the completion was not sent
+        // there.
         let is_unproven = self.completion.is_none() && self.events[place].on != on;
         let is_again = is_unproven || self.events[..place].iter().any(is_closed);
         if self.delivery == Delivery::AtLeastOnce && is_again {
@@ -180,8 +183,8 @@ impl Reader<'_> {
     fn update(&mut self, place: usize, event: &Event, params: &Value) {
         self.begin_again_after_a_close(place);
         if let Some(on) = self.completion {
-            // What a worker had sent before it was killed lies in a buffer of the client's own until it is read, and
-            // nobody is left who could know. It only says again what the completion's connection has said.
+            // Data that a worker sent before it was killed is in a buffer of the client until it is read, and
+            // no process is left that could know. It only repeats what the completion's connection has sent.
             let is_leftover = self.delivery != Delivery::Once && event.on != on;
             assert!(
                 is_leftover,
@@ -217,7 +220,7 @@ impl Reader<'_> {
         let is_at_the_top = node["outcome-kind"] == "not-run" || node["outcome-kind"] == "program";
         assert!(change["parent"].is_string() || is_at_the_top, "{uid} stands in no group: {change}");
         if !self.selected.contains(uid) {
-            // One that could not be asked for its tests stands for them.
+            // A program that could not be listed takes the place of its tests.
             let is_unlisted = node["outcome-kind"] == "not-run" && node["heeler.suite"] == uid;
             assert!(is_unlisted || node["outcome-kind"] == "program", "nobody asked for {uid}: {node}");
             self.books.programs.insert(uid.to_owned(), node.clone());
@@ -251,13 +254,14 @@ impl Reader<'_> {
     fn attachments(&mut self, place: usize, on: On, params: &Value) {
         self.begin_again_after_a_close(place);
         if self.completion.is_some_and(|completed| self.delivery != Delivery::Once && completed != on) {
-            // It was in a buffer of the client's own, as with updates.
+            // It was in a buffer of the client, as with updates.
             return;
         }
         assert!(self.completion.is_none(), "attachments after the completion: {params}");
         if self.delivery == Delivery::AtLeastOnce && self.attachments_end == Some(On::Main) && on == On::Main
         {
-            // A watchdog that dies before the completion leaves its replacement to say all again, here in the same place.
+            // A watchdog that dies before the completion leaves its replacement to send everything again,
+            // here in the same place.
             self.attachments_end = None;
         }
         assert!(self.attachments_end.is_none(), "attachments after their end: {params}");

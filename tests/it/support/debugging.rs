@@ -1,4 +1,4 @@
-//! A client with debuggers: how it asks for them, and what it is asked.
+//! A client with debuggers: its requests, and the requests that it gets.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ pub(crate) fn world() -> World {
     world
 }
 
-/// A server for a client with debuggers.
+/// Starts a server for a client with debuggers.
 pub(crate) fn ready<'w>(world: &'w World, is_listening: bool) -> Server<'w> {
     let mut server = Server::start(world, &["kinds"]);
     let mut testing = json!({"debuggerProvider": true});
@@ -41,14 +41,14 @@ pub(crate) fn debug(server: &mut Server<'_>, number: u64, tests: &[&str]) -> Run
     Run { run_id, request }
 }
 
-/// A request to attach a debugger, as it came.
+/// A received request to attach a debugger.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Asked {
     pub(crate) id: Value,
     pub(crate) pid: u32,
 }
 
-/// Waits for the request to attach of this number, from 0.
+/// Waits for the n-th request to attach, from 0.
 pub(crate) fn asked(server: &Server<'_>, number: usize) -> Asked {
     let message = requested(server, ATTACH, number);
     assert_eq!(message["params"].as_object().unwrap().len(), 1, "{message}");
@@ -56,7 +56,7 @@ pub(crate) fn asked(server: &Server<'_>, number: usize) -> Asked {
     Asked { id: message["id"].clone(), pid: u32::try_from(pid).unwrap() }
 }
 
-/// Waits for the request of this method and number, from 0.
+/// Waits for the n-th request of this method, from 0.
 pub(crate) fn requested(server: &Server<'_>, method: &str, number: usize) -> Value {
     server.recorder.wait(&format!("{method} number {number}"), |events| {
         let mut requests =
@@ -65,7 +65,7 @@ pub(crate) fn requested(server: &Server<'_>, method: &str, number: usize) -> Val
     })
 }
 
-/// Says that there is a debugger, or not.
+/// Responds whether there is a debugger.
 pub(crate) fn answer(server: &mut Server<'_>, asked: &Asked, result: Value) {
     server.send(&json!({"jsonrpc": "2.0", "id": asked.id, "result": result}));
 }
@@ -76,7 +76,7 @@ pub(crate) fn finish(server: &Server<'_>, run: &Run, tests: &[&str]) -> Books {
     server.finish_as(run, &selected, Delivery::Once)
 }
 
-/// Returns what was logged about a test.
+/// Returns the log messages about a test.
 pub(crate) fn log_of(server: &Server<'_>, uid: &str) -> Vec<String> {
     let events = server.recorder.events();
     let lines = events.iter().filter_map(|event| event.params("client/log"));
@@ -84,7 +84,7 @@ pub(crate) fn log_of(server: &Server<'_>, uid: &str) -> Vec<String> {
     lines.filter(|line| line.contains(uid)).map(str::to_owned).collect()
 }
 
-/// Returns the ids of our requests that the server has withdrawn.
+/// Returns the ids of the server's requests that it has cancelled.
 pub(crate) fn withdrawn(server: &Server<'_>) -> Vec<Value> {
     let events = server.recorder.events();
     events.iter().filter_map(|event| event.params(CANCEL)).map(|params| params["id"].clone()).collect()

@@ -1,5 +1,5 @@
-//! Test programs, built on first use into the target directory and kept there under a hash of their source: two test
-//! processes that want the same one wait for each other on a lock beside it.
+//! Test programs, built on first use into the target directory and kept there under a hash of their source:
+//! two test processes that need the same one wait for each other on a lock beside it.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! Another user of the machine, who tries things: the fake in the role `intruder`, started as that user.
+//! Another user of the machine, who attempts attacks: the fake in the role `intruder`, started as that user.
 
 use std::{
     fs,
@@ -10,28 +10,28 @@ use std::{
 
 use super::world::copy_program;
 
-/// Nobody in particular.
+/// The uid of `nobody`.
 pub(crate) const INTRUDER: u32 = 65_534;
-/// A user without privileges.
+/// The uid of a user without privileges.
 pub(crate) const USER: u32 = 12_345;
 
-/// Returns the users whose Heeler is attacked; none, with a word about it, where the tester can't become others.
+/// Returns the uids whose Heeler is attacked; none, with a note, if the tester cannot switch users.
 pub(crate) fn victims(test: &str) -> Vec<u32> {
     if host::process::effective_uid() == 0 {
         return vec![USER, 0];
     }
-    // Past the capture of the harness: a test that is left out must be seen.
+    // Bypasses the capture of the harness: a skipped test must be visible.
     let mut terminal = std::io::stderr();
     writeln!(terminal, "{test} is left out: only root can try it as another user").unwrap();
     Vec::new()
 }
 
-/// The intruder.
+/// A process of the attacking user.
 pub(crate) struct Intruder {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
-    /// Its home.
+    /// Its home directory.
     dir: tempfile::TempDir,
 }
 
@@ -50,12 +50,12 @@ impl Intruder {
         Self { child, to, from, dir }
     }
 
-    /// Returns a place in its home.
+    /// Returns a path in its home directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Has it try something; returns what it found, or why it could not.
+    /// Attempts an action; returns what it found, or the error.
     pub(crate) fn tries(&mut self, words: &[&str]) -> Result<String, String> {
         writeln!(self.to, "{}", words.join("\t")).unwrap();
         let mut line = String::new();
@@ -68,13 +68,13 @@ impl Intruder {
         }
     }
 
-    /// Has it do something that it may.
+    /// Performs a permitted action.
     #[track_caller]
     pub(crate) fn does(&mut self, words: &[&str]) -> String {
         self.tries(words).unwrap_or_else(|why| panic!("{words:?}: {why}"))
     }
 
-    /// Panics unless the system forbids it.
+    /// Panics unless the system denies the action.
     #[track_caller]
     pub(crate) fn may_not(&mut self, words: &[&str]) {
         assert_eq!(self.tries(words), Err("PermissionDenied".to_owned()), "{words:?}");

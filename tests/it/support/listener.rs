@@ -1,4 +1,4 @@
-//! The client's callback port, with clients of every kind behind it.
+//! The client's callback port, with clients of every behaviour.
 
 use std::{
     io::Read,
@@ -18,30 +18,30 @@ use super::{
     wire::{self, Frames},
 };
 
-/// How a client treats one connection.
+/// The client's behaviour on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behaviour {
-    /// Reads everything, answers requests that it does not know with an error.
+    /// Reads everything, responds to unknown requests with an error.
     Normal,
-    /// Answers requests that it does not know with a result, as no peer should.
+    /// Responds to unknown requests with a result, as no peer should.
     AnswersWithResult,
-    /// Reads everything and answers nothing.
+    /// Reads everything and responds to nothing.
     NeverAnswers,
     /// Never reads a byte.
     NeverReads,
     /// Reads one byte a second.
     OneByteASecond,
-    /// Reads so many messages, then closes.
+    /// Reads this number of messages, then closes.
     ClosesAfter(usize),
-    /// Closes instead of answering the barrier.
+    /// Closes instead of responding to the barrier.
     ClosesAtTheBarrier,
-    /// Reads so many messages, then ends what it says and reads on.
+    /// Reads this number of messages, then shuts down its sending side and continues to read.
     HalfClosesAfter(usize),
-    /// Reads so many messages, then ends the connection with what it has not read in it.
+    /// Reads this number of messages, then ends the connection with unread data in it.
     ResetsAfter(usize),
-    /// Reads so many messages, then nothing for a while.
+    /// Reads this number of messages, then nothing for a while.
     PausesAfter(usize, Duration),
-    /// Takes its time for each answer.
+    /// Waits this long before each response.
     AnswersAfter(Duration),
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Listener {
 #[derive(Default)]
 struct State {
     is_over: std::sync::atomic::AtomicBool,
-    /// Each is closed by the last who serves it.
+    /// Each is closed by its last serving thread.
     streams: Mutex<Vec<Weak<TcpStream>>>,
     readers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -92,7 +92,7 @@ impl Listener {
         Self { port, accepted, state, acceptor: Some(acceptor) }
     }
 
-    /// Returns how many connections came in so far.
+    /// Returns the number of accepted connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
@@ -108,7 +108,7 @@ impl Drop for Listener {
             assert!(ended.is_ok() || std::thread::panicking(), "the acceptor of the callback port failed");
         }
         for stream in self.state.streams.lock().unwrap().drain(..).filter_map(|stream| stream.upgrade()) {
-            // One that is closed already needs it no more.
+            // A closed connection needs no shutdown.
             stream.shutdown(Shutdown::Both).ok();
         }
         for reader in std::mem::take(&mut *self.state.readers.lock().unwrap()) {
@@ -129,12 +129,12 @@ impl State {
 
 fn serve(stream: &TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
     read(stream, behaviour, on, recorder);
-    // Noted first, so that what the peer does about it comes behind it. The peer may have closed already.
+    // Recorded first, so that the peer's reaction comes after it. The peer may have closed already.
     recorder.note(on, What::Closed);
-    // The last handle goes with the caller: what is left unread makes that close a reset, as it does for real clients.
+    // The last handle is dropped with the caller: unread data makes that close a reset, as with real clients.
 }
 
-/// Takes a byte a second, until the listener is gone.
+/// Reads a byte a second, until the listener is gone.
 fn crawl(mut stream: &TcpStream, state: &State) {
     let mut byte = [0];
     while !state.is_over.load(Ordering::SeqCst) && stream.read(&mut byte).is_ok_and(|count| count == 1) {
@@ -143,7 +143,7 @@ fn crawl(mut stream: &TcpStream, state: &State) {
 }
 
 fn read(stream: &TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
-    // One that is to leave something unread takes nothing before its time.
+    // A connection that must leave data unread reads nothing ahead of time.
     let ahead = match behaviour {
         Behaviour::ClosesAfter(_) | Behaviour::ClosesAtTheBarrier | Behaviour::ResetsAfter(_) => 1,
         _ => 8 << 10,
@@ -157,7 +157,7 @@ fn read(stream: &TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
         match behaviour {
             Behaviour::ClosesAfter(after) if count == after => return,
             Behaviour::ClosesAtTheBarrier if is_barrier => return,
-            // What is left unread makes the close a reset.
+            // Unread data makes the close a reset.
             Behaviour::ResetsAfter(after) if count == after => return stream.peek(&mut [0]).map_or((), drop),
             Behaviour::HalfClosesAfter(after) if count == after => {
                 stream.shutdown(Shutdown::Write).ok();
@@ -177,7 +177,7 @@ fn read(stream: &TcpStream, behaviour: Behaviour, on: On, recorder: &Recorder) {
     }
 }
 
-/// Lets time pass; the listener's end wakes the thread only for a look at the clock.
+/// Sleeps; the listener's end wakes the thread only to check the clock.
 fn wait(pause: Duration) {
     let until = Instant::now() + pause;
     while Instant::now() < until {
@@ -186,6 +186,6 @@ fn wait(pause: Duration) {
 }
 
 fn answer_to(mut stream: &TcpStream, answer: &Value) {
-    // A peer that asked and left is told nothing.
+    // A peer that has closed gets no response.
     wire::write(&mut stream, answer).ok();
 }

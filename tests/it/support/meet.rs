@@ -1,5 +1,5 @@
-//! Where tests of the fixtures say that they run, and wait for a word. The connection of a test ends when the last
-//! process that holds it is gone: that is how deaths are proven.
+//! Rendezvous socket: tests of the fixtures connect when they run, and wait for a command. The connection of
+//! a test ends when the last process that holds it has exited, which proves deaths.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -17,10 +17,10 @@ use std::{
 
 use super::recorder::DEADLINE;
 
-/// So many tests may wait to be noticed.
+/// Number of tests that may wait to be accepted.
 const WAITING: usize = 256;
 
-/// The meeting point.
+/// The rendezvous socket.
 pub(crate) struct Meet {
     pub(crate) path: PathBuf,
     guests: Receiver<Guest>,
@@ -28,11 +28,11 @@ pub(crate) struct Meet {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// A test that runs now.
+/// A running test.
 pub(crate) struct Guest {
-    /// Its name.
+    /// The test's name.
     pub(crate) who: String,
-    /// Its process.
+    /// The test's process id.
     pub(crate) pid: u32,
     stream: UnixStream,
 }
@@ -49,7 +49,8 @@ impl Meet {
                 if over.load(Ordering::SeqCst) {
                     return;
                 }
-                // Byte by byte, so that nothing of what follows is taken; a test that dies in between says nothing.
+                // Byte by byte, so that nothing after the line is consumed; a test that dies in between sends
+                // nothing.
                 let mut line = String::new();
                 if BufReader::with_capacity(1, &stream).read_line(&mut line).is_ok()
                     && let Some((who, pid)) = line.trim_end().rsplit_once(' ')
@@ -62,12 +63,12 @@ impl Meet {
         Self { path, guests, is_over, acceptor: Some(acceptor) }
     }
 
-    /// Waits for the next test to come.
+    /// Waits for the next test to connect.
     pub(crate) fn next(&self) -> Guest {
         self.guests.recv_timeout(DEADLINE).expect("a test comes to the meeting point")
     }
 
-    /// Returns the next test if one comes before the deadline.
+    /// Returns the next test if one connects before the deadline.
     pub(crate) fn next_until(&self, deadline: Instant) -> Option<Guest> {
         self.guests.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
     }
@@ -85,7 +86,7 @@ impl Drop for Meet {
 }
 
 impl Guest {
-    /// Says a word: `f` fail, `s` crash, `a` abort, anything else pass.
+    /// Sends a command: `f` fail, `s` crash, `a` abort, anything else pass.
     pub(crate) fn say(&self, word: u8) {
         (&self.stream).write_all(&[word]).unwrap();
     }
@@ -95,13 +96,13 @@ impl Guest {
         let start = Instant::now();
         self.stream.set_read_timeout(Some(DEADLINE)).unwrap();
         match (&self.stream).read(&mut [0]) {
-            // A process that is killed with an unread word in its socket resets the connection.
+            // A process that is killed with unread data in its socket resets the connection.
             Ok(0) | Err(_) if start.elapsed() < DEADLINE => start.elapsed(),
             other => panic!("{} ({}) is still there: {other:?}", self.who, self.pid),
         }
     }
 
-    /// Lets the test go by ending the conversation: it passes.
+    /// Releases the test by closing the connection: it passes.
     pub(crate) fn let_go(self) {
         self.stream.shutdown(Shutdown::Both).unwrap();
     }

@@ -1,5 +1,5 @@
-//! What all tests stand on: fixtures, one world for each test, the real program, and a client that was written from
-//! the specification and shares no code with Heeler.
+//! Shared parts of all tests: fixtures, one world for each test, the real program, and a client that was
+//! written from the specification and shares no code with Heeler.
 
 use std::path::{Path, PathBuf};
 
@@ -16,12 +16,12 @@ pub(crate) mod server;
 pub(crate) mod wire;
 pub(crate) mod world;
 
-/// Returns the program that is tested.
+/// Returns the program under test.
 pub(crate) fn heeler() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_heeler"))
 }
 
-/// Returns the program that plays what no framework does.
+/// Returns the fake test program.
 fn fake() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_heeler-fake"))
 }
@@ -31,7 +31,7 @@ fn tests() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests"))
 }
 
-/// Returns where built fixtures are kept.
+/// Returns the directory of built fixtures.
 fn cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("fixtures")
 }

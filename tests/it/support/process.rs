@@ -1,4 +1,4 @@
-//! Processes seen from outside: who is whose child, who stands still, and signals.
+//! Processes seen from outside: parents and children, states, and signals.
 
 use std::{
     process::Command,
@@ -24,7 +24,7 @@ pub(crate) fn of_role(coordinator: u32, role: Role) -> Vec<u32> {
     let is_role = |pid: &Pid| match role {
         Role::Watchdog => has_word(*pid, "__watchdog"),
         Role::Worker => has_word(*pid, "__worker"),
-        // A guard is a copy of its nursery, with a name of its own; it keeps the command line.
+        // A guard is a fork of its fork server, with a name of its own; it keeps the command line.
         Role::Nursery => is_named(*pid, "heeler-nursery"),
         Role::Guard => is_named(*pid, "heeler-guard"),
     };
@@ -39,7 +39,7 @@ fn is_named(pid: Pid, name: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
 }
 
-/// Returns the children of a process, dead ones that wait for their parent too.
+/// Returns the children of a process, including zombies.
 pub(crate) fn children(parent: u32) -> Vec<Pid> {
     host::process::children(Pid(i32::try_from(parent).unwrap()))
 }
@@ -50,25 +50,25 @@ pub(crate) fn signal(pid: u32, name: &str) {
     assert!(status.success(), "signal {name} to {pid}");
 }
 
-/// Sends a signal to a process that may be gone; returns whether it was there.
+/// Sends a signal to a process that may be gone; returns whether it existed.
 pub(crate) fn signal_if_there(pid: u32, name: &str) -> bool {
     Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).output().unwrap().status.success()
 }
 
-/// Returns the state letter of a process: `T` stands still; `None` is gone.
+/// Returns the state letter of a process: `T` is stopped; `None` is gone.
 pub(crate) fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// Returns the most memory that a process ever had, in MiB.
+/// Returns the peak memory of a process, in MiB.
 pub(crate) fn peak_mib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
 
-/// Waits until a condition holds that nobody tells us of.
+/// Polls until a condition holds.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + DEADLINE;
     while !holds() {

@@ -9,29 +9,29 @@ use serde_json::Value;
 
 use super::schema::wrong_of_server;
 
-/// How long anything may take. Far more than it should, so that only a hang is found, never a slow machine.
+/// Deadline of any wait. Far more than needed, so that only a hang is found, never a slow machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Which connection.
+/// A connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum On {
-    /// The first one.
+    /// The first connection.
     Main,
-    /// One that came in on the callback port, by the order of coming.
+    /// A connection on the callback port, by the order of acceptance.
     Callback(usize),
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Debug, Clone)]
 pub(crate) enum What {
     Opened,
     Message(Value),
-    /// The message that follows is not as the schema has it.
+    /// The message that follows violates the schema.
     Wrong(String),
     Closed,
 }
 
-/// One event.
+/// An event on a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub(crate) on: On,
@@ -47,7 +47,7 @@ impl Event {
         }
     }
 
-    /// Returns the parameters, where this is a message of that method.
+    /// Returns the parameters, if this is a message of that method.
     pub(crate) fn params(&self, method: &str) -> Option<&Value> {
         let message = self.message()?;
         (message["method"] == method).then_some(&message["params"])
@@ -58,7 +58,7 @@ impl Event {
 #[derive(Clone, Default)]
 pub(crate) struct Recorder(Arc<(Mutex<Vec<Event>>, Condvar)>, Arc<(Mutex<Stopped>, Condvar)>);
 
-/// Which connections are not read on.
+/// The connections that are not read at the moment.
 #[derive(Default, Clone, Copy)]
 struct Stopped {
     main: bool,
@@ -75,7 +75,7 @@ impl Stopped {
 }
 
 impl Recorder {
-    /// Notes an event; while the recorder is stopped, this waits.
+    /// Records an event; blocks while the recorder is stopped.
     pub(crate) fn note(&self, on: On, what: What) {
         let (stopped, changed) = &*self.1;
         drop(changed.wait_while(stopped.lock().unwrap(), |stopped| stopped.holds(on)).unwrap());
@@ -91,17 +91,17 @@ impl Recorder {
         changed.notify_all();
     }
 
-    /// Keeps the first connection from being read on.
+    /// Stops reading the first connection.
     pub(crate) fn stop_main(&self) {
         self.1.0.lock().unwrap().main = true;
     }
 
-    /// Keeps the connections of the callback port from being read on.
+    /// Stops reading the connections of the callback port.
     pub(crate) fn stop_callbacks(&self) {
         self.1.0.lock().unwrap().callbacks = true;
     }
 
-    /// Has all connections read again.
+    /// Resumes reading all connections.
     pub(crate) fn go_on(&self) {
         *self.1.0.lock().unwrap() = Stopped::default();
         self.1.1.notify_all();
@@ -127,7 +127,7 @@ impl Recorder {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let last = tail(&events);
-                // Others still want to look at the record.
+                // Other threads still need the record.
                 drop(events);
                 panic!("waited in vain for {what}; the last of it:\n{last}");
             }
@@ -136,7 +136,7 @@ impl Recorder {
     }
 }
 
-/// Panics if a message was not as the schema has it.
+/// Panics if a message violated the schema.
 #[track_caller]
 fn check(events: &[Event]) {
     for event in events {
@@ -146,7 +146,7 @@ fn check(events: &[Event]) {
     }
 }
 
-/// Returns the end of a record, for people.
+/// Returns the end of a record, for failure messages.
 pub(crate) fn tail(events: &[Event]) -> String {
     let from = events.len().saturating_sub(30);
     let line = |event: &Event| {

@@ -1,4 +1,4 @@
-//! The traffic of every test is held against the schemas of the dialect.
+//! Validates the traffic of every test against the schemas of the dialect.
 
 use std::sync::LazyLock;
 
@@ -13,12 +13,12 @@ fn build(text: &str) -> Validator {
     jsonschema::validator_for(&schema).unwrap()
 }
 
-/// Returns what is wrong with a message that the server sent, if anything is.
+/// Returns the schema violation of a message that the server sent, if there is one.
 pub(crate) fn wrong_of_server(message: &Value) -> Option<String> {
     wrong(&SERVER, message)
 }
 
-/// Returns what is wrong with a message that a client sent, if anything is.
+/// Returns the schema violation of a message that a client sent, if there is one.
 pub(crate) fn wrong_of_client(message: &Value) -> Option<String> {
     wrong(&CLIENT, message)
 }

@@ -1,4 +1,4 @@
-//! The real server, started as editors start it, and a client on the other side that follows the specification.
+//! The real server, started as editors start it, and a client that follows the specification.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -26,7 +26,7 @@ use super::{
     world::World,
 };
 
-/// How client and server come together.
+/// The connection between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// The client listens, the server dials.
@@ -50,30 +50,30 @@ pub(crate) struct Server<'w> {
     pub(crate) listener: Option<Listener>,
     errors: Arc<Mutex<String>>,
     all_gone: Receiver<()>,
-    /// Where it listens, if it does.
+    /// The server's address, if it listens.
     address: Option<String>,
     next_id: u64,
     has_mistakes: bool,
 }
 
 impl<'w> Server<'w> {
-    /// Starts a server over standard input and output, without a word to it.
+    /// Starts a server over standard input and output, without sending anything.
     pub(crate) fn start(world: &'w World, programs: &[&str]) -> Self {
         Self::start_over(Transport::Stdio, world, programs)
     }
 
-    /// Starts a server and opens the connection, without a word to it.
+    /// Starts a server and opens the connection, without sending anything.
     pub(crate) fn start_over(transport: Transport, world: &'w World, programs: &[&str]) -> Self {
         Self::start_with(transport, world, programs, &[])
     }
 
-    /// Starts a server with these words, which have it dial the listener.
+    /// Starts a server with arguments that make it connect to the listener.
     pub(crate) fn start_dialling(world: &'w World, words: &[String], listener: &TcpListener) -> Self {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         Self::launch(Transport::Dial, world, &words, listener)
     }
 
-    /// As [`Server::start_over`], with further options.
+    /// Starts a server like [`Server::start_over`], with further options.
     pub(crate) fn start_with(
         transport: Transport,
         world: &'w World,
@@ -173,7 +173,7 @@ impl<'w> Server<'w> {
         self.child.id()
     }
 
-    /// Opens one more connection to a server that listens: a session of its own.
+    /// Opens one more connection, and thus a session, to a listening server.
     pub(crate) fn dial(&self) -> TcpStream {
         TcpStream::connect(self.address.as_ref().expect("this server listens")).unwrap()
     }
@@ -183,7 +183,7 @@ impl<'w> Server<'w> {
         self.listener.as_ref().expect("this client listens")
     }
 
-    /// From now on what is sent is not held against the schema: the test is about a client that makes mistakes.
+    /// Turns off schema validation of sent messages, for tests about incorrect clients.
     pub(crate) fn allow_mistakes(&mut self) {
         self.has_mistakes = true;
     }
@@ -214,7 +214,7 @@ impl<'w> Server<'w> {
         self.send(&wire::notification(method, params));
     }
 
-    /// Waits for the answer to a request, by its id as it was sent.
+    /// Waits for the response to a request, by its id as it was sent.
     pub(crate) fn answer(&self, id: impl Into<Value>) -> Value {
         let id = id.into();
         let what = format!("the answer to {id}\n{}", self.errors_so_far());
@@ -224,7 +224,7 @@ impl<'w> Server<'w> {
         })
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its response.
     pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
         let id = self.request(method, params);
         self.answer(id)
@@ -242,7 +242,7 @@ impl<'w> Server<'w> {
         answer["result"].clone()
     }
 
-    /// Asks for a run of these tests, or of all.
+    /// Requests a run of these tests, or of all.
     pub(crate) fn run(&mut self, tests: Option<&[&str]>) -> Run {
         let run_id = run_id(self.next_id);
         let tests = tests.map(|all| all.iter().map(|uid| json!({"uid": uid})).collect::<Vec<_>>());
@@ -251,12 +251,12 @@ impl<'w> Server<'w> {
         Run { run_id, request }
     }
 
-    /// Waits for a run's end and checks its books; `selected` are the uids.
+    /// Waits for a run's end and checks its record; `selected` are the uids.
     pub(crate) fn finish(&self, run: &Run, selected: &[String]) -> Books {
         self.finish_as(run, selected, Delivery::Once)
     }
 
-    /// As [`Server::finish`], for clients that may be sent results twice.
+    /// Waits like [`Server::finish`], for clients that may be sent results twice.
     pub(crate) fn finish_as(&self, run: &Run, selected: &[String], delivery: Delivery) -> Books {
         self.answer(run.request);
         Books::check(&self.recorder.events(), run, selected, delivery)
@@ -274,7 +274,7 @@ impl<'w> Server<'w> {
         Books::check(&self.recorder.events(), run, selected, Delivery::Orphaned)
     }
 
-    /// Lets every test go that comes, until these runs are answered.
+    /// Releases every test that comes, until these runs are answered.
     pub(crate) fn let_go_until_answered(&self, meet: &Meet, runs: &[&Run]) {
         let recorder = self.recorder.clone();
         let requests: Vec<_> = runs.iter().map(|run| run.request).collect();
@@ -299,7 +299,7 @@ impl<'w> Server<'w> {
         });
     }
 
-    /// Waits until a test is told to be in progress.
+    /// Waits until a test is reported in a state.
     pub(crate) fn wait_state(&self, uid: &str, state: &str) {
         self.recorder.wait(&format!("{uid} to be {state}"), |events| {
             let mut changes = events
@@ -322,7 +322,7 @@ impl<'w> Server<'w> {
         found
     }
 
-    /// Says `exit` and waits until nothing is left; returns the exit code.
+    /// Sends `exit` and waits until no process is left; returns the exit code.
     pub(crate) fn exit(mut self) -> Option<i32> {
         self.notify("exit", json!({}));
         self.wait_gone();
@@ -342,7 +342,7 @@ impl<'w> Server<'w> {
         });
     }
 
-    /// Ends the connection without a word.
+    /// Ends the connection without `exit`.
     pub(crate) fn hang_up(&mut self) {
         self.to = Box::new(std::io::sink());
         if let Some(hang_up) = &self.hang_up {
@@ -350,7 +350,7 @@ impl<'w> Server<'w> {
         }
     }
 
-    /// Waits until no process of Heeler's own is left; all of them hold the standard error that they inherited.
+    /// Waits until no process of Heeler is left; all of them hold the standard error that they inherited.
     pub(crate) fn wait_gone(&self) -> Duration {
         let start = Instant::now();
         if self.all_gone.recv_timeout(DEADLINE).is_err() {
@@ -372,7 +372,7 @@ impl<'w> Server<'w> {
 
 impl Drop for Server<'_> {
     fn drop(&mut self) {
-        // Readers that stand still would never see the end.
+        // Stopped readers would never reach the end.
         self.recorder.go_on();
         // After `exit` it is gone already.
         self.child.kill().ok();
@@ -403,7 +403,7 @@ fn tcp(stream: TcpStream) -> Ends {
     )
 }
 
-/// Waits for the line that says where the server listens; returns the last word of it.
+/// Waits for the line with the server's address; returns its last word.
 fn announced(errors: &Mutex<String>) -> String {
     let mut found = None;
     wait_until("the server says where it listens", || {
@@ -425,7 +425,7 @@ fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, Re
             text.push_str(&String::from_utf8_lossy(&line));
             text.push('\n');
         }
-        // Whoever waited may have given up.
+        // The receiver may have given up.
         sender.send(()).ok();
     });
     (errors, all_gone)

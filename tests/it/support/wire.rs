@@ -1,4 +1,4 @@
-//! Frames and JSON-RPC written down once more, from the specification alone: nothing of Heeler's own code is used on
+//! Frames and JSON-RPC, implemented independently from the specification: none of Heeler's code is used on
 //! this side of the connection.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ pub(crate) fn write_body(to: &mut (impl Write + ?Sized), body: &[u8]) -> io::Res
     to.flush()
 }
 
-/// Reads frames.
+/// A reader of frames.
 pub(crate) struct Frames<R>(BufReader<R>);
 
 impl<R: Read> Frames<R> {
@@ -26,12 +26,12 @@ impl<R: Read> Frames<R> {
         Self(BufReader::new(from))
     }
 
-    /// Reads so many bytes at a time into a buffer of its own.
+    /// Returns a reader that reads this number of bytes at a time into its own buffer.
     pub(crate) fn reading_ahead(bytes: usize, from: R) -> Self {
         Self(BufReader::with_capacity(bytes, from))
     }
 
-    /// Returns the next message; `None` at the end of the stream, or where it breaks off.
+    /// Returns the next message; `None` at the end of the stream, complete or truncated.
     pub(crate) fn next(&mut self) -> Option<Value> {
         let mut length = None;
         loop {
@@ -62,17 +62,17 @@ pub(crate) fn notification(method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "method": method, "params": params})
 }
 
-/// Returns the answer of a peer that does not know the method.
+/// Returns the response of a peer that does not know the method.
 pub(crate) fn unknown(id: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "method not found"}})
 }
 
-/// Returns the answer of a peer that is content.
+/// Returns the response of a peer that accepts the request.
 pub(crate) fn result(id: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": {}})
 }
 
-/// Returns whether a message wants an answer.
+/// Returns whether a message expects a response.
 pub(crate) fn is_request(message: &Value) -> bool {
     message.get("method").is_some() && message.get("id").is_some()
 }

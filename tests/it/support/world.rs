@@ -1,5 +1,5 @@
-//! One test's own world: a directory with its programs and its configuration, an environment without surprises, and
-//! the real `heeler` started in it.
+//! A test's world: a directory with its programs and its configuration, a clean environment, and the real
+//! `heeler` started in it.
 
 use std::{
     cell::RefCell,
@@ -17,15 +17,15 @@ use std::{
 
 use super::{fixtures, meet::Meet, recorder::DEADLINE};
 
-/// The world.
+/// A test's world.
 pub(crate) struct World {
     dir: tempfile::TempDir,
     env: RefCell<Vec<(String, String)>>,
-    /// The user whose world this is, where it is not the tester.
+    /// The user who owns the world, if not the tester.
     user: Option<u32>,
 }
 
-/// A `heeler` that came to its end.
+/// A finished `heeler` process.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -33,7 +33,7 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
 }
 
-/// One start of a test program, as the program itself noted it.
+/// One start of a test program, as noted by the program itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Start {
     pub(crate) pid: u32,
@@ -70,12 +70,12 @@ impl World {
         world
     }
 
-    /// Puts a GoogleTest program in.
+    /// Adds a GoogleTest program.
     pub(crate) fn gtest(&self, name: &str) {
         symlink(fixtures::gtest(name), self.path(name)).unwrap();
     }
 
-    /// Puts the fake in, in one of its roles.
+    /// Adds the fake in one of its roles.
     pub(crate) fn fake(&self, role: &str) {
         symlink(super::fake(), self.path(role)).unwrap();
     }
@@ -98,17 +98,17 @@ impl World {
         fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// Sets a variable for every later start.
+    /// Sets an environment variable for every later start.
     pub(crate) fn env(&self, name: &str, value: &str) {
         self.env.borrow_mut().push((name.to_owned(), value.to_owned()));
     }
 
-    /// Has the programs note their starts; read them with [`World::starts`].
+    /// Makes the programs note their starts; read them with [`World::starts`].
     pub(crate) fn note_starts(&self) {
         self.env("HEELER_FIXTURE_STARTS", self.path("starts").to_str().unwrap());
     }
 
-    /// Returns the starts of test programs that were no listings, in order.
+    /// Returns the starts of test programs, except listings, in order.
     pub(crate) fn starts(&self) -> Vec<Start> {
         let text = fs::read_to_string(self.path("starts")).unwrap_or_default();
         let read = |line: &str| {
@@ -118,15 +118,16 @@ impl World {
         text.lines().map(read).filter(|start| !start.line.contains("list")).collect()
     }
 
-    /// Opens the meeting point for tests.
+    /// Opens the rendezvous socket of the tests.
     pub(crate) fn meet(&self) -> Meet {
         let meet = Meet::new(self.dir());
         self.env("HEELER_FIXTURE_MEET", meet.path.to_str().unwrap());
         meet
     }
 
-    /// Makes this the world of another user, with copies of all programs, because the originals may lie where that user
-    /// can't go. Everybody may enter it, as a directory below `/tmp` or a home is often entered.
+    /// Makes this the world of another user, with copies of all programs, because the originals may be in
+    /// directories that the user cannot access. All users may enter it, as is common for a directory below
+    /// `/tmp` or a home directory.
     pub(crate) fn give_to(&mut self, user: u32) {
         copy_program(Path::new(env!("CARGO_BIN_EXE_heeler")), &self.path("heeler"));
         fs::set_permissions(self.dir(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -143,7 +144,7 @@ impl World {
         self.user = Some(user);
     }
 
-    /// Returns a command that is `heeler` in this world, with nothing of the tester's own environment.
+    /// Returns a `heeler` command in this world, without the tester's environment.
     pub(crate) fn heeler(&self, words: &[&str]) -> Command {
         let program = self.user.map_or_else(super::heeler, |_| self.path("heeler"));
         self.command(Command::new(program), words)
@@ -176,7 +177,7 @@ impl World {
         command
     }
 
-    /// Runs `heeler` to its end. Nothing of it may be left behind.
+    /// Runs `heeler` to its exit. It may leave nothing behind.
     pub(crate) fn run(&self, words: &[&str]) -> Ran {
         let ran = run(self.heeler(words));
         self.check_tidy();
@@ -193,15 +194,15 @@ impl World {
     }
 }
 
-/// Copies a program in a process of its own: while this one writes it, a test beside that starts a process would give
-/// that the open file, and a program that is open for writing can't be executed.
+/// Copies a program in a separate process: while this one writes it, a test beside that starts a process
+/// would pass it the open file, and a program that is open for writing cannot be executed.
 pub(crate) fn copy_program(from: &Path, to: &Path) {
     let status = Command::new("cp").arg(from).arg(to).status().unwrap();
     assert!(status.success(), "copy {} to {}", from.display(), to.display());
     fs::set_permissions(to, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Runs a command until it and everybody who holds its outputs is gone.
+/// Runs a command until it and every process that holds its outputs has exited.
 pub(crate) fn run(mut command: Command) -> Ran {
     let start = Instant::now();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -224,35 +225,35 @@ fn read_all(mut from: impl Read + Send + 'static) -> std::sync::mpsc::Receiver<S
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         from.read_to_end(&mut bytes).unwrap();
-        // Whoever waited may have given up.
+        // The receiver may have given up.
         sender.send(String::from_utf8_lossy(&bytes).into_owned()).ok();
     });
     receiver
 }
 
 impl Ran {
-    /// Panics unless it left with this code.
+    /// Panics unless it exited with this code.
     #[track_caller]
     pub(crate) fn code(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self}");
         self
     }
 
-    /// Returns the line of standard output that holds all these texts.
+    /// Returns the line of standard output that contains all these texts.
     #[track_caller]
     pub(crate) fn line(&self, texts: &[&str]) -> &str {
         let found = self.stdout.lines().find(|line| texts.iter().all(|text| line.contains(text)));
         found.unwrap_or_else(|| panic!("no line holds {texts:?}\n{self}"))
     }
 
-    /// Panics unless standard output holds the text.
+    /// Panics unless standard output contains the text.
     #[track_caller]
     pub(crate) fn says(&self, text: &str) -> &Self {
         assert!(self.stdout.contains(text), "{text:?} is not said\n{self}");
         self
     }
 
-    /// Panics unless standard error holds the text.
+    /// Panics unless standard error contains the text.
     #[track_caller]
     pub(crate) fn complains(&self, text: &str) -> &Self {
         assert!(self.stderr.contains(text), "{text:?} is no complaint\n{self}");

@@ -1,4 +1,4 @@
-//! What a minidump says of the crash, in the words of its writer.
+//! The crash record of a minidump, as a type of the crate `crash_context`.
 
 use crash_context::CrashContext;
 use host::process::Pid;
@@ -7,7 +7,7 @@ use minidump_writer::CrashContextExt;
 use super::write::CrashFacts;
 use crate::stacks::{FloatingRegisters, GeneralRegisters};
 
-/// Where a context keeps each register: the numbers of `REG_R8` and its neighbours.
+/// The index of each register in a context: the values of `REG_R8` and the constants next to it.
 fn general(registers: &GeneralRegisters) -> [(usize, u64); 19] {
     let r = registers;
     let segments = (r.cs & 0xffff) | ((r.gs & 0xffff) << 16) | ((r.fs & 0xffff) << 32);

@@ -1,8 +1,9 @@
-//! The frame of a minidump: its directory of streams, as far as Heeler changes or checks what others wrote.
+//! The layout of a minidump: its directory of streams, as far as Heeler changes or checks the writer's
+//! output.
 
-/// Threads with their registers and stacks.
+/// The stream of threads with their registers and stacks.
 pub(super) const THREAD_LIST: u32 = 3;
-/// Ranges of memory.
+/// The stream of memory ranges.
 pub(super) const MEMORY_LIST: u32 = 5;
 /// `/proc/PID/environ`.
 pub(super) const LINUX_ENVIRON: u32 = 0x4767_0007;
@@ -12,10 +13,10 @@ pub(super) const LINUX_STATUS: u32 = 0x4767_0004;
 pub(super) const LINUX_COMMAND_LINE: u32 = 0x4767_0006;
 /// `/proc/PID/maps`.
 pub(super) const LINUX_MAPS: u32 = 0x4767_0009;
-/// What the writer could not find out.
+/// The stream of the writer's soft errors.
 pub(super) const SOFT_ERRORS: u32 = 0x4d7a_0004;
 
-/// Returns whether a stream is a text in which the system, not the process, says what is known to all.
+/// Returns whether a stream is text that the kernel provides openly, rather than memory of the process.
 pub(super) fn is_open_text(kind: u32) -> bool {
     let is_of_linux = (0x4767_0003..=0x4767_000a).contains(&kind) && kind != LINUX_ENVIRON;
     is_of_linux || (0x4d7a_0000..=0x4d7a_ffff).contains(&kind)
@@ -24,17 +25,16 @@ pub(super) fn is_open_text(kind: u32) -> bool {
 /// One entry of the directory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream {
-    /// What it is.
+    /// The type of the stream.
     pub(super) kind: u32,
-    /// How many bytes it has.
     pub(super) size: usize,
-    /// Where they are.
+    /// The offset of its bytes.
     pub(super) at: usize,
-    /// Where the entry itself is.
+    /// The offset of the entry itself.
     pub(super) entry: usize,
 }
 
-/// Returns the streams of a dump; those that reach beyond its end are left out.
+/// Returns the streams of a dump; streams that reach beyond its end are left out.
 pub(super) fn streams(dump: &[u8]) -> Vec<Stream> {
     let (Some(count), Some(directory)) = (number(dump, 8), number(dump, 12)) else { return Vec::new() };
     let stream = |index: usize| {
@@ -46,7 +46,7 @@ pub(super) fn streams(dump: &[u8]) -> Vec<Stream> {
     (0..count.min(1024)).filter_map(stream).collect()
 }
 
-/// Returns the bytes of the first stream of a kind.
+/// Returns the bytes of the first stream of a type.
 pub(super) fn stream(dump: &[u8], kind: u32) -> Option<&[u8]> {
     let found = streams(dump).into_iter().find(|stream| stream.kind == kind)?;
     Some(&dump[found.at..found.at + found.size])
@@ -63,12 +63,12 @@ pub(super) fn long_number(dump: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(dump.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-/// Returns how many threads the dump has.
+/// Returns the number of threads in the dump.
 pub(super) fn thread_count(dump: &[u8]) -> usize {
     stream(dump, THREAD_LIST).and_then(|list| number(list, 0)).unwrap_or(0)
 }
 
-/// Returns what the writer could not find out, one thing a line.
+/// Returns the writer's soft errors, one per entry.
 pub(super) fn soft_errors(dump: &[u8]) -> Vec<String> {
     let Some(bytes) = stream(dump, SOFT_ERRORS) else { return Vec::new() };
     let text = String::from_utf8_lossy(bytes);

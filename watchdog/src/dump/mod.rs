@@ -1,9 +1,10 @@
-//! Minidumps: written of a process that stands still, and read back for people. Whoever stops the process, and decides
-//! that it is dumped, is elsewhere.
+//! Minidumps: written from a stopped process, and read back for display. Stopping the process, and the
+//! decision to dump it, belong to other modules.
 //!
-//! - [`write()`]: a dump of a process, on disk whole or not at all, without its environment.
-//! - `context`: what the dump says of the crash; `layout`: the parts of a dump's bytes; `scrub`: what is taken out.
-//! - [`read`], [`parse`]: what a dump says, with stacks named by the programs that are still there.
+//! - [`write()`]: writes a dump of a process, on disk completely or not at all, without its environment.
+//! - `context`: the crash record of a dump; `layout`: the layout of a dump's bytes; `scrub`: removes the
+//!   environment.
+//! - [`read`], [`parse`]: the contents of a dump, with stacks symbolized by the programs that still exist.
 
 mod context;
 mod layout;

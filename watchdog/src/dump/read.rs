@@ -1,5 +1,6 @@
-//! Reads a minidump for people: what happened, to which thread, what all threads did, which programs were there. Stacks
-//! are unwound in the dump's own memory and named by the programs on this machine, where they are of the same build.
+//! Reads a minidump for display: the crash, the crashed thread, the stacks of all threads, the mapped
+//! programs. Stacks are unwound in the memory of the dump, and symbolized by the programs on this machine if
+//! they are of the same build.
 
 use std::{
     fs::File,
@@ -20,73 +21,64 @@ use crate::stacks::{
     self, Content, GeneralRegisters, Layout, Mapping, Memory, Registers, Stacks, ThreadRegisters, hexadecimal,
 };
 
-/// What a writer says as the reason of a dump that was asked for, without a crash.
+/// The exception code of a dump that was requested, without a crash.
 const REQUESTED: u32 = 0xffff_ffff;
 
-/// Why a dump can't be read.
+/// The error of reading a dump.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file.
     #[error("open {path}")]
-    Open {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It is no minidump, or a broken one.
+    Open { path: PathBuf, source: io::Error },
+    /// The file is not a minidump, or a broken one.
     #[error("read {path} as a minidump ({what})")]
     Format {
-        /// Which.
         path: PathBuf,
-        /// What is missing or wrong.
+        /// The missing or wrong part.
         what: String,
     },
 }
 
-/// What a dump says.
+/// The contents of a dump.
 #[derive(Debug)]
 pub struct DumpSummary {
-    /// Why it was written.
+    /// The reason why it was written.
     pub reason: DumpReason,
-    /// The process that was dumped, where the dump says.
+    /// The process that was dumped, if recorded.
     pub process: Option<Pid>,
-    /// Its command line; empty where the dump does not say.
+    /// Its command line; empty if not recorded.
     pub command_line: String,
     /// Its threads, the blamed one first.
     pub threads: Vec<DumpThread>,
     /// The programs and libraries that it had mapped, by address.
     pub modules: Vec<DumpModule>,
-    /// The threads' stacks, in the threads' order.
+    /// The threads' stacks, in the order of the threads.
     pub stacks: Stacks,
-    /// What the writer could not find out, in its words.
+    /// The writer's soft errors, in its words.
     pub soft_errors: Vec<String>,
 }
 
-/// Why a dump was written.
+/// The reason why a dump was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DumpReason {
     /// A fatal signal.
     Crash {
         /// The signal and its cause, such as `SIGSEGV / SEGV_MAPERR`.
         signal: String,
-        /// The address that could not be accessed; 0 if there was none.
+        /// The address whose access failed; 0 if there was none.
         address: u64,
-        /// The thread.
         tid: Pid,
     },
-    /// Somebody asked for it.
+    /// A request, without a crash.
     Requested,
 }
 
 /// One thread of a dump.
 #[derive(Debug, Clone)]
 pub struct DumpThread {
-    /// Its id.
     pub tid: Pid,
-    /// Its name, empty where the dump has none.
+    /// Its name; empty if not recorded.
     pub name: String,
-    /// Its registers; of the crashed thread, at the moment of the crash.
+    /// Its registers; for the crashed thread, those at the moment of the crash.
     pub registers: Registers,
 }
 
@@ -95,11 +87,11 @@ pub struct DumpThread {
 pub struct DumpModule {
     /// Its path, as the process saw it.
     pub path: PathBuf,
-    /// Where it was mapped.
+    /// The address range at which it was mapped.
     pub range: Range<u64>,
     /// Its build id in hexadecimal.
     pub build_id: Option<String>,
-    /// Whether this machine has the same build of it, so that frames in it have names.
+    /// Whether this machine has the same build, so that frames in it can be symbolized.
     pub is_here: bool,
 }
 
@@ -113,11 +105,11 @@ pub fn read(path: &Path) -> Result<DumpSummary, ReadError> {
     parse(&bytes).map_err(|what| ReadError::Format { path: path.to_owned(), what })
 }
 
-/// Reads the bytes of a dump.
+/// Parses the bytes of a dump.
 ///
 /// # Errors
 ///
-/// What is missing or wrong, when they are no minidump of a Linux process on x86-64.
+/// The missing or wrong part, when they are not a minidump of a Linux process on x86-64.
 pub fn parse(bytes: &[u8]) -> Result<DumpSummary, String> {
     let dump = Minidump::read(bytes).map_err(|error| error.to_string())?;
     let missing = |what: &'static str| move |error: minidump::Error| format!("no {what}: {error}");
@@ -214,7 +206,7 @@ fn modules<'a>(dump: &'a Minidump<'a, &'a [u8]>) -> Vec<DumpModule> {
     let module = |module: &minidump::MinidumpModule| {
         let path = PathBuf::from(module.code_file().into_owned());
         let build_id = module.code_identifier().map(|id| id.to_string());
-        // What has no place in the file system is the kernel's own, and nobody misses it.
+        // A module without a path in the file system is the kernel's own, and its absence is not reported.
         let is_here = !path.is_absolute() || open(&path, build_id.as_deref()).is_some();
         let start = module.base_address();
         DumpModule { path, range: start..start.saturating_add(module.size()), build_id, is_here }
@@ -222,7 +214,7 @@ fn modules<'a>(dump: &'a Minidump<'a, &'a [u8]>) -> Vec<DumpModule> {
     list.by_addr().map(module).collect()
 }
 
-/// Opens the program, if it is of that build. Without a build id nobody can tell.
+/// Opens the program if it is of that build. Without a build id any build is accepted.
 fn open(path: &Path, build_id: Option<&str>) -> Option<Content> {
     let content = Content::File(File::open(path).ok().filter(|file| {
         // A pipe or device of that name must not be read.
@@ -256,7 +248,7 @@ fn unwind(
     stacks::name(stacks::unwind_in(layout, &memory, &threads))
 }
 
-/// What a dump kept of the process's memory: mostly stacks.
+/// The process memory contained in a dump: mostly stacks.
 struct DumpMemory<'a>(MinidumpMemoryList<'a>);
 
 impl Memory for DumpMemory<'_> {

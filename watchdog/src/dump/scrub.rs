@@ -1,5 +1,6 @@
-//! Takes the environment out of a dump. It is there as a stream, at the top of the first thread's stack, and in pieces:
-//! whoever looks a variable up leaves parts of its neighbours in vector registers, and functions copy them.
+//! Removes the environment from a dump. It occurs as a stream, at the top of the first thread's stack, and in
+//! fragments: a lookup of a variable leaves parts of its neighbours in vector registers, and functions copy
+//! them.
 
 use std::{collections::HashSet, ops::Range};
 
@@ -7,22 +8,22 @@ use host::process::Pid;
 
 use super::layout::{self, Stream};
 
-/// Pieces shorter than this tell nothing, and would be found by accident.
+/// Minimum length of a fragment. Shorter ones carry no information, and would match by accident.
 const PIECE_BYTES: usize = 8;
-/// Enough bits that few of them are set by a usual environment.
+/// Size of the filter: large enough that a usual environment sets few of its bits.
 const FILTER_BITS: usize = 1 << 18;
 
 /// The environment that a process was started with.
 pub(super) struct Environment {
     range: Option<Range<u64>>,
     pieces: HashSet<u64>,
-    /// Which hashes the pieces have; most bytes of a dump are refused here, at the cost of one look.
+    /// The hashes of the fragments; most bytes of a dump are rejected here, at the cost of one lookup.
     filter: Vec<bool>,
 }
 
 impl Environment {
-    /// Asks the system; what it does not tell is taken for nothing. A process whose first thread has ended tells
-    /// nothing any more, its other threads do.
+    /// Reads the environment from procfs; a part that cannot be read is treated as empty. A process whose
+    /// first thread has ended has no readable environment any more, but its other threads do.
     pub(super) fn of(pid: Pid, blamed: Pid) -> Self {
         let text = |pid| std::fs::read(format!("/proc/{pid}/environ")).ok().filter(|text| !text.is_empty());
         let text = text(pid).or_else(|| text(blamed)).unwrap_or_default();
@@ -44,15 +45,15 @@ impl Environment {
     }
 }
 
-/// Zeroes the environment stream, the environment in every range of memory, and pieces of it anywhere but in what the
-/// system tells openly, such as paths of libraries.
+/// Zeroes the environment stream, the environment in every range of memory, and fragments of it everywhere
+/// except in text that the kernel provides openly, such as paths of libraries.
 pub(super) fn scrub(dump: &mut [u8], environment: &Environment) {
     let streams = layout::streams(dump);
     for stream in &streams {
         match stream.kind {
             layout::LINUX_ENVIRON => {
                 dump[stream.at..stream.at + stream.size].fill(0);
-                // An empty stream says "no variables", one of zeroes would say "one without a name".
+                // An empty stream means "no variables"; a stream of zeroes would mean "one without a name".
                 dump[stream.entry + 4..stream.entry + 8].fill(0);
             }
             layout::MEMORY_LIST => {
@@ -67,7 +68,7 @@ pub(super) fn scrub(dump: &mut [u8], environment: &Environment) {
     scrub_pieces(dump, &open_parts(&streams), environment);
 }
 
-/// Returns where the directory ends and which parts hold what anybody may read, in order.
+/// Returns the parts whose contents are public, in order.
 fn open_parts(streams: &[Stream]) -> Vec<Range<usize>> {
     let is_open = |stream: &&Stream| layout::is_open_text(stream.kind);
     let mut parts: Vec<Range<usize>> =
@@ -101,7 +102,8 @@ fn scrub_part(bytes: &mut [u8], environment: &Environment) {
     }
 }
 
-/// One descriptor: a 64-bit address, a 32-bit size and where in the dump the bytes are.
+/// Zeroes the environment in one range of memory. Its descriptor is a 64-bit address, a 32-bit size and the
+/// offset of the bytes in the dump.
 fn scrub_range(dump: &mut [u8], descriptor: usize, environment: &Range<u64>) {
     let Some(start) = layout::long_number(dump, descriptor) else { return };
     let (Some(size), Some(at)) =
@@ -121,10 +123,10 @@ fn scrub_range(dump: &mut [u8], descriptor: usize, environment: &Range<u64>) {
     }
 }
 
-/// Returns where a process keeps the environment that it was started with.
+/// Returns the address range in which a process keeps the environment that it was started with.
 fn range_of(pid: Pid) -> Option<Range<u64>> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything; the numbers after it begin with field 3.
+    // The name, in parentheses, may contain anything; the numbers after it begin with field 3.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     Some(field(50)?..field(51)?).filter(|range| range.start < range.end)

@@ -1,4 +1,5 @@
-//! Writes a minidump: built in memory, checked, without the environment, then on disk whole or not at all.
+//! Writes a minidump: built in memory, checked, scrubbed of the environment, then written to disk completely
+//! or not at all.
 
 use std::{
     fs::{File, OpenOptions},
@@ -17,43 +18,41 @@ use super::{
 };
 use crate::stacks::Registers;
 
-/// The process that is to be dumped.
+/// The process to dump.
 ///
-/// Nobody may trace it while it is dumped: the writer attaches to each thread itself. It may be stopped (then it is
-/// **continued** afterwards, by a SIGCONT that the writer sends) or run (then it is stopped meanwhile).
+/// No process may trace it while it is dumped: the writer attaches to each thread itself. It may be stopped
+/// (then it is **continued** afterwards, by a SIGCONT that the writer sends) or running (then it is stopped
+/// meanwhile).
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// The process.
     pub pid: Pid,
-    /// The thread that people ask about: the crashed one, or the process's first.
+    /// The blamed thread: the crashed one, or the first one of the process.
     pub blamed: Pid,
-    /// What happened, if it was a crash.
+    /// The crash, if there was one.
     pub crash: Option<CrashFacts>,
 }
 
-/// A fatal signal and what the thread was doing when it came.
+/// A fatal signal and the state of the thread when it arrived.
 #[derive(Debug, Clone)]
 pub struct CrashFacts {
-    /// The signal.
     pub signal: Signal,
-    /// Its `si_code`: above 0 the kernel found a fault, else somebody sent it.
+    /// Its `si_code`: above 0 for a fault found by the kernel, otherwise the signal was sent.
     pub code: i32,
-    /// Its `si_addr`: which address could not be accessed; 0 if there is none.
+    /// Its `si_addr`: the address whose access failed; 0 if there is none.
     pub address: u64,
-    /// The thread.
     pub tid: Pid,
-    /// Its registers when the signal came.
+    /// Its registers when the signal arrived.
     pub registers: Registers,
 }
 
 /// How a dump is written.
 #[derive(Debug, Clone)]
 pub struct DumpPlan {
-    /// Where. The directory is there; the file is not.
+    /// The path of the dump. The directory exists, the file does not.
     pub path: PathBuf,
-    /// The most that a dump may have. Stacks are shortened from half of it on; a dump above it is not written.
+    /// Maximum size of the dump. Stacks are shortened from half of it on; a larger dump is not written.
     pub limit_bytes: u64,
-    /// Whether environment variables stay in it. They often hold secrets.
+    /// Whether environment variables are kept. They often contain secrets.
     pub keeps_environment: bool,
     /// How long a running process may take to stop.
     pub stop_timeout: Duration,
@@ -62,61 +61,43 @@ pub struct DumpPlan {
 /// A dump that was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpFile {
-    /// Where.
     pub path: PathBuf,
-    /// How large.
     pub bytes: u64,
-    /// Threads in it.
+    /// The number of threads in it.
     pub threads: usize,
-    /// What could not be found out, in the writer's words.
+    /// The soft errors, in the writer's words.
     pub soft_errors: Vec<String>,
 }
 
-/// Why there is no dump.
+/// The error that prevented a dump.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
-    /// The writer gave up.
+    /// The writer failed.
     #[error("capture process {pid}")]
-    Capture {
-        /// The process.
-        pid: Pid,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The writer did not see a single thread, which it does not call an error.
+    Capture { pid: Pid, source: Box<dyn std::error::Error + Send + Sync> },
+    /// The writer did not see a single thread, which it does not report as an error.
     #[error("attach to a thread of process {pid}: {soft_errors:?}")]
     NoThreads {
-        /// The process.
         pid: Pid,
-        /// What the writer says.
+        /// The writer's soft errors.
         soft_errors: Vec<String>,
     },
-    /// It is larger than allowed.
+    /// The dump is larger than allowed.
     #[error("keep a dump of {bytes} bytes within {limit_bytes}")]
-    TooLarge {
-        /// Its size.
-        bytes: u64,
-        /// The limit.
-        limit_bytes: u64,
-    },
-    /// The disk.
+    TooLarge { bytes: u64, limit_bytes: u64 },
     #[error("write {path}")]
-    Write {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
-/// Dumps a process. Its threads stand still for some milliseconds.
+/// Dumps a process. Its threads are stopped for some milliseconds.
 ///
 /// # Errors
 ///
-/// When it is gone or traced, the dump would be too large, or cannot be stored. Then nothing is left on disk.
+/// When it is gone or traced, or the dump would be too large or cannot be stored. Then nothing is left on
+/// disk.
 pub fn write(subject: &Subject, plan: &DumpPlan) -> Result<DumpFile, DumpError> {
     let pid = subject.pid;
-    // Asked before the process goes on, and may end.
+    // Read before the process continues, because it may exit then.
     let environment = Environment::of(pid, subject.blamed);
     let mut dump = capture(subject, plan)?;
     let soft_errors = layout::soft_errors(&dump);
@@ -152,11 +133,11 @@ fn store(path: &Path, dump: &[u8]) -> Result<(), DumpError> {
     aside.push(".part");
     let aside = PathBuf::from(aside);
     let failed = |source| DumpError::Write { path: path.to_owned(), source };
-    // One that is there already belongs to somebody else, and is left alone.
+    // An existing file belongs to another process and is left untouched.
     let mut file = host::fail::at("guard.dump").and_then(|()| create(&aside)).map_err(failed)?;
     let stored = file.write_all(dump).and_then(|()| std::fs::rename(&aside, path));
     stored.map_err(|source| {
-        // What is left of it is of no use; that it cannot be removed changes nothing.
+        // A partial file is useless; an error of its removal changes nothing.
         let _gone = std::fs::remove_file(&aside);
         failed(source)
     })
@@ -166,7 +147,8 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// The writer fills a file as it goes, and also returns all of it; only the latter is wanted.
+/// A file that discards its contents: the writer writes a file and also returns all bytes, and only the
+/// latter is wanted.
 struct Nowhere(u64);
 
 impl Write for Nowhere {

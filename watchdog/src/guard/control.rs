@@ -1,4 +1,4 @@
-//! The worker's connection as the guard sees it: blocking, because the guard polls before it reads.
+//! The guard's connection to its worker: blocking, because the guard polls before it reads.
 
 use std::{
     io::{Read, Write},
@@ -15,10 +15,11 @@ use wire::{
     packet::{self, Packet, Packets},
 };
 
-/// A command with a usual environment comes in one read or two. More would cost every guard the pages of it.
+/// Size of a read. A command with a usual environment arrives in one read or two; a larger buffer would cost
+/// every guard its pages.
 const CHUNK_BYTES: usize = 4 << 10;
 
-/// The worker is gone, or says what no worker says: nobody is there to serve any more.
+/// The worker is gone, or has sent a message that no worker sends: the guard has no client left to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gone;
 
@@ -32,7 +33,8 @@ impl Control {
         Self { stream: UnixStream::from(socket), buffer: BytesMut::new() }
     }
 
-    /// Reads what is there, waiting if there is nothing. After it, [`Self::next`] gives the commands.
+    /// Reads the available bytes, and blocks if there are none. Afterwards [`Self::next`] returns the
+    /// commands.
     pub(super) fn fill(&mut self) -> Result<(), Gone> {
         let mut chunk = [0; CHUNK_BYTES];
         loop {
@@ -48,7 +50,7 @@ impl Control {
         }
     }
 
-    /// Returns the next command that was read whole.
+    /// Returns the next command that was read completely.
     pub(super) fn next(&mut self) -> Result<Option<ToGuard>, Gone> {
         match Packets.decode(&mut self.buffer) {
             Ok(None) => Ok(None),

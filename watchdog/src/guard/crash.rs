@@ -1,8 +1,9 @@
-//! What is done with a process that crashes: its stacks are kept, a dump is written, and it dies of its own signal.
+//! Handles a process that crashes: its stacks are recorded, a dump is written, and it dies of its own signal.
 //!
-//! The writer of dumps attaches to each thread by itself, so the process must be let go before, and stand still all the
-//! same: the fatal signal is exchanged for a stop signal. Then a fault happens again by itself when the process goes on;
-//! a signal that was sent is sent again while the process stands, so that not one instruction runs before it.
+//! The dump writer attaches to each thread by itself, so the process must be released before, and yet stay
+//! stopped: the fatal signal is replaced by a stop signal. A fault then repeats by itself when the process
+//! continues; a signal that was sent is sent again while the process is stopped, so that not one instruction
+//! runs before it.
 
 use std::{
     path::{Path, PathBuf},
@@ -27,20 +28,21 @@ use super::{
     tracer::{Tracer, go_on},
 };
 
-/// A dump takes milliseconds; after this its process is killed, which ends every wait of the writer.
+/// Time limit of a dump, which takes milliseconds. After it the process is killed, which ends every wait of
+/// the writer.
 pub(super) const DUMP_LIMIT: Duration = Duration::from_secs(5);
-/// How long a process may take to stand still.
+/// How long a process may take to stop.
 const STILL_PATIENCE: Duration = Duration::from_millis(500);
-/// The stack in a report; the file has all of it.
+/// Maximum number of frames in a report; the stacks file has all of them.
 pub(super) const MOST_FRAMES: usize = 64;
 
-/// A crash before its stacks are named, which is slow and done when the process is gone.
+/// A crash whose stacks are not symbolized yet: that is slow, and done when the process is gone.
 pub(super) struct Crash {
     report: CrashReport,
     raw: Option<RawStacks>,
 }
 
-/// Where a crash is.
+/// The process and the thread of a crash.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Site {
     pub(super) process: Pid,
@@ -48,18 +50,19 @@ pub(super) struct Site {
 }
 
 impl Tracer {
-    /// The thread stands at the signal `now`, which nobody handles; or which a handler sent that is to be seen in `chance`.
+    /// Handles a thread stopped at the signal `now`, which has no handler; or which a handler raised, for the
+    /// signal in `chance`.
     pub(super) fn crash(&mut self, site: Site, now: Chance, chance: Option<Chance>) {
         let Site { process, tid } = site;
         let signal = now.info.signal;
         let is_sent = now.info.code <= 0 || [Signal::TRAP, Signal::SYS, Signal::ABRT].contains(&signal);
         let (first, cause) = match chance {
-            // The handler raises again what it was called for: what people want to see is the first.
+            // The handler raises its own signal again: the first occurrence is of interest.
             Some(chance) if chance.info.signal == signal => (chance, None),
             chance => (now, chance),
         };
         let mut crash = self.begin(site, &first, cause.as_ref());
-        // The first thread may have ended before the others, and then has no memory.
+        // The first thread may have exited before the others, and then has no memory.
         let handle = if trace::has_ended(process) { tid } else { process };
         let halted = self.halt(process, Some(tid));
         crash.unwind(handle, threads(tid, &first, &halted));
@@ -87,7 +90,7 @@ impl Tracer {
         self.crashes.push(crash);
     }
 
-    /// The handler of a signal ends the process by itself: there is nothing left to dump, but the stack is still there.
+    /// Handles a signal handler that exits: there is nothing left to dump, but the stack still exists.
     pub(super) fn end_by_handler(&mut self, site: Site, chance: &Chance) {
         let Site { process, tid } = site;
         let mut crash = self.begin(site, chance, None);
@@ -113,7 +116,7 @@ impl Tracer {
         Crash { report, raw: None }
     }
 
-    /// How a dump of this test is written; `what` is the end of its name.
+    /// Returns the plan of a dump; `what` is the suffix of its file name.
     pub(super) fn dump_plan(&self, what: &str) -> DumpPlan {
         let limit = self.plan.limit_bytes;
         DumpPlan {
@@ -128,8 +131,8 @@ impl Tracer {
         self.plan.dir.as_path().join(format!("{}-{what}.{extension}", self.plan.name))
     }
 
-    /// Names the stacks of all crashes that belong to the root's end, and writes them down. The others were somebody's
-    /// expectation: a test that ends well does not miss a child.
+    /// Symbolizes the stacks of all crashes that belong to the root's failure, and writes them to files.
+    /// Other crashes were expected: a test that passes does not report a crashed child.
     pub(super) fn take_reports(&mut self) -> Vec<CrashReport> {
         let is_well = self.root_exit().is_some_and(|exit| exit.code == Some(0));
         let crashes = std::mem::take(&mut self.crashes);
@@ -160,7 +163,8 @@ impl Crash {
         }
     }
 
-    /// `again`: the signal that must be sent again; without it, what the thread does brings it.
+    /// Dumps the process. `again` is the signal that must be sent again; without it, the faulting instruction
+    /// raises it.
     fn dump(
         &mut self,
         (site, again): (Site, Option<Signal>),
@@ -177,15 +181,17 @@ impl Crash {
         if trace::detach(site.tid, Some(Signal::STOP)).is_err() {
             return self.note("it was killed before it could be dumped".to_owned());
         }
-        // When this one stands, the others will, without another step.
+        // Once this thread is stopped, the others will stop without another step.
         await_stillness(&[site.tid]);
         for (tid, _) in &halted.threads {
-            // One that is gone needs nothing. A signal that it stood at is lost, as the process is.
+            // A thread that is gone needs nothing. A signal that it was stopped at is lost, as is the
+            // process.
             drop(trace::detach(*tid, None));
         }
         await_stillness(&trace::threads(subject.pid));
         if let Some(again) = again {
-            // It waits until the process goes on. A process that is gone has got its signal.
+            // The signal is pending until the process continues. A process that is gone has received its
+            // signal.
             drop(trace::signal_thread(site.process, site.tid, again));
         }
         match write(site.process, subject, plan) {
@@ -195,7 +201,7 @@ impl Crash {
             }
             Err(error) => self.note(error),
         }
-        // The writer does it too, unless it gave up early.
+        // The writer sends it too, unless it failed early.
         if let Some(pidfd) = pidfd {
             drop(trace::signal_process(&pidfd, Signal::CONT));
         }
@@ -204,7 +210,7 @@ impl Crash {
     fn report(mut self, path: Option<&Path>) -> CrashReport {
         let Some(raw) = self.raw.take() else { return self.report };
         let named = stacks::name(raw);
-        // A handler that ends the process by another signal than its own.
+        // The handler ended the process by another signal than its own.
         let is_by_handler = self.report.cause.is_some();
         self.report.stack =
             if is_by_handler { named.interrupted_text(MOST_FRAMES) } else { named.crash_text(MOST_FRAMES) };
@@ -225,16 +231,16 @@ impl Crash {
         format!("Process {pid} ({command}): {}{at} in thread {id} {name:?}", Signal(*signal))
     }
 
-    /// Nobody is to hear of it.
+    /// Discards an unreported crash, and removes its dump.
     fn discard(self) {
         if let Some(dump) = self.report.dump {
-            // What is left is within the limits of all dumps.
+            // A dump that cannot be removed is within the limits of all dumps.
             drop(std::fs::remove_file(dump.as_path()));
         }
     }
 }
 
-/// The thread at fault first, where it was at fault; the others where they are now.
+/// Returns the faulting thread first, as it was at the fault; the others as they are now.
 fn threads(tid: Pid, at: &Chance, halted: &Halted) -> Vec<ThreadRegisters> {
     let name = trace::thread_name(tid);
     let mut threads = vec![ThreadRegisters { tid, registers: at.registers.clone(), name }];
@@ -248,7 +254,7 @@ fn threads(tid: Pid, at: &Chance, halted: &Halted) -> Vec<ThreadRegisters> {
     threads
 }
 
-/// Waits until threads that are not traced any more stand still, or patience ends.
+/// Waits until threads that are no longer traced are stopped, or the limit passes.
 fn await_stillness(threads: &[Pid]) {
     let deadline = Instant::now() + STILL_PATIENCE;
     let is_moving =
@@ -258,7 +264,7 @@ fn await_stillness(threads: &[Pid]) {
     }
 }
 
-/// Writes a dump within bounds of time; returns its path and what the writer missed.
+/// Writes a dump within the time limit; returns its path and the writer's soft errors.
 pub(super) fn write(
     process: Pid,
     subject: &Subject,
@@ -270,10 +276,10 @@ pub(super) fn write(
     Ok((file.path, file.soft_errors))
 }
 
-/// Writes a text that only its owner may read.
+/// Writes a text file that only its owner may read.
 pub(super) fn write_text(path: &Path, text: &str) -> std::io::Result<()> {
     use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    // Half a text says less than none.
+    // A truncated text is worse than none.
     file.write_all(text.as_bytes()).inspect_err(|_| drop(std::fs::remove_file(path)))
 }

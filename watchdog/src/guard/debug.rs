@@ -1,9 +1,9 @@
-//! A test process for a debugger: made to stand before its first instruction, traced by nobody, until it is known whose
-//! it is.
+//! A test process held for a debugger: stopped before its first instruction, traced by no process, until the
+//! worker decides.
 //!
 //! ```text
-//! born ──Exec (traced)──► standing at the first instruction ──HandOver──► runs on; its debugger's
-//!   └──untraced─────────► standing just before Exec ────────┘└─TakeBack──► runs on, watched
+//! started ──Exec (traced)──► stopped at the first instruction ──HandOver──► continues; its debugger's
+//!   └──untraced─────────► stopped just before Exec ──────────┘└─TakeBack──► continues, traced
 //! ```
 
 use std::{
@@ -21,38 +21,39 @@ use wire::control::TracePlan;
 
 use super::tracer::{Reach, Tracer};
 
-/// A process that is let go stands within a moment.
+/// How long a released process may take to stop; usually an instant.
 const STAND: Duration = Duration::from_secs(5);
-/// Between two looks at a process that stands, or at one that is its debugger's.
+/// Interval between checks of a stopped process, or of one handed over to its debugger.
 const LOOK: Duration = Duration::from_millis(100);
-/// A debugger that lets go may leave its process standing for the next one; nobody else may.
+/// How long a process may stay stopped without a tracer. A debugger that detaches may leave its process
+/// stopped for the next one; no other process may.
 const DESERTION: Duration = Duration::from_secs(2);
 
-/// A process for a debugger.
+/// A process held for a debugger.
 pub(super) struct Debugged {
     stage: Stage,
-    /// One that is not its program yet: it tells whether it becomes it.
+    /// A process that has not executed its program yet: it reports whether the exec succeeds.
     pub(super) unborn: Option<Released>,
 }
 
 enum Stage {
     Standing,
-    /// It is a debugger's.
+    /// It was handed over to a debugger.
     HandedOver(Watch),
-    /// It is watched as any other.
+    /// It is traced like any other process.
     TakenBack,
 }
 
-/// What is seen of a process and its debugger.
+/// The observed state of a process and its debugger.
 struct Watch {
     next_look: Instant,
-    /// Somebody has traced it.
+    /// A process has traced it.
     was_traced: bool,
-    /// Since when it stands and nobody traces it.
+    /// Since when it has been stopped without a tracer.
     deserted: Option<Instant>,
 }
 
-/// Starts a process that stands before its first instruction.
+/// Starts a process that is stopped before its first instruction.
 pub(super) fn start(
     start: Spawn,
     plan: TracePlan,
@@ -68,12 +69,12 @@ pub(super) fn start(
         return Ok((Tracer::off(root, plan), Debugged { stage: Stage::Standing, unborn: Some(unborn) }));
     };
     let released = held.release();
-    // A signal on the way to its program stops it, and it needs us to go on.
+    // A signal before the program is executed stops the process, and only the guard can resume it.
     while tracer.is_holding() && tracer.root_exit().is_none() {
         match wait_readable([Some(ends.as_fd()), Some(released.as_fd())], Some(deadline)) {
             Ok([true, _]) => {
                 ends.clear();
-                // If nothing can be heard of it, its end comes as the end of its last words.
+                // If the wait fails, the exit is noticed by the end of the pipe from the child.
                 drop(tracer.pump());
             }
             Ok([false, true]) => break,
@@ -81,7 +82,7 @@ pub(super) fn start(
         }
     }
     released.finish()?;
-    // Its last words end at the same moment at which it stops as its program.
+    // The pipe from the child closes at the same moment at which the program stops after its exec.
     while tracer.is_holding() && tracer.root_exit().is_none() && Instant::now() < deadline {
         drop(wait_readable([Some(ends.as_fd())], Some(Instant::now() + Duration::from_millis(1))));
         ends.clear();
@@ -91,7 +92,7 @@ pub(super) fn start(
     Ok((tracer, Debugged { stage: Stage::Standing, unborn: None }))
 }
 
-/// Waits until a process stands, or is gone.
+/// Waits until a process is stopped, or gone.
 fn await_standing(root: Pid, deadline: Instant) {
     let stands = || process::stat(root).is_none_or(|stat| matches!(stat.state, 'T' | 'Z' | 'X'));
     while !stands() && Instant::now() < deadline {
@@ -108,8 +109,8 @@ impl Debugged {
         matches!(self.stage, Stage::Standing)
     }
 
-    /// Lets it go on for its debugger. Whether that has attached, or has let it go on itself, makes no difference: the
-    /// signal is blocked, so that it ends the stop and is told to nobody.
+    /// Resumes it for its debugger. Whether the debugger has attached, or has resumed it itself, makes no
+    /// difference: the signal is blocked, so that it ends the stop and is delivered to no process.
     pub(super) fn hand_over(&mut self, root: Pid) {
         if self.is_standing() {
             let watch = Watch { next_look: Instant::now() + LOOK, was_traced: false, deserted: None };
@@ -118,7 +119,7 @@ impl Debugged {
         }
     }
 
-    /// Lets it go on for the guard. `reach` is how it is watched, if it is.
+    /// Resumes it for the guard. `reach` is the tracing scope, if it is traced.
     pub(super) fn take_back(&mut self, tracer: &mut Tracer, reach: Option<Reach>) {
         if !self.is_standing() {
             return;
@@ -136,7 +137,7 @@ impl Debugged {
         go_on(tracer.root);
     }
 
-    /// When to look next whether its debugger has left it.
+    /// Returns when to check next whether its debugger has abandoned it.
     pub(super) fn next_look(&self) -> Option<Instant> {
         match &self.stage {
             Stage::HandedOver(watch) => Some(watch.next_look),
@@ -144,7 +145,7 @@ impl Debugged {
         }
     }
 
-    /// Looks. A process that stands although its debugger is gone goes on; returns whether that was so.
+    /// Resumes a process that is stopped although its debugger is gone; returns whether that was so.
     pub(super) fn look(&mut self, root: Pid, is_paused: bool) -> bool {
         let Stage::HandedOver(watch) = &mut self.stage else { return false };
         let now = Instant::now();
@@ -166,6 +167,6 @@ impl Debugged {
 }
 
 fn go_on(root: Pid) {
-    // The root is not reaped, so the number is its own. It may have taken another user's rights, and then is lost to us.
+    // The root is not reaped, so its id is valid. It may have changed its user, and then cannot be signalled.
     drop(trace::signal_thread(root, root, Signal::CONT));
 }

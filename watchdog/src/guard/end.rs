@@ -1,7 +1,7 @@
-//! The one place where the raw end of a test process becomes what is told of it.
+//! Builds the exit report of a test process. This is the only module that does.
 //!
-//! Today the wait status is all there is. A tracer's first-chance signal, a sanitizer's exit and an out-of-memory kill
-//! are to be told apart here, and nowhere else.
+//! Today the wait status is its only source. A tracer's first-chance signal, a sanitizer's exit and an
+//! out-of-memory kill are to be distinguished here, and nowhere else.
 
 use std::time::Duration;
 

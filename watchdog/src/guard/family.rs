@@ -1,4 +1,5 @@
-//! The test's whole family: killed, stopped, continued. The guard is a subreaper, so all of it is below the guard.
+//! The test's whole process tree: killed, stopped, continued. The guard is a subreaper, so all of it is below
+//! the guard.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -14,23 +15,26 @@ use wire::control::Leaked;
 
 use super::tracer::Tracer;
 
-/// So many survivors are named; a fork bomb has thousands, and one line of it is enough.
+/// Maximum number of survivors reported; a fork bomb has thousands, and a few lines of it are enough.
 const LEAKED_LIMIT: usize = 32;
-/// Ends come as events; this is for those who were born after the last round of signals.
+/// Interval between rounds of signals. Exits arrive as events; a round is for processes that were forked
+/// after the last one.
 const ROUND: Duration = Duration::from_millis(10);
-/// A process in an uninterruptible call can't be stopped, such as one in `vfork` whose child has just been stopped.
-/// Nobody waits longer for it.
+/// Limit for waiting until processes stop. A process in an uninterruptible call cannot be stopped, such as
+/// one in `vfork` whose child has just been stopped.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Sends KILL to everything below, once.
+/// Sends KILL to all descendants, once.
 pub(super) fn strike() {
     let _reached = process::signal_descendants(Pid::own(), Signal::KILL, |_, _| true);
 }
 
-/// Kills and reaps until nothing is left below or the deadline passes, and returns who had to be killed.
+/// Kills and reaps until no descendant is left or the deadline passes, and returns the processes that had to
+/// be killed.
 ///
-/// Each round kills only the guard's own children: that is one cheap call each, and the children of the dead are the
-/// guard's in the next round. A whole walk through procfs would lose the race against a family that forks for ever.
+/// Each round kills only the guard's own children: that is one cheap call each, and the children of killed
+/// processes are the guard's in the next round. A full walk through procfs would lose the race against a tree
+/// that forks forever.
 pub(super) fn clear(ends: &ChildEnds, tracer: &mut Tracer, deadline: Instant) -> Vec<Leaked> {
     tracer.close();
     let mut survivors = Survivors::default();
@@ -43,10 +47,11 @@ pub(super) fn clear(ends: &ChildEnds, tracer: &mut Tracer, deadline: Instant) ->
         let round = deadline.min(Instant::now() + ROUND);
         match wait_readable([Some(ends.as_fd())], Some(round)) {
             Ok([true]) => ends.clear(),
-            // Nobody ended: a child hangs in the kernel, and what is below it would never come up.
+            // No child exited: one hangs in the kernel, and its descendants would never be reparented to the
+            // guard.
             Ok([false]) | Err(_) => strike(),
         }
-        // A wait that fails has nothing to tell.
+        // The error of a failed wait changes nothing.
         drop(tracer.pump());
     }
     survivors.leaked
@@ -63,8 +68,8 @@ struct Survivors {
 }
 
 impl Survivors {
-    /// Names who is below as long as it can be seen who is below whom: a test's daemon may have started others long
-    /// after that test, and they are the same test's.
+    /// Records the descendants while parents are still known: a test's daemon may have started processes long
+    /// after that test, and they belong to the same test.
     fn name_families(&mut self) {
         let heads = process::children(Pid::own()).into_iter();
         let mut waiting: VecDeque<(Pid, Option<u64>)> = heads.map(|head| (head, started_ms(head))).collect();
@@ -84,18 +89,18 @@ impl Survivors {
     }
 }
 
-/// The processes that a pause has stopped; those that had stopped themselves stay so after it.
+/// The processes that a pause has stopped. Processes that had stopped themselves stay stopped after it.
 #[derive(Debug, Default)]
 pub(super) struct Stopped {
     ours: HashSet<Pid>,
-    /// Since when a pause lasts.
+    /// The start of the current pause.
     since: Option<Instant>,
-    /// How long all pauses before were.
+    /// The duration of all earlier pauses.
     before: Duration,
 }
 
 impl Stopped {
-    /// Stops everything below, and waits until it stands still. What happens meanwhile is heard.
+    /// Stops all descendants, and waits until they are stopped. Events that arrive meanwhile are handled.
     pub(super) fn stop(&mut self, ends: &ChildEnds, tracer: &mut Tracer) {
         self.since.get_or_insert_with(Instant::now);
         let deadline = Instant::now() + STOP_PATIENCE;
@@ -109,12 +114,13 @@ impl Stopped {
             }
             let _ended = wait_readable([Some(ends.as_fd())], Some(Instant::now() + Duration::from_millis(1)));
             ends.clear();
-            // A wait that fails has nothing to tell, and what cannot be stopped is not waited for.
+            // The error of a failed wait changes nothing, and a process that cannot be stopped is not waited
+            // for.
             drop(tracer.pump());
         }
     }
 
-    /// Lets those go on that were stopped.
+    /// Resumes the processes that were stopped by [`Self::stop`].
     pub(super) fn resume(&mut self) {
         self.before = self.time();
         self.since = None;
@@ -122,18 +128,19 @@ impl Stopped {
         let _reached = process::signal_descendants(Pid::own(), Signal::CONT, |pid, _| ours.contains(&pid));
     }
 
-    /// Whether the family is paused.
+    /// Returns whether the tree is paused.
     pub(super) fn is_paused(&self) -> bool {
         self.since.is_some()
     }
 
-    /// How long the family was paused, all in all.
+    /// Returns the total time for which the tree was paused.
     pub(super) fn time(&self) -> Duration {
         self.before + self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
-/// What is traced also stands when it only waits for the tracer.
+/// Returns whether a process is stopped. A traced process also counts as stopped while it waits for the
+/// tracer.
 fn stands(pid: Pid, stat: Stat, tracer: &Tracer) -> bool {
     match stat.state {
         't' => tracer.is_stopped(pid).unwrap_or(true),

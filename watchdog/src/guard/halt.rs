@@ -1,5 +1,5 @@
-//! Whole processes that are made to stand, go on, or be traced no more. Waits here are for single threads and bounded;
-//! what else is heard meanwhile is kept for the tracer.
+//! Stops and resumes all threads of a process, or ends their tracing. Waits here are for single threads and
+//! bounded; other events that arrive meanwhile are deferred for the tracer.
 
 use std::{
     collections::HashSet,
@@ -13,10 +13,10 @@ use host::{
 
 use super::tracer::{Process, Thread, Tracer, release};
 
-/// Nobody waits longer for threads to stop; one that waits for its `vfork` child does not stop at all.
+/// Limit for waiting until threads stop; a thread that waits for its `vfork` child does not stop at all.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The threads of a process that were made to stop.
+/// The threads of a process that were stopped.
 #[derive(Default)]
 pub(super) struct Halted {
     pub(super) threads: Vec<(Pid, Stop)>,
@@ -24,13 +24,14 @@ pub(super) struct Halted {
 }
 
 impl Tracer {
-    /// Stops the threads of a process that are traced here, but for one that stands already.
+    /// Stops the threads of a process that this guard traces, except one that is stopped already.
     pub(super) fn halt(&mut self, process: Pid, except: Option<Pid>) -> Halted {
         let deadline = Instant::now() + STOP_PATIENCE;
         let mut halted = Halted::default();
         let mut asked: HashSet<Pid> = except.into_iter().collect();
         loop {
-            // All are asked before any is waited for; threads that were born meanwhile come in the next round.
+            // All threads are interrupted before any is waited for; threads that are created meanwhile are
+            // interrupted in the next round.
             let mut threads = trace::threads(process);
             threads.retain(|tid| asked.insert(*tid) && !trace::has_ended(*tid));
             if threads.is_empty() {
@@ -45,7 +46,7 @@ impl Tracer {
         }
     }
 
-    /// Its stop was heard of before, and not handled yet.
+    /// Returns whether the stop of the thread was received before, and not handled yet.
     fn is_standing(&mut self, tid: Pid, halted: &mut Halted) -> bool {
         let known = self
             .deferred
@@ -62,23 +63,24 @@ impl Tracer {
             Ok(Some(Waited::Stopped(stop))) => halted.threads.push((tid, stop)),
             Ok(Some(ended)) => self.deferred.push_back((tid, ended)),
             Ok(None) => halted.stuck.push(tid),
-            // Not traced by us.
+            // Not traced by this guard.
             Err(_) => {}
         }
     }
 
-    /// Lets halted threads go on as if nothing had been, which is decided when they come up again.
+    /// Resumes stopped threads as if nothing had happened; how is decided when their deferred stops are
+    /// handled.
     pub(super) fn resume(&mut self, halted: Halted) {
         self.deferred.extend(halted.threads.into_iter().map(|(tid, stop)| (tid, Waited::Stopped(stop))));
     }
 
-    /// Forgets a process that is traced no more.
+    /// Removes a process that is no longer traced.
     pub(super) fn forget(&mut self, process: Pid) {
         self.threads.retain(|_, thread| thread.process != process);
         self.processes.remove(&process);
     }
 
-    /// Traces a process again that was let go for a while.
+    /// Seizes a process again that was released for a while.
     pub(super) fn seize_again(&mut self, process: Pid, options: Options) {
         for tid in trace::threads(process) {
             if trace::seize(tid, options).is_ok() {
@@ -92,14 +94,14 @@ impl Tracer {
         Some(self.processes.get(&process)?.options)
     }
 
-    /// Notes threads that could not be let go because they do not stop.
+    /// Records threads that could not be released because they do not stop.
     pub(super) fn leave_later(&mut self, stuck: &[Pid]) {
         self.leaving.extend(stuck);
     }
 
-    /// Ends all tracing. Threads that do not stop in time are let go as soon as they do.
+    /// Ends all tracing. Threads that do not stop in time are released as soon as they do.
     pub(super) fn let_go(&mut self) {
-        // Who is born while its maker is let go is found in the next round.
+        // A process that is forked while its parent is being released is found in the next round.
         while let Some(process) = self.processes.keys().next().copied() {
             let halted = self.halt(process, None);
             for (tid, stop) in &halted.threads {

@@ -1,4 +1,5 @@
-//! Dumps and stacks of a whole family that lives on, traced or not. Each process stands still for some milliseconds.
+//! Dumps and stacks of a whole live process tree, traced or not. Each process is stopped for some
+//! milliseconds.
 
 use host::{
     process::{self, Pid, Signal},
@@ -19,29 +20,29 @@ use super::{
     tracer::{Tracer, release},
 };
 
-/// So many processes are named together: each keeps the files of its modules open until then.
+/// Number of processes symbolized together: each keeps the files of its modules open until then.
 const TOGETHER: usize = 16;
 
-/// A process that was looked at.
+/// A process that was examined.
 struct Visited {
     hung: HungProcess,
-    /// The end of its files' names.
+    /// The suffix of its file names.
     what: String,
-    /// Its stacks, if they could be followed, until they are named.
+    /// Its stacks, if they could be unwound, until they are symbolized.
     raw: Option<RawStacks>,
 }
 
-/// Before a process is touched.
+/// The state of a process before it is examined.
 struct Before {
-    /// It stood still by itself, or by a pause, and is to stand still again.
+    /// It was stopped, by itself or by a pause, and is to be stopped again.
     is_stopped: bool,
-    /// How it was traced; `None`: not by this guard.
+    /// Its tracing options; `None` if this guard does not trace it.
     options: Option<Options>,
 }
 
 impl Tracer {
-    /// Dumps and unwinds everything below the guard, and names it when the processes go on again. `round` counts the
-    /// requests, so that each has files of its own.
+    /// Dumps and unwinds all descendants of the guard, and symbolizes the stacks when the processes run
+    /// again. `round` is the number of the request, so that each request has files of its own.
     pub(super) fn dump_family(&mut self, round: u32) -> HangReport {
         let mut report = HangReport::default();
         for pids in sample::family(self.root).chunks(TOGETHER) {
@@ -88,7 +89,7 @@ impl Tracer {
         Visited { hung, what, raw }
     }
 
-    /// Stops a process, its tracing begun for that if need be, and unwinds its threads.
+    /// Stops a process, seizes it before if necessary, and unwinds its threads.
     fn visit(
         &mut self,
         pid: Pid,
@@ -111,7 +112,7 @@ impl Tracer {
             errors
                 .push(format!("stop thread {tid} of process {pid}, which is in {call}; so there is no dump"));
         }
-        // One whose first thread has ended keeps its memory in the others.
+        // A process whose first thread has exited keeps its memory in the others.
         let handle = threads.first().filter(|_| trace::has_ended(pid)).map_or(pid, |thread| thread.tid);
         match stacks::unwind(handle, &first_first(pid, threads)) {
             Ok(raw) => Some((halted, Some(raw))),
@@ -122,7 +123,7 @@ impl Tracer {
         }
     }
 
-    /// Lets a process go on that is not dumped.
+    /// Resumes a process that is not dumped.
     fn leave(&mut self, halted: Halted, before: &Before, pid: Pid) {
         if before.options.is_some() {
             return self.resume(halted);
@@ -134,10 +135,10 @@ impl Tracer {
         self.forget(pid);
     }
 
-    /// The writer has continued the process, whatever it did before.
+    /// Restores the state of a dumped process: the writer has continued it, whatever its state was before.
     fn restore(&mut self, pid: Pid, before: &Before, sent: &[(Pid, Signal)]) {
         if before.is_stopped {
-            // A process that is gone stands still enough.
+            // For a process that is gone nothing needs to be restored.
             drop(trace::signal_thread(pid, pid, Signal::STOP));
         }
         for (tid, signal) in sent {
@@ -148,7 +149,7 @@ impl Tracer {
         }
     }
 
-    /// Writes the named stacks of a process where people find them.
+    /// Writes the symbolized stacks of a process to its file.
     fn tell(&self, Visited { hung, what, .. }: &mut Visited, named: &Stacks, errors: &mut Vec<String>) {
         hung.stack = named.crash_text(MOST_FRAMES);
         if self.plan.dir.as_bytes().is_empty() {
@@ -163,27 +164,28 @@ impl Tracer {
     }
 }
 
-/// Begins to trace all threads of a process; the first refusal is told when there is no thread at all.
+/// Seizes all threads of a process; returns the first error if no thread could be seized.
 fn seize_all(pid: Pid) -> std::io::Result<()> {
     let outcomes: Vec<_> =
         trace::threads(pid).into_iter().map(|tid| trace::seize(tid, Options::VISIT)).collect();
     if outcomes.iter().any(Result::is_ok) { Ok(()) } else { outcomes.into_iter().collect() }
 }
 
-/// Lets the threads of a process go, and returns the signals that they stood at, which must come later.
+/// Releases the threads of a process, and returns the signals that they were stopped at, which must be sent
+/// later.
 fn let_stand(halted: &Halted) -> Vec<(Pid, Signal)> {
     let mut sent = Vec::new();
     for (tid, stop) in &halted.threads {
         if let Stop::Signal(signal) = stop {
             sent.push((*tid, *signal));
         }
-        // One that was killed meanwhile tells its end.
+        // The exit of one that was killed meanwhile is received later.
         drop(trace::detach(*tid, None));
     }
     sent
 }
 
-/// The first thread of a process is the one that people ask about.
+/// Sorts the first thread of the process to the front, as the blamed one.
 fn first_first(pid: Pid, mut threads: Vec<stacks::ThreadRegisters>) -> Vec<stacks::ThreadRegisters> {
     threads.sort_by_key(|thread| (thread.tid != pid, thread.tid));
     threads

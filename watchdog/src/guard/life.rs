@@ -1,9 +1,9 @@
-//! A guard's life: one command, one process, one end.
+//! The guard's supervisor: one command, one process, one exit report.
 //!
 //! ```text
-//! waiting ──Exec──► running ──root ends──► lingering ──family gone, or killed──► Crashed, Ended
+//! waiting ──Exec──► running ──root exits──► lingering ──tree gone, or killed──► Crashed, Ended
 //!    │                 │ Terminate: TERM, and KILL after the grace      (100 ms at most)
-//!    └──EOF──► leave   └──EOF──► kill all, leave
+//!    └──EOF──► exit    └──EOF──► kill all, exit
 //! ```
 
 use std::{
@@ -34,14 +34,15 @@ use super::{
     tracer::{Reach, Tracer},
 };
 
-/// Helpers of a test often see its end as the end of a pipe, and leave by themselves.
+/// Time for helpers of a test to exit by themselves: they often notice its exit by the end of a pipe.
 const LINGER: Duration = Duration::from_millis(100);
-/// A fork bomb must not hold its guard for ever; what is left then is the watchdog's.
+/// Limit for killing the process tree. A fork bomb must not occupy its guard forever; the remaining processes
+/// are left to the watchdog.
 const CLEAR_LIMIT: Duration = Duration::from_secs(5);
-/// The same when nobody waits for the answer, and all must be gone within a second.
+/// The same when the worker is gone, and everything must be gone within a second.
 const LEAVE_LIMIT: Duration = Duration::from_millis(900);
 
-/// Runs as a guard, from the first command to the test's end. Exits with failure when it could not serve.
+/// Runs as a guard, from the first command to the test's exit. Returns failure when it could not serve.
 #[must_use]
 pub fn main() -> ExitCode {
     process::ignore_terminal_signals();
@@ -51,7 +52,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Is the guard of the worker at the other end of a connection.
+/// Serves the worker at the other end of the connection.
 pub(crate) fn serve(socket: OwnedFd) -> Result<(), Gone> {
     process::set_name(c"heeler-guard");
     let mut control = Control::new(socket);
@@ -63,8 +64,8 @@ pub(crate) fn serve(socket: OwnedFd) -> Result<(), Gone> {
 }
 
 fn prepare() -> std::io::Result<ChildEnds> {
-    // The death of those above is seen as the end of the connection. Should all of them die at once, nobody else is left
-    // who could end what has escaped the test.
+    // The death of a process above is noticed by the end of the connection. If all of them die at once, no
+    // other process is left to kill processes that have escaped the test.
     process::wake_with_parent()?;
     process::become_subreaper()?;
     ChildEnds::watch()
@@ -74,7 +75,7 @@ fn first_command(control: &mut Control) -> Result<Command, Gone> {
     loop {
         match control.next()? {
             Some(ToGuard::Exec(command)) => return Ok(command),
-            // Nothing runs yet, so there is nothing to stop or to end.
+            // Nothing runs yet, so there is nothing to stop or to kill.
             Some(
                 ToGuard::Terminate { .. }
                 | ToGuard::Kill
@@ -99,7 +100,8 @@ fn guard(mut control: Control, ends: ChildEnds, command: &Command) -> Result<(),
         Err(error) => return control.send(&FromGuard::Failed { error: chain(&error) }),
     };
     host::fail::pass("guard.started");
-    // The test alone holds its outputs now. If the null device is gone, its end-of-file comes with the guard's own end.
+    // From here on only the test holds its outputs. If the null device is missing, their end-of-file comes
+    // with the guard's own exit.
     let _silenced = silence_output();
     let mut guard = Guard {
         control,
@@ -127,13 +129,15 @@ fn guard(mut control: Control, ends: ChildEnds, command: &Command) -> Result<(),
     }
 }
 
-/// Makes a group for the test's family, where this machine lets us. Without one the worker looks at its memory itself.
+/// Creates a control group for the test's process tree, if this machine allows it. Without one the worker
+/// measures the memory itself.
 fn leaf(limit_bytes: u64) -> Option<Leaf> {
     let place = Place::find().ok()?;
     Leaf::make(&place, Some(limit_bytes)).ok()
 }
 
-/// Starts the test process, in its group if there is one. Its end comes with all others', from the one place that waits.
+/// Starts the test process, in its control group if there is one. Its exit is received like all others, by
+/// the one module that waits.
 fn start(
     command: &Command,
     ends: &ChildEnds,
@@ -169,7 +173,8 @@ fn start(
         return Ok((Started::watched(tracer), None));
     }
     let held = trace::hold(start)?;
-    // Before it is its program: what a process has used before it moves stays charged to where it was.
+    // The process is moved before it executes its program: memory used before the move stays charged to the
+    // old group.
     let leaf = leaf.filter(|leaf| leaf.admit(held.pid()).is_ok());
     let mut tracer = match reach {
         Some(reach) => Tracer::seize(held.pid(), plan, reach),
@@ -177,11 +182,11 @@ fn start(
     };
     reason.into_iter().for_each(|reason| tracer.say_untraced(reason.to_owned()));
     let released = held.release();
-    // A signal on the way to its program stops it, and it needs us to go on.
+    // A signal before the program is executed stops the process, and only the guard can resume it.
     while let Ok([false, is_told]) = wait_readable([Some(released.as_fd()), Some(ends.as_fd())], None) {
         if is_told {
             ends.clear();
-            // If nothing can be heard of it, its end comes as the end of its last words.
+            // If the wait fails, the exit is noticed by the end of the pipe from the child.
             drop(tracer.pump());
         }
     }
@@ -189,12 +194,12 @@ fn start(
     Ok((Started::watched(tracer), leaf))
 }
 
-/// A test process that was born, and how it is watched.
+/// A started test process, and how it is traced.
 struct Started {
     tracer: Tracer,
-    /// It stands, for a debugger.
+    /// Set if it is stopped for a debugger.
     debugged: Option<Debugged>,
-    /// How far it is traced if no debugger takes it.
+    /// The tracing scope if no debugger takes the process.
     reach: Option<Reach>,
 }
 
@@ -204,7 +209,7 @@ impl Started {
     }
 }
 
-/// Says why a program would not be the same when it is traced.
+/// Returns the reason why a program would behave differently when traced.
 fn suffers(command: &Command) -> Option<&'static str> {
     let is_preload = |name: &OsBytes, value: &OsBytes| {
         name.as_bytes() == b"LD_PRELOAD" && sanitizer::is_preloaded(value.as_bytes())
@@ -225,29 +230,30 @@ struct Guard {
     ends: ChildEnds,
     tracer: Tracer,
     root: Pid,
-    /// The root is reaped: its number may be another's.
+    /// The root is reaped: its id may be reused.
     is_over: bool,
-    /// When the grace of a Terminate ends.
+    /// When the grace period of a `Terminate` ends.
     kill_at: Option<Instant>,
-    /// The worker wished the whole family dead: survivors are no leak.
+    /// The worker ordered the whole tree killed: survivors are no leak.
     is_killed: bool,
     stopped: Stopped,
-    /// A sample that was asked for.
+    /// A requested sample.
     sampling: Option<Sampling>,
-    /// How often dumps were asked for.
+    /// The number of dump requests.
     dump_rounds: u32,
-    /// It was started for a debugger.
+    /// Set if it was started for a debugger.
     debugged: Option<Debugged>,
-    /// How far it is traced if no debugger takes it.
+    /// The tracing scope if no debugger takes the process.
     reach: Option<Reach>,
-    /// The group of the test's family. It is removed with the guard's end, when all in it are reaped.
+    /// The control group of the test's tree. It is removed when the guard ends, after everything in it is
+    /// reaped.
     leaf: Option<Leaf>,
-    /// Where the root was started, and its core file is if it has one.
+    /// The directory in which the root was started, and in which its core file is, if it has one.
     cwd: PathBuf,
 }
 
 impl Guard {
-    /// Serves commands until the root has ended.
+    /// Serves commands until the root has exited.
     fn run(&mut self) -> Result<RawExit, Gone> {
         let is_limited = self.leaf.as_ref().is_some_and(Leaf::has_limit);
         self.control.send(&FromGuard::Started { pid: self.root.as_u32(), is_limited })?;
@@ -278,11 +284,11 @@ impl Guard {
         }
     }
 
-    /// Waits for the next thing to happen, and handles it.
+    /// Waits for the next event, and handles it.
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Gone> {
         let unborn = self.debugged.as_ref().and_then(|debugged| debugged.unborn.as_ref());
         let fds = [Some(self.control.as_fd()), Some(self.ends.as_fd()), unborn.map(AsFd::as_fd)];
-        // What was left over must not wait for the next thing to happen.
+        // Deferred stops must not wait for the next event.
         let deadline = if self.tracer.has_more() { Some(Instant::now()) } else { deadline };
         let [is_told, is_ended, is_born] = wait_readable(fds, deadline).map_err(|_| Gone)?;
         if is_ended {
@@ -298,14 +304,14 @@ impl Guard {
             self.born()?;
         }
         if is_told {
-            // A root's end that came together with the worker's is of no use to anyone.
+            // A root's exit that came together with the worker's is of no use.
             self.control.fill()?;
             self.obey()?;
         }
         Ok(())
     }
 
-    /// A process that stood before it became its program has become it, or tells why not.
+    /// Handles the result of the exec of a process that was stopped before it: success, or the error.
     fn born(&mut self) -> Result<(), Gone> {
         let unborn = self.debugged.as_mut().and_then(|debugged| debugged.unborn.take());
         match unborn.map(Released::finish) {
@@ -337,7 +343,7 @@ impl Guard {
                     self.control.send(&FromGuard::Paused)?;
                 }
                 ToGuard::Resume => self.stopped.resume(),
-                // A second question before the answer to the first is the same question.
+                // A second request before the first response is the same request.
                 ToGuard::Sample => {
                     self.sampling.get_or_insert_with(|| Sampling::begin(self.root));
                 }
@@ -369,10 +375,10 @@ impl Guard {
     fn terminate(&mut self, grace: Duration) {
         self.tracer.is_asked = true;
         if !self.is_over {
-            // It may be refused by a program of another user; the KILL after the grace is the answer to all.
+            // A process of another user may refuse the signal; the KILL after the grace period reaches all.
             let _refused = process::kill_group(self.root, Signal::TERM);
         }
-        // A stopped process would hear it only after the grace.
+        // A stopped process would receive the signal only after the grace period.
         self.stopped.resume();
         if let Some(debugged) = &mut self.debugged {
             debugged.hand_over(self.root);
@@ -383,12 +389,13 @@ impl Guard {
     fn kill(&mut self) {
         self.kill_at = None;
         self.is_killed = true;
-        // The strike finds whoever is not in the group, and all where groups can't be killed.
+        // The kill of the tree reaches processes outside of the group, and all of them where groups cannot be
+        // killed.
         self.leaf.iter().for_each(|leaf| drop(leaf.kill()));
         family::strike();
     }
 
-    /// Sees the rest of the family off, and tells crashes and the end.
+    /// Clears the remaining process tree, and reports crashes and the exit.
     fn leave(&mut self, exit: RawExit, started: Instant) -> Result<(), Gone> {
         let wall = started.elapsed();
         self.is_over = true;

@@ -1,4 +1,4 @@
-//! What a stopped thread looks like, in the words of `stacks`; and where it stands towards a signal that it handles.
+//! The state of a stopped thread, as types of `stacks`; and whether it is still inside a signal handler.
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 
@@ -10,10 +10,10 @@ use wire::control::Fault;
 
 use crate::stacks::{FloatingRegisters, GeneralRegisters, Registers, ThreadRegisters};
 
-/// How far above the stack pointer the frame of a handled signal is looked for: handlers are shallow.
+/// How far above the stack pointer the frame of a handled signal is searched: handlers are shallow.
 const HANDLER_STACK_BYTES: usize = 256 << 10;
 
-/// A signal that a program handles itself, as it came.
+/// The first chance of a signal that the program handles itself.
 #[derive(Debug, Clone)]
 pub(super) struct Chance {
     pub(super) info: SignalInfo,
@@ -21,8 +21,8 @@ pub(super) struct Chance {
 }
 
 impl Chance {
-    /// Returns whether a thread whose stack pointer is `stack` is still in the handler: the kernel has left the
-    /// interrupted registers on the stack, and what has been left lies below the stack pointer.
+    /// Returns whether a thread whose stack pointer is `stack` is still in the handler: the kernel has saved
+    /// the interrupted registers on the stack, and frames that were left lie below the stack pointer.
     pub(super) fn is_being_handled(&self, tid: Pid, stack: u64) -> bool {
         let Ok(memory) = File::open(format!("/proc/{tid}/mem")) else { return false };
         let mut bytes = vec![0; HANDLER_STACK_BYTES];
@@ -41,7 +41,7 @@ impl Chance {
             .any(|(one, next)| one == &saved[..8] && next == &saved[8..])
     }
 
-    /// Returns whether a thread is back where the signal came.
+    /// Returns whether a thread is back where the signal arrived.
     pub(super) fn is_where(&self, now: &Registers) -> bool {
         let (then, now) = (&self.registers.general, &now.general);
         (then.rip, then.rsp) == (now.rip, now.rsp)
@@ -53,15 +53,15 @@ impl Chance {
     }
 }
 
-/// A thread that stands still, with its name.
+/// Returns a stopped thread, with its name.
 pub(super) fn thread(tid: Pid) -> Option<ThreadRegisters> {
     Some(ThreadRegisters { tid, registers: registers(tid).ok()?, name: trace::thread_name(tid) })
 }
 
-/// The registers of a thread that stands still.
+/// Returns the registers of a stopped thread.
 pub(super) fn registers(tid: Pid) -> io::Result<Registers> {
     let general = general(trace::general_registers(tid)?);
-    // They say little of where a thread is, so it does without.
+    // They say little about where a thread is, so their absence is accepted.
     let floating = trace::floating_registers(tid).ok().map(|registers| Box::new(floating(&registers)));
     Ok(Registers { general, floating })
 }

@@ -1,14 +1,17 @@
-//! One small process per test process: starts it, hears the worker, and tells how it ended when nothing of its family
-//! is left. Synchronous and of one thread, because it is started for each test process and traces it.
+//! The guard: one small process per test process. It starts the test, serves the worker, and reports the exit
+//! when no process of the test's tree is left. Synchronous and single-threaded, because it is started for
+//! each test process and traces it.
 //!
-//! It is born in a nursery ([`crate::nursery`]), or executed. It gets the test's outputs as its own 1 and 2, and, when it
-//! is executed, the control connection as 0. So it prints nothing, ever.
+//! It is forked by a fork server ([`crate::nursery`]), or executed. It gets the test's outputs as its own
+//! descriptors 1 and 2, and, when it is executed, the control connection as 0. So it never prints anything.
 //!
-//! - [`main`]: its life. `control`: the worker's connection. `family`: all that is below the guard. `end`: raw ends.
-//! - `tracer`: the one place that waits for processes. `crash`: what is done with one that crashes. `sanitizer`: what
-//!   must not be traced. `halt`: processes made to stand and let go. `look`: what a thread that stands still shows.
-//! - `debug`: a process that stands before its first instruction, to be handed over.
-//! - `hang`: dumps of processes that live on. `sample`: what they do.
+//! - [`main`]: the supervisor. `control`: the worker's connection. `family`: the process tree below the
+//!   guard. `end`: exit reports.
+//! - `tracer`: the only module that waits for processes. `crash`: handles a process that crashes.
+//!   `sanitizer`: programs that must not be traced. `halt`: stops and resumes whole processes. `look`: the
+//!   state of a stopped thread.
+//! - `debug`: a process stopped before its first instruction, to be handed over to a debugger.
+//! - `hang`: dumps of live processes. `sample`: their activity.
 
 mod control;
 mod crash;

@@ -1,5 +1,5 @@
-//! What a family is doing, by two looks at each of its threads. It asks the kernel's counters and nobody else, so it
-//! works for processes that nothing else can be got from.
+//! Activity of a process tree, by two readings of the kernel's counters for each thread. It uses no other
+//! source, so it works for processes that give no other information.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,20 +12,20 @@ use host::{
 };
 use wire::control::{ProcessSample, TreeSample};
 
-/// Between the looks: long enough that a scheduler's turn is no more than noise.
+/// Interval between the readings: long enough that one scheduling period is only noise.
 pub(super) const DISTANCE: Duration = Duration::from_millis(500);
-/// A family may have thousands of processes; so many are looked at.
+/// Maximum number of processes examined; a tree may have thousands.
 pub(super) const PROCESS_LIMIT: usize = 64;
-/// So many calls are named of a process that waits in different ones.
+/// Maximum number of system calls listed for a process that waits in different ones.
 const CALLS_NAMED: usize = 4;
 
-/// The first look, and when the second is due.
+/// The first reading, and when the second one is due.
 pub(super) struct Sampling {
     first: Look,
     pub(super) due: Instant,
 }
 
-/// One look at all threads of a family.
+/// One reading of all threads of a tree.
 struct Look {
     at: Instant,
     threads: HashMap<Pid, Doing>,
@@ -37,7 +37,7 @@ impl Sampling {
         Self { due: first.at + DISTANCE, first }
     }
 
-    /// Takes the second look. `paused`: how long the guard itself has kept the family stopped.
+    /// Takes the second reading. `paused` is how long the guard itself has kept the tree stopped.
     pub(super) fn finish(&self, root: Pid, paused: Duration) -> TreeSample {
         let processes: Vec<ProcessSample> =
             family(root).into_iter().filter_map(|pid| sample(pid, &self.first)).collect();
@@ -50,11 +50,11 @@ impl Sampling {
     }
 }
 
-/// Returns the root and what is below the guard, as far as it lives.
+/// Returns the root and the descendants of the guard, as far as they are alive.
 pub(super) fn family(root: Pid) -> Vec<Pid> {
     let mut family = process::descendants(Pid::own());
     family.retain(|pid| *pid != root && !trace::has_ended(*pid));
-    // A root whose first thread has ended lives on in the others.
+    // A root whose first thread has exited lives on in the others.
     if !trace::has_ended(root) || trace::threads(root).len() > 1 {
         family.insert(0, root);
     }
@@ -62,7 +62,8 @@ pub(super) fn family(root: Pid) -> Vec<Pid> {
     family
 }
 
-/// Returns what a process does by a single look, which cannot tell work from waiting for its turn.
+/// Returns the activity of a process by a single reading, which cannot distinguish running from waiting for a
+/// processor.
 pub(super) fn state_now(pid: Pid) -> String {
     let threads: Vec<Doing> = trace::threads(pid).into_iter().filter_map(trace::doing).collect();
     let threads: Vec<&Doing> = threads.iter().filter(|thread| !matches!(thread.state, 'Z' | 'X')).collect();
@@ -105,7 +106,7 @@ fn sample(pid: Pid, first: &Look) -> Option<ProcessSample> {
     })
 }
 
-/// What the threads of a process did between two looks, nanoseconds.
+/// Counters of the threads of a process between two readings, in nanoseconds.
 #[derive(Default)]
 struct Spent {
     wall: f64,
@@ -135,14 +136,14 @@ impl Spent {
     }
 }
 
-/// Stopped by a signal, or by somebody who traces.
+/// Returns the state of a process stopped by a signal, or by a tracer.
 fn standing(threads: &[&Doing]) -> Option<String> {
     let all = |states: &str| threads.iter().all(|thread| states.contains(thread.state));
-    // What we trace ourselves and is stopped by a signal also looks traced.
+    // A process that this guard traces and that is stopped by a signal also appears as traced.
     (!threads.is_empty() && all("Tt")).then(|| "STOPPED".to_owned())
 }
 
-/// Names the calls of the system in which threads wait, the most frequent first.
+/// Lists the system calls in which threads wait, the most frequent first.
 fn blocked(threads: &[&Doing]) -> String {
     let mut calls: BTreeMap<&str, usize> = BTreeMap::new();
     for thread in threads {

@@ -1,28 +1,28 @@
-//! Which programs must not be traced: the sanitizers that look for leaks trace their own process at its end, and fail
-//! when somebody else does. Reads ELF files, and nothing else of them.
+//! Detects programs that must not be traced: leak sanitizers trace their own process at its exit, and fail
+//! when another process traces it. Reads ELF files, and only the sections needed.
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
-/// Runtimes as libraries.
+/// Sanitizer runtimes as libraries.
 const LIBRARIES: [&[u8]; 5] =
     [b"libasan.so", b"liblsan.so", b"libhwasan.so", b"libclang_rt.asan", b"libclang_rt.hwasan"];
-/// Runtimes that are part of the program, by a function that each has.
+/// Sanitizer runtimes linked into the program, by a function that each has.
 const FUNCTIONS: [&[u8]; 4] = [b"__asan_init", b"__hwasan_init", b"__lsan_init", b"__lsan_do_leak_check"];
-/// And by what they print, where the names of functions are stripped.
+/// The same by a message that they print, for programs whose symbols are stripped.
 const MESSAGE: &[u8] = b"LeakSanitizer does not work under ptrace";
-/// So much of a section is looked at in one go.
+/// Size of the chunks in which a section is read.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Beyond it, a table of names costs more than it is worth.
+/// Larger symbol and string tables are not searched: they would cost more than they are worth.
 const SECTION_LIMIT: u64 = 256 << 20;
 const SYMBOL_BYTES: usize = 24;
-/// Pieces of a table overlap by this, so that no name is cut in both.
+/// Overlap of the chunks of a string table, so that no name is cut in both.
 const LONGEST_NAME: usize = 64;
 
-/// Returns whether a program has a sanitizer that does not bear a tracer.
+/// Returns whether a program has a sanitizer that cannot be traced.
 pub(super) fn has_leak_sanitizer(program: &Path) -> bool {
     let Ok(file) = File::open(program) else { return false };
     let Some(elf) = Elf::read(&file) else { return false };
-    // The names of needed libraries stand in the same table as those of dynamic symbols.
+    // The names of needed libraries are in the same table as those of dynamic symbols.
     let (has_library, functions) = elf.names(b".dynstr");
     if has_library || elf.defines_one(b".dynsym", &functions) {
         return true;
@@ -35,12 +35,12 @@ pub(super) fn has_leak_sanitizer(program: &Path) -> bool {
     elf.chunks(b".rodata", (CHUNK_BYTES, MESSAGE.len()), |_, chunk| finder.find(chunk).map(|_| ())).is_some()
 }
 
-/// Returns whether an environment brings such a sanitizer into any program.
+/// Returns whether an environment loads such a sanitizer into every program.
 pub(super) fn is_preloaded(libraries: &[u8]) -> bool {
     LIBRARIES.iter().any(|library| memchr::memmem::find(libraries, library).is_some())
 }
 
-/// A 64-bit little-endian ELF file, by its table of sections.
+/// A 64-bit little-endian ELF file, by its section headers.
 struct Elf<'a> {
     file: &'a File,
     sections: Vec<Section>,
@@ -66,7 +66,7 @@ impl<'a> Elf<'a> {
         let mut table = vec![0; entry * count];
         file.read_exact_at(&mut table, long(&header, 40)?).ok()?;
         let names = table.chunks_exact(entry).nth(usize::from(short(&header, 62)?))?;
-        // A table of names of sections has some hundred bytes.
+        // A table of section names has some hundred bytes.
         let mut text = vec![0; usize::try_from(long(names, 32)?.min(1 << 20)).ok()?];
         file.read_exact_at(&mut text, long(names, 24)?).ok()?;
         let section = |bytes: &[u8]| {
@@ -82,7 +82,8 @@ impl<'a> Elf<'a> {
         self.sections.iter().find(|section| section.name == name)
     }
 
-    /// Goes once through a table of names: whether a runtime's library is there, and where runtimes' functions are.
+    /// Scans a string table once, and returns whether it names a runtime's library, and the offsets of
+    /// runtimes' functions.
     fn names(&self, section: &[u8]) -> (bool, Vec<u64>) {
         let mut functions = Vec::new();
         let finders: Vec<_> =
@@ -91,7 +92,7 @@ impl<'a> Elf<'a> {
             LIBRARIES.iter().map(|library| memchr::memmem::Finder::new(*library)).collect();
         let found = self.chunks(section, (CHUNK_BYTES, LONGEST_NAME), |at, chunk| {
             for finder in &finders {
-                // A name that ends like this one is another name.
+                // A name that only ends like this one is another name.
                 let is_whole = |start: &usize| {
                     let end = start + finder.needle().len();
                     (*start == 0 || chunk[start - 1] == 0) && chunk.get(end).is_none_or(|byte| *byte == 0)
@@ -103,7 +104,8 @@ impl<'a> Elf<'a> {
         (found.is_some(), functions)
     }
 
-    /// A program may name such a function without having it, to call it if it is there.
+    /// Returns whether one of the named symbols is defined. A program may refer to such a function without
+    /// defining it, to call it if it exists.
     fn defines_one(&self, symbols: &[u8], names: &[u64]) -> bool {
         let is_it = |symbol: &[u8]| {
             word(symbol, 0).is_some_and(|name| names.contains(&u64::from(name)))
@@ -114,7 +116,7 @@ impl<'a> Elf<'a> {
         !names.is_empty() && self.chunks(symbols, (size, 0), look).is_some()
     }
 
-    /// Goes through a section in pieces, each with the last `overlap` bytes of the one before.
+    /// Reads a section in chunks, each with the last `overlap` bytes of the previous one.
     fn chunks<T>(
         &self,
         section: &[u8],

@@ -1,11 +1,11 @@
-//! The one place of a guard that waits for processes. It hears of all ends and all stops, lets what is harmless go on,
-//! and hands crashes to `crash`.
+//! The only module of a guard that waits for processes. It receives all exits and all stops, resumes harmless
+//! ones, and passes crashes to `crash`.
 //!
 //! ```text
-//! signal ──harmless, or ignored──► goes on with it
-//!        ──handled──► kept as first chance, goes on ──the handler ends the process──► crash
+//! signal ──harmless, or ignored──► resumed with it
+//!        ──handled──► kept as first chance, resumed ──the handler ends the process──► crash
 //!        ──fatal──► crash: stacks, dump; the process dies of its own signal
-//! exec   ──leak sanitizer──► let go for good
+//! exec   ──leak sanitizer──► released for good
 //! ```
 
 use std::{
@@ -28,29 +28,29 @@ use super::{
     sanitizer,
 };
 
-/// Signals that end a program and say that it is at fault.
+/// Signals that end a program because of a fault of its own.
 const FATAL: [Signal; 7] =
     [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE, Signal::ABRT, Signal::TRAP, Signal::SYS];
-/// So many stops are handled before the guard listens to its worker again.
+/// Maximum number of stops handled before the guard reads from its worker again.
 const BURST: u32 = 256;
-/// A tree of programs that all crash needs no more than this to be understood.
+/// Maximum number of crashes reported; a tree of programs that all crash needs no more to be understood.
 pub(super) const CRASH_LIMIT: usize = 8;
-/// What runs scripts: the programs that it starts are what people mean.
+/// Interpreters of scripts: the programs that they start are the ones of interest.
 const SHELLS: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "busybox", "fish"];
 
-/// How far tracing reaches.
+/// The scope of tracing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// The test process alone.
+    /// Only the test process.
     Root,
     /// Through shells and scripts to the programs that they start, and no further.
     Programs,
-    /// All that the test process starts.
+    /// All processes that the test process starts.
     Tree,
 }
 
 impl Reach {
-    /// Returns how far to go for a program when only the test process was asked for.
+    /// Returns the scope for a program when only the test process was requested.
     pub(super) fn of_program(program: &Path) -> Self {
         if is_shell(program) || is_script(program) { Self::Programs } else { Self::Root }
     }
@@ -80,20 +80,20 @@ pub(super) struct Tracer {
     reach: Reach,
     pub(super) threads: HashMap<Pid, Thread>,
     pub(super) processes: HashMap<Pid, Process>,
-    /// Stops and ends that were met while something else was waited for.
+    /// Stops and exits received while another event was waited for.
     pub(super) deferred: VecDeque<(Pid, Waited)>,
-    /// Threads that did not stop when they were to be let go, and are let go when they do.
+    /// Threads that did not stop when they were to be released, and are released when they do.
     pub(super) leaving: HashSet<Pid>,
     root_exit: Option<RawExit>,
-    /// There may be more to hear of than was handled in one go.
+    /// More events may be pending than were handled in one call.
     has_more: bool,
-    /// The test process was told to end.
+    /// The test process was ordered to exit.
     pub(super) is_asked: bool,
-    /// All are to end: nothing is looked at any more.
+    /// All processes are to exit: no stop is examined any more.
     is_closing: bool,
-    /// The root is to be let go at the first instruction of its program, and to stand there.
+    /// The root is to be released, stopped, at the first instruction of its program.
     is_holding: bool,
-    /// Why something runs untraced, until it is told.
+    /// The reason why a process runs untraced, until it is reported.
     untraced: Option<String>,
     was_untraced_told: bool,
     pub(super) crashes: Vec<Crash>,
@@ -102,7 +102,7 @@ pub(super) struct Tracer {
 pub(super) struct Thread {
     pub(super) process: Pid,
     chance: Option<Chance>,
-    /// It stands as its stop signal wants it.
+    /// It is in a group-stop.
     is_stopped: bool,
 }
 
@@ -114,7 +114,7 @@ impl Thread {
 
 pub(super) struct Process {
     pub(super) options: Options,
-    /// It is a program of its own, not a copy of its parent.
+    /// It has executed a program of its own, and is not a fork of its parent.
     is_executed: bool,
     is_doomed: bool,
     has_crashed: bool,
@@ -125,14 +125,14 @@ impl Process {
         Self { options, is_executed: false, is_doomed: false, has_crashed: false }
     }
 
-    /// One that is its own program by now.
+    /// Returns the state of a process that has executed its program.
     pub(super) fn executed(options: Options) -> Self {
         Self { is_executed: true, ..Self::new(options) }
     }
 }
 
 impl Tracer {
-    /// Waits for processes without tracing any.
+    /// Creates a tracer that waits for processes without tracing any.
     pub(super) fn off(root: Pid, plan: TracePlan) -> Self {
         Self {
             plan,
@@ -153,7 +153,7 @@ impl Tracer {
         }
     }
 
-    /// Seizes a process that has not become its program yet. Where that is refused, it goes untraced.
+    /// Seizes a process that has not executed its program yet. If that is refused, it runs untraced.
     pub(super) fn seize(root: Pid, plan: TracePlan, reach: Reach) -> Self {
         let mut tracer = Self::off(root, plan);
         tracer.reach = reach;
@@ -173,7 +173,7 @@ impl Tracer {
         tracer
     }
 
-    /// Seizes a process that has not become its program yet, to have it stand when it has.
+    /// Seizes a process that has not executed its program yet, to stop it as soon as it has.
     pub(super) fn hold(root: Pid, plan: TracePlan) -> io::Result<Self> {
         let mut tracer = Self::off(root, plan);
         tracer.is_holding = true;
@@ -183,23 +183,24 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// Returns whether the root has not come to its program yet.
+    /// Returns whether the root has not reached its program yet.
     pub(super) fn is_holding(&self) -> bool {
         self.is_holding
     }
 
-    /// Lets the root stand at the first instruction of its program, traced by nobody.
+    /// Releases the root, stopped at the first instruction of its program and traced by no process.
     fn stand(&mut self, root: Pid) {
         self.is_holding = false;
-        // Whoever traces it later would be told of the signal that continues it.
+        // A later tracer would otherwise receive the signal that continues it.
         drop(trace::block(root, Signal::CONT));
-        // It takes effect when it is let go, before the program runs. One that was killed meanwhile tells its end.
+        // The stop takes effect when the process is released, before the program runs. If it was killed
+        // meanwhile, its exit is received.
         drop(trace::signal_thread(root, root, Signal::STOP));
         self.forget(root);
         release(root, Stop::Exec);
     }
 
-    /// Traces a root that stands, and lets it hear again what continues it.
+    /// Traces a stopped root, and unblocks the signal that continues it.
     pub(super) fn take_back(&mut self, reach: Reach, deadline: Instant) -> io::Result<()> {
         self.reach = reach;
         trace::seize(self.root, reach.options())?;
@@ -214,7 +215,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Notes why something runs untraced; the first reason is the one that is told.
+    /// Records the reason why a process runs untraced; only the first reason is reported.
     pub(super) fn say_untraced(&mut self, reason: String) {
         if !self.was_untraced_told {
             self.was_untraced_told = true;
@@ -230,22 +231,22 @@ impl Tracer {
         self.root_exit
     }
 
-    /// Whether [`Self::pump`] has work although no child has told anything since.
+    /// Returns whether [`Self::pump`] has work although no child has changed state since.
     pub(super) fn has_more(&self) -> bool {
         self.has_more || !self.deferred.is_empty()
     }
 
-    /// From now on nothing is looked at: all are to end.
+    /// Stops examining events: all processes are to exit.
     pub(super) fn close(&mut self) {
         self.is_closing = true;
     }
 
-    /// Whether a traced process stands still because of a stop signal; `None` if it is not traced here.
+    /// Returns whether a traced process is stopped by a stop signal; `None` if it is not traced here.
     pub(super) fn is_stopped(&self, process: Pid) -> Option<bool> {
         self.threads.get(&process).map(|thread| thread.is_stopped)
     }
 
-    /// Handles what has happened. It may take a while when that was a crash.
+    /// Handles pending events. A crash among them may take a while.
     pub(super) fn pump(&mut self) -> io::Result<()> {
         self.has_more = false;
         for _ in 0..BURST {
@@ -263,11 +264,11 @@ impl Tracer {
         Ok(())
     }
 
-    /// Notices that a process has ended of which nobody will hear any more: the writer of dumps waits for each thread that
-    /// it attaches to, and so takes the end of one that was killed meanwhile, with all that it told.
+    /// Records the exit of a process that can no longer be received: the dump writer waits for each thread
+    /// that it attaches to, and so consumes the exit of one that was killed meanwhile, with its status.
     pub(super) fn miss(&mut self, process: Pid) {
         if process == self.root && self.root_exit.is_none() && process::stat(process).is_none() {
-            // One that stands still ends in no other way.
+            // A stopped process exits in no other way.
             self.root_exit = Some(RawExit { signal: Some(Signal::KILL.0), ..RawExit::default() });
         }
     }
@@ -286,7 +287,8 @@ impl Tracer {
             return release(tid, stop);
         }
         if self.is_closing {
-            // What the worker wants dead dies; what only hears of it on the way must not stand in the way.
+            // Processes that the worker wants killed die; a process that only receives the signal on the way
+            // must not be held up.
             return if stop == Stop::Exit { go_on(tid, None) } else { release(tid, stop) };
         }
         self.adopt(tid);
@@ -294,7 +296,7 @@ impl Tracer {
             Stop::Signal(signal) => self.on_signal(tid, signal),
             Stop::Group(_) => {
                 self.set_stopped(tid, true);
-                // A thread that was killed meanwhile tells its end.
+                // The exit of a thread that was killed meanwhile is received later.
                 drop(trace::listen(tid));
             }
             Stop::Trap => {
@@ -322,8 +324,8 @@ impl Tracer {
         }
     }
 
-    /// Notes a thread that the kernel traces for us because its maker is traced. Its own first stop and the news of
-    /// its birth come in any order.
+    /// Records a thread that the kernel traces automatically because its creator is traced. Its own first
+    /// stop and the event of its creation arrive in any order.
     pub(super) fn adopt(&mut self, tid: Pid) {
         if self.threads.contains_key(&tid) {
             return;
@@ -338,7 +340,7 @@ impl Tracer {
     }
 
     fn on_exec(&mut self, tid: Pid) {
-        // The other threads are gone; the one that called it has the number of the first now.
+        // The other threads are gone; the thread that called exec has the id of the first one now.
         self.threads.retain(|other, thread| thread.process != tid || *other == tid);
         if self.is_holding && tid == self.root {
             return self.stand(tid);
@@ -353,7 +355,7 @@ impl Tracer {
             self.forget(tid);
             return release(tid, Stop::Exec);
         }
-        // The root's own image is what runs the script, whatever its name.
+        // The root's own image is the interpreter of the script, whatever its name.
         let narrows = self.reach == Reach::Programs
             && tid != self.root
             && !std::fs::read_link(&image).is_ok_and(|image| is_shell(&image));
@@ -371,7 +373,7 @@ impl Tracer {
 
     fn on_signal(&mut self, tid: Pid, signal: Signal) {
         let has_crashed = self.process_of(tid).is_none_or(|(_, process)| process.has_crashed);
-        // A second thread that crashes while the process dies is no news.
+        // A second thread that crashes while the process dies adds nothing.
         if !FATAL.contains(&signal) || has_crashed {
             return go_on(tid, Some(signal));
         }
@@ -386,12 +388,13 @@ impl Tracer {
         }
     }
 
-    /// The program's own handler comes first; whether that is the end is seen later.
+    /// Records the first chance of a signal. The program's own handler runs first; whether it ends the
+    /// process is seen later.
     fn keep_chance(&mut self, tid: Pid, info: SignalInfo) {
         let Ok(registers) = look::registers(tid) else { return };
         let Some(options) = self.process_of(tid).map(|(_, process)| process.options) else { return };
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        // From now on, and not before, its end is worth a stop.
+        // Only from now on is the exit of the thread worth a stop.
         drop(trace::set_options(tid, options.with_exits()));
         thread.chance = Some(Chance { info, registers });
     }
@@ -404,23 +407,24 @@ impl Tracer {
         of.has_crashed = true;
         let Ok(registers) = look::registers(tid) else { return go_on(tid, Some(info.signal)) };
         let chance = self.threads.get_mut(&tid).and_then(|thread| thread.chance.take());
-        // A signal that a handler sends again may have to wait until the handler is over, and comes at the same place.
+        // A signal that a handler raises again may be pending until the handler returns, and then arrives at
+        // the same place.
         let chance = chance.filter(|chance| {
             chance.is_where(&registers) || chance.is_being_handled(tid, registers.general.rsp)
         });
         self.crash(Site { process, tid }, Chance { info, registers }, chance);
     }
 
-    /// A thread that is about to end, in a process of which a signal was handled.
+    /// Handles a thread that is about to exit, in a process that has handled a signal.
     fn on_exit(&mut self, tid: Pid) {
         let status = trace::event_message(tid).unwrap_or(0);
-        // Killed by a signal, or ended well.
+        // Killed by a signal, or exited with success.
         if status & 0x7f != 0 || status >> 8 == 0 || !self.is_told(tid) {
             return;
         }
         let Some(chance) = self.threads.get_mut(&tid).and_then(|thread| thread.chance.take()) else { return };
         let Ok(registers) = trace::general_registers(tid) else { return };
-        // Long handled, and no part of this end.
+        // The signal was handled long ago, and did not cause this exit.
         if !chance.is_being_handled(tid, registers.rsp) {
             return;
         }
@@ -431,7 +435,8 @@ impl Tracer {
         }
     }
 
-    /// Copies of a test process die on purpose, such as death tests; so do programs that are told to.
+    /// Returns whether a crash is reported. Forks of a test process die on purpose, such as death tests, and
+    /// so do programs with crash markers on their command line.
     fn is_told(&mut self, tid: Pid) -> bool {
         let (root, count) = (self.root, self.crashes.len());
         self.process_of(tid).is_some_and(|(process, of)| {
@@ -445,18 +450,18 @@ impl Tracer {
     }
 }
 
-/// Lets a thread run on; one that was killed meanwhile tells its end.
+/// Resumes a thread; the exit of one that was killed meanwhile is received later.
 pub(super) fn go_on(tid: Pid, signal: Option<Signal>) {
     drop(trace::cont(tid, signal));
 }
 
-/// Lets a thread go for good, with what it was stopped at.
+/// Releases a thread for good, with the signal that it was stopped at.
 pub(super) fn release(tid: Pid, stop: Stop) {
     let signal = match stop {
         Stop::Signal(signal) => Some(signal),
         Stop::Group(_) | Stop::Trap | Stop::Birth | Stop::Exec | Stop::Exit | Stop::Other(_) => None,
     };
-    // One that was killed meanwhile tells its end.
+    // The exit of one that was killed meanwhile is received later.
     drop(trace::detach(tid, signal));
 }
 
@@ -477,7 +482,7 @@ mod tests {
         tracer.miss(root.pid());
         assert_eq!(tracer.root_exit(), None);
         root.signal(Signal::KILL).unwrap();
-        // As the writer of dumps does with what dies when it has attached to it.
+        // The dump writer does the same with a thread that dies while attached.
         reap_child(root.pid()).unwrap();
         tracer.miss(Pid::own());
         assert_eq!(tracer.root_exit(), None);

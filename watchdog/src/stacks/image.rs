@@ -1,5 +1,5 @@
-//! A program or library as a file (or, for the system's own code, as bytes in memory): where its parts want to be,
-//! what its unwind tables say, and its build id. Reads what it needs, not the whole file.
+//! A program or library as an ELF file (or, for the vDSO, as bytes in memory): its segments, its unwind
+//! tables and its build id. Reads only the parts that are needed.
 
 use std::{
     fs::File,
@@ -14,33 +14,32 @@ use object::{
 
 use super::maps::Mapping;
 
-/// Unwind tables that are longer than this are taken for broken.
+/// Unwind tables longer than this are treated as broken.
 const MOST_TABLE_BYTES: u64 = 64 << 20;
 
 /// The bits of an address within its page.
 const PAGE_MASK: u64 = 0xfff;
 
-/// Where an image is read from.
+/// The source of an image's bytes.
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// A file, kept open, so that it can still be named when its path says something else.
+    /// A file, kept open so that it can still be symbolized when its path leads to another file.
     File(File),
-    /// Bytes found in memory.
+    /// Bytes read from memory.
     Bytes(Vec<u8>),
 }
 
-/// What the unwinder needs of an image.
+/// The parts of an image that the unwinder needs.
 pub(crate) struct Loaded {
-    /// What is added to an address in the file to get the address in memory.
+    /// The load bias: added to an address in the file, it gives the address in memory.
     pub(crate) bias: u64,
-    /// Identifies the build, where the linker wrote it.
+    /// The build id, if the linker wrote one.
     pub(crate) build_id: Option<Vec<u8>>,
-    /// Unwind tables.
     pub(crate) module: Module<Vec<u8>>,
 }
 
 impl Content {
-    /// Reads the image that `mapping`, one of its own, is a part of. `None` if it is no program, or is unreadable.
+    /// Reads the image that contains `mapping`. Returns `None` if it is not a program, or unreadable.
     pub(crate) fn load(&self, range: &Range<u64>, mapping: &Mapping) -> Option<Loaded> {
         match self {
             Self::File(file) => load(&ReadCache::new(file), range, mapping),
@@ -48,7 +47,6 @@ impl Content {
         }
     }
 
-    /// Returns the build id.
     pub(crate) fn build_id(&self) -> Option<Vec<u8>> {
         match self {
             Self::File(file) => build_id(&object::File::parse(&ReadCache::new(file)).ok()?),
@@ -56,7 +54,8 @@ impl Content {
         }
     }
 
-    /// Returns a path by which other code can open the image's file: its own, as long as it still leads there.
+    /// Returns a path by which other code can open the image's file: its own path, unless that now leads to
+    /// another file.
     pub(crate) fn path(&self, own: &Path) -> Option<PathBuf> {
         use std::os::{fd::AsRawFd, unix::fs::MetadataExt};
         let Self::File(file) = self else { return None };
@@ -70,7 +69,8 @@ impl Content {
         }
     }
 
-    /// Returns the exported function that holds `address` (in the file's terms). Only for images without a file.
+    /// Returns the exported function that contains `address` (as in the file). Only for images without a
+    /// file.
     pub(crate) fn exported_name(&self, address: u64) -> Option<String> {
         let Self::Bytes(bytes) = self else { return None };
         let file = object::File::parse(bytes.as_slice()).ok()?;
@@ -89,8 +89,9 @@ fn load<'data, R: ReadRef<'data>>(data: R, range: &Range<u64>, mapping: &Mapping
             SegmentFlags::Elf { p_flags, .. } => p_flags.contains(PF_X),
             _ => true,
         };
-        // A mapping begins at a page, its segment perhaps later on that page, where a segment of data may still end:
-        // linkers let neighbours share a page of the file, at different distances from their addresses.
+        // A mapping begins at a page boundary. Its segment may begin later on that page, where a data segment
+        // may still end: linkers let adjacent segments share a page of the file, at different distances from
+        // their addresses.
         is_executable
             && mapping.offset <= start.saturating_add(length.saturating_sub(1))
             && start & !PAGE_MASK <= mapping.offset
@@ -132,7 +133,7 @@ fn module<'data, R: ReadRef<'data>>(
     Module::new(String::new(), range.clone(), bias, sections)
 }
 
-/// Returns bytes as people write build ids.
+/// Returns bytes in hexadecimal, as build ids are written.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::new(), |mut text, byte| {

@@ -1,25 +1,25 @@
-//! What the system says is mapped where (`/proc/PID/maps`, also found in minidumps), as lines and as programs.
+//! Memory mappings of a process (`/proc/PID/maps`, also found in minidumps), as lines and grouped into
+//! programs.
 
 use std::ops::Range;
 
 const PAGE_BYTES: u64 = 4096;
-/// Twice the largest alignment that linkers use for parts of programs.
+/// Twice the largest alignment that linkers use for segments.
 const MOST_APART_BYTES: u64 = 4 << 20;
 
-/// One line: a range of memory that shows a part of a file, or what the system calls it (`[vdso]`).
+/// One line: an address range that maps a part of a file, or a special region (`[vdso]`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mapping {
-    /// The addresses.
     pub(crate) range: Range<u64>,
-    /// Where in the file it begins.
+    /// The offset in the file.
     pub(crate) offset: u64,
     /// The file's path as the process saw it, without ` (deleted)`; or a name in brackets.
     pub(crate) path: String,
-    /// Whether code may run there.
+    /// Whether the range is executable.
     pub(crate) is_executable: bool,
 }
 
-/// Returns the mappings of files and the one of the system's own code; lines that say nothing are left out.
+/// Returns the mappings of files and of the vDSO; other lines are left out.
 pub(crate) fn parse(text: &str) -> Vec<Mapping> {
     text.lines().filter_map(line).collect()
 }
@@ -37,7 +37,7 @@ fn line(line: &str) -> Option<Mapping> {
     }
     let number = |digits| u64::from_str_radix(digits, 16).ok();
     let (start, end) = (number(start)?, number(end)?);
-    // The system writes no such line, but a dump's text may come from anywhere.
+    // The kernel writes no such line, but the text in a dump is untrusted.
     if start > end {
         return None;
     }
@@ -49,8 +49,9 @@ fn line(line: &str) -> Option<Mapping> {
     })
 }
 
-/// Returns the mappings as programs and libraries: neighbours that show the same file belong together, where they fit.
-/// A program may also have mapped a file to read it, its own file not least, beside what the loader has mapped.
+/// Groups the mappings into programs and libraries: adjacent mappings of the same file belong together, if
+/// their offsets fit. A program may also have mapped a file to read it, even its own, in addition to the
+/// loader's mappings.
 pub(crate) fn group(mappings: Vec<Mapping>) -> Vec<Vec<Mapping>> {
     let mut groups: Vec<Vec<Mapping>> = Vec::new();
     for mapping in mappings {
@@ -64,8 +65,9 @@ pub(crate) fn group(mappings: Vec<Mapping>) -> Vec<Vec<Mapping>> {
 }
 
 impl Mapping {
-    /// Returns whether `next` can be the next part of the same program. Parts follow each other in the file as in memory,
-    /// where they may be further apart: linkers let neighbours share a page of the file, and begin parts at large pages.
+    /// Returns whether `next` can be the next segment of the same program. Segments follow each other in the
+    /// file as in memory, where they may be further apart: linkers let adjacent segments share a page of the
+    /// file, and align segments to large pages.
     fn goes_on_in(&self, next: &Self) -> bool {
         let length = self.range.end - self.range.start;
         let steps = next.range.start.checked_sub(self.range.start).zip(next.offset.checked_sub(self.offset));

@@ -1,4 +1,4 @@
-//! The memory of a process that stands still, page by page: each page is asked for once.
+//! The memory of a stopped process, cached by page: each page is read once.
 
 use std::{cell::RefCell, collections::HashMap, fs::File, io, os::unix::fs::FileExt};
 
@@ -6,9 +6,9 @@ use host::process::Pid;
 
 const PAGE_BYTES: usize = 4096;
 
-/// Memory at the addresses that a process knew it by.
+/// Memory addressed by the virtual addresses of a process.
 pub(crate) trait Memory {
-    /// Fills all of `buffer` from `address` on; false if a byte of it is not there.
+    /// Fills all of `buffer` from `address` on; returns false if a byte of it is missing.
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool;
 
     /// Returns the eight bytes at `address` as a number.
@@ -20,14 +20,14 @@ pub(crate) trait Memory {
 
 type Page = Option<Box<[u8; PAGE_BYTES]>>;
 
-/// The memory of a living process. It must not run meanwhile: pages are remembered.
+/// The memory of a live process. The process must stay stopped meanwhile: pages are cached.
 pub(crate) struct ProcessMemory {
     file: File,
     pages: RefCell<HashMap<u64, Page>>,
 }
 
 impl ProcessMemory {
-    /// Opens the memory of `pid`; the system asks for the right to trace it.
+    /// Opens the memory of `pid`; the kernel requires permission to trace it.
     pub(crate) fn open(pid: Pid) -> io::Result<Self> {
         let file = File::open(format!("/proc/{pid}/mem"))?;
         Ok(Self { file, pages: RefCell::default() })

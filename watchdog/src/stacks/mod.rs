@@ -1,11 +1,11 @@
-//! Stacks of threads as people read them: unwound while a process stands still, named at leisure, when it may be gone.
-//! Nothing here stops, traces or waits for a process, and nothing here decides what is reported.
+//! Readable thread stacks: unwound while the process is stopped, and symbolized later, when the process may
+//! be gone. This module does not stop, trace or wait for a process, and does not decide what is reported.
 //!
-//! - `registers`: a thread's registers, from whoever stopped it.
-//! - `memory`, `maps`, `image`: what a process has in memory, where its programs are mapped, what these say of themselves.
+//! - `registers`: a thread's registers, provided by the caller that stopped it.
+//! - `memory`, `maps`, `image`: the memory of a process, its mapped programs, and their ELF files.
 //! - [`unwind`]: from registers to code addresses.
-//! - [`name`]: from code addresses to functions, files and lines.
-//! - `text`: what people read.
+//! - [`name`]: from code addresses to functions, files and lines (symbolization).
+//! - `text`: stacks formatted as text.
 
 mod image;
 mod maps;

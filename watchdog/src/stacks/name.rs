@@ -1,5 +1,5 @@
-//! From code addresses to functions, inlined functions, files and lines, by the programs' files; their processes may
-//! be gone.
+//! Symbolizes code addresses: functions, inlined functions, files and lines, from the programs' files. The
+//! processes may be gone.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,19 +15,17 @@ use super::{
     unwind::{Module, RawFrame, RawStacks},
 };
 
-/// The stacks of a process, the thread that people ask about first.
+/// The stacks of a process, with the blamed thread first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stacks {
-    /// All its threads.
     pub threads: Vec<ThreadStack>,
 }
 
 /// The stack of one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadStack {
-    /// Its id.
     pub tid: Pid,
-    /// Its name as the system knows it.
+    /// Its name as the kernel knows it.
     pub name: String,
     /// Innermost first.
     pub frames: Vec<Frame>,
@@ -36,41 +34,44 @@ pub struct ThreadStack {
 /// One line of a stack: a function, or an inlined one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Frame {
-    /// The function, demangled; `<signal handler called>` where the system called a handler; `None` if unknown.
+    /// The demangled function; `<signal handler called>` for a signal frame; `None` if unknown.
     pub function: Option<String>,
-    /// The source file, as the compiler wrote it down.
+    /// The source file, as recorded in the debug information.
     pub file: Option<PathBuf>,
-    /// The line in it, from 1.
+    /// The line in the file, from 1.
     pub line: Option<u32>,
-    /// The program or library; `None` if the address is in none.
+    /// The program or library; `None` if the address is in no mapped file.
     pub module: Option<PathBuf>,
-    /// The module's build id in hexadecimal, where it has one.
+    /// The module's build id in hexadecimal, if it has one.
     pub build_id: Option<Arc<str>>,
-    /// The address as the module's file counts it; without a module, as the process did. `addr2line` takes it.
+    /// The virtual address in the module's file, which `addr2line` accepts; without a module, the address in
+    /// the process.
     pub offset: u64,
     /// Whether the function was inlined into the next frame.
     pub is_inline: bool,
-    /// How many frames are left out here; then nothing else is set.
+    /// The number of frames left out at this point; then no other field is set.
     pub omitted: usize,
 }
 
-/// What stands in [`Frame::function`] where the system called a handler.
+/// The value of [`Frame::function`] for a signal frame.
 pub(super) const SIGNAL_HANDLER: &str = "<signal handler called>";
 
-/// Names all frames of `raw`. Never fails: what has no name keeps its module and offset.
+/// Symbolizes all frames of `raw`. Never fails: a frame without a symbol keeps its module and offset.
 #[must_use]
 pub fn name(raw: RawStacks) -> Stacks {
     name_all(vec![raw]).pop().expect("one in, one out")
 }
 
-/// Names the frames of several processes, in their order. What they share, such as the C library, is read once.
+/// Symbolizes the frames of several processes, in their order. Files that they share, such as the C library,
+/// are read once.
 ///
-/// On one thread: of four programs with 10 MB of debug information each, most of the time went to what they share, and
-/// where tests are running there is no core to spare.
+/// It runs on one thread: for four programs with 10 MB of debug information each, most of the time went to
+/// the shared files, and while tests are running there is no idle core.
 #[must_use]
 pub fn name_all(raws: Vec<RawStacks>) -> Vec<Stacks> {
     let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
-    // All of them first: an image that has lost its path is found by its descriptor, which must not become another's.
+    // All processes are symbolized before any result is put together: an image whose path is gone is opened
+    // by its descriptor number, which must not be reused for another image.
     let named: Vec<_> = raws.iter().map(|raw| name_addresses(&symbolizer, raw)).collect();
     raws.into_iter().zip(&named).map(|(raw, named)| put_together(raw, named)).collect()
 }
@@ -131,7 +132,7 @@ fn name_module(symbolizer: &Symbolizer, module: &Module, addresses: &[u64], name
         elf.debug_syms = debug_syms;
         symbolizer.symbolize(&source::Source::Elf(elf), Input::VirtOffset(&offsets)).ok()
     };
-    // Debug information that cannot be read must not cost the names of functions.
+    // Unreadable debug information must not cost the names of functions.
     let symbols = path.and_then(|path| look_up(&path, true).or_else(|| look_up(&path, false)));
     for (index, (address, offset)) in addresses.iter().zip(&offsets).enumerate() {
         let base = Frame {
@@ -149,7 +150,7 @@ fn name_module(symbolizer: &Symbolizer, module: &Module, addresses: &[u64], name
     }
 }
 
-/// One address can be in several functions, each inlined into the next.
+/// Returns the frames at one address, which can be in several functions, each inlined into the next.
 fn name_frame(symbol: &Sym<'_>, base: &Frame) -> Vec<Frame> {
     let frame = |name: &str, code: Option<&CodeInfo<'_>>, is_inline| Frame {
         function: Some(name.to_owned()),

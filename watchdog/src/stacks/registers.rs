@@ -1,17 +1,18 @@
-//! The registers of a thread as plain values, in the kernel's names. Who reads them from a thread is not known here.
+//! The registers of a thread as plain values, with the kernel's names. Reading them from a thread belongs to
+//! other modules.
 
 use host::process::Pid;
 
 /// The registers of one stopped thread (x86-64).
 #[derive(Debug, Clone, Default)]
 pub struct Registers {
-    /// General purpose, instruction pointer, flags and segments.
+    /// General-purpose registers, instruction pointer, flags and segments.
     pub general: GeneralRegisters,
-    /// Floating point and vectors, where they could be read.
+    /// Floating-point and vector registers, if they could be read.
     pub floating: Option<Box<FloatingRegisters>>,
 }
 
-/// What the kernel calls `user_regs_struct`.
+/// The kernel's `user_regs_struct`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub struct GeneralRegisters {
@@ -44,7 +45,7 @@ pub struct GeneralRegisters {
     pub gs: u64,
 }
 
-/// What the kernel calls `user_fpregs_struct`.
+/// The kernel's `user_fpregs_struct`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub struct FloatingRegisters {
@@ -60,13 +61,12 @@ pub struct FloatingRegisters {
     pub xmm_space: [u32; 64],
 }
 
-/// One thread that is to be unwound.
+/// One thread to unwind.
 #[derive(Debug, Clone)]
 pub struct ThreadRegisters {
-    /// Its id.
     pub tid: Pid,
-    /// Where its stack begins: now, or at the moment of its crash.
+    /// The registers at the top of its stack: now, or at the moment of its crash.
     pub registers: Registers,
-    /// Its name as the system knows it (`comm`).
+    /// Its name as the kernel knows it (`comm`).
     pub name: String,
 }

@@ -1,13 +1,13 @@
-//! Stacks as text: all threads for a file beside a dump, and the blamed one alone for a test's result.
+//! Stacks as text: all threads for the file beside a dump, and only the blamed thread for a test's result.
 
 use std::{fmt::Write, path::PathBuf};
 
 use super::name::{Frame, SIGNAL_HANDLER, Stacks, ThreadStack};
 
-/// Threads that are named when many have the same stack.
+/// Threads listed by name when many have the same stack.
 const MOST_NAMED: usize = 8;
 
-/// Functions below which only frameworks and runtimes are found; each is the beginning of a function's name.
+/// Functions below which only frameworks and runtimes are found; each entry is a prefix of a function's name.
 const BELOW_THE_TEST: [&str; 19] = [
     "testing::internal::HandleSehExceptionsInMethodIfSupported",
     "testing::internal::HandleExceptionsInMethodIfSupported",
@@ -31,7 +31,8 @@ const BELOW_THE_TEST: [&str; 19] = [
 ];
 
 impl Stacks {
-    /// Returns the stacks of all threads, the blamed one first, equal stacks once with all their threads.
+    /// Returns the stacks of all threads, the blamed one first; equal stacks are printed once with all their
+    /// threads.
     #[must_use]
     pub fn text(&self) -> String {
         let mut groups: Vec<(&[Frame], Vec<&ThreadStack>)> = Vec::new();
@@ -52,15 +53,16 @@ impl Stacks {
         text
     }
 
-    /// Returns the blamed thread's stack for a test's result: at most `most_frames` lines, cut where only the test
-    /// framework and the runtime are left. What is cut is told; the top is never cut. Empty without a stack.
+    /// Returns the blamed thread's stack for a test's result: at most `most_frames` lines, cut where only the
+    /// test framework and the runtime remain. The number of frames cut is printed; the top is never cut.
+    /// Empty without a stack.
     #[must_use]
     pub fn crash_text(&self, most_frames: usize) -> String {
         self.blamed_text(most_frames, 0)
     }
 
-    /// Returns the same for a thread whose handler of a signal made the end of a crash: what people look for is what the
-    /// signal has interrupted, so the handler is told in one line.
+    /// Returns the same for a thread whose signal handler ended the process: the interrupted code is of
+    /// interest, so the handler is folded into one line.
     #[must_use]
     pub fn interrupted_text(&self, most_frames: usize) -> String {
         let frames = self.threads.first().map_or(&[][..], |thread| &thread.frames);
@@ -83,7 +85,7 @@ impl Stacks {
     }
 }
 
-/// The place of a frame in the sources of Rust's own libraries, without what is before it on the machine that built them.
+/// Shortens the path of a frame in Rust's own libraries: the prefix from the machine that built them is cut.
 fn with_short_file(frame: &Frame) -> Frame {
     let short = frame.file.as_deref().and_then(|file| {
         let file = file.to_str()?;
@@ -94,11 +96,11 @@ fn with_short_file(frame: &Frame) -> Frame {
     Frame { file: short.or_else(|| frame.file.clone()), ..frame.clone() }
 }
 
-/// Returns how many frames are the test's own and what they called.
+/// Returns the number of frames of the test itself and of the functions that it called.
 fn bottom_of_the_test(frames: &[Frame]) -> usize {
     let is_below = |frame: &Frame| {
         let function = frame.function.as_deref().unwrap_or_default();
-        // Generic functions carry their result's type before their name: "void testing::internal::…".
+        // Generic functions carry their return type before their name: "void testing::internal::…".
         let plain = function.strip_prefix("void ").unwrap_or(function);
         BELOW_THE_TEST.iter().any(|name| plain.starts_with(name))
     };
@@ -110,8 +112,8 @@ fn bottom_of_the_test(frames: &[Frame]) -> usize {
     }
 }
 
-/// What lies between a framework or runtime and the function that it was given: alone at the bottom it says nothing,
-/// anywhere else it may be the test's own doing.
+/// Returns whether a frame is glue between a framework or runtime and the function passed to it: it carries
+/// no information at the bottom of a stack, but anywhere else it may be called by the test itself.
 fn is_glue(frame: &Frame) -> bool {
     let function = frame.function.as_deref().unwrap_or_default();
     function.starts_with("core::ops::function::FnOnce::call_once")
@@ -149,7 +151,8 @@ fn lines(text: &mut String, first: usize, (frames, shown): (&[Frame], usize)) {
     }
 }
 
-/// Returns a frame on one line: with function and place if known, else with all that leads to them.
+/// Returns a frame as one line: with function and source line if known, otherwise with everything that helps
+/// to find them.
 fn describe(frame: &Frame) -> String {
     let function = frame.function.as_deref();
     if function == Some(SIGNAL_HANDLER) {
@@ -178,7 +181,7 @@ fn describe(frame: &Frame) -> String {
     line
 }
 
-/// Writing to a string cannot fail.
+/// Appends to the text; writing to a string cannot fail.
 fn put(text: &mut String, words: std::fmt::Arguments<'_>) {
     let _never = text.write_fmt(words);
 }
@@ -252,7 +255,7 @@ mod tests {
             "       … 4 frames of the signal handler …\n  #4   deeper in ??+0x0\n  #5   deeper in ??+0x0\n       … 1 more …\n"
                 .replace(" in ??+0x0", " at 0x0, which is in no program")
         );
-        // Nothing was interrupted.
+        // No signal frame: no code was interrupted.
         assert!(stacks(&["raise", "main"]).interrupted_text(2).contains("#0   raise"));
         assert_eq!(
             stacks(&[SIGNAL_HANDLER]).interrupted_text(2),

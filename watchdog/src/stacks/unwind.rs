@@ -1,5 +1,5 @@
-//! From registers to code addresses, by the programs' own unwind tables. Names nothing: the process stands still
-//! meanwhile and must soon go on.
+//! Unwinds stacks: from registers to code addresses, by the programs' own unwind tables. Symbolizes nothing,
+//! because the process is stopped meanwhile and must continue soon.
 
 use std::{
     collections::VecDeque,
@@ -25,37 +25,26 @@ use super::{
 
 /// Frames kept at the top of a deep stack.
 const HEAD_FRAMES: usize = 48;
-/// Frames kept at its bottom.
+/// Frames kept at the bottom of a deep stack.
 const TAIL_FRAMES: usize = 16;
-/// Where a walk gives up: an overflowed stack of 8 MiB has at most about this many.
+/// Frame limit of a walk: an overflowed stack of 8 MiB has at most about this many.
 const MOST_FRAMES: usize = 200_000;
-/// `mov $15, %rax; syscall`: what a signal handler returns to.
+/// `mov $15, %rax; syscall`: the code that a signal handler returns to.
 const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-/// Where a signal frame keeps the interrupted registers, from its beginning on.
+/// Offset of the interrupted registers in a signal frame.
 const SAVED_REGISTERS: u64 = 40;
 
-/// Why no stack could be unwound.
+/// The error of an unwind that could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum StacksError {
-    /// The memory of the process.
     #[error("open the memory of process {pid}")]
-    Memory {
-        /// The process.
-        pid: Pid,
-        /// Why.
-        source: io::Error,
-    },
-    /// What it has mapped.
+    Memory { pid: Pid, source: io::Error },
     #[error("read what process {pid} has mapped")]
-    Maps {
-        /// The process.
-        pid: Pid,
-        /// Why.
-        source: io::Error,
-    },
+    Maps { pid: Pid, source: io::Error },
 }
 
-/// Unwound stacks without names, and the programs that the addresses belong to. Holds these programs' files open.
+/// Unwound stacks without symbols, and the programs that contain the addresses. Holds the files of these
+/// programs open.
 #[derive(Debug)]
 pub struct RawStacks {
     pub(super) modules: Vec<Module>,
@@ -73,7 +62,7 @@ pub(super) struct Module {
     is_tried: bool,
 }
 
-/// What was read of a module.
+/// The parts of a module that were read from its image.
 #[derive(Debug)]
 pub(super) struct Image {
     pub(super) content: Content,
@@ -89,30 +78,31 @@ pub(super) struct RawThread {
     pub(super) frames: Vec<RawFrame>,
 }
 
-/// One step of a stack.
+/// One frame of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RawFrame {
-    /// Code: for callers the last byte of the call, so that its line is found and not the next one.
+    /// A code address. For callers it is the last byte of the call, so that the line of the call is found and
+    /// not the next one.
     Code(u64),
-    /// Here the system called a signal handler.
+    /// A signal frame.
     Signal,
-    /// Here frames were left out.
+    /// The number of frames left out at this point.
     Omitted(usize),
 }
 
-/// Where the programs of a process are, and how to open them.
+/// The mapped programs of a process, and how to open them.
 pub(crate) struct Layout<'a> {
-    /// What is mapped.
     pub(crate) mappings: Vec<Mapping>,
-    /// Opens the image that is mapped there.
+    /// Opens the image of a mapping.
     pub(crate) open: &'a dyn Fn(&Mapping) -> Option<Content>,
 }
 
-/// Unwinds `threads` of the process `pid`, all of which stand still; the first is the one that people ask about.
+/// Unwinds `threads` of the process `pid`, all of which are stopped; the first one is the blamed thread.
 ///
 /// # Errors
 ///
-/// When the process is gone, or may not be looked at. A thread whose stack cannot be followed has fewer frames instead.
+/// When the process is gone, or may not be traced. A thread whose stack cannot be followed has fewer frames
+/// instead.
 pub fn unwind(pid: Pid, threads: &[ThreadRegisters]) -> Result<RawStacks, StacksError> {
     let memory = ProcessMemory::open(pid).map_err(|source| StacksError::Memory { pid, source })?;
     let text = std::fs::read_to_string(format!("/proc/{pid}/maps"));
@@ -128,7 +118,8 @@ pub(crate) fn unwind_in(layout: Layout<'_>, memory: &dyn Memory, threads: &[Thre
     RawStacks { modules: walker.modules, threads }
 }
 
-/// By the mapping itself, which needs rights but cannot be wrong; then by path, as the process sees it and as we do.
+/// Opens the image of a live mapping: by the mapping itself, which needs privileges but cannot be wrong; then
+/// by path, in the process's file system and in this one.
 fn open_live(pid: Pid, mapping: &Mapping, memory: &dyn Memory) -> Option<Content> {
     if mapping.path == "[vdso]" {
         let mut bytes = vec![0; usize::try_from(mapping.range.end - mapping.range.start).ok()?];
@@ -157,7 +148,8 @@ impl<'a> Walker<'a> {
         Self { modules, open: layout.open, memory, unwinder, cache }
     }
 
-    /// Reads a module's tables when its first frame is met: most libraries of a process are in nobody's stack.
+    /// Reads a module's unwind tables when the first frame in it is found: most libraries of a process appear
+    /// in no stack.
     fn meet(&mut self, address: u64) -> bool {
         let Some(module) = self.modules.iter_mut().find(|module| module.range.contains(&address)) else {
             return false;
@@ -177,7 +169,8 @@ impl<'a> Walker<'a> {
         true
     }
 
-    /// Dumps keep no code; then the program's file has it.
+    /// Returns whether `address` is the signal trampoline. Dumps contain no code, so the program's file is
+    /// read then.
     fn is_trampoline(&mut self, address: u64) -> bool {
         let mut code = [0; TRAMPOLINE.len()];
         if self.memory.read(address, &mut code) {
@@ -206,7 +199,8 @@ impl<'a> Walker<'a> {
             let step = self.unwinder.unwind_frame(at, &mut registers, &mut self.cache, &mut word);
             let Ok(Some(caller)) = step else { break };
             if self.is_trampoline(caller) {
-                // The tables of trampolines are followed by few; the interrupted registers lie in the frame itself.
+                // Few unwinders can follow the tables of trampolines; the interrupted registers are in the
+                // frame itself.
                 let Some(interrupted) = interrupted(memory, registers.sp()) else { break };
                 frames.push(RawFrame::Signal);
                 registers = interrupted;
@@ -218,8 +212,8 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Returns where a walk begins. After a call through a null or wild pointer that is the caller, whose address is on
-    /// top of the stack.
+    /// Returns where a walk begins. After a call through a null or wild pointer that is the caller, whose
+    /// address is on top of the stack.
     fn begin(&mut self, registers: &mut UnwindRegsX86_64, frames: &mut Frames) -> FrameAddress {
         let at = FrameAddress::from_instruction_pointer(registers.ip());
         if self.meet(registers.ip()) {
@@ -235,7 +229,7 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// Returns what was interrupted by the signal whose frame begins at `frame`.
+/// Returns the registers that were interrupted by the signal whose frame begins at `frame`.
 fn interrupted(memory: &dyn Memory, frame: u64) -> Option<UnwindRegsX86_64> {
     let saved = |index: u64| memory.word(frame.checked_add(SAVED_REGISTERS + 8 * index)?);
     let (rbp, rsp, rip) = (saved(10)?, saved(15)?, saved(16)?);
@@ -259,7 +253,7 @@ impl Module {
     }
 }
 
-/// Frames of one thread, of which a deep stack keeps both ends.
+/// Frames of one thread; a deep stack keeps only its two ends.
 #[derive(Default)]
 struct Frames {
     head: Vec<RawFrame>,

@@ -18,10 +18,11 @@ use wire::control::{CallbackAddress, DeliveryLimits, FromWatchdog, Join, ToWatch
 
 use crate::support::{Feet, PATIENCE};
 
-/// Enough for a client on a busy machine.
+/// Limits that suffice for a client on a busy machine.
 const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 10_000, stall_ms: 10_000, drain_ms: 10_000 };
 
-/// Tells the worker that a watchdog of these tests starts what to be; see `sessions::worker`.
+/// Environment variable with the role of a worker that a watchdog of these tests starts; see
+/// `sessions::worker`.
 pub(crate) const WORKER: &str = "HEELER_TEST_WORKER";
 
 pub(crate) struct Coordinator {
@@ -33,7 +34,7 @@ pub(crate) struct Coordinator {
     writer: LinkTask,
     listener: Listener,
     directory: SocketDir,
-    /// Completions that were announced before they were sent by the watchdog's own connection.
+    /// Completions that were announced before the watchdog sent them on its own connection.
     pub(crate) announced: usize,
 }
 
@@ -44,12 +45,12 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
 }
 
 impl Coordinator {
-    /// Starts a watchdog whose workers play `worker`, and welcomes it.
+    /// Starts a watchdog whose workers play `worker`, and sends it the `Welcome`.
     pub(crate) async fn start(worker: &str, callback: Option<CallbackAddress>) -> Self {
         Self::start_with(worker, callback, LIMITS).await
     }
 
-    /// The same with little patience for a client that will use all of it up.
+    /// The same with short limits, for a client that will use all of them up.
     pub(crate) async fn start_impatient(callback: Option<CallbackAddress>) -> Self {
         Self::start_with("exit", callback, DeliveryLimits { drain_ms: 300, ..LIMITS }).await
     }
@@ -82,7 +83,7 @@ impl Coordinator {
         self.control.send(&message).await.unwrap();
     }
 
-    /// The next word but announcements of completions, which are counted.
+    /// Returns the next message other than announcements of completions, which are counted.
     pub(crate) async fn next(&mut self) -> Received<FromWatchdog> {
         loop {
             let next = timeout(PATIENCE, self.receiver.next()).await.expect("the watchdog is silent");
@@ -100,7 +101,7 @@ impl Coordinator {
         }
     }
 
-    /// The relayed frames with their positions, and the message behind them.
+    /// Returns the relayed frames with their positions, and the message after them.
     pub(crate) async fn relayed(&mut self) -> (Vec<(u64, Bytes)>, FromWatchdog) {
         let mut frames = Vec::new();
         loop {
@@ -119,8 +120,8 @@ impl Coordinator {
         assert_eq!(self.watchdog.wait().unwrap().code, Some(0));
     }
 
-    /// Cuts the connection as the kernel does it for a coordinator that was killed, and returns what is left: the
-    /// watchdog, its feet, and the directory that nobody removes.
+    /// Cuts the connection as the kernel does for a killed coordinator, and returns what remains: the
+    /// watchdog, its output pipe, and the directory, which the killed coordinator does not remove.
     pub(crate) async fn die(mut self) -> (Child, Feet, PathBuf) {
         let path = self.directory.path().to_owned();
         std::mem::forget(self.directory);

@@ -1,4 +1,5 @@
-//! The guard as a tracer, with programs that end in every way: what is told, what is not, and that nothing changes.
+//! The guard as a tracer, with programs that end in every way: crashes that are reported, ends that are not,
+//! and that tracing changes no end.
 
 use std::{
     collections::BTreeMap,
@@ -46,7 +47,7 @@ pub(crate) const TESTS: &[Test] = tests![
     crashes_under_stress_are_all_told,
 ];
 
-/// How a program ended under a guard.
+/// The end of a program under a guard.
 pub(crate) struct Outcome {
     pub(crate) untraced: Vec<String>,
     pub(crate) crashes: Vec<CrashReport>,
@@ -134,7 +135,8 @@ pub(crate) fn finish(mut guarded: Guarded, directory: tempfile::TempDir) -> Outc
     Outcome { untraced, crashes, end, output, _directory: directory }
 }
 
-/// Prints what a guard tells of any program: `cargo test -p heeler-watchdog --test it -- watch root PROGRAM ARGS`.
+/// Prints the reports of a guard for any program: `cargo test -p heeler-watchdog --test it -- watch root
+/// PROGRAM ARGS`.
 pub(crate) fn watch(line: &[String]) -> ExitCode {
     let mode = if line[0] == "tree" { TraceMode::Tree } else { TraceMode::Root };
     let args: Vec<&str> = line[2..].iter().map(String::as_str).collect();
@@ -150,7 +152,7 @@ pub(crate) fn crash(mode: &str) -> Outcome {
     run(command(crasher(), &[mode]), TraceMode::Root)
 }
 
-/// The dump can be read, and says the same as the report.
+/// Asserts that the dump can be read, and agrees with the report.
 fn assert_dump(report: &CrashReport) {
     let path = report.dump.as_ref().unwrap_or_else(|| panic!("{report:?}"));
     let summary = watchdog::dump::read(path.as_path()).unwrap();
@@ -330,12 +332,12 @@ fn a_program_behind_a_shell_is_followed() {
     assert_eq!((report.is_root, outcome.ending()), (false, (Some(139), None)));
     assert!(report.stack.contains("deref"), "{report:?}");
     assert_dump(report);
-    // The program behind it is traced as if there were no shell: its own children are not.
+    // The program started by the shell is traced as if there were no shell: its own children are not.
     let script = format!("{} spawnchild; exit $?", crasher().display());
     assert!(run(shell(&script), TraceMode::Root).crashes.is_empty());
     let script = format!("{} traceme; exit $?", crasher().display());
     assert_eq!(run(shell(&script), TraceMode::Root).ending(), (Some(0), None));
-    // A shell that becomes the program.
+    // A shell that executes the program in its place.
     let script = format!("exec {} segv", crasher().display());
     assert!(run(shell(&script), TraceMode::Root).crash().is_root);
 }
@@ -353,14 +355,14 @@ fn a_traced_test_can_stop_itself_and_be_continued() {
     let (mut guarded, directory) = begin(command(crasher(), &["stopcont"]), TraceMode::Root);
     let pid = guarded.started();
     guarded.output.wait_for("stops\n");
-    // A stop that is listened to looks like one of a tracer.
+    // A group-stop that the tracer listens to looks like a tracing stop.
     until("it has stopped", || state_of(pid), |state| *state == Some('t'));
     kill_group(Pid(pid.cast_signed()), Signal::CONT).unwrap();
     let outcome = finish(guarded, directory);
     assert_eq!((outcome.ending(), outcome.output.as_str()), ((Some(0), None), "stops\ncontinued\n"));
 }
 
-/// Waits until all five threads of the idle program do what it is for.
+/// Waits until all five threads of the idle program are blocked.
 fn await_idle(pid: Pid) {
     let calls = || {
         let threads = host::trace::threads(pid).into_iter();
@@ -429,7 +431,7 @@ fn a_sample_names_what_processes_do() {
         assert!(asked.elapsed() >= Duration::from_millis(400));
         assert_eq!(sample.processes.len(), 1, "{sample:?}");
         assert_eq!(sample.processes[0].pid, pid);
-        // A machine that is busy enough lets nobody be so who wants to run, however little.
+        // On a busy machine even a process that needs little processor time may be starved.
         let is_starved = mode != "idle" && sample.processes[0].state == "STARVED";
         assert!(sample.processes[0].state == state || is_starved, "{sample:?}");
         guarded.send(&ToGuard::Pause);
@@ -464,7 +466,7 @@ fn a_family_that_hangs_is_dumped_and_lives_on() {
             assert!(idle.stack.contains("main at"), "{idle:?}");
             assert_eq!(idle.state, "BLOCKED in pause (5 threads)");
         }
-        // It lives on, and is traced as before.
+        // It is still running, and traced as before.
         guarded.send(&ToGuard::Pause);
         assert_eq!(guarded.next(), Some(FromGuard::Paused));
         guarded.send(&ToGuard::Dump);
@@ -482,9 +484,9 @@ fn a_family_that_hangs_is_dumped_and_lives_on() {
 fn crashes_under_stress_are_all_told() {
     const AT_A_TIME: usize = 8;
     const CRASHES: usize = 500;
-    // In turn: one has its libraries beside it, the other one within.
+    // Used alternately: one links its libraries dynamically, the other one statically.
     let programs = [crasher(), &compile("crash.cpp", &["-g", "-O1", "-pthread", "-static"])];
-    // Each with the signal that it dies of, and a function of its stack.
+    // Each with the signal that kills it, and a function of its stack.
     let modes = [
         ("segv", Signal::SEGV, "deref"),
         ("abort", Signal::ABRT, "main"),
@@ -514,7 +516,8 @@ fn crashes_under_stress_are_all_told() {
             let mut head = [0; 4];
             std::fs::File::open(dump.as_path()).and_then(|mut file| file.read_exact(&mut head)).unwrap();
             assert_eq!(&head, b"MDMP", "{index} {mode}");
-            // To read one takes longer than all the rest. Every kind of both programs has its turn.
+            // Reading one takes longer than everything else. Each kind of crash of both programs is read at
+            // least once.
             if index % 49 == 0 {
                 assert_dump(report);
             }

@@ -1,5 +1,5 @@
-//! Tests that stand before their first instruction: what a real debugger can do with them, and what becomes of those that
-//! no debugger takes.
+//! Tests stopped before their first instruction: what a real debugger can do with them, and how those run
+//! that no debugger takes.
 
 use std::{ffi::OsString, path::Path};
 
@@ -41,7 +41,7 @@ fn begin_held(args: &[&str]) -> (Guarded, tempfile::TempDir, u32) {
     (guarded, directory, pid)
 }
 
-/// A debugger that has attached, and does `then` when it may.
+/// A debugger that has attached, and executes `then` when it may.
 struct Debugger {
     child: Child,
     output: Feet,
@@ -89,7 +89,7 @@ fn a_held_test_stands_before_its_first_instruction_and_belongs_to_nobody() {
     assert_eq!((state_of(pid), tracer_of(Pid(pid.cast_signed()))), (Some('T'), None));
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
     assert_eq!(program, crasher().canonicalize().unwrap());
-    // What loads a dynamic program has not begun: its C library is not there.
+    // The dynamic loader has not run: the C library is not mapped.
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     assert!(!maps.contains("libc.so"), "{maps}");
     guarded.send(&ToGuard::HandOver);
@@ -100,7 +100,7 @@ fn a_debugger_finds_its_breakpoint_and_sees_no_signal_of_ours() {
     let (mut guarded, directory, pid) = begin_held(&["segv"]);
     let debugger = Debugger::attach(pid, directory.path(), &["break level2", "continue", "bt 3", "kill"]);
     guarded.send(&ToGuard::HandOver);
-    // An answer to a later message says that the guard has done it.
+    // A response to a later message proves that the guard has handled this one.
     guarded.send(&ToGuard::Pause);
     assert_eq!(guarded.next(), Some(FromGuard::Paused));
     guarded.send(&ToGuard::Resume);

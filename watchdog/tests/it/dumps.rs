@@ -1,4 +1,5 @@
-//! Minidumps of real programs: complete, readable, without secrets, within their limits, whole or not at all.
+//! Minidumps of real programs: complete, readable, without secrets, within their limits, written completely
+//! or not at all.
 
 use std::{os::unix::fs::PermissionsExt, path::Path};
 
@@ -87,7 +88,8 @@ fn the_environment_is_found_nowhere_in_a_dump() {
     dump::write(&standing.subject(), &plan).unwrap();
     assert!(!holds(&plan.path, SECRET));
     assert!(!holds(&plan.path, "HEELER_TEST"));
-    // Otherwise it is there, so that the above is no accident; and what is told openly stays in both.
+    // Without the scrubbing the secret is in the dump, so the check above is meaningful; public text stays in
+    // both.
     assert!(holds(&plan.path, "stands-pie"));
     let mut open = standing.plan();
     open.keeps_environment = true;
@@ -106,7 +108,8 @@ fn a_dump_above_its_limit_is_not_written() {
     assert!(is_left(standing.directory.path()).is_empty());
 }
 
-/// Plays a process that may only write small files; `directory` gets the dump, standard output what became of it.
+/// Plays a process that may only write small files; `directory` receives the dump, standard output the
+/// result.
 pub(crate) fn dump_into_small_files(directory: &Path) -> std::process::ExitCode {
     let standing = Standing::start(&pie(), &["threads", "20"]);
     let plan = dump::DumpPlan { path: directory.join("test.dmp"), ..standing.plan() };
@@ -121,7 +124,7 @@ fn a_full_disk_leaves_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
     pie();
     let (mut feet, writer) = Feet::new();
-    // A limit on files fails a write as a full disk does, and needs no rights.
+    // A file size limit fails a write as a full disk does, and needs no privileges.
     let mut start = Spawn::new("/bin/sh");
     let words = "trap '' XFSZ; ulimit -f 8; exec \"$0\" __dump_into_small_files \"$1\"";
     start.args =

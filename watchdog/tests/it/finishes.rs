@@ -1,4 +1,4 @@
-//! The finish of a run: what is due, the attachments' end, the completion; on the callback port or relayed.
+//! The finish of a run: due updates, end of the attachments, completion; on the callback port or relayed.
 
 use std::path::Path;
 
@@ -37,7 +37,8 @@ pub(crate) const TESTS: &[Test] = tests![
 
 const RUN: &str = "0199a9d8-0000-7000-8000-000000000001";
 
-/// A run of one worker with 1200 results, of which 100 are proven, and all else that a finish can have.
+/// Returns the finish of a run of one worker with 1200 results, of which 100 are proven, with every other
+/// part that a finish can have.
 fn big(run_dir: &Path) -> Finish {
     let mut bytes = MAGIC.to_vec();
     for test in 1..=1200 {
@@ -76,7 +77,7 @@ fn plain(run_dir: &Path) -> Finish {
     }
 }
 
-/// What the frames of [`big`] say, in order.
+/// The expected frames of [`big`], in order.
 const BIG: [&str; 8] = [
     "updates 1: s::",
     "updates 500: s::t101",
@@ -88,7 +89,7 @@ const BIG: [&str; 8] = [
     "completion",
 ];
 
-/// One frame in a few words.
+/// Summarizes one frame in a few words.
 fn words(body: &[u8]) -> String {
     let body: Value = serde_json::from_slice(body).unwrap();
     let params = &body["params"];
@@ -137,7 +138,7 @@ impl Client {
         Self { outbox, inbox, _writer: writer }
     }
 
-    /// Reads up to the next barrier without answering it.
+    /// Reads up to the next barrier without a response to it.
     async fn read(&mut self) -> (Vec<String>, rpc::RequestId) {
         let mut seen = Vec::new();
         loop {
@@ -196,7 +197,7 @@ fn what_a_journal_has_lost_is_told_as_it_is_known() {
             let change = RawChange::new(Some("s::"), &TestNode::test(uid, "t", ExecutionState::Passed), None);
             KnownResult { position, change }
         };
-        // Two results behind the end of the first journal, and all of the second one, which is not there.
+        // Two results beyond the end of the first journal, and all of the second one, which does not exist.
         finish.resend[0].known = vec![known(1200, "s::t1200"), known(1201, "s::a"), known(1202, "s::b")];
         finish.resend[1].known = vec![known(1, "s::c")];
         coordinator.tell(ToWatchdog::Finish(Box::new(finish))).await;
@@ -298,7 +299,7 @@ fn a_client_that_vanishes_before_the_completion_gets_all_again_relayed() {
         assert_eq!(relayed_words(&frames), BIG);
         let (proof, is_relayed, soft_errors) = finished(end);
         assert_eq!((proof, is_relayed, soft_errors.len()), (Proof::Ordered, true, 1), "{soft_errors:?}");
-        // Once given up, the port is not dialled again in this session.
+        // Once abandoned, the port is not dialled again in this session.
         coordinator.tell(finish).await;
         let (frames, end) = coordinator.relayed().await;
         assert_eq!(relayed_words(&frames), BIG);

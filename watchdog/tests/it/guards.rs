@@ -1,4 +1,4 @@
-//! The guard: one test process, its family, its end.
+//! The guard: one test process, its process tree, its exit.
 
 use std::{
     process::ExitCode,
@@ -61,7 +61,7 @@ fn output_goes_straight_to_the_worker_and_ends_with_the_test() {
     let mut guarded = Guarded::shell("echo out; echo err >&2; exec sleep 1000");
     let pid = guarded.started();
     guarded.output.wait_for("out\nerr\n");
-    // The guard lives on, but has let go of the pipe.
+    // The guard is still running, but has closed the pipe.
     guarded.send(&ToGuard::Pause);
     assert_eq!(guarded.next(), Some(FromGuard::Paused));
     let links: Vec<_> = (0..3)
@@ -134,7 +134,7 @@ fn what_a_daemon_started_later_is_told_with_the_daemons_own_start() {
 }
 
 fn a_helper_gets_a_tenth_of_a_second_to_leave_by_itself() {
-    // It sees the test's end as the end of a pipe.
+    // It notices the test's exit by the end of a pipe.
     let directory = tempfile::tempdir().unwrap();
     let mut command = shell("mkfifo \"$0\"; cat < \"$0\" & exec 9> \"$0\"; exit 4");
     command.args.push(directory.path().join("fifo").as_path().into());
@@ -145,7 +145,7 @@ fn a_helper_gets_a_tenth_of_a_second_to_leave_by_itself() {
     let end = guarded.ended();
     let after = started.elapsed().saturating_sub(Duration::from_micros(end.wall_us));
     assert_eq!(end.code, Some(4));
-    // A machine that is busy enough may not let it leave in time.
+    // On a busy machine it may not get to exit in time.
     assert!(end.leaked.is_empty() || after >= Duration::from_millis(100), "{after:?} {end:?}");
 }
 
@@ -229,7 +229,7 @@ fn a_pause_stops_the_whole_family_until_resume() {
 fn what_had_stopped_itself_stays_stopped_after_a_resume() {
     let mut guarded = Guarded::shell("sh -c 'echo self: $$; kill -STOP $$' & exec sleep 1002");
     let pid = guarded.started();
-    // A shell may stand in vfork until then, which is a stop of another kind.
+    // Until then a shell may be blocked in vfork, which is a stop of another kind.
     until("the test runs", || command_line(Pid(pid.cast_signed())), |line| line == "sleep 1002");
     let stopped = guarded.output.number("self: ");
     until("it has stopped itself", || state_of(stopped), |state| *state == Some('T'));
@@ -259,7 +259,7 @@ fn orphans_are_reaped_while_the_test_runs() {
 }
 
 fn families_that_fork_and_leave_for_ever_are_caught() {
-    // Sixteen chains: each process starts its successor in a session of its own, and leaves.
+    // Sixteen chains: each process starts its successor in a session of its own, and exits.
     let script = r#"echo 'setsid sh "$0" & exit' > "$0"
 i=0; while [ $i -lt 16 ]; do sh "$0" & i=$((i+1)); done; sleep 0.1; exit 0"#;
     let directory = tempfile::tempdir().unwrap();
@@ -274,7 +274,8 @@ i=0; while [ $i -lt 16 ]; do sh "$0" & i=$((i+1)); done; sleep 0.1; exit 0"#;
     guarded.output.wait_for_end();
 }
 
-/// Prints what a guard costs beside a bare start. Called by hand: `cargo test -p heeler-watchdog --release -- measure`.
+/// Prints the time of a guarded start beside a bare one. Run by hand: `cargo test -p heeler-watchdog
+/// --release -- measure`.
 pub(crate) fn measure() -> ExitCode {
     const ROUNDS: u32 = 200;
     let mut bare = Vec::new();
@@ -331,7 +332,7 @@ fn a_memory_limit_is_held_in_a_group_of_its_own_where_this_machine_lets_us() {
     let place = Place::find();
     let is_limited = place.as_ref().is_ok_and(Place::has_memory);
     println!("control groups here: {place:?}");
-    // It takes what it is given, and a child that it has forgotten stands beside it.
+    // It allocates without limit, and runs beside a child that it has forgotten.
     let script = "setsid sleep 1031 & until [ -e \"$0\" ]; do sleep 0.01; done; exec tail /dev/zero";
     let directory = tempfile::tempdir().unwrap();
     let word = directory.path().join("word");
@@ -353,7 +354,7 @@ fn a_memory_limit_is_held_in_a_group_of_its_own_where_this_machine_lets_us() {
         assert!((32 << 20..=64 << 20).contains(&peak), "{end:?}");
         assert_eq!(end.signal, Some(Signal::KILL.0));
     } else {
-        // Who looks at its memory kills it: the whole family goes.
+        // Without a limit the worker measures the memory and kills it: the whole tree dies.
         guarded.send(&ToGuard::Kill);
         let end = guarded.ended();
         assert_eq!((end.signal, end.limit_peak_bytes), (Some(Signal::KILL.0), None));

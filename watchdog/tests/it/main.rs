@@ -1,6 +1,6 @@
-//! Watchdog and guard with real processes. This program re-executes itself in their roles, as the real one does, and
-//! therefore runs its tests itself: one after the other on the main thread, because children die with the thread that
-//! started them. Arguments choose tests by a part of their name.
+//! Tests of watchdog and guard with real processes. This program re-executes itself in their roles, as the
+//! real one does, and therefore runs its tests itself: one after the other on the main thread, because
+//! children die with the thread that started them. Arguments select tests by a part of their name.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 mod coordinator;
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Lists tests with their names as they stand in the source.
+/// Lists tests with their names as written in the source.
 #[macro_export]
 macro_rules! tests {
     ($($name:ident),* $(,)?) => { &[$((stringify!($name), $name as fn())),*] };

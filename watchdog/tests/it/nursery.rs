@@ -1,4 +1,4 @@
-//! The nursery: guards that are born as copies of it, what they take along, and what its death takes along.
+//! The fork server: guards forked by it, what they inherit, and what its death ends.
 
 use std::{
     os::{
@@ -38,7 +38,7 @@ pub(crate) const TESTS: &[Test] = tests![
     a_nursery_that_is_asked_without_descriptors_leaves,
 ];
 
-/// A nursery, and the connection to it.
+/// A fork server, and the connection to it.
 struct Nursery {
     process: Child,
     socket: OwnedFd,
@@ -130,7 +130,7 @@ fn a_born_guard_leads_its_own_group_and_ends_its_test_when_all_above_are_gone() 
     let guard = guarded.guard.pid;
     let stat = host::process::stat(guard).unwrap();
     assert_eq!((stat.parent, stat.group), (nursery.process.pid(), guard));
-    // One that stands still is woken by the death, or it could end nothing.
+    // A stopped guard is woken by the death, otherwise it could end nothing.
     guarded.guard.signal(Signal::STOP).unwrap();
     until("the guard stands", || state_of(guard.as_u32()), |state| *state == Some('T'));
     nursery.process.signal(Signal::KILL).unwrap();
@@ -146,7 +146,7 @@ fn a_test_of_a_born_guard_inherits_its_streams_and_nothing_else() {
     let nursery = Nursery::start();
     let mut first = nursery.shell("exec sleep 1000");
     first.started();
-    // What the shell opens for itself is gone before the program that it becomes lists.
+    // Descriptors of the shell are closed before the program that replaces it lists them.
     let mut guarded = nursery.shell("readlink /proc/self/fd/0; exec ls /proc/self/fd");
     guarded.started();
     // `ls` itself has the directory open as 3.
@@ -157,7 +157,8 @@ fn a_test_of_a_born_guard_inherits_its_streams_and_nothing_else() {
     nursery.leave();
 }
 
-/// What a process has open, but for what everyone may have; the root directory is what a guard keeps for bad times.
+/// Returns the open files of a process, except the ones that every process may have; the root directory is a
+/// guard's reserved descriptor.
 fn open_by(pid: Pid) -> Vec<PathBuf> {
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let links = open.filter_map(|one| std::fs::read_link(one.unwrap().path()).ok());
@@ -172,7 +173,7 @@ fn a_born_guard_holds_nothing_of_its_sisters_or_of_its_nursery() {
     let mut sisters = [nursery.shell("exec sleep 1000"), nursery.shell("exec sleep 1000")];
     for sister in &mut sisters {
         sister.started();
-        // The guard has done all that it does at the beginning.
+        // The guard has finished its initialization.
         sister.send(&ToGuard::Pause);
         assert_eq!(sister.next(), Some(FromGuard::Paused));
     }
@@ -181,7 +182,7 @@ fn a_born_guard_holds_nothing_of_its_sisters_or_of_its_nursery() {
         links.iter().filter(|link| link.to_str().unwrap().starts_with("socket:")).cloned().collect::<Vec<_>>()
     };
     for links in &held {
-        // Its own connection, and the descriptor that tells of its children.
+        // Its own connection, and the signal descriptor for its children.
         assert_eq!((sockets(links).len(), links.len()), (1, 2), "{links:?}");
     }
     let all: std::collections::HashSet<_> = held.iter().flat_map(sockets).collect();
@@ -226,7 +227,7 @@ fn a_nursery_reaps_its_guards_and_grows_with_none() {
     let pages = || {
         let text = std::fs::read_to_string(format!("/proc/{}/statm", nursery.process.pid())).unwrap();
         let fields: Vec<u64> = text.split_whitespace().map(|field| field.parse().unwrap()).collect();
-        // All of its memory, and what of it is data and stack.
+        // Its total memory, and the part of it that is data and stack.
         (fields[0], fields[5])
     };
     let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", nursery.process.pid())).unwrap().count();

@@ -1,4 +1,5 @@
-//! The watchdog's session: lives and deaths of workers, journals, and who dies with whom.
+//! The watchdog's session: worker lifecycle, journals, and the exits that follow from another process's
+//! death.
 
 use std::process::ExitCode;
 
@@ -31,10 +32,10 @@ pub(crate) const TESTS: &[Test] = tests![
     a_journal_is_told_as_far_as_it_can_be_read,
 ];
 
-/// What a worker's guard runs: one process that hides in a session of its own, and the test.
+/// Script of a worker's guard: one process that hides in a session of its own, and the test.
 const FAMILY: &str = "setsid sleep 1001 & echo hidden: $! >&2; echo test: $$ >&2; exec sleep 1002";
 
-/// Plays a worker: `exit` leaves with code 3, `guarded` has a guard with a family.
+/// Plays a worker: `exit` exits with code 3, `guarded` has a guard with a process tree.
 pub(crate) fn worker() -> ExitCode {
     if std::env::var(WORKER).unwrap() == "exit" {
         return ExitCode::from(3);
@@ -62,7 +63,7 @@ fn a_worker_that_leaves_is_told_with_its_code() {
         coordinator.tell(ToWatchdog::StartWorker { worker: ONE }).await;
         let expected = FromWatchdog::WorkerEnded { worker: ONE, code: Some(3), signal: None };
         assert_eq!(coordinator.message().await, expected);
-        // A kill that comes too late is nothing, and the number may be used by nobody else.
+        // A late kill has no effect, and must not reach another process with the same id.
         coordinator.tell(ToWatchdog::KillWorker { worker: ONE }).await;
         coordinator.tell(ToWatchdog::StartWorker { worker: WorkerId(2) }).await;
         let expected = FromWatchdog::WorkerEnded { worker: WorkerId(2), code: Some(3), signal: None };
@@ -99,7 +100,7 @@ fn what_a_killed_guard_leaves_is_killed() {
         assert_eq!((workers.len(), guards.len()), (1, 1));
         let test = Pid(family[1].cast_signed());
         assert_eq!(stat(test).unwrap().parent, guards[0]);
-        // The test is gone with its guard; the hidden one comes to the watchdog without a signal.
+        // The test is gone with its guard; the hidden process is reparented to the watchdog without a signal.
         let killed = signal_descendants(workers[0], Signal::KILL, |pid, _| pid == guards[0]);
         assert_eq!(killed, guards);
         until("the family is gone", || family.map(is_gone), |gone| *gone == [true; 2]);
@@ -126,8 +127,9 @@ fn a_killed_watchdog_takes_its_workers() {
         let (mut coordinator, family) = with_family().await;
         coordinator.watchdog.signal(Signal::KILL).unwrap();
         coordinator.watchdog.wait().unwrap();
-        // The guard sees its worker's end and dies of it at about the same time. What it leaves comes to the next
-        // subreaper above, which is the coordinator's part to be, and here the test's.
+        // The guard notices its worker's exit, and dies because of it at about the same time. Processes that
+        // it leaves are reparented to the next subreaper above, which is the coordinator in production and
+        // the test here.
         let kill_orphans = || {
             children(Pid::own()).into_iter().for_each(kill_child);
             family.map(is_gone)

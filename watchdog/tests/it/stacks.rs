@@ -1,4 +1,5 @@
-//! Stacks of real programs: right functions, inlined ones, files and lines, or what leads to them.
+//! Stacks of real programs: the right functions, inlined functions, files and lines, or the facts that lead
+//! to them.
 
 use host::spawn::{Spawn, spawn};
 use watchdog::stacks::{self, Frame, Stacks};
@@ -23,7 +24,7 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_process_that_is_gone_is_an_error_that_names_it,
 ];
 
-/// The functions of the first thread, with whether they are inlined.
+/// Returns the functions of the first thread, with whether they are inlined.
 fn functions(stacks: &Stacks) -> Vec<(&str, bool)> {
     let name = |frame: &'_ Frame| -> bool { frame.is_inline };
     stacks.threads[0]
@@ -62,7 +63,7 @@ fn a_stack_without_frame_pointers_has_functions_inlines_and_lines() {
     let standing = Standing::start(&cpp("stands-pie", &["-pie", "-fPIE"]), &["spin"]);
     let stacks = standing.stacks_in("spin_here");
     assert_spins(&stacks);
-    // The result of a test wants the test, not what called it.
+    // The result of a test shows the test, not its callers.
     let text = stacks.crash_text(40);
     assert!(text.contains(&format!("stands.cpp:{}", line("spin"))), "{text}");
     assert!(text.contains("main"), "{text}");
@@ -148,7 +149,7 @@ fn a_rust_overflow_leads_through_the_handlers_of_the_standard_library() {
     let standing = Standing::start(&rust("stands-rust", &["-g", "-O"]), &["overflow"]);
     let stacks = standing.stacks_in("pause");
     let text = stacks.text();
-    // The handler of SIGABRT, abort, the handler of SIGSEGV, then what overflowed.
+    // The handler of SIGABRT, abort, the handler of SIGSEGV, then the overflowed frames.
     assert_eq!(text.matches("<signal handler called>").count(), 2, "{text}");
     let overflowed = text.rsplit("<signal handler called>").next().unwrap();
     assert!(
@@ -177,7 +178,7 @@ fn stacks_are_named_when_process_and_program_are_gone() {
 fn processes_that_are_named_together_have_the_names_that_each_has_alone() {
     let (first, cpp) = (rust("stands-rust", &["-g", "-O"]), cpp("stands-pie", &["-pie", "-fPIE"]));
     let directory = tempfile::tempdir().unwrap();
-    // One program in two processes, another that has the same bytes, and one that shares libraries with them.
+    // One program in two processes, another with the same bytes, and one that shares libraries with them.
     let second = directory.path().join("second");
     std::fs::copy(&first, &second).unwrap();
     let programs = [(&first, "overflow"), (&second, "overflow"), (&first, "overflow"), (&cpp, "fault")];

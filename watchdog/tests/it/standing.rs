@@ -1,4 +1,4 @@
-//! Programs that stand still in known stacks: built from `fixtures`, started, and found where they are expected.
+//! Programs stopped in known stacks: built from `fixtures`, started, and awaited at their expected place.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,7 +20,7 @@ use crate::support::{Feet, until};
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 const BUILT: &str = env!("CARGO_TARGET_TMPDIR");
 
-/// A program that stands still, and ends with the test.
+/// A program that blocks in a known stack, and is killed with the test.
 pub(crate) struct Standing {
     child: Child,
     pub(crate) pid: Pid,
@@ -36,7 +36,7 @@ impl Drop for Standing {
 }
 
 impl Standing {
-    /// Starts `program` and waits until it says that it is where it wants to be.
+    /// Starts `program` and waits until it reports that it has reached its place.
     pub(crate) fn start(program: &Path, args: &[&str]) -> Self {
         Self::with_environment(program, args, Vec::new())
     }
@@ -69,14 +69,14 @@ impl Standing {
     /// Dumps it, and reads the dump.
     pub(crate) fn dumped(&self) -> DumpSummary {
         let plan = self.plan();
-        // Dumps are made again and again until the program is where it is expected.
+        // Dumps are repeated until the program is where it is expected.
         let _absent = std::fs::remove_file(&plan.path);
         let file = dump::write(&self.subject(), &plan).unwrap();
         assert!(file.threads > 0, "{file:?}");
         dump::read(&plan.path).unwrap()
     }
 
-    /// Returns the registers of its threads. What stands still has the same ones a moment later.
+    /// Returns the registers of its threads. A blocked thread has the same ones a moment later.
     pub(crate) fn registers(&self) -> Vec<ThreadRegisters> {
         self.dumped().threads.into_iter().map(registers_of).collect()
     }
@@ -90,7 +90,7 @@ impl Standing {
     }
 }
 
-/// Builds the C++ program with `arguments`, unless it is there and newer than its source.
+/// Builds the C++ program with `arguments`, unless it exists and is newer than its source.
 pub(crate) fn cpp(name: &str, arguments: &[&str]) -> PathBuf {
     let mut all = vec!["-g", "-O2", "-fomit-frame-pointer", "-pthread"];
     all.extend(arguments);
@@ -122,7 +122,7 @@ fn build(compiler: &str, source: &str, name: &str, arguments: &[&str]) -> PathBu
     program
 }
 
-/// Returns the number of the line that says `LINE word`.
+/// Returns the number of the line with the mark `LINE word`.
 pub(crate) fn line(word: &str) -> u32 {
     let source = std::fs::read_to_string(Path::new(FIXTURES).join("stands.cpp")).unwrap();
     let mark = format!("// LINE {word}");
@@ -130,7 +130,7 @@ pub(crate) fn line(word: &str) -> u32 {
     u32::try_from(index + 1).unwrap()
 }
 
-/// Prints what it costs to dump, unwind and name a process: the one whose id is given, or one of 100 threads.
+/// Prints the time to dump, unwind and symbolize a process: the one whose id is given, or one of 100 threads.
 pub(crate) fn measure(pid: Option<&String>) -> ExitCode {
     const ROUNDS: usize = 15;
     let pid = pid.map(|pid| Pid(pid.parse().unwrap()));

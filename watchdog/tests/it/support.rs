@@ -1,4 +1,5 @@
-//! What all tests need: patience with a deadline, pipes that tell of deaths, and a guard to talk to.
+//! Helpers of all tests: waiting with a deadline, pipes whose end proves an exit, and a guard with its
+//! control connection.
 
 use std::{
     fs::File,
@@ -22,10 +23,10 @@ use wire::{
     packet::{self, Packet, Packets},
 };
 
-/// No wait of these tests takes long unless something is wrong.
+/// Deadline of every wait; none takes long unless something is wrong.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until a level is reached; `state` tells the last status when it is not.
+/// Waits until a level is reached; a failure prints the last `state`.
 pub(crate) fn until<T: std::fmt::Debug>(
     what: &str,
     state: impl Fn() -> T,
@@ -50,7 +51,7 @@ pub(crate) fn state_of(pid: u32) -> Option<char> {
     stat(host::process::Pid(pid.cast_signed())).map(|stat| stat.state)
 }
 
-/// The reading end of a pipe that victims hold.
+/// The reading end of a pipe that the observed processes hold open.
 pub(crate) struct Feet {
     file: File,
     pub(crate) text: String,
@@ -62,7 +63,7 @@ impl Feet {
         (Self { file: File::from(reader), text: String::new() }, writer)
     }
 
-    /// Reads on until the text holds `end`.
+    /// Reads until the text contains `end`.
     pub(crate) fn wait_for(&mut self, end: &str) {
         while !self.text.contains(end) {
             assert!(self.read(), "the end came without {end:?}: {:?}", self.text);
@@ -75,7 +76,7 @@ impl Feet {
         &self.text
     }
 
-    /// The number in the line that begins with `key`.
+    /// Returns the number in the line that begins with `key`.
     pub(crate) fn number(&mut self, key: &str) -> u32 {
         loop {
             let line = self.text.split_inclusive('\n').find_map(|line| line.strip_prefix(key));
@@ -109,12 +110,12 @@ impl Guarded {
         Self::start_behind(&[])
     }
 
-    /// A guard that is executed by another program, whose command line this is.
+    /// Starts a guard that is executed by another program, whose command line is `wrapper`.
     pub(crate) fn start_behind(wrapper: &[std::ffi::OsString]) -> Self {
         Self::start_as(wrapper, &std::env::current_exe().unwrap())
     }
 
-    /// The same with a guard in another place.
+    /// Starts a guard from another path.
     pub(crate) fn start_as(wrapper: &[std::ffi::OsString], image: &std::path::Path) -> Self {
         let mut line = [wrapper, &[image.into(), "__guard".into()]].concat();
         let program = line.remove(0);
@@ -132,7 +133,7 @@ impl Guarded {
         Self::of(guard, UnixStream::from(ours), output)
     }
 
-    /// A guard that runs a shell script.
+    /// Starts a guard that runs a shell script.
     pub(crate) fn shell(script: &str) -> Self {
         let mut guarded = Self::start();
         guarded.send(&ToGuard::Exec(shell(script)));
@@ -140,7 +141,7 @@ impl Guarded {
     }
 }
 
-/// The process of a guard, when it has told everything.
+/// The process of a guard, after its last message.
 pub(crate) trait Leaving {
     fn check_left(&mut self);
 }
@@ -204,7 +205,7 @@ impl<P: Leaving> Guarded<P> {
     }
 }
 
-/// A shell script as a guard's command.
+/// Returns a shell script as a guard's command.
 pub(crate) fn shell(script: &str) -> Command {
     Command {
         program: "/bin/sh".into(),

@@ -1,4 +1,4 @@
-//! Where the guard must not trace, or has other rights than usual: everything runs all the same.
+//! Programs that the guard must not trace, and guards with unusual privileges: everything runs all the same.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -25,7 +25,7 @@ pub(crate) const TESTS: &[Test] = tests![
     a_test_that_traces_its_own_child_is_left_in_peace,
 ];
 
-/// The words that make a program run without privileges.
+/// Returns the command line that runs a program without privileges.
 fn as_nobody(more: &[&str]) -> Vec<std::ffi::OsString> {
     let line = [
         "/usr/bin/env",
@@ -38,7 +38,7 @@ fn as_nobody(more: &[&str]) -> Vec<std::ffi::OsString> {
     line.iter().chain(more).map(Into::into).collect()
 }
 
-/// Returns a directory that all may write to, with a guard in it and a program of this mode.
+/// Returns a world-writable directory that contains a guard, and a program with this mode.
 fn open_to_all(mode: u32) -> (tempfile::TempDir, PathBuf, PathBuf) {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -92,7 +92,7 @@ fn what_somebody_else_traces_runs_untraced() {
 
 fn a_program_that_gains_privileges_keeps_them() {
     if host::process::effective_uid() != 0 {
-        // Nobody else can give them.
+        // Only root can grant them.
         return;
     }
     let (directory, guard, program) = open_to_all(0o4755);
@@ -102,7 +102,7 @@ fn a_program_that_gains_privileges_keeps_them() {
         guarded.send(&ToGuard::Exec(Command { trace, ..command(&program, &["whoami"]) }));
         finish(guarded, tempfile::tempdir().unwrap())
     };
-    // A file system may be mounted so that nobody gains anything there.
+    // A file system may be mounted so that no program gains privileges there.
     let (bare, traced) = (run(TraceMode::Off), run(TraceMode::Root));
     assert_eq!((bare.ending(), bare.untraced.len()), (traced.ending(), 0), "{}", traced.output);
     assert!(traced.untraced.len() == 1 && traced.untraced[0].contains("privileges"), "{:?}", traced.untraced);
@@ -124,7 +124,7 @@ fn a_let_go_test_can_be_traced_by_others() {
 
 fn an_unprivileged_guard_sees_as_much() {
     if host::process::effective_uid() != 0 {
-        // Then all other tests are this one.
+        // Without root all other tests check this already.
         return;
     }
     let (directory, guard, program) = open_to_all(0o755);
@@ -136,7 +136,7 @@ fn an_unprivileged_guard_sees_as_much() {
         let report = outcome.crash();
         assert!(report.thread.id != 0 && report.signal != 0, "{report:?}");
         if mode == "nodump" {
-            // It has forbidden that anyone without privileges looks at it.
+            // It has forbidden access by processes without privileges.
             assert!(report.dump.is_none() && !report.soft_errors.is_empty(), "{report:?}");
             assert_eq!(outcome.end.signal, Some(Signal::SEGV.0));
         } else {

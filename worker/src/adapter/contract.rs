@@ -1,5 +1,5 @@
-//! The trait that a framework implements and the values that pass between it and the runner. No framework is named
-//! here.
+//! The trait that a framework implements, and the values passed between it and the runner. No framework is
+//! named here.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,16 +12,17 @@ use wire::{
     mtp::ExecutionState,
 };
 
-/// One framework: how a program of it is asked, and how its answers are read.
+/// One test framework: the commands of its programs, and the parsers of their output.
 pub trait Adapter: Sync {
     /// Returns the framework's name, as configuration and control messages write it.
     fn name(&self) -> &'static str;
 
-    /// Returns whether the program's bytes speak for this framework. Decides whom to ask first, and keeps a program
-    /// that would ignore the arguments and run from being asked; the last word is the program's own answer.
+    /// Returns whether the program's bytes look like this framework. The hint orders the adapters to try, and
+    /// keeps a program from being listed that would ignore the arguments and run; the listing itself decides.
     fn hint(&self, image: &[u8]) -> bool;
 
-    /// Returns the commands that list, to be run one after the other while [`Adapter::needs_more`] says so.
+    /// Returns the listing commands, to be run one after the other while [`Adapter::needs_more`] returns
+    /// true.
     fn listing(&self, program: &Program, scratch: &Path) -> Vec<Invocation>;
 
     /// Returns whether the next listing command must run too, after these outputs of the first ones.
@@ -30,7 +31,7 @@ pub trait Adapter: Sync {
         true
     }
 
-    /// Reads what the listing commands said.
+    /// Parses the outputs of the listing commands.
     ///
     /// # Errors
     /// The program is not of this framework, died while listing, or its listing is damaged.
@@ -41,26 +42,27 @@ pub trait Adapter: Sync {
         Nesting::Flat
     }
 
-    /// Returns words of a command line that mark processes which die on purpose, as death tests do.
+    /// Returns command-line markers of processes that crash on purpose, as death tests do.
     fn doomed_words(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Returns how many bytes of the command line selecting this test takes; 0 where names travel in a file.
+    /// Returns the number of bytes that the selection of this test takes on the command line; 0 where names
+    /// travel in a file.
     fn selection_cost(&self, test: &ListedTest) -> usize {
         let _ = test;
         0
     }
 
-    /// Returns the most that the selection costs of one batch may sum up to.
+    /// Returns the maximum sum of the selection costs of one batch.
     fn selection_budget(&self) -> usize {
         usize::MAX
     }
 
-    /// Returns the command that runs these tests, which stand in the listing's order, in one process.
+    /// Returns the command that runs these tests, given in listing order, in one process.
     ///
     /// # Errors
-    /// One of the tests can't be selected; the others still can.
+    /// One of the tests cannot be selected; the others still can.
     fn command(
         &self,
         program: &Program,
@@ -68,24 +70,25 @@ pub trait Adapter: Sync {
         scratch: &Path,
     ) -> Result<Invocation, CommandError>;
 
-    /// Returns the reader of that process's standard output.
+    /// Returns the parser of that process's standard output.
     fn transcript(&self, tests: &[&ListedTest]) -> Box<dyn Transcript + Send>;
 
-    /// Fills in what the framework wrote about a failed test to standard error, where it writes it there.
+    /// Adds the details of a failed test that the framework writes to standard error, if it writes them
+    /// there.
     fn complete_verdict(&self, verdict: &mut Verdict, stderr: &str) {
         let _ = (verdict, stderr);
     }
 
-    /// Returns a shell command line, quoted, that runs this test alone.
+    /// Returns a quoted shell command line that runs only this test.
     fn reproduce(&self, program: &Program, test: &ListedTest) -> String;
 }
 
-/// A command of an adapter: what stands behind the program's own path, arguments and environment.
+/// A command of an adapter, without the program's own path, arguments and environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Invocation {
-    /// Come after the program's own arguments, which are not repeated here.
+    /// Arguments that follow the program's own, which are not repeated here.
     pub args: Vec<OsBytes>,
-    /// Set on top of the program's own environment; `None` unsets.
+    /// Environment variables set in addition to the program's own; `None` unsets one.
     pub env: Vec<(OsBytes, Option<OsBytes>)>,
     /// Files to write before the start, all of them in the scratch directory.
     pub files: Vec<(PathBuf, Vec<u8>)>,
@@ -93,16 +96,16 @@ pub struct Invocation {
     pub reads: Option<PathBuf>,
 }
 
-/// What one listing command said.
+/// The output of one listing command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListingOutput {
-    /// Its standard output.
+    /// Bytes of its standard output.
     pub stdout: Vec<u8>,
-    /// Its standard error.
+    /// Bytes of its standard error.
     pub stderr: Vec<u8>,
-    /// The file named by [`Invocation::reads`], if it wrote that.
+    /// Contents of the file named by [`Invocation::reads`], if it was written.
     pub file: Option<Vec<u8>>,
-    /// Its exit code, when it left by itself.
+    /// Its exit code, if it exited by itself.
     pub code: Option<i32>,
     /// The number of the signal that killed it.
     pub signal: Option<i32>,
@@ -113,43 +116,43 @@ pub struct ListingOutput {
 pub struct Listing {
     /// The name of the adapter that must run them: the one that listed, or a variant of it.
     pub framework: &'static str,
-    /// In the order in which the framework runs them. Names may stand twice.
+    /// The tests, in the order in which the framework runs them. A name may occur more than once.
     pub tests: Vec<ListedTest>,
 }
 
-/// Why a program could not be listed.
+/// The error of listing a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListingError {
-    /// It left as if all were well, but said something else.
+    /// It exited with success, but its output is not a listing.
     #[error("list tests as a {framework} program: {reason}")]
     NotThisFramework {
-        /// Which framework it was asked as.
+        /// Name of the framework whose listing was tried.
         framework: &'static str,
-        /// What it said instead.
+        /// Its output instead of a listing.
         reason: String,
     },
-    /// It began a listing that can't be read to its end.
+    /// Its listing begins correctly, but cannot be parsed to its end.
     #[error("read the {framework} listing: {reason}")]
     Damaged {
-        /// Which framework it was asked as.
+        /// Name of the framework whose listing was tried.
         framework: &'static str,
-        /// What is wrong.
+        /// Description of the damage.
         reason: String,
     },
-    /// It was killed, or left with an exit code other than 0.
+    /// It was killed, or exited with a code other than 0.
     #[error("list tests: the program {}{}", end_in_words(*signal, *code), tail_in_words(stderr))]
     Died {
-        /// The signal's number.
+        /// The number of the signal that killed it, if any.
         signal: Option<i32>,
-        /// The exit code.
+        /// Its exit code, if it exited by itself.
         code: Option<i32>,
-        /// The tail of its standard error, else of its standard output.
+        /// The tail of its standard error, otherwise of its standard output.
         stderr: String,
     },
 }
 
 impl ListingError {
-    /// Returns the error of a listing command that did not leave with exit code 0.
+    /// Returns the error of a listing command that did not exit with code 0.
     pub(super) fn of_death(output: &ListingOutput) -> Self {
         let said = if output.stderr.trim_ascii().is_empty() { &output.stdout } else { &output.stderr };
         Self::Died { signal: output.signal, code: output.code, stderr: tail(said) }
@@ -177,87 +180,90 @@ fn tail_in_words(stderr: &str) -> String {
     if stderr.is_empty() { String::new() } else { format!("; it said:\n{stderr}") }
 }
 
-/// Why a batch could not become a command.
+/// The error of building the command of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// One test can't be selected.
+    /// One test cannot be selected.
     #[error("select test {place} of the batch: {reason}")]
     Unselectable {
-        /// Its place in the tests given.
+        /// Index in the tests given.
         place: usize,
-        /// Why not.
+        /// Reason why it cannot be selected.
         reason: String,
     },
 }
 
-/// Reads a framework's standard output. Memory is bounded by the names of the tests and a constant, whatever comes.
+/// Parser of a framework's standard output. Its memory is bounded by the names of the tests plus a constant,
+/// whatever the input.
 pub trait Transcript {
-    /// Takes more output.
+    /// Parses the next chunk of output, and appends the recognized events.
     fn stdout(&mut self, chunk: &[u8], events: &mut Vec<Event>);
 
-    /// Takes the end of the output. A test that is in flight then has no [`Event::Ended`].
+    /// Handles the end of the output. A test that is running then has no [`Event::Ended`].
     fn end(&mut self, events: &mut Vec<Event>);
 
-    /// Returns whether the framework said its own last word.
+    /// Returns whether the framework printed its final line.
     fn is_complete(&self) -> bool;
 
-    /// Returns whether the results told explain this exit code. A failure that the framework reports outside of any
-    /// test is in no result, so the exit code that it causes is not explained; see [`Transcript::outside_failure`].
+    /// Returns whether the reported results explain this exit code. A failure that the framework reports
+    /// outside of any test is in no result, so the exit code that it causes is not explained; see
+    /// [`Transcript::outside_failure`].
     fn explains(&self, code: i32) -> bool;
 
-    /// Returns whether the test in flight already wrote its end marker, which is believed only when the framework
-    /// goes on behind it. A process that dies then died in the test, or in the tear-down of its suite.
+    /// Returns whether the running test already wrote its end marker, which is confirmed only when the
+    /// framework continues after it. A process that dies then died in the test, or in the tear-down of its
+    /// suite.
     fn is_after_end_marker(&self) -> bool;
 
-    /// Returns what the framework reported as failed outside of any test: set-up and tear-down of suites and of the
-    /// environment.
+    /// Returns the failure that the framework reported outside of any test: in set-up or tear-down of suites
+    /// or of the environment.
     fn outside_failure(&self) -> Option<&str>;
 }
 
-/// What a transcript tells.
+/// An event recognized in a transcript.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A test runs.
+    /// A test has begun.
     Begun {
-        /// Its place in the tests given.
+        /// Index in the tests given.
         place: usize,
     },
-    /// Output of the test in flight, or of nobody when none is.
+    /// Output of the running test, or of no test if none is running.
     Output(Vec<u8>),
-    /// A test has ended by the framework's own word.
+    /// A test has ended, as reported by the framework.
     Ended {
-        /// Its place in the tests given.
+        /// Index in the tests given.
         place: usize,
-        /// How.
+        /// Result that the framework reported.
         verdict: Verdict,
     },
 }
 
-/// How the framework says that a test ended.
+/// The end of a test, as reported by the framework.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// Passed, failed or skipped.
+    /// One of passed, failed and skipped.
     pub state: ExecutionState,
-    /// As the framework measured it.
+    /// Duration measured by the framework.
     pub duration: Option<Duration>,
-    /// What failed, or why it was skipped.
+    /// The failure message, or the reason of a skip.
     pub message: Option<String>,
     /// The stack at the failure.
     pub stacktrace: Option<String>,
-    /// The value that the code under test gave.
+    /// The actual value of a failed comparison.
     pub actual: Option<String>,
-    /// The value that the test wanted.
+    /// The expected value of a failed comparison.
     pub expected: Option<String>,
     /// Source file of the failure.
     pub file: Option<String>,
-    /// Its line, from 1.
+    /// Line of the failure in its file, from 1.
     pub line: Option<u32>,
     /// Output that the framework itself captured.
     pub stdout: Option<String>,
 }
 
 impl Verdict {
-    /// Returns a verdict that says no more than how it ended.
+    /// Returns a verdict with only a state and a duration.
     #[must_use]
     pub fn new(state: ExecutionState, duration: Option<Duration>) -> Self {
         Self {

@@ -1,18 +1,19 @@
-//! The state machine under all transcripts: it follows the expected sequence of tests through an output that user
-//! code writes into as well. What markers look like is the grammar's business.
+//! The stream parser of all transcripts: a state machine that follows the expected sequence of tests through
+//! an output that user code also writes to. The form of the markers is defined by a grammar.
 //!
 //! ```text
 //!            begin marker                end marker of this very test
-//!  between ───────────────► in a test ───────────────────────────────► ended, not yet believed
+//!  between ───────────────► in a test ───────────────────────────────► ended, not yet confirmed
 //!     ▲                         ▲ │ all else is output                   │  │ all else is output;
 //!     │                         └─┘                                      │  │ another end marker replaces it
 //!     └──────────────────────────────────────────────────────────────────┘◄─┘
-//!       the framework goes on: begin marker of another test, end of the suite, last word
+//!       the framework continues: begin marker of another test, end of the suite, final line
 //! ```
 //!
-//! A test can print its own end marker and then die. So an end marker is believed only when the framework itself goes
-//! on behind it. Frameworks write what follows in the same breath, so results are not late; only a slow tear-down of
-//! a suite keeps the result of the suite's last test waiting, and a death in there counts as a death in that test.
+//! A test can print its own end marker and then die. So an end marker is confirmed only when the framework
+//! itself continues after it. Frameworks write the next marker at once, so results are not late; only a slow
+//! tear-down of a suite delays the result of the suite's last test, and a death in it counts as a death in
+//! that test.
 
 use wire::mtp::ExecutionState;
 
@@ -22,56 +23,56 @@ use super::{
     sequence::Sequence,
 };
 
-/// Where the reader stands, for a grammar.
+/// The state of the parser, as a grammar sees it.
 #[derive(Debug)]
 pub(super) struct Situation<'a> {
     pub(super) sequence: &'a Sequence,
     pub(super) in_flight: Option<usize>,
-    /// The test in flight wrote an end marker.
+    /// The running test wrote an end marker.
     pub(super) has_end: bool,
-    /// The bytes stand at the beginning of a line.
+    /// The bytes are at the beginning of a line.
     pub(super) is_line_start: bool,
-    /// The framework said its last word.
+    /// The framework printed its final line.
     pub(super) is_complete: bool,
 }
 
 impl Situation<'_> {
-    /// Returns whether the framework may go on here: no test is in flight, or one that wrote its end.
+    /// Returns whether the framework may continue here: no test is running, or one that wrote its end marker.
     pub(super) fn is_free(&self) -> bool {
         self.in_flight.is_none() || self.has_end
     }
 }
 
-/// What a grammar recognises.
+/// A marker recognized by a grammar.
 pub(super) enum Marker {
     /// A test begins.
     Begin(usize),
-    /// The test in flight says that it ended.
+    /// The running test reports its end.
     End(Verdict),
-    /// The framework goes on, so that an end marker before can be believed. Its text is output of nobody.
+    /// The framework continues, which confirms an end marker before it. Its text is output of no test.
     Close,
-    /// The framework's last word, with what it counted. Its text is output of nobody.
+    /// The framework's final line, with its counts. Its text is output of no test.
     Last(Option<Tally>),
-    /// Text of the framework that is of no use to anybody.
+    /// Text of the framework that is dropped.
     Noise,
     /// A marker whose rest may be long.
     Open(Box<dyn Rest>),
-    /// After all it was none.
+    /// Text that turned out to be no marker.
     Text(Vec<u8>),
 }
 
-/// The long rest of a marker. Takes bytes without keeping more than a constant of them.
+/// The long rest of a marker. Reads bytes and keeps no more than a constant number of them.
 pub(super) trait Rest: Send {
-    /// Takes bytes; when the rest is over, returns how many of them belonged to it, and what it was.
+    /// Reads bytes; at the end of the marker, returns the number of them that belonged to it, and the marker.
     fn feed(&mut self, bytes: &[u8]) -> Option<(usize, Marker)>;
-    /// Returns the text kept so far: it is over, or the output has ended.
+    /// Returns the text kept so far, when the marker or the output has ended.
     fn give_up(&mut self) -> Vec<u8>;
-    /// Returns how much of it is kept.
+    /// Returns the number of bytes kept.
     #[cfg(test)]
     fn kept_bytes(&self) -> usize;
 }
 
-/// How many tests ended how.
+/// The number of tests by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) passed: u64,
@@ -89,60 +90,62 @@ impl Tally {
     }
 }
 
-/// Whose output it is.
+/// The origin of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Of the test in flight.
+    /// The running test.
     Test,
-    /// Of the test in flight or of its suite's tear-down: there is an end marker before it.
+    /// The running test or the tear-down of its suite: there is an end marker before it.
     AfterEnd,
-    /// Of no test.
+    /// No test.
     Outside,
 }
 
-/// What a framework's markers look like.
+/// The form of a framework's markers.
 pub(super) trait Grammar: Send {
-    /// Returns the first place where a marker may begin; `is_line_start` of the situation holds for the front.
+    /// Returns the first place where a marker may begin; `is_line_start` of the situation applies to the
+    /// front.
     fn find(&self, bytes: &[u8], situation: &Situation<'_>) -> Option<usize>;
-    /// Reads a marker at the front of the bytes; returns how long it is.
+    /// Reads a marker at the front of the bytes; returns its length.
     fn read(&mut self, at: &[u8], situation: &Situation<'_>) -> Step<(usize, Marker)>;
-    /// Hears that a test begins.
+    /// Handles the begin of a test.
     fn begin(&mut self, _place: usize) {}
-    /// Hears output.
+    /// Handles output.
     fn observe(&mut self, _bytes: &[u8], _side: Side) {}
-    /// Hears of an end marker; one that came before was output.
+    /// Handles an end marker; an earlier one was output.
     fn end(&mut self) {}
-    /// Hears that the last word is spoken.
+    /// Handles the final line.
     fn last(&mut self) {}
-    /// Completes the verdict of a test whose end is believed.
+    /// Completes the verdict of a test whose end is confirmed.
     fn settle(&mut self, _verdict: &mut Verdict) {}
-    /// Returns the verdict on all tests, when the framework said its last word and ran none of them on purpose.
+    /// Returns the verdict for all tests, if the framework printed its final line and ran none of them on
+    /// purpose.
     fn blanket(&mut self) -> Option<Verdict> {
         None
     }
-    /// Returns whether the counts of what was told, and of the framework, explain an exit code.
+    /// Returns whether the counts of the reported results, and of the framework, explain an exit code.
     fn explains(&self, code: i32, told: &Tally, counted: Option<&Tally>) -> bool;
-    /// Returns what failed outside of any test.
+    /// Returns the failure outside of any test.
     fn outside_failure(&self) -> Option<&str> {
         None
     }
 }
 
-/// An end marker that is not yet believed.
+/// An end marker that is not yet confirmed.
 struct Ending {
     verdict: Verdict,
     text: Vec<u8>,
     is_text_told: bool,
 }
 
-/// A transcript over a grammar.
+/// A transcript parser over a grammar.
 pub(super) struct Follower<G> {
     grammar: G,
     sequence: Sequence,
     in_flight: Option<usize>,
     ending: Option<Ending>,
     rest: Option<Box<dyn Rest>>,
-    /// Bytes of what may become a marker.
+    /// Bytes that may become a marker.
     held: Vec<u8>,
     is_line_start: bool,
     is_complete: bool,
@@ -153,7 +156,7 @@ pub(super) struct Follower<G> {
 const MARKER_TEXT_BYTES: usize = 64 * 1024;
 
 impl<G: Grammar> Follower<G> {
-    /// Starts at the beginning of the output.
+    /// Creates a parser at the beginning of the output.
     pub(super) fn new(grammar: G, sequence: Sequence) -> Self {
         Self {
             grammar,
@@ -169,7 +172,7 @@ impl<G: Grammar> Follower<G> {
         }
     }
 
-    /// Returns how many bytes of output are held back.
+    /// Returns the number of buffered bytes of output.
     #[cfg(test)]
     pub(super) fn held_bytes(&self) -> usize {
         self.held.capacity()
@@ -177,7 +180,7 @@ impl<G: Grammar> Follower<G> {
             + self.rest.as_ref().map_or(0, |rest| rest.kept_bytes())
     }
 
-    /// Reads all that can be read; returns how many bytes are done with.
+    /// Parses as much as possible; returns the number of bytes consumed.
     fn read(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> usize {
         let (mut done, mut cursor) = (0, 0);
         loop {
@@ -214,7 +217,7 @@ impl<G: Grammar> Follower<G> {
         }
     }
 
-    /// Looks for the next place at or behind `from` where a marker may begin, and reads there.
+    /// Finds the next place at or after `from` where a marker may begin, and reads it.
     fn next_marker(&mut self, bytes: &[u8], from: usize) -> Option<(usize, Step<(usize, Marker)>)> {
         let at_start = self.is_line_start;
         let is_line_start = |at: usize| if at == 0 { at_start } else { bytes[at - 1] == b'\n' };
@@ -267,7 +270,7 @@ impl<G: Grammar> Follower<G> {
         events.push(Event::Begun { place });
     }
 
-    /// Tells the end of the test in flight, if it wrote one.
+    /// Confirms the end marker of the running test, if there is one, and emits its verdict.
     fn believe(&mut self, events: &mut Vec<Event>) {
         let Some(ending) = self.ending.take() else { return };
         let place = self.in_flight.take().expect("an end marker is read only with a test in flight");
@@ -277,7 +280,7 @@ impl<G: Grammar> Follower<G> {
         events.push(Event::Ended { place, verdict });
     }
 
-    /// Tells the end of tests that the framework passed over as a whole.
+    /// Emits the verdict for all tests that the framework skipped as a whole.
     fn settle_all(&mut self, events: &mut Vec<Event>) {
         if !self.sequence.is_fresh() {
             return;
@@ -291,7 +294,8 @@ impl<G: Grammar> Follower<G> {
         }
     }
 
-    /// Tells output. The text of an end marker that output follows may itself have been output, so it comes first.
+    /// Emits output. The text of an end marker that is followed by output may itself have been output, so it
+    /// comes first.
     fn tell(&mut self, bytes: &[u8], events: &mut Vec<Event>) {
         let Some(last) = bytes.last() else { return };
         self.is_line_start = *last == b'\n';

@@ -1,4 +1,5 @@
-//! The frameworks that Heeler knows, by name. Order matters: who asks a program of unknown kind asks from the front.
+//! The registry of the frameworks that Heeler supports, by name. Order matters: a program of unknown kind is
+//! tried from the front.
 
 use super::{Adapter, gtest::GoogleTest, libtest::Libtest};
 
@@ -10,8 +11,8 @@ pub fn by_name(name: &str) -> Option<&'static dyn Adapter> {
     ALL.iter().copied().find(|adapter| adapter.name() == name)
 }
 
-/// Returns the adapters that may be asked about a program of unknown kind. `libtest-plain` is not among them: the
-/// listing of `libtest` says when a program needs it.
+/// Returns the adapters to try on a program of unknown kind. `libtest-plain` is not among them: the listing
+/// of `libtest` detects when a program needs it.
 #[must_use]
 pub fn all() -> &'static [&'static dyn Adapter] {
     &ALL[..2]

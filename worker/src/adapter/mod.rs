@@ -1,11 +1,12 @@
-//! What each test framework is asked and how its answers are read. Bytes go in, values come out: no process is
-//! started here, nothing is sent and no clock is read.
+//! Adapters of the test frameworks: the commands that list and run tests, and the parsers of their output.
+//! Bytes go in, values come out: no process is started here, nothing is sent and no clock is read.
 //!
-//! - `contract`: the trait and the values between an adapter and the runner.
-//! - `known`: the frameworks by name.
-//! - `follow`: the state machine that all transcripts share, over `sequence` (whose turn it is) and `scan` (bytes).
+//! - `contract`: the trait, and the values passed between an adapter and the runner.
+//! - `known`: the registry of frameworks by name.
+//! - `follow`: the stream parser that all transcripts share, over `sequence` (the expected tests) and `scan`
+//!   (bytes).
 //! - `gtest`, `libtest`: one folder per framework, each with listing, command and transcript.
-//! - `shell`: quoting, for the command lines that people copy.
+//! - `shell`: quoting, for the command lines that users copy.
 
 mod contract;
 mod follow;

@@ -1,18 +1,20 @@
-//! Reading of markers that may be torn: every step either succeeds, fails, or wants more bytes. Knows bytes only.
+//! Parsing of markers that may be cut by the end of a chunk: every step either succeeds, fails, or needs more
+//! bytes. Works on bytes only.
 
-/// Why a step did not succeed.
+/// The reason why a step did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// These bytes are something else.
+    /// The bytes do not match.
     No,
-    /// So far it fits, and the bytes are at their end.
+    /// The bytes match so far, and end before the marker does.
     Partial,
 }
 
-/// The outcome of a step.
+/// The result of a step.
 pub(super) type Step<T> = Result<T, Stop>;
 
-/// The first of two alternatives that succeeds, else a wish for more bytes, if one of them has it.
+/// Returns the first of two alternatives that succeeds, otherwise [`Stop::Partial`] if one of them needs more
+/// bytes.
 pub(super) fn either<T>(first: Step<T>, second: impl FnOnce() -> Step<T>) -> Step<T> {
     match first {
         Ok(value) => Ok(value),
@@ -21,7 +23,7 @@ pub(super) fn either<T>(first: Step<T>, second: impl FnOnce() -> Step<T>) -> Ste
     }
 }
 
-/// A place in bytes that moves forward over what is recognised.
+/// A position in bytes that moves forward over recognized parts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
@@ -35,12 +37,12 @@ impl<'a> Cursor<'a> {
         Self { bytes, used: 0 }
     }
 
-    /// Returns how many bytes are recognised.
+    /// Returns the number of bytes recognized.
     pub(super) fn used(&self) -> usize {
         self.used
     }
 
-    /// Returns what is not yet recognised.
+    /// Returns the bytes not yet recognized.
     pub(super) fn rest(&self) -> &'a [u8] {
         &self.bytes[self.used..]
     }
@@ -58,7 +60,7 @@ impl<'a> Cursor<'a> {
         Err(if literal.starts_with(rest) { Stop::Partial } else { Stop::No })
     }
 
-    /// One of several literals, of which none begins another; returns its place.
+    /// Reads one of several literals, of which none is a prefix of another; returns its index.
     pub(super) fn one_of(&mut self, literals: &[&[u8]]) -> Step<usize> {
         let mut stop = Stop::No;
         for (place, literal) in literals.iter().enumerate() {
@@ -71,7 +73,7 @@ impl<'a> Cursor<'a> {
         Err(stop)
     }
 
-    /// A decimal number that something follows.
+    /// Reads a decimal number that is followed by another byte.
     pub(super) fn number(&mut self) -> Step<u64> {
         let rest = self.rest();
         let length = rest.iter().take(LONGEST_NUMBER).take_while(|byte| byte.is_ascii_digit()).count();
@@ -84,13 +86,14 @@ impl<'a> Cursor<'a> {
         Ok(number)
     }
 
-    /// A noun that carries an `s` unless the number before it is one.
+    /// Reads a noun that ends with an `s` unless the number before it is 1.
     pub(super) fn noun(&mut self, noun: &[u8], number: u64) -> Step<()> {
         self.literal(noun)?;
         if number == 1 { Ok(()) } else { self.literal(b"s") }
     }
 
-    /// All before the next `end`, which must come within `limit` bytes; `end` itself is recognised too.
+    /// Reads everything before the next `end`, which must come within `limit` bytes; `end` itself is consumed
+    /// too.
     pub(super) fn until(&mut self, end: &[u8], limit: usize) -> Step<&'a [u8]> {
         let rest = self.rest();
         let window = &rest[..rest.len().min(limit + end.len())];
@@ -104,7 +107,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A name as the listing spelled it. Each U+FFFD in it may stand for one byte that was no UTF-8.
+    /// Reads a name as the listing spelled it. Each U+FFFD in it may represent one byte that was not UTF-8.
     pub(super) fn name(&mut self, name: &[u8]) -> Step<()> {
         if self.literal(name).is_ok() {
             return Ok(());
@@ -121,7 +124,7 @@ impl<'a> Cursor<'a> {
 
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 
-/// Returns how much of `bytes` and of `name` agrees from the front.
+/// Returns the lengths of the common prefix of `bytes` and `name`, in each of the two.
 pub(super) fn common(bytes: &[u8], name: &[u8]) -> (usize, usize) {
     let (mut at, mut of_name) = (0, 0);
     while of_name < name.len() && at < bytes.len() {
@@ -138,7 +141,8 @@ pub(super) fn common(bytes: &[u8], name: &[u8]) -> (usize, usize) {
     (at, of_name)
 }
 
-/// Reads bytes as text, one U+FFFD for each byte that is no UTF-8: the form in which listings spell names.
+/// Decodes bytes as text, with one U+FFFD for each byte that is not UTF-8: the form in which listings spell
+/// names.
 pub(super) fn spell(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -148,7 +152,7 @@ pub(super) fn spell(bytes: &[u8]) -> String {
     text
 }
 
-/// Returns the longest text of at most `limit` bytes at the front.
+/// Returns the longest prefix of at most `limit` bytes.
 pub(super) fn head(text: &str, limit: usize) -> &str {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {

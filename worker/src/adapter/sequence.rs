@@ -1,15 +1,16 @@
-//! Whose turn it is: the tests of a batch in the order in which they should begin, and which have begun. Knows names,
-//! no framework.
+//! The expected tests of a batch, in the order in which they should begin, and which of them have begun.
+//! Works on names, and knows no framework.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::scan::{Cursor, Step, Stop};
 
-/// The expected sequence of a batch.
+/// The expected sequence of tests of a batch.
 #[derive(Debug)]
 pub(super) struct Sequence {
     spelled: Vec<Box<[u8]>>,
-    /// Places not begun, by the first line of the name: as much as one can read before knowing which name it is.
+    /// Indices of the tests not begun, by the first line of the name: the part that can be read before the
+    /// name is identified.
     waiting: HashMap<Box<[u8]>, VecDeque<usize>>,
     has_begun: Vec<bool>,
     next: usize,
@@ -17,7 +18,7 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Takes the names as the framework's output spells them.
+    /// Creates the sequence from the names as the framework's output spells them.
     pub(super) fn new(names: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let spelled: Vec<Box<[u8]>> = names.into_iter().map(Vec::into_boxed_slice).collect();
         let mut waiting: HashMap<Box<[u8]>, VecDeque<usize>> = HashMap::with_capacity(spelled.len());
@@ -53,7 +54,7 @@ impl Sequence {
         !self.has_begun.contains(&true)
     }
 
-    /// Notes that a test begins.
+    /// Records that a test begins.
     pub(super) fn begin(&mut self, place: usize) {
         self.has_begun[place] = true;
         self.next = place + 1;
@@ -65,7 +66,8 @@ impl Sequence {
         }
     }
 
-    /// Returns the test, not begun, whose whole name and then `end` stand at the cursor; `line` is the first line.
+    /// Returns the test, not begun yet, whose whole name and then `end` are at the cursor; `line` is the
+    /// first line.
     pub(super) fn find(&self, line: &[u8], cursor: Cursor<'_>, end: &[u8]) -> Step<(usize, usize)> {
         let mut stop = Stop::No;
         for place in self.waiting.get(line).into_iter().flatten() {

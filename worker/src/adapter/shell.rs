@@ -1,10 +1,10 @@
-//! Quoting for command lines that people copy into a shell. Nothing here is ever run by Heeler.
+//! Quoting for command lines that users copy into a shell. Heeler never runs them.
 
 use std::fmt::Write;
 
 use wire::control::{OsBytes, Program};
 
-/// Quotes one word, only where that is needed.
+/// Quotes one word, only if necessary.
 #[must_use]
 pub(super) fn quote(word: &[u8]) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(byte);
@@ -17,7 +17,7 @@ pub(super) fn quote(word: &[u8]) -> String {
     }
 }
 
-/// The `$'...'` form: one line whatever the bytes are.
+/// Quotes a word in the `$'...'` form: one line for any bytes.
 fn escape(word: &[u8]) -> String {
     let mut quoted = String::from("$'");
     for chunk in word.utf8_chunks() {
@@ -40,13 +40,13 @@ fn octal(quoted: &mut String, byte: u8) {
     write!(quoted, "\\{byte:03o}").expect("a string takes everything");
 }
 
-/// Returns a command line that runs a program with these further words in its working directory, in a subshell.
+/// Returns a command line that runs a program with further words in its working directory, in a subshell.
 #[must_use]
 pub(super) fn line(given: &Program, words: &str) -> String {
     format!("(cd {} && {} {words})", quote(given.cwd.as_bytes()), program(given))
 }
 
-/// Returns the start of a command line: the environment that the configuration sets, the program, its arguments.
+/// Returns the start of a command line: the configured environment, the program, its arguments.
 fn program(program: &Program) -> String {
     let mut words = Vec::new();
     for (name, _) in program.env.iter().filter(|(_, value)| value.is_none()) {
@@ -66,7 +66,7 @@ fn program(program: &Program) -> String {
     words.join(" ")
 }
 
-/// Returns a path without the directory that it is below.
+/// Returns a path relative to the directory, if it is below it.
 fn below<'a>(path: &'a [u8], dir: &[u8]) -> &'a [u8] {
     let dir = dir.strip_suffix(b"/").unwrap_or(dir);
     path.strip_prefix(dir).and_then(|rest| rest.strip_prefix(b"/")).unwrap_or(path)

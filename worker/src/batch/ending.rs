@@ -1,4 +1,4 @@
-//! The end of a batch's process: what it means for the tests without a result, and for the program.
+//! The end of a batch's process: decides the tests without a result, and whether the program failed.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use crate::{
     parcel::Parcel,
 };
 
-/// What is known of the death of a process whose parent is a debugger.
+/// Exit reason of a process whose parent is a debugger.
 const UNTOLD: &str = "ended under its debugger, which alone was told how, before the test had ended";
-/// The same of one that never came to its test.
+/// The same for a process that did not begin its test.
 const NOT_BEGUN: &str = "its process ended under its debugger before it had begun";
 
 impl Batch {
-    /// Decides about all tests that are still in flight when the process is gone and its output is read to the end.
+    /// Decides all tests that are still running when the process has ended and its output is read to the end.
     pub(crate) fn finish(&mut self, gone: Gone, now: Moment, parcel: &mut Parcel) -> LeaseEnd {
         self.now = now;
-        // A test that came to its end too late is not the one that crashed.
+        // A test that ended after its time limit is not the one that crashed.
         if gone.is_own_death && self.flights.iter().all(|flight| !flight.is_late) {
             self.forget_limits();
         }
@@ -54,7 +54,7 @@ impl Batch {
                     Seen::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
                 }
                 Some(Ending::Cancelled) => Seen::Cancelled,
-                // Another test's time was up, or the worker leaves: this one goes back.
+                // Another test timed out, or the worker exits: this test goes back to the queue.
                 Some(Ending::TimedOut | Ending::Abandoned) => {
                     self.progress[flight.place].state = State::Waiting;
                     continue;
@@ -78,7 +78,8 @@ impl Batch {
         }
     }
 
-    /// A crash that takes long to be looked into is a crash, whatever the clock says when that is done.
+    /// Discards limits that passed while a crash was captured: it is a crash, whatever the clock says
+    /// afterwards.
     fn forget_limits(&mut self) {
         if matches!(self.ending, Some(Ending::TimedOut | Ending::Idle)) {
             self.ending = None;
@@ -89,7 +90,8 @@ impl Batch {
         }
     }
 
-    /// Tells a test whose process its debugger ended before it had begun: nobody wants to be asked for it again.
+    /// Sends a not-run result for tests whose process its debugger ended before they began: the user ended
+    /// it, and must not be offered the same test again.
     fn tell_not_begun(&mut self, parcel: &mut Parcel) {
         let reason = self.outside.under(NOT_BEGUN.to_owned());
         for place in 0..self.tests.len() {
@@ -100,7 +102,7 @@ impl Batch {
         }
     }
 
-    /// Tells what the process left behind, and whose it is as far as that can be known.
+    /// Reports leaked processes and the tests that may have started them.
     fn tell_leaks(&self, leaked: &[Leaked], parcel: &mut Parcel) {
         for Leak { places, processes } in self.spans.charge(leaked, host::process::start_tick()) {
             let tests: Vec<_> = places.iter().map(|place| &self.tests[*place]).collect();
@@ -113,7 +115,7 @@ impl Batch {
         }
     }
 
-    /// Says that a process ended for want of memory, where that is known.
+    /// Returns a message if the process ended because it ran out of memory.
     fn memory_cause(&self, gone: &Gone) -> Option<String> {
         let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
         match self.ending {
@@ -167,7 +169,7 @@ impl Batch {
     }
 }
 
-/// Appends what was seen of a death outside any test.
+/// Appends the evidence of a process that died outside any test.
 fn tell_evidence(message: &mut String, evidence: &Evidence, detail: Option<&str>) {
     let mut section = |title: &str, text: &str| {
         if !text.trim().is_empty() {

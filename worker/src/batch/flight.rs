@@ -1,4 +1,4 @@
-//! One test in flight: since when, and what it has written.
+//! A running test: since when it runs, and what it has written.
 
 use std::time::Duration;
 
@@ -11,17 +11,18 @@ pub(super) const SHARED_NOTE: &[u8] =
 pub(super) struct Flight {
     pub(super) place: usize,
     pub(super) begun: Moment,
-    /// Known at the end.
+    /// Set when the test ends.
     pub(super) duration: Duration,
     pub(super) stdout: Capture,
     pub(super) stderr: Capture,
     pub(super) is_timed_out: bool,
-    /// When it, or anything in its process, was last heard of; moved on by what the system did not let it run.
+    /// When the test or its process last produced output, moved forward by the time in which the system did
+    /// not schedule it.
     pub(super) last_sign: Duration,
     pub(super) is_silent: bool,
-    /// Its framework has told its end when its time was up already.
+    /// Its framework reported its end after its time limit had passed.
     pub(super) is_late: bool,
-    /// How often it was told to be slow.
+    /// The number of times it was reported as slow.
     pub(super) warnings: u32,
 }
 

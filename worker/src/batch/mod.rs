@@ -1,15 +1,15 @@
-//! The tests of one lease, from the first event to the end of the process: which is in flight, what it wrote, when
-//! its time is up, and what the end of the process means for those without a result.
+//! The tests of one lease, from the first event to the end of the process: which one is running, what it
+//! wrote, when its time limit passes, and what the end of the process means for the tests without a result.
 //!
 //! ```text
-//! waiting ──Begun──► in flight ──Ended──────────────► done (settled, or held for a retry)
-//!    ▲                   ├─ process ended ──────────► done (died: held for a lone run, or settled)
-//!    │                   ├─ time limit, then ended ─► done (timed out)
-//!    └── process ended   └─ cancelled, then ended ──► done (cancelled)
+//! waiting ──Begun──► running ──Ended────────────────► done (settled, or provisional until a retry)
+//!    ▲                  ├─ process ended ────────────► done (died: awaits an isolated rerun, or settled)
+//!    │                  ├─ time limit, then ended ───► done (timed out)
+//!    └── process ended  └─ cancelled, then ended ────► done (cancelled)
 //! ```
 //!
-//! Pure: events and times come in, parcels and deadlines go out. No test has two results, and a test without one is
-//! still waiting, whatever the order of events: the coordinator lends those out again.
+//! Pure: takes events and times, returns update batches and deadlines. No test gets two results, and a test
+//! without one stays waiting, whatever the order of events: the coordinator leases it again.
 
 mod ending;
 mod flight;
@@ -37,31 +37,32 @@ use crate::{
 };
 use flight::Flight;
 
-/// The framework's own durations are whole milliseconds, or none: below one, we measure.
+/// Framework durations are whole milliseconds or absent; a duration below this is measured by the worker.
 const SHORT: Duration = Duration::from_millis(1);
 
-/// An error message may be this long, however small the limit for output is.
+/// The minimum size limit of an error message, however small the limit for output is.
 const TEXT_BYTES: u64 = 64 << 10;
 
-/// A test that has its process to itself is told with what its process left behind and took, if that ends within this
-/// time after the test. Most do within a millisecond; one that left others behind takes the guard's patience more.
+/// How long the result of a process's only test waits for the process to exit, so that it can include leaks
+/// and resource usage. Most processes exit within a millisecond; one that left others behind also takes the
+/// guard's wait for them.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// What a batch asks its framework.
+/// Framework operations that a batch needs.
 pub(crate) trait Framework: Send {
-    /// Returns the command line that runs one test alone.
+    /// Returns the command line that runs one test in isolation.
     fn reproduce(&self, test: &ListedTest) -> String;
-    /// Fills in what the framework wrote about a failed test to standard error.
+    /// Fills in the details that the framework wrote about a failed test to standard error.
     fn complete(&self, verdict: &mut Verdict, stderr: &str);
 }
 
-/// The tests of one lease.
+/// The tests of one lease and their state.
 pub(crate) struct Batch {
     tests: Vec<LeasedTest>,
     progress: Vec<Progress>,
-    /// In the order in which they began; with our frameworks, one at the most.
+    /// Running tests in the order in which they began; with the supported frameworks, at most one.
     flights: Vec<Flight>,
-    /// Memory of an ended flight, for the next.
+    /// Buffers of an ended test, recycled for the next.
     spare: Option<Flight>,
     limits: TestLimits,
     is_alone: bool,
@@ -70,28 +71,30 @@ pub(crate) struct Batch {
     outside: Outside,
     ending: Option<Ending>,
     first_begun: Option<Duration>,
-    /// Since when no test has been in flight.
+    /// Since when no test has been running.
     idle_since: Duration,
-    /// When the last chunk came, or the end.
+    /// The time of the last chunk, or of the end.
     now: Moment,
-    /// What each test that ended in this chunk took, where its framework's clock is too coarse to tell.
+    /// The estimated duration of each test that ended in this chunk, where the framework's clock is too
+    /// coarse.
     share: Duration,
     last_ended: Option<usize>,
-    /// Counts chunks, to mark who receives a chunk's errors without clearing the marks.
+    /// Number of the current chunk, which marks the tests that receive its standard error without clearing
+    /// older marks.
     chunk: u32,
-    /// The process is being asked why it is silent.
+    /// The idle process is being sampled.
     is_silence_checked: bool,
-    /// Whether several tests can have written this chunk's errors.
+    /// Whether several tests can have written this chunk's standard error.
     is_shared: bool,
-    /// When the tests of a process can have run, to tell by whom something was left behind.
+    /// When the tests of a process can have run, to attribute leaked processes.
     spans: Spans,
-    /// The result of the only test of the process, until the process has ended too.
+    /// The result of the process's only test, deferred until the process has ended too.
     kept: Option<Kept>,
-    /// How the process ended, where it had one test only.
+    /// How the process ended, if it ran one test only.
     process: Option<RawEnd>,
-    /// A debugger has the process, and time means nothing.
+    /// A debugger controls the process, and no limits apply.
     is_unlimited: bool,
-    /// A debugger has launched the process, and alone is told how it ends.
+    /// A debugger has launched the process, and only the debugger learns how it ends.
     is_launched: bool,
 }
 
@@ -100,7 +103,7 @@ struct Kept {
     place: usize,
     outcome: Box<Outcome>,
     times: Times,
-    /// When it is told all the same, in running time.
+    /// When it is sent even if the process still runs, in running time.
     until: Duration,
 }
 
@@ -114,72 +117,75 @@ enum State {
 #[derive(Debug, Clone, Copy)]
 struct Progress {
     state: State,
-    /// The last chunk whose errors may be this test's.
+    /// The last chunk whose standard error may be this test's.
     receives_in: u32,
 }
 
-/// Why the process was told to end.
+/// Why the process was terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// The tests in flight that are marked ran too long.
+    /// The marked running tests exceeded their time limit.
     TimedOut,
-    /// Nothing began, or the process did not leave, for so long.
+    /// No test began, or the process did not exit, within the startup limit.
     Idle,
-    /// It used more memory than it may: so many bytes.
+    /// It exceeded its memory limit; the number of bytes used.
     Memory(u64),
-    /// The coordinator wished it.
+    /// The coordinator cancelled the lease.
     Cancelled,
-    /// The worker leaves in the middle: whoever comes after it decides.
+    /// The worker exits in the middle: the coordinator decides about the test.
     Abandoned,
 }
 
-/// What is due at a deadline.
+/// An action due at a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Nothing: it was not the deadline.
+    /// None: the deadline has not passed.
     Nothing,
-    /// The process is to be asked whether it was let run; [`Batch::silence_checked`] takes the answer.
+    /// Sample the process to see whether the system scheduled it; [`Batch::silence_checked`] takes the
+    /// answer.
     Silence,
-    /// The result of a test whose process takes long to leave is to be told: [`Batch::tell_kept`].
+    /// Send the deferred result of a test whose process takes long to exit: [`Batch::tell_kept`].
     Result,
-    /// The process is to be terminated.
+    /// Terminate the process.
     End,
 }
 
-/// How a process ended, and what its transcript says of the whole.
+/// How a process ended, and what its transcript shows about the whole run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gone {
     pub(crate) end: RawEnd,
-    /// The framework said its own last word.
+    /// The framework reported the end of the run.
     pub(crate) is_complete: bool,
-    /// The process left by itself, with a code that the transcript explains.
+    /// The process exited by itself, with a code that the transcript explains.
     pub(crate) is_explained: bool,
-    /// The test in flight wrote its end marker, but nothing behind it came to confirm that.
+    /// The running test wrote its end marker, but no later output confirmed it.
     pub(crate) is_after_end_marker: bool,
-    /// What the framework reported as failed outside of any test.
+    /// The failure that the framework reported outside any test.
     pub(crate) outside_failure: Option<String>,
-    /// The kernel has killed a process for want of memory while this one ran.
+    /// The kernel's out-of-memory killer has killed a process while this one ran.
     pub(crate) is_out_of_memory: bool,
-    /// What was seen while it died or hung.
+    /// Dumps, stacks and states captured while it died or hung.
     pub(crate) evidence: Option<Box<Evidence>>,
-    /// Where and by what it crashed.
+    /// Where and by which signal it crashed.
     pub(crate) detail: Option<String>,
-    /// It died before it was told to end: a limit that passed while that was looked into has ended nothing.
+    /// It died before it was ordered to end: a limit that passed during the capture of the crash did not
+    /// cause the end.
     pub(crate) is_own_death: bool,
 }
 
-/// What one read brought.
+/// Output from one read.
 #[derive(Debug)]
 pub(crate) struct Chunk<'a> {
-    /// From the standard output; left empty.
+    /// Events from the standard output; drained by the batch.
     pub(crate) events: &'a mut Vec<Event>,
-    /// What came on the standard error since the last chunk, read after the standard output.
+    /// Standard error since the last chunk, read after the standard output.
     pub(crate) stderr: &'a [u8],
     pub(crate) now: Moment,
 }
 
 impl Batch {
-    /// Settles the tests that their framework would not run, and returns the batch of the others, and what is settled.
+    /// Returns the batch of the tests to run. Those that their framework would skip are settled at once, into
+    /// `parcel`.
     pub(crate) fn new(
         lease: Lease,
         worker: WorkerId,
@@ -219,18 +225,18 @@ impl Batch {
         }
     }
 
-    /// Takes note that a debugger has the process: from now on nothing takes too long.
+    /// Lifts all limits, because a debugger controls the process.
     pub(crate) fn lift_limits(&mut self) {
         self.is_unlimited = true;
     }
 
-    /// Takes note that a debugger has launched the process: nothing takes too long, and how it ends is not told.
+    /// Records that a debugger has launched the process: no limits apply, and its exit status is not known.
     pub(crate) fn was_launched(&mut self) {
         self.lift_limits();
         self.is_launched = true;
     }
 
-    /// Returns the tests that need a process, in order: events name them by their place here.
+    /// Returns the tests that need a process, in order; events refer to them by index.
     pub(crate) fn tests(&self) -> &[LeasedTest] {
         &self.tests
     }
@@ -240,7 +246,7 @@ impl Batch {
         self.first_begun
     }
 
-    /// Returns when, in running time, something must have happened; `None` when nothing is waited for.
+    /// Returns the next deadline in running time; `None` when nothing is waited for.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         if self.ending.is_some() {
             return None;
@@ -262,13 +268,13 @@ impl Batch {
         by_time.into_iter().chain(by_silence).chain(self.slow_at(flight)).min()
     }
 
-    /// When, in running time, a test is told to be slow, or to be slow still.
+    /// Returns when, in running time, a test is next reported as slow.
     fn slow_at(&self, flight: &Flight) -> Option<Duration> {
         let period = Duration::from_millis(self.tests[flight.place].slow_ms?);
         Some(flight.begun.running.saturating_add(period.saturating_mul(flight.warnings + 1)))
     }
 
-    /// Says of the tests in flight which of them have become slow.
+    /// Logs the running tests that have become slow.
     pub(crate) fn tell_slow(&mut self, now: Moment, parcel: &mut Parcel) {
         for place in 0..self.flights.len() {
             let is_due = self.slow_at(&self.flights[place]).is_some_and(|due| due <= now.running);
@@ -284,7 +290,7 @@ impl Batch {
         }
     }
 
-    /// Takes note of the time; returns what is due.
+    /// Handles a passed deadline; returns the action due.
     pub(crate) fn on_time(&mut self, now: Moment) -> Due {
         if self.deadline().is_none_or(|deadline| now.running < deadline) {
             return Due::Nothing;
@@ -305,7 +311,8 @@ impl Batch {
         Due::End
     }
 
-    /// Takes note of how long a silent process was not let run since the last look; returns what is due.
+    /// Handles a sample of an idle process: `starved` is how long the system did not schedule it since the
+    /// last sample. Returns the action due.
     pub(crate) fn silence_checked(&mut self, now: Moment, starved: Duration) -> Due {
         self.is_silence_checked = false;
         for place in 0..self.flights.len() {
@@ -323,13 +330,13 @@ impl Batch {
         Due::End
     }
 
-    /// Returns the test in flight, and what it has written.
+    /// Returns the running test and what it has written.
     pub(crate) fn in_flight(&self) -> Option<(&LeasedTest, Outputs)> {
         let flight = self.flights.first()?;
         Some((&self.tests[flight.place], flight.outputs()))
     }
 
-    /// Settles a test that no command can select, before the start. Those behind it move up by one place.
+    /// Settles a test that no command can select, before the start. The tests after it move up by one index.
     pub(crate) fn refuse(&mut self, place: usize, reason: &str, parcel: &mut Parcel) {
         self.tell_not_run(place, reason, parcel);
         self.tests.remove(place);
@@ -343,28 +350,28 @@ impl Batch {
         settle(&mut self.nodes, &self.tests[place], &told, parcel);
     }
 
-    /// Keeps only the first tests: the others don't fit into one command, and stay waiting.
+    /// Keeps only the first `count` tests: the others don't fit into one command, and stay waiting.
     pub(crate) fn cut_at(&mut self, count: usize) {
         self.tests.truncate(count);
         self.progress.truncate(count);
     }
 
-    /// Takes note that the coordinator wishes an end. The process is to be terminated.
+    /// Records that the coordinator cancelled the lease. The caller terminates the process.
     pub(crate) fn cancel(&mut self) {
         self.ending = Some(Ending::Cancelled);
     }
 
-    /// Takes note that the process uses so many bytes, which is too much. It is to be killed.
+    /// Records that the process exceeds its memory limit with `used_bytes`. The caller kills it.
     pub(crate) fn out_of_memory(&mut self, used_bytes: u64) {
         self.ending = Some(Ending::Memory(used_bytes));
     }
 
-    /// Takes note that the worker must leave. The process is to be killed, and the test in flight stays undecided.
+    /// Records that the worker must exit. The caller kills the process, and the running test stays undecided.
     pub(crate) fn abandon(&mut self) {
         self.ending = Some(Ending::Abandoned);
     }
 
-    /// Takes what one read brought.
+    /// Handles the output of one read.
     pub(crate) fn chunk(&mut self, chunk: Chunk<'_>, parcel: &mut Parcel) {
         let Chunk { events, stderr, now } = chunk;
         self.chunk += 1;
@@ -381,7 +388,7 @@ impl Batch {
                 Event::Begun { place } => self.begin(place, (stderr, before), parcel),
                 Event::Output(bytes) => self.output(&bytes),
                 Event::Ended { place, verdict } => {
-                    // An end without a beginning: some frameworks tell tests that they skip only so.
+                    // An end without a beginning: some frameworks report skipped tests in this way only.
                     self.begin(place, (stderr, before), parcel);
                     self.end(place, verdict, parcel);
                 }
@@ -389,7 +396,7 @@ impl Batch {
         }
     }
 
-    /// A test's own limit goes before the lease's.
+    /// Returns the time limit of a test: its own, otherwise the lease's.
     fn time_limit(&self, place: usize) -> Option<Duration> {
         self.tests[place].timeout_ms.or(self.limits.timeout_ms).map(Duration::from_millis)
     }
@@ -404,7 +411,8 @@ impl Batch {
         now.running.saturating_sub(since) / u32::try_from(ended.max(1)).unwrap_or(u32::MAX)
     }
 
-    /// Marks the tests that get a chunk's errors; those in flight get them now, others when they begin.
+    /// Marks the tests that receive a chunk's standard error; running tests receive it now, others when they
+    /// begin.
     fn attribute(&mut self, events: &[Event], stderr: &[u8]) {
         let places = self.flights.iter().map(|flight| flight.place);
         let is_open = |place| self.progress.get(place).is_some_and(|one: &Progress| one.state != State::Done);
@@ -423,10 +431,10 @@ impl Batch {
         }
     }
 
-    /// Takes a test's beginning, which was written after the last chunk came.
+    /// Handles a test's beginning, which was written after the previous chunk was read.
     fn begin(&mut self, place: usize, (stderr, before): (&[u8], Duration), parcel: &mut Parcel) {
         let is_waiting = self.progress.get(place).is_some_and(|one| one.state == State::Waiting);
-        // A process that is being ended begins nothing that would count.
+        // A process that is being ended begins no test that would count.
         if !is_waiting || self.ending.is_some() {
             return;
         }
@@ -453,7 +461,7 @@ impl Batch {
 
     fn end(&mut self, place: usize, verdict: Verdict, parcel: &mut Parcel) {
         let Some(index) = self.flights.iter().position(|flight| flight.place == place) else { return };
-        // Its time was up, or it ended badly because the user ended it: the end of the process decides.
+        // It timed out, or it failed because the user cancelled it: the end of the process decides.
         let is_over = self.flights[index].is_timed_out
             || self.ending == Some(Ending::Cancelled) && verdict.state == ExecutionState::Failed;
         if is_over {
@@ -480,7 +488,7 @@ impl Batch {
         self.close(flight, Seen::Verdict(verdict), parcel);
     }
 
-    /// Gives a test its result: settled, or held.
+    /// Decides a test's result: settled or provisional.
     fn close(&mut self, flight: Flight, seen: Seen, parcel: &mut Parcel) {
         self.close_with(flight, (seen, None), parcel);
     }
@@ -520,7 +528,7 @@ impl Batch {
         self.spare = Some(flight);
     }
 
-    /// Tells the result that waits for its process's end, if there is one.
+    /// Sends the deferred result, if there is one.
     pub(crate) fn tell_kept(&mut self, parcel: &mut Parcel) {
         if let Some(kept) = self.kept.take() {
             self.tell(&kept, parcel);

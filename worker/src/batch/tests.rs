@@ -1,4 +1,4 @@
-//! What a batch makes of events, times and ends.
+//! Tests of a batch: results from events, times and process exits.
 
 mod process;
 
@@ -14,7 +14,7 @@ use wire::{
 use super::{flight::SHARED_NOTE, *};
 use crate::samples::{lease, verdict};
 
-/// What a transcript says: (complete, explains the exit code).
+/// The state of a transcript: (complete, explains the exit code).
 type Word = (bool, bool);
 
 const COMPLETE: Word = (true, true);
@@ -75,7 +75,7 @@ fn signal(number: i32) -> RawEnd {
     RawEnd { signal: Some(number), ..RawEnd::default() }
 }
 
-/// A batch and all that came of it.
+/// A batch and its updates.
 struct Bench {
     batch: Batch,
     parcel: Parcel,
@@ -107,13 +107,13 @@ impl Bench {
         self.batch.finish(gone, at(milliseconds), &mut self.parcel)
     }
 
-    /// The nodes that the client gets.
+    /// Returns the nodes sent to the client.
     fn nodes(&self) -> Vec<TestNode> {
         let changes = self.parcel.loads().flat_map(|load| load.changes);
         changes.map(|change| serde_json::from_slice::<Change>(change).unwrap().node).collect()
     }
 
-    /// The terminal nodes that the client gets.
+    /// Returns the terminal nodes sent to the client.
     fn results(&self) -> Vec<TestNode> {
         self.nodes().into_iter().filter(|node| node.state.unwrap().is_terminal()).collect()
     }
@@ -176,9 +176,9 @@ fn durations_come_from_the_framework_and_below_a_millisecond_from_us() {
     bench.chunk(500, [with(0, 7), begun(1)], "");
     // Two ends in one chunk of one millisecond: half a millisecond each.
     bench.chunk(501, [with(1, 0), begun(2), with(2, 0), begun(3)], "");
-    // However long it seems to us, a test of zero milliseconds is at most one long.
+    // A test with a reported duration of zero milliseconds is counted as one millisecond at most.
     bench.chunk(600, [with(3, 0), begun(4)], "");
-    // A framework that tells no durations is measured by our clock.
+    // Without a reported duration the worker's clock decides.
     bench.chunk(650, [passed(4)], "");
     let durations: Vec<_> = bench.results().iter().map(|node| node.duration_ms.unwrap()).collect();
     assert_eq!(durations, [7.0, 0.5, 0.5, 1.0, 50.0]);
@@ -314,7 +314,7 @@ fn a_test_that_runs_too_long_is_timed_out_when_its_process_is_gone() {
     assert_eq!(bench.batch.on_time(at(2100)), Due::End);
     assert_eq!(bench.batch.deadline(), None);
     assert_eq!(bench.batch.on_time(at(9000)), Due::Nothing, "it is told to end once");
-    // What it says in its grace changes nothing, and nothing else begins.
+    // Output in its grace period changes nothing, and no other test begins.
     bench.chunk(2150, [passed(0), begun(1), passed(1)], "");
     assert!(bench.results().is_empty());
     assert!(matches!(bench.finish(2200, exit(0), COMPLETE), LeaseEnd::DiedInTest { .. }));
@@ -582,7 +582,7 @@ proptest! {
             prop_assert_eq!(*times, 1, "{:?} is decided once", test);
             prop_assert_eq!(started.get(test), Some(&1), "{:?} is started once", test);
         }
-        // Every started test has its result, but for those whose process was ended because of another.
+        // Every started test has its result, except those whose process was ended because of another test.
         let is_undecided = started.keys().any(|test| !decided.contains_key(test));
         if is_undecided {
             let is_in_test = matches!(ended, LeaseEnd::DiedInTest { .. });
@@ -591,7 +591,7 @@ proptest! {
         prop_assert_eq!(bench.records().len(), bench.parcel.reports.len());
         let results = bench.results();
         prop_assert_eq!(results.len() as u64, position);
-        // An end that says that all is well is none in which a test died.
+        // A complete lease is one in which no test died.
         if ended == LeaseEnd::Complete {
             let has_died = bench.parcel.reports.iter().any(|report| matches!(report, Report::Died { .. }));
             prop_assert!(!has_died && is_complete && is_explained);

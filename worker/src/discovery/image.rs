@@ -1,20 +1,20 @@
-//! A program's bytes, read in pieces for the frameworks' hints. Nothing is mapped: a program that is written to while
-//! it is read must not take us down.
+//! Reads a program's file in pieces for the frameworks' hints. The file is not mapped: a program that is
+//! written to while it is read must not crash the worker.
 
 use std::{fs::File, io::Read as _, path::Path};
 
 use crate::adapter;
 
-/// Programs are read in pieces of this size, so that a program of any size takes the same memory.
+/// The size of one piece, so that a program of any size takes the same memory.
 const PIECE_BYTES: usize = 1 << 20;
-/// Neighbouring pieces share so many bytes, so that no hint is cut.
+/// The number of bytes that neighbouring pieces share, so that no hint is cut.
 const OVERLAP_BYTES: usize = 4 << 10;
-/// What frameworks leave in a program stands before its debug information.
+/// The number of bytes searched: what frameworks leave in a program comes before its debug information.
 const LIMIT_BYTES: usize = 64 << 20;
 
-/// Returns the names of the frameworks that the program's bytes speak for.
+/// Returns the names of the frameworks that the program's bytes hint at.
 ///
-/// A program that can't be read speaks for none: it may be executable all the same.
+/// A program that can't be read hints at none: it may be executable all the same.
 ///
 /// Cancel safe: yes, because it changes nothing.
 pub(super) async fn hinted(path: &Path) -> Vec<&'static str> {
@@ -36,7 +36,7 @@ pub(super) async fn hinted(path: &Path) -> Vec<&'static str> {
         }
         kept = filled.min(OVERLAP_BYTES);
         piece.copy_within(filled - kept..filled, 0);
-        // Control messages are heard between pieces.
+        // Yields, so that control messages are handled between pieces.
         tokio::task::yield_now().await;
     }
     hinted

@@ -1,5 +1,6 @@
-//! One discovery job: which framework a program is of, and which tests it has. The program itself is asked; its bytes
-//! only say whom to ask first. What goes wrong becomes one sentence for the user.
+//! Runs one discovery job: finds out which framework a program uses, and which tests it has. The program
+//! itself lists its tests; its bytes only suggest which framework to try first. Each error becomes one
+//! sentence for the user.
 
 mod image;
 
@@ -18,10 +19,10 @@ use crate::{
     setting::{PrepareError, Setting},
 };
 
-/// No listing file is larger than what a listing may print.
+/// Size limit of a listing file, the same as for printed listings.
 const FILE_LIMIT_BYTES: u64 = 64 << 20;
 
-/// Why a program has no tests for us.
+/// Why the tests of a program could not be listed.
 #[derive(Debug, thiserror::Error)]
 enum DiscoverError {
     #[error("{program} does not exist")]
@@ -51,28 +52,28 @@ enum DiscoverError {
 }
 
 impl DiscoverError {
-    /// Returns whether the same question may be answered the next time.
+    /// Returns whether a second attempt may succeed.
     fn may_be_chance(&self) -> bool {
         let not_started = |source: &CaptureError| matches!(source, CaptureError::NotStarted(_));
         matches!(self, Self::Crashed { .. } | Self::Lost { .. })
             || matches!(self, Self::Capture { source, .. } if not_started(source))
     }
 
-    /// Returns whether another framework would hear nothing else.
+    /// Returns whether another framework would fail in the same way.
     fn is_final(&self) -> bool {
         !matches!(self, Self::Listing { .. } | Self::NoTest { .. })
     }
 }
 
-/// What a program answered, in one short line.
+/// A program's reply to a listing command, in one short line.
 struct Answer {
     asked: String,
     answer: String,
 }
 
-/// Does one job.
+/// Runs one discovery job.
 ///
-/// Cancel safe: no, because the listing process is given up with the call: its guard ends it.
+/// Cancel safe: no, because the listing process is abandoned with the call: its guard ends it.
 pub(crate) async fn discover(
     job: DiscoverJob,
     setting: Arc<Setting>,
@@ -108,9 +109,9 @@ struct Asking<'a> {
     setting: &'a Setting,
     orders: mpsc::Receiver<Order>,
     budget: Budget,
-    /// What was answered first.
+    /// The reply to the first listing command.
     first: Option<Answer>,
-    /// The shortest life of a listing process.
+    /// The shortest run time of a listing process.
     start_us: Option<u64>,
 }
 
@@ -129,7 +130,7 @@ impl Asking<'_> {
             match self.ask(adapter).await {
                 Ok(listing) => return Ok(listing),
                 Err(error) if error.is_final() => return Err(error),
-                // The bytes say that it is of this framework: then what it said there is what matters.
+                // The bytes indicate this framework, so its error is the one to report.
                 Err(error) if is_hinted(adapter) && told.is_none() => told = Some(error),
                 Err(_) => {}
             }
@@ -146,8 +147,8 @@ impl Asking<'_> {
         DiscoverError::NoTest { program, asked, answer }
     }
 
-    /// Asks once more where the process was killed, or its guard was: that may have been anybody's doing, and costs a
-    /// whole program.
+    /// Lists with one framework, and retries once if the process or its guard was killed: the kill may be
+    /// unrelated, and giving up would cost a whole program.
     async fn ask(&mut self, adapter: &'static dyn Adapter) -> Result<Listing, DiscoverError> {
         match self.ask_once(adapter).await {
             Err(error) if error.may_be_chance() => self.ask_once(adapter).await,
@@ -193,7 +194,7 @@ impl Asking<'_> {
     }
 }
 
-/// Looks at what can be told without a start.
+/// Checks the file without starting it.
 fn look(path: &Path) -> Result<(), DiscoverError> {
     use std::os::unix::fs::PermissionsExt as _;
     let program = path.display().to_string();
@@ -219,13 +220,13 @@ fn output(invocation: &Invocation, captured: Captured) -> ListingOutput {
     ListingOutput { stdout, stderr, file, code: end.code, signal: end.signal }
 }
 
-/// A listing file that is missing, or larger than we read, is as good as none: the printed listing stands in for it.
+/// Returns the listing file, or `None` if it is missing or too large: the printed listing then replaces it.
 fn read_file(path: &Path) -> Option<Vec<u8>> {
     let found = fs::metadata(path).ok()?;
     if found.len() > FILE_LIMIT_BYTES { None } else { fs::read(path).ok() }
 }
 
-/// The first line that a program printed, cut, and how it left.
+/// Returns the first line that a program printed, truncated, and its exit code.
 fn answer(captured: &Captured) -> String {
     let line = first_line(&captured.stdout).or_else(|| first_line(&captured.stderr));
     let words = line.map_or("nothing".to_owned(), |line| format!("{line:?}"));

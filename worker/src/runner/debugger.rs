@@ -1,9 +1,9 @@
-//! Whose a test process is that was started for a debugger.
+//! Ownership of a test process that was started for a debugger: Heeler's or the debugger's.
 //!
 //! ```text
 //! undecided ──HandOver──► the debugger's: no limits
-//!     ├──────TakeBack───► ours: as any other
-//!     └──launched anew──► the debugger's, which is its parent; the one that stood is ended
+//!     ├──────TakeBack───► Heeler's: treated as any other
+//!     └──launched anew──► the debugger's, which is its parent; the stopped process is killed
 //! ```
 
 use host::process::Pid;
@@ -11,17 +11,17 @@ use wire::control::{Debuggee, DebuggerDecision};
 
 use super::launch::{Offer, Taken};
 
-/// Whose one process is.
+/// Ownership of one test process.
 pub(super) enum Debugging {
-    /// Ours.
+    /// No debugger is involved, or the debugger declined: the usual limits apply.
     No,
-    /// It stands, or soon does.
+    /// The process is stopped, or soon will be, until a debugger decides.
     Undecided {
         root: Option<Pid>,
-        /// Another in its place.
+        /// Another process that the debugger may launch instead.
         offer: Option<Offer>,
     },
-    /// A debugger's.
+    /// A debugger controls the process.
     HandedOver,
 }
 
@@ -30,7 +30,7 @@ impl Debugging {
         if is_debugged { Self::Undecided { root: None, offer } } else { Self::No }
     }
 
-    /// Takes note of the process; gives it back where it is ours.
+    /// Records the started process; returns it if no debugger decision is pending.
     pub(super) fn started(&mut self, pid: Pid, is_limited: bool) -> Option<(Pid, bool)> {
         match self {
             Self::Undecided { root, .. } => {
@@ -49,7 +49,7 @@ impl Debugging {
         }
     }
 
-    /// Whether the process stands, so that no time passes for it.
+    /// Returns whether the process is stopped for a decision, so that its time does not count.
     pub(super) fn is_undecided(&self) -> bool {
         matches!(self, Self::Undecided { .. })
     }
@@ -62,23 +62,21 @@ impl Debugging {
         }
     }
 
-    /// Waits until a debugger has launched it; for ever where none may.
-    ///
-    /// Cancel safe: yes, because [`Offer::taken`] is.
+    /// Waits until a debugger has launched the offered process; forever where there is no offer.
     pub(super) async fn taken(&self) -> Taken {
         match self {
-            // Before it stands, nobody knows of the offer.
+            // The offer is announced only when the process is stopped.
             Self::Undecided { root: Some(_), offer: Some(offer) } => offer.taken().await,
             Self::Undecided { .. } | Self::No | Self::HandedOver => std::future::pending().await,
         }
     }
 
-    /// Takes note that a debugger has launched it.
+    /// Records that a debugger has launched the process.
     pub(super) fn was_launched(&mut self) {
         *self = Self::HandedOver;
     }
 
-    /// Decides, once; returns the process.
+    /// Applies the debugger's decision, once; returns the process.
     pub(super) fn decide(&mut self, decision: DebuggerDecision) -> Option<Pid> {
         let root = self.root()?;
         *self = match decision {

@@ -1,4 +1,4 @@
-//! Who has the test process in hand: its guard, or, where a debugger has launched it, this worker itself.
+//! Handle to a test process, controlled by its guard or, where a debugger has launched it, by this worker.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use wire::control::ToGuard;
 use super::launch::Launched;
 use crate::guard_link::{GuardControl, News};
 
-/// The keeper of one test process.
+/// The handle to one test process.
 pub(super) enum Keeper {
     Guard(GuardControl),
     Debugger {
         process: Launched,
-        /// A pause was asked for, and is to be confirmed.
+        /// A pause was requested and is not confirmed yet.
         owes_pause: bool,
     },
 }
 
 impl Keeper {
-    /// Says what is to become of the process. What a debugger has is neither stopped nor looked at by others.
+    /// Sends an order about the process. A process under a debugger is neither paused nor sampled.
     ///
-    /// Cancel safe: yes, because a cancelled call has told nothing.
+    /// Cancel safe: yes, because a cancelled call has sent nothing.
     pub(super) async fn tell(&mut self, message: ToGuard) {
         match self {
             Self::Guard(guard) => guard.tell(message).await,
@@ -39,9 +39,9 @@ impl Keeper {
         }
     }
 
-    /// Waits for the next that is heard of the process.
+    /// Waits for the next message about the process.
     ///
-    /// Cancel safe: yes, because what is half heard stays in `self`.
+    /// Cancel safe: yes, because a partial message stays in `self`.
     pub(super) async fn next(&mut self) -> News {
         match self {
             Self::Guard(guard) => guard.next().await,
@@ -54,7 +54,7 @@ impl Keeper {
         }
     }
 
-    /// Kills the process, and whoever keeps it.
+    /// Kills the process and its guard.
     pub(super) fn kill(&mut self) {
         match self {
             Self::Guard(guard) => guard.kill(),
@@ -62,9 +62,9 @@ impl Keeper {
         }
     }
 
-    /// Waits until nothing is left of it.
+    /// Waits until the process and its guard are gone.
     ///
-    /// Cancel safe: no, because it is given up with the call.
+    /// Cancel safe: no, because the handle is dropped with the call.
     pub(super) async fn reap(self) {
         match self {
             Self::Guard(guard) => guard.reap().await,

@@ -1,5 +1,6 @@
-//! A test process that a client's debugger launches: offered in a directory that nobody else can know or enter, taken by
-//! the first process of this user that comes, and then held by a descriptor and a tether, since it is no child of ours.
+//! A test process that a client's debugger launches: offered in a directory with an unguessable name that
+//! only this user can enter, taken by the first process of this user that connects, and then held by a pidfd
+//! and a lifeline, since it is not a child of this worker.
 
 use std::{
     fs,
@@ -28,14 +29,15 @@ use crate::{
     pipe::Pipe,
 };
 
-/// Helpers of a test often see its end as the end of a pipe, and leave by themselves.
+/// How long helper processes of a test may take to exit: many notice its end as the end of a pipe, and exit
+/// by themselves.
 const LINGER: Duration = Duration::from_millis(100);
-/// Between two looks at them.
+/// Polling period for helper processes.
 const LOOK: Duration = Duration::from_millis(10);
-/// A system that has no descriptors to give may have some later.
+/// Wait after a failed connection: a system that is out of file descriptors may have some later.
 const REFUSED: Duration = Duration::from_millis(100);
 
-/// Why a test process can't be launched by others.
+/// Why a test process can't be offered to a debugger.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OfferError {
     #[error("create a directory for a debugger's test process")]
@@ -54,7 +56,7 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Makes an offer below a private directory.
+    /// Creates an offer below a private directory.
     pub(super) fn make(scratch: &Path, command: &Command) -> Result<Self, OfferError> {
         let directory = scratch.join(format!("{:016x}", secret()));
         private_dir_inside(&directory).map_err(OfferError::Directory)?;
@@ -79,7 +81,7 @@ impl Offer {
 
     /// Waits until the offer is taken.
     ///
-    /// Cancel safe: yes, because who has connected is served at once.
+    /// Cancel safe: yes, because a connected process is served without a wait.
     pub(super) async fn taken(&self) -> Taken {
         loop {
             let served = match self.listener.accept().await {
@@ -99,12 +101,12 @@ impl Offer {
 
 impl Drop for Offer {
     fn drop(&mut self) {
-        // It is inside the scratch directory, which is emptied before the next lease.
+        // The scratch directory, which contains it, is emptied before the next lease.
         drop(fs::remove_dir_all(&self.directory));
     }
 }
 
-/// Returns what nobody can guess, and is not met again.
+/// Returns a random number that can't be guessed and does not repeat.
 fn secret() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -116,15 +118,15 @@ pub(super) struct Taken {
     pub(super) stderr: Pipe,
 }
 
-/// Hands the outputs over to a process that has connected.
+/// Passes the outputs to a process that has connected.
 fn serve(stream: &UnixStream) -> io::Result<Taken> {
     let peer = stream.peer_cred()?;
     if peer.uid() != process::effective_uid() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    // One of another namespace has no number here, and nothing could be known of its end.
+    // A process of another PID namespace has no number here, and its end could not be observed.
     let pid = peer.pid().filter(|pid| *pid > 0).map(Pid).ok_or(io::ErrorKind::NotFound)?;
-    // It waits for the answer, so the number is still its own.
+    // It waits for the reply, so the number still belongs to it.
     let twin = Twin { pid, pidfd: process::pidfd_open(pid)? };
     let (stdout, stdout_end) = Pipe::new()?;
     let (stderr, stderr_end) = Pipe::new()?;
@@ -133,7 +135,7 @@ fn serve(stream: &UnixStream) -> io::Result<Taken> {
     Ok(Taken { process: Launched::new(twin, tether), stdout, stderr })
 }
 
-/// A test process that is its debugger's child. Dropping it kills the process.
+/// A test process that is a child of its debugger. Dropping this kills the process.
 pub(super) struct Launched {
     twin: Twin,
     tether: Tether,
@@ -152,14 +154,14 @@ impl Launched {
         self.twin.pid
     }
 
-    /// Asks it to end, and kills it after the grace.
+    /// Sends SIGTERM, and kills the process after the grace period.
     pub(super) fn terminate(&mut self, grace: Duration) {
-        // One that is gone, or has another user's rights now, is met by the kill.
+        // A failure is ignored: a process that has exited or changed its user is handled by the kill.
         drop(self.twin.signal(Signal::TERM));
         self.kill_at = Some(Instant::now() + grace);
     }
 
-    /// Kills it, and what it has started.
+    /// Kills the process and all processes that it has started.
     pub(super) fn kill(&mut self) {
         self.kill_at = None;
         self.is_killed = true;
@@ -167,17 +169,17 @@ impl Launched {
         let _struck = self.tether.strike();
     }
 
-    /// Waits until the process and all that it has started are gone; what does not leave is killed. How it ended, its
-    /// debugger alone is told.
+    /// Waits until the process and all processes that it has started are gone; those that do not exit are
+    /// killed. Only the debugger, its parent, learns the exit status.
     ///
-    /// Cancel safe: yes, because what is known stays in `self`.
+    /// Cancel safe: yes, because all state stays in `self`.
     pub(super) async fn ended(&mut self) -> RawEnd {
         loop {
             let kill_at = self.kill_at;
             tokio::select! {
                 gone = readable(self.twin.pidfd.as_fd()) => {
                     if let Err(error) = gone {
-                        // Nobody would hear of its end: it must be now.
+                        // Its end could not be observed, so it is killed now.
                         tracing::warn!(%error, "could not wait for a debugger's test process");
                         self.kill();
                     }

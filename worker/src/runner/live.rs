@@ -1,4 +1,4 @@
-//! The life of one test process, event by event.
+//! Event loop of one test process.
 
 use std::time::Duration;
 
@@ -24,23 +24,25 @@ use crate::{
     pipe::{Pipe, Read},
 };
 
-/// As much as a pipe holds: what was in it at one moment is read at once.
+/// The capacity of a pipe, so that one read empties it.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Frameworks write each line by itself. Waking up for each would cost more than the tests; so after a read, the next
-/// one waits so long, unless the pipe is filling up or the test writes to its standard error.
+/// Minimum time between two reads. Frameworks write each line by itself, and waking up for each would cost
+/// more than the tests. A read does not wait if the pipe is filling up or the test writes to its standard
+/// error.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// A read of more than this says that the pipe is filling up.
+/// A read of more than this means that the pipe is filling up.
 const BUSY_BYTES: usize = CHUNK_BYTES / 8;
 
-/// How long an output that nobody should hold any more is read on after the end of the process.
+/// How long an output that is still open is read after the end of the process. No process should hold it any
+/// more.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// A guard that does not end its process so long after the grace is killed itself.
+/// After the grace period, a guard has this long to end its process before the guard itself is killed.
 const OVERDUE: Duration = Duration::from_secs(5);
 
-/// One test process and all that is known of it.
+/// One running test process and its state.
 pub(super) struct Live<'a> {
     batch: Batch,
     transcript: Box<dyn Transcript + Send>,
@@ -53,37 +55,37 @@ pub(super) struct Live<'a> {
     grace_ms: u64,
     is_output_shown: bool,
     is_paused: bool,
-    /// Who waits for the pause.
+    /// Notified when the process is paused.
     pausing: Option<oneshot::Sender<()>>,
-    /// When the guard is overdue.
+    /// When the guard is overdue and is killed.
     overdue: Option<Instant>,
     memory: MemoryWatch,
     debugging: Debugging,
     witness: Witness,
-    /// No read before this, unless there is a reason.
+    /// The earliest time of the next read, unless there is a reason to read sooner.
     next_read: Instant,
     events: Vec<Event>,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-/// What a runner waits for.
+/// An event of the event loop.
 enum Happened {
     Order(Order),
     News(News),
     /// A debugger has launched the process.
     Launched(Box<Taken>),
-    /// The uplink takes more.
+    /// The result sender has room.
     Room,
-    /// There is something to read.
+    /// There is output to read.
     Output,
-    /// A test, or the process, has had its time.
+    /// A time limit of a test or of the process has passed.
     Deadline,
-    /// The guard has.
+    /// The guard did not end its process in time.
     Overdue,
-    /// The process's memory is to be looked at.
+    /// The process's memory is to be sampled.
     Memory,
-    /// The guard takes too long to look at a hung process.
+    /// Capturing a hung process takes the guard too long.
     Witness,
 }
 
@@ -125,8 +127,8 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Lives to the end of the process; returns what that was, how long the process took to its first test, and
-    /// its keeper, which may take a moment more to leave.
+    /// Runs until the process has ended; returns how the lease ended, how long the process took to its first
+    /// test, and the handle to the process, whose guard may take a moment more to exit.
     pub(super) async fn run(mut self) -> (LeaseEnd, Option<u64>, Keeper) {
         loop {
             let happened = self.next().await;
@@ -139,8 +141,8 @@ impl<'a> Live<'a> {
 
     async fn next(&mut self) -> Happened {
         let is_blocked = self.outlet.is_blocked();
-        // While a slow client keeps us from reading, a test may stand still for it: that is not the test's time. Nor is
-        // the time in which it waits for a debugger.
+        // While a slow client keeps the worker from reading, a test may block on its output: that time does
+        // not count for the test. Neither does the time in which it waits for a debugger.
         self.clock.hold(self.is_paused || is_blocked || self.debugging.is_undecided());
         let deadline = self.batch.deadline().and_then(|running| self.clock.instant_of(running));
         let (stdout, stderr) = (&self.output, &self.errors);
@@ -149,7 +151,7 @@ impl<'a> Live<'a> {
             order = self.orders.recv() => Happened::Order(order.unwrap_or(Order::Kill)),
             news = self.keeper.next() => Happened::News(news),
             taken = self.debugging.taken() => Happened::Launched(Box::new(taken)),
-            // Behind an error, the coordinator is gone; handing over then drops the parcel.
+            // An error means that the coordinator has disconnected; handing over then drops the update batch.
             _ = self.outlet.uplink.reserve(), if is_blocked => Happened::Room,
             () = output((stdout, stderr), self.next_read), if !is_blocked => Happened::Output,
             () = until(deadline.map(Into::into)) => Happened::Deadline,
@@ -173,7 +175,7 @@ impl<'a> Live<'a> {
                 self.outlet.log(self.suspect(), LogLevel::Warning, text);
                 self.outlet.try_hand_over();
             }
-            // Nobody here asks for that.
+            // The worker never requests this.
             Happened::News(News::LetGone) => {}
             Happened::News(News::NotStarted(error)) => return Some(LeaseEnd::NotStarted { error }),
             Happened::News(News::Paused) => self.answer_pause(),
@@ -182,7 +184,7 @@ impl<'a> Live<'a> {
             Happened::Room => self.outlet.try_hand_over(),
             Happened::Output => self.read(),
             Happened::Deadline => {
-                // What has ended in time may still be in the pipe.
+                // Tests that ended in time may still have output in the pipe.
                 self.read();
                 let now = self.clock.now();
                 self.batch.tell_slow(now, &mut self.outlet.parcel);
@@ -219,7 +221,8 @@ impl<'a> Live<'a> {
     async fn obey(&mut self, order: Order) {
         match order {
             Order::Cancel { grace_ms } => {
-                // What began or ended before the order may still be in the pipe: from now on nothing begins.
+                // Tests that began or ended before the order may still have output in the pipe. From now on
+                // no test begins.
                 self.read();
                 self.batch.cancel();
                 self.terminate(grace_ms).await;
@@ -236,7 +239,7 @@ impl<'a> Live<'a> {
             Order::Debugger { lease, decision } if lease == self.outlet.lease => {
                 self.debugger_decided(decision).await;
             }
-            // One of an earlier lease.
+            // An order for an earlier lease.
             Order::Debugger { .. } => {}
             Order::Kill => {
                 self.batch.abandon();
@@ -245,7 +248,7 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Says that the process waits for a debugger.
+    /// Reports that the process waits for a debugger.
     fn stands_for_debugger(&mut self, is_program: bool) {
         let Some((pid, test)) = self.debugging.root().zip(self.suspect()) else { return };
         let debuggee = self.debugging.debuggee();
@@ -267,7 +270,7 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Takes the process that a debugger has launched, in the place of the one that stands.
+    /// Switches to the process that a debugger has launched, in place of the stopped one.
     async fn launched(&mut self, taken: Taken) {
         let Taken { process, stdout, stderr } = taken;
         self.debugging.was_launched();
@@ -277,12 +280,12 @@ impl<'a> Live<'a> {
         }
         (self.output, self.errors) = (stdout, stderr);
         let keeper = Keeper::Debugger { process, owes_pause: self.pausing.is_some() };
-        // Nothing of it has run, so nothing of it is missed.
+        // It has run nothing, so none of its output is lost.
         std::mem::replace(&mut self.keeper, keeper).reap().await;
         self.outlet.try_hand_over();
     }
 
-    /// Returns the test that what is seen of the process is about: the one in flight, or the only one.
+    /// Returns the test to blame for what the process does: the running one, or the only one.
     fn suspect(&self) -> Option<TestIndex> {
         let in_flight = self.batch.in_flight().map(|(test, _)| test);
         let only = self.batch.tests().first().filter(|_| self.batch.tests().len() == 1);
@@ -291,7 +294,7 @@ impl<'a> Live<'a> {
 
     fn answer_pause(&mut self) {
         if let Some(paused) = self.pausing.take() {
-            // Who asked may have gone.
+            // The requester may be gone.
             paused.send(()).ok();
         }
     }
@@ -305,7 +308,7 @@ impl<'a> Live<'a> {
                 self.outlet.try_hand_over();
             }
             Due::Silence => self.keeper.tell(ToGuard::Sample).await,
-            // Two looks tell what a hung process does; its stacks and dumps tell why.
+            // Two samples show what a hung process does; its stacks and dumps show why.
             Due::End if self.witness.begin() => self.keeper.tell(ToGuard::Sample).await,
             Due::End => self.terminate(self.grace_ms).await,
         }
@@ -332,8 +335,8 @@ impl<'a> Live<'a> {
         self.overdue = Some(Instant::now() + Duration::from_millis(grace_ms) + OVERDUE);
     }
 
-    /// Reads what is there, from the standard output first: what a test wrote to its standard error before its end
-    /// marker is then in the other pipe already.
+    /// Reads the available output, standard output first: what a test wrote to its standard error before its
+    /// end marker is then already in the other pipe.
     fn read(&mut self) {
         let count = bytes_of(self.output.try_read(&mut self.stdout));
         let errors = bytes_of(self.errors.try_read(&mut self.stderr));
@@ -344,7 +347,7 @@ impl<'a> Live<'a> {
         self.next_read = Instant::now() + if count > BUSY_BYTES { Duration::ZERO } else { GATHER };
     }
 
-    /// Makes results of events and errors, and hands them on.
+    /// Turns events and standard error into results, and hands them over.
     fn digest(&mut self, errors: usize) {
         if self.events.is_empty() && errors == 0 {
             return;
@@ -365,7 +368,7 @@ impl<'a> Live<'a> {
         self.outlet.try_hand_over();
     }
 
-    /// Says what of a crash or a hang could not be kept, and why.
+    /// Logs which evidence of a crash or hang could not be kept, and why.
     fn tell_losses(&mut self, evidence: Option<&Evidence>, end: &RawEnd) {
         let test = self.suspect();
         for note in evidence.iter().flat_map(|evidence| &evidence.notes) {
@@ -377,7 +380,7 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Reads the outputs to their ends and decides about the tests without a result.
+    /// Reads the outputs to their ends and decides the tests that have no result.
     async fn end(&mut self, raw: RawEnd) -> LeaseEnd {
         self.clock.hold(false);
         let deadline = Instant::now() + LINGER;
@@ -387,7 +390,7 @@ impl<'a> Live<'a> {
             if stdout.is_at_end() && stderr.is_at_end() {
                 break;
             }
-            // A process that escaped its guard may hold an output open, and even write to it, for ever.
+            // A process that escaped its guard may hold an output open, and even write to it, forever.
             if timeout_at(deadline, either((stdout, stderr))).await.is_err() || Instant::now() >= deadline {
                 tracing::warn!("a test process left its output open behind it");
                 break;
@@ -395,7 +398,7 @@ impl<'a> Live<'a> {
         }
         self.transcript.end(&mut self.events);
         self.digest(0);
-        // A guard that was killed for its lateness knows of no signal.
+        // A guard that was killed because it was overdue reports no signal.
         let is_own_death = self.witness.is_own_death(&raw, self.overdue.is_some());
         let (evidence, detail) = self.witness.conclude(self.batch.in_flight(), raw.core.as_ref());
         self.tell_losses(evidence.as_deref(), &raw);
@@ -423,13 +426,14 @@ fn bytes_of(read: Read) -> usize {
     }
 }
 
-/// Waits until there is something to read, and a little longer for more to come.
+/// Waits until there is output to read, and a little longer for more to arrive.
 async fn output((stdout, stderr): (&Pipe, &Pipe), next_read: Instant) {
     tokio::select! {
         () = stderr.readable() => return,
         () = stdout.readable() => {}
     }
-    // The timer rounds up to a whole millisecond, even what is due: a pipe that fills up must not wait for it.
+    // The timer rounds up to a whole millisecond, even for a time that has passed: a pipe that fills up must
+    // not wait for it.
     if next_read <= Instant::now() {
         return;
     }

@@ -1,15 +1,15 @@
-//! The memory of a test process and all below it: looked at now and then where there is a limit, and the kernel's own
-//! word when it killed something for want of memory.
+//! Memory use of a test process and its descendants: sampled where there is a limit, and the kernel's count
+//! of out-of-memory kills.
 
 use std::time::Duration;
 
 use host::process::{self, Pid};
 use tokio::time::Instant;
 
-/// Between two looks. A look at one process takes some 20 microseconds.
+/// Sampling period. Sampling one process takes about 20 microseconds.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Watches one test process.
+/// Memory watch of one test process.
 pub(super) struct MemoryWatch {
     limit_bytes: Option<u64>,
     root: Option<Pid>,
@@ -22,18 +22,18 @@ impl MemoryWatch {
         Self { limit_bytes, root: None, next_look: None, kills_before: process::memory_kills() }
     }
 
-    /// The process runs. If the system holds its limit, nobody need look.
+    /// Starts sampling, unless the system enforces the limit.
     pub(super) fn begin(&mut self, root: Pid, is_limited: bool) {
         self.root = Some(root);
         self.next_look = self.limit_bytes.filter(|_| !is_limited).map(|_| Instant::now() + LOOK);
     }
 
-    /// When to look next; `None` without a limit.
+    /// Returns when to sample next; `None` without a limit.
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.next_look
     }
 
-    /// Looks; returns what is used when that is too much.
+    /// Samples; returns the memory used if it is over the limit.
     pub(super) fn look(&mut self) -> Option<u64> {
         self.next_look = Some(Instant::now() + LOOK);
         let used = process::resident_bytes(self.root?);
@@ -44,7 +44,7 @@ impl MemoryWatch {
         Some(used)
     }
 
-    /// Returns whether the kernel has killed a process for want of memory since the start.
+    /// Returns whether the kernel's out-of-memory killer has killed a process since the start.
     pub(super) fn was_kernel_short(&self) -> bool {
         self.kills_before.zip(process::memory_kills()).is_some_and(|(before, now)| now > before)
     }

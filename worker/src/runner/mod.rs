@@ -1,5 +1,6 @@
-//! One lease, one test process: starts it, reads what it writes, keeps its clocks, tells its guard what the
-//! coordinator wishes, and hands on what comes of it. What all that means for the tests is decided in `batch`.
+//! Runs one lease in one test process: starts it, reads its output, measures its running time, forwards the
+//! coordinator's orders to its guard, and passes on the results. `batch` decides what all of it means for the
+//! tests.
 
 mod debugger;
 mod keeper;
@@ -31,25 +32,26 @@ use launch::Offer;
 use live::Live;
 use witness::Witness;
 
-/// What the coordinator wishes of the process in hand.
+/// An order from the coordinator for the running process.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// An end: the test in flight becomes cancelled.
+    /// End the process; the running test becomes cancelled.
     Cancel { grace_ms: u64 },
-    /// To stand still. The sender is used, or dropped, when nothing runs any more.
+    /// Pause the process. The sender is used or dropped when nothing runs any more.
     Pause { paused: oneshot::Sender<()> },
-    /// To go on.
+    /// Resume the process.
     Resume,
-    /// To go on after it stood for a debugger.
+    /// Continue a process that was stopped for a debugger.
     Debugger { lease: LeaseId, decision: DebuggerDecision },
-    /// To die, because this worker leaves.
+    /// Kill the process, because this worker exits.
     Kill,
 }
 
-/// Orders wait only while one step of the runner is done; the coordinator waits for the answers to most of them.
+/// Orders queue only during one step of the runner, and the coordinator waits for the replies to most of
+/// them.
 pub(crate) const QUEUED_ORDERS: usize = 16;
 
-/// What a lease is run with.
+/// Resources that a lease runs with.
 pub(crate) struct Tools {
     pub(crate) setting: Arc<Setting>,
     pub(crate) uplink: mpsc::Sender<ToUplink>,
@@ -57,19 +59,19 @@ pub(crate) struct Tools {
     pub(crate) journal: Journal,
 }
 
-/// Where the results of one lease go: journal first, then the uplink.
+/// Destination of one lease's results: first the journal, then the result sender.
 struct Outlet {
     run: Arc<str>,
     lease: LeaseId,
     journal: Journal,
     uplink: mpsc::Sender<ToUplink>,
-    /// What is not handed over yet.
+    /// Updates that are not handed over yet.
     parcel: Parcel,
 }
 
-/// Runs one lease to its end, and gives the journal back.
+/// Runs one lease to its end, and returns the journal.
 ///
-/// Cancel safe: no, because the test process is given up with the call: its guard ends it.
+/// Cancel safe: no, because the test process is abandoned with the call: its guard ends it.
 pub(crate) async fn run(lease: Lease, tools: Tools) -> Journal {
     let Tools { setting, uplink, orders, journal } = tools;
     let mut journal = journal;
@@ -79,12 +81,12 @@ pub(crate) async fn run(lease: Lease, tools: Tools) -> Journal {
     match prepare(lease, &setting, &mut outlet).await {
         Ok(ready) => {
             let (end, start_us, keeper) = Live::new(ready, &mut outlet, orders).run().await;
-            // The coordinator need not wait for the guard's own end.
+            // The coordinator does not have to wait for the guard's own exit.
             outlet.finish(end, start_us).await;
             keeper.reap().await;
         }
         Err(end) => {
-            // Nothing runs: whoever waits for a pause has it.
+            // Nothing runs, so dropping the receiver confirms a requested pause.
             drop(orders);
             outlet.finish(end, None).await;
         }
@@ -103,12 +105,12 @@ struct Ready {
     grace_ms: u64,
     memory_bytes: Option<u64>,
     is_debugged: bool,
-    /// Another process in its place, for a debugger to launch.
+    /// Another process, for a debugger to launch instead.
     offer: Option<Offer>,
     witness: Witness,
 }
 
-/// Settles what needs no process, and starts one for the rest.
+/// Settles the tests that need no process, and starts a process for the others.
 async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result<Ready, LeaseEnd> {
     let not_started = |error: String| LeaseEnd::NotStarted { error };
     let name = lease.program.framework.as_deref().unwrap_or_default();
@@ -130,7 +132,8 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
     let transcript = adapter.transcript(&listed(&batch));
     let command = setting.prepare(&program, &invocation, Some(&outlet.run));
     let mut command = command.map_err(|error| not_started(chain(&error)))?;
-    // A debugger's process has no limits; if no debugger takes it, its memory is looked at from here.
+    // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory
+    // instead.
     command.memory_bytes = memory_bytes.filter(|_| !is_debugged);
     command.is_held = is_debugged;
     command.trace = witness.plan(&mut outlet.parcel.logs);
@@ -151,7 +154,7 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
     })
 }
 
-/// Offers a process to a debugger that launches it. Without the offer it can still be attached to.
+/// Offers a process for a debugger to launch. Without the offer a debugger can still attach.
 fn offer(setting: &Setting, command: &Command, parcel: &mut Parcel) -> Option<Offer> {
     match Offer::make(&setting.scratch, command) {
         Ok(offer) => Some(offer),
@@ -163,7 +166,8 @@ fn offer(setting: &Setting, command: &Command, parcel: &mut Parcel) -> Option<Of
     }
 }
 
-/// Finds the command for the batch, without the tests that none can select; `None` if no test is left.
+/// Returns the command for the batch, without the tests that no command can select; `None` if no test
+/// remains.
 fn select(
     adapter: &'static dyn Adapter,
     program: &Program,
@@ -177,7 +181,7 @@ fn select(
         budget = budget.saturating_sub(cost);
         is_fitting
     });
-    // One that is too long by itself is left for the adapter to refuse.
+    // A test that is too long by itself is left to the adapter, which refuses it.
     let fitting = fitting.count().max(1);
     batch.cut_at(fitting);
     while !batch.tests().is_empty() {
@@ -210,7 +214,7 @@ impl Framework for Asked {
 }
 
 impl Outlet {
-    /// Writes what is new to the journal: before anyone is told.
+    /// Writes new records to the journal, before any result is sent.
     fn write_ahead(&mut self) {
         let written = self.journal.append(&self.parcel.journal, self.parcel.position());
         self.parcel.journal.clear();
@@ -221,12 +225,12 @@ impl Outlet {
         }
     }
 
-    /// Notes something for the client's log, to go with the next parcel.
+    /// Adds a line to the client's log, sent with the next update batch.
     fn log(&mut self, test: Option<TestIndex>, level: LogLevel, message: String) {
         self.parcel.logs.push(LogLine { test, level, message });
     }
 
-    /// Hands the parcel over if there is room; else it is kept and grows.
+    /// Hands the update batch over if there is room; otherwise it is kept and grows.
     fn try_hand_over(&mut self) {
         if self.parcel.is_empty() {
             return;
@@ -238,23 +242,23 @@ impl Outlet {
                 parcel: Box::new(self.parcel.take()),
             }),
             Err(mpsc::error::TrySendError::Full(())) => {}
-            // The coordinator is gone, and this worker is about to leave.
+            // The coordinator has disconnected, and this worker is about to exit.
             Err(mpsc::error::TrySendError::Closed(())) => drop(self.parcel.take()),
         }
     }
 
-    /// Returns whether a parcel waits for room.
+    /// Returns whether an update batch waits for room.
     fn is_blocked(&self) -> bool {
         !self.parcel.is_empty()
     }
 
-    /// Hands over what is left, and the end.
+    /// Hands over the remaining updates and the end of the lease.
     async fn finish(&mut self, end: LeaseEnd, start_us: Option<u64>) {
         self.write_ahead();
         let lease = self.lease;
         if !self.parcel.is_empty() {
             let parcel = Box::new(self.parcel.take());
-            // Sending fails only when the coordinator is gone, and this worker is about to leave.
+            // Sending fails only when the coordinator has disconnected, and this worker is about to exit.
             drop(self.uplink.send(ToUplink::Parcel { run: Arc::clone(&self.run), lease, parcel }).await);
         }
         drop(self.uplink.send(ToUplink::LeaseEnded { lease, end: Box::new(end), start_us }).await);

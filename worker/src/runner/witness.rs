@@ -1,5 +1,5 @@
-//! What is seen of a test process while it dies or hangs: asked of the guard, and laid down in the run's directory under
-//! the test's name.
+//! Crash diagnostics of a test process: collects the dumps, stacks and process states that the guard captures
+//! when it crashes or hangs, and stores them in the run's directory under the test's name.
 
 use std::{
     fs::{self, OpenOptions},
@@ -21,38 +21,39 @@ use wire::{
 
 use crate::{conclusion::Outputs, death::signal_name};
 
-/// What looking at a hung tree may take: two looks, then stacks and dumps of every process.
+/// How long capturing a hung tree may take: two samples, then stacks and dumps of every process.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Of a test's name so much goes into the names of its files.
+/// The number of characters of a test's name used in the names of its files.
 const NAME_BYTES: usize = 80;
 
-/// Shells add this to the number of the signal that a child died of.
+/// Shells add this to the number of the signal that ended a child.
 const SHELL_CODE: i32 = 128;
-/// The signals of crashes.
+/// Signals that count as crashes.
 const CRASHES: [Signal; 7] =
     [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE, Signal::ABRT, Signal::TRAP, Signal::SYS];
 
-/// The witness of one test process.
+/// Collects the crash diagnostics of one test process.
 pub(super) struct Witness {
     watch: WatchPlan,
     dir: PathBuf,
-    /// The beginning of the guard's own file names.
+    /// Prefix of the guard's own file names.
     stem: String,
-    /// It checks a death that was seen before, and has left files of its own.
+    /// This is the isolated rerun of an earlier crash, which has files of its own.
     is_check: bool,
     doomed_words: Vec<String>,
     crash: Option<CrashReport>,
     hang: Option<HangReport>,
-    /// What the processes of a hung tree did, by two looks.
+    /// States of the processes of a hung tree, from two samples.
     states: Vec<String>,
-    /// Until when the guard is looking at a hung tree.
+    /// Deadline of the guard's capture of a hung tree, while one is running.
     patience: Option<Instant>,
     has_begun: bool,
     waiting_us: u64,
 }
 
 impl Witness {
-    /// `doomed_words` mark processes that their framework lets die on purpose.
+    /// Returns the diagnostics for a lease. `doomed_words` mark processes that their framework expects to
+    /// crash.
     pub(super) fn new(lease: &Lease, worker: WorkerId, doomed_words: &[&str]) -> Self {
         Self {
             watch: WatchPlan { mode: mode(lease), ..lease.watch },
@@ -69,7 +70,8 @@ impl Witness {
         }
     }
 
-    /// Returns how the guard is to watch. Without a directory nothing can be kept, and the run goes on.
+    /// Returns how the guard is to trace the process. Without a directory nothing can be stored, and the run
+    /// continues without diagnostics.
     pub(super) fn plan(&self, logs: &mut Vec<LogLine>) -> Option<TracePlan> {
         let mode = self.watch.mode?;
         if let Err(error) = host::dirs::private_dir(&self.dir) {
@@ -88,7 +90,7 @@ impl Witness {
         })
     }
 
-    /// Begins to look at a hung tree; returns whether that is wished, and new.
+    /// Starts capturing a hung tree; returns whether capturing is enabled and was not started before.
     pub(super) fn begin(&mut self) -> bool {
         if self.watch.mode.is_none() || self.has_begun {
             return false;
@@ -98,7 +100,7 @@ impl Witness {
         true
     }
 
-    /// Until when the guard may take; `None` when it is not looking.
+    /// Returns the deadline of a running capture.
     pub(super) fn patience(&self) -> Option<Instant> {
         self.patience
     }
@@ -108,7 +110,7 @@ impl Witness {
     }
 
     pub(super) fn crashed(&mut self, report: CrashReport) {
-        // The test's own process says more than those that it started.
+        // A crash of the test's own process takes precedence over crashes of processes that it started.
         if report.is_root || self.crash.is_none() {
             self.crash = Some(report);
         }
@@ -125,15 +127,15 @@ impl Witness {
         self.states = sample.processes.iter().map(state).collect();
     }
 
-    /// Returns how long the tree could run and was not let since this was last asked.
+    /// Returns how long the tree was runnable but not scheduled since the last call.
     pub(super) fn starved(&mut self, sample: &TreeSample) -> Duration {
         let since = sample.waiting_us.saturating_sub(self.waiting_us);
         self.waiting_us = sample.waiting_us;
         Duration::from_micros(since)
     }
 
-    /// Returns whether the process died of itself. `was_told`: it had been told to end when its end was heard of, which
-    /// may be long after it.
+    /// Returns whether the process died by itself. `was_told`: it had been ordered to end when its end was
+    /// reported, which may be long after the end.
     pub(super) fn is_own_death(&self, end: &RawEnd, was_told: bool) -> bool {
         match &self.crash {
             Some(crash) if crash.is_root => !crash.is_asked,
@@ -142,26 +144,27 @@ impl Witness {
         }
     }
 
-    /// Removes what a guard that was lost had only begun to write.
+    /// Removes partial files of a guard that was lost.
     pub(super) fn sweep(&self) {
         let beginning = format!("{}-", self.stem);
         let Ok(entries) = fs::read_dir(&self.dir) else { return };
         for entry in entries.flatten() {
             if entry.file_name().to_str().is_some_and(|name| name.starts_with(&beginning)) {
-                // What can't be removed is within the run's directory, and goes with it.
+                // A file that can't be removed is in the run's directory, and is deleted with it.
                 drop(fs::remove_file(entry.path()));
             }
         }
     }
 
-    /// Lays everything down under the name of the test in flight; returns it, and where and by what the process crashed.
+    /// Stores everything under the name of the running test; returns the evidence, and where and by which
+    /// signal the process crashed.
     pub(super) fn conclude(
         &mut self,
         in_flight: Option<(&LeasedTest, Outputs)>,
         core: Option<&OsBytes>,
     ) -> (Option<Box<Evidence>>, Option<String>) {
         let (crash, hang) = (self.crash.take(), self.hang.take());
-        // The system's own dump is better than none; whoever lets it write one knows where it lies.
+        // The system's core file is better than no dump; a user who enables core files knows where they are.
         let core = core.filter(|_| crash.is_none() && self.watch.mode.is_some() && self.watch.dumps.crash);
         if crash.is_none() && hang.is_none() && core.is_none() {
             return (None, None);
@@ -205,8 +208,8 @@ impl Witness {
     }
 }
 
-/// How far tracing reaches. A process that ended as a shell tells the signal of a child has hidden a crash behind
-/// itself: the check of that looks at all that it starts.
+/// Returns how far tracing reaches. A process that exited like a shell whose child died of a signal has
+/// hidden a crash behind itself: its isolated rerun traces the whole tree.
 fn mode(lease: &Lease) -> Option<TraceMode> {
     let is_hidden = |first: &Attempt| {
         let signal = first.death.as_ref().and_then(|death| death.code).map(|code| Signal(code - SHELL_CODE));
@@ -220,19 +223,20 @@ fn mode(lease: &Lease) -> Option<TraceMode> {
     }
 }
 
-/// Where and by what a process crashed.
+/// Describes where and by which signal a process crashed.
 fn detail(crash: &CrashReport, test: &str) -> String {
     let at =
         |address: Option<u64>| address.map(|address| format!(" at address {address:#x}")).unwrap_or_default();
     let mut words = Vec::new();
-    // The end of the test process does not name this signal.
+    // The exit of the test process does not name this signal.
     let signal = if crash.is_root && !crash.is_handled { String::new() } else { signal_name(crash.signal) };
     if let Some(cause) = &crash.cause {
         words.push(format!("{signal} after {}{}", signal_name(cause.signal), at(cause.address)));
     } else {
         words.push(format!("{signal}{}", at(crash.address)));
     }
-    // The first thread has the program's name, and libtest's threads have their tests'; that tells nothing.
+    // The name of the first thread is the program's, and libtest names threads after their tests: neither
+    // adds information.
     let thread = crash.thread.name.as_str();
     if crash.thread.id != crash.pid && !thread.is_empty() && !test.contains(thread) {
         words.push(format!("thread {thread}"));
@@ -257,7 +261,7 @@ struct Files {
 }
 
 impl Files {
-    /// Gives a file of the guard's the test's name.
+    /// Renames a file of the guard to the test's name.
     fn keep(&self, evidence: &mut Evidence, path: Option<OsBytes>, (ending, description): (&str, &str)) {
         let Some(path) = path else { return };
         let (target, file) = match self.free_place(ending) {
@@ -283,13 +287,14 @@ impl Files {
             Ok(()) => evidence.files.push(entry(&OsBytes::from(path.as_path()), description)),
             Err(error) => {
                 evidence.notes.push(format!("write {}: {error}", path.display()));
-                // Half an output says less than none; the result has all of it.
+                // A partial output is worse than none; the result has all of it.
                 drop(fs::remove_file(&path));
             }
         }
     }
 
-    /// Makes a new file that nobody else may read. A test may die several times in one run.
+    /// Creates a new file that only the owner may read. A test may crash several times in one run, so names
+    /// are numbered.
     fn free_place(&self, ending: &str) -> Option<(PathBuf, fs::File)> {
         (1..100).find_map(|number| {
             let tag = if number == 1 { String::new() } else { format!("-{number}") };
@@ -304,7 +309,7 @@ fn entry(path: &OsBytes, description: &str) -> EvidenceFile {
     EvidenceFile { path: path.clone(), description: description.to_owned() }
 }
 
-/// A name that every file system takes and that people recognise.
+/// Returns a file name that every file system accepts and that users recognise.
 fn file_name(uid: &str, is_check: bool) -> String {
     let plain = |character: char| {
         if character.is_ascii_alphanumeric() || "._-".contains(character) { character } else { '_' }

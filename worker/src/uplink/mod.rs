@@ -1,5 +1,6 @@
-//! The way of results out of the worker: first to the client, on a callback connection of the worker's own or through
-//! the coordinator, then to the coordinator. One task owns it, so that a client that reads slowly makes only this wait.
+//! Sends results out of the worker: first to the client, on a callback connection of the worker's own or
+//! through the coordinator, then to the coordinator. One task owns the connection, so that a client that
+//! reads slowly delays only this task.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -18,57 +19,57 @@ use wire::{
 
 use crate::{chain::chain, parcel::Parcel};
 
-/// Two parcels wait at the most, beside the one in hand: one is being written while the next is made. More would only
-/// take memory: a client that is slower than that slows the run.
+/// At most two update batches wait, beside the one being sent: one is written while the next is made. More
+/// would only take memory, since a client that is slower than that slows the run anyway.
 pub(crate) const QUEUED_PARCELS: usize = 2;
 
-/// What the uplink is told.
+/// A message to the result sender.
 #[derive(Debug)]
 pub(crate) enum ToUplink {
-    /// Results of a lease, journalled.
+    /// Journalled results of a lease.
     Parcel { run: Arc<str>, lease: LeaseId, parcel: Box<Parcel> },
-    /// Nothing more comes of a lease.
+    /// The end of a lease: no more results of it follow.
     LeaseEnded { lease: LeaseId, end: Box<LeaseEnd>, start_us: Option<u64> },
-    /// What was handed over of a run is to be proven.
+    /// The delivery of a run's results is to be proven.
     Drain { run: String },
 }
 
-/// Where results go.
+/// Where results are sent.
 enum Route {
     /// Through the coordinator.
     Relay,
-    /// To the client, when there is something to send.
+    /// To the client, once there is something to send.
     NotDialled(CallbackAddress),
-    /// To the client.
+    /// To the client, on this connection.
     Open(CallbackAddress, Box<Callback>),
-    /// To the journal only: the watchdog sends them from there.
+    /// Only to the journal: the watchdog sends them from there.
     Broken,
 }
 
-/// The task that owns the way out.
+/// The task that sends results.
 pub(crate) struct Uplink {
     control: ControlSender,
     worker: WorkerId,
     limits: DeliveryLimits,
     route: Route,
-    /// How many results of each run were handed over, until it is drained.
+    /// The number of results sent of each run, until it is drained.
     handed: HashMap<Arc<str>, u64>,
-    /// The groups of each run that were told, until it is drained: a further connection has to tell them again.
+    /// The groups sent of each run, until it is drained: a new connection has to send them again.
     told: HashMap<Arc<str>, Told>,
-    /// How many connections there were.
+    /// The number of connections opened so far.
     connections: u32,
 }
 
-/// The groups of a run.
+/// The groups of a run that were sent.
 #[derive(Default)]
 struct Told {
     changes: Vec<Vec<u8>>,
-    /// The connection that was told, by its number.
+    /// The number of the connection that they were sent on.
     on: u32,
 }
 
 impl Uplink {
-    /// Returns the uplink of a worker. The client is dialled with the first result.
+    /// Returns the result sender of a worker. It connects to the client for the first result.
     pub(crate) fn new(
         control: ControlSender,
         worker: WorkerId,
@@ -79,12 +80,13 @@ impl Uplink {
         Self { control, worker, limits, route, handed: HashMap::new(), told: HashMap::new(), connections: 0 }
     }
 
-    /// Works until the senders are gone.
+    /// Runs until all message senders are dropped.
     ///
-    /// Cancel safe: no, because a parcel in hand is lost with the call. Its results are in the journal.
+    /// Cancel safe: no, because the update batch being sent is lost with the call. Its results are in the
+    /// journal.
     ///
     /// # Errors
-    /// The coordinator is gone.
+    /// Fails when the coordinator has disconnected.
     pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<ToUplink>) -> Result<(), Closed> {
         while let Some(message) = inbox.recv().await {
             match message {
@@ -101,7 +103,8 @@ impl Uplink {
     async fn parcel(&mut self, run: Arc<str>, lease: LeaseId, mut parcel: Parcel) -> Result<(), Closed> {
         show(&parcel).await;
         if parcel.is_unjournalled {
-            // Should we die, a test whose result the client may have must not run again: somebody has to know of it.
+            // If this worker dies, a test whose result the client may have must not run again, so the
+            // coordinator must know of it first.
             self.report(lease, std::mem::take(&mut parcel.reports)).await?;
             self.control.flush().await?;
         }
@@ -129,7 +132,8 @@ impl Uplink {
         }
     }
 
-    /// No connection relies on another: what an earlier one was told of groups comes first on a new one.
+    /// Repeats the groups of a run on a new connection, because connections are independent: each begins with
+    /// the groups that earlier ones carried.
     async fn tell_groups_again(&mut self, run: &Arc<str>, parcel: &Parcel) -> Result<(), Closed> {
         if matches!(self.route, Route::Relay | Route::Broken) || parcel.loads().next().is_none() {
             return Ok(());
@@ -201,7 +205,7 @@ impl Uplink {
                 self.route = Route::Relay;
                 Proof::Ordered
             }
-            // Nothing was ever sent, so nothing can be missing.
+            // No results were sent, so none can be missing.
             Route::NotDialled(address) => {
                 self.route = Route::NotDialled(address);
                 Proof::Answered
@@ -216,8 +220,8 @@ impl Uplink {
         Ok(())
     }
 
-    /// A client that does not answer the barrier may still prove by closing that it has read to the end; then the next
-    /// run dials again.
+    /// Proves delivery. A client that does not reply to the barrier can still prove, by closing its
+    /// connection, that it has read to the end; the next run then connects again.
     async fn prove(&mut self, address: CallbackAddress, mut callback: Callback) -> Result<Proof, Closed> {
         let proof = match callback.prove().await {
             Proof::Answered => {
@@ -236,7 +240,8 @@ impl Uplink {
     }
 }
 
-/// Passes raw output on. Whoever closed the worker's own outputs does not want it.
+/// Writes raw output to the worker's own streams. Errors are ignored: if a stream is closed, its owner does
+/// not want the output.
 async fn show(parcel: &Parcel) {
     if !parcel.shown.is_empty() {
         let mut stdout = tokio::io::stdout();

@@ -1,4 +1,5 @@
-//! The uplink against real sockets: clients that read, that close, that never read, that are not there.
+//! Tests of the result sender over real sockets: clients that read, that close, that never read, that are
+//! absent.
 
 use std::time::Duration;
 
@@ -23,12 +24,12 @@ use super::*;
 /// Generous: the machine may be busy.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What a client does with its callback connection.
+/// How a simulated client treats its callback connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Habit {
-    /// Reads everything and answers what it does not know with an error.
+    /// Reads everything and replies to unknown requests with an error.
     Answers,
-    /// Reads everything, answers nothing, and closes at the end.
+    /// Reads everything, replies to nothing, and closes at the end.
     ClosesAtEnd,
     /// Closes after the first frame.
     ClosesEarly,
@@ -36,11 +37,11 @@ enum Habit {
     NeverReads,
 }
 
-/// An uplink between a client and a coordinator, both played by the test.
+/// A result sender between a client and a coordinator, both simulated by the test.
 struct Bench {
     to_uplink: mpsc::Sender<ToUplink>,
     coordinator: ControlReceiver,
-    /// Drops cut what they hold, so both ends stay.
+    /// Dropping a link closes it, so both ends are kept.
     _links: (ControlSender, LinkTasks),
     tasks: JoinSet<()>,
     changes: mpsc::Receiver<String>,
@@ -83,8 +84,8 @@ impl Bench {
         Self { to_uplink, coordinator, _links, tasks, changes, sent: 0, position: 0 }
     }
 
-    /// Sends a parcel with so many results, each with so much text; returns what the coordinator hears until its
-    /// reports.
+    /// Sends an update batch with `results` results of `text_bytes` text each; returns what the coordinator
+    /// receives up to its reports.
     async fn parcel(&mut self, run: &str, results: u32, text_bytes: usize) -> Vec<Heard> {
         let mut parcel = Parcel::behind(self.position);
         for _ in 0..results {
@@ -131,7 +132,7 @@ impl Bench {
         }
     }
 
-    /// The numbers of the tests whose changes the client has read, as far as so many.
+    /// Returns the numbers of the first `count` tests whose changes the client reads.
     async fn read(&mut self, count: usize) -> Vec<String> {
         let mut seen = Vec::new();
         while seen.len() < count {
@@ -145,7 +146,7 @@ impl Bench {
 #[derive(Debug)]
 enum Heard {
     Message(FromWorker),
-    /// A relayed frame: its position and how many changes.
+    /// A relayed frame: its position and its number of changes.
     Relay(u64, usize),
 }
 
@@ -153,7 +154,7 @@ fn address(port: u16) -> CallbackAddress {
     CallbackAddress { host: "127.0.0.1".into(), port, token: None }
 }
 
-/// Plays a client; returns the connection if it is to stay open.
+/// Simulates a client; returns the connection if it is to stay open.
 async fn client(mut stream: TcpStream, habit: Habit, changes: &mpsc::Sender<String>) -> Option<TcpStream> {
     if habit == Habit::NeverReads {
         return Some(stream);
@@ -215,7 +216,7 @@ async fn a_further_connection_is_told_the_groups_again() {
         parcel.group(&format!("{run}::"), group.as_bytes());
         bench.hand(run, parcel).await;
     }
-    // What proves the end of one run is the end of the connection that both share.
+    // The end of one run is proven by the end of the connection that both share.
     assert_eq!(bench.drain("first").await.0, Proof::Closed);
     bench.parcel("second", 1, 0).await;
     assert_eq!(bench.drain("second").await.0, Proof::Closed);

@@ -1,4 +1,4 @@
-//! The coordinator that the tests play, and the programs that their workers run.
+//! A coordinator simulated by the tests, and the programs that its workers run.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ use wire::{
 /// Generous: the machine may be busy.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What GoogleTest prints, for scripts.
+/// Shell functions that print GoogleTest's markers.
 const MARKERS: &str = r#"
 echo "[==========] Running tests."
 begin() { echo "[ RUN      ] A.$1"; }
@@ -56,7 +56,7 @@ impl Script {
     }
 }
 
-/// A worker process and its coordinator.
+/// A worker process and its simulated coordinator.
 pub(crate) struct Bench {
     dir: TempDir,
     worker: Child,
@@ -67,7 +67,7 @@ pub(crate) struct Bench {
     seen: Seen,
 }
 
-/// What came of a lease.
+/// The results of a lease.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) end: LeaseEnd,
@@ -91,13 +91,13 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// `name state` of each terminal node.
+    /// Returns `name state` of each terminal node.
     pub(crate) fn states(&self) -> Vec<String> {
         self.nodes.iter().map(|(name, node)| format!("{name} {}", node.state.unwrap())).collect()
     }
 }
 
-/// A worker without its coordinator.
+/// A worker whose coordinator has disconnected.
 pub(crate) struct Orphan {
     _dir: TempDir,
     worker: Child,
@@ -114,14 +114,14 @@ impl Bench {
         Self::with_output(Stream::Null).await
     }
 
-    /// A worker whose nurseries leave at once.
+    /// Starts a worker whose fork servers exit at once.
     pub(crate) async fn without_nursery() -> Self {
         let mut env: Vec<_> = std::env::vars_os().collect();
         env.push(("HEELER_WITHOUT_NURSERY".into(), "1".into()));
         Self::with(|spawn| Spawn { env: Some(env), ..spawn }).await
     }
 
-    /// A worker whose own standard output goes somewhere.
+    /// Starts a worker whose own standard output goes to `stdout`.
     pub(crate) async fn with_output(stdout: Stream) -> Self {
         Self::with(|spawn| Spawn { stdout, ..spawn }).await
     }
@@ -185,7 +185,7 @@ impl Bench {
         self.sender.send(&self.at_home(message)).await.unwrap();
     }
 
-    /// Leases keep their journals in the bench's directory, if they name none.
+    /// Puts the journals of leases into the bench's directory, unless a lease names one.
     fn at_home(&self, message: &ToWorker) -> ToWorker {
         let mut message = message.clone();
         if let ToWorker::Lease(lease) = &mut message
@@ -196,7 +196,7 @@ impl Bench {
         message
     }
 
-    /// The next message of the worker; what it relays is noted.
+    /// Returns the next message of the worker; records what it relays.
     pub(crate) async fn hear(&mut self) -> FromWorker {
         loop {
             let received = timeout(DEADLINE, self.receiver.next()).await;
@@ -256,21 +256,21 @@ impl Bench {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// How many journals the worker has open.
+    /// Returns the number of journals that the worker has open.
     pub(crate) fn open_journals(&self) -> usize {
         let descriptors = fs::read_dir(format!("/proc/{}/fd", self.worker.pid())).unwrap();
         let files = descriptors.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
         files.filter(|file| file.extension().is_some_and(|extension| extension == "journal")).count()
     }
 
-    /// Closes the control connection as a coordinator that dies does.
+    /// Closes the control connection, as the death of a coordinator does.
     pub(crate) fn leave_without_a_word(self) -> Orphan {
         let Self { dir, worker, task, .. } = self;
         drop(task);
         Orphan { _dir: dir, worker }
     }
 
-    /// Returns whether that was the end of a lease.
+    /// Records a message; returns whether it was the end of a lease.
     fn take(&mut self, message: FromWorker) -> bool {
         match message {
             FromWorker::Reports { reports, .. } => self.seen.reports.extend(reports),
@@ -299,7 +299,7 @@ impl Bench {
     }
 }
 
-/// The worker and guard of `examples/roles.rs`, which `cargo test` builds.
+/// Returns the path of `examples/roles.rs`, which `cargo test` builds.
 fn roles() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let roles = test.parent().unwrap().with_file_name("examples").join("roles");
@@ -324,7 +324,7 @@ fn program(script: &Script) -> Program {
     }
 }
 
-/// A lease on the first tests `A.t0`, `A.t1`, … of a script.
+/// Returns a lease on the first tests `A.t0`, `A.t1`, … of a script.
 pub(crate) fn lease(script: &Script, count: u32) -> Lease {
     let listed = |number| ListedTest { name: format!("A.t{number}"), ..ListedTest::default() };
     Lease {

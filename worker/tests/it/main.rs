@@ -1,4 +1,4 @@
-//! A real worker process with real guards and real test programs; the test is its coordinator.
+//! Tests with a real worker process, real guards and real test programs; each test is the coordinator.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod bench;
@@ -32,7 +32,7 @@ async fn a_lease_runs_to_its_end_and_is_journalled_sent_and_reported() {
     let Reading { records, damage, .. } =
         journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
     assert_eq!((records.len(), damage), (6, None));
-    // A second lease goes on in the same journal, and all of it is proven by the order on the one connection.
+    // A second lease continues the same journal, and the order on the one connection proves all of it.
     let mut second = lease(&script, 3);
     second.tests.truncate(1);
     let seen = bench.run(second).await;
@@ -52,7 +52,7 @@ async fn the_journal_of_a_run_that_is_drained_at_once_is_closed() {
         bench.tell(&ToWorker::Drain { run }).await;
         assert!(matches!(bench.hear().await, FromWorker::Drained { position: 1, .. }));
     }
-    // Who lists a program has come to the end of all leases before.
+    // A worker that lists a program has finished all earlier leases.
     bench.discover(&script, 20_000).await.unwrap_err();
     assert_eq!(bench.open_journals(), 0);
 }
@@ -70,7 +70,7 @@ async fn a_crash_costs_the_test_in_flight_and_is_held_for_a_lone_run() {
     assert!(attempt.stderr.ends_with("last words\n"), "{attempt:?}");
     let Reading { records, .. } = journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
     assert!(matches!(records.last(), Some(Record::Held { .. })));
-    // The lone run: the same death, and the end of the story.
+    // The isolated rerun: the same crash, so the result is final.
     let mut lone = lease(&script, 3);
     lone.tests = vec![lone.tests[1].clone()];
     lone.tests[0].death = Some(attempt.as_ref().clone());
@@ -231,7 +231,7 @@ async fn when_the_coordinator_is_gone_the_test_and_the_worker_are_gone() {
     let fifo = bench.fifo("held");
     let script = bench.script(&format!("exec 9>{}; begin t0; sleep 1000; ok t0", fifo.display()));
     bench.tell(&ToWorker::Lease(Box::new(lease(&script, 1)))).await;
-    // Opening waits for the writer, and the end of the file for all writers' deaths.
+    // Opening blocks until there is a writer, and the end of file until all writers are dead.
     let opened = spawn_blocking(move || File::open(&fifo).unwrap());
     bench.started().await;
     let mut held = opened.await.unwrap();
@@ -254,7 +254,7 @@ async fn a_guard_that_is_killed_costs_the_test_in_flight() {
     assert_eq!(seen.states(), ["A.t0 passed"]);
     let Some(Report::Died { attempt, .. }) = seen.reports.last() else { panic!("{:?}", seen.reports) };
     assert_eq!(attempt.message, "the process was lost before the test ended");
-    // The worker goes on.
+    // The worker continues.
     let script = bench.script("begin t0; ok t0; last 1 0");
     assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
 }
@@ -264,7 +264,7 @@ const ABOVE: &str = "above() { cut -d' ' -f4 /proc/$PPID/stat; }; name() { cat /
 
 #[tokio::test]
 async fn a_nursery_that_is_killed_is_replaced_and_its_guards_serve_on() {
-    // In a session they would be the watchdog's from then on, who ends what is nobody's.
+    // In a session, the watchdog would become the parent of those guards and end them.
     let mut bench = Bench::new().await;
     let script =
         bench.script(&format!("{ABOVE} begin t0; ok t0; begin t1; kill -KILL $(above); ok t1; last 2 0"));

@@ -1,4 +1,4 @@
-// The program behind the gtest* recordings. README.md says how they were made.
+// Test program of the gtest* recordings. README.md describes how they were made.
 #include <gtest/gtest.h>
 #include <cstdio>
 #include <cstdlib>

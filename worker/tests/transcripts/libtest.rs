@@ -1,4 +1,4 @@
-// The program behind the libtest* recordings. README.md says how they were made.
+// Test program of the libtest* recordings. README.md describes how they were made.
 unsafe extern "C" { fn puts(s: *const i8) -> i32; fn printf(s: *const i8, ...) -> i32; fn fflush(f: *mut u8) -> i32; fn _exit(c: i32) -> !; }
 fn raw(s: &str) { use std::os::fd::FromRawFd; use std::io::Write; let mut f = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(1) }); f.write_all(s.as_bytes()).unwrap(); }
 mod tests {

@@ -1,4 +1,4 @@
-//! Where the system lays core files down.
+//! Locates core files.
 
 use std::{
     fs,
@@ -7,8 +7,8 @@ use std::{
 
 use super::Pid;
 
-/// Returns the path of the core file of a process that has ended, by the system's pattern for their names; `None` where a
-/// program takes them, or where the name tells what is not known any more.
+/// Returns the path of the core file of a process that has exited, by the kernel's `core_pattern`; `None` if
+/// the pattern pipes core files into a program, or the name contains parts that are no longer known.
 #[must_use]
 pub fn core_file(process: Pid, working_directory: &Path) -> Option<PathBuf> {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();

@@ -1,22 +1,22 @@
-//! Ends of processes: the one place where a wait status becomes a value.
+//! Exits of processes: the only place where a wait status becomes a value.
 
 use std::{io, time::Duration};
 
 use super::Pid;
 use crate::check;
 
-/// How a process ended, as the system tells it.
+/// Exit of a process, as the system reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RawExit {
-    /// The exit code of a process that left by itself.
+    /// The exit code of a process that exited by itself.
     pub code: Option<i32>,
     /// The number of the signal that killed it.
     pub signal: Option<i32>,
-    /// Whether the system wrote a core file, or would have given a place for it.
+    /// Whether the system wrote a core file, or would have written one with a place for it.
     pub has_core: bool,
     /// User and system time of the process and of its children that it waited for.
     pub cpu: Duration,
-    /// The peak of its resident memory in KiB.
+    /// Peak of its resident memory in KiB.
     pub peak_kib: u64,
 }
 
@@ -39,12 +39,14 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(seconds) + Duration::from_micros(micros)
 }
 
-/// Reaps one child that has ended, whoever started it; adopted orphans count. `None`: none has ended, or there is none.
+/// Reaps one child that has exited, regardless of which process started it; adopted orphans included. `None`:
+/// no child has exited, or there is none.
 ///
-/// It takes the ends of every [`crate::spawn::Child`] of this process too: who uses it keeps no waits elsewhere.
+/// It also collects the exit of every [`crate::spawn::Child`] of this process: a caller of this function must
+/// not wait for them elsewhere.
 ///
 /// # Errors
-/// The system call failed in a way that is not "there are no children".
+/// The system call failed with another error than `ECHILD`.
 pub fn reap_any() -> io::Result<Option<(Pid, RawExit)>> {
     match wait(-1, libc::WNOHANG) {
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
@@ -52,10 +54,11 @@ pub fn reap_any() -> io::Result<Option<(Pid, RawExit)>> {
     }
 }
 
-/// Waits for the end of one child that nobody else waits for, such as an orphan that was adopted and killed.
+/// Waits for the exit of one child that no other code waits for, such as an orphan that was adopted and
+/// killed.
 ///
 /// # Errors
-/// It is no child of this process, or has been reaped.
+/// The process is no child of this process, or has been reaped.
 pub fn reap_child(pid: Pid) -> io::Result<RawExit> {
     loop {
         if let Some(exit) = wait_for(pid, 0)? {
@@ -66,7 +69,7 @@ pub fn reap_child(pid: Pid) -> io::Result<RawExit> {
 
 /// Returns whether this process has children, running or not yet reaped.
 ///
-/// For a subreaper that is exact: as long as anything of a family lives, the head of it is a child.
+/// For a subreaper that is exact: while any process of its tree lives, the topmost of them is a child.
 #[must_use]
 pub fn has_children() -> bool {
     loop {
@@ -83,7 +86,7 @@ pub fn has_children() -> bool {
     }
 }
 
-/// Waits for one child: at once (`WNOHANG`) or until it ends (0).
+/// Waits for one child: without blocking (`WNOHANG`) or until it exits (0).
 pub(crate) fn wait_for(pid: Pid, options: libc::c_int) -> io::Result<Option<RawExit>> {
     Ok(wait(pid.0, options)?.map(|(_, exit)| exit))
 }

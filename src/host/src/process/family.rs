@@ -1,4 +1,4 @@
-//! Families of processes, read from procfs: children, descendants, and signals to all of them.
+//! Process trees, read from procfs: children, descendants, and signals to all of them.
 
 use std::{
     collections::HashSet,
@@ -10,25 +10,25 @@ use std::{
 use super::{Pid, Signal, reserve};
 use crate::check;
 
-/// Longest command line that is told of a process, in characters.
+/// Longest reported command line of a process, in characters.
 const COMMAND_LIMIT: usize = 200;
 
-/// What procfs says of a process.
+/// State, parent and process group of a process, from procfs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// The letter: `R` running, `S` sleeping, `T` stopped, `Z` ended and not reaped, and others.
+    /// State letter: `R` running, `S` sleeping, `T` stopped, `Z` exited and not reaped, and others.
     pub state: char,
-    /// Its parent.
+    /// Parent process.
     pub parent: Pid,
-    /// Its process group.
+    /// Process group.
     pub group: Pid,
 }
 
-/// Returns state and relations of a process; `None` when it is gone.
+/// Returns state, parent and process group of a process; `None` if it no longer exists.
 #[must_use]
 pub fn stat(pid: Pid) -> Option<Stat> {
     let text = reserve::look(|| fs::read(format!("/proc/{pid}/stat"))).ok()?;
-    // The name stands in parentheses and may hold any byte; what follows the last one is numbers.
+    // The name stands in parentheses and may contain any byte; only numbers follow the last parenthesis.
     let name_end = text.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
     let mut fields = rest.split(' ');
@@ -39,18 +39,19 @@ pub fn stat(pid: Pid) -> Option<Stat> {
     })
 }
 
-/// Returns when a process was started, as time since the boot, cut to [`start_tick`]; `None` when it is gone.
+/// Returns the start time of a process as time since boot, truncated to [`start_tick`]; `None` if it no
+/// longer exists.
 #[must_use]
 pub fn started_after_boot(pid: Pid) -> Option<Duration> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let name_end = text.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
-    // The state is the third field of the file, the start the 22nd.
+    // The state is the third field of the file, the start time the 22nd.
     let ticks: u32 = rest.split(' ').nth(22 - 3)?.parse().ok()?;
     start_tick().checked_mul(ticks)
 }
 
-/// Returns how exactly the system tells when a process was started: mostly 10 ms.
+/// Returns the resolution of process start times: mostly 10 ms.
 #[must_use]
 pub fn start_tick() -> Duration {
     // SAFETY: sysconf takes any name and touches no memory of ours.
@@ -58,20 +59,22 @@ pub fn start_tick() -> Duration {
     Duration::from_secs(1) / u32::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
 }
 
-/// Returns the time since the boot, on the clock of [`started_after_boot`].
+/// Returns the time since boot, on the clock of [`started_after_boot`].
 #[must_use]
 pub fn since_boot() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a live local of the right type. It cannot fail: every kernel with pidfds has this clock.
+    // SAFETY: `now` is a live local of the right type. It cannot fail: every kernel with pidfds has this
+    // clock.
     let _ = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
-/// Returns the children of a process, ended ones that are not reaped included. Empty when it is gone.
+/// Returns the children of a process, including those that have exited and are not reaped. Empty if it no
+/// longer exists.
 #[must_use]
 pub fn children(parent: Pid) -> Vec<Pid> {
-    // Of one that is gone nothing can be read.
+    // Nothing can be read of a process that no longer exists.
     reserve::look(|| read_children(parent)).unwrap_or_default()
 }
 
@@ -82,7 +85,8 @@ fn read_children(parent: Pid) -> io::Result<Vec<Pid>> {
             Ok(text) => {
                 found.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid))
             }
-            // A kernel without these files; otherwise the thread is gone, and others have its children.
+            // The kernel lacks these files; otherwise the thread has exited, and its children belong to other
+            // threads.
             Err(error) if error.kind() == io::ErrorKind::NotFound && task.path().exists() => {
                 return children_by_scan(parent);
             }
@@ -102,13 +106,14 @@ fn children_by_scan(parent: Pid) -> io::Result<Vec<Pid>> {
     Ok(pids.collect())
 }
 
-/// Returns everything below a process, parents before their children.
+/// Returns all descendants of a process, parents before their children.
 ///
-/// Processes that are born or reparented meanwhile may be missing: whoever wants all of them asks until nothing is new.
+/// Processes that are created or reparented meanwhile may be missing: a caller that needs all of them repeats
+/// the call until it returns nothing new.
 #[must_use]
 pub fn descendants(root: Pid) -> Vec<Pid> {
     let mut found = children(root);
-    // A process that was reparented during the walk can show up twice.
+    // A process that was reparented during the walk can be found twice.
     let mut known: HashSet<Pid> = found.iter().copied().collect();
     let mut next = 0;
     while let Some(pid) = found.get(next).copied() {
@@ -118,7 +123,8 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
     found
 }
 
-/// Returns the command line of a process for people, cut; the bare name in brackets when there is none.
+/// Returns the command line of a process for display, truncated; the process name in brackets if there is
+/// none.
 #[must_use]
 pub fn command_line(pid: Pid) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -135,9 +141,10 @@ pub fn command_line(pid: Pid) -> String {
     }
 }
 
-/// Returns the resident memory of a process and all below it, in bytes; what has ended counts as nothing.
+/// Returns the resident memory of a process and all its descendants, in bytes; processes that have exited
+/// count as 0.
 ///
-/// Pages that several of them share are counted for each.
+/// Pages that several processes share are counted once for each.
 #[must_use]
 pub fn resident_bytes(root: Pid) -> u64 {
     let page = page_bytes();
@@ -155,19 +162,21 @@ fn page_bytes() -> u64 {
     u64::try_from(size).unwrap_or(4096)
 }
 
-/// Returns how many processes the kernel has killed for want of memory since it booted; `None` where it does not tell.
+/// Returns the number of processes that the kernel has killed for lack of memory since boot; `None` if the
+/// kernel does not report it.
 #[must_use]
 pub fn memory_kills() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/vmstat").ok()?;
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
-/// Sends a signal to a process group. A group that is gone is no error: that is what was wanted.
+/// Sends a signal to a process group. A group that no longer exists is no error: then there is nothing left
+/// to signal.
 ///
 /// # Errors
-/// The system refused, for instance because of another user's process.
+/// The system call failed, for instance because of another user's process.
 pub fn kill_group(group: Pid, signal: Signal) -> io::Result<()> {
-    // 0 and 1 would be our own group and everybody.
+    // 0 and 1 would signal our own group and all processes.
     assert!(group.0 > 1, "a process group of a child is above 1");
     // SAFETY: kill touches no memory.
     match check(unsafe { libc::kill(-group.0, signal.0) }) {
@@ -176,23 +185,24 @@ pub fn kill_group(group: Pid, signal: Signal) -> io::Result<()> {
     }
 }
 
-/// Kills a child of this process that only the caller reaps, so that its number cannot be another's by now.
+/// Kills a child of this process. Only the caller reaps it, so its process id cannot have been reused.
 pub fn kill_child(pid: Pid) {
     assert!(pid.0 > 1, "a child's number is above 1");
-    // It can fail only for a process that has taken another user's rights, and there nothing can be done.
+    // The call can fail only for a process that runs with another user's rights, and then nothing can be
+    // done.
     // SAFETY: kill touches no memory.
     unsafe { libc::kill(pid.0, libc::SIGKILL) };
 }
 
-/// Opens a descriptor that stands for a process and never for a later one of the same number.
+/// Opens a descriptor that refers to a process and never to a later one with the same id.
 ///
 /// # Errors
-/// The process is gone, or the system does not allow it.
+/// The process no longer exists, or the system does not allow it.
 pub fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_open takes two integers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0, 0) };
     let fd = check(i32::try_from(fd).expect("a descriptor fits"))?;
-    // SAFETY: the descriptor is new and nobody else knows it.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -203,10 +213,12 @@ pub(crate) fn pidfd_signal(pidfd: &impl AsRawFd, signal: Signal) -> io::Result<(
     check(i32::try_from(result).expect("0 or -1")).map(|_| ())
 }
 
-/// Sends a signal to everything below `root`, and returns whom it was sent to; processes that have ended get none.
+/// Sends a signal to all descendants of `root`, and returns the processes that it was sent to; processes that
+/// have exited are skipped.
 ///
-/// `wants` chooses among them. KILL goes to whole process groups first: that is atomic, so a family that forks faster
-/// than procfs can be read is caught too. Who was born or reparented meanwhile may be missing: repeat until it suffices.
+/// `wants` selects among them. SIGKILL goes to whole process groups first: that is atomic, so a process tree
+/// that forks faster than procfs can be read is caught too. Processes that were created or reparented
+/// meanwhile may be missing: repeat the call until none is left.
 #[must_use]
 pub fn signal_descendants(root: Pid, signal: Signal, wants: impl Fn(Pid, Stat) -> bool) -> Vec<Pid> {
     let own_group = stat(Pid::own()).map(|stat| stat.group);
@@ -225,7 +237,7 @@ pub fn signal_descendants(root: Pid, signal: Signal, wants: impl Fn(Pid, Stat) -
                 continue;
             }
             if signal == Signal::KILL && Some(stat.group) != own_group && groups.insert(stat.group) {
-                // Best effort: each member is signalled alone too.
+                // Best effort: each member is signalled individually too.
                 let _refused = kill_group(stat.group, signal);
             }
             if signal_child_of(parent, pid, signal) {
@@ -236,13 +248,14 @@ pub fn signal_descendants(root: Pid, signal: Signal, wants: impl Fn(Pid, Stat) -
     reached
 }
 
-/// Signals `pid` if it is still a child of `parent`, so that a number that was given anew reaches no stranger.
+/// Signals `pid` if it is still a child of `parent`, so that a reused process id does not reach an unrelated
+/// process.
 fn signal_child_of(parent: Pid, pid: Pid, signal: Signal) -> bool {
     let still_related = || stat(pid).is_some_and(|stat| stat.parent == parent || stat.parent == Pid::own());
     match pidfd_open(pid) {
         Ok(pidfd) => still_related() && pidfd_signal(&pidfd, signal).is_ok(),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => false,
-        // Where pidfds are denied, the check just before the signal must do.
+        // Where pidfds are denied, only the check just before the signal protects against reuse.
         // SAFETY: kill touches no memory.
         Err(_) => still_related() && check(unsafe { libc::kill(pid.0, signal.0) }).is_ok(),
     }

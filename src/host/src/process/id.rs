@@ -1,4 +1,4 @@
-//! Names of processes and signals: numbers of the system as types.
+//! Types for process ids and signal numbers.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ impl Pid {
         Self(unsafe { libc::getpid() })
     }
 
-    /// Returns the id as the control protocol carries it.
+    /// Returns the process id in the type that the control protocol carries.
     #[must_use]
     pub fn as_u32(self) -> u32 {
         self.0.cast_unsigned()
@@ -32,32 +32,32 @@ impl fmt::Display for Pid {
 pub struct Signal(pub i32);
 
 impl Signal {
-    /// Ends a process that cannot refuse.
+    /// Kills a process; it cannot be caught.
     pub const KILL: Self = Self(libc::SIGKILL);
-    /// Asks a process to end.
+    /// Requests a process to terminate.
     pub const TERM: Self = Self(libc::SIGTERM);
-    /// Stops a process that cannot refuse.
+    /// Stops a process; it cannot be caught.
     pub const STOP: Self = Self(libc::SIGSTOP);
-    /// Lets a stopped process go on.
+    /// Continues a stopped process.
     pub const CONT: Self = Self(libc::SIGCONT);
-    /// A terminal's wish to stop, such as Ctrl-Z.
+    /// A stop request of the terminal, such as Ctrl-Z.
     pub const TSTP: Self = Self(libc::SIGTSTP);
-    /// A bad memory access.
+    /// An invalid memory access.
     pub const SEGV: Self = Self(libc::SIGSEGV);
     /// `abort()`.
     pub const ABRT: Self = Self(libc::SIGABRT);
     /// A memory access that its file does not back.
     pub const BUS: Self = Self(libc::SIGBUS);
-    /// An instruction that there is not.
+    /// An illegal instruction.
     pub const ILL: Self = Self(libc::SIGILL);
-    /// A division by zero and its like.
+    /// A division by zero or similar arithmetic error.
     pub const FPE: Self = Self(libc::SIGFPE);
     /// A breakpoint.
     pub const TRAP: Self = Self(libc::SIGTRAP);
-    /// A system call that is forbidden.
+    /// A forbidden system call.
     pub const SYS: Self = Self(libc::SIGSYS);
 
-    /// Returns the name, such as `SIGSEGV`; `signal 77` for a number that has none.
+    /// Returns the name, such as `SIGSEGV`; `signal 77` for a number without a name.
     #[must_use]
     pub fn name(self) -> String {
         if let Some((_, name)) = NAMES.iter().find(|(number, _)| *number == self.0) {

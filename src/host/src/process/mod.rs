@@ -1,4 +1,4 @@
-//! Processes: how they are named, how they end, who descends from whom, and what this one is to the system.
+//! Processes: ids and signals, exits, process trees, and the attributes of this process.
 
 mod core_file;
 mod end;

@@ -1,4 +1,4 @@
-//! What this process is to the system: whose orphans it adopts, with whom it dies, which signals it hears.
+//! Attributes of this process: subreaper, parent-death signal, ignored signals, its own program file.
 
 use std::{
     io,
@@ -10,39 +10,41 @@ use std::{
 use super::{Pid, Signal, reserve};
 use crate::check;
 
-/// Makes this process the parent of all orphans below it. It keeps three descriptors to find them with when it may open no
-/// more.
+/// Makes this process the subreaper of all orphans below it. It reserves three descriptors, with which it
+/// still finds the orphans when no descriptors are free.
 ///
 /// # Errors
-/// The kernel refused.
+/// The system call failed.
 pub fn become_subreaper() -> io::Result<()> {
     reserve::keep();
     prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
 }
 
-/// Makes the kernel kill this process when the thread that started it ends.
+/// Makes the kernel kill this process when the thread that started it exits.
 ///
-/// [`crate::spawn::spawn`] does this for all that it starts; here for a process that was started otherwise.
+/// [`crate::spawn::spawn`] does this for every process that it starts; this function is for a process that
+/// was started otherwise.
 ///
 /// # Errors
-/// The kernel refused.
+/// The system call failed.
 pub fn die_with_parent() -> io::Result<()> {
     prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)
 }
 
-/// Makes the kernel wake this process when the thread that started it ends, instead of killing it: it sees to its own end,
-/// and one that was stopped could not.
+/// Makes the kernel wake this process when the thread that started it exits, instead of killing it: the
+/// process handles its own exit, and could not do so while stopped.
 ///
 /// # Errors
-/// The kernel refused.
+/// The system call failed.
 pub fn wake_with_parent() -> io::Result<()> {
     prctl(libc::PR_SET_PDEATHSIG, libc::SIGCONT)
 }
 
-/// Takes back what [`crate::spawn::spawn`] or [`die_with_parent`] have set: this process sees to its own end.
+/// Clears the parent-death signal that [`crate::spawn::spawn`] or [`die_with_parent`] has set: this process
+/// handles its own exit.
 ///
 /// # Errors
-/// The kernel refused.
+/// The system call failed.
 pub fn outlive_parent() -> io::Result<()> {
     prctl(libc::PR_SET_PDEATHSIG, 0)
 }
@@ -53,13 +55,14 @@ fn prctl(option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::prctl(option, value, 0, 0, 0) }).map(|_| ())
 }
 
-/// Names this process for `ps` and `top`; the kernel keeps 15 bytes.
+/// Sets the name of this process for `ps` and `top`; the kernel keeps 15 bytes.
 pub fn set_name(name: &std::ffi::CStr) {
     // SAFETY: the kernel reads at most 16 bytes and stops at the zero, which a CStr has.
     let _ = unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };
 }
 
-/// Ignores what a terminal or a session sends to end or stop programs: the coordinator hears it and tells the others.
+/// Ignores the signals that a terminal or a session sends to terminate or stop programs: the coordinator
+/// receives them and notifies the other processes.
 pub fn ignore_terminal_signals() {
     for signal in [
         libc::SIGINT,
@@ -75,26 +78,28 @@ pub fn ignore_terminal_signals() {
     }
 }
 
-/// Makes a write that the limit on the size of files refuses an error like any other, instead of the end of this process.
+/// Makes a write that exceeds the file size limit fail with an error, instead of a SIGXFSZ that terminates
+/// this process.
 pub fn survive_full_files() {
     // SAFETY: to ignore a signal installs no handler, so nothing of ours can run in its context.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Ends this process without running anything more of it: nothing is flushed, dropped or unloaded.
+/// Exits this process without any cleanup: nothing is flushed, dropped or unloaded.
 pub fn leave_at_once(code: i32) -> ! {
     // SAFETY: _exit has no preconditions.
     unsafe { libc::_exit(code) }
 }
 
-/// Returns the path under which this process's own program can be executed again, even if its file was replaced.
+/// Returns the path under which this process's own program can be executed again, even if its file was
+/// replaced.
 #[must_use]
 pub fn own_image() -> PathBuf {
     PathBuf::from("/proc/self/exe")
 }
 
-/// Returns a path under which others can execute this process's own program: its file's own, if that is still the same
-/// file; else one that is good as long as this process lives.
+/// Returns a path under which other processes can execute this process's own program: the path of its file,
+/// if that is still the same file; otherwise one that is valid while this process lives.
 #[must_use]
 pub fn named_image() -> PathBuf {
     use std::os::unix::fs::MetadataExt as _;
@@ -113,33 +118,34 @@ pub fn effective_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Ends of children, adopted ones too, as a descriptor to poll. For processes of one thread.
+/// Exits of children, adopted ones too, as a descriptor to poll. For processes with one thread.
 ///
-/// One readiness may stand for several ends: after [`Self::clear`], reap until nothing comes.
+/// One readiness may stand for several exits: after [`Self::clear`], reap until no child has an unreaped
+/// exit.
 #[derive(Debug)]
 pub struct ChildEnds(OwnedFd);
 
 impl ChildEnds {
-    /// Blocks the signal of ended children in this thread and opens a descriptor for it.
+    /// Blocks SIGCHLD in this thread and opens a descriptor for it.
     ///
     /// # Errors
-    /// The kernel gave no descriptor.
+    /// The system has no free descriptor.
     pub fn watch() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: sigemptyset initialises the set that it is given.
         unsafe { libc::sigemptyset(set.as_mut_ptr()) };
         // SAFETY: the set was initialised by the call above.
         unsafe { libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD) };
-        // SAFETY: the set is initialised; the old mask is not asked for.
+        // SAFETY: the set is initialised; the old mask is not requested.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()) };
         // SAFETY: the set is initialised, -1 asks for a new descriptor.
         let fd = unsafe { libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         let fd = check(fd)?;
-        // SAFETY: the descriptor is new and nobody else knows it.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Makes the descriptor unreadable until the next end.
+    /// Makes the descriptor unreadable until the next exit.
     pub fn clear(&self) {
         let mut buffer = [0_u8; size_of::<libc::signalfd_siginfo>()];
         loop {
@@ -162,7 +168,7 @@ impl Signal {
     /// Sends the signal to this process itself.
     ///
     /// # Errors
-    /// There is no such signal.
+    /// The signal number is invalid.
     pub fn raise(self) -> io::Result<()> {
         // SAFETY: raise takes any number.
         check(unsafe { libc::raise(self.0) }).map(|_| ())

@@ -1,4 +1,5 @@
-//! Descriptors that are kept for bad times: a process that may open no more files still finds and ends what is below it.
+//! File descriptors held in reserve for EMFILE/ENFILE: a process that can open no more files still finds and
+//! kills its descendants.
 
 use std::{
     fs::File,
@@ -6,12 +7,13 @@ use std::{
     sync::{Mutex, TryLockError},
 };
 
-/// A directory, a file in it, and one for whoever is asked by the way.
+/// Number of reserved descriptors: a directory, a file in it, and one for a nested lookup.
 const COUNT: usize = 3;
 
 static KEPT: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
-/// Keeps some descriptors open; those that can't be had are left out. A forked process has those of its maker.
+/// Fills the reserve; descriptors that cannot be opened are left out. A forked process inherits the reserve
+/// of its parent.
 pub(super) fn keep() {
     if let Ok(mut kept) = KEPT.try_lock() {
         fill(&mut kept);
@@ -20,20 +22,20 @@ pub(super) fn keep() {
 
 fn fill(kept: &mut Vec<File>) {
     while kept.len() < COUNT {
-        // There is no directory that is surer to be there.
+        // The root directory is the one most certain to exist.
         let Ok(file) = File::open("/") else { return };
         kept.push(file);
     }
 }
 
-/// Looks at something that wants descriptors; where there are none, again with those that were kept.
+/// Runs a function that opens descriptors; if none are free, runs it again with the reserve released.
 pub(super) fn look<T>(look: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match look() {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
             let mut kept = match KEPT.try_lock() {
                 Ok(kept) => kept,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                // Whoever looks on behalf of a look has them already.
+                // A nested call: the outer one has released the reserve already.
                 Err(TryLockError::WouldBlock) => return Err(error),
             };
             kept.clear();

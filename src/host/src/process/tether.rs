@@ -1,8 +1,9 @@
-//! Lives tied to another process that is neither parent nor child: a pipe whose other end, when it is let go, kills.
+//! Liveness pipe: binds a process to the life of another that is neither parent nor child. The bound process
+//! is killed when the other end of the pipe is closed.
 //!
 //! ```text
-//! holder ──writing end──► pipe ──reading end──► tied process and all that it starts
-//!    └─ ends, however that comes about ──────────► SIGKILL to the tied process, or to its group if it leads one
+//! holder ──writing end──► pipe ──reading end──► bound process and all that it starts
+//!    └─ exits, for any reason ──► SIGKILL to the bound process, or to its group if it leads one
 //! ```
 
 use std::{
@@ -13,22 +14,22 @@ use std::{
 use super::{Pid, Signal, family, stat};
 use crate::{check, io::pipe};
 
-/// Which signal says that a descriptor is ready; the C library's binding lacks it.
+/// `fcntl` command that sets which signal reports that a descriptor is ready; the libc crate lacks it.
 const F_SETSIG: libc::c_int = 10;
 
-/// The holder's end. Dropping it kills who is tied to it.
+/// The holder's end. Dropping it kills the processes that are bound to it.
 #[derive(Debug)]
 pub struct Tether {
     _held: OwnedFd,
-    /// As procfs names the pipe.
+    /// The name of the pipe in procfs.
     name: String,
 }
 
 impl Tether {
-    /// Returns a new tether, and the end for the process that is to be tied.
+    /// Returns a new tether, and the end for the process that is to be bound.
     ///
     /// # Errors
-    /// The system gave no descriptors.
+    /// The system has no free descriptors.
     pub fn new() -> io::Result<(Self, OwnedFd)> {
         let (reader, held) = pipe()?;
         let name = fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd()))?;
@@ -36,7 +37,8 @@ impl Tether {
         Ok((Self { _held: held, name }, reader))
     }
 
-    /// Returns the other processes that hold the pipe: the tied one, and what it has started and not cut off.
+    /// Returns the other processes that hold the pipe: the bound one, and those that it has started and that
+    /// have not closed it.
     #[must_use]
     pub fn holders(&self) -> Vec<Pid> {
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
@@ -44,12 +46,13 @@ impl Tether {
         pids.filter(|pid| *pid != Pid::own() && self.is_held_by(*pid)).collect()
     }
 
-    /// Kills all holders, and returns whom.
+    /// Kills all holders, and returns those that were killed.
     #[must_use]
     pub fn strike(&self) -> Vec<Pid> {
         let mut struck = self.holders();
         struck.retain(|pid| {
-            // The descriptor stands for one process, so the question behind it is about the one that would be killed.
+            // The pidfd refers to one process, so the check after opening it is about the process that would
+            // be killed.
             let Ok(pidfd) = family::pidfd_open(*pid) else { return false };
             let is_alive = stat(*pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
             is_alive && self.is_held_by(*pid) && family::pidfd_signal(&pidfd, Signal::KILL).is_ok()
@@ -58,17 +61,17 @@ impl Tether {
     }
 
     fn is_held_by(&self, pid: Pid) -> bool {
-        // Other users' processes can't be looked into, and none of them is ours.
+        // Other users' processes cannot be inspected, and none of them is ours.
         let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
         fds.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target.as_os_str() == &*self.name))
     }
 }
 
-/// Ties this process, and its group if it leads one, to the holder of a tether. It stays so as another program, as long
-/// as that does not close the descriptor.
+/// Binds this process, and its group if it leads one, to the holder of a tether. The binding survives exec,
+/// as long as the new program does not close the descriptor.
 ///
 /// # Errors
-/// The holder is gone, or the system refused.
+/// The holder has exited, or the system call failed.
 pub fn tie(end: OwnedFd) -> io::Result<()> {
     let fd = end.as_raw_fd();
     let own = Pid::own();
@@ -80,7 +83,7 @@ pub fn tie(end: OwnedFd) -> io::Result<()> {
     check(unsafe { libc::fcntl(fd, libc::F_SETOWN, owner) })?;
     // SAFETY: the descriptor is open, and the arguments are flags.
     check(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) })?;
-    // A holder that was gone before the line above was noticed by nobody.
+    // The exit of a holder before the line above raised no signal.
     let mut byte = 0_u8;
     // SAFETY: one byte may be written to the local.
     let count = unsafe { libc::read(fd, (&raw mut byte).cast(), 1) };
@@ -89,7 +92,7 @@ pub fn tie(end: OwnedFd) -> io::Result<()> {
     }
     // SAFETY: the descriptor is open, and no flag remains: it outlives the program.
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) })?;
-    // It is the program's now, which does not know of it.
+    // The descriptor belongs to the executed program now, which does not know of it.
     std::mem::forget(end);
     Ok(())
 }

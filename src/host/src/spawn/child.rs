@@ -1,4 +1,5 @@
-//! A child's life between its birth and its program: system calls only; no allocation, no lock, no formatting, no panic.
+//! Code that runs in a child between clone and exec: system calls only; no allocation, no lock, no
+//! formatting, no panic.
 
 use std::{
     ffi::{c_char, c_int, c_void},
@@ -8,7 +9,7 @@ use std::{
     sync::atomic::{AtomicI32, Ordering::Relaxed},
 };
 
-/// The steps of a child, as its last words name them.
+/// The steps of a child, as its failure report names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Start,
@@ -46,49 +47,52 @@ impl Step {
     }
 }
 
-/// What is written into a gate: the child goes on.
+/// Gate byte: the child continues.
 pub(crate) const GO_ON: u8 = 1;
-/// The child goes on, and stops itself as its last step before its program.
+/// Gate byte: the child continues, and stops itself as its last step before its program.
 pub(crate) const STAND_FIRST: u8 = 2;
 
-/// What the child reads, and where it leaves its last words. Lives on the parent's stack, which stands still.
+/// Input of the child, and where it writes its failure report. Lives on the stack of the parent, which is
+/// suspended.
 pub(crate) struct Plan {
     pub(super) program: *const c_char,
     pub(super) argv: *const *const c_char,
     pub(super) envp: *const *const c_char,
-    /// Null: stay.
+    /// Null: keep the current directory.
     pub(super) cwd: *const c_char,
     /// -1: inherit.
     pub(super) streams: [RawFd; 3],
     pub(super) parent: libc::pid_t,
-    /// A pipe, reading and writing end: the child goes on when it has read a byte. -1: it goes on at once.
+    /// A pipe, reading and writing end: the child continues when it has read a byte. -1: it continues
+    /// immediately.
     pub(crate) gate: [RawFd; 2],
     pub(crate) step: AtomicI32,
     /// 0: the program runs.
     pub(crate) errno: AtomicI32,
 }
 
-/// The child's whole life before its program. It runs in the parent's memory: system calls only; no allocation, no
-/// lock, no formatting, no panic, and no return.
+/// Runs the child until its program is executed. It runs in the parent's memory: system calls only; no
+/// allocation, no lock, no formatting, no panic, and no return.
 pub(super) extern "C" fn child(plan: *mut c_void) -> c_int {
-    // SAFETY: the parent gave a pointer to its plan and stands still as long as we live.
+    // SAFETY: the parent passed a pointer to its plan and is suspended while the child shares its memory.
     let plan = unsafe { &*plan.cast::<Plan>() };
     become_program(plan);
-    // SAFETY: _exit runs nothing of the parent's.
+    // SAFETY: _exit runs no code of the parent's.
     unsafe { libc::_exit(127) }
 }
 
-/// Executes the program, or leaves the reason why not in the plan. Same rules as [`child`].
+/// Executes the program, or stores the reason of the failure in the plan. Same rules as [`child`].
 pub(crate) fn become_program(plan: &Plan) {
     execute(plan, prepare(plan));
 }
 
-/// The same in a process that somebody else has made: its group, its parent and what it holds open stay as they are.
+/// Executes the program in a process that other code has created: its group, its parent and its open
+/// descriptors stay as they are.
 pub(super) fn replace_program(plan: &Plan) {
     execute(plan, dress(plan));
 }
 
-/// Same rules as [`child`].
+/// Executes the program after its preparation. Same rules as [`child`].
 fn execute(plan: &Plan, is_ready: Option<()>) {
     if is_ready.is_some() {
         plan.step.store(Step::Execute as i32, Relaxed);
@@ -102,7 +106,8 @@ fn execute(plan: &Plan, is_ready: Option<()>) {
     plan.errno.store(if errno == 0 { libc::EINVAL } else { errno }, Relaxed);
 }
 
-/// `None`: the call of the step that is noted in the plan failed, and errno says why. Same rules as [`child`].
+/// Prepares the child. `None`: the system call of the step that is stored in the plan failed, and errno has
+/// the reason. Same rules as [`child`].
 fn prepare(plan: &Plan) -> Option<()> {
     let begin = |step: Step| plan.step.store(step as i32, Relaxed);
     begin(Step::Group);
@@ -111,10 +116,10 @@ fn prepare(plan: &Plan) -> Option<()> {
     begin(Step::Orphan);
     // SAFETY: this option takes one integer.
     ok(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0) })?;
-    // A parent that died before the line above was noticed by nobody.
+    // A parent that exited before the line above raised no signal.
     // SAFETY: getppid has no preconditions.
     if unsafe { libc::getppid() } != plan.parent {
-        // SAFETY: _exit runs nothing of the parent's.
+        // SAFETY: _exit runs no code of the parent's.
         unsafe { libc::_exit(127) }
     }
     begin(Step::Streams);
@@ -131,7 +136,7 @@ fn prepare(plan: &Plan) -> Option<()> {
     Some(())
 }
 
-/// As [`prepare`], for [`replace_program`].
+/// Prepares the process as [`prepare`] does, for [`replace_program`].
 fn dress(plan: &Plan) -> Option<()> {
     plan.step.store(Step::Streams as i32, Relaxed);
     set_streams(plan.streams)?;
@@ -140,7 +145,7 @@ fn dress(plan: &Plan) -> Option<()> {
     enter_directory(plan)
 }
 
-/// Same rules as [`child`].
+/// Enters the working directory. Same rules as [`child`].
 fn enter_directory(plan: &Plan) -> Option<()> {
     if plan.cwd.is_null() {
         return Some(());
@@ -150,14 +155,14 @@ fn enter_directory(plan: &Plan) -> Option<()> {
     ok(unsafe { libc::chdir(plan.cwd) }).map(|_| ())
 }
 
-/// Stops this process until somebody continues it. Same rules as [`child`].
+/// Stops this process until another process continues it. Same rules as [`child`].
 fn stand() {
     let mut cont = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the set that it is given.
     unsafe { libc::sigemptyset(cont.as_mut_ptr()) };
     // SAFETY: the set was initialised by the call above.
     unsafe { libc::sigaddset(cont.as_mut_ptr(), libc::SIGCONT) };
-    // SAFETY: the set is initialised; the old mask is not asked for.
+    // SAFETY: the set is initialised; the old mask is not requested.
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, cont.as_ptr(), std::ptr::null_mut()) };
     // SAFETY: getpid has no preconditions.
     let own = unsafe { libc::getpid() };
@@ -165,13 +170,13 @@ fn stand() {
     unsafe { libc::kill(own, libc::SIGSTOP) };
 }
 
-/// Waits for the one byte that lets the program begin, and returns it. Same rules as [`child`].
+/// Waits for the one byte that lets the program start, and returns it. Same rules as [`child`].
 fn pass_gate(gate: [RawFd; 2]) -> Option<u8> {
     let [reader, writer] = gate;
     if reader == -1 {
         return Some(GO_ON);
     }
-    // The end must come if the parent lets go of its own copy.
+    // The read must see the end of file when the parent closes its own copy.
     // SAFETY: close takes an integer; the table of descriptors is the child's own.
     unsafe { libc::close(writer) };
     let mut byte = 0_u8;
@@ -189,9 +194,9 @@ fn ok(result: c_int) -> Option<c_int> {
     (result != -1).then_some(result)
 }
 
-/// Same rules as [`child`].
+/// Sets the standard streams. Same rules as [`child`].
 fn set_streams(mut streams: [RawFd; 3]) -> Option<()> {
-    // A source below 3 could be overwritten before its turn.
+    // A source below 3 could be overwritten before it is duplicated.
     for source in &mut streams {
         if (0..3).contains(source) {
             // SAFETY: fcntl with an integer argument.
@@ -207,27 +212,28 @@ fn set_streams(mut streams: [RawFd; 3]) -> Option<()> {
     Some(())
 }
 
-/// Same rules as [`child`].
+/// Marks all other descriptors as close-on-exec. Same rules as [`child`].
 fn close_others() {
-    // Kernels before 5.11 refuse; there all that we open ourselves is close-on-exec anyway.
+    // Kernels before 5.11 refuse; there all descriptors that we open ourselves are close-on-exec anyway.
     // SAFETY: close_range takes three integers.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
-/// Same rules as [`child`].
+/// Resets all signals to their default action, and unblocks them. Same rules as [`child`].
 fn reset_signals() {
-    // The kernel's `struct sigaction` is 32 bytes; all zero means the default action, no flags, an empty mask.
+    // The kernel's `struct sigaction` is 32 bytes; all zero means the default action, no flags, an empty
+    // mask.
     let default = [0_u64; 8];
     let set_bytes = size_of::<u64>();
     for signal in 1..=64 {
-        // Asked of the kernel itself, because the C library refuses to touch its own two signals, which the starter
-        // may have been given as ignored. KILL and STOP are refused by the kernel, which is right.
+        // The system call is used directly, because the C library refuses to change its own two signals,
+        // which may have been inherited as ignored. KILL and STOP are refused by the kernel, which is right.
         // SAFETY: the kernel reads `default`; the table of actions is the child's own.
         unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), 0_usize, set_bytes) };
     }
     let mut none = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the set that it is given.
     unsafe { libc::sigemptyset(none.as_mut_ptr()) };
-    // SAFETY: the set is initialised; the old mask is not asked for.
+    // SAFETY: the set is initialised; the old mask is not requested.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut()) };
 }

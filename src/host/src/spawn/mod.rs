@@ -1,8 +1,8 @@
-//! The one way to start a process: own group, dies with its starter, inherits nothing but its three streams.
+//! Process start: own process group, killed with the thread that started it, inherits only its three streams.
 //!
-//! The child is made as `posix_spawn` makes it: it borrows this process's memory on a stack of its own while the
-//! calling thread stands still, until it executes the program or gives up. So the cost does not grow with this
-//! process's memory, and a failure is told by plain stores.
+//! The child is created as `posix_spawn` does it: it shares this process's memory on a stack of its own while
+//! the calling thread is suspended, until it executes the program or fails. So the cost does not grow with
+//! this process's memory, and a failure is reported by plain stores.
 
 mod child;
 mod error;
@@ -29,28 +29,29 @@ pub use twin::{OneThread, Side, Twin};
 pub(crate) use child::{GO_ON, Plan, STAND_FIRST, become_program};
 pub(crate) use prepared::Prepared;
 
-/// Enough for the handful of system calls between clone and exec.
+/// Size of the child's stack: sufficient for the few system calls between clone and exec.
 const CHILD_STACK_BYTES: usize = 64 << 10;
 
-/// Where one of the three standard streams of a child leads.
+/// Target of one of the three standard streams of a child.
 #[derive(Debug)]
 pub enum Stream {
     /// `/dev/null`.
     Null,
-    /// Where this process's own leads.
+    /// The stream of this process.
     Inherit,
-    /// A descriptor, which the child gets and this process gives away.
+    /// A descriptor, which moves to the child and is closed in this process.
     Fd(OwnedFd),
 }
 
-/// A process to be started.
+/// Parameters of a process start.
 #[derive(Debug)]
 pub struct Spawn {
-    /// Path of the program; no search in `PATH`. A relative one is taken from the child's working directory.
+    /// Path of the program, without search in `PATH`. A relative path starts at the child's working
+    /// directory.
     pub program: PathBuf,
     /// Arguments without the program's own name.
     pub args: Vec<OsString>,
-    /// The whole environment; `None` hands on this process's own.
+    /// The whole environment; `None` passes on this process's own.
     pub env: Option<Vec<(OsString, OsString)>>,
     /// Working directory; `None` is this process's own.
     pub cwd: Option<PathBuf>,
@@ -63,7 +64,8 @@ pub struct Spawn {
 }
 
 impl Spawn {
-    /// Returns a start of `program` without arguments and input, in the environment and with the outputs of this process.
+    /// Returns the start of `program` without arguments and input, with the environment and the outputs of
+    /// this process.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
@@ -78,7 +80,7 @@ impl Spawn {
     }
 }
 
-/// A process that was started here. Dropping it neither ends nor reaps the process.
+/// A process that was started here. Dropping it neither terminates nor reaps the process.
 #[derive(Debug)]
 pub struct Child {
     pub(crate) pid: Pid,
@@ -87,19 +89,19 @@ pub struct Child {
 }
 
 impl Child {
-    /// Returns its id, which is also its process group.
+    /// Returns the process id, which is also its process group.
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Returns a descriptor that becomes readable when the process has ended.
+    /// Returns a descriptor that becomes readable when the process has exited.
     #[must_use]
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Sends a signal to the process alone. It never reaches a later process of the same number.
+    /// Sends a signal to the process only. It never reaches a later process with the same id.
     ///
     /// # Errors
     /// The process is reaped (`ESRCH`).
@@ -107,10 +109,10 @@ impl Child {
         process::pidfd_signal(&self.pidfd, signal)
     }
 
-    /// Reaps the process if it has ended; again and again tells the same.
+    /// Reaps the process if it has exited; later calls return the same exit.
     ///
     /// # Errors
-    /// Someone else has reaped it ([`process::reap_any`]).
+    /// Another call has reaped it ([`process::reap_any`]).
     pub fn try_wait(&mut self) -> io::Result<Option<RawExit>> {
         if self.exit.is_none() {
             self.exit = process::wait_for(self.pid, libc::WNOHANG)?;
@@ -118,10 +120,10 @@ impl Child {
         Ok(self.exit)
     }
 
-    /// Waits for the end of the process and reaps it.
+    /// Waits for the exit of the process and reaps it.
     ///
     /// # Errors
-    /// Someone else has reaped it ([`process::reap_any`]).
+    /// Another call has reaped it ([`process::reap_any`]).
     pub fn wait(&mut self) -> io::Result<RawExit> {
         loop {
             if let Some(exit) = self.exit {
@@ -132,11 +134,11 @@ impl Child {
     }
 }
 
-/// Starts a process: in its own process group, killed when the calling thread ends, with nothing but its three streams
-/// open, no signal blocked and none ignored.
+/// Starts a process: in its own process group, killed when the calling thread exits, with only its three
+/// streams open, no signal blocked and none ignored.
 ///
 /// # Errors
-/// Says which step failed; the failure of executing the program itself included.
+/// Reports which step failed, including the execution of the program itself.
 pub fn spawn(spawn: Spawn) -> Result<Child, SpawnError> {
     let prepared = Prepared::new(spawn)?;
     let plan = prepared.plan();
@@ -148,13 +150,14 @@ pub fn spawn(spawn: Spawn) -> Result<Child, SpawnError> {
     if errno == 0 {
         return Ok(Child { pid, pidfd, exit: None });
     }
-    // It gave up and is a zombie. If a general reaper was faster, that is as good.
+    // The child has failed and is a zombie. If a general reaper has reaped it already, that serves as well.
     let _exit = process::wait_for(pid, 0);
     Err(prepared.failed(plan.step.load(Relaxed), errno))
 }
 
-/// Becomes a program: in this process, with its parent, its group and what it holds open beyond the three streams; no
-/// signal blocked and none ignored. Returns only to say why not, and then nothing is as it was: the caller leaves.
+/// Replaces this process by a program (exec): with its parent, its group and its open descriptors beyond the
+/// three streams; no signal blocked and none ignored. Returns only on failure, and then this process's
+/// streams and signals are changed already: the caller must exit.
 #[must_use]
 pub fn become_program_of(spawn: Spawn) -> SpawnError {
     let prepared = match Prepared::new(spawn) {
@@ -171,17 +174,19 @@ fn clone_child(plan: &Plan) -> io::Result<(Pid, OwnedFd)> {
     let mut stack = vec![MaybeUninit::<u128>::uninit(); CHILD_STACK_BYTES / size_of::<u128>()];
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();
     let mut pidfd: c_int = -1;
-    // The child shares our handlers' memory: none of them may run in it, so all signals wait until it is over.
+    // The child shares the memory of our signal handlers: none of them may run in it, so all signals are
+    // blocked until it has executed.
     let old_mask = swap_mask(&full_mask());
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
     let argument = std::ptr::from_ref(plan).cast_mut().cast::<c_void>();
-    // SAFETY: the stack is large enough, aligned and lives until the call returns, which is (CLONE_VFORK) after the
-    // child has left our memory; so do the plan and what it points to. `child::child` keeps the rules stated there.
+    // SAFETY: the stack is large enough, aligned and lives until the call returns, which is (CLONE_VFORK)
+    // after the child has left our memory; so do the plan and what it points to. `child::child` keeps the
+    // rules stated there.
     let pid = unsafe { libc::clone(child::child, top, flags, argument, &raw mut pidfd) };
     let outcome = check(pid);
     swap_mask(&old_mask);
     let pid = outcome?;
-    // SAFETY: the kernel has put a new descriptor there, since the clone went well.
+    // SAFETY: the kernel has put a new descriptor there, since the clone succeeded.
     Ok((Pid(pid), unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
@@ -195,7 +200,8 @@ pub(crate) fn full_mask() -> libc::sigset_t {
 
 pub(crate) fn swap_mask(new: &libc::sigset_t) -> libc::sigset_t {
     let mut old = MaybeUninit::uninit();
-    // SAFETY: both pointers are valid, and SIG_SETMASK is a known way, so the call cannot fail and fills `old`.
+    // SAFETY: both pointers are valid, and SIG_SETMASK is a valid operation, so the call cannot fail and
+    // fills `old`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, new, old.as_mut_ptr()) };
     // SAFETY: initialised by the call above.
     unsafe { old.assume_init() }

@@ -1,4 +1,4 @@
-//! A start laid out before the process is born, because the child may not allocate.
+//! Data of a process start, allocated before the child is created, because the child may not allocate.
 
 use std::{
     ffi::{CString, OsString, c_char},
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::process::Pid;
 
-/// A start with all that the child needs laid out before it is born.
+/// A process start with all data that the child needs, allocated before the child is created.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     program: PathBuf,
@@ -36,7 +36,7 @@ impl Prepared {
         Ok(Self { program, cwd, strings, streams, null })
     }
 
-    /// What the child reads: valid as long as `self` stays where it is.
+    /// Returns the input of the child: valid as long as `self` stays where it is.
     pub(crate) fn plan(&self) -> Plan {
         let streams = self.streams.each_ref().map(|stream| match stream {
             Stream::Null => self.null.as_ref().map_or(-1, AsRawFd::as_raw_fd),
@@ -60,7 +60,7 @@ impl Prepared {
         SpawnError::Create { program: self.program, source }
     }
 
-    /// Says what a child's last words mean.
+    /// Converts a child's failure report into an error.
     pub(crate) fn failed(self, step: i32, errno: i32) -> SpawnError {
         let Self { program, cwd, .. } = self;
         let source = io::Error::from_raw_os_error(errno);
@@ -86,14 +86,14 @@ fn null_for(streams: [&Stream; 3]) -> Result<Option<OwnedFd>, SpawnError> {
     file.map(|file| Some(file.into())).map_err(|source| SpawnError::NullDevice { source })
 }
 
-/// What exec takes, laid out before the child is born, because the child may not allocate.
+/// Arguments of exec, allocated before the child is created, because the child may not allocate.
 #[derive(Debug)]
 struct Strings {
     program: CString,
     argv: Vec<*const c_char>,
     envp: Vec<*const c_char>,
     cwd: Option<CString>,
-    /// What the pointers above point to; the heap blocks of the strings never move.
+    /// Owns the data behind the pointers above; the heap blocks of the strings never move.
     _owned: Vec<CString>,
 }
 

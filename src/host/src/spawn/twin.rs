@@ -1,5 +1,5 @@
-//! Copies of this process, for one that has a single thread and little memory: no program is executed, so there is
-//! nothing to load, to relocate or to set up.
+//! Forked copies of this process, for a process with a single thread and little memory: no program is
+//! executed, so there is nothing to load, to relocate or to set up.
 
 use std::{fs, io, os::fd::OwnedFd};
 
@@ -8,50 +8,53 @@ use crate::{
     process::{self, Pid, Signal},
 };
 
-/// The proof that this process has one thread, so that a copy of it has all that the original had.
+/// Proof that this process has one thread, so that a forked child has all that its parent had.
 #[derive(Debug)]
 pub struct OneThread(());
 
-/// A process that was started by another than this one, or as a copy of this one. Dropping it does not end it.
+/// A process that was started by another process, or forked from this one. Dropping it does not terminate it.
 #[derive(Debug)]
 pub struct Twin {
-    /// Its id, which is also its process group. Another's, once whoever started it has reaped it.
+    /// The process id, which is also its process group. It may belong to another process once its parent has
+    /// reaped it.
     pub pid: Pid,
-    /// Becomes readable when the process has ended, and never stands for another.
+    /// Becomes readable when the process has exited, and never refers to another process.
     pub pidfd: OwnedFd,
 }
 
-/// On which side of a copy the caller finds itself.
+/// The side of a fork that the caller is on.
 #[derive(Debug)]
 pub enum Side {
-    /// In the original, with what stands for the copy.
+    /// The parent, with the handle of the child.
     Original(Twin),
-    /// In the copy.
+    /// The child.
     Copy,
 }
 
 impl OneThread {
-    /// Returns the proof; `None` if there are more threads. Whoever holds it starts none.
+    /// Returns the proof; `None` if there are more threads. The holder of the proof must not start any.
     #[must_use]
     pub fn proven() -> Option<Self> {
         let count = fs::read_dir("/proc/self/task").ok()?.count();
         (count == 1).then_some(Self(()))
     }
 
-    /// Makes a copy of this process: in its own process group, killed when this one ends. It keeps all descriptors.
+    /// Forks this process: the child has its own process group and is killed when this process exits. It
+    /// keeps all descriptors.
     ///
     /// # Errors
-    /// The system gave no process, or nothing to stand for it. No copy is left then.
+    /// The system could not create a process, or a pidfd for it. No child is left then.
     pub fn copy(&self) -> io::Result<Side> {
         let original = Pid::own();
-        // SAFETY: there is one thread, so no lock is held by another and the copy may do all that the original may.
+        // SAFETY: there is one thread, so no other thread holds a lock and the child may do everything
+        // that its parent may.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             settle(original);
             return Ok(Side::Copy);
         }
         let pid = Pid(check(pid)?);
-        // Nobody has reaped it, so the number is still its own.
+        // The child is not reaped yet, so the process id is still its own.
         match process::pidfd_open(pid) {
             Ok(pidfd) => Ok(Side::Original(Twin { pid, pidfd })),
             Err(error) => {
@@ -63,7 +66,7 @@ impl OneThread {
     }
 }
 
-/// Ties a copy's life to the original's, or ends it: a copy that cannot be tied must not be.
+/// Sets the parent-death signal in the child, or exits: an untied child must not survive.
 fn settle(original: Pid) {
     // SAFETY: setpgid touches no memory.
     let grouped = check(unsafe { libc::setpgid(0, 0) });
@@ -71,13 +74,13 @@ fn settle(original: Pid) {
     // SAFETY: getppid has no preconditions.
     let parent = Pid(unsafe { libc::getppid() });
     if grouped.is_err() || tied.is_err() || parent != original {
-        // SAFETY: _exit runs nothing of the original's.
+        // SAFETY: _exit runs no code of the parent's.
         unsafe { libc::_exit(127) }
     }
 }
 
 impl Twin {
-    /// Sends a signal to the process. It never reaches a later process of the same number.
+    /// Sends a signal to the process. It never reaches a later process with the same id.
     ///
     /// # Errors
     /// The process is reaped (`ESRCH`).

@@ -1,5 +1,5 @@
-//! The requests of ptrace, one function each. Each but `seize` and `interrupt` wants the thread stopped; for a thread
-//! that has meanwhile been killed the answer is `ESRCH`, which no caller can rule out.
+//! The ptrace requests, one function each. All except `seize` and `interrupt` require a stopped thread; for a
+//! thread that has been killed in the meantime they return `ESRCH`, which no caller can rule out.
 
 use std::{
     io,
@@ -11,9 +11,9 @@ use crate::{
     process::{self, Pid, Signal},
 };
 
-/// The floating point and vector registers of a thread, in the kernel's layout.
+/// Floating point and vector registers of a thread, in the kernel's layout.
 pub use libc::user_fpregs_struct as FloatingRegisters;
-/// The general purpose registers of a thread, in the kernel's layout.
+/// General purpose registers of a thread, in the kernel's layout.
 pub use libc::user_regs_struct as GeneralRegisters;
 
 /// `NT_PRSTATUS`.
@@ -21,89 +21,90 @@ const GENERAL: usize = 1;
 /// `NT_PRFPREG`.
 const FLOATING: usize = 2;
 
-/// Of what a traced thread tells, besides its signals.
+/// Ptrace options: the events that a traced thread reports besides its signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options(libc::c_int);
 
 impl Options {
-    /// Nothing else; it lives on when its tracer dies.
+    /// No further events; the thread survives its tracer.
     pub const VISIT: Self = Self(0);
-    /// New threads and programs; it dies with its tracer.
+    /// New threads and executed programs; the thread is killed when its tracer exits.
     pub const PROCESS: Self =
         Self(libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL);
-    /// The same, and new processes.
+    /// As [`Self::PROCESS`], and new processes.
     pub const TREE: Self = Self(Self::PROCESS.0 | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK);
 
-    /// Adds the ends of threads, told while their memory is still there.
+    /// Adds exits of threads, reported while their memory still exists.
     #[must_use]
     pub const fn with_exits(self) -> Self {
         Self(self.0 | libc::PTRACE_O_TRACEEXIT)
     }
 }
 
-/// What the kernel says of the signal that a thread was stopped at.
+/// Signal information of a thread that is stopped at a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignalInfo {
-    /// Its number.
     pub signal: Signal,
-    /// Above 0: the kernel raised it for what the thread did. Else a program sent it.
+    /// Above 0: the kernel raised the signal for an action of the thread. Otherwise a program sent it.
     pub code: i32,
-    /// The address of the fault, where the kernel raised it.
+    /// The address of the fault, if the kernel raised the signal.
     pub address: Option<u64>,
 }
 
-/// Begins to trace a thread without stopping it.
+/// Starts to trace a thread without stopping it.
 ///
 /// # Errors
-/// Refused (`EPERM`: already traced, another user's, forbidden by the system), or gone (`ESRCH`).
+/// The kernel refused (`EPERM`: already traced, another user's thread, forbidden by the system), or the
+/// thread does not exist (`ESRCH`).
 pub fn seize(tid: Pid, options: Options) -> io::Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, integer(options.0))
 }
 
-/// Changes what a stopped thread tells of.
+/// Changes the events that a stopped thread reports.
 ///
 /// # Errors
-/// It is not stopped, or gone.
+/// The thread is not stopped, or no longer exists.
 pub fn set_options(tid: Pid, options: Options) -> io::Result<()> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, integer(options.0))
 }
 
-/// Lets a stopped thread run on, with the signal that it was stopped at, another one, or none.
+/// Continues a stopped thread, with the signal that it was stopped at, another one, or none.
 ///
 /// # Errors
-/// It is not stopped, or gone.
+/// The thread is not stopped, or no longer exists.
 pub fn cont(tid: Pid, signal: Option<Signal>) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, 0, number(signal))
 }
 
-/// Leaves a thread stopped as its signal wants it, and hears when that ends.
+/// Leaves a thread in the group stop of its signal, and reports when that stop ends.
 ///
 /// # Errors
-/// It is in no such stop, or gone.
+/// The thread is not in a group stop, or no longer exists.
 pub fn listen(tid: Pid) -> io::Result<()> {
     request(libc::PTRACE_LISTEN, tid, 0, 0)
 }
 
-/// Asks a running thread to stop; [`super::wait_for`] tells when it does.
+/// Requests a running thread to stop; [`super::wait_for`] reports the stop.
 ///
 /// # Errors
-/// It is not traced by this thread, or gone.
+/// The thread is not traced by this thread, or no longer exists.
 pub fn interrupt(tid: Pid) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)
 }
 
-/// Ends the tracing of a stopped thread, which runs on as with [`cont`].
+/// Stops tracing a stopped thread, which continues as with [`cont`].
 ///
 /// # Errors
-/// It is not stopped, or gone.
+/// The thread is not stopped, or no longer exists.
 pub fn detach(tid: Pid, signal: Option<Signal>) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, number(signal))
 }
 
-/// Returns the number that belongs to the event that a thread stopped at: a new thread's id, an exit status.
+/// Returns the number that belongs to the event that stopped the thread: the id of a new thread, or an exit
+/// status.
 ///
 /// # Errors
-/// It is not stopped, or gone.
+/// The thread is not stopped, or no longer exists.
 pub fn event_message(tid: Pid) -> io::Result<u64> {
     let mut message: libc::c_ulong = 0;
     // The kernel writes one unsigned long there.
@@ -111,10 +112,10 @@ pub fn event_message(tid: Pid) -> io::Result<u64> {
     Ok(message)
 }
 
-/// Returns what is known of the signal that a thread stopped at.
+/// Returns the information about the signal that stopped the thread.
 ///
 /// # Errors
-/// It is not stopped at a signal, or gone.
+/// The thread is not stopped at a signal, or no longer exists.
 pub fn signal_info(tid: Pid) -> io::Result<SignalInfo> {
     // SAFETY: siginfo_t is a plain C struct that may be all zero.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -131,7 +132,7 @@ pub fn signal_info(tid: Pid) -> io::Result<SignalInfo> {
 /// Returns the general purpose registers of a stopped thread.
 ///
 /// # Errors
-/// It is not stopped, or gone.
+/// The thread is not stopped, or no longer exists.
 pub fn general_registers(tid: Pid) -> io::Result<GeneralRegisters> {
     // SAFETY: a plain C struct of integers that may be all zero.
     let mut registers: GeneralRegisters = unsafe { std::mem::zeroed() };
@@ -143,7 +144,7 @@ pub fn general_registers(tid: Pid) -> io::Result<GeneralRegisters> {
 /// Returns the floating point registers of a stopped thread.
 ///
 /// # Errors
-/// It is not stopped, or gone.
+/// The thread is not stopped, or no longer exists.
 pub fn floating_registers(tid: Pid) -> io::Result<FloatingRegisters> {
     // SAFETY: a plain C struct of integers that may be all zero.
     let mut registers: FloatingRegisters = unsafe { std::mem::zeroed() };
@@ -152,30 +153,31 @@ pub fn floating_registers(tid: Pid) -> io::Result<FloatingRegisters> {
     Ok(registers)
 }
 
-/// `place` must be a live value of the set's own type; the kernel writes no more than its length.
+/// Reads one register set. `place` must be a live value of the set's own type; the kernel writes no more than
+/// its length.
 fn register_set(tid: Pid, set: usize, mut place: libc::iovec) -> io::Result<()> {
     request(libc::PTRACE_GETREGSET, tid, set, (&raw mut place).expose_provenance())
 }
 
-/// Blocks one more signal in a stopped thread.
+/// Adds a signal to the mask of blocked signals of a stopped thread.
 ///
 /// # Errors
-/// It is not stopped, or gone.
+/// The thread is not stopped, or no longer exists.
 pub fn block(tid: Pid, signal: Signal) -> io::Result<()> {
     change_mask(tid, |mask| mask | bit(signal))
 }
 
-/// Blocks a signal in a stopped thread no more.
+/// Removes a signal from the mask of blocked signals of a stopped thread.
 ///
 /// # Errors
-/// It is not stopped, or gone.
+/// The thread is not stopped, or no longer exists.
 pub fn unblock(tid: Pid, signal: Signal) -> io::Result<()> {
     change_mask(tid, |mask| mask & !bit(signal))
 }
 
 fn change_mask(tid: Pid, change: impl Fn(u64) -> u64) -> io::Result<()> {
     let mut mask = 0_u64;
-    // The kernel reads and writes as many bytes as it is told here.
+    // The kernel reads and writes the number of bytes that this call passes.
     request(libc::PTRACE_GETSIGMASK, tid, size_of_val(&mask), (&raw mut mask).expose_provenance())?;
     mask = change(mask);
     request(libc::PTRACE_SETSIGMASK, tid, size_of_val(&mask), (&raw mut mask).expose_provenance())
@@ -188,17 +190,18 @@ fn bit(signal: Signal) -> u64 {
 /// Sends a signal to one thread of a process.
 ///
 /// # Errors
-/// It is gone.
+/// The thread no longer exists.
 pub fn signal_thread(process: Pid, tid: Pid, signal: Signal) -> io::Result<()> {
     // SAFETY: tgkill takes three integers.
     let result = unsafe { libc::syscall(libc::SYS_tgkill, process.0, tid.0, signal.0) };
     check(i32::try_from(result).expect("0 or -1")).map(|_| ())
 }
 
-/// Sends a signal to a process through its descriptor, so that it never reaches a later one of the same number.
+/// Sends a signal to a process through its pidfd, so that the signal never reaches a later process with the
+/// same id.
 ///
 /// # Errors
-/// It is gone and reaped, or refused.
+/// The process is reaped, or the kernel refused.
 pub fn signal_process(pidfd: &OwnedFd, signal: Signal) -> io::Result<()> {
     process::pidfd_signal(&pidfd.as_raw_fd(), signal)
 }
@@ -211,7 +214,8 @@ fn number(signal: Option<Signal>) -> usize {
     signal.map_or(0, |signal| integer(signal.0))
 }
 
-/// `data` is a number, or the address of a live value of the type that the request writes.
+/// Performs one ptrace request. `data` is a number, or the address of a live value of the type that the
+/// request writes.
 fn request(request: libc::c_uint, tid: Pid, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: the callers above pair each request with what it takes; ptrace touches no other memory of ours.
     match unsafe { libc::ptrace(request, tid.0, address, data) } {

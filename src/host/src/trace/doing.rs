@@ -1,32 +1,33 @@
-//! What a thread is doing, as far as the kernel counts it. Judging it is the caller's.
+//! State of a thread, as the kernel counts it: run time, waiting time, sleeps, current system call. The
+//! caller judges it.
 
 use std::fs;
 
 use crate::process::{Pid, stat};
 
-/// Microseconds of a clock tick: the kernel tells times of processes in hundredths of a second.
+/// Microseconds per clock tick: the kernel reports times of processes in hundredths of a second.
 const TICK_US: u64 = 10_000;
 
-/// One look at a thread.
+/// One sample of a thread's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doing {
-    /// As in [`crate::process::Stat`].
+    /// Scheduler state, as in [`crate::process::Stat`].
     pub state: char,
-    /// How long it has run, nanoseconds.
+    /// Run time, in nanoseconds.
     pub run_ns: u64,
-    /// How long it could have run and was not let, nanoseconds.
+    /// Time spent runnable but not running, in nanoseconds.
     pub waiting_ns: u64,
-    /// How often it went to sleep by itself.
+    /// Number of voluntary context switches: how often the thread went to sleep by itself.
     pub sleeps: u64,
-    /// In which call of the system it is: its name, or its number where it is a rare one.
+    /// The system call that the thread is in: its name, or its number for a rare call.
     pub call: Option<String>,
 }
 
-/// Looks at a thread; `None` when it is gone.
+/// Returns a sample of a thread's state; `None` if the thread no longer exists.
 #[must_use]
 pub fn doing(tid: Pid) -> Option<Doing> {
     let state = stat(tid)?.state;
-    // Of the process's first thread alone, if it were not asked under its own task.
+    // The path includes `task/`, because otherwise the kernel reports the first thread of the process.
     let times = fs::read_to_string(format!("/proc/{tid}/task/{tid}/schedstat")).unwrap_or_default();
     let mut times = times.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0));
     let status = fs::read(format!("/proc/{tid}/task/{tid}/status")).unwrap_or_default();
@@ -50,7 +51,7 @@ pub fn cpu_us(process: Pid) -> u64 {
     let text = fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
     let rest = text.rsplit(|byte| *byte == b')').next().unwrap_or_default();
     let fields = String::from_utf8_lossy(rest);
-    // The state is field 3 of the line and the first here; user and system time are 14 and 15.
+    // The state is field 3 of the line and the first here; user and system time are fields 14 and 15.
     fields
         .split_ascii_whitespace()
         .skip(11)
@@ -60,7 +61,7 @@ pub fn cpu_us(process: Pid) -> u64 {
         * TICK_US
 }
 
-/// -1: it is in the kernel without having called it.
+/// Returns the name of a system call. -1 means that the thread is in the kernel without a system call.
 fn call_name(number: libc::c_long) -> Option<String> {
     if number < 0 {
         return None;
@@ -69,7 +70,7 @@ fn call_name(number: libc::c_long) -> Option<String> {
     Some(known.map_or_else(|| format!("system call {number}"), |(_, name)| (*name).to_owned()))
 }
 
-/// Calls that wait.
+/// System calls that wait.
 const CALLS: [(libc::c_long, &str); 34] = [
     (libc::SYS_futex, "futex"),
     (libc::SYS_read, "read"),

@@ -1,5 +1,5 @@
-//! A bound for calls that wait for a process in ways that nobody can end: when the time is over, the process is killed,
-//! which ends the wait.
+//! A time limit for calls that wait for a process and cannot be interrupted: when the time is over, the
+//! process is killed, which ends the wait.
 
 use std::{
     io,
@@ -15,23 +15,24 @@ use crate::{
 
 static TARGET: AtomicI32 = AtomicI32::new(-1);
 
-/// As long as it lives, it burns; burnt down, it kills the process. One at a time, in processes that use no alarms.
+/// Kills the process when the timer expires; dropping it disarms the timer. Only one at a time, and only in
+/// processes that use no alarms.
 #[derive(Debug)]
 pub struct Fuse {
     _pidfd: OwnedFd,
 }
 
 impl Fuse {
-    /// Lights a fuse for a process.
+    /// Arms the kill timer for a process.
     ///
     /// # Errors
-    /// The process is gone, or the system gives no descriptor or timer.
+    /// The process no longer exists, or the system has no free descriptor or timer.
     pub fn light(process: Pid, burns: Duration) -> io::Result<Self> {
         let pidfd = pidfd_open(process)?;
         // SAFETY: an all-zero sigaction is valid: default action, no flags, an empty mask.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = burnt as extern "C" fn(libc::c_int) as usize;
-        // SAFETY: the handler keeps the rules stated there; the old action is not asked for.
+        // SAFETY: the handler keeps the rules stated there; the old action is not requested.
         check(unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) })?;
         let fuse = Self { _pidfd: pidfd };
         TARGET.store(fuse._pidfd.as_raw_fd(), SeqCst);
@@ -43,12 +44,13 @@ impl Fuse {
 impl Drop for Fuse {
     fn drop(&mut self) {
         TARGET.store(-1, SeqCst);
-        // A timer that was set can be unset; and if not, there is no target any more.
+        // A timer that was set can be unset; if that fails, no target is left to kill.
         drop(set_timer(Duration::ZERO));
     }
 }
 
-/// Zero unsets it. It fires again each second, because a signal between the check and the wait would be lost.
+/// Sets the timer; zero disarms it. It fires again each second, because a signal between the check and the
+/// wait would be lost.
 fn set_timer(after: Duration) -> io::Result<()> {
     let time = |duration: Duration| libc::timeval {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
@@ -56,11 +58,12 @@ fn set_timer(after: Duration) -> io::Result<()> {
     };
     let interval = if after.is_zero() { Duration::ZERO } else { Duration::from_secs(1) };
     let timer = libc::itimerval { it_interval: time(interval), it_value: time(after) };
-    // SAFETY: the kernel reads one itimerval; the old one is not asked for.
+    // SAFETY: the kernel reads one itimerval; the old one is not requested.
     check(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) }).map(|_| ())
 }
 
-/// A signal handler: system calls and atomics only; no allocation, no lock, no formatting.
+/// Kills the target when the timer expires. Signal handler: system calls and atomics only; no allocation, no
+/// lock, no formatting.
 extern "C" fn burnt(_signal: libc::c_int) {
     // SAFETY: the location of errno is valid in its own thread.
     let errno = unsafe { libc::__errno_location() };

@@ -1,13 +1,14 @@
-//! Tracing of other processes: seize them before they begin, hear of what happens to them, look at them, let them go.
-//! What a stop means for a test is not known here. All calls must come from the one thread that seized.
+//! Tracing of other processes with ptrace: seize them before their program starts, receive their events, read
+//! their state, detach. What a stop means for a test is not known here. All calls must come from the one
+//! thread that seized.
 //!
-//! - `privileges`: what a program loses by being traced.
-//! - `start`: a child that waits until it is seized.
-//! - `calls`: the requests to a traced thread.
-//! - `stops`: what a wait tells, for traced and other children alike.
-//! - `tasks`: what procfs says of threads.
-//! - `doing`: what the kernel counts of threads.
-//! - `fuse`: a bound for calls that may never return.
+//! - `privileges`: the privileges that a program loses when it is traced.
+//! - `start`: a child process that waits until it is seized.
+//! - `calls`: the ptrace requests to a traced thread.
+//! - `stops`: results of a wait, for traced and other children alike.
+//! - `tasks`: facts about threads, from procfs.
+//! - `doing`: the kernel's counters of a thread.
+//! - `fuse`: a time limit for calls that may never return.
 
 mod calls;
 mod doing;

@@ -1,5 +1,5 @@
-//! Whether tracing takes from a program what its file gives it: the kernel gives a traced process no privileges, unless
-//! its tracer has a right to all processes.
+//! Detects programs that lose privileges when they are traced: the kernel ignores set-user-id bits and file
+//! capabilities of a traced program, unless its tracer may trace all processes (`CAP_SYS_PTRACE`).
 
 use std::{
     ffi::CString,
@@ -14,7 +14,7 @@ use crate::process::{Pid, effective_uid};
 /// `CAP_SYS_PTRACE`, as a bit of a set.
 const MAY_TRACE_ALL: u64 = 1 << 19;
 
-/// Returns whether a program would have fewer privileges when this process traces it.
+/// Returns whether a program would have fewer privileges if this process traced it.
 #[must_use]
 pub fn takes_privileges(program: &Path) -> bool {
     if !has_other_user(program) && !has_capabilities(program) {
@@ -22,7 +22,7 @@ pub fn takes_privileges(program: &Path) -> bool {
     }
     let status = status(Pid::own()).unwrap_or_default();
     let effective = field(&status, "CapEff:").and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or(0);
-    // Who may gain nothing has nothing to lose.
+    // With `no_new_privs` the program gains no privileges anyway, so it loses none.
     effective & MAY_TRACE_ALL == 0 && field(&status, "NoNewPrivs:") != Some("1")
 }
 
@@ -36,6 +36,6 @@ fn has_other_user(program: &Path) -> bool {
 
 fn has_capabilities(program: &Path) -> bool {
     let Ok(path) = CString::new(program.as_os_str().as_bytes()) else { return false };
-    // SAFETY: both names end with a zero, and of a value of no bytes only the size is asked.
+    // SAFETY: both names end with a zero, and with a buffer of no bytes only the size is queried.
     unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }

@@ -1,8 +1,8 @@
-//! A start in two steps: the child stands ready, and becomes its program when it is told to. So whoever seizes it in
-//! between misses nothing.
+//! Process start in two steps: the child waits before it executes its program, until it is released. A tracer
+//! that seizes it in between misses no event.
 //!
-//! Unlike [`crate::spawn::spawn`] the child has memory of its own, because its parent goes on meanwhile. For a process
-//! of little memory and one thread.
+//! Unlike in [`crate::spawn::spawn`] the child has memory of its own, because its parent continues in the
+//! meantime. Meant for a process with little memory and one thread.
 
 use std::{
     fs::File,
@@ -20,10 +20,11 @@ use crate::{
     },
 };
 
-/// Step and errno.
+/// Size of the failure report of a child: step and errno.
 const LAST_WORDS: usize = 2 * size_of::<i32>();
 
-/// A process that stands ready to become its program. Dropped, it leaves without having become it.
+/// A process that waits before it executes its program. If this is dropped, the process exits without
+/// executing it.
 #[derive(Debug)]
 pub struct Held {
     child: Child,
@@ -32,7 +33,8 @@ pub struct Held {
     last_words: OwnedFd,
 }
 
-/// A process that becomes its program. Its descriptor is readable when that is decided.
+/// A process that executes its program. Its descriptor becomes readable when the execution has succeeded or
+/// failed.
 #[derive(Debug)]
 pub struct Released {
     child: Child,
@@ -40,10 +42,10 @@ pub struct Released {
     last_words: OwnedFd,
 }
 
-/// Starts a process as [`crate::spawn::spawn`] does, but for the last step.
+/// Starts a process as [`crate::spawn::spawn`] does, except for the last step.
 ///
 /// # Errors
-/// Says which step failed, as far as it is known by now.
+/// Reports which step failed, as far as it is known at this point.
 pub fn hold(spawn: Spawn) -> Result<Held, SpawnError> {
     let prepared = Prepared::new(spawn)?;
     match crate::fail::at("guard.fork").and_then(|()| give_birth(&prepared)) {
@@ -53,41 +55,41 @@ pub fn hold(spawn: Spawn) -> Result<Held, SpawnError> {
 }
 
 impl Held {
-    /// Returns its id, which is, or will be, also its process group.
+    /// Returns the process id, which is, or will be, also its process group.
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.child.pid
     }
 
-    /// Lets it become its program.
+    /// Lets the process execute its program.
     #[must_use]
     pub fn release(self) -> Released {
         self.open(GO_ON)
     }
 
-    /// Lets it stop itself as its last step before its program, with the signal that continues it blocked, so that no
-    /// debugger takes that for news.
+    /// Lets the process stop itself as its last step before its program, with SIGCONT blocked, so that no
+    /// debugger reports the continuation as a signal.
     #[must_use]
     pub fn release_stopped(self) -> Released {
         self.open(STAND_FIRST)
     }
 
     fn open(self, word: u8) -> Released {
-        // It fails only if the child is dead, which its last words tell.
+        // The write fails only if the child is dead, which its failure report shows.
         drop(File::from(self.gate).write_all(&[word]));
         Released { child: self.child, prepared: self.prepared, last_words: self.last_words }
     }
 }
 
 impl Released {
-    /// Waits until the process is its program.
+    /// Waits until the process executes its program.
     ///
     /// # Errors
-    /// Says which step failed. Its end is left to whoever reaps.
+    /// Reports which step failed. The caller's general reaper collects the exit status.
     pub fn finish(self) -> Result<Child, SpawnError> {
         let mut words = [0; LAST_WORDS];
         match File::from(self.last_words).read_exact(&mut words) {
-            // Closed by exec, or by a death that the wait status tells.
+            // Closed by exec, or by a death that the wait status reports.
             Err(_) => Ok(self.child),
             Ok(()) => {
                 let (step, errno) = words.split_at(LAST_WORDS / 2);
@@ -109,7 +111,7 @@ fn give_birth(prepared: &Prepared) -> io::Result<(Child, OwnedFd, OwnedFd)> {
     let (last_words, words_writer) = pipe()?;
     let mut plan = prepared.plan();
     plan.gate = [gate_reader.as_raw_fd(), gate.as_raw_fd()];
-    // No handler of ours may run in the child.
+    // No signal handler of this process may run in the child.
     let old_mask = swap_mask(&full_mask());
     // SAFETY: the child keeps the rules stated at `born`, so it needs nothing that another thread may hold.
     let pid = unsafe { libc::fork() };
@@ -118,17 +120,18 @@ fn give_birth(prepared: &Prepared) -> io::Result<(Child, OwnedFd, OwnedFd)> {
     }
     swap_mask(&old_mask);
     let pid = Pid(check(pid)?);
-    // Nobody has reaped it, so the number is still its own.
+    // The child is not reaped yet, so the process id is still its own.
     let pidfd = process::pidfd_open(pid)?;
     Ok((Child { pid, pidfd, exit: None }, gate, last_words))
 }
 
-/// The child's whole life before its program: system calls only; no allocation, no lock, no formatting, no panic.
+/// Runs in the child until its program is executed: system calls only; no allocation, no lock, no formatting,
+/// no panic.
 fn born(plan: &Plan, words: RawFd) -> ! {
     become_program(plan);
     let text = [plan.step.load(Relaxed), plan.errno.load(Relaxed)];
     // SAFETY: the array is valid for reading of its own size.
     unsafe { libc::write(words, text.as_ptr().cast(), LAST_WORDS) };
-    // SAFETY: _exit runs nothing of the parent's.
+    // SAFETY: _exit runs no code of the parent's.
     unsafe { libc::_exit(127) }
 }

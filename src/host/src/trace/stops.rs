@@ -1,4 +1,4 @@
-//! What a wait tells: ends of children, and stops of those that are traced. The one place that decodes stops.
+//! Results of a wait: exits of children, and stops of traced threads. The only place that decodes stops.
 
 use std::{
     io,
@@ -10,36 +10,37 @@ use crate::{
     process::{Pid, RawExit, Signal},
 };
 
-/// A stop mostly comes while the processor is merely given to the other.
+/// Number of polls with `yield` before the first sleep: most stops come as soon as the processor is yielded
+/// to the traced thread.
 const YIELDS: u32 = 50;
-/// And else a little later.
+/// Length of one sleep between later polls.
 const NAP: Duration = Duration::from_micros(100);
 
-/// What happened to a child or to a traced thread.
+/// A state change of a child or of a traced thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// It has ended and is reaped.
+    /// It has exited and is reaped.
     Ended(RawExit),
-    /// It is traced and stands still.
+    /// It is traced and stopped.
     Stopped(Stop),
 }
 
-/// Why a traced thread stands still.
+/// The reason why a traced thread is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// A signal is about to be delivered.
     Signal(Signal),
     /// A stop signal has stopped its process.
     Group(Signal),
-    /// It was asked to, has just been born, or goes on after a stop signal.
+    /// It was interrupted, has just been created, or continues after a stop signal.
     Trap,
-    /// It has started a thread or process.
+    /// It has created a thread or process.
     Birth,
-    /// It has become another program.
+    /// It has executed another program.
     Exec,
-    /// It is about to end; its memory is still there.
+    /// It is about to exit; its memory still exists.
     Exit,
-    /// An event that nobody asked for.
+    /// An event that was not requested.
     Other(i32),
 }
 
@@ -60,12 +61,14 @@ impl Stop {
     }
 }
 
-/// Returns the next thing that has happened to any child or traced thread; `None`: nothing has, or there is none.
+/// Returns the next state change of any child or traced thread; `None` if nothing has changed, or there is no
+/// child.
 ///
-/// It takes the ends of every [`crate::spawn::Child`] of this process too: who uses it keeps no waits elsewhere.
+/// It also collects the exit of every [`crate::spawn::Child`] of this process: a caller of this function must
+/// not wait for them elsewhere.
 ///
 /// # Errors
-/// The system call failed in a way that is not "there are no children".
+/// The system call failed with another error than `ECHILD`.
 pub fn next() -> io::Result<Option<(Pid, Waited)>> {
     match wait(-1) {
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
@@ -73,10 +76,10 @@ pub fn next() -> io::Result<Option<(Pid, Waited)>> {
     }
 }
 
-/// Waits for one thread to stop or end; `None` when it does not in time.
+/// Waits for one thread to stop or exit; `None` if it does neither before the deadline.
 ///
 /// # Errors
-/// It is not traced by this thread, or another wait has told its end.
+/// The thread is not traced by this thread, or another wait has collected its exit.
 pub fn wait_for(tid: Pid, deadline: Instant) -> io::Result<Option<Waited>> {
     let mut looks = 0;
     loop {
@@ -93,13 +96,14 @@ pub fn wait_for(tid: Pid, deadline: Instant) -> io::Result<Option<Waited>> {
 
 fn nap() {
     let time = libc::timespec { tv_sec: 0, tv_nsec: NAP.subsec_nanos().into() };
-    // A signal makes it shorter, which does no harm.
-    // SAFETY: the kernel reads one timespec; the rest is not asked for.
+    // A signal shortens the sleep, which does no harm.
+    // SAFETY: the kernel reads one timespec; the remaining time is not requested.
     unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
 }
 
 fn wait(tid: libc::pid_t) -> io::Result<Option<(Pid, Waited)>> {
-    // Threads tell their parents nothing, and each thread of ours hears only of what it has seized itself.
+    // `__WALL`: exits of cloned threads are not signalled to their parents. `__WNOTHREAD`: each thread of
+    // this process receives events only of the threads that it has seized itself.
     let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
     loop {
         let mut status = 0;

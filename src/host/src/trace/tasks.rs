@@ -1,21 +1,23 @@
-//! What procfs says of threads: to whom they belong, what they do with a signal.
+//! Facts about threads, from procfs: the process that they belong to, their tracer, their signal
+//! dispositions.
 
 use std::fs;
 
 use crate::process::{Pid, Signal, stat};
 
-/// What a process does with a signal.
+/// Disposition of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// What the system does by default.
+    /// The default action of the system.
     Default,
-    /// A handler of its own.
+    /// A signal handler.
     Caught,
-    /// Nothing.
+    /// The signal is ignored.
     Ignored,
 }
 
-/// Returns the threads of a process, by its own or any of its threads' ids. Empty when it is gone.
+/// Returns the threads of a process, by its own id or that of any of its threads. Empty if the process no
+/// longer exists.
 #[must_use]
 pub fn threads(process: Pid) -> Vec<Pid> {
     let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
@@ -28,14 +30,15 @@ pub fn group_of(tid: Pid) -> Option<Pid> {
     field(&status(tid)?, "Tgid:")?.parse().ok().map(Pid)
 }
 
-/// Returns who traces a thread.
+/// Returns the tracer of a thread.
 #[must_use]
 pub fn tracer_of(tid: Pid) -> Option<Pid> {
     let tracer = field(&status(tid)?, "TracerPid:")?.parse().ok()?;
     (tracer != 0).then_some(Pid(tracer))
 }
 
-/// Returns what the process of a thread does with a signal; [`Disposition::Default`] when it is gone.
+/// Returns the disposition of a signal in the process of a thread; [`Disposition::Default`] if it no longer
+/// exists.
 #[must_use]
 pub fn disposition(tid: Pid, signal: Signal) -> Disposition {
     let status = status(tid).unwrap_or_default();
@@ -52,21 +55,21 @@ pub fn disposition(tid: Pid, signal: Signal) -> Disposition {
     }
 }
 
-/// Returns the name of a thread; empty when it is gone.
+/// Returns the name of a thread; empty if the thread no longer exists.
 #[must_use]
 pub fn thread_name(tid: Pid) -> String {
     let name = fs::read(format!("/proc/{tid}/comm")).unwrap_or_default();
     String::from_utf8_lossy(name.trim_ascii_end()).into_owned()
 }
 
-/// Returns whether nothing of a thread is left but, at most, its status.
+/// Returns whether a thread has exited: at most its exit status is left.
 #[must_use]
 pub fn has_ended(tid: Pid) -> bool {
     stat(tid).is_none_or(|stat| matches!(stat.state, 'Z' | 'X'))
 }
 
 pub(super) fn status(tid: Pid) -> Option<String> {
-    // The name of a thread may be any bytes.
+    // The name of a thread may contain any bytes.
     Some(String::from_utf8_lossy(&fs::read(format!("/proc/{tid}/status")).ok()?).into_owned())
 }
 

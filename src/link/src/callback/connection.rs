@@ -1,5 +1,5 @@
-//! The connection itself: sending with a limit on stalls, and the proofs of what the client has read. What the client
-//! says is heard in `peer`.
+//! Callback connection: sending with a stall timeout, and the proofs of what the client has read. Messages
+//! from the client are read in `peer`.
 
 use std::{io, os::fd::AsFd, time::Duration};
 
@@ -23,10 +23,10 @@ use crate::{
     tcp::{self, DialError},
 };
 
-/// A drain may go on for so many times its limit while there is progress, and not longer.
+/// Maximum duration of a drain with progress, as a multiple of its limit.
 const DRAIN_LIMITS_AT_MOST: u32 = 6;
 
-/// Why nothing more can be sent on a callback connection.
+/// Reason why nothing more can be sent on a callback connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// The client closed or reset it.
@@ -37,26 +37,26 @@ pub enum Broken {
     Stalled,
 }
 
-/// One connection to a client's callback port.
+/// Connection to a client's callback port.
 ///
-/// When it is dropped while it is broken or unproven, it is reset: what its kernel buffer still holds is discarded,
-/// because the sender is about to tell the same on another way.
+/// If it is dropped while it is broken or unproven, it is reset: the content of its kernel buffer is
+/// discarded, because the sender is about to send the same results on another route.
 #[derive(Debug)]
 pub struct Callback {
     pub(super) outbox: Outbox,
     task: LinkTask,
-    /// Runs the background reader.
+    /// Task of the background reader.
     reader: JoinSet<()>,
     pub(super) peer: watch::Receiver<Peer>,
-    /// The same socket once more, for what the two halves don't show.
+    /// Second descriptor of the same socket, for socket state that the two halves don't expose.
     socket: TcpStream,
     limits: DeliveryLimits,
     broken: Option<Broken>,
     barriers: u64,
 }
 
-/// Dials a client's callback port and introduces this end as `from` (`worker 3`) where the listener asks for a token.
-/// The client's requests are answered in the background.
+/// Dials a client's callback port and introduces this end as `from` (`worker 3`) if the listener requires a
+/// token. The client's requests are answered in the background.
 ///
 /// Cancel safe: yes, because a half-made connection is dropped.
 ///
@@ -100,11 +100,12 @@ fn into_io(closed: crate::Closed) -> io::Error {
 impl Callback {
     /// Queues one frame, waiting while a megabyte is queued.
     ///
-    /// Cancel safe: yes, because the frame is queued in one step after the wait; a cancelled call has sent nothing.
+    /// Cancel safe: yes, because the frame is queued in one step after the wait; a cancelled call has sent
+    /// nothing.
     ///
     /// # Errors
-    /// The connection is broken, now or since an earlier call. What the client has of earlier frames is unproven,
-    /// and nothing more can be sent here.
+    /// The connection is broken, now or since an earlier call. What the client has of earlier frames is
+    /// unproven, and nothing more can be sent here.
     pub async fn send(&mut self, frame: Bytes) -> Result<(), Broken> {
         if let Some(broken) = self.broken().copied() {
             return Err(*self.broken.insert(broken));
@@ -129,13 +130,14 @@ impl Callback {
         sent.map_err(|broken| *self.broken.insert(broken))
     }
 
-    /// Proves that the client has read all that was sent: sends a request that no client knows, and waits for its
-    /// answer. The connection stays usable when the proof is [`Proof::Answered`].
+    /// Proves that the client has read everything sent: sends a request that no client knows, and waits for
+    /// its answer. The connection stays usable if the proof is [`Proof::Answered`].
     ///
-    /// The wait ends `drain_ms` after the client last took bytes, and in any case after six times `drain_ms`. The
-    /// proof is [`Proof::Delivered`] then if its kernel acknowledged every byte, else [`Proof::None`].
+    /// The wait ends `drain_ms` after the client last took bytes, and in any case after six times `drain_ms`.
+    /// The proof is then [`Proof::Delivered`] if the client's kernel acknowledged every byte, otherwise
+    /// [`Proof::None`].
     ///
-    /// Cancel safe: yes, because a late answer to a barrier that nobody waits for is ignored.
+    /// Cancel safe: yes, because a late answer to a barrier that no caller waits for is ignored.
     pub async fn prove(&mut self) -> Proof {
         if self.broken().is_some() {
             return self.without_answer();
@@ -153,10 +155,12 @@ impl Callback {
         }
     }
 
-    /// Proves as [`Self::prove`] does and closes. A client that does not answer has a second way: this end half-closes,
-    /// and a client that reads to the end and closes has proven it ([`Proof::Closed`]).
+    /// Proves delivery as [`Self::prove`] does and closes the connection. For a client that does not answer
+    /// there is a second proof: this end half-closes, and a client that reads to the end and closes has
+    /// proven it ([`Proof::Closed`]).
     ///
-    /// Below these proofs the connection is reset, so that what was not read comes by no two ways.
+    /// Below these proof levels the connection is reset, so that unread results do not arrive twice by two
+    /// routes.
     ///
     /// Cancel safe: no, because the connection is given up with the call.
     pub async fn finish(mut self) -> Proof {
@@ -167,7 +171,7 @@ impl Callback {
         self.outbox.close();
         if proof.is_enough() {
             let flushed = Duration::from_millis(self.limits.drain_ms);
-            // The proof holds already; what is left are answers to the client's own requests.
+            // The proof already holds; only answers to the client's own requests are left to write.
             drop(tokio::time::timeout(flushed, self.task.join()).await);
         } else {
             self.reset();
@@ -177,7 +181,7 @@ impl Callback {
         proof
     }
 
-    /// Returns why nothing more can be sent, if so.
+    /// Returns the reason why nothing more can be sent, if there is one.
     #[must_use]
     pub fn broken(&self) -> Option<&Broken> {
         self.broken.as_ref().or_else(|| {
@@ -193,17 +197,18 @@ impl Callback {
         }
         self.outbox.close();
         Some(match self.wait_for_peer(self.drain_watch()).await {
-            // Late, but it stood behind everything all the same.
+            // A late answer still proves delivery, because the barrier followed everything else.
             Heard::Answer => Proof::Answered,
-            // A peer that closes with bytes unread resets, and one that closes before it has them leaves them
-            // unacknowledged: only an orderly end with nothing left says that it read to ours.
+            // A peer that closes with unread bytes resets the connection, and one that closes before it has
+            // received them leaves them unacknowledged: only an orderly end with nothing outstanding proves
+            // that it read to our end of stream.
             Heard::End if self.kernel_has_all() => Proof::Closed,
             Heard::End => Proof::None,
             Heard::Nothing => self.without_answer(),
         })
     }
 
-    /// Waits for the answer to the latest barrier, for the peer's end, or until the peer is given up.
+    /// Waits for the answer to the latest barrier, for the peer's end, or until the peer times out.
     async fn wait_for_peer(&self, watch: Watch) -> Heard {
         let barrier = self.barriers;
         let mut peer = self.peer.clone();
@@ -226,7 +231,8 @@ impl Callback {
         if self.kernel_has_all() { Proof::Delivered } else { Proof::None }
     }
 
-    /// Whether the peer's kernel acknowledged every byte, and nothing says that it threw some away.
+    /// Returns whether the peer's kernel acknowledged every byte, and nothing indicates that it discarded
+    /// some.
     fn kernel_has_all(&self) -> bool {
         let is_reset = matches!(self.peer.borrow().ended, Some(Ended::Failed))
             || !matches!(self.socket.take_error(), Ok(None));
@@ -235,7 +241,7 @@ impl Callback {
         !is_reset && is_written && matches!(unacknowledged, Ok(0))
     }
 
-    /// Makes the coming close discard what the kernel has not sent yet.
+    /// Makes the following close discard all bytes that the kernel has not sent yet.
     fn reset(&self) {
         if let Err(error) = self.socket.set_zero_linger() {
             tracing::debug!(%error, "could not ask for a reset of a broken callback connection");
@@ -253,29 +259,29 @@ impl Drop for Callback {
 
 /// Waits until the peer's side has ended.
 pub(super) async fn ended(mut peer: watch::Receiver<Peer>) {
-    // An error means that the reader is gone, which is an end too.
+    // An error means that the reader task is gone, which is an end too.
     drop(peer.wait_for(|peer| peer.ended.is_some()).await);
 }
 
-/// What came from a peer that has something to prove.
+/// Result of waiting for a peer's proof.
 enum Heard {
     Answer,
     End,
     Nothing,
 }
 
-/// When to give up on a peer.
+/// Timeouts of a peer.
 #[derive(Clone, Copy)]
 struct Watch {
-    /// Without progress.
+    /// Limit without progress.
     limit: Duration,
-    /// In any case.
+    /// Limit in any case.
     end: Option<Instant>,
 }
 
 /// Waits until the peer has taken no bytes for the limit, or until the end.
 async fn no_progress(outbox: &Outbox, socket: &TcpStream, watch: Watch) {
-    // Progress is looked at so often; a peer may be given more than its limit by this much.
+    // Interval between two checks of progress; a peer may get this much more than its limit.
     let look = (watch.limit / 8).clamp(Duration::from_millis(1), Duration::from_millis(250));
     let mut best = taken_bytes(outbox, socket);
     let mut since = Instant::now();
@@ -294,7 +300,7 @@ async fn no_progress(outbox: &Outbox, socket: &TcpStream, watch: Watch) {
     }
 }
 
-/// How many bytes the peer's kernel has acknowledged since the start.
+/// Returns the number of bytes that the peer's kernel has acknowledged since the start.
 fn taken_bytes(outbox: &Outbox, socket: &TcpStream) -> u64 {
     let pending = host::io::unacknowledged_bytes(socket.as_fd()).unwrap_or(0);
     outbox.progress().written_bytes.saturating_sub(pending as u64)

@@ -1,5 +1,5 @@
-//! The client's callback port, as a worker or the watchdog sees it: frames go out, and at the end it is proven what
-//! the client has read.
+//! Client callback port, as a worker or the watchdog uses it: frames are sent, and at the end the client's
+//! reception is proven.
 //!
 //! - `connection`: [`dial`], [`Callback`] and its proofs.
 //! - `peer`: the background reader, which sees answers and the peer's end, and answers requests.

@@ -1,5 +1,5 @@
-//! The background reader of a callback connection: it sees answers to barriers and the peer's end, and answers what the
-//! client asks, as every JSON-RPC peer must.
+//! Background reader of a callback connection: it sees answers to barriers and the peer's end, and answers
+//! the client's requests, as every JSON-RPC peer must.
 
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -13,23 +13,23 @@ use crate::{Closed, Inbox, LinkError, Outbox};
 
 const BARRIER_PREFIX: &str = "heeler-drained-";
 
-/// What is known of the client on this connection.
+/// State of the client on this connection.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// The number of the latest barrier that it answered.
+    /// Number of the latest barrier that the client answered.
     pub(super) answered: u64,
-    /// How many of its requests were answered.
+    /// Number of the client's requests that were answered.
     pub(super) served: u64,
-    /// Set once nothing more comes from it.
+    /// Set once nothing more arrives from the client.
     pub(super) ended: Option<Ended>,
 }
 
-/// How the client's side ended.
+/// End of the client's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It closed, or at least will send nothing more.
+    /// The client closed, or at least will send nothing more.
     Closed,
-    /// The connection was reset, or what came in is damaged.
+    /// The connection was reset, or the received data is damaged.
     Failed,
 }
 
@@ -42,7 +42,7 @@ fn barrier_of(id: &RequestId) -> Option<u64> {
     text.strip_prefix(BARRIER_PREFIX)?.parse().ok()
 }
 
-/// Reads until the peer's end.
+/// Reads until the peer's end of stream.
 pub(super) async fn read(mut inbox: Inbox<Frames>, outbox: Outbox, seen: watch::Sender<Peer>) {
     let ended = match read_all(&mut inbox, &outbox, &seen).await {
         Ok(()) => Ended::Closed,
@@ -71,7 +71,7 @@ async fn read_all(
             Ok(Message::Request { id, method, params }) => answer(&id, &method, params.as_deref()),
             Err(invalid) => rpc::error(&invalid.id, &invalid.error),
         };
-        // After our half-close nothing can be answered any more, but the peer's end is still to be seen.
+        // After our half-close no request can be answered any more, but the peer's end must still be seen.
         let (Ok(()) | Err(Closed { .. })) = outbox.send(answer).await;
         seen.send_modify(|peer| peer.served += 1);
     }
@@ -85,7 +85,7 @@ fn answer(id: &RequestId, name: &str, _params: Option<&RawValue>) -> bytes::Byte
     rpc::error(id, &RpcError::new(code::METHOD_NOT_FOUND, format!("method {name:?} is not known here")))
 }
 
-/// What this end says of itself: the same as the server on its main connection.
+/// Returns this end's `initialize` result: the same as the server's on its main connection.
 fn introduction() -> InitializeResult {
     InitializeResult {
         process_id: std::process::id(),

@@ -1,4 +1,4 @@
-//! Proofs over real sockets, against clients of every temper.
+//! Delivery proofs over real sockets, against well-behaved, slow and broken clients.
 
 use std::{pin::pin, time::Duration};
 
@@ -18,11 +18,11 @@ use wire::{
 use super::{Broken, Callback, DialError, connection, dial};
 use crate::{Inbox, LinkTask, Outbox};
 
-/// No test waits longer for anything.
+/// Upper bound of every wait in these tests.
 const GENEROUS: Duration = Duration::from_secs(20);
 const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 5_000, stall_ms: 300, drain_ms: 300 };
 
-/// The client's end of a callback connection.
+/// Client's end of a callback connection.
 struct Client {
     outbox: Outbox,
     inbox: Inbox<Frames>,
@@ -40,7 +40,7 @@ impl Client {
         Some(rpc::parse(&body).unwrap())
     }
 
-    /// Reads up to the next request; returns its id and how many notifications stood before it.
+    /// Reads up to the next request; returns its id and the number of notifications before it.
     async fn barrier(&mut self) -> (RequestId, usize) {
         let mut notifications = 0;
         loop {
@@ -175,7 +175,7 @@ async fn a_client_that_never_reads_stalls_the_sender_in_bounded_memory_and_is_cu
     assert_eq!(callback.send(update()).await, Err(Broken::Stalled), "nothing more is ever sent here");
     let sent = callback.outbox.progress().written_bytes;
     assert_eq!(callback.finish().await, Proof::None);
-    // What had not reached the client's kernel is discarded, so it does not come late.
+    // Bytes that had not reached the client's kernel are discarded, so they do not arrive late.
     let mut buffer = vec![0; 64 << 10];
     let mut read = 0;
     let end = loop {
@@ -195,7 +195,7 @@ async fn a_client_that_closes_in_the_middle_proves_nothing() {
     for _ in 0..8 {
         callback.send(big_frame()).await.unwrap();
     }
-    // It reads a little and goes with the rest unread.
+    // The client reads a little and closes with the rest unread.
     stream.read_exact(&mut [0; 10]).await.unwrap();
     drop(stream);
     let sending = async {
@@ -254,7 +254,7 @@ async fn a_client_that_reads_one_byte_at_a_time_still_answers() {
 async fn progress_keeps_a_slow_client_from_being_given_up() {
     let limits = DeliveryLimits { drain_ms: 400, ..LIMITS };
     let (mut callback, mut stream) = pair_with(None, limits).await;
-    // More than the kernel's buffers hold, so that it takes the client several limits to read.
+    // More than the kernel's buffers hold, so that the client needs several limits to read it.
     let frame = big_frame();
     let mut total = 0;
     loop {
@@ -265,7 +265,7 @@ async fn progress_keeps_a_slow_client_from_being_given_up() {
         }
         tokio::task::yield_now().await;
     }
-    // It takes twice the limit to get to the barrier, a twentieth of the bytes at each tick.
+    // The client needs twice the limit to reach the barrier; it reads a twentieth of the bytes at each tick.
     let client = async {
         let mut pace = tokio::time::interval(Duration::from_millis(40));
         let mut buffer = vec![0; total.div_ceil(20)];
@@ -295,7 +295,7 @@ async fn a_drain_ends_after_six_limits_however_busy_the_client_seems() {
     while callback.outbox.try_send(frame.clone()).is_ok() || callback.outbox.progress().written_bytes == 0 {
         tokio::task::yield_now().await;
     }
-    // It reads for ever, a little at a time.
+    // The client reads forever, a little at a time.
     let client = async {
         let mut pace = tokio::time::interval(Duration::from_millis(10));
         let mut buffer = vec![0; 32 << 10];
@@ -348,7 +348,7 @@ async fn the_client_s_own_requests_are_answered() {
         client
     };
     let worker = async {
-        // The last answer must be out before the barrier, so that the client reads in order.
+        // The last answer must be sent before the barrier, so that the client reads in order.
         callback.peer.clone().wait_for(|peer| peer.served == 3).await.unwrap();
         callback.prove().await
     };

@@ -1,18 +1,19 @@
-//! How processes and workers end, and what becomes of the tests that they still had. Nothing here looks at what a test
-//! did; nothing here hands work out.
+//! Failure policy: what happens to the remaining tests when a process or a worker dies. This module neither
+//! looks at the results of tests nor assigns work.
 
 use std::time::Duration;
 
 use super::machine::{Held, Place, Run};
 use crate::{LeaseEnd, LeaseId, NotRun, Outcome, TestId, WorkerId};
 
-/// A test under whose process the worker itself died so often is not tried again.
+/// Number of worker deaths during a test's process after which the test is not tried again.
 const WORKER_DEATHS_PER_TEST: u8 = 2;
-/// A test whose own process ended well so often without running it is not tried again.
+/// Number of successful exits of a test's own process without running it after which the test is not tried
+/// again.
 const BARREN_ENDS_PER_TEST: u8 = 2;
-/// So many processes in a row that end early make the program's batches smaller.
+/// Number of consecutive processes that end early after which the program's batches become smaller.
 const EARLY_ENDS: u32 = 3;
-/// A process that leaves nine tenths of its batch, or ends with its first test, ends early.
+/// Divisor: a process ends early if it completes at most a tenth of its batch, or only its first test.
 const EARLY_PART: usize = 10;
 
 impl Run {
@@ -42,13 +43,13 @@ impl Run {
         }
     }
 
-    /// The tests that are still in this lease.
+    /// Returns the tests that are still in this lease.
     fn rest(&self, held: &Held) -> Vec<TestId> {
         let is_here = |test: &&TestId| self.tests[test.index()].place.is_in(held.lease);
         held.batch.tests.iter().filter(is_here).copied().collect()
     }
 
-    /// Lets tests wait again: one that was alone by itself, others together.
+    /// Returns tests to the queue: isolated tests one by one, others together.
     fn put_back(&mut self, held: &Held, rest: Vec<TestId>) {
         for test in &rest {
             self.tests[test.index()].place = Place::Waiting;
@@ -73,8 +74,9 @@ impl Run {
         }
     }
 
-    /// A process came some way. The rest goes on in one new process; but a program that does so again and again is given
-    /// smaller batches, or each of its processes would be handed nearly everything.
+    /// Handles a process that completed a part of its batch. The rest continues in one new process; but the
+    /// batches of a program that does this repeatedly become smaller, because otherwise each of its processes
+    /// would receive nearly all its tests.
     fn ended_between(&mut self, held: &Held, rest: Vec<TestId>) {
         let program = held.batch.program;
         let size = held.batch.tests.len();
@@ -88,7 +90,8 @@ impl Run {
         self.put_back(held, rest);
     }
 
-    /// A process ended without a word about any test. That is charged to its program, or a run could go on for ever.
+    /// Handles a process that ended without a report about any test. That is counted against its program;
+    /// otherwise a run could continue forever.
     fn brought_nothing(&mut self, held: &Held, rest: Vec<TestId>, end: LeaseEnd) {
         let program = held.batch.program;
         let is_smallest = held.batch.tests.len() == 1;
@@ -116,7 +119,8 @@ impl Run {
         }
     }
 
-    /// What could not begin by itself is tried again after all else of its program: perhaps it is the only such test.
+    /// Queues tests that could not start in isolation after all others of their program: possibly only these
+    /// tests are affected.
     fn try_last(&mut self, tests: Vec<TestId>, why: NotRun) {
         for test in tests {
             let state = &mut self.tests[test.index()];
@@ -156,8 +160,9 @@ impl Run {
         }
     }
 
-    /// A worker died with a lease. What it had begun is tried alone; where nothing is known to have begun, the next test
-    /// is suspected, because the word of its start may have died with the worker.
+    /// Handles a worker that died with a lease. Tests that had started are rerun in isolation; if none is
+    /// known to have started, the next test is suspected, because the report of its start may have been lost
+    /// with the worker.
     fn left_behind(&mut self, held: &Held) {
         let rest = self.rest(held);
         if self.stop.is_some() {

@@ -1,4 +1,4 @@
-//! The vocabulary of a run: what it is told, what it orders. No decisions.
+//! The inputs and outputs of a run: its plan, its events and its actions. No decisions.
 
 use std::time::Duration;
 
@@ -7,177 +7,156 @@ use crate::{
     split::{Batch, ProgramCosts},
 };
 
-/// What a run is to do.
+/// The tests and limits of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Plan {
-    /// The programs.
     pub programs: Vec<ProgramCosts>,
     /// The selected tests; those of one program in the framework's order (or the shuffled one).
     pub tests: Vec<PlannedTest>,
-    /// How many workers at once.
+    /// Maximum number of concurrent workers.
     pub slots: usize,
-    /// The run stops at so many failures.
+    /// The number of failures at which the run stops.
     pub max_failures: Option<usize>,
-    /// So many processes in a row that end without a word about any test, in batches of one, give a program up.
+    /// The number of consecutive processes with a batch of one that end without a report about any test after
+    /// which a program is given up.
     pub give_up_after: u32,
 }
 
 /// One selected test.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PlannedTest {
-    /// Of which program.
     pub program: ProgramId,
-    /// How long it took in earlier runs.
+    /// Its duration in earlier runs.
     pub weight: Option<Duration>,
-    /// It goes into a process of its own: asked for, or it crashed in earlier runs.
+    /// Whether it gets a process of its own: requested, or because it crashed in earlier runs.
     pub is_alone: bool,
-    /// How often it may be tried again when it fails.
+    /// Number of times that it may be retried when it fails.
     pub retries: u32,
-    /// What naming it costs on the command line.
+    /// Bytes that its name takes on the command line.
     pub selection_bytes: usize,
-    /// It can't be run, whatever happens.
+    /// Whether it cannot be run in any case.
     pub is_unrunnable: bool,
 }
 
-/// What happened.
+/// An input of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// A worker is there and free.
+    /// A worker has started and is free.
     WorkerReady(WorkerId),
-    /// A worker that was asked for does not come.
+    /// A requested worker could not be started.
     WorkerNotStarted,
-    /// A worker that has nothing to do here serves another run. It may come back as ready; its stream is to be proven all
-    /// the same.
+    /// A worker without work here was assigned to another run. It may come back as ready; its stream has to
+    /// be proven all the same.
     WorkerTaken(WorkerId),
-    /// The run may have so many leases at once from now on; those in hand go on. None for a while is allowed.
+    /// The number of leases that the run may hold at once from now on; existing leases continue. It may be 0
+    /// for a while.
     Share(usize),
-    /// A test runs.
-    Started {
-        /// Which lease.
-        lease: LeaseId,
-        /// Which test.
-        test: TestId,
-    },
+    /// A test has started.
+    Started { lease: LeaseId, test: TestId },
     /// A test has its result on the worker's stream.
     Settled {
-        /// Which worker.
         worker: WorkerId,
-        /// Which test.
         test: TestId,
-        /// How it ended.
         outcome: Outcome,
-        /// How long it ran.
+        /// Its duration.
         duration: Duration,
-        /// Its place on the stream, from 1.
+        /// Its position on the stream, from 1.
         position: u64,
     },
-    /// A test has a result that may still be replaced.
-    Held {
-        /// Which lease.
-        lease: LeaseId,
-        /// Which test.
-        test: TestId,
-        /// By what.
-        by: HeldBy,
-    },
-    /// A lease's process is gone.
+    /// A test has a provisional result, which may still be replaced.
+    Held { lease: LeaseId, test: TestId, by: HeldBy },
+    /// The process of a lease has exited.
     LeaseEnded {
-        /// Whose.
         worker: WorkerId,
-        /// Which.
         lease: LeaseId,
-        /// How.
         end: LeaseEnd,
-        /// What its process cost before its first test.
+        /// Time that its process took before its first test.
         start: Option<Duration>,
     },
-    /// A worker that was ready is gone, and its journal is read. One that was asked for and never became ready is told
-    /// by [`Event::WorkerNotStarted`] alone.
+    /// A worker that was ready has died, and its journal has been read. A requested worker that never became
+    /// ready is reported by [`Event::WorkerNotStarted`] only.
     WorkerLost {
-        /// Which.
         worker: WorkerId,
-        /// Up to this position its results were passed on all the same.
+        /// The position up to which its results were forwarded nevertheless.
         proven: u64,
         /// All results of its journal, in order: the first has position 1.
         settled: Vec<(TestId, Outcome, Duration)>,
     },
     /// A worker has proven its stream up to a position, as far as it could.
     Drained {
-        /// Which.
         worker: WorkerId,
-        /// What is proven.
+        /// The proven position.
         proven: u64,
     },
-    /// The finisher has proven all that stands before the completion, and sends that now.
+    /// The finisher has proven everything before the completion, and sends the completion now.
     Completing,
     /// The finisher has sent the completion.
     Finished,
-    /// The finisher has taken longer than it may.
+    /// The finisher has exceeded its time limit.
     FinisherLate,
-    /// The user wants the run to end.
+    /// The user cancels the run.
     Cancel,
-    /// The run has taken as long as it may.
+    /// The run has reached its time limit.
     TimeIsUp,
 }
 
-/// What to do.
+/// An output of the run, to be carried out by the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Have a worker started; [`Event::WorkerReady`] or [`Event::WorkerNotStarted`] answers.
+    /// Start a worker; [`Event::WorkerReady`] or [`Event::WorkerNotStarted`] follows.
     StartWorker,
-    /// Hand out a batch.
+    /// Lease a batch to a worker.
     Lease(Box<Lease>),
-    /// End a worker's lease; [`Event::LeaseEnded`] answers.
+    /// Cancel a worker's lease; [`Event::LeaseEnded`] follows.
     CancelLease(WorkerId),
-    /// Have a worker prove its stream; [`Event::Drained`] or [`Event::WorkerLost`] answers.
+    /// Have a worker prove its stream; [`Event::Drained`] or [`Event::WorkerLost`] follows.
     Drain(WorkerId),
-    /// Have the finisher send what is due, then the completion; [`Event::Finished`] answers.
+    /// Have the finisher send what is due, then the completion; [`Event::Finished`] follows.
     Finish(Due),
-    /// Have the finisher killed: what it had still to say must not come behind the completion. When it is dead, and all
-    /// that it said is read, [`Run::succession`](super::Run::succession) tells what is next.
+    /// Kill the finisher: its remaining messages must not arrive after the completion. When it is dead, and
+    /// all its messages are read, [`Run::succession`](super::Run::succession) returns the next step.
     KillFinisher,
-    /// Answer the request: the run is over.
+    /// Respond to the request: the run is complete.
     Complete,
 }
 
-/// What the client may not have when all streams are closed.
+/// Results that the client may lack when all streams are closed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Due {
-    /// Streams that may have lost results, and the position up to which they are proven.
+    /// Streams that may have lost results, with their proven positions.
     pub resend: Vec<(WorkerId, u64)>,
-    /// Results that no worker tells.
+    /// Synthesized results, which no worker sends.
     pub told: Vec<(TestId, Told)>,
 }
 
-/// What a finisher that takes a dead one's place is to do.
+/// The task of a finisher that replaces a dead one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Succession {
-    /// Know of the run: it goes on.
+    /// Register the run, which continues.
     Begin,
     /// Send what is due, then the completion.
     Finish(Due),
-    /// Send the completion alone. The client is proven to have all before it, and may have it, too.
+    /// Send only the completion. The client is proven to have everything before it, and may have the
+    /// completion too.
     Complete,
-    /// It is not to be asked: the coordinator ends the run.
+    /// None: the coordinator completes the run itself.
     Alone,
-    /// The run is over.
+    /// None: the run is complete.
     Nothing,
 }
 
-/// A batch in a worker's hands.
+/// A batch that is assigned to a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// Its number.
     pub lease: LeaseId,
-    /// In whose hands.
+    /// The worker that holds the lease.
     pub worker: WorkerId,
-    /// The batch.
     pub batch: Batch,
-    /// For each test of the batch, whether a failure is to be held back.
+    /// For each test of the batch, whether a failure is to be reported as provisional.
     pub is_failure_held: Vec<bool>,
 }
 
-/// What a run waits for, to be named by a deadline.
+/// The stage of a run: what it waits for. A deadline names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
     /// Tests wait or run.
@@ -186,6 +165,6 @@ pub enum Stage {
     Draining,
     /// The finisher sends what is due.
     Finishing,
-    /// Nothing.
+    /// The run waits for nothing.
     Completed,
 }

@@ -1,4 +1,4 @@
-//! What becomes of a run whose finisher is late or dead, and of one that can't have a finisher any more.
+//! Handling of a late or dead finisher, and of a run that cannot have a finisher any more.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{Action, Due, Event, Run, Stage, Succession};
 use crate::{NotRun, Outcome, TestId, WorkerId};
 
 impl Run {
-    /// Returns what a finisher is to do that takes a dead one's place.
+    /// Returns the task of a finisher that replaces a dead one.
     #[must_use]
     pub fn succession(&self) -> Succession {
         match self.stage {
@@ -17,20 +17,21 @@ impl Run {
         }
     }
 
-    /// Returns whether the finisher was too slow, and its death is awaited.
+    /// Returns whether the finisher exceeded its time limit, and its death is awaited.
     #[must_use]
     pub fn is_finisher_given_up(&self) -> bool {
         self.is_finisher_given_up
     }
 
-    /// Ends the run at once, because there is no finisher and so no worker any more: what workers have in hand or
-    /// still had to prove is settled by their journals, the rest is told as not run for want of workers. Returns what is
-    /// to be done in the finisher's place; then the run is complete.
+    /// Completes the run immediately, because there is no finisher and therefore no worker any more: leases
+    /// and unproven streams of workers are settled by their journals, all other tests are recorded as not run
+    /// for lack of workers. Returns what remains to be done in the finisher's place; the run is complete
+    /// afterwards.
     pub fn end_alone(
         &mut self,
         mut journal: impl FnMut(WorkerId) -> Vec<(TestId, Outcome, Duration)>,
     ) -> Succession {
-        // First the stop: what a lost worker gives back must not be handed to the next one.
+        // The stop comes first: tests that a lost worker returns must not be assigned to the next one.
         self.stop(NotRun::NoWorker);
         while let Some(worker) = self.awaited_workers().first().copied() {
             let settled = journal(worker);
@@ -51,7 +52,7 @@ impl Run {
         if is_given_up { vec![Action::KillFinisher] } else { Vec::new() }
     }
 
-    /// Returns what the client may not have, now that all streams are closed.
+    /// Returns the results that the client may lack, now that all streams are closed.
     pub(super) fn due(&self) -> Due {
         Due { resend: self.ledger.unproven(), told: self.ledger.told() }
     }

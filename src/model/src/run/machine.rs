@@ -1,5 +1,5 @@
-//! The run itself: its books of tests, workers and leases, and what follows from them. How processes and workers end
-//! is decided next door.
+//! State of a run: its tests, workers and leases, and the transitions between them. The sibling module `ends`
+//! decides what happens when a process or a worker dies.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,19 +13,19 @@ use crate::{
     split::{Batch, Item, Queue},
 };
 
-/// So many workers for each slot may fail to start, or die without having settled anything, before no more are asked for.
-/// For each slot, because whatever kills one (a dead watchdog, a full disk) may kill all.
+/// Number of workers per slot that may fail to start, or die without having settled anything, before no more
+/// are requested. Per slot, because a common cause (a dead watchdog, a full disk) may kill all of them.
 const BARREN_WORKERS_PER_SLOT: usize = 4;
 
-/// Where a test is.
+/// Location of a test.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     /// In the queue.
     #[default]
     Waiting,
-    /// In a worker's hands.
+    /// Leased to a worker.
     Leased(LeaseId),
-    /// In a worker's hands, and running.
+    /// Leased to a worker, and running.
     InFlight(LeaseId),
     /// In the ledger.
     Booked,
@@ -40,21 +40,21 @@ impl Place {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct TestState {
     pub(super) place: Place,
-    /// Failures that were held back for a retry.
+    /// Number of failures that were provisional because a retry followed.
     failures: u32,
-    /// Workers that died under it.
+    /// Number of workers that died during the test.
     pub(super) worker_deaths: u8,
-    /// Processes of its own that ended well without running it.
+    /// Number of its own processes that exited successfully without running it.
     pub(super) barren_ends: u8,
-    /// What is its result if nothing replaces it.
+    /// Its provisional result, which is final if nothing replaces it.
     held: Option<HeldBy>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct ProgramState {
-    /// Processes with a batch of one that brought nothing, in a row.
+    /// Number of consecutive processes with a batch of one that reported nothing.
     pub(super) barren: u32,
-    /// Processes that came no further than a small part of their batch, in a row.
+    /// Number of consecutive processes that completed only a small part of their batch.
     pub(super) early_ends: u32,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Held {
     is_cancelled: bool,
 }
 
-/// One run.
+/// State of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Run {
     pub(super) plan: Plan,
@@ -74,31 +74,31 @@ pub struct Run {
     pub(super) tests: Vec<TestState>,
     pub(super) programs: Vec<ProgramState>,
     pub(super) free: Vec<WorkerId>,
-    /// Workers that serve other runs, and may come back.
+    /// Workers that are assigned to other runs, and may come back.
     pub(super) away: BTreeSet<WorkerId>,
     pub(super) leases: BTreeMap<WorkerId, Held>,
-    /// Workers whose death is known: whatever still comes from them is stale.
+    /// Workers whose death is known: any later event from them is stale.
     pub(super) gone: BTreeSet<WorkerId>,
     starting: usize,
-    /// Workers that failed to start, since one came.
+    /// Number of workers that failed to start since the last successful start.
     failed_starts: usize,
-    /// Workers that died without having settled anything, since a test was settled.
+    /// Number of workers that died without having settled anything, since a test was last settled.
     pub(super) barren_workers: usize,
     pub(super) next_lease: u32,
     pub(super) stop: Option<NotRun>,
     pub(super) stage: Stage,
     pub(super) draining: Vec<WorkerId>,
-    /// The finisher has proven all but the completion.
+    /// Whether the finisher has proven everything but the completion.
     pub(super) is_completing: bool,
-    /// The finisher was too slow.
+    /// Whether the finisher exceeded its time limit.
     pub(super) is_finisher_given_up: bool,
     failures: usize,
-    /// So many leases at once, because other runs want slots as well.
+    /// Maximum number of concurrent leases, limited because other runs need slots as well.
     share: usize,
 }
 
 impl Run {
-    /// Plans a run; [`Run::begin`] starts it.
+    /// Creates a run from its plan; [`Run::begin`] starts it.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
         let mut queue = Queue::new(plan.programs.iter().cloned());
@@ -140,7 +140,7 @@ impl Run {
         }
     }
 
-    /// Starts the run with the workers that are there already.
+    /// Starts the run with the workers that are already available.
     #[must_use]
     pub fn begin(&mut self, workers: &[WorkerId]) -> Vec<Action> {
         for worker in workers {
@@ -149,8 +149,8 @@ impl Run {
         self.advance()
     }
 
-    /// Takes one event in, and returns what is to be done. An event that can't be any more (from a worker whose death is
-    /// known, about a lease that has ended, said twice) changes nothing.
+    /// Handles one event, and returns the resulting actions. A stale event (from a worker whose death is
+    /// known, about a lease that has ended, or repeated) changes nothing.
     #[must_use]
     pub fn handle(&mut self, event: Event) -> Vec<Action> {
         match event {
@@ -181,19 +181,19 @@ impl Run {
         self.advance()
     }
 
-    /// Returns what the run waits for.
+    /// Returns the stage of the run.
     #[must_use]
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// Returns the books.
+    /// Returns the ledger.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Returns why the run hands nothing out any more, if so.
+    /// Returns the reason why the run assigns no more work, if it has stopped.
     #[must_use]
     pub fn stopped_by(&self) -> Option<NotRun> {
         self.stop
@@ -210,19 +210,19 @@ impl Run {
         self.leases.keys().copied().chain(self.draining.iter().copied()).collect()
     }
 
-    /// Returns the workers that have nothing to do here.
+    /// Returns the workers without work in this run.
     #[must_use]
     pub fn idle_workers(&self) -> &[WorkerId] {
         &self.free
     }
 
-    /// Returns how many leases are in workers' hands.
+    /// Returns the number of leases that workers hold.
     #[must_use]
     pub fn leases_in_hand(&self) -> usize {
         self.leases.len()
     }
 
-    /// Returns how many leases at once the run could use now, those in workers' hands included.
+    /// Returns the number of concurrent leases that the run could use now, including those that workers hold.
     #[must_use]
     pub fn wanted_leases(&self) -> usize {
         let is_handing_out = self.stage == Stage::Running && self.stop.is_none();
@@ -230,7 +230,7 @@ impl Run {
         (self.leases.len() + waiting).min(self.slots())
     }
 
-    /// Returns whether the death of this worker is anything to this run.
+    /// Returns whether the death of this worker concerns this run.
     #[must_use]
     pub fn has_to_do_with(&self, worker: WorkerId) -> bool {
         let is_undrained = || self.ledger.streams().get(&worker).is_some_and(|stream| !stream.is_closed);
@@ -319,7 +319,7 @@ impl Run {
             HeldBy::LoneRun => held.batch.is_alone,
         };
         if is_final {
-            // Nobody asked for it to be held back: it is the result.
+            // The result was not to be provisional: it is final.
             self.book_told(test, Told::Held(by));
         } else {
             self.wait_alone(program, test);
@@ -338,7 +338,8 @@ impl Run {
         }
     }
 
-    /// Books a result that no worker tells. What was held back is truer than why it can't be replaced.
+    /// Records a synthesized result. A provisional result says more than the reason why it cannot be
+    /// replaced.
     pub(super) fn tell(&mut self, test: TestId, why: NotRun) {
         let told = match self.tests[test.index()].held {
             Some(by) => Told::Held(by),
@@ -377,7 +378,7 @@ impl Run {
         if self.failures > 0 && self.plan.max_failures.is_some_and(|most| self.failures >= most) {
             self.stop(NotRun::TooManyFailures);
         }
-        // The workers that are there go on, as long as there is one.
+        // The available workers continue, as long as there is at least one.
         let is_nobody_there = self.free.is_empty() && self.away.is_empty() && self.leases.is_empty();
         if is_nobody_there && self.starting == 0 && !self.may_start_workers() && self.ledger.open() > 0 {
             self.stop(NotRun::NoWorker);
@@ -425,11 +426,12 @@ impl Run {
         for test in &batch.tests {
             let state = &mut self.tests[test.index()];
             state.place = Place::Leased(lease);
-            // A lone check of a death decides, whatever it brings.
+            // The result of an isolated rerun after a death is final, whatever it is.
             let is_lone_check = state.held == Some(HeldBy::LoneRun);
             is_failure_held.push(!is_lone_check && state.failures < self.plan.tests[test.index()].retries);
         }
-        // From now on it may say something of this run, if only that a test runs: it has to be drained.
+        // From now on the worker may send something of this run, even if only the start of a test: it has to
+        // be drained.
         self.ledger.open_stream(worker);
         self.leases.insert(worker, Held { lease, batch: batch.clone(), is_cancelled: false });
         Some(Lease { lease, worker, batch, is_failure_held })
@@ -438,7 +440,7 @@ impl Run {
     fn next_batch(&mut self) -> Option<Batch> {
         loop {
             let mut batch = self.queue.next(self.plan.slots)?;
-            // What has got its result in some other way is never run again.
+            // A test that has received its result in another way is never run again.
             batch.tests.retain(|test| self.tests[test.index()].place == Place::Waiting);
             if !batch.tests.is_empty() {
                 return Some(batch);

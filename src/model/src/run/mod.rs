@@ -3,15 +3,17 @@
 //! ```text
 //!            tests wait or run                 no test open            all streams closed
 //!   Running ───────────────────► Draining ──────────────────► Finishing ──────────────► Completed
-//!      │  cancel, too many failures: nothing is handed out any more, leases are cancelled
+//!      │  cancel, too many failures: no more work is assigned, leases are cancelled
 //! ```
 //!
-//! Every test is in exactly one place: waiting in the queue, in one lease, or settled in the ledger. A worker may die at
-//! any point: what its journal holds is settled, what it had begun is tried alone, the rest waits again.
+//! Every test is in exactly one place: waiting in the queue, in one lease, or settled in the ledger. A worker
+//! may die at any point: the results in its journal are settled, tests that had started are rerun in
+//! isolation, the rest waits again.
 //!
-//! Every run ends, because whatever costs a process or a worker is counted somewhere: a process gives a test its result
-//! or an attempt (both bounded by the plan), or takes part in a row of ends that brought nothing, which first makes the
-//! program's batches smaller and then gives the program up; a dead worker is charged to a test, at most twice to each.
+//! Every run ends, because everything that costs a process or a worker is counted: a process gives a test its
+//! result or an attempt (both bounded by the plan), or belongs to a series of exits without any report, which
+//! first makes the program's batches smaller and then gives the program up; a dead worker is counted against
+//! a test, at most twice for each.
 
 mod ends;
 mod event;

@@ -1,42 +1,48 @@
-//! Worker ↔ guard: one test process, from its start to its raw end.
+//! Messages between worker and guard: one test process, from its start to its exit status.
 //!
-//! The guard inherits the test's stdout and stderr as its own 1 and 2, and this connection as its standard input.
+//! The guard inherits the test's stdout and stderr as its own descriptors 1 and 2, and this connection as its
+//! standard input.
 
 use serde::{Deserialize, Serialize};
 
-/// Worker → guard.
+/// Messages from worker to guard.
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one command in a guard's life, and few messages beside it"
 )]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuard {
-    /// First: what to run.
+    /// First message: the command to run.
     Exec(Command),
-    /// TERM to the process group, and after the grace KILL to the whole tree.
+    /// Sends SIGTERM to the process group and, after the grace period, SIGKILL to the whole process tree.
     Terminate {
-        /// Milliseconds.
+        /// Grace period in milliseconds.
         grace_ms: u64,
     },
-    /// KILL to the whole tree, now.
+    /// Sends SIGKILL to the whole process tree at once.
     Kill,
-    /// Stops the tree, answered by [`FromGuard::Paused`].
+    /// Stops the process tree; answered by [`FromGuard::Paused`].
     Pause,
-    /// Lets a stopped tree run on.
+    /// Continues a stopped process tree.
     Resume,
-    /// Asks what the tree is doing, answered by [`FromGuard::Sampled`] about half a second later.
+    /// Requests a sample of the process tree, answered by [`FromGuard::Sampled`] about half a second later.
     Sample,
-    /// Asks for dumps and stacks of all processes of the tree, which live on; answered by [`FromGuard::Dumped`].
+    /// Requests dumps and stacks of all processes of the tree, which keep running; answered by
+    /// [`FromGuard::Dumped`].
     Dump,
-    /// Ends all tracing at once, so that a debugger can have the processes; answered by [`FromGuard::LetGone`].
+    /// Ends all tracing at once, so that a debugger can attach to the processes; answered by
+    /// [`FromGuard::LetGone`].
     LetGo,
-    /// A process that stands before its first instruction is a debugger's: it goes on, untraced.
+    /// Continues a process that is stopped before its first instruction, untraced, because it belongs to a
+    /// debugger.
     HandOver,
-    /// A process that stands before its first instruction is nobody's: it goes on, watched as its command says.
+    /// Continues a process that is stopped before its first instruction and has no debugger, traced as its
+    /// command says.
     TakeBack,
 }
 
-/// What to run. Program, arguments and so on are byte strings, because paths and arguments may be any bytes.
+/// Command of a test process. Program, arguments, environment and directory are byte strings, because paths
+/// and arguments may be any bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Command {
     /// Path of the program; no search in `PATH`.
@@ -45,68 +51,70 @@ pub struct Command {
     pub args: Vec<OsBytes>,
     /// The whole environment.
     pub env: Vec<(OsBytes, OsBytes)>,
-    /// Working directory.
     pub cwd: OsBytes,
-    /// How it is watched; `None`: not at all.
+    /// Crash capture of the process; `None`: the process is not traced.
     #[serde(default)]
     pub trace: Option<TracePlan>,
-    /// Most bytes of memory of it and all that it starts, where the system can hold that; `None`: no limit.
+    /// Memory limit in bytes of the process and all its descendants, where the system can enforce one;
+    /// `None`: no limit.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
-    /// It is to stand before its first instruction, traced by nobody, until [`ToGuard::HandOver`] or
-    /// [`ToGuard::TakeBack`].
+    /// Whether the process is stopped before its first instruction, traced by no process, until
+    /// [`ToGuard::HandOver`] or [`ToGuard::TakeBack`].
     #[serde(default)]
     pub is_held: bool,
 }
 
-/// How a test process is watched for crashes, and what is written of them.
+/// Crash capture of a test process: which processes are traced, and which files are written.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TracePlan {
     /// Which processes are traced.
     pub mode: TraceMode,
     /// Which dumps are written.
     pub dumps: DumpKinds,
-    /// Directory of dumps and texts, which is there.
+    /// Existing directory for dumps and stack texts.
     pub dir: OsBytes,
-    /// Beginning of the names of all files, without extension.
+    /// Prefix of the names of all files, without extension.
     pub name: String,
-    /// Most bytes of one dump; 0: no limit.
+    /// Size limit of one dump in bytes; 0: no limit.
     pub limit_bytes: u64,
-    /// Leaves the environment of the process in its dumps.
+    /// Whether the process's environment stays in its dumps.
     pub keeps_environment: bool,
-    /// A process that has one of these in its command line dies on purpose, by its framework's doing.
+    /// Expected crash markers: a process with one of these words in its command line dies on purpose, because
+    /// its framework wants it to (death tests).
     #[serde(default)]
     pub doomed_words: Vec<String>,
 }
 
-/// Which processes are traced.
+/// Set of processes that are traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum TraceMode {
-    /// None. Samples and dumps on request are possible all the same.
+    /// No process is traced. Samples and dumps on request still work.
     Off,
-    /// The test process; where that is a script or a shell, also the programs that it starts.
+    /// The test process; if that is a script or a shell, also the programs that it starts.
     #[default]
     Root,
-    /// The test process and all that it starts.
+    /// The test process and all its descendants.
     Tree,
 }
 
-/// Which dumps are written. Texts of stacks are always told, and written beside where a directory is given.
+/// Kinds of dumps that are written. Stack texts are always reported, and also written to a file if a
+/// directory is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DumpKinds {
-    /// Of processes that crash.
+    /// Dumps of processes that crash.
     pub crash: bool,
-    /// Of processes that hang, on [`ToGuard::Dump`].
+    /// Dumps of processes that hang, on [`ToGuard::Dump`].
     pub hang: bool,
 }
 
-/// A string of the operating system: text where it is UTF-8, else its bytes.
+/// String of the operating system: text if it is UTF-8, otherwise its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum OsBytes {
-    /// UTF-8.
+    /// A string in UTF-8.
     Text(String),
-    /// Anything else.
+    /// Any other bytes.
     Bytes(Vec<u8>),
 }
 
@@ -126,7 +134,7 @@ impl OsBytes {
         }
     }
 
-    /// Returns the text, with replacement characters where it is none.
+    /// Returns the text, with replacement characters for bytes that are not UTF-8.
     #[must_use]
     pub fn to_text(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(self.as_bytes())
@@ -170,7 +178,7 @@ impl From<&std::path::Path> for OsBytes {
 
 #[cfg(unix)]
 impl OsBytes {
-    /// Returns the string as the operating system knows it.
+    /// Returns the string in the operating system's form.
     #[must_use]
     pub fn as_os_str(&self) -> &std::ffi::OsStr {
         std::os::unix::ffi::OsStrExt::from_bytes(self.as_bytes())
@@ -183,30 +191,32 @@ impl OsBytes {
     }
 }
 
-/// Guard → worker.
+/// Messages from guard to worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromGuard {
-    /// The program runs.
+    /// The program is running.
     Started {
-        /// Its process, which is also its process group.
+        /// Process id, which is also the process group id.
         pid: u32,
-        /// The system holds its memory limit: nobody else need look.
+        /// Whether the system enforces the memory limit, so that the worker does not need to poll memory
+        /// usage.
         #[serde(default)]
         is_limited: bool,
     },
-    /// The program could not be started; nothing follows.
+    /// The program could not be started. Last message.
     Failed {
-        /// Such as `exec: No such file or directory`.
+        /// System error, such as `exec: No such file or directory`.
         error: String,
     },
     /// Answers [`ToGuard::Pause`].
     Paused,
-    /// A process that was to be traced is not: its crash will be known by its exit status alone. Told once.
+    /// A process that was to be traced is not traced, so its crash is visible in its exit status only. Sent
+    /// at most once.
     Untraced {
-        /// Such as `it has a leak sanitizer, which fails when traced`.
+        /// Reason, such as `it has a leak sanitizer, which fails when traced`.
         reason: String,
     },
-    /// A process of the test has crashed. Told when the test has ended, before [`FromGuard::Ended`].
+    /// A process of the test has crashed. Sent after the test has ended, before [`FromGuard::Ended`].
     Crashed(CrashReport),
     /// Answers [`ToGuard::Sample`].
     Sampled(TreeSample),
@@ -214,153 +224,155 @@ pub enum FromGuard {
     Dumped(HangReport),
     /// Answers [`ToGuard::LetGo`].
     LetGone,
-    /// It stands, as its command wants it.
+    /// The process is stopped before its first instruction, as its command requires.
     Standing {
-        /// It stands at the first instruction of its program. Else the system did not let us hold it there, and it
-        /// stands just before it becomes its program.
+        /// Whether it is stopped at the first instruction of its program. `false` if the system did not let
+        /// the guard stop it there; it is then stopped just before `exec`.
         is_program: bool,
     },
-    /// Its debugger is gone and has left it standing; it goes on.
+    /// The debugger has exited and left the process stopped; the guard continues the process.
     Deserted,
-    /// The process has ended and nothing of its tree is left; nothing follows.
+    /// The process has ended and no process of its tree is left. Last message.
     Ended(RawEnd),
 }
 
-/// What is known of a crash.
+/// Crash of one process, with everything that the guard could collect about it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CrashReport {
-    /// The process.
     pub pid: u32,
-    /// Its command line, cut.
+    /// Command line, truncated.
     pub command: String,
-    /// It is the test process itself, not one that it has started.
+    /// Whether it is the test process itself, not a descendant.
     pub is_root: bool,
-    /// The number of the signal.
+    /// Signal number.
     pub signal: i32,
-    /// Above 0: the kernel raised it for what the thread did (`si_code`). Else a program sent it.
+    /// `si_code`. Above 0: the kernel raised the signal because of what the thread did. Otherwise a program
+    /// sent it.
     pub code: i32,
-    /// The address of the fault, when the kernel raised the signal.
+    /// Fault address, if the kernel raised the signal.
     pub address: Option<u64>,
-    /// The thread that got the signal.
+    /// Thread that received the signal.
     pub thread: CrashedThread,
-    /// The fault in whose handler the thread was when this signal came, such as the overflow before an `abort`.
+    /// Fault whose handler the thread was running when this signal arrived, such as the stack overflow before
+    /// an `abort`.
     pub cause: Option<Fault>,
-    /// The program's own handler ended the process with an exit code; the signal is the one that it handled.
+    /// Whether the program's own handler ended the process with an exit code; `signal` is the one that it
+    /// handled.
     pub is_handled: bool,
-    /// The worker had told the process to end before, so that this may be its way of ending.
+    /// Whether the worker had ordered the process to end before, so that the crash may be its way of exiting.
     #[serde(default)]
     pub is_asked: bool,
-    /// The stack of the thread, named; empty when nothing could be read.
+    /// Symbolized stack of the thread; empty if nothing could be read.
     pub stack: String,
-    /// The minidump.
+    /// Path of the minidump.
     pub dump: Option<OsBytes>,
-    /// The stacks of all threads as text.
+    /// Path of the file with the stacks of all threads as text.
     pub stacks_file: Option<OsBytes>,
-    /// What could not be had, and why.
+    /// Diagnostics that could not be collected, each with its reason.
     pub soft_errors: Vec<String>,
 }
 
-/// A thread that crashed.
+/// Thread that crashed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CrashedThread {
-    /// Its id; that of the process for its first thread.
+    /// Thread id; equal to the process id for the main thread.
     pub id: u32,
-    /// Its name as the system knows it.
+    /// Thread name, as the system knows it.
     pub name: String,
 }
 
-/// A signal that the kernel raised for what a thread did.
+/// Signal that the kernel raised because of what a thread did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Fault {
-    /// Its number.
+    /// Signal number.
     pub signal: i32,
-    /// `si_code`.
+    /// `si_code` of the signal.
     pub code: i32,
-    /// The address of the fault.
+    /// Fault address.
     pub address: Option<u64>,
 }
 
-/// What the processes of a test do, by two looks at them about half a second apart.
+/// Activity of the processes of a test, from two samples about half a second apart.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TreeSample {
-    /// The test process first.
+    /// Processes, the test process first.
     pub processes: Vec<ProcessSample>,
-    /// CPU time of all of them since the start, microseconds; less what processes used that have ended.
+    /// CPU time of all processes since the start in microseconds, without processes that have ended.
     pub cpu_us: u64,
-    /// How long their living threads could run and were not let, summed up since the start, microseconds.
+    /// Time that the living threads were runnable but not scheduled, summed up since the start, in
+    /// microseconds.
     pub waiting_us: u64,
-    /// How long the tree has been stopped by [`ToGuard::Pause`] or was seen to be stopped, microseconds.
+    /// Time that the tree was stopped by [`ToGuard::Pause`] or was seen to be stopped, in microseconds.
     pub stopped_us: u64,
 }
 
-/// What one process does.
+/// Activity of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProcessSample {
-    /// The process.
     pub pid: u32,
-    /// Its command line, cut.
+    /// Command line, truncated.
     pub command: String,
-    /// Such as `BLOCKED in futex (97 threads), accept`, `BUSY`, `POLLING`, `STARVED`, `STOPPED`, `BLOCKED IN KERNEL`.
+    /// Thread states, such as `BLOCKED in futex (97 threads), accept`, `BUSY`, `POLLING`, `STARVED`,
+    /// `STOPPED`, `BLOCKED IN KERNEL`.
     pub state: String,
-    /// CPU time since its start, microseconds.
+    /// CPU time since the process start, in microseconds.
     pub cpu_us: u64,
-    /// How long its living threads could run and were not let, since their start, microseconds.
+    /// Time that the living threads were runnable but not scheduled, since they started, in microseconds.
     pub waiting_us: u64,
 }
 
-/// What is known of a tree that was asked for dumps.
+/// Dumps and stacks of a process tree on request, for a test that hangs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HangReport {
-    /// The test process first.
+    /// Processes, the test process first.
     pub processes: Vec<HungProcess>,
-    /// What could not be had, and why.
+    /// Diagnostics that could not be collected, each with its reason.
     pub soft_errors: Vec<String>,
 }
 
-/// One process of such a tree.
+/// Process of a tree that hangs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HungProcess {
-    /// The process.
     pub pid: u32,
-    /// Its command line, cut.
+    /// Command line, truncated.
     pub command: String,
-    /// As in [`ProcessSample::state`], from one look.
+    /// Thread states as in [`ProcessSample::state`], but from one sample.
     pub state: String,
-    /// The stack of its first living thread, named; empty when nothing could be read.
+    /// Symbolized stack of the first living thread; empty if nothing could be read.
     pub stack: String,
-    /// The minidump.
+    /// Path of the minidump.
     pub dump: Option<OsBytes>,
-    /// The stacks of all threads as text.
+    /// Path of the file with the stacks of all threads as text.
     pub stacks_file: Option<OsBytes>,
 }
 
-/// How a process ended, as the operating system tells it.
+/// Exit status and resource usage of a process, as the operating system reports them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct RawEnd {
-    /// Its exit code, when it left by itself.
+    /// Exit code, if the process exited by itself.
     pub code: Option<i32>,
-    /// The number of the signal that killed it.
+    /// Number of the signal that killed the process.
     pub signal: Option<i32>,
-    /// The system wrote a core file.
+    /// Whether the system wrote a core file.
     pub has_core: bool,
-    /// Processes of its tree that outlived it, and were killed.
+    /// Processes of the tree that outlived the process and were killed.
     pub leaked: Vec<Leaked>,
-    /// CPU time of the process and its reaped children, microseconds.
+    /// CPU time of the process and its reaped children, in microseconds.
     pub cpu_us: u64,
-    /// Peak resident memory, KiB.
+    /// Peak resident memory in KiB.
     pub peak_kib: u64,
-    /// From the start to the end, microseconds.
+    /// Wall-clock time from start to end, in microseconds.
     pub wall_us: u64,
-    /// The peak of its memory in bytes, if the system killed it at the limit of [`Command::memory_bytes`].
+    /// Peak memory in bytes, if the system killed the process at the limit of [`Command::memory_bytes`].
     #[serde(default)]
     pub limit_peak_bytes: Option<u64>,
-    /// The core file, where it can be found.
+    /// Path of the core file, if it can be found.
     #[serde(default)]
     pub core: Option<OsBytes>,
 }
 
 impl RawEnd {
-    /// Returns what it took; `None` for a process that was lost, of which nothing is known.
+    /// Returns the resource usage; `None` for a process that was lost, about which nothing is known.
     #[must_use]
     pub fn usage(&self) -> Option<super::ProcessUsage> {
         let Self { cpu_us, peak_kib, wall_us, .. } = *self;
@@ -368,15 +380,14 @@ impl RawEnd {
     }
 }
 
-/// A process that outlived its test process.
+/// Process that outlived its test process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leaked {
-    /// Process id.
     pub pid: u32,
-    /// Its command line, cut.
+    /// Command line, truncated.
     pub command: String,
-    /// When it was started, or the topmost survivor that it was below: milliseconds since the boot, cut to the clock's
-    /// tick. `None` where that is not known.
+    /// Start time of the process, or of the topmost surviving ancestor: milliseconds since boot, rounded down
+    /// to the clock tick. `None` if unknown.
     #[serde(default)]
     pub started_ms: Option<u64>,
 }

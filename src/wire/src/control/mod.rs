@@ -1,5 +1,6 @@
-//! What coordinator, watchdog, worker and guard say to each other. All are JSON in packets ([`crate::packet`]);
-//! enums are tagged by their one outer key. Both ends are always the same program, so there are no versions to bridge.
+//! Control messages between coordinator, watchdog, worker and guard. All are JSON in packets
+//! ([`crate::packet`]); enums are tagged by their one outer key. Both ends are always the same program, so
+//! there are no versions to bridge.
 
 mod guard;
 mod watchdog;
@@ -11,7 +12,7 @@ pub use worker::*;
 
 use serde::{Deserialize, Serialize};
 
-/// The number of a worker within its session, from 1; never used again after its death.
+/// Worker number within its session, from 1; not reused after the worker has died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WorkerId(pub u32);
@@ -22,68 +23,64 @@ impl std::fmt::Display for WorkerId {
     }
 }
 
-/// The number of a test within its run: its place in the list of selected tests.
+/// Test number within its run: the index in the list of selected tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TestIndex(pub u32);
 
-/// The number of a lease within its run.
+/// Lease number within its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LeaseId(pub u32);
 
-/// The first message on every control connection, from the process that dialled.
+/// First message on every control connection, from the process that dialled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Join {
     /// The session's watchdog.
-    Watchdog {
-        /// Its process.
-        pid: u32,
-    },
-    /// A worker that the watchdog started.
+    Watchdog { pid: u32 },
+    /// Worker that the watchdog started.
     Worker {
-        /// As the watchdog was told.
+        /// Worker number from [`ToWatchdog::StartWorker`].
         worker: WorkerId,
-        /// Its process.
         pid: u32,
     },
 }
 
-/// Where the client listens for callback connections.
+/// Address at which the client listens for callback connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallbackAddress {
     /// Host of the client, numeric where possible.
     pub host: String,
-    /// Its port.
     pub port: u16,
-    /// What a listener of ours wants to hear first.
+    /// Token that Heeler's own listeners require as the first message.
     pub token: Option<String>,
 }
 
-/// How a client connection is treated. All in milliseconds.
+/// Timeouts of client connections, all in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryLimits {
-    /// A callback connection that is not up by then counts as refused.
+    /// Time after which a callback connection that is not established counts as refused.
     pub connect_ms: u64,
-    /// A client that reads nothing for so long while we have something to send counts as gone.
+    /// Time after which a client that reads nothing, while there is something to send, counts as gone.
     pub stall_ms: u64,
-    /// How long each step of a drain may go on without progress: the barrier's answer, then the peer's close.
+    /// Time that each step of a drain may take without progress: the barrier's answer, then the peer's close.
     pub drain_ms: u64,
 }
 
-/// How sure we are that the client has all that was sent on a connection, best first.
+/// Proof level of delivery: how certain it is that the client has everything sent on a connection, best
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proof {
-    /// It answered the barrier, which stood behind everything.
+    /// The client answered the barrier, which followed everything else.
     Answered,
-    /// We half-closed, it read to the end and closed.
+    /// The sender half-closed, and the client read to the end and closed.
     Closed,
-    /// There is one connection, and order on it is enough: everything stands before the completion.
+    /// There is one connection, and its order is enough: everything precedes the completion.
     Ordered,
-    /// Its kernel acknowledged every byte; whether it read them is not known.
+    /// The client's kernel acknowledged every byte; it is unknown whether the client read them.
     Delivered,
-    /// Nothing is known.
+    /// Nothing is proven.
     None,
 }
 

@@ -1,4 +1,4 @@
-//! Coordinator ↔ watchdog: lives and deaths of workers, and the finish of a run.
+//! Messages between coordinator and watchdog: worker lifecycle, and the end of a run.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,64 +8,59 @@ use crate::{
     mtp::{Attachment, ExecutionState, RawChange},
 };
 
-/// Coordinator → watchdog.
+/// Messages from coordinator to watchdog.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWatchdog {
-    /// First.
+    /// First message.
     Welcome {
-        /// Where to report; `None` relays through the coordinator.
+        /// Callback address to report to; `None` forwards results through the coordinator.
         callback: Option<CallbackAddress>,
-        /// How long to wait for a client.
+        /// Timeouts of client connections.
         limits: DeliveryLimits,
     },
-    /// Starts a worker. It joins on a control connection of its own.
+    /// Starts a worker, which joins on a control connection of its own.
     StartWorker {
-        /// Its number.
+        /// Number of the new worker.
         worker: WorkerId,
     },
-    /// Kills a worker and everything below it; answered by [`FromWatchdog::WorkerEnded`].
-    KillWorker {
-        /// Which.
-        worker: WorkerId,
-    },
-    /// A run begins. Should the coordinator die in it, the watchdog finishes it from the manifest and the journals.
+    /// Kills a worker and its whole process tree; answered by [`FromWatchdog::WorkerEnded`].
+    KillWorker { worker: WorkerId },
+    /// Announces a run. If the coordinator dies during the run, the watchdog finishes it from the manifest
+    /// and the journals.
     BeginRun {
-        /// Which run.
         run: String,
-        /// The run's directory.
         run_dir: OsBytes,
         /// Whether the client reads the attachments stream.
         has_attachments_stream: bool,
-        /// What is to run, where the manifest could not be written.
+        /// Plan of the run, if the manifest could not be written.
         plan: Option<Plan>,
     },
-    /// Asks what a dead worker's journal holds.
+    /// Requests the content of a dead worker's journal.
     ReadJournal {
-        /// Which run.
         run: String,
-        /// The run's directory.
         run_dir: OsBytes,
-        /// Whose journal.
+        /// Worker whose journal is read.
         worker: WorkerId,
     },
-    /// Sends what is still due, then the attachments' end and the completion; answered by [`FromWatchdog::Finished`].
+    /// Sends the remaining updates, then the end of the attachments and the completion; answered by
+    /// [`FromWatchdog::Finished`].
     Finish(Box<Finish>),
-    /// Ends all workers and leaves.
+    /// Orders the watchdog to end all workers and exit.
     Leave,
 }
 
-/// What a watchdog sends at the end of a run, in this order.
+/// Updates that a watchdog sends at the end of a run, in this order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finish {
-    /// Which run.
     pub run: String,
-    /// The run's directory, where the journals lie.
+    /// Directory of the run, which holds the journals.
     pub run_dir: OsBytes,
-    /// What streams may have lost: results of this worker's journal behind this position.
+    /// Results that streams may have lost: per worker, those after a position in its journal.
     pub resend: Vec<Resend>,
-    /// The groups above all that is sent, each behind its own group.
+    /// Groups above all that is sent, each after its own parent group.
     pub groups: Vec<RawChange>,
-    /// Results that no worker has told: tests that never ran, programs that died outside any test.
+    /// Synthesized results, which no worker reported: tests that never ran, programs that died outside any
+    /// test.
     pub told: Vec<RawChange>,
     /// Attachments of the run.
     pub attachments: Vec<Attachment>,
@@ -73,92 +68,81 @@ pub struct Finish {
     pub has_attachments_stream: bool,
 }
 
-/// A part of a journal that must be sent again.
+/// Part of a journal that must be sent again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resend {
-    /// Whose journal.
+    /// Worker whose journal is sent again.
     pub worker: WorkerId,
-    /// Results up to this position are proven; those behind it are sent.
+    /// Results up to this position are proven; those after it are sent.
     pub proven: u64,
-    /// What is known of those results without the journal, in order: sent where the journal ends before them.
+    /// Results known without the journal, in order: sent if the journal ends before them.
     pub known: Vec<KnownResult>,
 }
 
 impl Resend {
-    /// Returns the changes of the results that a journal of so many does not hold.
+    /// Returns the changes of the known results that a journal with `journalled` results does not hold.
     pub fn behind(&self, journalled: usize) -> impl Iterator<Item = &RawChange> {
         let journalled = journalled as u64;
         self.known.iter().filter(move |known| known.position > journalled).map(|known| &known.change)
     }
 }
 
-/// A result as its worker reported it, without what it said.
+/// Result as its worker reported it, without its output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KnownResult {
-    /// Its place in the worker's journal, from 1.
+    /// Position in the worker's journal, from 1.
     pub position: u64,
-    /// Its change.
     pub change: RawChange,
 }
 
-/// Watchdog → coordinator.
+/// Messages from watchdog to coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromWatchdog {
     /// A worker could not be started.
-    WorkerNotStarted {
-        /// Which.
-        worker: WorkerId,
-        /// Why.
-        error: String,
-    },
-    /// A worker's process is gone, and everything below it.
+    WorkerNotStarted { worker: WorkerId, error: String },
+    /// A worker's process and its whole process tree are gone.
     WorkerEnded {
-        /// Which.
         worker: WorkerId,
-        /// Its process's exit code, when it left by itself.
+        /// Exit code, if the worker exited by itself.
         code: Option<i32>,
-        /// The signal that killed it.
+        /// Number of the signal that killed the worker.
         signal: Option<i32>,
     },
-    /// What a journal holds.
+    /// Answers [`ToWatchdog::ReadJournal`].
     Journal {
-        /// Which run.
         run: String,
-        /// Whose.
+        /// Worker whose journal was read.
         worker: WorkerId,
-        /// Its terminal results, in order: the first has position 1.
+        /// Terminal results, in order: the first has position 1.
         settled: Vec<JournalledResult>,
-        /// The files that these results name.
+        /// Files that these results name.
         #[serde(default)]
         attachments: Vec<Attachment>,
-        /// Why it could not be read to its end, if so. A journal that was never begun is empty, not damaged.
+        /// Reason why the journal could not be read to its end, if so. A journal that was never started is
+        /// empty, not damaged.
         damage: Option<String>,
     },
-    /// The client is proven to have all of a run but its completion, which is sent next.
-    Completing {
-        /// Which run.
-        run: String,
-    },
-    /// A run is finished: its completion is sent.
+    /// The client is proven to have everything of a run but its completion, which is sent next.
+    Completing { run: String },
+    /// The run is finished and its completion is sent.
     Finished {
-        /// Which run.
         run: String,
-        /// How sure we are that the client has it.
+        /// Proof level of the delivery to the client.
         proof: Proof,
-        /// Whether the completion went over the coordinator's connection (as relayed frames before this message).
+        /// Whether the completion went over the coordinator's connection (as forwarded frames before this
+        /// message).
         is_relayed: bool,
-        /// What went wrong on the way, for the client's log.
+        /// Errors on the way, for the client's log.
         soft_errors: Vec<String>,
     },
 }
 
-/// One terminal result of a journal, without its node.
+/// Terminal result of a journal, without its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalledResult {
-    /// Which test.
     pub test: TestIndex,
-    /// How it ended.
+    /// Final state of the test.
     pub state: ExecutionState,
-    /// How long it ran, microseconds.
+    /// Duration in microseconds.
     pub duration_us: u64,
 }

@@ -1,4 +1,4 @@
-//! Coordinator ↔ worker: discovery jobs, leases, reports, drains.
+//! Messages between coordinator and worker: discovery jobs, leases, test events, drains.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,117 +8,111 @@ use super::{
 };
 use crate::mtp::{ExecutionState, LogLevel, Trait};
 
-/// Coordinator → worker.
+/// Messages from coordinator to worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// First.
+    /// First message.
     Welcome {
-        /// Where to report; `None` relays through the coordinator.
+        /// Callback address to report to; `None` forwards results through the coordinator.
         callback: Option<CallbackAddress>,
-        /// How long to wait for a client.
+        /// Timeouts of client connections.
         limits: DeliveryLimits,
     },
-    /// Lists the tests of one program; answered by [`FromWorker::Discovered`] or [`FromWorker::NotDiscovered`].
+    /// Lists the tests of one program; answered by [`FromWorker::Discovered`] or
+    /// [`FromWorker::NotDiscovered`].
     Discover(DiscoverJob),
-    /// Runs a batch; answered by reports and at last [`FromWorker::LeaseEnded`].
+    /// Runs a batch; answered by reports and finally by [`FromWorker::LeaseEnded`].
     Lease(Box<Lease>),
-    /// Ends the lease in hand: the test in flight becomes `cancelled`, the rest goes back.
+    /// Ends the current lease: the running test becomes `cancelled`, the tests not yet started are returned.
     Cancel {
-        /// Milliseconds between TERM and KILL.
+        /// Milliseconds between SIGTERM and SIGKILL.
         grace_ms: u64,
     },
-    /// Stops the test process and the clocks; answered by [`FromWorker::Paused`].
+    /// Stops the test process and the timers; answered by [`FromWorker::Paused`].
     Pause,
-    /// Goes on.
+    /// Continues the test process and the timers.
     Resume,
-    /// Decides about the process of a lease that stands for a debugger; see [`Report::Standing`].
+    /// Decides about the process of a lease that is stopped for a debugger; see [`Report::Standing`].
     Debugger {
-        /// Which lease.
         lease: LeaseId,
-        /// What becomes of the process.
+        /// Decision about the stopped process.
         decision: DebuggerDecision,
     },
-    /// Proves what was sent of a run; answered by [`FromWorker::Drained`]. Comes when no lease is in hand.
-    Drain {
-        /// Which run.
-        run: String,
-    },
-    /// Leaves.
+    /// Proves the delivery of everything that was sent for a run; answered by [`FromWorker::Drained`]. Sent
+    /// while the worker has no lease.
+    Drain { run: String },
+    /// Orders the worker to exit.
     Leave,
 }
 
-/// A program and how to drive it.
+/// Test program with everything needed to run it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Program {
-    /// The suite's name: the first part of each uid.
+    /// Suite name: the first part of each uid.
     pub suite: String,
     /// Path of the program.
     pub path: OsBytes,
-    /// Arguments before all of ours.
+    /// Arguments that precede all of ours.
     pub args: Vec<OsBytes>,
-    /// What the build tool sets for its tests, on top of the worker's own environment. Command lines for people leave it
-    /// out, because it is long and nearly always right as it is.
+    /// Environment that the build tool sets for its tests, on top of the worker's own environment. Command
+    /// lines shown to users omit it, because it is long and nearly always right as it is.
     #[serde(default)]
     pub tool_env: Vec<(OsBytes, OsBytes)>,
-    /// Set on top of that; `None` unsets.
+    /// Environment set on top of `tool_env`; `None` unsets a variable.
     pub env: Vec<(OsBytes, Option<OsBytes>)>,
-    /// Working directory.
     pub cwd: OsBytes,
-    /// The framework's name (`gtest`, `libtest`), or `None` to ask the program.
+    /// Framework name (`gtest`, `libtest`), or `None` to detect it by running the program.
     pub framework: Option<String>,
 }
 
-/// A job for a worker: list the tests of one program.
+/// Discovery job for a worker: list the tests of one program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiscoverJob {
-    /// Echoed in the answer.
+    /// Job number, echoed in the answer.
     pub job: u32,
-    /// Which program.
     pub program: Program,
-    /// A listing that takes longer is given up.
+    /// Timeout of the listing in milliseconds.
     pub timeout_ms: u64,
 }
 
-/// A test as its framework lists it.
+/// Test as its framework lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ListedTest {
-    /// As the framework knows it.
+    /// Name as the framework knows it.
     pub name: String,
-    /// For people, where it differs from the name (a parameter's value).
+    /// Display name, if it differs from the name (a parameter's value).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub display: Option<String>,
-    /// Source file, where the framework tells.
+    /// Source file, if the framework reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub file: Option<String>,
-    /// Line in the file, from 1.
+    /// Line in the source file, from 1.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub line: Option<u32>,
-    /// Why the framework would not run it (`ignored: needs net`, `disabled`); such a test is skipped without a process.
+    /// Reason why the framework would not run the test (`ignored: needs net`, `disabled`); such a test is
+    /// skipped without a process.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub skip: Option<String>,
-    /// Names and values.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub traits: Vec<TraitPair>,
 }
 
-/// How a framework's names of tests nest.
+/// Nesting of a framework's test names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Nesting {
-    /// They don't.
+    /// Names are not nested.
     #[default]
     Flat,
     /// One group before the first full stop.
     FullStop,
-    /// A group before each pair of colons.
+    /// One group before each pair of colons.
     Colons,
 }
 
-/// A trait, in control messages.
+/// Trait (name and value) in control messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraitPair {
-    /// Name.
     pub name: String,
-    /// Value.
     pub value: String,
 }
 
@@ -128,191 +122,188 @@ impl From<&TraitPair> for Trait {
     }
 }
 
-/// A batch of tests of one program, lent to one worker for one test process.
+/// Batch of tests of one program, leased to one worker for one test process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Its number.
     pub lease: LeaseId,
-    /// Which run: the client's run id.
+    /// Run id, as the client named it.
     pub run: String,
-    /// The run's directory, where the journal goes.
+    /// Directory of the run, which holds the journal.
     pub run_dir: OsBytes,
-    /// The program, its framework known.
+    /// Program, with its framework known.
     pub program: Program,
-    /// In the order in which the framework lists them.
+    /// Tests, in the framework's listing order.
     pub tests: Vec<LeasedTest>,
-    /// The groups above them, each behind its own group.
+    /// Groups above the tests, each after its own parent group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<Group>,
-    /// Time and output limits.
     pub limits: TestLimits,
-    /// How the process is watched for crashes and hangs.
+    /// Crash and hang capture of the process.
     #[serde(default)]
     pub watch: WatchPlan,
-    /// Whether this is one test in a process of its own: nothing that happens is to be checked by a lone run again.
+    /// Whether this is an isolated run of one test in a process of its own: no further isolated rerun checks
+    /// its failures.
     pub is_alone: bool,
-    /// Whether the process is for a debugger: it stands before its first instruction until
-    /// [`ToWorker::Debugger`] says what becomes of it, or a debugger has launched another.
+    /// Whether the process is for a debugger: it is stopped before its first instruction until
+    /// [`ToWorker::Debugger`] decides about it, or a debugger has launched another one.
     #[serde(default)]
     pub is_debugged: bool,
-    /// Whether the test's output also goes to the worker's own standard output as it comes.
+    /// Whether the test's output also goes to the worker's own standard output while the test runs.
     pub is_output_shown: bool,
 }
 
-/// What becomes of a process that stands for a debugger.
+/// Decision about a process that is stopped for a debugger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DebuggerDecision {
-    /// It goes on as its debugger's: no limits, nothing watched.
+    /// The process belongs to its debugger and continues without limits and without crash capture.
     HandOver,
-    /// It goes on as any other.
+    /// The process continues as any other.
     TakeBack,
 }
 
-/// A command that becomes a lease's test process, wherever it is started.
+/// Command that becomes a lease's test process, wherever it is started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Debuggee {
     /// Path of the program.
     pub program: OsBytes,
-    /// Its arguments.
     pub args: Vec<OsBytes>,
-    /// Where the test process runs.
+    /// Working directory of the test process.
     pub cwd: OsBytes,
 }
 
-/// How a test process is watched, and what is kept of its death.
+/// Crash capture of a test process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WatchPlan {
-    /// Which processes are traced; `None`: none, and nothing is kept.
+    /// Set of processes that are traced; `None`: no process is traced, and no diagnostics are kept.
     pub mode: Option<TraceMode>,
     /// Which dumps are written.
     pub dumps: DumpKinds,
-    /// Most bytes of one dump; 0: no limit.
+    /// Size limit of one dump in bytes; 0: no limit.
     pub limit_bytes: u64,
-    /// Leaves the environment of the process in its dumps.
+    /// Whether the process's environment stays in its dumps.
     pub keeps_environment: bool,
 }
 
 /// Limits of each test of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestLimits {
-    /// A test that runs longer is terminated; `None` means never.
+    /// Timeout of a test; a test that runs longer is terminated. `None`: no timeout.
     pub timeout_ms: Option<u64>,
-    /// Between TERM and KILL.
+    /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u64,
-    /// Of each of a test's two outputs, so many bytes are kept, half from the head and half from the tail.
+    /// Bytes kept of each of a test's two outputs, half from the head and half from the tail.
     pub output_bytes: u64,
-    /// A process that has not begun its first test by then, or not left after its last, is killed.
+    /// Startup and exit timeout: a process that has not started its first test by then, or has not exited
+    /// that long after its last, is killed.
     pub startup_ms: u64,
-    /// A process tree that uses more memory is killed; `None` means no limit.
+    /// Memory limit of the process tree, which is killed above it; `None`: no limit.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
 }
 
-/// A group of tests in the tree that clients see: a suite, a class, a module.
+/// Group of tests in the tree that clients show: a suite, a class, a module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// What the uids of all tests below it begin with, the separator included: no test has it.
+    /// Common prefix of the uids of all tests below it, with the separator: no test has this uid.
     pub uid: String,
-    /// Its own name.
+    /// Name of the group itself, without its parents.
     pub name: String,
-    /// The group that it belongs to: an earlier place in the same list.
+    /// Index of the parent group: an earlier position in the same list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
-    /// Members that the client gave it, as JSON: `"name":value,…`.
+    /// Members that the client added, as JSON: `"name":value,…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign: Option<String>,
 }
 
-/// One test of a lease.
+/// Test of a lease.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LeasedTest {
-    /// Its number.
     pub test: TestIndex,
-    /// As the framework lists it.
+    /// Test as the framework lists it.
     pub listed: ListedTest,
-    /// Its name for the client.
+    /// Uid of the test for the client.
     pub uid: String,
-    /// Its group: the place in the lease's list.
+    /// Group of the test: an index into the lease's list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
-    /// Members that the client gave it, as JSON: `"name":value,…`.
+    /// Members that the client added, as JSON: `"name":value,…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign: Option<String>,
-    /// A test that runs longer is ended; `None` leaves it to the lease's limits.
+    /// Timeout of this test; `None` applies the lease's limits.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
-    /// A test that gives no sign for so long, while it was let run, is ended.
+    /// Idle timeout: a test that shows no activity for this long, while it was not paused, is ended.
     #[serde(default)]
     pub silence_ms: Option<u64>,
-    /// The log is told that it is slow each time when it has run so long; `None` never.
+    /// Period after which the test is logged as slow, again each time it elapses; `None`: never.
     #[serde(default)]
     pub slow_ms: Option<u64>,
-    /// How many attempts it has had, user's retries only.
+    /// Earlier attempts of the test; retries by the user's settings only.
     #[serde(default)]
     pub attempts: Vec<Attempt>,
-    /// The death that this lone run checks.
+    /// Crash that this isolated rerun checks.
     #[serde(default)]
     pub death: Option<Attempt>,
-    /// Whether a failure is held back, because a retry may still replace it.
+    /// Whether a failure is provisional, because a retry may still replace it.
     pub is_failure_held: bool,
 }
 
-/// One attempt that did not decide, told with the final result.
+/// Attempt that did not decide the outcome; reported with the final result.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Attempt {
-    /// How it ended.
+    /// State in which the attempt ended.
     pub state: ExecutionState,
-    /// In words: the error message, cut.
+    /// Error message, truncated.
     pub message: String,
-    /// Signal name or `exit code 0`, for deaths.
+    /// Exit reason of the process, if it died: signal name or `exit code 0`.
     #[serde(default)]
     pub death: Option<Death>,
-    /// Its output, cut.
+    /// Standard output, truncated.
     #[serde(default)]
     pub stdout: String,
-    /// Its errors, cut.
+    /// Standard error, truncated.
     #[serde(default)]
     pub stderr: String,
-    /// What was seen of its process while it died or hung.
+    /// Diagnostics of the process, collected while it died or hung.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Box<Evidence>>,
-    /// How long it ran.
+    /// Duration in microseconds.
     pub duration_us: u64,
 }
 
-/// What was seen of a process while it died or hung.
+/// Diagnostics of a process, collected while it died or hung.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Evidence {
-    /// The stack of the thread that is to blame, as text; empty where there is none.
+    /// Stack of the thread that caused the failure, as text; empty if there is none.
     pub stack: String,
-    /// Dumps, stacks, outputs.
+    /// Files: dumps, stacks, outputs.
     pub files: Vec<EvidenceFile>,
-    /// What could not be had, in words.
+    /// Diagnostics that could not be collected, as text.
     pub notes: Vec<String>,
 }
 
-/// One file of evidence, in the run's directory.
+/// Diagnostics file in the run's directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvidenceFile {
-    /// Where it is.
     pub path: OsBytes,
-    /// What it is, for people: `minidump`, `stacks of all threads`, `standard output`.
+    /// Kind of file, as text: `minidump`, `stacks of all threads`, `standard output`.
     pub description: String,
 }
 
-/// How a test process died under a test, or outside any.
+/// Exit reason of a test process that died during a test, or outside any test.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Death {
-    /// The signal's name, such as `SIGSEGV`.
+    /// Signal name, such as `SIGSEGV`.
     pub signal: Option<String>,
-    /// The exit code of a process that left by itself.
+    /// Exit code of a process that exited by itself.
     pub code: Option<i32>,
-    /// The system wrote a core file.
+    /// Whether the system wrote a core file.
     pub has_core: bool,
-    /// Where and by what, such as `address 0x0, thread main`; of an unknown end, why that is.
+    /// Place and origin, such as `address 0x0, thread main`; for an unknown reason, why it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// What is known of the reason beside that: a limit of memory, the system's lack of it.
+    /// Further cause, if known: a memory limit, or the system running out of memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
 }
@@ -327,203 +318,177 @@ impl std::fmt::Display for Death {
     }
 }
 
-/// Worker → coordinator. Messages that belong together travel in one packet, in order.
+/// Messages from worker to coordinator. Messages that belong together travel in one packet, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromWorker {
     /// The tests of a program.
     Discovered {
-        /// As in the job.
+        /// Job number, as in the job.
         job: u32,
         /// The framework's name.
         framework: String,
-        /// How the names of its tests nest.
+        /// Nesting of the test names.
         #[serde(default)]
         nesting: Nesting,
-        /// In the framework's order. Names may stand twice.
+        /// Tests in the framework's order. Names may occur twice.
         tests: Vec<ListedTest>,
-        /// What a process of this program costs before its first test, microseconds, as far as the listing tells.
+        /// Startup cost of a process of this program before its first test, in microseconds, as far as the
+        /// listing shows.
         start_us: u64,
     },
     /// The program could not be listed.
     NotDiscovered {
-        /// As in the job.
+        /// Job number, as in the job.
         job: u32,
-        /// One clear sentence for the user.
+        /// Error as one clear sentence for the user.
         error: String,
     },
-    /// What happened to tests of a lease, in order.
-    Reports {
-        /// Which lease.
-        lease: LeaseId,
-        /// In order.
-        reports: Vec<Report>,
-    },
-    /// The lease's process is gone and everything about it is reported.
+    /// Events of the tests of a lease, in order.
+    Reports { lease: LeaseId, reports: Vec<Report> },
+    /// The lease's process has exited and everything about it is reported.
     LeaseEnded {
-        /// Which lease.
         lease: LeaseId,
-        /// How.
+        /// Reason for the end of the lease.
         end: LeaseEnd,
-        /// What the process cost before its first test, microseconds, where it came so far.
+        /// Startup cost of the process before its first test, in microseconds, if it got that far.
         start_us: Option<u64>,
     },
     /// Answers [`ToWorker::Pause`].
     Paused,
     /// Answers [`ToWorker::Drain`].
     Drained {
-        /// Which run.
         run: String,
-        /// How sure we are.
+        /// Proof level of the delivery.
         proof: Proof,
-        /// The journal's position up to which that holds.
+        /// Journal position up to which the proof holds.
         position: u64,
     },
-    /// For the client's log.
+    /// Lines for the client's log.
     Log {
-        /// Which run they are about; `None` for none.
+        /// Run that the lines are about; `None` for none.
         run: Option<String>,
-        /// In order.
         lines: Vec<LogLine>,
     },
 }
 
-/// One line for the client's log.
+/// Line for the client's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// The test of the run that it is about.
+    /// Test of the run that the line is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<TestIndex>,
-    /// How loud.
+    /// Severity.
     pub level: LogLevel,
-    /// For people.
+    /// Text for users.
     pub message: String,
 }
 
-/// One event of one test.
+/// Event of one test or of its process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Report {
-    /// Its process stands for a debugger, traced by nobody, until [`ToWorker::Debugger`] comes.
+    /// The test's process is stopped for a debugger, traced by no process, until [`ToWorker::Debugger`]
+    /// arrives.
     Standing {
-        /// Which.
         test: TestIndex,
-        /// Its process.
         pid: u32,
-        /// It stands at the first instruction of its program; else just before it becomes its program.
+        /// Whether it is stopped at the first instruction of its program; otherwise just before `exec`.
         is_program: bool,
-        /// What a debugger can launch instead.
+        /// Command that a debugger can launch instead.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         debuggee: Option<Debuggee>,
     },
-    /// It was launched by a debugger, as [`Debuggee`], and is that one's: no limits, nothing watched.
-    Launched {
-        /// Which.
-        test: TestIndex,
-        /// Its process.
-        pid: u32,
-    },
-    /// It runs.
+    /// A debugger launched the test as [`Debuggee`] and owns its process: no limits, no crash capture.
+    Launched { test: TestIndex, pid: u32 },
+    /// The test is running.
     Started(TestIndex),
-    /// It has its terminal result: journalled, and handed to the client's stream.
+    /// The test has its terminal result, which is journalled and queued for the client's stream.
     Settled {
-        /// Which.
         test: TestIndex,
-        /// How it ended.
+        /// Final state of the test.
         state: ExecutionState,
-        /// How long it ran.
+        /// Duration in microseconds.
         duration_us: u64,
-        /// The result's position in the worker's journal of this run, from 1.
+        /// Position of the result in the worker's journal of this run, from 1.
         position: u64,
     },
-    /// Files that belong to a test's result, which follows or has gone before.
+    /// Files of a test's result, which may come before or after this event.
     Attached {
-        /// Which; `None` for the program itself.
+        /// Test that the files belong to; `None` for the program itself.
         test: Option<TestIndex>,
-        /// The files.
         files: Vec<EvidenceFile>,
     },
-    /// The lease's process has ended, and took so much.
+    /// The lease's process has exited; carries its resource usage.
     Ended {
-        /// The only test that it ran; `None` for several.
+        /// Test, if the process ran only one; `None` for several.
         test: Option<TestIndex>,
-        /// How many tests were lent to it.
+        /// Number of tests leased to the process.
         tests: u32,
-        /// What it took.
         usage: ProcessUsage,
     },
-    /// Processes outlived their test process, and were killed.
+    /// Processes outlived their test process and were killed.
     Leaked {
-        /// The test that started them; where that can't be told, each that may have; none where no test can have.
+        /// Test that started them; if that is unknown, every test that may have; empty if no test can have.
         tests: Vec<TestIndex>,
-        /// The processes.
         processes: Vec<Leaked>,
     },
-    /// It failed, but a retry may replace that: journalled, not sent.
+    /// The test failed, but a retry may replace the result: journalled, not sent.
     Failed {
-        /// Which.
         test: TestIndex,
-        /// What is told later.
+        /// Attempt that is reported with the final result.
         attempt: Box<Attempt>,
     },
-    /// The process died under it, and it is to be tried alone: journalled, not sent.
+    /// The process died during the test, which awaits an isolated rerun: journalled, not sent.
     Died {
-        /// Which.
         test: TestIndex,
-        /// What is told later.
+        /// Attempt that is reported with the final result.
         attempt: Box<Attempt>,
     },
 }
 
-/// What a test process took.
+/// Resource usage of a test process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProcessUsage {
-    /// CPU time of the process and its reaped children, microseconds.
+    /// CPU time of the process and its reaped children, in microseconds.
     pub cpu_us: u64,
-    /// Peak resident memory of the largest of them, KiB.
+    /// Peak resident memory of the largest of these processes, in KiB.
     pub peak_kib: u64,
-    /// From the start to the end, microseconds.
+    /// Wall-clock time from start to end, in microseconds.
     pub wall_us: u64,
 }
 
-/// How the process of a lease ended.
+/// Reason why the process of a lease ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseEnd {
-    /// The framework said its own last word, and the exit fits it. Tests without an event were not run.
+    /// The framework reported its own end, and the exit code fits it. Tests without an event were not run.
     Complete,
-    /// All tests have their results, but the process then died, or left with a code that they don't explain.
+    /// All tests have results, but the process then died, or exited with a code that the results don't
+    /// explain.
     BadExit {
-        /// The end.
         end: RawEnd,
-        /// For people: what happened, with the tail of the output.
+        /// Description for the user, with the tail of the output.
         message: String,
     },
-    /// The process died under a test (which is reported), or was ended because of its time limit.
-    DiedInTest {
-        /// The end.
-        end: RawEnd,
-    },
+    /// The process died during a test (which is reported), or was ended because of the test's time limit.
+    DiedInTest { end: RawEnd },
     /// The process died before, between or after tests, with tests still waiting.
     DiedOutside {
-        /// The end.
         end: RawEnd,
-        /// For people: what happened, with the tail of the output.
+        /// Description for the user, with the tail of the output.
         message: String,
     },
     /// The process could not be started.
-    NotStarted {
-        /// Why.
-        error: String,
-    },
-    /// The coordinator wished it.
+    NotStarted { error: String },
+    /// The coordinator cancelled the lease.
     Cancelled,
 }
 
-/// The worker of a lease, as the run directory names its journal.
+/// Returns the file name of a worker's journal in the run's directory.
 #[must_use]
 pub fn journal_name(worker: WorkerId) -> String {
     format!("worker-{worker}.journal")
 }
 
-/// The worker whose journal has this file name.
+/// Returns the worker whose journal has this file name.
 #[must_use]
 pub fn worker_of_journal(name: &str) -> Option<WorkerId> {
     name.strip_prefix("worker-")?.strip_suffix(".journal")?.parse().ok().map(WorkerId)

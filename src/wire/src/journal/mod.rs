@@ -1,12 +1,12 @@
-//! Records of write-ahead journals: what is told to the client stands here first.
+//! Records of write-ahead journals: every result is journalled before it is sent to the client.
 //!
-//! A file is the magic line and then records: four bytes of length, the same four inverted, four of CRC-32 over the rest,
-//! then kind, test, state, duration and a body. Appended in one `write` each batch; a process that dies in the middle
-//! leaves at most one torn record at the end, and a machine that dies zeros, which readers tolerate and name. Damage
-//! before the end is an error that names the offset: the inverted length tells a length that is damaged from a record
-//! that is cut off.
+//! A file is the magic line and then records: four bytes of length, the same four inverted, four of CRC-32
+//! over the rest, then kind, test, state, duration and a body. Each batch is appended in one `write`; a
+//! process that dies during it leaves at most one torn record at the end, and a machine that dies leaves
+//! zeros; readers tolerate and report both. Damage before the end is an error that names the offset: the
+//! inverted length distinguishes a damaged length from a truncated record.
 //!
-//! - `record`: what stands in a journal.
+//! - `record`: the types of the records.
 //! - `write`, `read`: from records to bytes and back.
 
 mod read;
@@ -22,10 +22,10 @@ pub use write::{write, write_settled};
 
 /// First bytes of each journal; the number is [`VERSION`].
 pub const MAGIC: &[u8] = b"heeler-journal 2\n";
-/// The format's version; readers refuse others.
+/// Version of the format; readers refuse others.
 pub const VERSION: u32 = 2;
-/// The journal of what no worker tells, in the run's directory, beside those of the workers: written by the coordinator
-/// when it finishes the run.
+/// File name of the journal of synthesized results, in the run's directory beside the workers' journals;
+/// written by the coordinator when it finishes the run.
 pub const FINISH_NAME: &str = "finish.journal";
 
 /// The magic line without its number and line end.

@@ -1,4 +1,4 @@
-//! From bytes to records: what is whole, where it is torn, and what is damaged.
+//! Journal reader: from bytes to whole records, torn ends and damage.
 
 use super::{FIXED_BYTES, HEAD_BYTES, MAGIC, NAME, Record, VERSION};
 use crate::{
@@ -6,35 +6,35 @@ use crate::{
     mtp::ExecutionState,
 };
 
-/// What a journal holds.
+/// Content of a journal.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Reading {
-    /// Its whole records, up to its end or to the first damage.
+    /// Whole records, up to the end or to the first damage.
     pub records: Vec<Record>,
-    /// Where a record begins that was never written to its end, if so. Nothing else is missing.
+    /// Offset of a record that was never written to its end, if there is one. Nothing else is missing.
     pub torn_at: Option<usize>,
-    /// Why it can't be read to its end, if so.
+    /// Reason why the journal can't be read to its end, if so.
     pub damage: Option<JournalError>,
 }
 
-/// Why a journal can't be read to its end.
+/// Error that keeps a journal from being read to its end.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum JournalError {
-    /// The file is no journal.
+    /// The file is not a journal.
     #[error("expected a journal that begins with {:?} at byte 0", String::from_utf8_lossy(MAGIC))]
     Magic,
-    /// Another heeler wrote it.
+    /// The file was written by a heeler with another version of the format.
     #[error("it is written in version {found} of the format, and this heeler reads version {VERSION}")]
     Version {
-        /// Its version.
+        /// Version of the file.
         found: String,
     },
     /// A record before the end is damaged.
     #[error("damaged record at byte {offset}: expected {expected}")]
     Damaged {
-        /// Where.
+        /// Offset of the record.
         offset: usize,
-        /// What should stand there, and what does.
+        /// The expected content and the content found.
         expected: String,
     },
 }
@@ -83,13 +83,13 @@ fn foreign(bytes: &[u8]) -> JournalError {
     }
 }
 
-/// What stands at the front of the rest of a journal.
+/// Result of reading one record from the remaining bytes.
 enum Next {
-    /// A whole record of so many bytes.
+    /// A whole record and its length in bytes.
     Record(Record, usize),
-    /// Something that was never written to its end.
+    /// A record that was never written to its end.
     Torn,
-    /// Something else than this.
+    /// Anything else, with the content that was expected.
     Damaged(String),
 }
 

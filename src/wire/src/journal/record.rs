@@ -1,4 +1,4 @@
-//! What stands in a journal.
+//! Types of journal records.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,85 +7,80 @@ use crate::{
     mtp::RunResult,
 };
 
-/// One record.
+/// Record of a journal.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
-    /// A test runs.
+    /// The test is running.
     Started(TestIndex),
-    /// A test has its terminal result.
+    /// The test has its terminal result.
     Settled {
-        /// The result without its node.
+        /// Result without its node.
         result: JournalledResult,
-        /// The JSON of the change, as the client gets it.
+        /// JSON of the change, as it is sent to the client.
         change: Vec<u8>,
     },
-    /// A result that may still be replaced.
-    Held {
-        /// Which test.
-        test: TestIndex,
-        /// What was seen.
-        attempt: Attempt,
-    },
-    /// A program had trouble outside its tests.
+    /// The test has a provisional result, which a retry or an isolated rerun may still replace.
+    Held { test: TestIndex, attempt: Attempt },
+    /// A program failed outside its tests.
     Charged {
-        /// The JSON of the change, as the client gets it.
+        /// JSON of the change, as it is sent to the client.
         change: Vec<u8>,
     },
     /// The run is complete: every test has its terminal result.
     Ended(Box<RunEnd>),
 }
 
-/// How a run ended that came to its end.
+/// End of a run that was completed.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct RunEnd {
-    /// When, in ISO 8601.
+    /// End time in ISO 8601.
     pub ended_utc: String,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
-    /// Why nothing was handed out any more before all tests had run, if so.
+    /// Reason why no more tests were leased before all had run, if so.
     pub stopped_by: Option<StopReason>,
-    /// How many tests ended how.
+    /// Number of tests by outcome.
     pub counts: EndCounts,
-    /// Programs that had trouble outside their tests.
+    /// Number of programs that failed outside their tests.
     pub charged_programs: usize,
-    /// What the client's request was answered with.
+    /// Result that answered the client's request.
     pub result: RunResult,
 }
 
-/// Why a run stopped early.
+/// Reason why a run stopped early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StopReason {
-    /// The user ended it.
+    /// The user cancelled it.
     Cancelled,
-    /// Its limit of failures.
+    /// The limit of failures was reached.
     TooManyFailures,
-    /// Its limit of time.
+    /// The time limit was reached.
     TimeIsUp,
-    /// A word that this version does not know.
+    /// A reason that this version does not know.
     #[serde(other)]
     Unknown,
 }
 
-/// How many tests of a run ended how.
+/// Number of tests of a run by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct EndCounts {
-    /// By the framework's word.
+    /// Passed, as the framework reported.
     pub passed: usize,
-    /// Not run by their framework's own decision.
+    /// Not run by the framework's own decision.
     pub skipped: usize,
-    /// By the framework's word.
+    /// Failed, as the framework reported.
     pub failed: usize,
     /// Ended by their time limit.
     pub timed_out: usize,
-    /// Their process died under them.
+    /// Process died during the test.
     pub crashed: usize,
-    /// Could not be run to their end, or not be judged.
+    /// Not run to their end, or without a usable verdict.
     pub error: usize,
-    /// Ended by the user's wish.
+    /// Cancelled by the user.
     pub cancelled: usize,
-    /// Never begun.
+    /// Never started.
     pub not_run: usize,
 }

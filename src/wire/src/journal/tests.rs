@@ -1,4 +1,4 @@
-//! Journals cut, zeroed and damaged at every place.
+//! Tests of journals that are cut, zeroed and damaged at every offset.
 
 use super::*;
 use crate::{
@@ -42,7 +42,7 @@ fn bytes() -> Vec<u8> {
     out
 }
 
-/// Where each record begins, and the end.
+/// Returns the offset of each record, and of the end.
 fn places() -> Vec<usize> {
     let mut out = MAGIC.to_vec();
     let mut places = vec![out.len()];
@@ -81,7 +81,7 @@ fn a_machine_that_died_leaves_zeros_that_are_no_damage() {
         if written >= MAGIC.len() || written == 0 {
             let whole = places.iter().rposition(|place| *place <= written).unwrap_or(0);
             assert_eq!(reading.damage, None, "written up to {written}");
-            // What was not written may have been zeros.
+            // The part that was not written may have been zeros anyway.
             assert!(reading.records.len() >= whole, "written up to {written}");
             assert!(reading.torn_at.is_some(), "written up to {written}");
         }

@@ -1,4 +1,4 @@
-//! From records to bytes.
+//! Journal writer: from records to bytes.
 
 use super::{FIXED_BYTES, HEAD_BYTES, Record, read::state_number};
 use crate::control::{JournalledResult, TestIndex};
@@ -21,12 +21,13 @@ pub fn write(out: &mut Vec<u8>, record: &Record) {
     }
 }
 
-/// Appends one [`Record::Settled`] to `out` without owning its change: workers write hundreds of thousands a second.
+/// Appends one [`Record::Settled`] to `out` without owning its change, because workers write hundreds of
+/// thousands a second.
 pub fn write_settled(out: &mut Vec<u8>, result: JournalledResult, change: &[u8]) {
     frame(out, Head { kind: 1, test: result.test, result: Some(result) }, change);
 }
 
-/// The fixed part of a record.
+/// Fixed part of a record.
 struct Head {
     kind: u8,
     test: TestIndex,

@@ -1,4 +1,4 @@
-//! Changes as JSON, ready to be journalled and sent, and the members of a client's own that they carry.
+//! Test changes encoded as JSON for the journal and the client, including the members that the client added.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -11,31 +11,32 @@ use serde_json::value::RawValue;
 use super::{Attachment, Change, NodeType, TestNode, key};
 use crate::rpc::Word;
 
-/// A change without output is seldom larger.
+/// Initial buffer size; a change without output is seldom larger.
 const CHANGE_BYTES: usize = 512;
-/// So much of members that nobody here knows is carried for one test. Frameworks' keys take some hundred bytes; what is
-/// larger belongs into a file.
+/// Maximum size of the client's own members of one test. Frameworks' keys take a few hundred bytes; larger
+/// data belongs in a file.
 pub const FOREIGN_BYTES_AT_MOST: usize = 8 << 10;
-/// So many of them.
+/// Maximum number of the client's own members of one test.
 const FOREIGN_MEMBERS_AT_MOST: usize = 64;
-/// So deep may they nest: readers have limits of their own, and the node stands inside of other values already.
+/// Maximum nesting depth of such a member: readers have limits of their own, and the node is already nested
+/// inside other values.
 const FOREIGN_DEPTH_AT_MOST: usize = 64;
 
-/// Returns the files that a change as JSON names beside its result.
+/// Returns the attachments that a change (as JSON) names beside its result.
 #[must_use]
 pub fn attachments_of(change: &[u8]) -> Vec<Attachment> {
-    // Few changes have any, and reading a change costs far more than looking for the first.
+    // Few changes have attachments, and parsing a change costs far more than a search for the first one.
     let has_some = std::str::from_utf8(change).is_ok_and(|text| text.contains("\"attachments.0.uri\""));
     let change = has_some.then(|| serde_json::from_slice::<Change>(change).ok()).flatten();
     change.map(|change| change.node.attachments()).unwrap_or_default()
 }
 
-/// One change as JSON: `{"parent":…,"node":{…}}`.
+/// Change encoded as JSON: `{"parent":…,"node":{…}}`.
 #[derive(Debug, Clone)]
 pub struct RawChange(Box<RawValue>);
 
 impl RawChange {
-    /// Returns the change of a node below a group, with the members that a client gave the test.
+    /// Returns the change of a node below a group, with the members that a client added to the test.
     #[must_use]
     pub fn new(parent: Option<&str>, node: &TestNode, foreign: Option<&str>) -> Self {
         let text = String::from_utf8(change_json_with(parent, node, foreign)).expect("JSON is text");
@@ -48,7 +49,7 @@ impl RawChange {
         Self::new(parent, &group_node(uid, name), None)
     }
 
-    /// Returns the text.
+    /// Returns the JSON text.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.get().as_bytes()
@@ -84,8 +85,8 @@ pub fn group_node(uid: &str, name: &str) -> TestNode {
     }
 }
 
-/// Returns what a group is called within its suite, without the separators at either end; the suite's own name for the
-/// suite itself.
+/// Returns the name of a group within its suite, without the separators at either end; for the suite itself,
+/// the suite's own name.
 #[must_use]
 pub fn group_path<'a>(uid: &'a str, suite: &str) -> &'a str {
     let path = uid.strip_prefix(suite).and_then(|rest| rest.strip_prefix("::")).unwrap_or(uid);
@@ -93,7 +94,7 @@ pub fn group_path<'a>(uid: &'a str, suite: &str) -> &'a str {
     path.strip_suffix("::").or_else(|| path.strip_suffix('.')).unwrap_or(path)
 }
 
-/// Encodes one top-level change as JSON, to be journalled and sent.
+/// Encodes one top-level change as JSON for the journal and the client.
 #[must_use]
 pub fn change_json(node: &TestNode) -> Vec<u8> {
     change_json_with(None, node, None)
@@ -118,16 +119,17 @@ pub fn change_json_with(parent: Option<&str>, node: &TestNode, foreign: Option<&
     out
 }
 
-/// A test as a request names it: its uid, and the members that are none of ours, to be handed back untouched.
+/// Test selector of a request: a uid, and the members that are not Heeler's, to be returned unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AskedNode {
-    /// Its name for machines; of a group, all tests below it are meant.
+    /// Uid of a test, or of a group to select all tests below it.
     pub uid: String,
-    /// `"name":value,…`, as the client wrote the values; `None` without any. Of a name that stands twice, the last.
+    /// Client's own members, `"name":value,…`, with the values as the client wrote them; `None` if there are
+    /// none. If a name occurs twice, the last one counts.
     pub foreign: Option<Arc<str>>,
 }
 
-/// Members that a request's tests carry, by uid.
+/// Members that the client added to the tests of a request, by uid.
 pub type Foreign = HashMap<String, Arc<str>>;
 
 impl<'de> Deserialize<'de> for AskedNode {
@@ -203,13 +205,14 @@ fn fragment(members: &[(String, &RawValue)]) -> Option<Arc<str>> {
     (!all.is_empty()).then(|| all.join(",").into())
 }
 
-/// Whether we say ourselves what stands under this name, or nothing.
+/// Returns whether a member of this name belongs to the protocol or to Heeler, so that the client's is not
+/// kept.
 fn is_ours(name: &str) -> bool {
     const PREFIXES: [&str; 3] = [key::OWN_PREFIX, "attachments.", "retry."];
     super::node::is_field(name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// How deep valid JSON nests.
+/// Returns the nesting depth of valid JSON.
 fn depth(json: &str) -> usize {
     let (mut depth, mut deepest, mut is_text, mut is_escaped) = (0_usize, 0, false, false);
     for byte in json.bytes() {

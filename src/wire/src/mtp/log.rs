@@ -1,4 +1,5 @@
-//! `client/log`: the single form for every client, the batch form for those that declared `batchLoggingSupport`.
+//! `client/log`: the single form for every client, the batch form for those that declared
+//! `batchLoggingSupport`.
 
 use std::fmt;
 
@@ -7,28 +8,28 @@ use serde::{Deserialize, Deserializer, Serialize, de::Visitor};
 
 use super::method;
 
-/// How loud a log message is; a text on the wire, and read as the specification's number too.
+/// Severity of a log message; a string on the wire, also read as the specification's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum LogLevel {
-    /// Everything.
+    /// Messages of the finest detail.
     Trace,
-    /// For developers of Heeler.
+    /// Messages for developers of Heeler.
     Debug,
     /// An action of the user took effect.
     Information,
-    /// Odd, but recovered.
+    /// Unusual, but recovered.
     Warning,
-    /// Someone must act.
+    /// The user must act.
     Error,
-    /// Nothing works.
+    /// The server cannot work at all.
     Critical,
-    /// The specification's level of what is not to be shown; never sent by us.
+    /// The specification's level for messages that are not to be shown; never sent by Heeler.
     None,
 }
 
 impl LogLevel {
-    /// In the order of the specification's numbers.
+    /// All levels, in the order of the specification's numbers.
     const ALL: [(Self, &'static str); 7] = [
         (Self::Trace, "Trace"),
         (Self::Debug, "Debug"),
@@ -46,7 +47,7 @@ impl<'de> Deserialize<'de> for LogLevel {
     }
 }
 
-/// A level that this version does not know is no reason to lose the message.
+/// Reads a level; an unknown level is read as `Information`, so that the message is not lost.
 struct LevelVisitor;
 
 impl Visitor<'_> for LevelVisitor {
@@ -71,9 +72,9 @@ impl Visitor<'_> for LevelVisitor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogParams {
-    /// How loud.
+    /// Severity of the message.
     pub level: LogLevel,
-    /// For people.
+    /// Text for users.
     pub message: String,
 }
 
@@ -82,53 +83,53 @@ pub struct LogParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LogBatchParams {
-    /// Which run they are about; absent for the session as a whole.
+    /// Run that the messages are about; absent for the session as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
-    /// In order.
+    /// Messages, in order.
     pub messages: Vec<LogMessage>,
 }
 
-/// One message of a batch.
+/// Log message of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LogMessage {
-    /// The test that it is about.
+    /// Uid of the test that the message is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_uid: Option<String>,
-    /// How loud.
+    /// Severity of the message.
     pub level: LogLevel,
-    /// For people.
+    /// Text for users.
     pub message: String,
 }
 
 impl LogMessage {
-    /// Returns a message that is about no single test.
+    /// Returns a message that is not about a test.
     #[must_use]
     pub fn new(level: LogLevel, message: impl Into<String>) -> Self {
         Self { node_uid: None, level, message: message.into() }
     }
 }
 
-/// Which form of `client/log` a client reads.
+/// Form of `client/log` that a client reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogForm {
     /// One message in each notification.
     #[default]
     Single,
-    /// Several, each with the test that it is about.
+    /// Several messages in one notification, each with the test that it is about.
     Batch,
 }
 
-/// Encodes one log message that is about no single test, in the form that every client reads.
+/// Encodes one log message that is not about a test, in the form that every client reads.
 #[must_use]
 pub fn log_frame(level: LogLevel, message: impl Into<String>) -> Bytes {
     crate::rpc::notification(method::LOG, &LogParams { level, message: message.into() })
 }
 
-/// Encodes log messages of a run in the form that the client reads. The single form has no member for the test, so the
-/// text names it.
+/// Encodes log messages of a run in the form that the client reads. The single form has no member for the
+/// test, so the message text names it.
 #[must_use]
 pub fn log_frames(form: LogForm, run_id: Option<&str>, messages: Vec<LogMessage>) -> Vec<Bytes> {
     match form {
@@ -149,7 +150,7 @@ fn single(message: LogMessage) -> Bytes {
 /// Reads the parameters of `client/log` in either form.
 ///
 /// # Errors
-/// They have neither.
+/// The text has neither form.
 pub fn read_log(text: &str) -> Result<LogBatchParams, serde_json::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -1,4 +1,4 @@
-//! A node's members that have no field of their own.
+//! Members of a node that have no field of their own.
 
 use std::{borrow::Cow, fmt, ops::Index};
 
@@ -6,27 +6,28 @@ use serde_json::Value;
 
 use super::node::key;
 
-/// More members than any node of ours has ten times over; what a peer sends beyond them is dropped, because looking up
-/// would take too long.
+/// Maximum number of members that are read, ten times more than any node of ours has; further members of a
+/// peer are dropped, because lookups would take too long.
 const READ_AT_MOST: usize = 1024;
 
-/// Names and values, each name once. A node has a handful of them and a run has a hundred thousand nodes: so they stand
-/// in one small block of memory, are looked up one by one, and the names that we use ourselves are not copied.
+/// Additional members of a node, each name once. A node has a handful of them and a run has a hundred
+/// thousand nodes, so they are stored in one small block of memory, are searched linearly, and Heeler's own
+/// names are not copied.
 #[derive(Clone, Default)]
 pub struct Members(Vec<(Cow<'static, str>, Value)>);
 
 impl Members {
-    /// Sets a member; returns the value that it had.
+    /// Sets a member; returns its previous value.
     pub fn insert(&mut self, name: String, value: Value) -> Option<Value> {
         self.set(Cow::Owned(name), value)
     }
 
-    /// Sets a member of ours; returns the value that it had.
+    /// Sets one of Heeler's own members; returns its previous value.
     pub fn set_own(&mut self, name: &'static str, value: impl Into<Value>) -> Option<Value> {
         self.set(Cow::Borrowed(name), value.into())
     }
 
-    /// Sets a member as it was read: names of ours are not copied.
+    /// Sets a member that was read; Heeler's own names are not copied.
     pub(super) fn read(&mut self, name: &str, value: Value) {
         if self.0.len() >= READ_AT_MOST {
             return;
@@ -49,25 +50,25 @@ impl Members {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// Returns whether there is such a member.
+    /// Returns whether a member of this name exists.
     #[must_use]
     pub fn contains_key(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns names and values in the order in which they were set first.
+    /// Iterates over names and values in the order in which they were first set.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), value))
     }
 }
 
-/// As in JSON, the order of members means nothing.
+/// Compares without regard to order, because the order of JSON members has no meaning.
 impl PartialEq for Members {
     fn eq(&self, other: &Self) -> bool {
         self.0.len() == other.0.len() && self.iter().all(|(name, value)| other.get(name) == Some(value))
@@ -77,7 +78,7 @@ impl PartialEq for Members {
 impl Index<&str> for Members {
     type Output = Value;
 
-    /// Returns the member's value; null where there is none, as `serde_json` has it for objects.
+    /// Returns the member's value; null if it does not exist, as `serde_json` does for objects.
     fn index(&self, name: &str) -> &Value {
         self.get(name).unwrap_or(&Value::Null)
     }

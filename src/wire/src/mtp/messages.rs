@@ -1,4 +1,4 @@
-//! Requests, responses and notifications beside the test node.
+//! Requests, responses and notifications of the protocol, except the test node.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -6,53 +6,54 @@ use serde::{Deserialize, Serialize};
 use super::TestNode;
 use crate::control::Leaked;
 
-/// Method names.
+/// Method names of the protocol and of Heeler's extensions.
 pub mod method {
-    /// Client → server, first.
+    /// Client → server, first request.
     pub const INITIALIZE: &str = "initialize";
-    /// Client → server.
+    /// Client → server, a request: lists tests.
     pub const DISCOVER: &str = "testing/discoverTests";
-    /// Client → server.
+    /// Client → server, a request: runs tests.
     pub const RUN: &str = "testing/runTests";
-    /// Server → client.
+    /// Server → client: changes of test nodes.
     pub const UPDATES: &str = "testing/testUpdates/tests";
-    /// Server → client.
+    /// Server → client: files of a run.
     pub const ATTACHMENTS: &str = "testing/testUpdates/attachments";
-    /// Server → client.
+    /// Server → client: log messages.
     pub const LOG: &str = "client/log";
-    /// Server → client.
+    /// Server → client: metrics of a discovery or a run.
     pub const TELEMETRY: &str = "telemetry/update";
-    /// Server → client, a request.
+    /// Server → client, a request: attach a debugger to a process.
     pub const ATTACH_DEBUGGER: &str = "client/attachDebugger";
-    /// Server → client, a request.
+    /// Server → client, a request: launch a program under a debugger.
     pub const LAUNCH_DEBUGGER: &str = "client/launchDebugger";
-    /// Both ways.
+    /// Both directions: cancels a request.
     pub const CANCEL: &str = "$/cancelRequest";
-    /// Sent by one editor instead of a cancel request.
+    /// Client → server; sent by one editor instead of a cancel request.
     pub const CANCEL_RUN: &str = "testing/cancelTestRun";
-    /// Client → server, last.
+    /// Client → server, last message.
     pub const EXIT: &str = "exit";
-    /// The echo barrier: nobody knows it, so everybody answers it with an error, after all that came before.
+    /// The echo barrier: no peer knows this method, so every peer answers it with an error, after everything
+    /// that came before.
     pub const BARRIER: &str = "$/drained";
-    /// First words on a callback connection to a listener of ours, which asked for a token.
+    /// First message on a callback connection to a listener of Heeler's own, which required a token.
     pub const HELLO: &str = "$/heeler/hello";
 }
 
-/// The version of the protocol that we speak.
+/// Version of the protocol that Heeler implements.
 pub const PROTOCOL_VERSION: &str = "1.0.0";
 
-/// Parameters of `initialize`. Everything may be missing.
+/// Parameters of `initialize`. Every member may be missing.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct InitializeParams {
-    /// When this process dies, the server leaves.
+    /// Process id of the client; the server exits when this process dies.
     pub process_id: Option<u32>,
-    /// Who the client is.
+    /// Name and version of the client.
     pub client_info: Option<PeerInfo>,
-    /// What it can do.
+    /// Capabilities of the client.
     pub capabilities: ClientCapabilities,
-    /// The versions that it speaks; absent means any.
+    /// Protocol versions that the client supports; absent means any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol_versions: Option<Vec<String>>,
 }
@@ -62,45 +63,46 @@ pub struct InitializeParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PeerInfo {
-    /// Such as `vscode`.
+    /// Name of the program, such as `vscode`.
     pub name: String,
-    /// Free text.
+    /// Version as free text.
     pub version: String,
 }
 
-/// What a client can do.
+/// Capabilities of a client.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ClientCapabilities {
-    /// All that concerns tests.
+    /// Capabilities that concern tests.
     pub testing: ClientTesting,
 }
 
-/// What a client can do with tests.
+/// Test capabilities of a client.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientTesting {
-    /// It can attach and launch debuggers.
+    /// Whether the client can attach and launch debuggers.
     pub debugger_provider: bool,
-    /// It reads several log messages in one notification.
+    /// Whether the client reads several log messages in one notification.
     pub batch_logging_support: bool,
-    /// It reads the attachments stream.
+    /// Whether the client reads the attachments stream.
     pub attachments_support: bool,
-    /// It listens for further connections.
+    /// Port at which the client accepts further connections, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback_provider: Option<CallbackProvider>,
 }
 
-/// Where a client listens for the connections of workers and watchdog.
+/// Port at which a client accepts connections of workers and watchdog.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CallbackProvider {
     /// TCP port on the client's host.
     pub port: u16,
-    /// Ours: a secret that we send first on each connection, so that no other local user can report results.
+    /// Extension by Heeler: a secret sent first on each connection, so that no other local user can report
+    /// results.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }
@@ -110,65 +112,66 @@ pub struct CallbackProvider {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct InitializeResult {
-    /// The server's.
+    /// Process id of the server.
     pub process_id: u32,
-    /// Who the server is.
+    /// Name and version of the server.
     pub server_info: PeerInfo,
-    /// The version that both speak.
+    /// Protocol version that both peers support.
     pub protocol_version: String,
-    /// What the server can do.
+    /// Capabilities of the server.
     pub capabilities: ServerCapabilities,
 }
 
-/// What a server can do.
+/// Capabilities of a server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServerCapabilities {
-    /// All that concerns tests.
+    /// Capabilities that concern tests.
     pub testing: ServerTesting,
 }
 
-/// What a server can do with tests.
+/// Test capabilities of a server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerTesting {
-    /// It answers `testing/discoverTests`.
+    /// Whether the server answers `testing/discoverTests`.
     pub supports_discovery: bool,
-    /// One process serves many requests.
+    /// Whether one process serves many requests.
     #[serde(rename = "experimental_multiRequestSupport")]
     pub experimental_multi_request_support: bool,
-    /// It speaks VSTest inside.
+    /// Whether the server uses VSTest internally.
     pub vstest_provider: bool,
-    /// It sends attachments.
+    /// Whether the server sends attachments.
     pub attachments_support: bool,
-    /// The specification's older name for the same.
+    /// The specification's older name for `attachmentsSupport`.
     pub attachments_provider: bool,
-    /// It opens connections that the client did not offer.
+    /// Whether the server opens connections that the client did not offer.
     pub multiple_connection_provider: bool,
-    /// It sends coverage.
+    /// Whether the server sends coverage.
     pub supports_test_coverage_messages: bool,
 }
 
-/// Parameters of `testing/discoverTests` and `testing/runTests`. A server reads the tests as [`super::AskedNode`].
+/// Parameters of `testing/discoverTests` and `testing/runTests`. A server reads the tests as
+/// [`super::AskedNode`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(bound = "N: schemars::JsonSchema + Default"))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TestsParams<N = TestNode> {
-    /// Names the request's stream of updates. Any string that a GUID parser takes.
+    /// Id of the request's stream of updates. Any string that a GUID parser accepts.
     pub run_id: String,
-    /// The tests; null or absent means all, `[]` means none.
+    /// Selected tests; null or absent means all, `[]` means none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tests: Option<Vec<N>>,
     /// The specification's older name for `tests`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_cases: Option<Vec<N>>,
-    /// A graph query.
+    /// Graph query that selects tests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// A member of ours: each test is to run under a debugger that the client attaches or launches.
+    /// Extension by Heeler: each test runs under a debugger that the client attaches or launches.
     #[serde(rename = "heeler.debug", skip_serializing_if = "is_false")]
     pub is_debug: bool,
 }
@@ -183,22 +186,22 @@ fn is_false(value: &bool) -> bool {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AttachDebuggerParams {
-    /// The test process. It stands still.
+    /// Process id of the test process, which is stopped.
     pub process_id: u32,
 }
 
-/// Parameters of `client/launchDebugger`. All of them are always sent, because some clients want them.
+/// Parameters of `client/launchDebugger`. All members are always sent, because some clients require them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LaunchDebuggerParams {
     /// Path of the program.
     pub program: String,
-    /// Its arguments, as a shell takes them.
+    /// Arguments of the program, quoted for a shell.
     pub args: String,
-    /// Where it runs.
+    /// Working directory of the program.
     pub working_directory: String,
-    /// To be set beside the client's own.
+    /// Environment variables to set in addition to the client's own.
     pub environment_variables: std::collections::BTreeMap<String, String>,
 }
 
@@ -206,7 +209,7 @@ pub struct LaunchDebuggerParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DebuggerResult {
-    /// Whether there is a debugger. Clients in the field leave it out, which means that there is.
+    /// Whether a debugger is attached or launched. Existing clients omit it, which means success.
     #[serde(default = "is_true")]
     pub success: bool,
 }
@@ -215,32 +218,32 @@ fn is_true() -> bool {
     true
 }
 
-/// Parameters of a test update.
+/// Parameters of `testing/testUpdates/tests`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateParams {
-    /// Which request's.
+    /// Run id of the request that the changes belong to.
     pub run_id: String,
-    /// Null completes the stream: no update follows. The member is always there.
+    /// Changes of nodes. Null completes the stream: no update follows. The member is always present.
     #[serde(default)]
     pub changes: Option<Vec<Change>>,
 }
 
-/// One change of one node.
+/// Change of one node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Change {
-    /// The group's uid; null at the top.
+    /// Uid of the parent group; null for a top-level node.
     #[serde(default)]
     pub parent: Option<String>,
-    /// The node, whole.
+    /// The node with all its members.
     pub node: TestNode,
 }
 
-/// Encodes changes that are JSON already as one update frame.
+/// Encodes changes that are already JSON as one update frame.
 ///
-/// Each item is the text of one [`Change`], as [`super::change_json`] makes it and journals keep it.
+/// Each item is the text of one [`Change`], as [`super::change_json`] encodes it and journals store it.
 #[must_use]
 pub fn updates_frame<'a, I>(run_id: &str, changes: I) -> Bytes
 where
@@ -266,21 +269,21 @@ where
     Bytes::from(frame)
 }
 
-/// Encodes the completion of a run's updates: `changes` is there, and null.
+/// Encodes the completion of a run's updates: `changes` is present and null.
 #[must_use]
 pub fn completion_frame(run_id: &str) -> Bytes {
     crate::rpc::notification(method::UPDATES, &UpdateParams { run_id: run_id.to_owned(), changes: None })
 }
 
-/// Parameters of an attachments update.
+/// Parameters of `testing/testUpdates/attachments`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AttachmentParams {
-    /// Which request's.
+    /// Run id of the request that the attachments belong to.
     #[serde(default)]
     pub run_id: String,
-    /// Null ends the stream. The member is always there.
+    /// Files of the run. Null ends the stream. The member is always present.
     #[serde(default)]
     pub attachments: Option<Vec<Attachment>>,
 }
@@ -294,30 +297,30 @@ pub fn attachments_frame(run_id: &str, attachments: Option<Vec<Attachment>>) -> 
     )
 }
 
-/// A file beside the results. Clients read the name in either spelling, so both are sent.
+/// File that belongs to a result or a run. Clients read the name in either spelling, so both are sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Attachment {
-    /// `file://…` in the stream.
+    /// URI of the file, `file://…` in the stream.
     pub uri: String,
-    /// Who made it.
+    /// Name of the program that produced the file.
     pub producer: String,
-    /// Always `file`.
+    /// Attachment type, always `file`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// For people.
+    /// Display name: the name of the file.
     #[serde(rename = "display-name")]
     pub display_name: String,
-    /// The same again, for clients that follow the specification's text.
+    /// Display name again, for clients that follow the specification's text.
     #[serde(rename = "displayName")]
     pub display_name_camel: String,
-    /// For people.
+    /// Description for users.
     pub description: String,
 }
 
 impl Attachment {
-    /// Returns the attachment that is a file of a test's or a run's evidence.
+    /// Returns the attachment for a diagnostics file of a test or a run.
     #[must_use]
     pub fn file(path: &crate::control::OsBytes, description: &str) -> Self {
         let text = path.to_text();
@@ -333,7 +336,7 @@ impl Attachment {
     }
 }
 
-/// Returns the `file://` form of an absolute path; bytes that a URI does not take are escaped.
+/// Returns the `file://` form of an absolute path; bytes that are not allowed in a URI are escaped.
 #[must_use]
 pub fn file_uri(path: &crate::control::OsBytes) -> String {
     let mut uri = String::from("file://");
@@ -347,7 +350,7 @@ pub fn file_uri(path: &crate::control::OsBytes) -> String {
     uri
 }
 
-/// Returns the path of a `file://` URI, where its bytes are text; `None` for other URIs.
+/// Returns the path of a `file://` URI if its bytes are text; `None` for other URIs.
 #[must_use]
 pub fn path_of_file_uri(uri: &str) -> Option<String> {
     let mut rest = uri.strip_prefix("file://")?.bytes();
@@ -368,57 +371,57 @@ pub fn path_of_file_uri(uri: &str) -> Option<String> {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RunResult {
-    /// Those of the whole run.
+    /// Attachments of the whole run.
     pub attachments: Vec<Attachment>,
-    /// A member of ours: what tests left behind. It stands here because a test's own result has mostly gone to the
-    /// client before its process ends.
+    /// Extension by Heeler: processes that tests left running. They are reported here because a test's own
+    /// result has mostly been sent to the client before its process ends.
     #[serde(rename = "heeler.leaks", skip_serializing_if = "Vec::is_empty")]
     pub leaks: Vec<Leak>,
-    /// A member of ours: the largest processes that several tests shared, largest first, and a few only. Of a test that
-    /// has its process to itself its node tells it.
+    /// Extension by Heeler: the largest processes that several tests shared, largest first, only a few. The
+    /// usage of a test with a process of its own is in its node.
     #[serde(rename = "heeler.largest", skip_serializing_if = "Vec::is_empty")]
     pub largest: Vec<LargeProcess>,
 }
 
-/// What a test process took that several tests shared.
+/// Resource usage of a test process that several tests shared.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LargeProcess {
-    /// The suite that its program is.
+    /// Suite of the process's program.
     pub suite: String,
-    /// How many tests were to run in it.
+    /// Number of tests leased to the process.
     pub tests: u32,
-    /// Its CPU time, and its reaped children's, in milliseconds.
+    /// CPU time of the process and its reaped children, in milliseconds.
     #[serde(rename = "cpu-ms")]
     pub cpu_ms: f64,
-    /// Its peak of resident memory, KiB.
+    /// Peak resident memory in KiB.
     #[serde(rename = "peak-memory-kib")]
     pub peak_memory_kib: u64,
 }
 
-/// Processes that outlived a test process, and were killed.
+/// Processes that outlived a test process and were killed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Leak {
-    /// The suite: its program started the process that left them behind.
+    /// Suite whose program started the test process.
     pub suite: String,
-    /// The uid of the test that started them; where that can't be told, of each that may have; none where
-    /// it was the program outside its tests.
+    /// Uid of the test that started them; if that is unknown, of every test that may have; empty if the
+    /// program started them outside its tests.
     pub tests: Vec<String>,
-    /// The processes.
+    /// Processes that were left running.
     pub processes: Vec<LeftBehind>,
 }
 
-/// A process that outlived its test process.
+/// Process that outlived its test process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LeftBehind {
-    /// Process id.
+    /// Process id of the process that was left running.
     pub pid: u32,
-    /// Its command line, cut.
+    /// Command line, truncated.
     pub command: String,
 }
 
@@ -432,7 +435,7 @@ impl From<&Leaked> for LeftBehind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CancelParams {
-    /// Which request's.
+    /// Id of the request to cancel.
     pub id: crate::rpc::RequestId,
 }
 
@@ -441,17 +444,17 @@ pub struct CancelParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CancelRunParams {
-    /// Which run.
+    /// Run to cancel.
     pub run_id: String,
 }
 
-/// Parameters of our `$/heeler/hello`.
+/// Parameters of Heeler's own `$/heeler/hello`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HelloParams {
-    /// The listener's secret.
+    /// Secret that the listener required.
     pub token: String,
-    /// `worker 3`, `watchdog`.
+    /// Name of the sender, such as `worker 3` or `watchdog`.
     pub from: String,
 }
 

@@ -1,4 +1,4 @@
-//! The messages of the MSTest Runner Protocol, as they must be spoken: what we write is strict, what we read is lenient.
+//! Messages of the MSTest Runner Protocol: strict in what Heeler writes, lenient in what it reads.
 
 mod change;
 mod log;

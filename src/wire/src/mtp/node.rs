@@ -1,4 +1,4 @@
-//! The test node: what clients know of a test, its place and its result.
+//! The test node: identity, location and result of a test, as clients see them.
 
 use std::fmt;
 
@@ -12,35 +12,35 @@ use serde_json::Value;
 use super::{Attachment, Members};
 use crate::rpc::Word;
 
-/// Whether a node is a test or a group of tests.
+/// Kind of a node: a test or a group of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NodeType {
-    /// A test.
+    /// A single test.
     #[default]
     Action,
     /// A suite, a class, a program.
     Group,
 }
 
-/// The state of a test.
+/// Execution state of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ExecutionState {
     /// Known, not run.
     #[default]
     Discovered,
-    /// Running.
+    /// Started and not yet ended.
     InProgress,
-    /// Ended well.
+    /// Ended without a failure.
     Passed,
-    /// Not run by its framework's own decision.
+    /// Not run by the framework's own decision.
     Skipped,
-    /// Ended badly, by its framework's word.
+    /// Failed, as the framework reported.
     Failed,
     /// Ended by its time limit.
     TimedOut,
-    /// Crashed, vanished, or could not be run.
+    /// Crashed, disappeared, or could not be run.
     Error,
-    /// Ended by the user's wish.
+    /// Cancelled by the user.
     Cancelled,
     /// A state that this version does not know.
     Unknown,
@@ -53,7 +53,7 @@ impl ExecutionState {
         !matches!(self, Self::Discovered | Self::InProgress | Self::Unknown)
     }
 
-    /// Returns the word on the wire.
+    /// Returns the state's name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -102,72 +102,72 @@ impl<'de> Deserialize<'de> for ExecutionState {
     }
 }
 
-/// A name and a value that a framework gives a test; on the wire `{"name":"value"}`.
+/// Name and value that a framework assigns to a test; on the wire `{"name":"value"}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trait {
-    /// Such as `Category`.
+    /// Name, such as `Category`.
     pub name: String,
-    /// Empty for a bare tag.
+    /// Value; empty for a bare tag.
     pub value: String,
 }
 
-/// One test or group, with what is known of it. Times are UTC in ISO 8601, durations milliseconds.
+/// Test or group, with its location and result. Times are UTC in ISO 8601, durations milliseconds.
 ///
-/// Members that have no field here are kept in `other` and handed back untouched.
+/// Members without a field here are kept in `other` and returned unchanged.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TestNode {
-    /// The test's name for machines, stable from run to run: `<suite>::<name>`.
+    /// Unique id of the test, stable from run to run: `<suite>::<name>`.
     pub uid: String,
-    /// The test's name for people.
+    /// Display name of the test.
     pub display_name: String,
-    /// Test or group.
+    /// Kind of the node: test or group.
     pub node_type: NodeType,
-    /// Absent for groups.
+    /// Execution state; absent for groups.
     pub state: Option<ExecutionState>,
-    /// A finer word than the state, such as `passed-with-retries`, `crashed`, `not-run`.
+    /// Outcome kind, finer than the state, such as `passed-with-retries`, `crashed`, `not-run`.
     pub outcome_kind: Option<String>,
     /// Path of the source file.
     pub location_file: Option<String>,
-    /// First line, from 1.
+    /// First line in the source file, from 1.
     pub location_line_start: Option<u32>,
-    /// Last line.
+    /// Last line in the source file.
     pub location_line_end: Option<u32>,
-    /// Class or suite.
+    /// Class or suite that contains the test.
     pub location_type: Option<String>,
-    /// Function or case.
+    /// Function or case of the test.
     pub location_method: Option<String>,
-    /// How long it ran.
+    /// Duration in milliseconds.
     pub duration_ms: Option<f64>,
-    /// When it began.
+    /// Start time of the test.
     pub start_utc: Option<String>,
-    /// When it ended.
+    /// End time of the test.
     pub stop_utc: Option<String>,
-    /// Why it failed, or why it was skipped.
+    /// Failure message, or the reason why the test was skipped.
     pub error_message: Option<String>,
-    /// Where it failed.
+    /// Stack or place of the failure.
     pub error_stacktrace: Option<String>,
-    /// What an assertion saw.
+    /// Actual value of a failed assertion.
     pub assert_actual: Option<String>,
-    /// What it wanted to see.
+    /// Expected value of a failed assertion.
     pub assert_expected: Option<String>,
-    /// The test's own output, capped.
+    /// Standard output of the test, truncated.
     pub standard_output: Option<String>,
-    /// The test's own errors, capped.
+    /// Standard error of the test, truncated.
     pub standard_error: Option<String>,
-    /// Names and values; not sent when empty.
+    /// Traits of the test; not sent if empty.
     pub traits: Vec<Trait>,
-    /// Every other member, among them `heeler.*`, `attachments.N.*`, `retry.*`.
+    /// All other members, among them `heeler.*`, `attachments.N.*`, `retry.*`.
     pub other: Members,
 }
 
 impl TestNode {
-    /// Returns a test with a state and nothing else.
+    /// Returns a test node with a state and nothing else.
     #[must_use]
     pub fn test(uid: impl Into<String>, display_name: impl Into<String>, state: ExecutionState) -> Self {
         Self { uid: uid.into(), display_name: display_name.into(), state: Some(state), ..Self::default() }
     }
 
-    /// Names the files beside the result, by number.
+    /// Adds the files of the result as numbered `attachments.N.*` members.
     pub fn attach(&mut self, files: &[crate::control::EvidenceFile]) {
         for (number, file) in files.iter().enumerate() {
             let Attachment { uri, display_name, description, .. } =
@@ -179,7 +179,7 @@ impl TestNode {
         }
     }
 
-    /// Returns the files that it names beside the result.
+    /// Returns the attachments that the node names beside its result.
     #[must_use]
     pub fn attachments(&self) -> Vec<Attachment> {
         let attachment = |number: usize| {
@@ -203,37 +203,40 @@ impl TestNode {
     }
 }
 
-/// Members of ours beside the protocol's, on nodes that Heeler sends.
+/// Names of Heeler's own members on the nodes that it sends.
 pub mod key {
-    /// What each of them begins with.
+    /// Prefix of Heeler's own members.
     pub const OWN_PREFIX: &str = "heeler.";
-    /// A command line that runs this test alone, for a shell.
+    /// Command line that runs this test in isolation, for a shell.
     pub const REPRODUCE: &str = "heeler.reproduce";
-    /// The number of the worker that ran the test, from 1.
+    /// Number of the worker that ran the test, from 1.
     pub const WORKER: &str = "heeler.worker";
-    /// The name of the signal that killed the test, such as `SIGSEGV`.
+    /// Name of the signal that killed the test, such as `SIGSEGV`.
     pub const SIGNAL: &str = "heeler.signal";
-    /// The exit code of a process that ended without a word.
+    /// Exit code of a process that ended without a report.
     pub const EXIT_CODE: &str = "heeler.exit-code";
-    /// The suite's name.
+    /// Name of the suite.
     pub const SUITE: &str = "heeler.suite";
     /// Path of the test program.
     pub const PROGRAM: &str = "heeler.program";
-    /// What happened when the culprit was tried alone: `crashes-alone`, `passes-alone`, `fails-alone`, `hangs-alone`.
+    /// Result of the isolated rerun of the test that crashed: `crashes-alone`, `passes-alone`, `fails-alone`,
+    /// `hangs-alone`.
     pub const ALONE: &str = "heeler.alone";
     /// Number of the attempt that decided, from 1.
     pub const ATTEMPT: &str = "retry.attempt";
-    /// The attempts before the one that decided, in order: a list of [`crate::control::Attempt`].
+    /// Attempts before the one that decided, in order: a list of [`crate::control::Attempt`].
     pub const ATTEMPTS: &str = "heeler.attempts";
 
-    /// What the test left behind, where it had its process to itself: a list of [`crate::mtp::LeftBehind`].
+    /// Processes that the test left running, if it had a process of its own: a list of
+    /// [`crate::mtp::LeftBehind`].
     pub const LEAKED: &str = "heeler.leaked";
-    /// CPU time of the test's process and its reaped children, where it had it to itself, in milliseconds.
+    /// CPU time of the test's process and its reaped children in milliseconds, if the test had a process of
+    /// its own.
     pub const CPU_MS: &str = "heeler.cpu-ms";
-    /// Peak of the resident memory of the same, KiB.
+    /// Peak resident memory of the same processes in KiB.
     pub const PEAK_MEMORY_KIB: &str = "heeler.peak-memory-kib";
 
-    /// All of them, the most frequent first.
+    /// All names, the most frequent first.
     pub(in crate::mtp) const ALL: [&str; 12] = [
         SUITE,
         PROGRAM,
@@ -387,7 +390,7 @@ fn text_field<'a>(node: &'a mut TestNode, name: &str) -> Option<&'a mut Option<S
     })
 }
 
-/// Names of the members that are texts.
+/// Returns the names of the members that are strings.
 #[cfg(feature = "schema")]
 pub(super) fn text_names() -> impl Iterator<Item = &'static str> {
     const NAMES: [&str; 12] = [
@@ -408,7 +411,7 @@ pub(super) fn text_names() -> impl Iterator<Item = &'static str> {
     NAMES.into_iter()
 }
 
-/// Whether a node has a field of this name.
+/// Returns whether a node has a field of this name.
 pub(super) fn is_field(name: &str) -> bool {
     const OTHERS: [&str; 8] = [
         "uid",

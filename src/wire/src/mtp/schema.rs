@@ -1,4 +1,4 @@
-//! The JSON Schema of what we say as a server and of what a client may say to us, from the types.
+//! JSON Schema of the messages that the server sends and accepts, generated from the types.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,8 @@ use super::{
 };
 use crate::rpc::{RequestId, RpcError};
 
-/// Returns the schema of every message that Heeler sends to a client. Nothing may be added to one of them: some clients
-/// drop a notification with a parameter that they don't know.
+/// Returns the schema of every message that Heeler sends to a client. No member may be added to any of them:
+/// some clients drop a notification with an unknown parameter.
 #[must_use]
 pub fn server_schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
@@ -43,7 +43,7 @@ pub fn server_schema() -> Value {
     schema
 }
 
-/// Returns the schema of every message that Heeler takes from a client. What it does not know it ignores.
+/// Returns the schema of every message that Heeler accepts from a client. Unknown members are ignored.
 #[must_use]
 pub fn client_schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
@@ -108,7 +108,7 @@ fn envelope(
     })
 }
 
-/// Lets no object have members that its definition does not name, where the definition is silent about them.
+/// Forbids members that an object's definition does not name, unless the definition says otherwise.
 fn close_objects(schema: &mut Value) {
     let Some(definitions) = schema.get_mut("$defs").and_then(Value::as_object_mut) else { return };
     for definition in definitions.values_mut().filter_map(Value::as_object_mut) {

@@ -1,15 +1,15 @@
-//! `telemetry/update`: what a discovery or a run came to, in numbers. Sent behind the completion, before the response.
+//! `telemetry/update`: metrics of a discovery or a run. Sent after the completion, before the response.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::method;
 
-/// Names of our events.
+/// Names of Heeler's telemetry events.
 pub mod event {
-    /// A run has ended; its metrics are [`super::RunMetrics`].
+    /// Sent when a run has ended; its metrics are [`super::RunMetrics`].
     pub const RUN: &str = "heeler/run";
-    /// A discovery has ended; its metrics are [`super::DiscoveryMetrics`].
+    /// Sent when a discovery has ended; its metrics are [`super::DiscoveryMetrics`].
     pub const DISCOVERY: &str = "heeler/discovery";
 }
 
@@ -18,65 +18,65 @@ pub mod event {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TelemetryParams<M> {
-    /// What happened.
+    /// Name of the event, one of [`event`] for Heeler's own.
     pub event_name: String,
-    /// Numbers by name; each server has its own.
+    /// Numbers by name; each server defines its own.
     pub metrics: M,
 }
 
-/// What a run came to. Durations are milliseconds.
+/// Metrics of a run. Durations are milliseconds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunMetrics {
-    /// Tests that were asked for, by all that follow together.
+    /// Tests that were selected: the sum of the outcomes that follow.
     pub selected: usize,
     /// Tests that passed.
     pub passed: usize,
     /// Tests that their framework skipped.
     pub skipped: usize,
-    /// Tests that failed by their framework's word.
+    /// Tests that failed, as the framework reported.
     pub failed: usize,
-    /// Tests that ran out of time.
+    /// Tests that exceeded their time limit.
     pub timed_out: usize,
-    /// Tests that crashed, vanished, or could not be run.
+    /// Tests that crashed, disappeared, or could not be run.
     pub error: usize,
     /// Tests that were cancelled.
     pub cancelled: usize,
-    /// Tests under which a process died.
+    /// Tests during which a process died.
     pub crashed: usize,
-    /// Programs that took part.
+    /// Programs that took part in the run.
     pub programs: usize,
-    /// Programs whose processes ended badly outside any test.
+    /// Programs that failed outside any test.
     pub charged_programs: usize,
-    /// Workers that took part.
+    /// Workers that took part in the run.
     pub workers: usize,
     /// Workers that died.
     pub worker_deaths: usize,
-    /// Files beside the results.
+    /// Files attached to results.
     pub attachments: usize,
-    /// From the request to the completion.
+    /// Duration from the request to the completion.
     pub duration_ms: f64,
-    /// The sum of what the tests took.
+    /// Sum of the durations of all tests.
     pub tests_ms: f64,
 }
 
-/// What a discovery came to. Durations are milliseconds.
+/// Metrics of a discovery. Durations are milliseconds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiscoveryMetrics {
-    /// Tests that were told.
+    /// Tests that were reported.
     pub discovered: usize,
     /// Programs of the session.
     pub programs: usize,
     /// Programs that could not be listed.
     pub broken_programs: usize,
-    /// From the request to the completion.
+    /// Duration from the request to the completion.
     pub duration_ms: f64,
 }
 
-/// Encodes one event.
+/// Encodes one telemetry event.
 #[must_use]
 pub fn telemetry_frame(event_name: &str, metrics: &impl Serialize) -> Bytes {
     crate::rpc::notification(

@@ -1,5 +1,6 @@
-//! Each message is its golden file, byte for byte but for the white space, and reads back as the same value. A golden
-//! file changes only together with its line of the README, which carries its hash.
+//! Golden files: each message equals its golden file, byte for byte except for white space, and is read back
+//! as the same value. A golden file changes only together with its line of the README, which contains its
+//! hash.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +50,7 @@ fn every_golden_file_is_a_message_and_has_its_line_in_the_readme_with_its_hash()
     );
 }
 
-/// Breaks JSON into lines, without a change of its members' order or of its values.
+/// Breaks JSON into lines without changing the order of its members or its values.
 fn pretty(json: &str) -> String {
     let mut out = String::new();
     let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);

@@ -1,4 +1,5 @@
-//! The messages of the protocol as others see them: one golden file for each, the README's table of them, and the schema.
+//! Tests of the protocol's messages as peers see them: one golden file for each, the README's table of them,
+//! and the schema.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 
 mod golden;
@@ -12,12 +13,12 @@ fn of_repository(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// Whether files are to be written instead of compared.
+/// Returns whether files are written instead of compared.
 fn is_update() -> bool {
     std::env::var_os("UPDATE_GOLDEN").is_some()
 }
 
-/// Compares a file with what it should hold, or writes it.
+/// Compares a file with its expected content, or writes it.
 #[track_caller]
 fn check_file(path: &str, expected: &str) {
     let file = of_repository(path);

@@ -1,4 +1,4 @@
-//! One sample of each message, both directions, with every member that it can have.
+//! Sample of each message, both directions, with every member that it can have.
 
 use std::fmt::Debug;
 
@@ -9,16 +9,16 @@ use wire::{
     rpc::{self, Message, RequestId, RpcError, code},
 };
 
-/// Reads a body and tells what differs from the sample.
+/// Reads a body back and returns the difference from the sample.
 type ReadBack = dyn Fn(&str) -> Result<(), String>;
 
-/// One message.
+/// Sample of one message.
 pub(crate) struct Sample {
-    /// The golden file's, without ending.
+    /// Name of the golden file, without extension.
     pub(crate) name: &'static str,
-    /// The frame's body.
+    /// Body of the frame.
     pub(crate) body: String,
-    /// Reads the body again and tells what differs.
+    /// Reads the body back and returns the difference from the sample.
     pub(crate) read_back: Box<ReadBack>,
 }
 
@@ -71,7 +71,7 @@ where
     told(name, method, &frame, params)
 }
 
-/// A notification with an encoder of its own.
+/// Returns the sample of a notification with an encoder of its own.
 fn told<P>(name: &'static str, method: &'static str, frame: &Bytes, params: P) -> Sample
 where
     P: DeserializeOwned + PartialEq + Debug + 'static,
@@ -283,7 +283,7 @@ fn updates() -> Vec<Sample> {
     ]
 }
 
-/// A node with all that a node can say.
+/// Returns a node with every member that a node can have.
 fn node() -> TestNode {
     let some = |text: &str| Some(text.to_owned());
     let mut node = TestNode {

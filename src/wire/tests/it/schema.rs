@@ -1,4 +1,5 @@
-//! The schema that the traffic of the tests is held against is the one that the types say.
+//! Tests that the schema against which all traffic of the tests is validated is the one that the types
+//! generate.
 
 use crate::check_file;
 

@@ -1,4 +1,4 @@
-//! The adapter of GoogleTest: joins its parts.
+//! The adapter of GoogleTest, which connects its parts.
 
 use std::path::Path;
 
@@ -10,12 +10,13 @@ use crate::adapter::{
     Adapter, CommandError, Invocation, Listing, ListingError, ListingOutput, Transcript, shell,
 };
 
-/// GoogleTest.
+/// The GoogleTest adapter.
 pub(in crate::adapter) struct GoogleTest;
 
 pub(super) const NAME: &str = "gtest";
 
-/// The usage text is in the library, the symbol in programs that load the library.
+/// Byte strings of GoogleTest programs: the usage text is in the library, the symbols in programs that load
+/// the library.
 const HINTS: [&[u8]; 3] =
     [b"gtest_list_tests", b"_ZN7testing14InitGoogleTest", b"_ZN7testing8UnitTest3RunEv"];
 

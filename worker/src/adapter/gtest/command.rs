@@ -1,4 +1,4 @@
-//! What a GoogleTest program is told: arguments, environment, and the file that names tests.
+//! Commands of GoogleTest programs: arguments, environment, and the flag file that selects tests.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use wire::control::{ListedTest, OsBytes};
 
 use crate::adapter::Invocation;
 
-/// Flags that the environment may set, and that would select, repeat, reorder, redirect or silence; and what Bazel
-/// sets for the same. The shard variables change nothing in a listing, and would make most of a batch vanish in a run.
+/// Environment variables that would select, repeat, reorder, redirect or silence tests, and Bazel's variables
+/// for the same. The shard variables change nothing in a listing, and would drop most of a batch in a run.
 const UNSET: [&str; 22] = [
     "GTEST_ALSO_RUN_DISABLED_TESTS",
     "GTEST_BREAK_ON_FAILURE",
@@ -33,8 +33,9 @@ const UNSET: [&str; 22] = [
     "XML_OUTPUT_FILE",
 ];
 
-/// On the command line too, because a program's own arguments or its `main` may have set them. Every version since 1.8
-/// knows these; a version that does not know a flag prints its help and runs nothing, with exit code 0.
+/// Flags repeated on the command line, because a program's own arguments or its `main` may have set them.
+/// Every version since 1.8 knows these; a version that does not know a flag prints its help and runs nothing,
+/// with exit code 0.
 const RUN_FLAGS: [&str; 7] = [
     "--gtest_also_run_disabled_tests=0",
     "--gtest_break_on_failure=0",
@@ -45,7 +46,7 @@ const RUN_FLAGS: [&str; 7] = [
     "--gtest_throw_on_failure=0",
 ];
 
-/// Younger flags, which are taken back only where the program's own arguments set them: such a program knows them.
+/// Newer flags, which are reset only if the program's own arguments set them: such a program knows them.
 const YOUNG_FLAGS: [(&str, &str); 2] =
     [("gtest_brief", "--gtest_brief=0"), ("gtest_fail_fast", "--gtest_fail_fast=0")];
 
@@ -53,7 +54,7 @@ fn environment() -> Vec<(OsBytes, Option<OsBytes>)> {
     UNSET.iter().map(|name| ((*name).into(), None)).collect()
 }
 
-/// Returns the command that lists.
+/// Returns the listing command.
 pub(super) fn listing(scratch: &Path) -> Invocation {
     let file = scratch.join("gtest-list.xml");
     let output = [b"--gtest_output=xml:", file.as_os_str().as_encoded_bytes()].concat();
@@ -65,8 +66,8 @@ pub(super) fn listing(scratch: &Path) -> Invocation {
     }
 }
 
-/// Returns the command that runs these tests. Flags and files are read in their order and the last one wins, so ours
-/// win over the program's own; and the flags that a death test of the thread-safe style adds behind them win over ours.
+/// Returns the command that runs these tests. Flags and files are read in their order and the last one wins,
+/// so these win over the program's own; and the flags that a thread-safe death test appends win over these.
 pub(super) fn run(own: &[OsBytes], tests: &[&ListedTest], scratch: &Path) -> Invocation {
     let file = scratch.join("gtest-flags");
     let flag = [b"--gtest_flagfile=", file.as_os_str().as_encoded_bytes()].concat();
@@ -93,9 +94,9 @@ fn flags(tests: &[&ListedTest]) -> Vec<u8> {
     flags
 }
 
-/// Writes the narrowest pattern that selects a test. The filter language has no escapes: what is special in it, or
-/// would end the line, becomes "any one character", and what was no UTF-8 becomes "anything", so that other tests may
-/// be selected too.
+/// Writes the narrowest pattern that selects a test. The filter language has no escapes: a special character,
+/// or one that would end the line, becomes "any one character", and a byte that was not UTF-8 becomes
+/// "anything", so that other tests may be selected too.
 pub(super) fn write_pattern(out: &mut Vec<u8>, name: &str) {
     for character in name.chars() {
         match character {
@@ -106,7 +107,7 @@ pub(super) fn write_pattern(out: &mut Vec<u8>, name: &str) {
     }
 }
 
-/// Returns whether the pattern of a test may select others.
+/// Returns whether the pattern of a test may select other tests.
 pub(super) fn is_vague(name: &str) -> bool {
     name.contains([':', '*', '?', '-', '\n', char::REPLACEMENT_CHARACTER])
 }

@@ -1,5 +1,6 @@
-//! The blocks that GoogleTest writes for a failure or a skip: a line `file:line: Failure` or `file:line: Skipped`,
-//! then text up to the next block. Where the text ends is not marked, so what the test prints behind it counts to it.
+//! Parser of the blocks that GoogleTest writes for a failure or a skip: a line `file:line: Failure` or
+//! `file:line: Skipped`, then text up to the next block. The end of the text is not marked, so output of the
+//! test after it counts as part of it.
 
 use wire::mtp::ExecutionState;
 
@@ -49,14 +50,15 @@ pub(super) struct Blocks {
     pub(super) skip: Option<Block>,
     open: Option<Kind>,
     line: Vec<u8>,
-    /// The line is too long to be a heading, and what came of it is already handled.
+    /// The line is too long to be a heading, and its bytes so far are already handled.
     is_overlong: bool,
-    /// The file in which the test stands, which tells a glued heading from a long file name.
+    /// The source file of the test, which distinguishes a heading glued to other output from a long file
+    /// name.
     listed_file: Option<String>,
     /// Output of no test: lines about suites end a block.
     is_outside: bool,
     has_suites: bool,
-    /// A test runs that is not of this batch: what fails in it is not ours to tell.
+    /// A test that is not of this batch is running: its failures are not reported.
     has_stranger: bool,
 }
 
@@ -65,12 +67,12 @@ impl Blocks {
         Self { listed_file, ..Self::default() }
     }
 
-    /// Collects from what stands outside of any test.
+    /// Creates a collector for output outside of any test.
     pub(super) fn outside() -> Self {
         Self { is_outside: true, ..Self::default() }
     }
 
-    /// Takes output. Calls `on_line` with each whole line of reasonable length.
+    /// Reads output. Calls `on_line` with each complete line of reasonable length.
     pub(super) fn take(&mut self, bytes: &[u8], mut on_line: impl FnMut(&[u8])) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -92,13 +94,13 @@ impl Blocks {
         }
     }
 
-    /// Handles what stands on the unfinished line.
+    /// Handles the unfinished line.
     pub(super) fn finish(&mut self) {
         let line = std::mem::take(&mut self.line);
         self.continue_block(&line);
     }
 
-    /// Takes over what another collector found after what this one found.
+    /// Appends the blocks of another collector, found after this one's.
     pub(super) fn absorb(&mut self, later: Self) {
         self.finish();
         for (mine, theirs) in [(&mut self.failure, later.failure), (&mut self.skip, later.skip)] {
@@ -178,7 +180,7 @@ impl Blocks {
     }
 }
 
-/// Completes a verdict with what the blocks say.
+/// Completes a verdict from the blocks.
 pub(super) fn complete(verdict: &mut Verdict, blocks: &Blocks) {
     let block = match verdict.state {
         ExecutionState::Failed => blocks.failure.as_ref(),
@@ -195,7 +197,7 @@ pub(super) fn complete(verdict: &mut Verdict, blocks: &Blocks) {
     }
 }
 
-/// Returns the expected and the actual value of the first failure, where it can be told which is which.
+/// Returns the expected and the actual value of the first failure, if it is known which is which.
 fn compared(text: &str) -> Option<(String, String)> {
     let mut lines = text.lines();
     let first = lines.next()?;
@@ -215,8 +217,8 @@ fn compared(text: &str) -> Option<(String, String)> {
     expected.zip(actual)
 }
 
-/// Either side of `EXPECT_EQ` may be the expected one. A side whose value is not shown is a literal, and a literal
-/// opposite to something computed is what was expected.
+/// Returns the values of `EXPECT_EQ`, whose sides may be in either order. A side whose value is not shown is
+/// a literal, and a literal compared with a computed value is the expected one.
 fn equality<'a>(lines: impl Iterator<Item = &'a str>) -> Option<(String, String)> {
     let mut lines = lines.peekable();
     let mut side = || {

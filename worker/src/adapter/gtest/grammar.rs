@@ -1,4 +1,4 @@
-//! GoogleTest's markers on standard output.
+//! Parser of GoogleTest's markers on standard output.
 
 use std::time::Duration;
 
@@ -25,24 +25,24 @@ const SUITE: &[u8] = b"[----------] ";
 const RUN: &[u8] = b"[==========] ";
 const FILTER_NOTE: &[u8] = b"Note: Google Test filter = ";
 
-/// Returns the transcript of a run of these tests.
+/// Returns the parser for a run of these tests.
 pub(in crate::adapter) fn follow(tests: &[&ListedTest]) -> Follower<Markers> {
     let sequence = Sequence::new(tests.iter().map(|test| test.name.clone().into_bytes()));
     Follower::new(Markers::new(tests), sequence)
 }
 
-/// What is known beside the sequence.
+/// State beside the expected sequence.
 pub(in crate::adapter) struct Markers {
     files: Vec<Option<String>>,
-    /// Blocks of the test in flight up to its end marker, behind that, and outside of any test.
+    /// Blocks of the running test up to its end marker, after that, and outside of any test.
     test: Blocks,
     after: Blocks,
     outside: Blocks,
     first_outside: Option<String>,
-    /// Why tests are skipped without a reason: their environment, or their suite, failed to set up.
+    /// The reason of skips without a reason of their own: the environment, or the suite, failed to set up.
     failed_environment: Option<String>,
     failed_suite: Option<String>,
-    /// Tests run that are not of this batch: patterns select more than names do, names may stand twice.
+    /// Tests run that are not of this batch: patterns select more than names do, and names may occur twice.
     has_uninvited: bool,
     has_started: bool,
     is_timed: bool,
@@ -50,7 +50,8 @@ pub(in crate::adapter) struct Markers {
     summary: Summary,
 }
 
-/// What GoogleTest says behind its last word. It does not print a count of failed tests when there are none.
+/// The counts that GoogleTest prints after its final line. It prints no count of failed tests when there are
+/// none.
 #[derive(Debug, Default)]
 struct Summary {
     passed: Option<u64>,
@@ -86,7 +87,7 @@ impl Markers {
             Ok((cursor.used(), Marker::Begin(place)))
         });
         either(expected, || {
-            // Glued behind other output only the next test is believed to begin.
+            // On a line with other output before it, only the next expected test may begin.
             if !situation.is_line_start {
                 return Err(Stop::No);
             }
@@ -121,8 +122,8 @@ impl Markers {
         Ok((cursor.used(), Marker::End(Verdict::new(state, duration))))
     }
 
-    /// The end of a suite with a test in flight must be that of its own suite: a test that forges an end marker does
-    /// not get believed for any dashed line.
+    /// Reads the end of a suite. With a test running it must be the test's own suite: a test that forges an
+    /// end marker is not confirmed by just any dashed line.
     fn read_suite_end(at: &[u8], in_flight: &[u8]) -> Step<(usize, Marker)> {
         let mut cursor = Cursor::new(at);
         cursor.literal(SUITE)?;
@@ -240,7 +241,7 @@ impl Grammar for Markers {
     fn settle(&mut self, verdict: &mut Verdict) {
         self.test.finish();
         complete(verdict, &self.test);
-        // What stood behind the end marker was written by the suite's tear-down.
+        // The output after the end marker was written by the suite's tear-down.
         let mut after = std::mem::replace(&mut self.after, Blocks::outside());
         after.finish();
         if verdict.state == ExecutionState::Skipped && verdict.message.is_none() {
@@ -276,7 +277,7 @@ impl Grammar for Markers {
             None => true,
         };
         let failed = self.summary.failed.unwrap_or(0).max(told.failed);
-        // A `main` that drops what the framework returns leaves with 0 whatever has failed.
+        // A `main` that drops the framework's return value exits with 0 whatever has failed.
         self.outside_failure().is_none()
             && agrees(self.summary.passed, told.passed)
             && agrees(self.summary.failed, told.failed)
@@ -300,10 +301,11 @@ fn in_words(block: &Block) -> String {
     }
 }
 
-/// The rest of `[  FAILED  ] A.b/0, where GetParam() = ... (3 ms)`. A value may be long, and hold anything.
+/// The rest of `[  FAILED  ] A.b/0, where GetParam() = ... (3 ms)`. A value may be long, and contain
+/// anything.
 struct Parameters {
     text: Vec<u8>,
-    /// Enough of the line to see how it ends.
+    /// Enough of the line to recognize its end.
     last: Vec<u8>,
 }
 
@@ -352,7 +354,7 @@ impl Rest for Parameters {
     }
 }
 
-/// The rest of a line that nobody needs.
+/// The rest of a line that is dropped.
 struct Line;
 
 impl Rest for Line {

@@ -1,4 +1,4 @@
-//! Reading of GoogleTest's listing: the XML file, or the text of versions before 1.10, which write none.
+//! Parser of GoogleTest's listing: the XML file, or the text of versions before 1.10, which write no file.
 
 use quick_xml::events::{BytesStart, Event};
 use wire::control::{ListedTest, TraitPair};
@@ -6,7 +6,7 @@ use wire::control::{ListedTest, TraitPair};
 use super::adapter::NAME;
 use crate::adapter::{ListingError, ListingOutput, scan};
 
-/// Reads a listing.
+/// Parses a listing.
 pub(super) fn read(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
     if output.code != Some(0) {
         return Err(ListingError::of_death(output));
@@ -22,7 +22,7 @@ fn damaged(reason: impl std::fmt::Display) -> ListingError {
 }
 
 fn read_xml(file: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
-    // Names need not be UTF-8, and are spelled from here on.
+    // Names need not be UTF-8, and are spelled with U+FFFD from here on.
     let text = scan::spell(file);
     let mut reader = quick_xml::Reader::from_str(&text);
     let mut tests = Vec::new();
@@ -81,7 +81,7 @@ impl Case {
     fn into_test(self, suite: &str) -> ListedTest {
         let name = format!("{suite}.{}", self.name);
         let skip = (is_disabled(suite) || is_disabled(&self.name)).then(|| "disabled".to_owned());
-        // Named as GoogleTest names them in its own listing.
+        // The names are those of GoogleTest's own listing.
         let mut traits: Vec<_> = [("type_param", self.kind), ("value_param", self.value)]
             .into_iter()
             .filter_map(|(name, value)| Some(TraitPair { name: name.to_owned(), value: value? }))
@@ -94,12 +94,13 @@ impl Case {
     }
 }
 
-/// As GoogleTest itself decides: its own pattern is `DISABLED_*:*/DISABLED_*`, for the suite and for the test.
+/// Returns whether GoogleTest treats the name as disabled: its own pattern is `DISABLED_*:*/DISABLED_*`, for
+/// the suite and for the test.
 fn is_disabled(name: &str) -> bool {
     name.starts_with("DISABLED_") || name.contains("/DISABLED_")
 }
 
-/// Reads `Suite.` lines with indented names below them. Whatever else stands there is no listing: a program that
+/// Parses `Suite.` lines with indented names below them. Any other line makes it no listing: a program that
 /// ignores its arguments must not look like one.
 fn read_text(stdout: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
     let text = scan::spell(stdout);

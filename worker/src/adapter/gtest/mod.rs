@@ -1,5 +1,5 @@
-//! GoogleTest, 1.8 to today: lists into an XML file, takes names from a flag file, tells what happens on standard
-//! output.
+//! GoogleTest, version 1.8 to today: lists into an XML file, reads names from a flag file, reports events on
+//! standard output.
 
 mod adapter;
 mod command;

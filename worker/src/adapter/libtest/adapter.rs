@@ -1,4 +1,4 @@
-//! The adapters of libtest: join its parts.
+//! The adapters of libtest, which connect its parts.
 
 use std::path::Path;
 
@@ -13,16 +13,17 @@ use crate::adapter::{
     Adapter, CommandError, Invocation, Listing, ListingError, ListingOutput, Transcript, Verdict, shell,
 };
 
-/// libtest, by the form of its output.
+/// The libtest adapters, by output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::adapter) enum Libtest {
-    /// JSON events. Needs `RUSTC_BOOTSTRAP=1`, which the test's own children then see too.
+    /// JSON events. Needs `RUSTC_BOOTSTRAP=1`, which the test's own children then inherit too.
     Events,
-    /// Lines for people, from one thread.
+    /// Human-readable lines, from one thread.
     Plain,
 }
 
-/// In the usage text of libtest itself and of crates that imitate it, also in stripped release programs.
+/// Byte strings in the usage text of libtest itself and of crates that imitate it, also in stripped release
+/// programs.
 const HINTS: [&[u8]; 2] = [b"include-ignored", b"test-threads"];
 
 impl Adapter for Libtest {

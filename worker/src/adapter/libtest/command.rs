@@ -1,11 +1,12 @@
-//! What a libtest program is told. It takes names on the command line only.
+//! Commands of libtest programs, which accept names only on the command line.
 
 use wire::control::{ListedTest, OsBytes};
 
 use super::Libtest;
 use crate::adapter::{CommandError, Invocation};
 
-/// What would reorder, filter, or turn the output inside out; the last is how libtest calls itself.
+/// Environment variables that would reorder, filter, or change the format of the output; the last one is set
+/// by libtest when it executes itself.
 const UNSET: [&str; 6] = [
     "RUST_TEST_NOCAPTURE",
     "RUST_TEST_SHUFFLE",
@@ -15,13 +16,14 @@ const UNSET: [&str; 6] = [
     "__RUST_TEST_INVOKE",
 ];
 
-/// Linux takes no single argument above 131,072 bytes.
+/// Limit of one name: Linux accepts no single argument above 131,072 bytes.
 const NAME_BYTES: usize = 131_000;
 
-/// Linux takes 2 MiB of arguments and environment with the usual stack limit; half of that is left to others.
+/// Limit of all names: Linux accepts 2 MiB of arguments and environment with the usual stack limit; half of
+/// that is left for the rest.
 pub(super) const SELECTION_BYTES: usize = 1024 * 1024;
 
-/// Returns what a name takes of that: itself, its end, and a pointer.
+/// Returns the bytes that a name takes: itself, its terminator, and a pointer.
 pub(super) fn selection_cost(name: &str) -> usize {
     name.len() + 1 + size_of::<usize>()
 }
@@ -34,7 +36,7 @@ fn invocation(args: &[&str], is_unstable: bool) -> Invocation {
     Invocation { args: args.iter().map(|arg| (*arg).into()).collect(), env, ..Invocation::default() }
 }
 
-/// Returns the commands that list: as JSON, then for programs that don't do that all names, then the ignored ones.
+/// Returns the listing commands: as JSON, then for programs without JSON all names, then the ignored ones.
 pub(super) fn listings() -> Vec<Invocation> {
     vec![
         invocation(&["-Z", "unstable-options", "--list", "--format", "json"], true),
@@ -43,14 +45,14 @@ pub(super) fn listings() -> Vec<Invocation> {
     ]
 }
 
-/// Returns the command that runs these tests. One thread, so that the test in flight is known.
+/// Returns the command that runs these tests. It uses one thread, so that the running test is known.
 pub(super) fn run(form: Libtest, tests: &[&ListedTest]) -> Result<Invocation, CommandError> {
     let mut command = match form {
         Libtest::Events => {
             let flags = ["-Z", "unstable-options", "--format", "json", "--report-time", "--test-threads=1"];
             invocation(&flags, true)
         }
-        // Output is not captured, because it would be told only behind the last test, and lost with a crash.
+        // Output is not captured: captured output is printed only after the last test, and lost in a crash.
         Libtest::Plain => invocation(&["--test-threads=1", "--color=never", "--nocapture"], false),
     };
     command.args.push("--exact".into());

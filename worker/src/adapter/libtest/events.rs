@@ -1,5 +1,5 @@
-//! libtest's JSON events. User code writes to the same standard output, so an event is looked for anywhere in a line,
-//! and must be one of the test in flight or begin the next one.
+//! Parser of libtest's JSON events. User code writes to the same standard output, so an event is searched
+//! anywhere in a line, and must belong to the running test or begin the next one.
 
 use std::time::Duration;
 
@@ -25,17 +25,17 @@ const STATES: [(&[u8], ExecutionState); 3] = [
 const TIMEOUT: &[u8] = br#"{ "type": "test", "event": "timeout", "name": ""#;
 const SUITE: &[u8] = br#"{ "type": "suite", "event": ""#;
 
-/// Lines up to this length are kept until they are whole.
+/// Lines up to this length are kept until they are complete.
 const LINE_BYTES: usize = 64 * 1024;
 
-/// Returns the transcript of a run of these tests.
+/// Returns the parser for a run of these tests.
 pub(in crate::adapter) fn follow(tests: &[&ListedTest]) -> Follower<Events> {
     let names = tests.iter().map(|test| test.name.clone()).collect();
     let sequence = Sequence::new(tests.iter().map(|test| escape(&test.name).into_bytes()));
     Follower::new(Events { names, in_flight: 0 }, sequence)
 }
 
-/// Escapes as libtest does.
+/// Escapes a name as libtest does.
 fn escape(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len());
     for character in name.chars() {
@@ -54,13 +54,13 @@ fn escape(name: &str) -> String {
     escaped
 }
 
-/// What is known beside the sequence.
+/// State beside the expected sequence.
 pub(in crate::adapter) struct Events {
     names: Vec<String>,
     in_flight: usize,
 }
 
-/// Reads a whole line as JSON; returns it with its length.
+/// Parses a complete line as JSON; returns it with its length.
 fn line(at: &[u8]) -> Step<(usize, Value)> {
     let mut cursor = Cursor::new(at);
     let line = cursor.until(b"\n", LINE_BYTES)?;
@@ -81,7 +81,7 @@ impl Events {
             Ok((cursor.used(), Marker::Begin(place)))
         });
         either(expected, || {
-            // Glued behind other output only the next test is believed to begin.
+            // On a line with other output before it, only the next expected test may begin.
             if !situation.is_line_start {
                 return Err(Stop::No);
             }
@@ -98,7 +98,7 @@ impl Events {
         cursor.literal(END_EVENT)?;
         let state = STATES[cursor.one_of(&STATES.map(|(text, _)| text))?].1;
         let own_thread = &self.names[self.in_flight];
-        // The line of a failed test holds all that it wrote.
+        // The line of a failed test contains all of its output.
         let is_long = cursor.rest().len() > LINE_BYTES && !cursor.rest()[..LINE_BYTES].contains(&b'\n');
         if is_long {
             let fields =
@@ -164,7 +164,8 @@ impl Grammar for Events {
     }
 }
 
-/// Returns whether counts explain an exit code of libtest. Counts that disagree mean that somebody forged an event.
+/// Returns whether the counts explain an exit code of libtest. Counts that disagree mean that an event was
+/// forged.
 pub(super) fn explains(code: i32, told: &Tally, counted: Option<&Tally>) -> bool {
     counted.is_none_or(|counted| counted == told)
         && match code {
@@ -195,8 +196,8 @@ fn complete(verdict: &mut Verdict, own_thread: &str) {
 const HEAD_BYTES: usize = 4 * 1024 * 1024;
 const TAIL_BYTES: usize = 1024 * 1024;
 
-/// The rest of the event of a test that wrote much. Keeps head and tail: the fields before the output stand in the
-/// head, the panic and the fields behind the output in the tail.
+/// The rest of the event of a test with much output. Keeps head and tail: the fields before the output are in
+/// the head, the panic and the fields after the output in the tail.
 struct Fields {
     state: ExecutionState,
     own_thread: String,
@@ -234,7 +235,8 @@ impl Fields {
         self.finish_cut()
     }
 
-    /// Reads a line without its middle. Quotes in the output are escaped, so `", "` can only stand between fields.
+    /// Parses a line whose middle was dropped. Quotes in the output are escaped, so `", "` can only occur
+    /// between fields.
     fn finish_cut(&self) -> Option<Verdict> {
         const STDOUT: &[u8] = br#", "stdout": ""#;
         const MESSAGE: &[u8] = br#"", "message": ""#;
@@ -259,7 +261,7 @@ impl Fields {
     }
 }
 
-/// Unescapes a piece of a JSON string; what a cut leaves at either end of it is dropped.
+/// Unescapes a fragment of a JSON string; a partial escape sequence at either end is dropped.
 fn unescape(piece: &[u8]) -> String {
     const LONGEST_ESCAPE: usize = 12;
     for (start, end) in (0..LONGEST_ESCAPE).flat_map(|cut| [(cut, 0), (0, cut), (cut, cut)]) {

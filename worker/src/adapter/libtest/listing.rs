@@ -1,4 +1,4 @@
-//! Reading of libtest's listings: JSON, or two terse ones, all tests and the ignored ones.
+//! Parser of libtest's listings: JSON, or two terse ones, of all tests and of the ignored ones.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,8 @@ const DISCOVERED: &[u8] = br#"{ "type": "test", "event": "discovered", "#;
 const DISCOVERY: &[u8] = br#"{ "type": "suite", "event": "discovery" }"#;
 const COMPLETED: &[u8] = br#"{ "type": "suite", "event": "completed", "#;
 
-/// Returns whether the terse listings are needed too. A program that died of a signal is not asked again.
+/// Returns whether the terse listings are needed too. A program that was killed by a signal is not listed
+/// again.
 pub(super) fn needs_more(outputs: &[ListingOutput]) -> bool {
     match outputs {
         [] => true,
@@ -26,7 +27,7 @@ fn is_json(output: &ListingOutput) -> bool {
     output.code == Some(0) && memchr::memmem::find(&output.stdout, DISCOVERY).is_some()
 }
 
-/// Reads whatever the program gave; says in which form it must run.
+/// Parses the listing in either format; returns the format in which the program must run.
 pub(super) fn read(
     outputs: &[ListingOutput],
     is_told: bool,
@@ -73,8 +74,8 @@ fn read_test(entry: &[u8]) -> Result<ListedTest, ListingError> {
     })
 }
 
-/// Takes the reason out of an entry: libtest writes it as it is, with quotes and newlines, so that the entry is no
-/// JSON. The fields around it are written with care, and always stand in this order.
+/// Removes the ignore reason from an entry: libtest writes it unescaped, with quotes and newlines, so that
+/// the entry is not JSON. The fields around it are escaped, and always in this order.
 fn without_message(entry: &[u8]) -> Option<(Vec<u8>, String)> {
     const BEFORE: &[u8] = br#", "ignore_message": ""#;
     const BEHIND: &[u8] = br#"", "source_path": ""#;
@@ -95,8 +96,8 @@ fn ignored(message: &str) -> String {
     if message.is_empty() { "ignored".to_owned() } else { format!("ignored: {message}") }
 }
 
-/// Reads the terse listings. A program that lists nothing at all is believed only when the user says what it is:
-/// most programs that know no arguments say nothing.
+/// Parses the terse listings. A program that lists no tests is accepted only if the user named the framework:
+/// most programs that ignore their arguments print nothing.
 pub(super) fn read_terse(outputs: &[ListingOutput], is_told: bool) -> Result<Vec<ListedTest>, ListingError> {
     if let Some(dead) = outputs.iter().find(|output| output.code != Some(0)) {
         return Err(ListingError::of_death(dead));
@@ -120,7 +121,7 @@ pub(super) fn read_terse(outputs: &[ListingOutput], is_told: bool) -> Result<Vec
     Ok(tests)
 }
 
-/// Benchmarks are left out: they would run as tests of one iteration.
+/// Returns the names of the tests. Benchmarks are left out: they would run as tests of one iteration.
 fn names(text: &str) -> Result<Vec<&str>, ListingError> {
     let mut names = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty()) {

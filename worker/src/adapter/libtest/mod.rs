@@ -1,5 +1,6 @@
-//! Rust's own test harness, and what speaks like it. Two ways of talking: `libtest` by JSON events, which stable
-//! programs give at run time when asked nicely, and `libtest-plain` by the stable form of one thread.
+//! Rust's own test harness, and harnesses that imitate it. Two output formats: `libtest` by JSON events,
+//! which stable programs print with `RUSTC_BOOTSTRAP=1`, and `libtest-plain` by the stable text of one
+//! thread.
 
 mod adapter;
 mod command;

@@ -1,10 +1,10 @@
-//! What a failed test wrote: the panic message, where it happened, and the values of an assertion.
+//! Parser of a failed test's output: the panic message, its location, and the values of an assertion.
 
 use crate::adapter::{Verdict, scan::head};
 
 const MESSAGE_BYTES: usize = 64 * 1024;
 
-/// Completes the verdict of a failed test from its output. `own_thread` is the thread whose panic counts most.
+/// Completes the verdict of a failed test from its output. A panic in `own_thread` takes precedence.
 pub(super) fn complete(verdict: &mut Verdict, output: &str, own_thread: Option<&str>) {
     let panic = last_panic(output, own_thread);
     if let Some(panic) = &panic {
@@ -13,7 +13,7 @@ pub(super) fn complete(verdict: &mut Verdict, output: &str, own_thread: Option<&
         verdict.stacktrace = panic.stack.map(|stack| head(stack, MESSAGE_BYTES).to_owned());
     }
     match verdict.message.clone() {
-        // A test that should have panicked, or otherwise: then libtest itself says why it failed.
+        // A test that should have panicked, or with another message: then libtest itself gives the reason.
         Some(message) => complete_should_panic(verdict, &message),
         None => complete_from_panic(verdict, panic.map(|panic| panic.message), output),
     }
@@ -37,7 +37,7 @@ fn complete_from_panic(verdict: &mut Verdict, message: Option<&str>, output: &st
     }
 }
 
-/// `test did not panic as expected at FILE:LINE:COLUMN`, or a panic with another text than expected.
+/// Reads `test did not panic as expected at FILE:LINE:COLUMN`, or a panic with another message than expected.
 fn complete_should_panic(verdict: &mut Verdict, message: &str) {
     if let Some((_, place)) = message.split_once("did not panic as expected at ")
         && let Some((file, line)) = location(place)
@@ -66,7 +66,8 @@ struct Panic<'a> {
 
 const MARK: &str = " panicked at ";
 
-/// A panic of the test's own thread decides; other threads' panics are often its cause, but may also be caught.
+/// Returns the panic that decides: the last one of the test's own thread, otherwise the last of another
+/// thread. Panics of other threads are often the cause, but may also be caught.
 fn last_panic<'a>(output: &'a str, own_thread: Option<&str>) -> Option<Panic<'a>> {
     let mut last = None;
     let mut own = None;
@@ -108,7 +109,7 @@ fn end_of_message(text: &str) -> usize {
         .unwrap_or(text.len())
 }
 
-/// Before Rust 1.73: `thread 'x' panicked at 'MESSAGE', FILE:LINE:COLUMN`.
+/// Reads a panic of Rust before 1.73: `thread 'x' panicked at 'MESSAGE', FILE:LINE:COLUMN`.
 fn old_panic(text: &str) -> Option<(&str, (&str, u32))> {
     let text = text.strip_prefix('\'')?;
     let mut at = 0;
@@ -122,7 +123,7 @@ fn old_panic(text: &str) -> Option<(&str, (&str, u32))> {
     None
 }
 
-/// `FILE:LINE:COLUMN`.
+/// Parses `FILE:LINE:COLUMN`.
 fn location(text: &str) -> Option<(&str, u32)> {
     let (rest, column) = text.rsplit_once(':')?;
     let (file, line) = rest.rsplit_once(':')?;

@@ -1,5 +1,6 @@
-//! libtest's lines for people, from one thread: `test NAME ... `, the test's own output, then `ok` or `FAILED`. The
-//! end is a mere word, so it counts only where the next test or the end of the run follows at once.
+//! Parser of libtest's human-readable lines, from one thread: `test NAME ... `, the test's own output, then
+//! `ok` or `FAILED`. The end is a mere word, so it counts only if the next test or the end of the run follows
+//! at once.
 
 use wire::{control::ListedTest, mtp::ExecutionState};
 
@@ -12,21 +13,21 @@ use crate::adapter::{
 };
 
 const DOTS: &[u8] = b" ... ";
-/// Behind the names of tests that should panic, and of documentation tests.
+/// Notes after the names of tests that should panic, and of documentation tests.
 const NOTES: [&[u8]; 4] = [b" - should panic ... ", b" - compile fail ... ", b" - compile ... ", DOTS];
 const ENDS: [(&[u8], ExecutionState); 2] =
     [(b"ok\n", ExecutionState::Passed), (b"FAILED\n", ExecutionState::Failed)];
 const REASON_BYTES: usize = 4096;
 
-/// Returns the transcript of a run of these tests.
+/// Returns the parser for a run of these tests.
 pub(in crate::adapter) fn follow(tests: &[&ListedTest]) -> Follower<Lines> {
     let sequence = Sequence::new(tests.iter().map(|test| test.name.clone().into_bytes()));
     Follower::new(Lines { is_over: false }, sequence)
 }
 
-/// What is known beside the sequence.
+/// State beside the expected sequence.
 pub(in crate::adapter) struct Lines {
-    /// The run's summary has begun: nothing in it is a test.
+    /// The run's summary has begun: it contains no tests.
     is_over: bool,
 }
 
@@ -53,7 +54,7 @@ impl Lines {
         })
     }
 
-    /// Any test that has not begun, whose name stands at the cursor and then this note.
+    /// Reads the begin of any test that has not begun, whose name is at the cursor and then this note.
     fn read_later(cursor: Cursor<'_>, sequence: &Sequence, note: &[u8]) -> Step<(usize, Marker)> {
         let mut line = cursor;
         let name = spell(line.until(note, sequence.longest_line())?);
@@ -79,7 +80,7 @@ impl Lines {
         Ok((cursor.used(), Marker::End(verdict)))
     }
 
-    /// The blank line before the summary.
+    /// Reads the blank line before the summary.
     fn read_close(&mut self, at: &[u8]) -> Step<(usize, Marker)> {
         let mut cursor = Cursor::new(at);
         cursor.one_of(&[b"\nfailures:\n", b"\ntest result: "])?;
@@ -101,7 +102,7 @@ impl Lines {
     }
 }
 
-/// Reads what stands between a name and the test's output; harnesses that imitate libtest align it.
+/// Reads the note between a name and the test's output; harnesses that imitate libtest align it.
 fn notes(cursor: &mut Cursor<'_>) -> Step<()> {
     while cursor.rest().starts_with(b"  ") {
         cursor.advance(1);

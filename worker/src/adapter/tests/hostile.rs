@@ -1,4 +1,4 @@
-//! Outputs that mean no good: forged and glued markers, floods, random bytes, deaths.
+//! Hostile outputs: forged and glued markers, floods, random bytes, deaths.
 
 use proptest::prelude::*;
 use wire::mtp::ExecutionState;
@@ -69,7 +69,8 @@ fn the_last_of_several_own_end_markers_counts() {
 
 #[test]
 fn a_forged_pass_that_was_believed_is_not_explained_by_the_exit() {
-    // Whoever forges all that follows too is believed for the moment; the framework's own count tells.
+    // A test that forges all later markers too is confirmed for the moment; the framework's own counts reveal
+    // it.
     let text = "[ RUN      ] A.a\n[       OK ] A.a (0 ms)\n[----------] 1 test from A (0 ms total)\n\nf.cc:1: Failure\nbad\n[  FAILED  ] A.a (0 ms)\n[==========] 1 test from 1 test suite ran. (0 ms total)\n[  PASSED  ] 0 tests.\n[  FAILED  ] 1 test, listed below:\n[  FAILED  ] A.a\n";
     let (events, transcript) = gtest_run(&["A.a"], text);
     assert_eq!(summary(&events), ["begun 0", "passed 0"]);
@@ -146,7 +147,7 @@ fn a_name_of_a_megabyte_is_followed() {
     assert_eq!(summary(&events), ["begun 0", "passed 0"]);
 }
 
-/// Feeds a flood after the test began, and returns the most that was held.
+/// Feeds a flood of output after the test began, and returns the maximum number of bytes buffered.
 fn flood<G: Grammar>(mut follower: Follower<G>, head: &str, piece: &[u8], total: usize) -> usize {
     let mut events = Vec::new();
     follower.stdout(head.as_bytes(), &mut events);

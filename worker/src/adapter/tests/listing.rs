@@ -1,4 +1,4 @@
-//! Listings that are none, and what the real harness of this very test says.
+//! Invalid listings, and the listing of the real harness of this test program.
 
 use wire::control::Program;
 

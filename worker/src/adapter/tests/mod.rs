@@ -1,4 +1,4 @@
-//! Tests of the adapters as a whole: recorded outputs of real programs, and outputs that mean no good.
+//! Tests of whole adapters: recorded outputs of real programs, and hostile outputs.
 
 mod hostile;
 mod listing;
@@ -16,7 +16,7 @@ fn transcript(framework: &str, tests: &[ListedTest]) -> Box<dyn Transcript + Sen
     by_name(framework).unwrap().transcript(&tests.iter().collect::<Vec<_>>())
 }
 
-/// Joins neighbouring outputs: how output is cut into events means nothing.
+/// Joins adjacent outputs: how output is cut into events has no meaning.
 fn merge(events: Vec<Event>) -> Vec<Event> {
     let mut merged: Vec<Event> = Vec::new();
     for event in events {
@@ -28,7 +28,7 @@ fn merge(events: Vec<Event>) -> Vec<Event> {
     merged
 }
 
-/// Feeds whole chunks and the end.
+/// Feeds the chunks and the end of the output to a new transcript.
 fn replay<'a>(
     framework: &str,
     tests: &[ListedTest],
@@ -41,7 +41,7 @@ fn replay<'a>(
     (merge(events), transcript)
 }
 
-/// One line for each begin and end.
+/// Returns one line for each begin and end.
 fn summary(events: &[Event]) -> Vec<String> {
     let line = |event: &Event| match event {
         Event::Begun { place } => Some(format!("begun {place}")),

@@ -1,4 +1,4 @@
-//! Recorded outputs of real programs: replayed whole against what should come out, and cut at every byte.
+//! Recorded outputs of real programs: replayed completely against the expected events, and cut at every byte.
 
 use std::fmt::Write;
 
@@ -20,7 +20,7 @@ const LIBTEST: &[&str] = &["libtest.list.json"];
 const PLAIN: &[&str] = &["libtest-plain.list", "libtest-plain.ignored.list"];
 
 const RECORDINGS: [Recording; 8] = [
-    // Set-up and tear-down of suites failed: no test's result tells that.
+    // Set-up and tear-down of suites failed, which is in no test's result.
     Recording { name: "gtest", framework: "gtest", listings: GTEST, exit: Some((1, false)) },
     Recording { name: "gtest-died", framework: "gtest", listings: GTEST, exit: None },
     Recording { name: "gtest-forging", framework: "gtest", listings: GTEST, exit: None },
@@ -151,7 +151,7 @@ fn has_end_marker(framework: &str, so_far: &[u8], name: &str, state: &str) -> bo
         memchr::memmem::rfind(so_far, marker.as_bytes()).is_some_and(|at| so_far[at..].contains(&b'\n'))
     };
     match (framework, state) {
-        // A name that is no UTF-8 stands in the bytes as it is.
+        // A name that is not UTF-8 occurs unchanged in the bytes.
         ("gtest", _) if name.contains('\u{fffd}') => true,
         ("gtest", "passed") => finds(format!("[       OK ] {name} (")),
         ("gtest", "skipped") => finds(format!("[  SKIPPED ] {name} (")),
@@ -173,7 +173,7 @@ fn cut_in_two_anywhere_the_same_events_come() {
     for recording in &RECORDINGS {
         let (tests, stdout) = selected(recording);
         let (whole, _) = replay(recording.framework, &tests, [stdout.as_slice()]);
-        // Runs that died begin as the whole ones do.
+        // Runs that died begin as the complete ones do.
         let first = if recording.exit.is_some() { 0 } else { stdout.len().saturating_sub(500) };
         for cut in first..=stdout.len() {
             let (head, tail) = stdout.split_at(cut);

@@ -1,4 +1,4 @@
-//! What a process left behind, and the result of a test that had it to itself.
+//! Leaked processes, and the result of the only test of a process.
 
 use wire::control::{Leaked, Report};
 
@@ -46,7 +46,7 @@ fn a_batch_does_not_wait_with_its_results_and_charges_what_is_left_behind_by_tim
     assert_eq!(bench.states().len(), 1);
     bench.chunk(900, [passed(1)], "");
     assert_eq!(bench.states().len(), 2);
-    // The framework tells no durations here, so that the second may have begun at any time after the first.
+    // The framework reports no durations here, so the second test may have begun at any time after the first.
     bench.finish(1000, RawEnd { leaked: vec![leaked(100), leaked(700), leaked(950)], ..exit(0) }, COMPLETE);
     let tests: Vec<Vec<u32>> = bench
         .parcel
