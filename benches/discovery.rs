@@ -14,12 +14,12 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use host::spawn::{Child, Spawn, Stream, spawn};
+use host::spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn};
 use wire::{
-    Decode as _,
-    frame::Frames,
+    StreamDecoder as _,
+    frame::FrameDecoder,
     mtp::{InitializeParams, TestsParams, UpdateParams, method},
-    rpc::{self, BorrowedMessage, RequestId},
+    rpc::{self, BorrowedRpcMessage, RequestId},
 };
 
 const ROUNDS: usize = 5;
@@ -27,7 +27,7 @@ const TESTS: usize = 100_000;
 
 /// Measurements of one round. Each round has its own server, because a second discovery would find the tests
 /// already known.
-struct Round {
+struct DiscoveryRound {
     took: Duration,
     /// CPU time of all server processes, start and exit included, and of this client: the figure to compare
     /// on a busy machine.
@@ -40,8 +40,8 @@ struct Round {
 
 fn main() {
     let dir = tempfile::tempdir().unwrap();
-    let program = program(dir.path());
-    let mut rounds: Vec<_> = (0..ROUNDS).map(|_| round(dir.path(), &program)).collect();
+    let program = build_program(dir.path());
+    let mut rounds: Vec<_> = (0..ROUNDS).map(|_| run_round(dir.path(), &program)).collect();
     rounds.sort_by_key(|round| round.took);
     let (median, worst) = (&rounds[ROUNDS / 2], &rounds[ROUNDS - 1]);
     println!(
@@ -54,7 +54,7 @@ fn main() {
         median.server.as_secs_f64(),
         median.client.as_secs_f64()
     );
-    let most = |kib: fn(&Round) -> u64| rounds.iter().map(kib).max().unwrap() * 1024 / TESTS as u64;
+    let most = |kib: fn(&DiscoveryRound) -> u64| rounds.iter().map(kib).max().unwrap() * 1024 / TESTS as u64;
     println!(
         "coordinator, bytes for each test, most of the rounds: {} afterwards, {} at the peak",
         most(|round| round.grown_kib),
@@ -63,13 +63,14 @@ fn main() {
 }
 
 /// Builds a real GoogleTest program.
-fn program(dir: &Path) -> PathBuf {
+fn build_program(dir: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gtest/big.cc");
     let program = dir.join("big");
     let mut args =
         vec!["-std=c++17".into(), "-O1".into(), "-o".into(), program.clone().into(), source.into()];
     args.extend(["-lgtest_main", "-lgtest", "-lpthread"].map(Into::into));
-    let ended = spawn(Spawn { args, ..Spawn::new(found_in_path("g++")) }).unwrap().wait().unwrap();
+    let ended =
+        spawn(SpawnOptions { args, ..SpawnOptions::new(found_in_path("g++")) }).unwrap().wait().unwrap();
     assert_eq!(ended.code, Some(0));
     program
 }
@@ -79,55 +80,55 @@ fn found_in_path(name: &str) -> PathBuf {
     std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.exists()).unwrap()
 }
 
-fn round(dir: &Path, program: &Path) -> Round {
-    let mut server = Server::start(dir, program);
+fn run_round(dir: &Path, program: &Path) -> DiscoveryRound {
+    let mut server = DiscoveryServer::start(dir, program);
     server.request(method::INITIALIZE, &InitializeParams::default());
-    while !matches!(rpc::parse_borrowed(&server.next()), Ok(BorrowedMessage::Response { .. })) {}
+    while !matches!(rpc::parse_borrowed(&server.next()), Ok(BorrowedRpcMessage::Response { .. })) {}
     let before = server.memory_kib("VmRSS");
     let all: TestsParams =
         TestsParams { run_id: "0b8b0a6e-64c5-4b5b-a4a5-2f7a4ea3b4f1".into(), ..TestsParams::default() };
-    let (begun, cpu) = (Instant::now(), own_cpu());
+    let (begun, cpu) = (Instant::now(), thread_cpu_time());
     server.request(method::DISCOVER, &all);
     let mut found = 0;
-    while let Some(changes) = server.changes() {
+    while let Some(changes) = server.read_changes() {
         found += changes;
     }
-    let (took, client) = (begun.elapsed(), own_cpu() - cpu);
+    let (took, client) = (begun.elapsed(), thread_cpu_time() - cpu);
     assert_eq!(found, TESTS);
     let grown = |name| server.memory_kib(name).saturating_sub(before);
     let (grown_kib, peak_kib) = (grown("VmRSS"), grown("VmHWM"));
-    Round { took, server: server.leave(), client, grown_kib, peak_kib }
+    DiscoveryRound { took, server: server.exit(), client, grown_kib, peak_kib }
 }
 
 /// Returns the CPU time of this thread.
-fn own_cpu() -> Duration {
+fn thread_cpu_time() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
 }
 
 /// A server on standard streams, with its measurements.
-struct Server {
-    child: Child,
+struct DiscoveryServer {
+    child: SpawnedChild,
     stdin: PipeWriter,
     stdout: PipeReader,
-    frames: Frames,
+    frames: FrameDecoder,
     buffer: BytesMut,
     requests: u64,
 }
 
-impl Server {
+impl DiscoveryServer {
     fn start(dir: &Path, program: &Path) -> Self {
         let ((stdin_end, stdin), (stdout, stdout_end)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
         let env = std::env::vars_os().chain([("HEELER_FIXTURE_CASES".into(), TESTS.to_string().into())]);
-        let child = spawn(Spawn {
+        let child = spawn(SpawnOptions {
             args: vec!["serve".into(), "--stdio".into(), program.into()],
             cwd: Some(dir.to_owned()),
             env: Some(env.collect()),
-            stdin: Stream::Fd(stdin_end.into()),
-            stdout: Stream::Fd(stdout_end.into()),
-            ..Spawn::new(env!("CARGO_BIN_EXE_heeler"))
+            stdin: ChildStdio::Fd(stdin_end.into()),
+            stdout: ChildStdio::Fd(stdout_end.into()),
+            ..SpawnOptions::new(env!("CARGO_BIN_EXE_heeler"))
         });
-        let (child, frames) = (child.unwrap(), Frames::default());
+        let (child, frames) = (child.unwrap(), FrameDecoder::default());
         Self { child, stdin, stdout, frames, buffer: BytesMut::new(), requests: 0 }
     }
 
@@ -136,7 +137,9 @@ impl Server {
         P: serde::Serialize,
     {
         self.requests += 1;
-        self.stdin.write_all(&rpc::request(&RequestId::number(self.requests), method, params)).unwrap();
+        self.stdin
+            .write_all(&rpc::encode_request(&RequestId::number(self.requests), method, params))
+            .unwrap();
     }
 
     fn next(&mut self) -> Bytes {
@@ -152,10 +155,10 @@ impl Server {
     }
 
     /// Reads one update and returns the number of tests in it; `None` for the completion.
-    fn changes(&mut self) -> Option<usize> {
+    fn read_changes(&mut self) -> Option<usize> {
         loop {
             let body = self.next();
-            let Ok(BorrowedMessage::Notification { method, params: Some(params) }) =
+            let Ok(BorrowedRpcMessage::Notification { method, params: Some(params) }) =
                 rpc::parse_borrowed(&body)
             else {
                 panic!("the completion comes before the response")
@@ -175,8 +178,8 @@ impl Server {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    fn leave(mut self) -> Duration {
-        self.stdin.write_all(&rpc::notification(method::EXIT, &serde_json::json!({}))).unwrap();
+    fn exit(mut self) -> Duration {
+        self.stdin.write_all(&rpc::encode_notification(method::EXIT, &serde_json::json!({}))).unwrap();
         drop(self.stdin);
         drop(self.stdout);
         let ended = self.child.wait().unwrap();

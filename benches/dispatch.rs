@@ -11,13 +11,13 @@ use std::{fs, hint::black_box, time::Duration};
 use bytes::BytesMut;
 use lsp_server::Message;
 use wire::{
-    Decode as _,
-    frame::Frames,
+    StreamDecoder as _,
+    frame::FrameDecoder,
     mtp::{
         Attachment, AttachmentParams, CancelParams, ExecutionState, LogLevel, LogParams, RunResult, TestNode,
-        TestsParams, UpdateParams, change_json, key, method, updates_frame,
+        TestsParams, UpdateParams, encode_change, key, method, updates_frame,
     },
-    rpc::{self, BorrowedMessage, RequestId},
+    rpc::{self, BorrowedRpcMessage, RequestId},
 };
 
 const MESSAGES: u64 = 100_000;
@@ -27,7 +27,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// Number of messages dispatched by kind; both sides must agree.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct DispatchCounts {
     runs: u64,
     updates: u64,
     attachments: u64,
@@ -38,9 +38,11 @@ struct Seen {
 }
 
 fn main() {
-    let stream = stream();
+    let stream = message_stream();
     println!("{MESSAGES} messages of {} bytes on average", stream.len() as u64 / MESSAGES);
-    let mut rounds: Vec<_> = (0..ROUNDS).map(|_| (timed(ours, &stream), timed(theirs, &stream))).collect();
+    let mut rounds: Vec<_> = (0..ROUNDS)
+        .map(|_| (timed(dispatch_with_heeler, &stream), timed(dispatch_with_lsp_server, &stream)))
+        .collect();
     let ratio = |(ours, theirs): &(Duration, Duration)| theirs.as_secs_f64() / ours.as_secs_f64();
     rounds.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
     let (ours, theirs) = &rounds[ROUNDS / 2];
@@ -54,10 +56,10 @@ fn main() {
     );
 }
 
-fn timed(side: fn(&[u8]) -> Seen, stream: &[u8]) -> Duration {
-    let begun = own_cpu();
+fn timed(side: fn(&[u8]) -> DispatchCounts, stream: &[u8]) -> Duration {
+    let begun = thread_cpu_time();
     let seen = side(black_box(stream));
-    let took = own_cpu() - begun;
+    let took = thread_cpu_time() - begun;
     assert_eq!(
         seen.runs + seen.updates + seen.attachments + seen.logs + seen.cancels + seen.results,
         MESSAGES
@@ -67,20 +69,20 @@ fn timed(side: fn(&[u8]) -> Seen, stream: &[u8]) -> Duration {
 }
 
 /// Returns the CPU time of this thread, which other work on the machine does not affect.
-fn own_cpu() -> Duration {
+fn thread_cpu_time() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
 }
 
 /// Returns the messages of one run, repeated: requests, notifications and responses.
-fn stream() -> Vec<u8> {
+fn message_stream() -> Vec<u8> {
     let run_id = "0b8b0a6e-64c5-4b5b-a4a5-2f7a4ea3b4f1";
     let node = |number: u64, state| {
         let name = format!("Suite.Case{number}");
         let mut node = TestNode::test(format!("suite::{name}"), name, state);
         node.location_file = Some("/home/user/project/tests/suite_test.cc".into());
         node.location_line_start = u32::try_from(number).ok();
-        node.other.set_own(key::WORKER, 1);
+        node.members.set_own(key::WORKER, 1);
         node
     };
     let attachment =
@@ -89,39 +91,42 @@ fn stream() -> Vec<u8> {
         0 => {
             let tests = Some(vec![node(number, ExecutionState::Discovered)]);
             let params = TestsParams { run_id: run_id.into(), tests, ..TestsParams::default() };
-            rpc::request(&RequestId::number(number), method::RUN, &params)
+            rpc::encode_request(&RequestId::number(number), method::RUN, &params)
         }
         1 => {
             let message = format!("suite::Suite.Case{number}: {}", "left processes behind, ".repeat(8));
-            rpc::notification(method::LOG, &LogParams { level: LogLevel::Warning, message })
+            rpc::encode_notification(method::LOG, &LogParams { level: LogLevel::Warning, message })
         }
-        2 => rpc::notification(method::CANCEL, &CancelParams { id: RequestId::number(number) }),
+        2 => rpc::encode_notification(method::CANCEL, &CancelParams { id: RequestId::number(number) }),
         3 => {
             let attachments = Some(vec![attachment.clone()]);
-            rpc::notification(method::ATTACHMENTS, &AttachmentParams { run_id: run_id.into(), attachments })
+            rpc::encode_notification(
+                method::ATTACHMENTS,
+                &AttachmentParams { run_id: run_id.into(), attachments },
+            )
         }
         4 => {
             let result = RunResult { attachments: vec![attachment.clone()], ..RunResult::default() };
-            rpc::result(&RequestId::number(number), &result)
+            rpc::encode_result(&RequestId::number(number), &result)
         }
         _ => {
             let mut node = node(number, ExecutionState::Passed);
             node.duration_ms = Some(0.25);
-            updates_frame(run_id, [change_json(&node).as_slice()])
+            updates_frame(run_id, [encode_change(&node).as_slice()])
         }
     };
     (0..MESSAGES).flat_map(frame).collect()
 }
 
-fn ours(stream: &[u8]) -> Seen {
-    let mut seen = Seen::default();
-    let (mut frames, mut buffer) = (Frames::default(), BytesMut::new());
+fn dispatch_with_heeler(stream: &[u8]) -> DispatchCounts {
+    let mut seen = DispatchCounts::default();
+    let (mut frames, mut buffer) = (FrameDecoder::default(), BytesMut::new());
     for chunk in stream.chunks(CHUNK_BYTES) {
         buffer.extend_from_slice(chunk);
         while let Some(body) = frames.decode(&mut buffer).unwrap() {
             match rpc::parse_borrowed(&body).unwrap() {
-                BorrowedMessage::Request { method, params, .. }
-                | BorrowedMessage::Notification { method, params } => {
+                BorrowedRpcMessage::Request { method, params, .. }
+                | BorrowedRpcMessage::Notification { method, params } => {
                     let params = params.unwrap().get();
                     match method.as_ref() {
                         method::RUN => seen.run(serde_json::from_str(params)),
@@ -132,7 +137,7 @@ fn ours(stream: &[u8]) -> Seen {
                         _ => seen.errors += 1,
                     }
                 }
-                BorrowedMessage::Response { outcome, .. } => {
+                BorrowedRpcMessage::Response { outcome, .. } => {
                     seen.result(serde_json::from_str(outcome.unwrap().unwrap().get()));
                 }
             }
@@ -141,9 +146,9 @@ fn ours(stream: &[u8]) -> Seen {
     seen
 }
 
-fn theirs(mut stream: &[u8]) -> Seen {
+fn dispatch_with_lsp_server(mut stream: &[u8]) -> DispatchCounts {
     use serde_json::from_value;
-    let mut seen = Seen::default();
+    let mut seen = DispatchCounts::default();
     while let Some(message) = Message::read(&mut stream).unwrap() {
         let (method, params) = match message {
             Message::Request(request) => (request.method, request.params),
@@ -165,31 +170,31 @@ fn theirs(mut stream: &[u8]) -> Seen {
     seen
 }
 
-type Read<T> = Result<T, serde_json::Error>;
+type DecodeResult<T> = Result<T, serde_json::Error>;
 
 /// The handlers: each reads the parameters that it receives.
-impl Seen {
-    fn run(&mut self, params: Read<TestsParams>) {
+impl DispatchCounts {
+    fn run(&mut self, params: DecodeResult<TestsParams>) {
         self.runs += black_box(params.unwrap()).tests.map_or(0, |tests| tests.len() as u64);
     }
 
-    fn update(&mut self, params: Read<UpdateParams>) {
+    fn update(&mut self, params: DecodeResult<UpdateParams>) {
         self.updates += black_box(params.unwrap()).changes.map_or(0, |changes| changes.len() as u64);
     }
 
-    fn attachment(&mut self, params: Read<AttachmentParams>) {
+    fn attachment(&mut self, params: DecodeResult<AttachmentParams>) {
         self.attachments += black_box(params.unwrap()).attachments.map_or(0, |all| all.len() as u64);
     }
 
-    fn log(&mut self, params: Read<LogParams>) {
+    fn log(&mut self, params: DecodeResult<LogParams>) {
         self.logs += u64::from(black_box(params.unwrap()).level == LogLevel::Warning);
     }
 
-    fn cancel(&mut self, params: Read<CancelParams>) {
+    fn cancel(&mut self, params: DecodeResult<CancelParams>) {
         self.cancels += u64::from(black_box(params.unwrap()).id != RequestId::Null);
     }
 
-    fn result(&mut self, result: Read<RunResult>) {
+    fn result(&mut self, result: DecodeResult<RunResult>) {
         self.results += black_box(result.unwrap()).attachments.len() as u64;
     }
 }

@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler::client::{Client, ClientOptions, Event, Events, Request};
-use host::spawn::{Child, Spawn, Stream, spawn};
+use heeler::client::{Client, ClientEvent, ClientOptions, EventStream, TestRequest};
+use host::spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn};
 use tokio::net::TcpListener;
 
 const RUNS: usize = 50;
@@ -20,7 +20,7 @@ const TESTS: usize = 40;
 
 fn main() {
     let dir = tempfile::tempdir().unwrap();
-    let program = program(dir.path());
+    let program = build_program(dir.path());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut waits = runtime.block_on(bench(dir.path(), &program));
     waits.sort();
@@ -35,14 +35,14 @@ fn main() {
 }
 
 /// Builds a real Rust test program with a few milliseconds of work.
-fn program(dir: &Path) -> PathBuf {
+fn build_program(dir: &Path) -> PathBuf {
     let (source, program) = (dir.join("tests.rs"), dir.join("tests"));
     let test =
         |number| format!("#[test] fn case_{number}() {{ assert_eq!({number} + 1, {}); }}\n", number + 1);
     fs::write(&source, (0..TESTS).map(test).collect::<String>()).unwrap();
     let rustc = std::env::var_os("RUSTC").map_or_else(|| found_in_path("rustc"), PathBuf::from);
     let args = vec!["--test".into(), "-o".into(), program.clone().into(), source.into()];
-    let ended = spawn(Spawn { args, ..Spawn::new(rustc) }).unwrap().wait().unwrap();
+    let ended = spawn(SpawnOptions { args, ..SpawnOptions::new(rustc) }).unwrap().wait().unwrap();
     assert_eq!(ended.code, Some(0));
     program
 }
@@ -60,8 +60,8 @@ async fn bench(dir: &Path, program: &Path) -> Vec<Duration> {
     let (client, mut events) = Client::connect(stream, ClientOptions::default()).await.unwrap();
     let mut waits = Vec::new();
     for _ in 0..RUNS {
-        let request = Request { run_id: uuid::Uuid::new_v4().to_string(), ..Request::default() };
-        let (answer, wait) = tokio::join!(client.run(request), wait(&mut events));
+        let request = TestRequest { run_id: uuid::Uuid::new_v4().to_string(), ..TestRequest::default() };
+        let (answer, wait) = tokio::join!(client.run(request), completion_latency(&mut events));
         answer.unwrap();
         waits.push(wait);
     }
@@ -71,19 +71,25 @@ async fn bench(dir: &Path, program: &Path) -> Vec<Duration> {
     waits
 }
 
-fn start(dir: &Path, program: &Path, port: u16) -> Child {
+fn start(dir: &Path, program: &Path, port: u16) -> SpawnedChild {
     let args = vec![program.into(), "--server".into(), "--client-port".into(), port.to_string().into()];
     let heeler = env!("CARGO_BIN_EXE_heeler");
-    spawn(Spawn { args, cwd: Some(dir.to_owned()), stdout: Stream::Null, ..Spawn::new(heeler) }).unwrap()
+    spawn(SpawnOptions {
+        args,
+        cwd: Some(dir.to_owned()),
+        stdout: ChildStdio::Null,
+        ..SpawnOptions::new(heeler)
+    })
+    .unwrap()
 }
 
 /// Follows one run; returns the time from its last result to its completion.
-async fn wait(events: &mut Events) -> Duration {
+async fn completion_latency(events: &mut EventStream) -> Duration {
     let mut ended = 0;
     let mut last = None;
     loop {
         match events.next().await.unwrap() {
-            Event::Changes { changes, .. } => {
+            ClientEvent::Changes { changes, .. } => {
                 let is_end = |state: wire::mtp::ExecutionState| state.is_terminal();
                 let ends = changes.iter().filter(|change| change.node.state.is_some_and(is_end)).count();
                 if ends > 0 {
@@ -91,14 +97,14 @@ async fn wait(events: &mut Events) -> Duration {
                     last = Some(Instant::now());
                 }
             }
-            Event::Completed { .. } => {
+            ClientEvent::Completed { .. } => {
                 assert_eq!(ended, TESTS, "every test has its result before the completion");
                 return last.unwrap().elapsed();
             }
-            Event::Attachments { .. }
-            | Event::AttachmentsEnded { .. }
-            | Event::Log { .. }
-            | Event::Telemetry { .. } => {}
+            ClientEvent::Attachments { .. }
+            | ClientEvent::AttachmentsEnded { .. }
+            | ClientEvent::Log { .. }
+            | ClientEvent::Telemetry { .. } => {}
             other => panic!("{other:?}"),
         }
     }

@@ -12,16 +12,16 @@ use divan::{
     counter::{BytesCount, ItemsCount},
 };
 use model::{
-    LeaseEnd, Outcome, ProgramId, TestId, WorkerId,
-    run::{Action, Event, Plan, PlannedTest, Run},
-    split::{Item, ProgramCosts, Queue},
+    LeaseOutcome, Outcome, ProgramId, TestId, WorkerId,
+    batching::{ProgramCosts, QueuedTest, TestQueue},
+    run::{RunAction, RunEvent, RunState, ScheduledTest, SchedulingPlan},
 };
 use wire::{
-    Decode as _,
+    StreamDecoder as _,
     control::ListedTest,
-    frame::{Frames, encode},
-    mtp::{ExecutionState, TestNode, UpdateParams, change_json, key, updates_frame},
-    rpc::{BorrowedMessage, parse_borrowed},
+    frame::{FrameDecoder, encode},
+    mtp::{ExecutionState, TestNode, UpdateParams, encode_change, key, updates_frame},
+    rpc::{BorrowedRpcMessage, parse_borrowed},
 };
 use worker::adapter;
 
@@ -41,10 +41,10 @@ fn changes() -> Vec<Vec<u8>> {
         node.location_line_start = Some(number);
         node.start_utc = Some("2026-01-01T00:00:00.000Z".into());
         node.stop_utc = Some("2026-01-01T00:00:00.001Z".into());
-        node.other.insert(key::SUITE.into(), "suite".into());
-        node.other.insert(key::PROGRAM.into(), "/home/user/project/build/suite".into());
-        node.other.insert(key::WORKER.into(), 1.into());
-        change_json(&node)
+        node.members.insert(key::SUITE.into(), "suite".into());
+        node.members.insert(key::PROGRAM.into(), "/home/user/project/build/suite".into());
+        node.members.insert(key::WORKER.into(), 1.into());
+        encode_change(&node)
     };
     (0..CHANGES).map(change).collect()
 }
@@ -65,7 +65,7 @@ fn frame_decode(bencher: Bencher<'_, '_>) {
     bencher
         .counter(BytesCount::new(frame.len()))
         .with_inputs(|| BytesMut::from(&frame[..]))
-        .bench_values(|mut buffer| Frames::default().decode(&mut buffer).unwrap().unwrap());
+        .bench_values(|mut buffer| FrameDecoder::default().decode(&mut buffer).unwrap().unwrap());
 }
 
 /// Encodes the changes of one chunk as a frame.
@@ -80,9 +80,10 @@ fn updates_encode(bencher: Bencher<'_, '_>) {
 /// Decodes a frame to nodes, as the client does.
 #[divan::bench]
 fn updates_decode(bencher: Bencher<'_, '_>) {
-    let body = Frames::default().decode(&mut BytesMut::from(&frame()[..])).unwrap().unwrap();
+    let body = FrameDecoder::default().decode(&mut BytesMut::from(&frame()[..])).unwrap().unwrap();
     bencher.counter(ItemsCount::new(CHANGES)).bench(|| {
-        let Ok(BorrowedMessage::Notification { params: Some(params), .. }) = parse_borrowed(black_box(&body))
+        let Ok(BorrowedRpcMessage::Notification { params: Some(params), .. }) =
+            parse_borrowed(black_box(&body))
         else {
             panic!("an update is a notification");
         };
@@ -91,7 +92,7 @@ fn updates_decode(bencher: Bencher<'_, '_>) {
 }
 
 /// Returns a realistic duration: most are short, some are long.
-fn weight(test: u32) -> Option<Duration> {
+fn test_duration(test: u32) -> Option<Duration> {
     (!test.is_multiple_of(7))
         .then(|| Duration::from_micros(u64::from(test.wrapping_mul(2_654_435_761) % 20_000)))
 }
@@ -102,13 +103,18 @@ fn split_100_000_tests(bencher: Bencher<'_, '_>) {
     const TESTS: u32 = 100_000;
     bencher.counter(ItemsCount::new(TESTS)).bench(|| {
         let costs = ProgramCosts { start: Some(Duration::from_millis(3)), selection_budget_bytes: None };
-        let mut queue = Queue::new(vec![costs; 10]);
+        let mut queue = TestQueue::new(vec![costs; 10]);
         queue.add((0..TESTS).map(|test| {
-            let item = Item { test: TestId(test), weight: weight(test), is_alone: false, selection_bytes: 0 };
+            let item = QueuedTest {
+                test: TestId(test),
+                weight: test_duration(test),
+                is_isolated: false,
+                selection_bytes: 0,
+            };
             (ProgramId(test % 10), item)
         }));
         let mut batches = 0;
-        while let Some(batch) = queue.next(8) {
+        while let Some(batch) = queue.next_batch(8) {
             batches += 1;
             black_box(batch);
         }
@@ -120,13 +126,13 @@ fn split_100_000_tests(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn run_20_000_tests(bencher: Bencher<'_, '_>) {
     const TESTS: u32 = 20_000;
-    let plan = Plan {
+    let plan = SchedulingPlan {
         programs: vec![ProgramCosts { start: Some(Duration::from_millis(50)), selection_budget_bytes: None }],
         tests: (0..TESTS)
-            .map(|_| PlannedTest {
+            .map(|_| ScheduledTest {
                 program: ProgramId(0),
                 weight: None,
-                is_alone: false,
+                is_isolated: false,
                 retries: 0,
                 selection_bytes: 10,
                 is_unrunnable: false,
@@ -134,26 +140,26 @@ fn run_20_000_tests(bencher: Bencher<'_, '_>) {
             .collect(),
         slots: 2,
         max_failures: None,
-        give_up_after: 3,
+        max_startup_crashes: 3,
     };
-    bencher.counter(ItemsCount::new(TESTS)).with_inputs(|| plan.clone()).bench_values(run);
+    bencher.counter(ItemsCount::new(TESTS)).with_inputs(|| plan.clone()).bench_values(simulate_run);
 }
 
-fn run(plan: Plan) -> Run {
+fn simulate_run(plan: SchedulingPlan) -> RunState {
     let workers = [WorkerId(1), WorkerId(2)];
     let mut positions = [0_u64; 2];
-    let mut run = Run::new(plan);
+    let mut run = RunState::new(plan);
     let mut actions = VecDeque::from(run.begin(&workers));
     let mut is_complete = false;
     while let Some(action) = actions.pop_front() {
         let more = match action {
-            Action::Lease(lease) => {
+            RunAction::Lease(lease) => {
                 let position = &mut positions[usize::try_from(lease.worker.0).unwrap() - 1];
                 let mut more = Vec::new();
                 for test in &lease.batch.tests {
-                    more.extend(run.handle(Event::Started { lease: lease.lease, test: *test }));
+                    more.extend(run.handle(RunEvent::Started { lease: lease.lease, test: *test }));
                     *position += 1;
-                    more.extend(run.handle(Event::Settled {
+                    more.extend(run.handle(RunEvent::Settled {
                         worker: lease.worker,
                         test: *test,
                         outcome: Outcome::Passed,
@@ -162,22 +168,22 @@ fn run(plan: Plan) -> Run {
                     }));
                 }
                 let (worker, lease) = (lease.worker, lease.lease);
-                let end = LeaseEnd::Complete;
+                let end = LeaseOutcome::Complete;
                 let start = Some(Duration::from_millis(50));
-                more.extend(run.handle(Event::LeaseEnded { worker, lease, end, start }));
+                more.extend(run.handle(RunEvent::LeaseEnded { worker, lease, end, start }));
                 more
             }
-            Action::Drain(worker) => {
+            RunAction::Drain(worker) => {
                 let proven = positions[usize::try_from(worker.0).unwrap() - 1];
-                run.handle(Event::Drained { worker, proven })
+                run.handle(RunEvent::Drained { worker, proven })
             }
-            Action::KillFinisher => Vec::new(),
-            Action::Finish { .. } => run.handle(Event::Finished),
-            Action::Complete => {
+            RunAction::KillFinisher => Vec::new(),
+            RunAction::Finish { .. } => run.handle(RunEvent::Finished),
+            RunAction::Complete => {
                 is_complete = true;
                 Vec::new()
             }
-            Action::StartWorker | Action::CancelLease(_) => panic!("not in this run: {action:?}"),
+            RunAction::StartWorker | RunAction::CancelLease(_) => panic!("not in this run: {action:?}"),
         };
         actions.extend(more);
     }
@@ -203,16 +209,16 @@ fn transcript_of_20_000_tests(bencher: Bencher<'_, '_>) {
     bencher
         .counter(ItemsCount::new(TESTS))
         .counter(BytesCount::new(out.len()))
-        .with_inputs(|| gtest.transcript(&tests))
+        .with_inputs(|| gtest.transcript_parser(&tests))
         .bench_values(|mut transcript| {
             let mut events = Vec::new();
             let mut seen = 0;
             for chunk in out.as_bytes().chunks(64 << 10) {
-                transcript.stdout(chunk, &mut events);
+                transcript.on_stdout(chunk, &mut events);
                 seen += events.len();
                 events.clear();
             }
-            transcript.end(&mut events);
+            transcript.on_output_end(&mut events);
             assert!(seen >= 2 * TESTS as usize);
             transcript
         });

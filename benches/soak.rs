@@ -13,10 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler::client::{Aggregate, Client, ClientOptions, Event, Events, Request};
+use heeler::client::{Client, ClientEvent, ClientOptions, EventStream, RunAggregate, TestRequest};
 use host::{
     process::{Pid, command_line, descendants},
-    spawn::{Child, Spawn, Stream, spawn},
+    spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
 };
 use tokio::net::TcpListener;
 
@@ -36,25 +36,25 @@ const SETTLE: Duration = Duration::from_secs(10);
 
 /// Resources of one of the server's processes.
 #[derive(Debug, Clone, Copy, Default)]
-struct Holding {
+struct ServerProcessUsage {
     resident_kib: u64,
     descriptors: usize,
 }
 
 /// Measurements at the end of a tenth; processes by role.
-struct Tenth {
+struct SoakTenth {
     median_run: Duration,
-    roles: BTreeMap<String, Holding>,
+    roles: BTreeMap<String, ServerProcessUsage>,
 }
 
 fn main() -> ExitCode {
     let asked = std::env::args().filter_map(|word| word.parse().ok()).next();
     let runs = (asked.unwrap_or(EXECUTIONS) / TENTHS).div_ceil(TESTS).max(1);
     let dir = tempfile::tempdir().unwrap();
-    let programs = programs(dir.path());
+    let programs = build_programs(dir.path());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let tenths = runtime.block_on(soak(dir.path(), &programs, runs));
-    let faults = judge(&tenths);
+    let faults = find_growth(&tenths);
     for fault in &faults {
         println!("not flat: {fault}");
     }
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 }
 
 /// Builds two real GoogleTest programs and a real Rust one.
-fn programs(dir: &Path) -> Vec<PathBuf> {
+fn build_programs(dir: &Path) -> Vec<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gtest/big.cc");
     let (big, other) = (dir.join("big"), dir.join("other"));
     let mut args = vec!["-std=c++17".into(), "-O1".into(), "-o".into(), big.clone().into(), source.into()];
@@ -83,7 +83,7 @@ fn programs(dir: &Path) -> Vec<PathBuf> {
 }
 
 fn build(compiler: PathBuf, args: Vec<std::ffi::OsString>) {
-    let ended = spawn(Spawn { args, ..Spawn::new(compiler) }).unwrap().wait().unwrap();
+    let ended = spawn(SpawnOptions { args, ..SpawnOptions::new(compiler) }).unwrap().wait().unwrap();
     assert_eq!(ended.code, Some(0));
 }
 
@@ -92,24 +92,24 @@ fn found_in_path(name: &str) -> PathBuf {
     std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.exists()).unwrap()
 }
 
-async fn soak(dir: &Path, programs: &[PathBuf], runs: usize) -> Vec<Tenth> {
+async fn soak(dir: &Path, programs: &[PathBuf], runs: usize) -> Vec<SoakTenth> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let mut server = start(dir, programs, listener.local_addr().unwrap().port());
     let (stream, _) = listener.accept().await.unwrap();
     stream.set_nodelay(true).unwrap();
     let (client, mut events) = Client::connect(stream, ClientOptions::default()).await.unwrap();
-    let mut tenths: Vec<Tenth> = Vec::new();
+    let mut tenths: Vec<SoakTenth> = Vec::new();
     for number in 1..=TENTHS {
         let mut took = Vec::new();
         for _ in 0..runs {
             let begun = Instant::now();
-            let (answer, ()) = tokio::join!(client.run(Request::all()), watch(&mut events));
+            let (answer, ()) = tokio::join!(client.run(TestRequest::all()), follow_run(&mut events));
             answer.unwrap();
             took.push(begun.elapsed());
         }
         took.sort();
-        let roles = settled(server.pid(), tenths.first()).await;
-        let tenth = Tenth { median_run: took[took.len() / 2], roles };
+        let roles = wait_settled(server.pid(), tenths.first()).await;
+        let tenth = SoakTenth { median_run: took[took.len() / 2], roles };
         show(number, &tenth);
         tenths.push(tenth);
     }
@@ -119,32 +119,32 @@ async fn soak(dir: &Path, programs: &[PathBuf], runs: usize) -> Vec<Tenth> {
     tenths
 }
 
-fn start(dir: &Path, programs: &[PathBuf], port: u16) -> Child {
+fn start(dir: &Path, programs: &[PathBuf], port: u16) -> SpawnedChild {
     let mut args: Vec<_> = programs.iter().map(Into::into).collect();
     args.extend(["--server".into(), "--client-port".into(), port.to_string().into()]);
     let own = [("HEELER_FIXTURE_CASES", GTEST_CASES), ("HEELER_FIXTURE_CRASH_AT", CRASH_AT)];
     let own = own.map(|(name, value)| (name.into(), value.to_string().into()));
-    spawn(Spawn {
+    spawn(SpawnOptions {
         args,
         cwd: Some(dir.to_owned()),
         env: Some(std::env::vars_os().chain(own).collect()),
-        stdout: Stream::Null,
-        ..Spawn::new(env!("CARGO_BIN_EXE_heeler"))
+        stdout: ChildStdio::Null,
+        ..SpawnOptions::new(env!("CARGO_BIN_EXE_heeler"))
     })
     .unwrap()
 }
 
 /// Follows one run to its completion, by which every test must have its result.
-async fn watch(events: &mut Events) {
-    let mut tests = Aggregate::default();
+async fn follow_run(events: &mut EventStream) {
+    let mut tests = RunAggregate::default();
     loop {
         match events.next().await.unwrap() {
-            Event::Changes { changes, .. } => {
+            ClientEvent::Changes { changes, .. } => {
                 for change in changes {
-                    assert!(!tests.apply(change).is_broken_promise());
+                    assert!(!tests.apply(change).is_protocol_violation());
                 }
             }
-            Event::Completed { .. } => break,
+            ClientEvent::Completed { .. } => break,
             _ => {}
         }
     }
@@ -154,11 +154,11 @@ async fn watch(events: &mut Events) {
 
 /// Waits until no process holds more descriptors than at the end of the first tenth; the cleanup after a run
 /// may take a moment.
-async fn settled(server: Pid, first: Option<&Tenth>) -> BTreeMap<String, Holding> {
+async fn wait_settled(server: Pid, first: Option<&SoakTenth>) -> BTreeMap<String, ServerProcessUsage> {
     let deadline = Instant::now() + SETTLE;
     loop {
-        let roles = roles(server);
-        let is_more = |(role, holding): (&String, &Holding)| {
+        let roles = usage_by_role(server);
+        let is_more = |(role, holding): (&String, &ServerProcessUsage)| {
             first.is_some_and(|first| {
                 holding.descriptors > first.roles.get(role).map_or(0, |one| one.descriptors)
             })
@@ -172,7 +172,7 @@ async fn settled(server: Pid, first: Option<&Tenth>) -> BTreeMap<String, Holding
 }
 
 /// Returns the resources of all processes of the server. Workers are distinguished by their numbers.
-fn roles(server: Pid) -> BTreeMap<String, Holding> {
+fn usage_by_role(server: Pid) -> BTreeMap<String, ServerProcessUsage> {
     let mut roles = BTreeMap::new();
     for pid in std::iter::once(server).chain(descendants(server)) {
         let command = command_line(pid);
@@ -182,7 +182,7 @@ fn roles(server: Pid) -> BTreeMap<String, Holding> {
             Some("__worker") => format!("worker {}", words.nth(1).unwrap_or("?")),
             Some(hidden) => hidden.trim_start_matches('_').to_owned(),
         };
-        let holding: &mut Holding = roles.entry(role).or_default();
+        let holding: &mut ServerProcessUsage = roles.entry(role).or_default();
         holding.resident_kib += resident_kib(pid);
         holding.descriptors += fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     }
@@ -195,8 +195,8 @@ fn resident_kib(pid: Pid) -> u64 {
     line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
 }
 
-fn show(number: usize, tenth: &Tenth) {
-    let show = |(role, holding): (&String, &Holding)| {
+fn show(number: usize, tenth: &SoakTenth) {
+    let show = |(role, holding): (&String, &ServerProcessUsage)| {
         format!("{role} {:.1} MiB, {} descriptors", holding.resident_kib as f64 / 1024.0, holding.descriptors)
     };
     let roles: Vec<_> = tenth.roles.iter().map(show).collect();
@@ -205,7 +205,7 @@ fn show(number: usize, tenth: &Tenth) {
 
 /// Compares the end with the first tenth, and the last tenth's pace with the second's; returns the
 /// measurements that grew.
-fn judge(tenths: &[Tenth]) -> Vec<String> {
+fn find_growth(tenths: &[SoakTenth]) -> Vec<String> {
     let (first, second, last) = (&tenths[0], &tenths[1], &tenths[TENTHS - 1]);
     let mut faults = Vec::new();
     for (role, now) in &last.roles {

@@ -15,10 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler::client::{Aggregate, Client, ClientOptions, Event, Events};
-use host::spawn::{Child, Spawn, spawn};
+use heeler::client::{Client, ClientEvent, ClientOptions, EventStream, RunAggregate};
+use host::spawn::{SpawnOptions, SpawnedChild, spawn};
 use link::{
-    control::{ControlReceiver, ControlSender, Received},
+    control::{ControlReceiver, ControlSender, ReceivedPacket},
     local,
 };
 use tokio::{
@@ -27,12 +27,12 @@ use tokio::{
 };
 use wire::{
     control::{
-        CallbackAddress, DeliveryLimits, FromWorker, Join, Lease, LeaseEnd, LeaseId, LeasedTest, ListedTest,
-        Program, TestIndex, TestLimits, ToWorker, WorkerId,
+        CallbackAddress, DeliveryLimits, FromWorker, JoinMessage, LeaseEnd, LeaseId, LeasedTest, ListedTest,
+        TestIndex, TestLimits, TestProgram, ToWorker, WorkerId, WorkerLease,
     },
-    frame::Frames,
+    frame::FrameDecoder,
     mtp::{InitializeParams, InitializeResult},
-    rpc::{self, BorrowedMessage},
+    rpc::{self, BorrowedRpcMessage},
 };
 
 const WORKERS: u32 = 2;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().collect();
     match args.get(1).map(String::as_str) {
         Some("__guard") => watchdog::guard::main(),
-        Some("__nursery") => watchdog::nursery::main(),
+        Some("__nursery") => watchdog::fork_server::main(),
         Some("__worker") => worker::main(Path::new(&args[2]), WorkerId(args[3].parse().unwrap())),
         _ => {
             bench();
@@ -59,7 +59,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 fn bench() {
     let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap();
-    let program = program(dir.path());
+    let program = write_program(dir.path());
     let socket = dir.path().join("control");
     let (addresses, address) = oneshot::channel();
     let (rounds, orders) = mpsc::channel(1);
@@ -67,29 +67,29 @@ fn bench() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             runtime().block_on(async {
-                let listener = local::Listener::bind(&socket).unwrap();
+                let listener = local::LocalListener::bind(&socket).unwrap();
                 bound.send(()).unwrap();
-                let coordinator = Coordinator::join(listener, address.await.unwrap()).await;
-                coordinator.lend((dir.path(), &program), orders).await;
+                let coordinator = SimulatedCoordinator::accept_worker(listener, address.await.unwrap()).await;
+                coordinator.assign((dir.path(), &program), orders).await;
             });
         });
         is_bound.recv().unwrap();
         // Started by this thread, because processes die with the thread that started them.
         let workers: Vec<_> = (1..=WORKERS).map(|number| start(&socket, WorkerId(number))).collect();
-        runtime().block_on(client(addresses, rounds));
+        runtime().block_on(run_client(addresses, rounds));
         for mut worker in workers {
             worker.wait().unwrap();
         }
     });
 }
 
-fn start(socket: &Path, worker: WorkerId) -> Child {
+fn start(socket: &Path, worker: WorkerId) -> SpawnedChild {
     let args = vec!["__worker".into(), socket.into(), worker.to_string().into()];
-    spawn(Spawn { args, ..Spawn::new(host::process::own_image()) }).unwrap()
+    spawn(SpawnOptions { args, ..SpawnOptions::new(host::process::own_program_path()) }).unwrap()
 }
 
 /// Writes a script that prints the output of a GoogleTest program for all tests.
-fn program(dir: &Path) -> PathBuf {
+fn write_program(dir: &Path) -> PathBuf {
     let mut out = format!(
         "[==========] Running {TESTS} tests from 1 test suite.\n[----------] {TESTS} tests from Suite\n"
     );
@@ -108,15 +108,15 @@ fn program(dir: &Path) -> PathBuf {
 }
 
 /// The client: reads and aggregates all rounds, and prints their rates.
-async fn client(addresses: oneshot::Sender<CallbackAddress>, rounds: mpsc::Sender<u32>) {
+async fn run_client(addresses: oneshot::Sender<CallbackAddress>, rounds: mpsc::Sender<u32>) {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(introduce(theirs, addresses));
+    tasks.spawn(respond_to_initialize(theirs, addresses));
     let (client, mut events) = Client::connect(ours, ClientOptions::default()).await.unwrap();
     let mut rates = Vec::new();
     for round in 0..ROUNDS {
         rounds.send(round).await.unwrap();
-        let (updates, took) = read(&mut events).await;
+        let (updates, took) = read_round(&mut events).await;
         let rate = updates as f64 / took.as_secs_f64();
         println!("round {}: {updates} updates in {took:.3?}: {rate:.0} a second", round + 1);
         rates.push(rate);
@@ -127,17 +127,17 @@ async fn client(addresses: oneshot::Sender<CallbackAddress>, rounds: mpsc::Sende
 }
 
 /// Reads one round; the time runs from the first update to the last.
-async fn read(events: &mut Events) -> (usize, Duration) {
-    let mut aggregate = Aggregate::default();
+async fn read_round(events: &mut EventStream) -> (usize, Duration) {
+    let mut aggregate = RunAggregate::default();
     let mut began = None;
     let mut updates = 0;
     while aggregate.counts().passed < (WORKERS * TESTS) as usize {
         match events.next().await.unwrap() {
-            Event::Changes { changes, .. } => {
+            ClientEvent::Changes { changes, .. } => {
                 began.get_or_insert_with(Instant::now);
                 updates += changes.len();
                 for change in changes {
-                    assert!(!aggregate.apply(change).is_broken_promise());
+                    assert!(!aggregate.apply(change).is_protocol_violation());
                 }
             }
             other => panic!("{other:?}"),
@@ -147,42 +147,44 @@ async fn read(events: &mut Events) -> (usize, Duration) {
 }
 
 /// The server's side of the main connection: responds to `initialize` and takes the callback port from it.
-async fn introduce(stream: DuplexStream, addresses: oneshot::Sender<CallbackAddress>) {
-    let (outbox, mut inbox, _task) = link::open(stream, Frames::default());
+async fn respond_to_initialize(stream: DuplexStream, addresses: oneshot::Sender<CallbackAddress>) {
+    let (outbox, mut inbox, _task) = link::open(stream, FrameDecoder::default());
     let body = inbox.next().await.unwrap().unwrap();
-    let Ok(BorrowedMessage::Request { id, params: Some(params), .. }) = rpc::parse_borrowed(&body) else {
+    let Ok(BorrowedRpcMessage::Request { id, params: Some(params), .. }) = rpc::parse_borrowed(&body) else {
         panic!("the first message is a request");
     };
     let params: InitializeParams = serde_json::from_str(params.get()).unwrap();
     let provider = params.capabilities.testing.callback_provider.unwrap();
     let address = CallbackAddress { host: "127.0.0.1".into(), port: provider.port, token: provider.token };
     addresses.send(address).unwrap();
-    outbox.send(rpc::result(&id, &InitializeResult::default())).await.unwrap();
+    outbox.send(rpc::encode_result(&id, &InitializeResult::default())).await.unwrap();
     // Runs until the client disconnects.
     while let Ok(Some(_)) = inbox.next().await {}
 }
 
 /// Assigns leases and receives reports.
-struct Coordinator {
+struct SimulatedCoordinator {
     workers: Vec<(WorkerId, ControlSender, ControlReceiver, link::LinkTask)>,
 }
 
-impl Coordinator {
-    async fn join(mut listener: local::Listener, callback: CallbackAddress) -> Self {
+impl SimulatedCoordinator {
+    async fn accept_worker(mut listener: local::LocalListener, callback: CallbackAddress) -> Self {
         let limits = DeliveryLimits { connect_ms: 10_000, stall_ms: 10_000, drain_ms: 10_000 };
         let mut workers = Vec::new();
         for _ in 0..WORKERS {
             let (sender, mut receiver, task) = link::control::open(listener.accept().await.unwrap());
-            let Some(Received::Message(Join::Worker { worker, .. })) = receiver.next().await.unwrap() else {
+            let Some(ReceivedPacket::Message(JoinMessage::Worker { worker, .. })) =
+                receiver.next().await.unwrap()
+            else {
                 panic!("a worker introduces itself");
             };
-            sender.send(&ToWorker::Welcome { callback: Some(callback.clone()), limits }).await.unwrap();
+            sender.send(&ToWorker::Configure { callback: Some(callback.clone()), limits }).await.unwrap();
             workers.push((worker, sender, receiver, task));
         }
         Self { workers }
     }
 
-    async fn lend(mut self, (dir, program): (&Path, &Path), mut orders: mpsc::Receiver<u32>) {
+    async fn assign(mut self, (dir, program): (&Path, &Path), mut orders: mpsc::Receiver<u32>) {
         while let Some(round) = orders.recv().await {
             let leases: Vec<_> =
                 self.workers.iter().map(|(worker, ..)| lease(*worker, round, (dir, program))).collect();
@@ -199,10 +201,10 @@ impl Coordinator {
                     received = second.next() => received,
                 };
                 match received.unwrap() {
-                    Some(Received::Message(FromWorker::Reports { .. })) => {}
-                    Some(Received::Message(FromWorker::LeaseEnded { end: LeaseEnd::Complete, .. })) => {
-                        open -= 1
-                    }
+                    Some(ReceivedPacket::Message(FromWorker::LeaseEvents { .. })) => {}
+                    Some(ReceivedPacket::Message(FromWorker::LeaseEnded {
+                        end: LeaseEnd::Complete, ..
+                    })) => open -= 1,
                     other => panic!("{other:?}"),
                 }
             }
@@ -210,7 +212,7 @@ impl Coordinator {
     }
 }
 
-fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Lease {
+fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> WorkerLease {
     let test = |number| {
         let name = format!("Suite.Case{number}");
         LeasedTest {
@@ -223,23 +225,23 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Lease 
                 ..ListedTest::default()
             },
             group: None,
-            foreign: None,
+            client_members: None,
             timeout_ms: None,
-            silence_ms: None,
+            idle_timeout_ms: None,
             slow_ms: None,
             attempts: Vec::new(),
-            death: None,
-            is_failure_held: false,
+            crashed_attempt: None,
+            is_failure_provisional: false,
         }
     };
-    let program = Program {
+    let program = TestProgram {
         suite: format!("suite {worker}"),
         path: program.into(),
         cwd: dir.into(),
         framework: Some("gtest".into()),
-        ..Program::default()
+        ..TestProgram::default()
     };
-    Lease {
+    WorkerLease {
         lease: LeaseId(round),
         run: uuid::Uuid::from_u128(u128::from(round)).to_string(),
         run_dir: dir.into(),
@@ -253,8 +255,8 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Lease 
             startup_ms: 60_000,
             memory_bytes: None,
         },
-        watch: wire::control::WatchPlan::default(),
-        is_alone: false,
+        crash_capture: wire::control::CrashCapturePlan::default(),
+        is_isolated: false,
         is_debugged: false,
         is_output_shown: false,
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use heeler::client::{Aggregate, Client, ClientOptions, Event, Request, ServerCommand};
+use heeler::client::{Client, ClientEvent, ClientOptions, RunAggregate, ServerCommand, TestRequest};
 use tokio::time::Instant;
 
 #[tokio::main(flavor = "current_thread")]
@@ -11,21 +11,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let heeler = std::env::var_os("HEELER").unwrap_or_else(|| "target/debug/heeler".into());
     let command = ServerCommand::new(heeler, std::env::args_os().skip(1));
     let (client, mut events) = Client::start(command, ClientOptions::default()).await?;
-    let request = Request::all();
+    let request = TestRequest::all();
     let run_id = request.run_id.clone();
-    let mut tests = Aggregate::default();
+    let mut tests = RunAggregate::default();
     let watch = async {
         loop {
             tokio::select! {
                 event = events.next() => match event {
-                    Some(Event::Changes { changes, .. }) => {
+                    Some(ClientEvent::Changes { changes, .. }) => {
                         for change in changes {
                             tests.apply(change);
                         }
                     }
-                    Some(Event::Log { level, message, .. }) => eprintln!("{level:?}: {message}"),
+                    Some(ClientEvent::Log { level, message, .. }) => eprintln!("{level:?}: {message}"),
                     // After this, no connection delivers anything more of the run.
-                    Some(Event::Completed { .. }) | None => break,
+                    Some(ClientEvent::Completed { .. }) | None => break,
                     Some(_) => {}
                 },
                 _ = tokio::signal::ctrl_c() => drop(client.cancel(&run_id).await),

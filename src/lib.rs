@@ -26,7 +26,10 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Returns the candidate of which `word` may be a misspelling.
-pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+pub(crate) fn closest_match<'c>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'c str>,
+) -> Option<&'c str> {
     let score = |candidate: &str| match strsim::osa_distance(word, candidate) {
         // In short words, the similarity penalises a single edit, such as two swapped letters, too much.
         0 | 1 => 1.0,

@@ -16,16 +16,16 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 pub use normalise::{NormaliseError, normalise};
-pub use parse::{Refusal, completions, parse};
+pub use parse::{ParseArgumentsError, completion_script, parse};
 
 use super::{
     debugger::DebuggerCommand,
     display::{list::ListFormat, runs::RunsFormat},
 };
 use crate::{
-    config::{Jobs, MemoryLimit, Partition, Shuffle, SlowTimeout, StatusLevel, TimeLimit},
+    config::{JobCount, MemoryLimit, PartitionSpec, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit},
     filter::Filter,
-    runs::Wanted,
+    runs::RerunSelector,
 };
 
 const EXAMPLES: &str = "\
@@ -71,14 +71,14 @@ begins, the oldest beyond that go; never one that still goes on.";
 /// Runs test suites across worker processes and loses nothing when tests crash.
 #[derive(Debug, Clone, PartialEq, Parser)]
 #[command(name = "heeler", version, after_help = EXAMPLES, max_term_width = 100, disable_help_subcommand = false)]
-pub struct Arguments {
+pub struct CommandLineArguments {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// The subcommand.
 #[derive(Debug, Clone, PartialEq, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Run tests and report.
     Run(Box<RunArguments>),
     /// List tests, with file and line where the framework tells.
@@ -99,7 +99,7 @@ pub enum Command {
         shell: Shell,
     },
     /// As an editor starts a test application; see [`normalise`].
-    #[command(name = normalise::COMMAND, hide = true)]
+    #[command(name = normalise::EDITOR_COMMAND, hide = true)]
     Editor(EditorArguments),
 }
 
@@ -116,7 +116,7 @@ pub struct RunArguments {
     /// runs lists them): both of that run. What such a run leaves out, by filters or by its own end, stays
     /// left for the next one. Without programs, those of the earlier run's command line are taken.
     #[arg(long, value_name = "RUN", help_heading = "Selection")]
-    pub rerun: Option<Wanted>,
+    pub rerun: Option<RerunSelector>,
     #[command(flatten)]
     pub running: RunningArguments,
     /// Run each test under a debugger, one test after the other: a command that takes the terminal and
@@ -236,7 +236,7 @@ pub struct SelectionArguments {
     pub filters: Vec<Filter>,
     /// Take one share of the tests: slice:k/n, hash:k/n or time:k/n.
     #[arg(long, value_name = "SHARE")]
-    pub partition: Option<Partition>,
+    pub partition: Option<PartitionSpec>,
 }
 
 /// Arguments that control how tests run.
@@ -246,7 +246,7 @@ pub struct SelectionArguments {
 pub struct RunningArguments {
     /// Run so many tests at the same time: a number or num-cpus.
     #[arg(short, long, value_name = "N", alias = "test-threads", value_parser = convert::jobs)]
-    pub jobs: Option<Jobs>,
+    pub jobs: Option<JobCount>,
     /// Give each test a process of its own.
     #[arg(long = "isolate")]
     pub is_isolated: bool,
@@ -255,7 +255,7 @@ pub struct RunningArguments {
     pub max_memory: Option<MemoryLimit>,
     /// Run in an order by chance; the seed of the last one repeats it.
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "random", value_parser = convert::shuffle)]
-    pub shuffle: Option<Shuffle>,
+    pub shuffle: Option<ShuffleMode>,
     /// Try a failed test again, so many times.
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
@@ -319,7 +319,7 @@ pub struct GeneralArguments {
         hide_possible_values = true,
         hide_default_value = true
     )]
-    pub color: Color,
+    pub color: ColorChoice,
     /// Log more; may be repeated.
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
@@ -327,7 +327,7 @@ pub struct GeneralArguments {
 
 /// Value of `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Color {
+pub enum ColorChoice {
     /// When the output is a terminal.
     #[default]
     Auto,

@@ -16,13 +16,13 @@ use std::{
 };
 
 use host::{
-    process::{Pid, RawExit, Signal},
-    spawn::{Child, Spawn, SpawnError, Stream, spawn},
+    process::{ExitStatus, Pid, Signal},
+    spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild, spawn},
 };
 use serde_json::Value;
 
-use environment::Surroundings;
-use messages::Messages;
+use environment::CargoEnvironmentInputs;
+use messages::CargoMessages;
 
 /// A test program built by cargo, and how to start it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,8 +64,8 @@ pub enum CargoError {
 /// A running build. Its messages for the user go to our standard error.
 #[derive(Debug)]
 pub struct CargoBuild {
-    cargo: Command,
-    libdir: Option<Command>,
+    cargo: ToolProcess,
+    libdir: Option<ToolProcess>,
 }
 
 impl CargoBuild {
@@ -78,18 +78,20 @@ impl CargoBuild {
     pub fn start(dir: &Path, args: &[String]) -> Result<Self, CargoError> {
         let own = ["test", "--no-run", "--message-format", "json-render-diagnostics"];
         let words = own.into_iter().map(OsString::from).chain(args.iter().map(OsString::from));
-        let cargo = Command::start(&program("CARGO", "cargo")?, words.collect(), dir, Errors::Shown)?;
+        let cargo =
+            ToolProcess::start(&find_tool("CARGO", "cargo")?, words.collect(), dir, StderrTarget::Shown)?;
         // This ends before cargo does; without its result, only programs that load Rust's own shared
         // libraries fail.
-        let rustc = program("RUSTC", "rustc");
+        let rustc = find_tool("RUSTC", "rustc");
         let asked = ["--print", "target-libdir"].map(OsString::from).to_vec();
-        let libdir = rustc.and_then(|rustc| Command::start(&rustc, asked, dir, Errors::Dropped)).ok();
+        let libdir =
+            rustc.and_then(|rustc| ToolProcess::start(&rustc, asked, dir, StderrTarget::Dropped)).ok();
         Ok(Self { cargo, libdir })
     }
 
     /// Returns cargo's process group, for killing the build.
     #[must_use]
-    pub fn group(&self) -> Pid {
+    pub fn process_group(&self) -> Pid {
         self.cargo.child.pid()
     }
 
@@ -99,19 +101,20 @@ impl CargoBuild {
     /// The build fails, or cargo's output can't be read.
     pub fn finish(self) -> Result<Vec<CargoProgram>, CargoError> {
         let dir = self.cargo.dir.clone();
-        let mut messages = Messages::default();
-        self.cargo.finish(|line| messages.take(line))?;
+        let mut messages = CargoMessages::default();
+        self.cargo.finish(|line| messages.record_line(line))?;
         let mut libdir = None;
         if let Some(command) = self.libdir {
             let read = command
                 .finish(|line| libdir = Some(PathBuf::from(OsStr::new(&*String::from_utf8_lossy(line)))));
             libdir = libdir.filter(|_| read.is_ok());
         }
-        let metadata = messages.first_manifest().map_or(Value::Null, |manifest| metadata(&dir, manifest));
-        let surroundings = Surroundings {
+        let metadata =
+            messages.first_manifest().map_or(Value::Null, |manifest| read_metadata(&dir, manifest));
+        let surroundings = CargoEnvironmentInputs {
             metadata,
             library_path: std::env::var_os("LD_LIBRARY_PATH"),
-            cargo: libdir.as_deref().and_then(cargo_of).or_else(|| program("CARGO", "cargo").ok()),
+            cargo: libdir.as_deref().and_then(toolchain_cargo).or_else(|| find_tool("CARGO", "cargo").ok()),
             libdir,
         };
         Ok(messages.into_programs(&surroundings))
@@ -125,18 +128,20 @@ impl CargoBuild {
 pub fn run_build_command(words: &[String], dir: &Path) -> Result<(), CargoError> {
     let (first, args) = words.split_first().expect("the configuration has no empty build commands");
     let program = if first.contains('/') { absolute(dir).join(first) } else { find_in_path(first)? };
-    let command = Command::start(&program, args.iter().map(OsString::from).collect(), dir, Errors::Shown)?;
+    let command =
+        ToolProcess::start(&program, args.iter().map(OsString::from).collect(), dir, StderrTarget::Shown)?;
     command.finish(|line| eprintln!("{}", String::from_utf8_lossy(line)))
 }
 
 /// Returns the package names and versions that are missing in the build messages. Tests still run without
 /// them.
-fn metadata(dir: &Path, manifest: &str) -> Value {
+fn read_metadata(dir: &Path, manifest: &str) -> Value {
     let words = ["metadata", "--no-deps", "--format-version", "1", "--manifest-path", manifest];
     let read = || {
-        let cargo = program("CARGO", "cargo").ok()?;
+        let cargo = find_tool("CARGO", "cargo").ok()?;
         let command =
-            Command::start(&cargo, words.map(OsString::from).to_vec(), dir, Errors::Dropped).ok()?;
+            ToolProcess::start(&cargo, words.map(OsString::from).to_vec(), dir, StderrTarget::Dropped)
+                .ok()?;
         let mut value = None;
         command.finish(|line| value = serde_json::from_slice(line).ok()).ok()?;
         value
@@ -148,13 +153,13 @@ fn metadata(dir: &Path, manifest: &str) -> Value {
 }
 
 /// Returns the real cargo of a toolchain, found by its library directory, rather than rustup's proxy.
-fn cargo_of(libdir: &Path) -> Option<PathBuf> {
+fn toolchain_cargo(libdir: &Path) -> Option<PathBuf> {
     let cargo = libdir.ancestors().nth(4)?.join("bin/cargo");
     cargo.is_file().then_some(cargo)
 }
 
 /// Returns the program that an environment variable names, otherwise the one of the given name in `PATH`.
-fn program(variable: &str, name: &str) -> Result<PathBuf, CargoError> {
+fn find_tool(variable: &str, name: &str) -> Result<PathBuf, CargoError> {
     match std::env::var_os(variable).map(PathBuf::from) {
         Some(path) if path.is_absolute() => Ok(path),
         _ => find_in_path(name),
@@ -179,45 +184,56 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// Destination of a command's standard error.
-enum Errors {
+enum StderrTarget {
     Shown,
     Dropped,
 }
 
 /// A running tool with its standard output connected to a pipe.
 #[derive(Debug)]
-struct Command {
-    child: Child,
+struct ToolProcess {
+    child: SpawnedChild,
     stdout: std::fs::File,
-    line: String,
+    command_line: String,
     dir: PathBuf,
 }
 
-impl Command {
-    fn start(program: &Path, args: Vec<OsString>, dir: &Path, errors: Errors) -> Result<Self, CargoError> {
+impl ToolProcess {
+    fn start(
+        program: &Path,
+        args: Vec<OsString>,
+        dir: &Path,
+        errors: StderrTarget,
+    ) -> Result<Self, CargoError> {
         let words = args.iter().map(|word| word.to_string_lossy());
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let line = [name].into_iter().chain(words).collect::<Vec<_>>().join(" ");
         let (stdout, their_stdout) =
             host::io::pipe().map_err(|source| CargoError::Read { command: line.clone(), source })?;
         let stderr = match errors {
-            Errors::Shown => Stream::Inherit,
-            Errors::Dropped => Stream::Null,
+            StderrTarget::Shown => ChildStdio::Inherit,
+            StderrTarget::Dropped => ChildStdio::Null,
         };
         let cwd = Some(dir.to_owned()).filter(|dir| !dir.as_os_str().is_empty());
-        let start = Spawn { args, cwd, stdout: Stream::Fd(their_stdout), stderr, ..Spawn::new(program) };
+        let start = SpawnOptions {
+            args,
+            cwd,
+            stdout: ChildStdio::Fd(their_stdout),
+            stderr,
+            ..SpawnOptions::new(program)
+        };
         let child = spawn(start).map_err(|source| CargoError::Start { command: line.clone(), source })?;
-        Ok(Self { child, stdout: stdout.into(), line, dir: dir.to_owned() })
+        Ok(Self { child, stdout: stdout.into(), command_line: line, dir: dir.to_owned() })
     }
 
     /// Passes each line of the output, without its line end, to `take`; then reaps the process.
     fn finish(self, mut take: impl FnMut(&[u8])) -> Result<(), CargoError> {
-        let Self { mut child, stdout, line: command, dir } = self;
+        let Self { mut child, stdout, command_line: command, dir } = self;
         let read = read_lines(stdout, &mut take);
         let exit = child.wait();
         match read.and(exit) {
-            Ok(RawExit { code: Some(0), .. }) => Ok(()),
-            Ok(exit) => Err(CargoError::Failed { command, dir, end: in_words(exit) }),
+            Ok(ExitStatus { code: Some(0), .. }) => Ok(()),
+            Ok(exit) => Err(CargoError::Failed { command, dir, end: describe_exit(exit) }),
             Err(source) => Err(CargoError::Read { command, source }),
         }
     }
@@ -233,7 +249,7 @@ fn read_lines(stdout: impl Read, take: &mut impl FnMut(&[u8])) -> io::Result<()>
     Ok(())
 }
 
-fn in_words(exit: RawExit) -> String {
+fn describe_exit(exit: ExitStatus) -> String {
     match (exit.code, exit.signal) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => Signal(signal).name(),

@@ -16,17 +16,17 @@ use std::{
 
 use host::{
     process::{Pid, Signal, stat},
-    spawn::{Child, Spawn, Stream, spawn},
-    terminal::{self, Modes},
+    spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
+    terminal::{self, TerminalModes},
     trace,
 };
 use wire::{mtp::LogLevel, rpc::RequestId};
 
 /// Time limit for attaching. A debugger reads the symbols only after attaching, so that it has little to do
 /// before.
-const ATTACH: Duration = Duration::from_secs(60);
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Placeholder of the process id in a command; without it, `-p PID` is appended.
-const PLACE: &str = "{pid}";
+const PID_PLACEHOLDER: &str = "{pid}";
 
 /// Command line of a debugger that attaches to a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,30 +34,30 @@ pub struct DebuggerCommand(Vec<String>);
 
 /// Error in a debugger command.
 #[derive(Debug, thiserror::Error)]
-pub enum NoCommand {
+pub enum DebuggerCommandError {
     /// The command is empty.
     #[error("there is no command in it")]
     Empty,
     /// A quotation mark is not closed, or nothing follows a backslash.
     #[error("a quotation mark is not closed, or nothing follows a backslash")]
-    Quotes,
+    UnclosedQuote,
 }
 
 impl FromStr for DebuggerCommand {
-    type Err = NoCommand;
+    type Err = DebuggerCommandError;
 
-    fn from_str(text: &str) -> Result<Self, NoCommand> {
-        let words = shlex::split(text).ok_or(NoCommand::Quotes)?;
-        if words.is_empty() { Err(NoCommand::Empty) } else { Ok(Self(words)) }
+    fn from_str(text: &str) -> Result<Self, DebuggerCommandError> {
+        let words = shlex::split(text).ok_or(DebuggerCommandError::UnclosedQuote)?;
+        if words.is_empty() { Err(DebuggerCommandError::Empty) } else { Ok(Self(words)) }
     }
 }
 
 impl DebuggerCommand {
     /// Returns the command's arguments with the process id inserted.
-    fn words(&self, process: u32) -> Vec<OsString> {
+    fn arguments_for(&self, process: u32) -> Vec<OsString> {
         let pid = process.to_string();
-        let mut words: Vec<_> = self.0.iter().map(|word| word.replace(PLACE, &pid)).collect();
-        if !self.0.iter().any(|word| word.contains(PLACE)) {
+        let mut words: Vec<_> = self.0.iter().map(|word| word.replace(PID_PLACEHOLDER, &pid)).collect();
+        if !self.0.iter().any(|word| word.contains(PID_PLACEHOLDER)) {
             words.extend(["-p".to_owned(), pid]);
         }
         words.into_iter().map(OsString::from).collect()
@@ -66,46 +66,46 @@ impl DebuggerCommand {
 
 /// Action that the caller has to take: a reply to the session, or a message for the user.
 #[derive(Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum DebuggerAction {
     Nothing,
     /// Reply whether a debugger has attached.
-    Answer(RequestId, bool),
+    Reply(RequestId, bool),
     /// Reply that no debugger has attached, and log the reason.
-    None(RequestId, LogLevel, String),
+    ReplyFailure(RequestId, LogLevel, String),
     /// The debugger has exited and the terminal is ours again.
-    Ended,
+    TerminalReturned,
 }
 
 /// Queue of debugger requests; at most one debugger runs at a time.
-pub(super) struct Debuggers {
+pub(super) struct DebuggerQueue {
     command: Option<DebuggerCommand>,
     waiting: VecDeque<(RequestId, u32)>,
-    running: Option<Running>,
+    running: Option<RunningDebugger>,
 }
 
-struct Running {
-    child: Child,
+struct RunningDebugger {
+    child: SpawnedChild,
     test: Pid,
     /// The request; `None` after the reply.
     request: Option<RequestId>,
-    until: Instant,
+    attach_deadline: Instant,
     /// The terminal's state before the debugger started; `None` without a terminal, or after it was restored.
-    before: Option<Before>,
+    saved_terminal: Option<SavedTerminal>,
 }
 
 /// State of a terminal before a debugger took it.
-struct Before {
+struct SavedTerminal {
     foreground: Pid,
-    modes: Option<Modes>,
+    modes: Option<TerminalModes>,
 }
 
-impl Debuggers {
+impl DebuggerQueue {
     pub(super) fn new(command: Option<DebuggerCommand>) -> Self {
         Self { command, waiting: VecDeque::new(), running: None }
     }
 
     /// Queues the request of a test that waits for a debugger.
-    pub(super) fn ask(&mut self, request: RequestId, process: u32) {
+    pub(super) fn enqueue(&mut self, request: RequestId, process: u32) {
         self.waiting.push_back((request, process));
     }
 
@@ -114,7 +114,7 @@ impl Debuggers {
         self.waiting.retain(|(waiting, _)| waiting != request);
         if let Some(running) = self.running.as_mut().filter(|one| one.request.as_ref() == Some(request)) {
             running.request = None;
-            running.end();
+            running.kill();
         }
     }
 
@@ -129,16 +129,18 @@ impl Debuggers {
     }
 
     /// Checks the running debugger or starts the next one, and returns the action that follows.
-    pub(super) fn step(&mut self) -> Step {
+    pub(super) fn step(&mut self) -> DebuggerAction {
         let Some(running) = &mut self.running else {
             return self.start_next();
         };
         if !matches!(running.child.try_wait(), Ok(None)) {
-            running.take_back_terminal();
+            running.restore_terminal();
             let request = running.request.take();
             self.running = None;
             let text = "the debugger ended before it had attached to the test".to_owned();
-            return request.map_or(Step::Ended, |request| Step::None(request, LogLevel::Error, text));
+            return request.map_or(DebuggerAction::TerminalReturned, |request| {
+                DebuggerAction::ReplyFailure(request, LogLevel::Error, text)
+            });
         }
         // A debugger that the user has stopped (Ctrl-Z) would stay stopped: the shell has no job for it to
         // continue.
@@ -146,50 +148,53 @@ impl Debuggers {
             drop(running.child.signal(Signal::CONT));
         }
         if running.request.is_some() && trace::tracer_of(running.test).is_some() {
-            return running.request.take().map_or(Step::Nothing, |request| Step::Answer(request, true));
-        }
-        if running.request.is_some() && Instant::now() >= running.until {
-            running.end();
-            let text = format!("the debugger has not attached to the test within {} s", ATTACH.as_secs());
             return running
                 .request
                 .take()
-                .map_or(Step::Nothing, |request| Step::None(request, LogLevel::Error, text));
+                .map_or(DebuggerAction::Nothing, |request| DebuggerAction::Reply(request, true));
         }
-        Step::Nothing
+        if running.request.is_some() && Instant::now() >= running.attach_deadline {
+            running.kill();
+            let text =
+                format!("the debugger has not attached to the test within {} s", ATTACH_TIMEOUT.as_secs());
+            return running.request.take().map_or(DebuggerAction::Nothing, |request| {
+                DebuggerAction::ReplyFailure(request, LogLevel::Error, text)
+            });
+        }
+        DebuggerAction::Nothing
     }
 
-    fn start_next(&mut self) -> Step {
-        let Some((request, process)) = self.waiting.pop_front() else { return Step::Nothing };
-        let Some(command) = &self.command else { return Step::Answer(request, false) };
-        match Running::start(command, process) {
+    fn start_next(&mut self) -> DebuggerAction {
+        let Some((request, process)) = self.waiting.pop_front() else { return DebuggerAction::Nothing };
+        let Some(command) = &self.command else { return DebuggerAction::Reply(request, false) };
+        match RunningDebugger::start(command, process) {
             Ok(mut running) => {
                 running.request = Some(request);
                 self.running = Some(running);
-                Step::Nothing
+                DebuggerAction::Nothing
             }
             Err(error) => {
                 let text = format!("the debugger could not be started: failed to {error}");
-                Step::None(request, LogLevel::Error, text)
+                DebuggerAction::ReplyFailure(request, LogLevel::Error, text)
             }
         }
     }
 }
 
-impl Running {
+impl RunningDebugger {
     fn start(command: &DebuggerCommand, process: u32) -> Result<Self, String> {
         let stdin = std::io::stdin();
         let is_terminal = stdin.is_terminal();
-        let before = is_terminal.then(|| terminal::foreground(stdin.as_fd()).ok()).flatten();
+        let before = is_terminal.then(|| terminal::foreground_group(stdin.as_fd()).ok()).flatten();
         let before =
-            before.map(|foreground| Before { foreground, modes: terminal::modes(stdin.as_fd()).ok() });
+            before.map(|foreground| SavedTerminal { foreground, modes: terminal::modes(stdin.as_fd()).ok() });
         // The shell looks the program up in `PATH`, and is replaced by the debugger.
         let mut args: Vec<OsString> = vec!["-c".into(), "exec \"$0\" \"$@\"".into()];
-        args.extend(command.words(process));
-        let start = Spawn { args, stdin: Stream::Inherit, ..Spawn::new("/bin/sh") };
+        args.extend(command.arguments_for(process));
+        let start = SpawnOptions { args, stdin: ChildStdio::Inherit, ..SpawnOptions::new("/bin/sh") };
         let child = spawn(start).map_err(|error| crate::error_chain(&error))?;
         if before.is_some()
-            && let Err(error) = terminal::set_foreground(stdin.as_fd(), child.pid())
+            && let Err(error) = terminal::set_foreground_group(stdin.as_fd(), child.pid())
         {
             tracing::warn!(%error, "the debugger does not get the terminal");
         }
@@ -197,19 +202,25 @@ impl Running {
         // kernel.
         drop(child.signal(Signal::CONT));
         let pid = Pid(i32::try_from(process).unwrap_or_default());
-        Ok(Self { child, test: pid, request: None, until: Instant::now() + ATTACH, before })
+        Ok(Self {
+            child,
+            test: pid,
+            request: None,
+            attach_deadline: Instant::now() + ATTACH_TIMEOUT,
+            saved_terminal: before,
+        })
     }
 
-    fn end(&self) {
+    fn kill(&self) {
         // A failure means that the debugger has already exited, which the next step detects.
         drop(self.child.signal(Signal::KILL));
     }
 
     /// Restores the terminal's foreground group and modes: a debugger that was killed has not restored them.
-    fn take_back_terminal(&mut self) {
-        let Some(before) = self.before.take() else { return };
+    fn restore_terminal(&mut self) {
+        let Some(before) = self.saved_terminal.take() else { return };
         let stdin = std::io::stdin();
-        if let Err(error) = terminal::set_foreground(stdin.as_fd(), before.foreground) {
+        if let Err(error) = terminal::set_foreground_group(stdin.as_fd(), before.foreground) {
             tracing::warn!(%error, "the terminal does not come back from the debugger");
             // A background process that sets the terminal's modes is stopped.
             return;
@@ -222,12 +233,12 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningDebugger {
     /// When the user forces an immediate exit, nothing waits for the debugger's end.
     fn drop(&mut self) {
-        if self.before.is_some() {
-            self.end();
-            self.take_back_terminal();
+        if self.saved_terminal.is_some() {
+            self.kill();
+            self.restore_terminal();
         }
     }
 }
@@ -237,15 +248,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_process_stands_where_the_command_wants_it_or_last() {
-        let words = |text: &str| text.parse::<DebuggerCommand>().unwrap().words(7);
+    fn process_id_replaces_placeholder_or_is_appended() {
+        let words = |text: &str| text.parse::<DebuggerCommand>().unwrap().arguments_for(7);
         assert_eq!(words("gdb"), ["gdb", "-p", "7"]);
         assert_eq!(words("gdb -q -ex 'break main'"), ["gdb", "-q", "-ex", "break main", "-p", "7"]);
         assert_eq!(words("lldb --attach-pid={pid} -b"), ["lldb", "--attach-pid=7", "-b"]);
     }
 
     #[test]
-    fn what_is_no_command_is_said_so() {
+    fn invalid_command_is_rejected_with_a_reason() {
         for (text, error) in [("", "no command"), ("  ", "no command"), ("gdb 'x", "not closed")] {
             assert!(text.parse::<DebuggerCommand>().unwrap_err().to_string().contains(error), "{text}");
         }

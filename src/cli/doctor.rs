@@ -4,18 +4,18 @@
 use std::{io::Write, os::fd::OwnedFd, path::Path, time::Duration};
 
 use host::{
-    cgroup::{self, Place},
-    spawn::{Spawn, Stream, spawn},
+    cgroup::{self, CgroupParent},
+    spawn::{ChildStdio, SpawnOptions, spawn},
 };
-use link::control::{ControlReceiver, ControlSender, Received};
+use link::control::{ControlReceiver, ControlSender, ReceivedPacket};
 use tokio::time::{Instant, timeout_at};
-use wire::control::{Command, CrashReport, DumpKinds, FromGuard, OsBytes, ToGuard, TraceMode, TracePlan};
+use wire::control::{CrashReport, DumpKinds, FromGuard, OsText, TestCommand, ToGuard, TraceMode, TracePlan};
 
 use super::{
     arguments::GeneralArguments,
-    exit::{CommandError, Exit},
+    exit::{CliExitCode, CommandError},
 };
-use crate::config::Settings;
+use crate::config::ResolvedSettings;
 
 /// The hidden role that aborts on purpose, so that crash capture can be tried.
 pub const CRASH_ROLE: &str = "__crash";
@@ -26,60 +26,60 @@ const TRIAL_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Rating of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mark {
+enum FindingRating {
     Good,
-    Less,
+    Limited,
     Info,
 }
 
-struct Finding {
-    mark: Mark,
-    what: &'static str,
-    words: String,
+struct DoctorFinding {
+    rating: FindingRating,
+    subject: &'static str,
+    text: String,
 }
 
 /// Checks this machine and prints the findings.
-pub(super) async fn doctor(general: &GeneralArguments) -> Result<Exit, CommandError> {
+pub(super) async fn check_machine(general: &GeneralArguments) -> Result<CliExitCode, CommandError> {
     let config = super::load_config(general.config_file.as_deref())?;
-    let settings = Settings::resolve(
+    let settings = ResolvedSettings::resolve(
         &config,
-        crate::config::CommandLine {
+        crate::config::CommandLineSettings {
             profile: general.profile.clone(),
             state_dir: general.state_dir.clone(),
-            ..crate::config::CommandLine::default()
+            ..crate::config::CommandLineSettings::default()
         },
     )
     .map_err(CommandError::Profile)?;
-    let mut findings = vec![crash_capture().await];
+    let mut findings = vec![check_crash_capture().await];
     findings.extend([
-        yama(),
-        seccomp(),
-        core_files(),
-        groups(),
-        state_dir(&settings.state_dir),
-        processors(),
+        check_ptrace_scope(),
+        check_seccomp(),
+        check_core_pattern(),
+        check_control_groups(),
+        check_state_dir(&settings.state_dir),
+        check_processors(),
     ]);
-    let is_less = findings.iter().any(|finding| finding.mark == Mark::Less);
+    let is_less = findings.iter().any(|finding| finding.rating == FindingRating::Limited);
     let mut text = String::new();
-    for Finding { mark, what, words } in &findings {
+    for DoctorFinding { rating: mark, subject: what, text: words } in &findings {
         let mark = match mark {
-            Mark::Good => "good",
-            Mark::Less => "LESS",
-            Mark::Info => "    ",
+            FindingRating::Good => "good",
+            FindingRating::Limited => "LESS",
+            FindingRating::Info => "    ",
         };
         text.push_str(&format!("{mark}  {what:<14} {words}\n"));
     }
     // A closed pipe (`heeler doctor | head`) is no error.
     let _closed = std::io::stdout().write_all(text.as_bytes());
-    Ok(if is_less { Exit::Setup } else { Exit::Success })
+    Ok(if is_less { CliExitCode::Setup } else { CliExitCode::Success })
 }
 
 /// Runs an aborting program under a guard, as a worker would run a test.
-async fn crash_capture() -> Finding {
+async fn check_crash_capture() -> DoctorFinding {
     let what = "crash capture";
-    let outcome = match host::dirs::scratch_dir(&host::dirs::temporary_place()) {
+    let outcome = match host::dirs::scratch_dir(&host::dirs::temporary_dir()) {
         Ok(dir) => {
-            let outcome = trial(&dir).await;
+            let outcome = run_crash_trial(&dir).await;
             if let Err(error) = std::fs::remove_dir_all(&dir) {
                 tracing::debug!(%error, dir = %dir.display(), "the trial's directory stays");
             }
@@ -88,46 +88,50 @@ async fn crash_capture() -> Finding {
         Err(error) => Err(crate::error_chain(&error)),
     };
     match outcome {
-        Ok(Trial::Captured(report)) => captured(what, &report),
-        Ok(Trial::Untraced(reason)) => Finding {
-            mark: Mark::Less,
-            what,
-            words: format!(
+        Ok(CrashTrialResult::Captured(report)) => describe_capture(what, &report),
+        Ok(CrashTrialResult::Untraced(reason)) => DoctorFinding {
+            rating: FindingRating::Limited,
+            subject: what,
+            text: format!(
                 "not possible: {reason}; crashes are known by their signal, without stacks and dumps"
             ),
         },
-        Err(error) => Finding { mark: Mark::Less, what, words: format!("the trial failed: {error}") },
+        Err(error) => DoctorFinding {
+            rating: FindingRating::Limited,
+            subject: what,
+            text: format!("the trial failed: {error}"),
+        },
     }
 }
 
-fn captured(what: &'static str, report: &CrashReport) -> Finding {
+fn describe_capture(what: &'static str, report: &CrashReport) -> DoctorFinding {
     let has_stack = report.stack.contains("abort");
     let dump = if report.dump.is_some() { "a minidump was written" } else { "no minidump could be written" };
     let stack = if has_stack { "its stack was named" } else { "its stack could not be named" };
     let errors = report.soft_errors.join("; ");
-    let mark = if report.dump.is_some() && has_stack { Mark::Good } else { Mark::Less };
+    let mark = if report.dump.is_some() && has_stack { FindingRating::Good } else { FindingRating::Limited };
     let errors = if errors.is_empty() { String::new() } else { format!(" ({errors})") };
-    Finding { mark, what, words: format!("a crash was seen, {stack}, {dump}{errors}") }
+    DoctorFinding { rating: mark, subject: what, text: format!("a crash was seen, {stack}, {dump}{errors}") }
 }
 
-enum Trial {
+enum CrashTrialResult {
     Captured(Box<CrashReport>),
     Untraced(String),
 }
 
-async fn trial(dir: &Path) -> Result<Trial, String> {
+async fn run_crash_trial(dir: &Path) -> Result<CrashTrialResult, String> {
     let (ours, theirs) = host::io::socket_pair().map_err(|error| error.to_string())?;
-    let guard = Spawn {
+    let guard = SpawnOptions {
         args: vec!["__guard".into()],
-        stdin: Stream::Fd(theirs),
-        stdout: Stream::Null,
-        stderr: Stream::Null,
-        ..Spawn::new(host::process::own_image())
+        stdin: ChildStdio::Fd(theirs),
+        stdout: ChildStdio::Null,
+        stderr: ChildStdio::Null,
+        ..SpawnOptions::new(host::process::own_program_path())
     };
     let mut child = spawn(guard).map_err(|error| crate::error_chain(&error))?;
     let stream = connect(ours).map_err(|error| error.to_string())?;
     let (sender, receiver, _task) = link::control::open(stream);
-    let outcome = converse(&sender, receiver, dir).await;
+    let outcome = await_crash_report(&sender, receiver, dir).await;
     if let Err(error) = child.signal(host::process::Signal::KILL) {
         tracing::debug!(%error, "the trial's guard has left");
     }
@@ -143,28 +147,28 @@ fn connect(socket: OwnedFd) -> std::io::Result<tokio::net::UnixStream> {
     tokio::net::UnixStream::from_std(stream)
 }
 
-async fn converse(
+async fn await_crash_report(
     sender: &ControlSender,
     mut receiver: ControlReceiver,
     dir: &Path,
-) -> Result<Trial, String> {
-    let command = Command {
-        program: OsBytes::from(
-            host::process::own_image().canonicalize().map_err(|error| error.to_string())?.as_path(),
+) -> Result<CrashTrialResult, String> {
+    let command = TestCommand {
+        program: OsText::from(
+            host::process::own_program_path().canonicalize().map_err(|error| error.to_string())?.as_path(),
         ),
-        args: vec![OsBytes::from(CRASH_ROLE)],
+        args: vec![OsText::from(CRASH_ROLE)],
         env: Vec::new(),
-        cwd: OsBytes::from(dir),
+        cwd: OsText::from(dir),
         memory_bytes: None,
-        is_held: false,
+        is_stopped_at_start: false,
         trace: Some(TracePlan {
             mode: TraceMode::Root,
             dumps: DumpKinds { crash: true, hang: false },
-            dir: OsBytes::from(dir),
+            dir: OsText::from(dir),
             name: "trial".to_owned(),
             limit_bytes: 0,
             keeps_environment: false,
-            doomed_words: Vec::new(),
+            expected_crash_markers: Vec::new(),
         }),
     };
     sender.send(&ToGuard::Exec(command)).await.map_err(|error| error.to_string())?;
@@ -173,35 +177,35 @@ async fn converse(
     loop {
         let next = timeout_at(deadline, receiver.next::<FromGuard>()).await;
         let message = match next {
-            Ok(Ok(Some(Received::Message(message)))) => message,
-            Ok(Ok(Some(Received::Relay { .. }) | None)) => break,
+            Ok(Ok(Some(ReceivedPacket::Message(message)))) => message,
+            Ok(Ok(Some(ReceivedPacket::Forward { .. }) | None)) => break,
             Ok(Err(error)) => return Err(crate::error_chain(&error)),
             Err(_elapsed) => return Err(format!("no answer within {} s", TRIAL_DEADLINE.as_secs())),
         };
         match message {
-            FromGuard::Crashed(report) => outcome = Some(Trial::Captured(Box::new(report))),
-            FromGuard::Untraced { reason } => outcome = Some(Trial::Untraced(reason)),
-            FromGuard::Failed { error } => return Err(error),
+            FromGuard::Crashed(report) => outcome = Some(CrashTrialResult::Captured(Box::new(report))),
+            FromGuard::Untraced { reason } => outcome = Some(CrashTrialResult::Untraced(reason)),
+            FromGuard::StartFailed { error } => return Err(error),
             FromGuard::Ended(_) => break,
             FromGuard::Started { .. }
             | FromGuard::Paused
             | FromGuard::Sampled(_)
             | FromGuard::Dumped(_)
-            | FromGuard::LetGone
-            | FromGuard::Standing { .. }
-            | FromGuard::Deserted => {}
+            | FromGuard::TracerDetached
+            | FromGuard::StoppedAtStart { .. }
+            | FromGuard::DebuggerExited => {}
         }
     }
     outcome.ok_or_else(|| "the crash was not seen".to_owned())
 }
 
-fn yama() -> Finding {
+fn check_ptrace_scope() -> DoctorFinding {
     let what = "ptrace scope";
     let Ok(scope) = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope") else {
-        return Finding {
-            mark: Mark::Info,
-            what,
-            words: "this kernel has no Yama; nothing is restricted".to_owned(),
+        return DoctorFinding {
+            rating: FindingRating::Info,
+            subject: what,
+            text: "this kernel has no Yama; nothing is restricted".to_owned(),
         };
     };
     let words = match scope.trim() {
@@ -210,11 +214,11 @@ fn yama() -> Finding {
         "2" => "2: only administrators may trace",
         _ => "3: nobody may trace until the next boot",
     };
-    let mark = if matches!(scope.trim(), "0" | "1") { Mark::Info } else { Mark::Less };
-    Finding { mark, what, words: words.to_owned() }
+    let mark = if matches!(scope.trim(), "0" | "1") { FindingRating::Info } else { FindingRating::Limited };
+    DoctorFinding { rating: mark, subject: what, text: words.to_owned() }
 }
 
-fn seccomp() -> Finding {
+fn check_seccomp() -> DoctorFinding {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:")).map_or("", str::trim);
     let words = match mode {
@@ -222,10 +226,10 @@ fn seccomp() -> Finding {
         "2" => "a filter is over this process; the trial above tells whether it matters",
         _ => "unknown",
     };
-    Finding { mark: Mark::Info, what: "seccomp", words: words.to_owned() }
+    DoctorFinding { rating: FindingRating::Info, subject: "seccomp", text: words.to_owned() }
 }
 
-fn core_files() -> Finding {
+fn check_core_pattern() -> DoctorFinding {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     let pattern = pattern.trim();
     let words = match pattern {
@@ -233,32 +237,32 @@ fn core_files() -> Finding {
         _ if pattern.starts_with('|') => format!("core files go to a program: {pattern}"),
         _ => format!("core files, where the limit allows them, are named {pattern:?}"),
     };
-    Finding { mark: Mark::Info, what: "core files", words }
+    DoctorFinding { rating: FindingRating::Info, subject: "core files", text: words }
 }
 
 /// Creates a control group, and moves this process into it and back.
-fn groups() -> Finding {
+fn check_control_groups() -> DoctorFinding {
     let what = "control groups";
     const LOOKING: &str = "max-memory is held by looking, every 100 ms";
-    let place = match Place::find() {
+    let place = match CgroupParent::find() {
         Ok(place) => place,
         Err(error) => {
             let words = format!("failed to {}; {LOOKING}", crate::error_chain(&error));
-            return Finding { mark: Mark::Info, what, words };
+            return DoctorFinding { rating: FindingRating::Info, subject: what, text: words };
         }
     };
     let dir = place.dir().display();
-    let words = match cgroup::try_move(&place) {
+    let words = match cgroup::probe_move(&place) {
         Err(error) => format!("processes can't be moved below {dir} ({error}); {LOOKING}"),
         Ok(()) if place.has_memory() => format!("{dir} is ours to divide; the kernel holds max-memory"),
         Ok(()) => format!(
             "{dir} is ours to divide, but without the memory controller; {LOOKING}, and ends all at once"
         ),
     };
-    Finding { mark: Mark::Info, what, words }
+    DoctorFinding { rating: FindingRating::Info, subject: what, text: words }
 }
 
-fn state_dir(dir: &Path) -> Finding {
+fn check_state_dir(dir: &Path) -> DoctorFinding {
     let what = "state";
     let place = dir.ancestors().find(|place| place.is_dir()).unwrap_or(Path::new("."));
     let trial = place.join(format!(".heeler-doctor-{}", std::process::id()));
@@ -266,15 +270,15 @@ fn state_dir(dir: &Path) -> Finding {
     let free = host::dirs::free_bytes(place)
         .map_or_else(|_| "unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
     match is_writable {
-        Ok(()) => Finding {
-            mark: Mark::Good,
-            what,
-            words: format!("{} can be written, {free} free", dir.display()),
+        Ok(()) => DoctorFinding {
+            rating: FindingRating::Good,
+            subject: what,
+            text: format!("{} can be written, {free} free", dir.display()),
         },
-        Err(error) => Finding {
-            mark: Mark::Less,
-            what,
-            words: format!(
+        Err(error) => DoctorFinding {
+            rating: FindingRating::Limited,
+            subject: what,
+            text: format!(
                 "{} can't be written ({error}); journals and dumps go to the temporary directory",
                 dir.display()
             ),
@@ -282,11 +286,11 @@ fn state_dir(dir: &Path) -> Finding {
     }
 }
 
-fn processors() -> Finding {
+fn check_processors() -> DoctorFinding {
     let count = std::thread::available_parallelism().map_or(1, usize::from);
-    Finding {
-        mark: Mark::Info,
-        what: "processors",
-        words: format!("{count}, so as many tests run at once by default"),
+    DoctorFinding {
+        rating: FindingRating::Info,
+        subject: "processors",
+        text: format!("{count}, so as many tests run at once by default"),
     }
 }

@@ -2,17 +2,17 @@
 
 use crate::{
     client::ClientError,
-    config::{ConfigError, UnknownProfile},
+    config::{ConfigError, UnknownProfileError},
     front::ListenError,
     report::junit::JunitError,
-    runs::{ChooseError, StoryError},
+    runs::{RecordedRunError, ResolveRunError},
 };
 
 use super::sources::SourcesError;
 
 /// Exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub enum CliExitCode {
     /// The command succeeded.
     Success = 0,
     TestsFailed = 2,
@@ -23,13 +23,13 @@ pub enum Exit {
     /// The command line or the configuration is invalid.
     CommandLine = 5,
     /// The client disconnected.
-    HostDied = 7,
+    ClientDisconnected = 7,
     /// There was no test to run.
     ZeroTests = 8,
     /// An internal error of Heeler.
     Internal = 10,
     /// The process given by `--exit-on-process-exit` has exited.
-    ParentGone = 11,
+    ParentExited = 11,
     /// The run stopped at its limit of failures.
     MaxFailures = 13,
 }
@@ -42,7 +42,7 @@ pub enum CommandError {
     Config(#[source] ConfigError),
     /// The profile does not exist.
     #[error("find the profile")]
-    Profile(#[source] UnknownProfile),
+    Profile(#[source] UnknownProfileError),
     /// A filter depends on the history, which is off.
     #[error("answer the filter \"{filter}\": it asks how tests ended earlier, and the history is off")]
     NoHistory {
@@ -54,13 +54,13 @@ pub enum CommandError {
     Sources(#[source] SourcesError),
     /// The earlier run can't be resolved.
     #[error("choose the run")]
-    Choose(#[source] ChooseError),
+    ResolveRun(#[source] ResolveRunError),
     /// The files of an earlier run can't be read.
     #[error("read what became of the run")]
-    Story(#[source] StoryError),
+    ReadRun(#[source] RecordedRunError),
     /// The earlier run has no tests to rerun.
     #[error("find anything to run again: {what}")]
-    NothingLeft {
+    NothingToRerun {
         /// Reason for which there are none.
         what: String,
     },
@@ -83,7 +83,7 @@ pub enum CommandError {
     Write { path: String, source: std::io::Error },
     /// A minidump can't be read.
     #[error(transparent)]
-    Dump(watchdog::dump::ReadError),
+    Dump(watchdog::dump::DumpReadError),
     /// Signal handlers can't be installed.
     #[error("watch for signals")]
     Signals(#[source] std::io::Error),
@@ -92,20 +92,22 @@ pub enum CommandError {
 impl CommandError {
     /// Returns the exit code for the error.
     #[must_use]
-    pub fn exit(&self) -> Exit {
+    pub fn exit_code(&self) -> CliExitCode {
         match self {
-            Self::Config(_) | Self::Profile(_) | Self::NoHistory { .. } => Exit::CommandLine,
-            Self::Choose(ChooseError::Unknown { .. } | ChooseError::Ambiguous { .. }) => Exit::CommandLine,
-            Self::NothingLeft { .. } => Exit::ZeroTests,
-            Self::Choose(ChooseError::None { .. })
-            | Self::Story(_)
+            Self::Config(_) | Self::Profile(_) | Self::NoHistory { .. } => CliExitCode::CommandLine,
+            Self::ResolveRun(ResolveRunError::Unknown { .. } | ResolveRunError::Ambiguous { .. }) => {
+                CliExitCode::CommandLine
+            }
+            Self::NothingToRerun { .. } => CliExitCode::ZeroTests,
+            Self::ResolveRun(ResolveRunError::None { .. })
+            | Self::ReadRun(_)
             | Self::Sources(_)
             | Self::NothingToRun
             | Self::Listen(_)
             | Self::Dump(_)
             | Self::Junit { .. }
-            | Self::Write { .. } => Exit::Setup,
-            Self::Client(_) | Self::Signals(_) => Exit::Internal,
+            | Self::Write { .. } => CliExitCode::Setup,
+            Self::Client(_) | Self::Signals(_) => CliExitCode::Internal,
         }
     }
 }

@@ -4,52 +4,57 @@ use std::{io::Write, sync::Arc, time::Instant};
 
 use super::{
     arguments::ListArguments,
-    display::{self, Display},
-    exit::{CommandError, Exit},
-    here::Here,
-    run::{discover, is_broken, nothing_selected},
-    select::{check, select},
-    signals::Signals,
+    display::{self, RunDisplay},
+    exit::{CliExitCode, CommandError},
+    in_process_server::InProcessServer,
+    run::{describe_empty_selection, discover, is_unlisted_program},
+    run_view::{RunView, display_options},
+    select::{check_filters, select},
+    signals::SignalListener,
     sources,
-    watch::{Watch, display_options},
 };
-use crate::{client::ClientOptions, config::Settings, runs::Provenance};
+use crate::{client::ClientOptions, config::ResolvedSettings, runs::Provenance};
 
 /// Prints the tests to standard output, and everything else to standard error.
-pub(super) async fn list(arguments: &ListArguments) -> Result<Exit, CommandError> {
+pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, CommandError> {
     let config = super::load_config(arguments.general.config_file.as_deref())?;
-    let settings =
-        Arc::new(Settings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?);
-    check(&settings)?;
+    let settings = Arc::new(
+        ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?,
+    );
+    check_filters(&settings)?;
     let mut options = display_options(&arguments.general, &settings);
     let (colour, root) = (options.colour, options.root.clone());
-    options.kind = display::Kind::Plain;
-    let mut display = Display::new(options, Box::new(std::io::stderr()));
-    let mut say = |label: &str, words: &str| display.phase(label, words, Instant::now());
-    let sources = sources::find(&config, &arguments.programs, &mut say).map_err(CommandError::Sources)?;
+    options.kind = display::DisplayKind::Plain;
+    let mut display = RunDisplay::new(options, Box::new(std::io::stderr()));
+    let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
+    let sources =
+        sources::find_sources(&config, &arguments.programs, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
-    let signals = Signals::listen().map_err(CommandError::Signals)?;
-    let (here, events) =
-        Here::start(Arc::clone(&settings), (sources, Provenance::default()), ClientOptions::default())
-            .await
-            .map_err(CommandError::Client)?;
-    let mut watch = Watch::new(events, display, signals);
-    let Some(Some(nodes)) = discover(&here, &mut watch).await? else { return Ok(Exit::Aborted) };
-    here.end(watch.into_events()).await.map_err(CommandError::Client)?;
-    let (broken, nodes): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_broken);
+    let signals = SignalListener::listen().map_err(CommandError::Signals)?;
+    let (here, events) = InProcessServer::start(
+        Arc::clone(&settings),
+        (sources, Provenance::default()),
+        ClientOptions::default(),
+    )
+    .await
+    .map_err(CommandError::Client)?;
+    let mut watch = RunView::new(events, display, signals);
+    let Some(Some(nodes)) = discover(&here, &mut watch).await? else { return Ok(CliExitCode::Aborted) };
+    here.shut_down(watch.into_events()).await.map_err(CommandError::Client)?;
+    let (broken, nodes): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_unlisted_program);
     let found = nodes.len();
     let selection = select(nodes, &settings);
-    let text = display::list::list(&selection.chosen, arguments.format, colour, &root);
+    let text = display::list::render_list(&selection.chosen, arguments.format, colour, &root);
     // A closed pipe (`heeler list | head`) is no error.
     let _closed = std::io::stdout().write_all(text.as_bytes());
     if !broken.is_empty() {
-        return Ok(Exit::Setup);
+        return Ok(CliExitCode::Setup);
     }
     if selection.chosen.is_empty() {
-        eprintln!("heeler: {}", nothing_selected(found));
-        return Ok(Exit::ZeroTests);
+        eprintln!("heeler: {}", describe_empty_selection(found));
+        return Ok(CliExitCode::ZeroTests);
     }
-    Ok(Exit::Success)
+    Ok(CliExitCode::Success)
 }

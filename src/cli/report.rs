@@ -7,79 +7,80 @@ use std::{
     time::Instant,
 };
 
-use wire::{journal::StopReason, manifest::Head, mtp::LogLevel};
+use wire::{journal::StopReason, manifest::ManifestHead, mtp::LogLevel};
 
 use super::{
     arguments::ReportArguments,
-    display::{self, Display, End, RunHead},
-    exit::{CommandError, Exit},
+    display::{self, RunDisplay, RunHead, SummaryExtras},
+    exit::{CliExitCode, CommandError},
     run::write_junit,
-    watch::display_options,
+    run_view::display_options,
 };
 use crate::{
-    config::{Settings, StatusLevel},
-    report::{Summary, junit},
-    runs::{self, EarlierRun, Story},
+    config::{ResolvedSettings, StatusLevel},
+    report::{RunSummary, junit},
+    runs::{self, EarlierRun, RecordedRun},
 };
 
 /// Prints or writes the report of an earlier run.
-pub(super) fn report(arguments: &ReportArguments) -> Result<Exit, CommandError> {
+pub(super) fn report(arguments: &ReportArguments) -> Result<CliExitCode, CommandError> {
     let config = super::load_config(arguments.general.config_file.as_deref())?;
-    let settings = Settings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
-    let all = runs::list(&settings.state_dir);
+    let settings =
+        ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
+    let all = runs::list_runs(&settings.state_dir);
     let dir = settings.state_dir.join(runs::DIR_NAME).display().to_string();
-    let run = runs::choose(&all, &arguments.run, &dir).map_err(CommandError::Choose)?;
-    let story = runs::read(run).map_err(CommandError::Story)?;
-    let summary = summary(&story);
+    let run = runs::resolve_run(&all, &arguments.run, &dir).map_err(CommandError::ResolveRun)?;
+    let story = runs::read_recorded_run(run).map_err(CommandError::ReadRun)?;
+    let summary = summarise_run(&story);
     for loss in &story.losses {
         eprintln!("error: damaged: {loss}");
     }
     match &arguments.junit {
-        Some(path) => write(&story, &summary, path)?,
-        None => show(arguments, &settings, (run, &story), &summary),
+        Some(path) => write_report_file(&story, &summary, path)?,
+        None => print_report(arguments, &settings, (run, &story), &summary),
     }
-    Ok(if story.losses.is_empty() { Exit::Success } else { Exit::Setup })
+    Ok(if story.losses.is_empty() { CliExitCode::Success } else { CliExitCode::Setup })
 }
 
 /// Returns the summary of a recorded run, equal to the one that its own command line computed.
-pub(super) fn summary(story: &Story) -> Summary {
+pub(super) fn summarise_run(story: &RecordedRun) -> RunSummary {
     // Programs that can't be listed are reported beside the tests and not counted as tests.
-    let is_test = |test: &&wire::manifest::PlannedTest| test.uid != test.suite;
+    let is_test = |test: &&wire::manifest::ManifestTest| test.uid != test.suite;
     let selected = story.manifest.plan.tests.iter().filter(is_test).count();
-    let mut summary = Summary::new(Some(selected));
+    let mut summary = RunSummary::new(Some(selected));
     summary.apply(&story.changes);
     if let Some(end) = &story.end {
         summary.add_leaks(&end.result.leaks);
-        summary.add_shared(&end.result.largest);
+        summary.add_shared_processes(&end.result.largest);
     }
     summary
 }
 
-fn write(story: &Story, summary: &Summary, path: &Path) -> Result<(), CommandError> {
-    let Head { run, began_utc, profile, .. } = &story.manifest.head;
-    let head = junit::Head { name: profile, run, start_utc: began_utc, duration: story.duration() };
+fn write_report_file(story: &RecordedRun, summary: &RunSummary, path: &Path) -> Result<(), CommandError> {
+    let ManifestHead { run, began_utc, profile, .. } = &story.manifest.head;
+    let head = junit::JunitRunInfo { name: profile, run, start_utc: began_utc, duration: story.duration() };
     write_junit(summary, &head, path)?;
     eprintln!("heeler: written: {}", path.display());
     Ok(())
 }
 
-fn show(
+fn print_report(
     arguments: &ReportArguments,
-    settings: &Settings,
-    (run, story): (&EarlierRun, &Story),
-    summary: &Summary,
+    settings: &ResolvedSettings,
+    (run, story): (&EarlierRun, &RecordedRun),
+    summary: &RunSummary,
 ) {
     let head = &story.manifest.head;
     let mut options = display_options(&arguments.general, settings);
     // A run that has ended needs no live view.
-    if options.kind == display::Kind::Live {
-        options.kind = display::Kind::Plain;
+    if options.kind == display::DisplayKind::Live {
+        options.kind = display::DisplayKind::Plain;
     }
     options.status_level = Some(settings.run.status_level.unwrap_or(StatusLevel::Fail));
     let now = Instant::now();
-    let mut display = Display::new(options, Box::new(std::io::stdout()));
+    let mut display = RunDisplay::new(options, Box::new(std::io::stdout()));
     let of_suites: BTreeSet<_> = story.manifest.plan.tests.iter().map(|test| test.suite.as_str()).collect();
-    display.phase("Report", &format!("of run {}, which began at {}", run.name, head.began_utc), now);
+    display.show_phase("Report", &format!("of run {}, which began at {}", run.name, head.began_utc), now);
     display.begin(
         &RunHead {
             run: head.run.clone(),
@@ -88,27 +89,27 @@ fn show(
             programs: of_suites.len(),
             workers: 0,
             expected: HashMap::new(),
-            notes: vec![ending(story)],
+            notes: vec![describe_run_end(story)],
         },
         now,
     );
-    display.changes(&story.changes, now);
+    display.apply_changes(&story.changes, now);
     for loss in &story.losses {
         display.log(LogLevel::Error, loss);
     }
-    let end = End { duration: story.duration(), ..End::default() };
+    let end = SummaryExtras { duration: story.duration(), ..SummaryExtras::default() };
     // A closed pipe (`heeler report latest | head`) is no error.
     let _closed = display.end(summary, &end);
 }
 
 /// Returns how the run ended, as text.
-fn ending(story: &Story) -> String {
+fn describe_run_end(story: &RecordedRun) -> String {
     let Some(end) = &story.end else { return "interrupted before its end".to_owned() };
     match end.stopped_by {
         None => "run to its end".to_owned(),
         Some(StopReason::Cancelled) => "cancelled".to_owned(),
         Some(StopReason::TooManyFailures) => "stopped at its limit of failures".to_owned(),
-        Some(StopReason::TimeIsUp) => "stopped at its limit of time".to_owned(),
+        Some(StopReason::TimeLimitReached) => "stopped at its limit of time".to_owned(),
         Some(StopReason::Unknown) => "stopped early".to_owned(),
     }
 }

@@ -6,49 +6,54 @@ use std::{
 };
 
 use wire::{
-    control::OsBytes,
-    manifest::{Left, NamedPrograms, Origin},
+    control::OsText,
+    manifest::{NamedPrograms, RerunSet, RunOrigin},
     mtp::{LogLevel, TestNode, key},
 };
 
 use super::{
     arguments::{ProgramArguments, RunArguments},
     exit::CommandError,
-    watch::Watch,
+    run_view::RunView,
 };
 use crate::{
-    config::Settings,
-    runs::{self, Provenance, Wanted},
+    config::ResolvedSettings,
+    runs::{self, Provenance, RerunSelector},
 };
 
 /// Maximum number of names listed of tests that no longer exist.
-const NAMED: usize = 5;
+const MAX_NAMES: usize = 5;
 
 /// An earlier run whose tests are rerun.
-pub(super) struct Rerun {
-    wanted: Wanted,
+pub(super) struct RerunPlan {
+    selector: RerunSelector,
     run: String,
     programs: NamedPrograms,
-    left: Left,
+    rerun_set: RerunSet,
 }
 
-impl Rerun {
+impl RerunPlan {
     /// Resolves `--rerun`; returns `None` without it.
-    pub(super) fn find(arguments: &RunArguments, settings: &Settings) -> Result<Option<Self>, CommandError> {
+    pub(super) fn resolve(
+        arguments: &RunArguments,
+        settings: &ResolvedSettings,
+    ) -> Result<Option<Self>, CommandError> {
         let Some(wanted) = arguments.rerun.clone() else { return Ok(None) };
-        let all = runs::list(&settings.state_dir);
+        let all = runs::list_runs(&settings.state_dir);
         let dir = settings.state_dir.join(runs::DIR_NAME).display().to_string();
-        let run = runs::choose(&all, wanted.run(), &dir).map_err(CommandError::Choose)?;
-        let story = runs::read(run).map_err(CommandError::Story)?;
+        let run = runs::resolve_run(&all, wanted.run_word(), &dir).map_err(CommandError::ResolveRun)?;
+        let story = runs::read_recorded_run(run).map_err(CommandError::ReadRun)?;
         for loss in &story.losses {
             eprintln!("warning: {loss}");
         }
-        let left = runs::left(&story);
-        if wanted.of(&left).is_empty() {
-            return Err(CommandError::NothingLeft { what: nothing_left(&wanted, &left, &run.name) });
+        let left = runs::rerun_set(&story);
+        if wanted.select(&left).is_empty() {
+            return Err(CommandError::NothingToRerun {
+                what: describe_empty_rerun(&wanted, &left, &run.name),
+            });
         }
         let head = story.manifest.head;
-        Ok(Some(Self { wanted, run: head.run, programs: head.origin.programs, left }))
+        Ok(Some(Self { selector: wanted, run: head.run, programs: head.origin.programs, rerun_set: left }))
     }
 
     /// Returns the programs to run: those of the command line, otherwise those of the earlier run's command
@@ -57,7 +62,7 @@ impl Rerun {
         if !said.programs.is_empty() || said.cargo.is_some() {
             return said.clone();
         }
-        let path = |bytes: &OsBytes| bytes.as_path().to_owned();
+        let path = |bytes: &OsText| bytes.as_path().to_owned();
         ProgramArguments {
             programs: self.programs.paths.iter().map(path).collect(),
             cargo: self.programs.cargo.as_ref().map(path),
@@ -71,12 +76,16 @@ impl Rerun {
     ///
     /// # Errors
     /// None of the tests exists any more; the message is complete.
-    pub(super) fn choose(&self, nodes: Vec<TestNode>, watch: &mut Watch) -> Result<Vec<TestNode>, String> {
-        let wanted = self.wanted.of(&self.left);
+    pub(super) fn select_nodes(
+        &self,
+        nodes: Vec<TestNode>,
+        watch: &mut RunView,
+    ) -> Result<Vec<TestNode>, String> {
+        let wanted = self.selector.select(&self.rerun_set);
         let mut found: HashSet<&str> = HashSet::new();
         let mut chosen = Vec::new();
         for node in nodes {
-            let suite = node.text(key::SUITE).unwrap_or_default();
+            let suite = node.text_member(key::SUITE).unwrap_or_default();
             let by = wanted.get(node.uid.as_str()).or_else(|| wanted.get(suite)).copied();
             if let Some(by) = by {
                 found.insert(by);
@@ -86,7 +95,7 @@ impl Rerun {
         let mut gone: Vec<&str> = wanted.difference(&found).copied().collect();
         gone.sort_unstable();
         if chosen.is_empty() {
-            let names = named(&gone);
+            let names = join_names(&gone);
             return Err(match gone.len() {
                 1 => format!("the test that is left of that run exists no more: {names}"),
                 count => {
@@ -96,9 +105,9 @@ impl Rerun {
         }
         if !gone.is_empty() {
             let text = match gone.len() {
-                1 => format!("a test of that run exists no more and is left out: {}", named(&gone)),
+                1 => format!("a test of that run exists no more and is left out: {}", join_names(&gone)),
                 count => {
-                    format!("{count} tests of that run exist no more and are left out: {}", named(&gone))
+                    format!("{count} tests of that run exist no more and are left out: {}", join_names(&gone))
                 }
             };
             watch.display.log(LogLevel::Warning, &text);
@@ -107,42 +116,43 @@ impl Rerun {
     }
 
     /// Returns the note printed when the run begins.
-    pub(super) fn note(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let run: String = self.run.chars().take(8).collect();
-        match self.wanted {
-            Wanted::Failed => format!("what failed in run {run}"),
-            Wanted::NotRun => format!("what got no result in run {run}"),
-            Wanted::Of(_) => format!("what is left of run {run}"),
+        match self.selector {
+            RerunSelector::Failed => format!("what failed in run {run}"),
+            RerunSelector::NotRun => format!("what got no result in run {run}"),
+            RerunSelector::Run(_) => format!("what is left of run {run}"),
         }
     }
 }
 
-fn named(uids: &[&str]) -> String {
-    let names: Vec<_> = uids.iter().take(NAMED).map(|uid| crate::report::text::one_line(uid)).collect();
-    let more = if uids.len() > NAMED { ", …" } else { "" };
+fn join_names(uids: &[&str]) -> String {
+    let names: Vec<_> =
+        uids.iter().take(MAX_NAMES).map(|uid| crate::report::sanitise::one_line(uid)).collect();
+    let more = if uids.len() > MAX_NAMES { ", …" } else { "" };
     format!("{}{more}", names.join(", "))
 }
 
-fn nothing_left(wanted: &Wanted, left: &Left, run: &str) -> String {
+fn describe_empty_rerun(wanted: &RerunSelector, left: &RerunSet, run: &str) -> String {
     match wanted {
-        Wanted::Failed if !left.not_run.is_empty() => {
+        RerunSelector::Failed if !left.not_run.is_empty() => {
             format!("no test failed in run {run}, but {} got no result: --rerun not-run", left.not_run.len())
         }
-        Wanted::NotRun if !left.failed.is_empty() => {
+        RerunSelector::NotRun if !left.failed.is_empty() => {
             format!("every test got a result in run {run}, but {} failed: --rerun failed", left.failed.len())
         }
-        Wanted::Failed | Wanted::NotRun | Wanted::Of(_) => {
+        RerunSelector::Failed | RerunSelector::NotRun | RerunSelector::Run(_) => {
             format!("every test of run {run} passed or was skipped")
         }
     }
 }
 
 /// Returns the provenance of a session's runs.
-pub(super) fn provenance(programs: &ProgramArguments, rerun: Option<&Rerun>) -> Provenance {
+pub(super) fn provenance(programs: &ProgramArguments, rerun: Option<&RerunPlan>) -> Provenance {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let bytes = |path: PathBuf| OsBytes::from(path.as_path());
-    let origin = Origin {
-        command: std::env::args_os().map(|word| OsBytes::from(word.as_os_str())).collect(),
+    let bytes = |path: PathBuf| OsText::from(path.as_path());
+    let origin = RunOrigin {
+        command: std::env::args_os().map(|word| OsText::from(word.as_os_str())).collect(),
         // When the directory no longer exists, the path stays empty.
         cwd: bytes(std::env::current_dir().unwrap_or_default()),
         programs: NamedPrograms {
@@ -153,5 +163,5 @@ pub(super) fn provenance(programs: &ProgramArguments, rerun: Option<&Rerun>) -> 
         },
         continues: rerun.map(|rerun| rerun.run.clone()),
     };
-    Provenance { origin, left_before: rerun.map(|rerun| rerun.left.clone()).unwrap_or_default() }
+    Provenance { origin, inherited_rerun_set: rerun.map(|rerun| rerun.rerun_set.clone()).unwrap_or_default() }
 }

@@ -16,59 +16,60 @@ use wire::mtp::{ExecutionState, LogLevel, TestNode, key};
 
 use super::{
     arguments::RunArguments,
-    display::{Display, End, RunHead},
-    exit::{CommandError, Exit},
-    here::Here,
-    rerun::{self, Rerun},
-    select::{Selection, check, select},
+    display::{RunDisplay, RunHead, SummaryExtras},
+    exit::{CliExitCode, CommandError},
+    in_process_server::InProcessServer,
+    rerun::{self, RerunPlan},
+    run_view::{RunView, display_options},
+    select::{TestSelection, check_filters, select},
     sources,
-    watch::{Watch, display_options},
 };
 use crate::{
-    client::{ClientError, ClientOptions, Request},
-    config::{FailLimit, Settings, Shuffle, StatusLevel},
-    report::{Summary, Verdict, junit},
+    client::{ClientError, ClientOptions, TestRequest},
+    config::{FailLimit, ResolvedSettings, ShuffleMode, StatusLevel},
+    report::{RunSummary, RunVerdict, junit},
 };
 
 /// A time limit that no debugging session reaches.
-const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Runs tests and reports their results.
-pub(super) async fn run(arguments: &RunArguments) -> Result<Exit, CommandError> {
+pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, CommandError> {
     let config = super::load_config(arguments.general.config_file.as_deref())?;
-    let mut settings = Settings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
-    if settings.run.shuffle == Shuffle::Random {
-        settings.run.shuffle = Shuffle::Seed(seed());
+    let mut settings =
+        ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
+    if settings.run.shuffle == ShuffleMode::Random {
+        settings.run.shuffle = ShuffleMode::Seed(random_seed());
     }
     if arguments.debugger.is_some() {
         // The user's time in a debugger is not limited.
-        settings.run.debugger_timeout = FOR_EVER;
+        settings.run.debugger_timeout = UNLIMITED;
     }
     let settings = Arc::new(settings);
-    check(&settings)?;
+    check_filters(&settings)?;
     let mut options = display_options(&arguments.general, &settings);
     if arguments.debugger.is_some() {
-        options.slow_after = FOR_EVER;
+        options.slow_after = UNLIMITED;
     }
-    let mut display = Display::new(options, Box::new(std::io::stdout()));
-    let mut say = |label: &str, words: &str| display.phase(label, words, Instant::now());
-    let rerun = Rerun::find(arguments, &settings)?;
+    let mut display = RunDisplay::new(options, Box::new(std::io::stdout()));
+    let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
+    let rerun = RerunPlan::resolve(arguments, &settings)?;
     let programs = match &rerun {
         Some(rerun) => rerun.programs(&arguments.programs),
         None => arguments.programs.clone(),
     };
     let provenance = rerun::provenance(&programs, rerun.as_ref());
-    let sources = sources::find(&config, &programs, &mut say).map_err(CommandError::Sources)?;
+    let sources = sources::find_sources(&config, &programs, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
-    let signals = super::signals::Signals::listen().map_err(CommandError::Signals)?;
+    let signals = super::signals::SignalListener::listen().map_err(CommandError::Signals)?;
     let client = ClientOptions { debuggers: arguments.debugger.is_some(), ..ClientOptions::default() };
-    let (here, events) = Here::start(Arc::clone(&settings), (sources, provenance), client)
+    let (here, events) = InProcessServer::start(Arc::clone(&settings), (sources, provenance), client)
         .await
         .map_err(CommandError::Client)?;
-    let mut watch = Watch::new(events, display, signals).with_debugger(arguments.debugger.clone());
-    let exit = Runner {
+    let mut watch = RunView::new(events, display, signals).with_debugger(arguments.debugger.clone());
+    let exit = RunCommand {
         here: &here,
         watch: &mut watch,
         settings: &settings,
@@ -80,91 +81,93 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<Exit, CommandError> 
     let Ok(Some(exit)) = exit else {
         // The user forced an immediate exit, or the session is broken: the watchdog detects the exit and
         // cleans up.
-        return exit.map(|_| Exit::Aborted);
+        return exit.map(|_| CliExitCode::Aborted);
     };
-    here.end(watch.into_events()).await.map_err(CommandError::Client)?;
+    here.shut_down(watch.into_events()).await.map_err(CommandError::Client)?;
     Ok(exit)
 }
 
-struct Runner<'a> {
-    here: &'a Here,
-    watch: &'a mut Watch,
-    settings: &'a Settings,
+struct RunCommand<'a> {
+    here: &'a InProcessServer,
+    watch: &'a mut RunView,
+    settings: &'a ResolvedSettings,
     is_debug: bool,
-    rerun: Option<Rerun>,
+    rerun: Option<RerunPlan>,
 }
 
-impl Runner<'_> {
+impl RunCommand<'_> {
     /// Returns the exit code; `None` when the user forces an immediate exit.
-    async fn run(&mut self) -> Result<Option<Exit>, CommandError> {
+    async fn run(&mut self) -> Result<Option<CliExitCode>, CommandError> {
         let began = Instant::now();
         let start_utc = jiff::Timestamp::now().to_string();
         let nodes = match self.discover().await? {
             Some(Some(nodes)) => nodes,
-            Some(None) => return Ok(Some(Exit::Aborted)),
+            Some(None) => return Ok(Some(CliExitCode::Aborted)),
             None => return Ok(None),
         };
-        if !nodes.is_empty() && nodes.iter().all(is_broken) {
+        if !nodes.is_empty() && nodes.iter().all(is_unlisted_program) {
             self.watch.display.log(LogLevel::Error, "no program could be listed, so there is nothing to run");
-            return Ok(Some(Exit::Setup));
+            return Ok(Some(CliExitCode::Setup));
         }
         let found = nodes.len();
         let nodes = match &self.rerun {
-            Some(rerun) => match rerun.choose(nodes, self.watch) {
+            Some(rerun) => match rerun.select_nodes(nodes, self.watch) {
                 Ok(nodes) => nodes,
                 Err(none) => {
                     self.watch.display.log(LogLevel::Error, &none);
-                    return Ok(Some(Exit::ZeroTests));
+                    return Ok(Some(CliExitCode::ZeroTests));
                 }
             },
             None => nodes,
         };
         let selection = select(nodes, self.settings);
         if selection.chosen.is_empty() {
-            self.watch.display.log(LogLevel::Error, &nothing_selected(found));
-            return Ok(Some(Exit::ZeroTests));
+            self.watch.display.log(LogLevel::Error, &describe_empty_selection(found));
+            return Ok(Some(CliExitCode::ZeroTests));
         }
         let run_id = Uuid::new_v4().to_string();
         // Programs that can't be listed are reported beside the tests and not counted as tests.
-        let tests = selection.chosen.iter().filter(|node| !is_broken(node)).count();
-        self.watch.begin(&self.head(&run_id, &selection), tests);
+        let tests = selection.chosen.iter().filter(|node| !is_unlisted_program(node)).count();
+        self.watch.begin(&self.run_head(&run_id, &selection), tests);
         let only_uid = |node: TestNode| TestNode { uid: node.uid, ..TestNode::default() };
         let tests = selection.chosen.into_iter().map(only_uid).collect();
         let request =
-            Request { run_id: run_id.clone(), tests: Some(tests), filter: None, is_debug: self.is_debug };
-        let Some(answer) = self.ask(&run_id, self.here.client.run(request)).await else { return Ok(None) };
+            TestRequest { run_id: run_id.clone(), tests: Some(tests), filter: None, is_debug: self.is_debug };
+        let Some(answer) = self.await_response(&run_id, self.here.client.run(request)).await else {
+            return Ok(None);
+        };
         if let Ok(result) = &answer {
             self.watch.summary.add_leaks(&result.leaks);
-            self.watch.summary.add_shared(&result.largest);
+            self.watch.summary.add_shared_processes(&result.largest);
         }
         let is_cancelled = is_cancelled(answer)?;
         self.finish(&run_id, &start_utc, began.elapsed())?;
-        Ok(Some(exit(&self.watch.summary, self.settings, is_cancelled)))
+        Ok(Some(exit_code_for(&self.watch.summary, self.settings, is_cancelled)))
     }
 
     /// Returns the discovered nodes. The inner option is `None` when the user cancelled, the outer one when
     /// the user forces an immediate exit.
     async fn discover(&mut self) -> Result<Option<Option<Vec<TestNode>>>, CommandError> {
-        self.watch.display.phase("Listing", "tests", Instant::now());
+        self.watch.display.show_phase("Listing", "tests", Instant::now());
         let nodes = discover(self.here, self.watch).await?;
         Ok(nodes)
     }
 
-    async fn ask<T>(&mut self, run_id: &str, request: impl Future<Output = T>) -> Option<T> {
-        self.watch.until(self.here, run_id, request).await
+    async fn await_response<T>(&mut self, run_id: &str, request: impl Future<Output = T>) -> Option<T> {
+        self.watch.await_response(self.here, run_id, request).await
     }
 
-    fn head(&self, run_id: &str, selection: &Selection) -> RunHead {
-        let suite = |node: &TestNode| node.text(key::SUITE).map(ToOwned::to_owned);
+    fn run_head(&self, run_id: &str, selection: &TestSelection) -> RunHead {
+        let suite = |node: &TestNode| node.text_member(key::SUITE).map(ToOwned::to_owned);
         let programs: BTreeSet<_> = selection.chosen.iter().filter_map(suite).collect();
         let mut notes = Vec::new();
-        if let Shuffle::Seed(seed) = self.settings.run.shuffle {
+        if let ShuffleMode::Seed(seed) = self.settings.run.shuffle {
             notes.push(format!("shuffled with seed {seed}"));
         }
         if let Some(partition) = &self.settings.partition {
             notes.push(format!("share {partition}"));
         }
-        notes.extend(self.rerun.as_ref().map(Rerun::note));
+        notes.extend(self.rerun.as_ref().map(RerunPlan::describe));
         RunHead {
             run: run_id.to_owned(),
             tests: selection.chosen.len(),
@@ -180,7 +183,7 @@ impl Runner<'_> {
         let mut files = Vec::new();
         let mut failed = None;
         if let Some(path) = &self.settings.run.junit {
-            let head = junit::Head { name: &self.settings.profile, run: run_id, start_utc, duration };
+            let head = junit::JunitRunInfo { name: &self.settings.profile, run: run_id, start_utc, duration };
             match write_junit(&self.watch.summary, &head, path) {
                 Ok(()) => files.push(("JUnit report".to_owned(), path.display().to_string())),
                 Err(error) => failed = Some(error),
@@ -188,7 +191,7 @@ impl Runner<'_> {
         }
         // At the status level `all`, the slowest and largest tests are listed however small the values are.
         let slowest = (self.settings.run.status_level == Some(StatusLevel::All)).then_some(3);
-        let end = End { duration, slowest, troubles: self.watch.take_troubles(), files };
+        let end = SummaryExtras { duration, slowest, problems: self.watch.take_problems(), files };
         // A closed pipe (`heeler run | head`) is not a failure of the tests.
         let _closed = self.watch.display.end(&self.watch.summary, &end);
         failed.map_or(Ok(()), Err)
@@ -198,12 +201,12 @@ impl Runner<'_> {
 /// Discovers all tests of a session. The inner option is `None` when the user cancelled, the outer one when
 /// the user forces an immediate exit.
 pub(super) async fn discover(
-    here: &Here,
-    watch: &mut Watch,
+    here: &InProcessServer,
+    watch: &mut RunView,
 ) -> Result<Option<Option<Vec<TestNode>>>, CommandError> {
     let run_id = Uuid::new_v4().to_string();
-    let request = Request { run_id: run_id.clone(), ..Request::default() };
-    let Some(answer) = watch.until(here, &run_id, here.client.discover(request)).await else {
+    let request = TestRequest { run_id: run_id.clone(), ..TestRequest::default() };
+    let Some(answer) = watch.await_response(here, &run_id, here.client.discover(request)).await else {
         return Ok(None);
     };
     let nodes = watch.take_discovered();
@@ -211,7 +214,7 @@ pub(super) async fn discover(
 }
 
 /// Returns whether a discovered node represents a program that could not be listed.
-pub(super) fn is_broken(node: &TestNode) -> bool {
+pub(super) fn is_unlisted_program(node: &TestNode) -> bool {
     node.state == Some(ExecutionState::Error)
 }
 
@@ -223,7 +226,7 @@ fn is_cancelled<T>(answer: Result<T, ClientError>) -> Result<bool, CommandError>
     }
 }
 
-pub(super) fn nothing_selected(found: usize) -> String {
+pub(super) fn describe_empty_selection(found: usize) -> String {
     match found {
         0 => "the programs have no tests".to_owned(),
         _ => {
@@ -232,25 +235,27 @@ pub(super) fn nothing_selected(found: usize) -> String {
     }
 }
 
-fn exit(summary: &Summary, settings: &Settings, is_cancelled: bool) -> Exit {
+fn exit_code_for(summary: &RunSummary, settings: &ResolvedSettings, is_cancelled: bool) -> CliExitCode {
     let is_at_limit = match settings.run.fail_limit {
         FailLimit::Never => false,
-        FailLimit::After(most) => summary.counts().bad() >= NonZeroU32::get(most) as usize,
+        FailLimit::After(most) => summary.counts().failing() >= NonZeroU32::get(most) as usize,
     };
     match summary.verdict() {
-        _ if is_cancelled => Exit::Aborted,
-        Verdict::Failed | Verdict::Cancelled | Verdict::Unbalanced if is_at_limit => Exit::MaxFailures,
-        Verdict::Passed => Exit::Success,
-        Verdict::NothingRan => Exit::ZeroTests,
-        Verdict::Cancelled => Exit::Aborted,
-        Verdict::Failed | Verdict::Unbalanced => Exit::TestsFailed,
+        _ if is_cancelled => CliExitCode::Aborted,
+        RunVerdict::Failed | RunVerdict::Cancelled | RunVerdict::CountMismatch if is_at_limit => {
+            CliExitCode::MaxFailures
+        }
+        RunVerdict::Passed => CliExitCode::Success,
+        RunVerdict::NothingRan => CliExitCode::ZeroTests,
+        RunVerdict::Cancelled => CliExitCode::Aborted,
+        RunVerdict::Failed | RunVerdict::CountMismatch => CliExitCode::TestsFailed,
     }
 }
 
 /// Writes a JUnit report, and creates missing parent directories.
 pub(super) fn write_junit(
-    summary: &Summary,
-    head: &junit::Head<'_>,
+    summary: &RunSummary,
+    head: &junit::JunitRunInfo<'_>,
     path: &Path,
 ) -> Result<(), CommandError> {
     let failed = |source| CommandError::Write { path: path.display().to_string(), source };
@@ -263,6 +268,6 @@ pub(super) fn write_junit(
 }
 
 /// Returns a random seed that people can type: six digits suffice to distinguish orders.
-fn seed() -> u64 {
+fn random_seed() -> u64 {
     Uuid::new_v4().as_u64_pair().0 % 1_000_000
 }

@@ -5,37 +5,37 @@ use std::io::Write;
 
 use super::{
     arguments::RunsArguments,
-    display::{self, runs::Surroundings},
-    exit::{CommandError, Exit},
-    watch::display_options,
+    display::{self, runs::RunsTableContext},
+    exit::{CliExitCode, CommandError},
+    run_view::display_options,
 };
-use crate::{config::Settings, runs};
+use crate::{config::ResolvedSettings, runs};
 
 /// Prints earlier runs to standard output.
-pub(super) fn runs(arguments: &RunsArguments) -> Result<Exit, CommandError> {
+pub(super) fn list_runs(arguments: &RunsArguments) -> Result<CliExitCode, CommandError> {
     let config = super::load_config(arguments.general.config_file.as_deref())?;
-    let settings =
-        Settings::resolve(&config, arguments.general.command_line()).map_err(CommandError::Profile)?;
+    let settings = ResolvedSettings::resolve(&config, arguments.general.command_line())
+        .map_err(CommandError::Profile)?;
     if arguments.is_pruning {
-        prune(&settings);
+        prune_runs(&settings);
     }
-    let all = runs::list(&settings.state_dir);
+    let all = runs::list_runs(&settings.state_dir);
     let options = display_options(&arguments.general, &settings);
-    let surroundings = Surroundings {
+    let surroundings = RunsTableContext {
         colour: options.colour,
         now: jiff::Timestamp::now(),
         state_dir: settings.state_dir.display().to_string(),
         keep: settings.run.keep_runs.get(),
     };
-    let text = display::runs::runs(&all, arguments.format, &surroundings);
+    let text = display::runs::render_runs(&all, arguments.format, &surroundings);
     // A closed pipe (`heeler runs | head`) is no error.
     let _closed = std::io::stdout().write_all(text.as_bytes());
-    Ok(Exit::Success)
+    Ok(CliExitCode::Success)
 }
 
-fn prune(settings: &Settings) {
+fn prune_runs(settings: &ResolvedSettings) {
     let removed =
-        runs::prune(&settings.state_dir.join(runs::DIR_NAME), settings.run.keep_runs.get() as usize);
+        runs::prune_runs(&settings.state_dir.join(runs::DIR_NAME), settings.run.keep_runs.get() as usize);
     for name in &removed {
         eprintln!("heeler: removed {name}");
     }

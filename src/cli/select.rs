@@ -8,15 +8,15 @@ use std::{
 
 use wire::mtp::{TestNode, key};
 
-use super::{exit::CommandError, run::is_broken};
+use super::{exit::CommandError, run::is_unlisted_program};
 use crate::{
-    config::{PartitionKind, Settings},
-    filter::{Filter, Subject},
-    history::{self, History, LastOutcome, TestHistory},
+    config::{PartitionKind, ResolvedSettings},
+    filter::{Filter, FilterSubject},
+    history::{self, HistoryStore, LastOutcome, TestHistory},
 };
 
 /// The selected tests, and the number of the others.
-pub(super) struct Selection {
+pub(super) struct TestSelection {
     pub(super) chosen: Vec<TestNode>,
     pub(super) left_out: usize,
     /// Durations of the selected tests in earlier runs.
@@ -24,8 +24,8 @@ pub(super) struct Selection {
 }
 
 /// Returns an error for a filter that depends on a history that is off.
-pub(super) fn check(settings: &Settings) -> Result<(), CommandError> {
-    match settings.filters.iter().find(|filter| filter.asks_history()) {
+pub(super) fn check_filters(settings: &ResolvedSettings) -> Result<(), CommandError> {
+    match settings.filters.iter().find(|filter| filter.depends_on_history()) {
         Some(filter) if !settings.run.is_history_kept => {
             Err(CommandError::NoHistory { filter: filter.to_string() })
         }
@@ -34,66 +34,66 @@ pub(super) fn check(settings: &Settings) -> Result<(), CommandError> {
 }
 
 /// Selects tests by the settings.
-pub(super) fn select(nodes: Vec<TestNode>, settings: &Settings) -> Selection {
+pub(super) fn select(nodes: Vec<TestNode>, settings: &ResolvedSettings) -> TestSelection {
     let all = nodes.len();
     let past = |nodes: &[TestNode]| match settings.run.is_history_kept {
         true => read_history(&settings.state_dir, nodes),
         false => HashMap::new(),
     };
-    let (chosen, known) = if settings.filters.iter().any(Filter::asks_history) {
+    let (chosen, known) = if settings.filters.iter().any(Filter::depends_on_history) {
         let known = past(&nodes);
         let last = |uid: &str| known.get(uid).map(|test| test.outcome);
-        (chosen(nodes, settings, last), known)
+        (filter_nodes(nodes, settings, last), known)
     } else {
-        let chosen = chosen(nodes, settings, |_| None);
+        let chosen = filter_nodes(nodes, settings, |_| None);
         let known = past(&chosen);
         (chosen, known)
     };
     let mut expected: HashMap<_, _> =
         known.into_iter().filter_map(|(uid, test)| Some((uid, test.mean.or(test.last)?))).collect();
-    let chosen = share(chosen, settings, &expected);
+    let chosen = apply_partition(chosen, settings, &expected);
     let ours: HashSet<&str> = chosen.iter().map(|node| node.uid.as_str()).collect();
     expected.retain(|uid, _| ours.contains(uid.as_str()));
-    Selection { left_out: all - chosen.len(), chosen, expected }
+    TestSelection { left_out: all - chosen.len(), chosen, expected }
 }
 
-fn chosen(
+fn filter_nodes(
     nodes: Vec<TestNode>,
-    settings: &Settings,
+    settings: &ResolvedSettings,
     last: impl Fn(&str) -> Option<LastOutcome>,
 ) -> Vec<TestNode> {
     // A program that could not be listed is kept whenever a filter may select one of its tests: a run without
     // these tests has not passed.
-    let is_selected = |node: &TestNode| match is_broken(node) {
-        true => settings.may_be_selected(&subject(node, None)),
-        false => settings.is_selected(&subject(node, last(&node.uid))),
+    let is_selected = |node: &TestNode| match is_unlisted_program(node) {
+        true => settings.may_be_selected(&filter_subject(node, None)),
+        false => settings.is_selected(&filter_subject(node, last(&node.uid))),
     };
     nodes.into_iter().filter(is_selected).collect()
 }
 
-fn subject(node: &TestNode, last: Option<LastOutcome>) -> Subject<'_> {
-    Subject {
+fn filter_subject(node: &TestNode, last: Option<LastOutcome>) -> FilterSubject<'_> {
+    FilterSubject {
         uid: &node.uid,
-        suite: node.text(key::SUITE).unwrap_or_default(),
-        program: node.text(key::PROGRAM).unwrap_or_default().into(),
+        suite: node.text_member(key::SUITE).unwrap_or_default(),
+        program: node.text_member(key::PROGRAM).unwrap_or_default().into(),
         tags: node.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
         last,
     }
 }
 
-fn share(
+fn apply_partition(
     mut chosen: Vec<TestNode>,
-    settings: &Settings,
+    settings: &ResolvedSettings,
     expected: &HashMap<String, Duration>,
 ) -> Vec<TestNode> {
     let Some(partition) = &settings.partition else { return chosen };
     let rule = match partition.kind {
-        PartitionKind::Slice => model::partition::Rule::Slice,
-        PartitionKind::Hash => model::partition::Rule::Hash,
-        PartitionKind::Time => model::partition::Rule::Time,
+        PartitionKind::Slice => model::partition::PartitionRule::Slice,
+        PartitionKind::Hash => model::partition::PartitionRule::Hash,
+        PartitionKind::Time => model::partition::PartitionRule::Time,
     };
     let partition =
-        model::partition::Partition { rule, index: partition.share.get(), count: partition.of.get() };
+        model::partition::TestPartition { rule, index: partition.index.get(), count: partition.count.get() };
     let tests: Vec<_> =
         chosen.iter().map(|node| (node.uid.as_str(), expected.get(&node.uid).copied())).collect();
     let mut is_ours = partition.select(&tests).into_iter();
@@ -107,8 +107,8 @@ fn read_history(state_dir: &Path, nodes: &[TestNode]) -> HashMap<String, TestHis
     if !path.exists() {
         return HashMap::new();
     }
-    let known =
-        History::open(&path).and_then(|history| history.load(nodes.iter().map(|node| node.uid.as_str())));
+    let known = HistoryStore::open(&path)
+        .and_then(|history| history.load(nodes.iter().map(|node| node.uid.as_str())));
     known.unwrap_or_else(|error| {
         tracing::warn!(error = crate::error_chain(&error), "what earlier runs tell is not used");
         HashMap::new()

@@ -6,30 +6,31 @@ use tokio::sync::mpsc;
 
 use super::{
     arguments::{EditorArguments, ProgramArguments, ServeArguments},
-    exit::{CommandError, Exit},
+    exit::{CliExitCode, CommandError},
     rerun,
-    signals::{Signals, Wish},
+    signals::{SignalListener, SignalRequest},
     sources,
 };
 use crate::{
-    config::{CommandLine, Settings},
-    front::{self, Session, SessionCommand, SessionEnd, SessionOptions},
+    config::{CommandLineSettings, ResolvedSettings},
+    front::{self, ServerSession, ServerSessionOptions, SessionCommand, SessionEnd},
 };
 
 /// Warning for an address that other machines can reach: the protocol has no authentication.
-const NO_SECRET: &str =
+const NO_AUTHENTICATION: &str =
     "whoever on the network reaches this address may run the tests and read what comes of them";
 
 /// Serves until the clients end or the user ends the server.
-pub(super) async fn serve(arguments: &ServeArguments) -> Result<Exit, CommandError> {
+pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, CommandError> {
     let general = &arguments.general;
-    let mut options = options(general.config_file.clone(), arguments.command_line(), &arguments.programs)?;
+    let mut options =
+        session_options(general.config_file.clone(), arguments.command_line(), &arguments.programs)?;
     options.is_debug = arguments.is_debug;
     if arguments.is_stdio {
-        return one(front::standard_streams().await.map_err(CommandError::Listen)?, options).await;
+        return serve_session(front::standard_streams().await.map_err(CommandError::Listen)?, options).await;
     }
     let (stop, stopped) = mpsc::channel(1);
-    let mut signals = Signals::listen().map_err(CommandError::Signals)?;
+    let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let serving = async {
         match (&arguments.listen, &arguments.pipe) {
             (Some(address), _) => {
@@ -39,7 +40,7 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<Exit, CommandErr
                     |address| {
                         eprintln!("heeler: listening on {address}");
                         if !address.ip().is_loopback() {
-                            eprintln!("heeler: {NO_SECRET}");
+                            eprintln!("heeler: {NO_AUTHENTICATION}");
                         }
                     },
                     stopped,
@@ -55,45 +56,46 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<Exit, CommandErr
         }
     };
     let ending = async {
-        while signals.next().await != Wish::End {}
+        while signals.next().await != SignalRequest::End {}
         drop(stop);
         // A second signal exits at once; the watchdogs detect the exit and clean up.
-        while signals.next().await != Wish::End {}
+        while signals.next().await != SignalRequest::End {}
     };
     tokio::select! {
-        served = serving => served.map(|()| Exit::Success).map_err(CommandError::Listen),
-        () = ending => Ok(Exit::Aborted),
+        served = serving => served.map(|()| CliExitCode::Success).map_err(CommandError::Listen),
+        () = ending => Ok(CliExitCode::Aborted),
     }
 }
 
 /// Serves the editor that started this process.
-pub(super) async fn editor(arguments: &EditorArguments) -> Result<Exit, CommandError> {
+pub(super) async fn serve_editor(arguments: &EditorArguments) -> Result<CliExitCode, CommandError> {
     if !arguments.ignored.is_empty() {
         tracing::warn!(options = ?arguments.ignored, "options that mean nothing to Heeler are ignored");
     }
     let programs = ProgramArguments { programs: arguments.programs.clone(), ..ProgramArguments::default() };
-    let mut options = options(arguments.config_file.clone(), CommandLine::default(), &programs)?;
+    let mut options =
+        session_options(arguments.config_file.clone(), CommandLineSettings::default(), &programs)?;
     options.client_host.clone_from(&arguments.client_host);
     options.exit_with = arguments.exit_on_process_exit;
     options.is_debug = arguments.is_debug;
     let stream =
         front::dial(&arguments.client_host, arguments.client_port).await.map_err(CommandError::Listen)?;
-    one(stream, options).await
+    serve_session(stream, options).await
 }
 
-fn options(
+fn session_options(
     config_file: Option<PathBuf>,
-    command_line: CommandLine,
+    command_line: CommandLineSettings,
     programs: &ProgramArguments,
-) -> Result<SessionOptions, CommandError> {
+) -> Result<ServerSessionOptions, CommandError> {
     let config = super::load_config(config_file.as_deref())?;
-    let settings = Settings::resolve(&config, command_line).map_err(CommandError::Profile)?;
+    let settings = ResolvedSettings::resolve(&config, command_line).map_err(CommandError::Profile)?;
     let mut say = |label: &str, words: &str| eprintln!("heeler: {label} {words}");
-    let sources = sources::find(&config, programs, &mut say).map_err(CommandError::Sources)?;
+    let sources = sources::find_sources(&config, programs, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
-    Ok(SessionOptions {
+    Ok(ServerSessionOptions {
         settings: Arc::new(settings),
         sources,
         client_host: "127.0.0.1".to_owned(),
@@ -104,31 +106,31 @@ fn options(
     })
 }
 
-async fn one<S>(stream: S, options: SessionOptions) -> Result<Exit, CommandError>
+async fn serve_session<S>(stream: S, options: ServerSessionOptions) -> Result<CliExitCode, CommandError>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
-    let mut signals = Signals::listen().map_err(CommandError::Signals)?;
+    let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let (commands, receiver) = mpsc::channel(4);
-    let session = Session::new(stream, options).serve(receiver);
+    let session = ServerSession::new(stream, options).serve(receiver);
     tokio::pin!(session);
     let mut is_ending = false;
     loop {
         tokio::select! {
             end = &mut session => return Ok(match end {
-                SessionEnd::Exit => Exit::Success,
-                SessionEnd::Disconnected => Exit::Aborted,
-                SessionEnd::ParentDied => Exit::ParentGone,
+                SessionEnd::Exit => CliExitCode::Success,
+                SessionEnd::Disconnected => CliExitCode::Aborted,
+                SessionEnd::ParentDied => CliExitCode::ParentExited,
             }),
             wish = signals.next() => match wish {
-                Wish::End if is_ending => return Ok(Exit::Aborted),
-                Wish::End => {
+                SignalRequest::End if is_ending => return Ok(CliExitCode::Aborted),
+                SignalRequest::End => {
                     is_ending = true;
                     // A session that is gone has already ended.
                     let _gone = commands.try_send(SessionCommand::Exit);
                 }
                 // A server has no terminal to return.
-                Wish::Pause => {}
+                SignalRequest::Pause => {}
             },
         }
     }

@@ -6,7 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The user's request, as a signal expresses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum SignalRequest {
     /// Ctrl-C (SIGINT), SIGTERM or SIGHUP.
     End,
     /// Ctrl-Z (SIGTSTP).
@@ -14,14 +14,14 @@ pub(super) enum Wish {
 }
 
 /// The installed signal handlers.
-pub(super) struct Signals {
+pub(super) struct SignalListener {
     interrupt: Signal,
     terminate: Signal,
     hang_up: Signal,
     stop: Signal,
 }
 
-impl Signals {
+impl SignalListener {
     /// Installs the handlers; after this, the signals no longer end or stop the process by default.
     pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
@@ -35,12 +35,12 @@ impl Signals {
     /// Waits for the next signal.
     ///
     /// Cancel safe: yes, because tokio keeps a signal until it is received.
-    pub(super) async fn next(&mut self) -> Wish {
+    pub(super) async fn next(&mut self) -> SignalRequest {
         tokio::select! {
-            _ = self.interrupt.recv() => Wish::End,
-            _ = self.terminate.recv() => Wish::End,
-            _ = self.hang_up.recv() => Wish::End,
-            _ = self.stop.recv() => Wish::Pause,
+            _ = self.interrupt.recv() => SignalRequest::End,
+            _ = self.terminate.recv() => SignalRequest::End,
+            _ = self.hang_up.recv() => SignalRequest::End,
+            _ = self.stop.recv() => SignalRequest::Pause,
         }
     }
 }

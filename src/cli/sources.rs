@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use wire::control::{OsBytes, Program};
+use wire::control::{OsText, TestProgram};
 
 use super::{
     arguments::ProgramArguments,
     cargo::{self, CargoBuild, CargoError, CargoProgram},
 };
 use crate::{
-    config::{Config, ProgramsError, Suite, SuiteSource, find_programs, name_below},
+    config::{Config, FindProgramsError, SuiteConfig, SuiteSource, find_programs, suite_name_from_path},
     discover::ProgramSource,
 };
 
@@ -31,7 +31,7 @@ pub enum SourcesError {
     Cargo(#[source] CargoError),
     /// The paths or globs of a suite can't be resolved.
     #[error(transparent)]
-    Programs(#[from] ProgramsError),
+    Programs(#[from] FindProgramsError),
 }
 
 /// Returns the programs that the command line names; without any, those of the suites.
@@ -41,29 +41,29 @@ pub enum SourcesError {
 /// # Errors
 /// A build fails, or a suite's programs do not exist. A program of the command line that does not exist is no
 /// error here: it is reported together with the results.
-pub(super) fn find(
+pub(super) fn find_sources(
     config: &Config,
     arguments: &ProgramArguments,
     say: &mut dyn FnMut(&str, &str),
 ) -> Result<Vec<ProgramSource>, SourcesError> {
     let mut sources = Vec::new();
     for path in &arguments.programs {
-        sources.push(named(config, path, arguments.framework.clone())?);
+        sources.push(program_source(config, path, arguments.framework.clone())?);
     }
     if let Some(dir) = &arguments.cargo {
-        sources.extend(of_cargo(dir, &arguments.cargo_args, say)?);
+        sources.extend(cargo_sources(dir, &arguments.cargo_args, say)?);
     }
     if !sources.is_empty() || arguments.cargo.is_some() {
         return Ok(sources);
     }
     for suite in &config.suites {
-        sources.extend(of_suite(config, suite, say)?);
+        sources.extend(suite_sources(config, suite, say)?);
     }
     Ok(sources)
 }
 
 /// Returns a program that the command line names.
-pub(super) fn named(
+pub(super) fn program_source(
     config: &Config,
     path: &Path,
     framework: Option<String>,
@@ -72,31 +72,31 @@ pub(super) fn named(
     let absolute = std::path::absolute(path).map_err(failed)?;
     let cwd = std::env::current_dir().map_err(failed)?;
     let base = if config.file.is_some() { config.dir.clone() } else { cwd.clone() };
-    let program = Program {
-        suite: name_below(&base, &absolute),
-        path: OsBytes::from(absolute.as_path()),
+    let program = TestProgram {
+        suite: suite_name_from_path(&base, &absolute),
+        path: OsText::from(absolute.as_path()),
         args: Vec::new(),
         tool_env: Vec::new(),
         env: Vec::new(),
-        cwd: OsBytes::from(cwd.as_path()),
+        cwd: OsText::from(cwd.as_path()),
         framework,
     };
     Ok(ProgramSource { program, config_suite: None })
 }
 
-fn of_cargo(
+fn cargo_sources(
     dir: &Path,
     cargo_args: &[String],
     say: &mut dyn FnMut(&str, &str),
 ) -> Result<Vec<ProgramSource>, SourcesError> {
     say("Building", &format!("the tests of {}", dir.display()));
-    let programs = test_programs(dir, cargo_args)?;
+    let programs = build_cargo_programs(dir, cargo_args)?;
     Ok(programs.into_iter().map(|program| ProgramSource { program, config_suite: None }).collect())
 }
 
-fn of_suite(
+fn suite_sources(
     config: &Config,
-    suite: &Suite,
+    suite: &SuiteConfig,
     say: &mut dyn FnMut(&str, &str),
 ) -> Result<Vec<ProgramSource>, SourcesError> {
     if let Some(build) = &suite.build {
@@ -107,20 +107,20 @@ fn of_suite(
     let mut programs = match &suite.source {
         SuiteSource::Cargo { dir, args } => {
             say("Building", &format!("the suite {} with cargo", suite.name));
-            test_programs(dir, args)?
+            build_cargo_programs(dir, args)?
         }
         SuiteSource::Programs(patterns) => {
             let found = find_programs(&suite.name, &config.dir, patterns)?;
             let program = |found: crate::config::FoundProgram| {
                 let path = std::path::absolute(&found.path)
                     .map_err(|source| SourcesError::Path { path: found.path.clone(), source })?;
-                Ok(Program {
+                Ok(TestProgram {
                     suite: found.suite,
-                    path: OsBytes::from(path.as_path()),
+                    path: OsText::from(path.as_path()),
                     args: Vec::new(),
                     tool_env: Vec::new(),
                     env: Vec::new(),
-                    cwd: OsBytes::from(config.dir.as_path()),
+                    cwd: OsText::from(config.dir.as_path()),
                     framework: None,
                 })
             };
@@ -128,7 +128,7 @@ fn of_suite(
         }
     };
     for program in &mut programs {
-        settle(suite, program);
+        apply_suite_settings(suite, program);
     }
     let config_suite = Some(suite.name.clone());
     Ok(programs
@@ -138,34 +138,34 @@ fn of_suite(
 }
 
 /// Applies the suite's own settings to a program.
-fn settle(suite: &Suite, program: &mut Program) {
+fn apply_suite_settings(suite: &SuiteConfig, program: &mut TestProgram) {
     if suite.framework.is_some() {
         program.framework.clone_from(&suite.framework);
     }
-    program.args.extend(suite.args.iter().map(|word| OsBytes::from(word.as_str())));
+    program.args.extend(suite.args.iter().map(|word| OsText::from(word.as_str())));
     let env = suite
         .env
         .iter()
-        .map(|(name, value)| (OsBytes::from(name.as_str()), value.as_deref().map(OsBytes::from)));
+        .map(|(name, value)| (OsText::from(name.as_str()), value.as_deref().map(OsText::from)));
     program.env.extend(env);
     if let Some(cwd) = &suite.cwd {
-        program.cwd = OsBytes::from(cwd.as_path());
+        program.cwd = OsText::from(cwd.as_path());
     }
 }
 
-fn test_programs(dir: &Path, args: &[String]) -> Result<Vec<Program>, SourcesError> {
+fn build_cargo_programs(dir: &Path, args: &[String]) -> Result<Vec<TestProgram>, SourcesError> {
     let built = CargoBuild::start(dir, args).and_then(CargoBuild::finish).map_err(SourcesError::Cargo)?;
-    let program = |built: CargoProgram| Program {
+    let program = |built: CargoProgram| TestProgram {
         suite: built.suite,
-        path: OsBytes::from(built.path.as_path()),
+        path: OsText::from(built.path.as_path()),
         args: Vec::new(),
         tool_env: built
             .env
             .iter()
-            .map(|(name, value)| (OsBytes::from(name.as_os_str()), OsBytes::from(value.as_os_str())))
+            .map(|(name, value)| (OsText::from(name.as_os_str()), OsText::from(value.as_os_str())))
             .collect(),
         env: Vec::new(),
-        cwd: OsBytes::from(built.cwd.as_path()),
+        cwd: OsText::from(built.cwd.as_path()),
         framework: None,
     };
     Ok(built.into_iter().map(program).collect())

@@ -10,15 +10,15 @@ use std::{
 use tracing_subscriber::EnvFilter;
 
 use super::{
-    arguments::{self, Command},
+    arguments::{self, CliCommand},
     doctor, dump,
-    exit::{CommandError, Exit},
+    exit::{CliExitCode, CommandError},
     list, report, run, runs, serve,
 };
 use crate::config::{Config, ConfigError};
 
 /// Keep-alive of the blocking threads: they are never ended, because later the system may refuse new ones.
-const THREADS_KEPT: Duration = Duration::from_secs(365 * 24 * 3600);
+const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Runs the command line and returns its exit code.
 #[must_use]
@@ -30,66 +30,66 @@ pub fn main() -> ExitCode {
             return ExitCode::from(refusal.exit_code());
         }
     };
-    log(verbosity(&command));
+    init_logging(verbosity(&command));
     // One thread: the coordinator mostly waits, and a child process is killed when the thread that started it
     // ends.
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = match builder.enable_all().thread_keep_alive(THREADS_KEPT).build() {
+    let runtime = match builder.enable_all().thread_keep_alive(THREAD_KEEP_ALIVE).build() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: failed to start: {error}");
-            return code(Exit::Internal);
+            return process_exit_code(CliExitCode::Internal);
         }
     };
-    let ended = runtime.block_on(carry_out(&command));
+    let ended = runtime.block_on(run_command(&command));
     // A blocked read of standard input must not delay the exit.
     runtime.shutdown_background();
     match ended {
-        Ok(exit) => code(exit),
+        Ok(exit) => process_exit_code(exit),
         Err(error) => {
             eprintln!("error: failed to {}", crate::error_chain(&error));
-            code(error.exit())
+            process_exit_code(error.exit_code())
         }
     }
 }
 
-fn code(exit: Exit) -> ExitCode {
+fn process_exit_code(exit: CliExitCode) -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-async fn carry_out(command: &Command) -> Result<Exit, CommandError> {
+async fn run_command(command: &CliCommand) -> Result<CliExitCode, CommandError> {
     match command {
-        Command::Run(arguments) => run::run(arguments).await,
-        Command::List(arguments) => list::list(arguments).await,
-        Command::Runs(arguments) => runs::runs(arguments),
-        Command::Report(arguments) => report::report(arguments),
-        Command::Serve(arguments) => serve::serve(arguments).await,
-        Command::Editor(arguments) => serve::editor(arguments).await,
-        Command::Dump(arguments) => dump::dump(&arguments.file),
-        Command::Doctor(general) => doctor::doctor(general).await,
-        Command::Completions { shell } => {
+        CliCommand::Run(arguments) => run::run(arguments).await,
+        CliCommand::List(arguments) => list::list(arguments).await,
+        CliCommand::Runs(arguments) => runs::list_runs(arguments),
+        CliCommand::Report(arguments) => report::report(arguments),
+        CliCommand::Serve(arguments) => serve::serve(arguments).await,
+        CliCommand::Editor(arguments) => serve::serve_editor(arguments).await,
+        CliCommand::Dump(arguments) => dump::dump(&arguments.file),
+        CliCommand::Doctor(general) => doctor::check_machine(general).await,
+        CliCommand::Completions { shell } => {
             // A closed pipe is no error.
-            let _closed = std::io::stdout().write_all(&arguments::completions(*shell));
-            Ok(Exit::Success)
+            let _closed = std::io::stdout().write_all(&arguments::completion_script(*shell));
+            Ok(CliExitCode::Success)
         }
     }
 }
 
-fn verbosity(command: &Command) -> u8 {
+fn verbosity(command: &CliCommand) -> u8 {
     match command {
-        Command::Run(arguments) => arguments.general.verbose,
-        Command::List(arguments) => arguments.general.verbose,
-        Command::Runs(arguments) => arguments.general.verbose,
-        Command::Report(arguments) => arguments.general.verbose,
-        Command::Serve(arguments) => arguments.general.verbose,
-        Command::Editor(arguments) => u8::from(arguments.is_diagnostic),
-        Command::Doctor(general) => general.verbose,
-        Command::Dump(_) | Command::Completions { .. } => 0,
+        CliCommand::Run(arguments) => arguments.general.verbose,
+        CliCommand::List(arguments) => arguments.general.verbose,
+        CliCommand::Runs(arguments) => arguments.general.verbose,
+        CliCommand::Report(arguments) => arguments.general.verbose,
+        CliCommand::Serve(arguments) => arguments.general.verbose,
+        CliCommand::Editor(arguments) => u8::from(arguments.is_diagnostic),
+        CliCommand::Doctor(general) => general.verbose,
+        CliCommand::Dump(_) | CliCommand::Completions { .. } => 0,
     }
 }
 
 /// Installs logging to standard error. `HEELER_LOG` sets levels in the syntax of the `tracing` crates.
-fn log(verbose: u8) {
+fn init_logging(verbose: u8) {
     let level = match verbose {
         0 => "error",
         1 => "info",

@@ -3,20 +3,20 @@
 
 use std::collections::HashMap;
 
-use wire::mtp::{Change, ExecutionState, TestNode};
+use wire::mtp::{ExecutionState, NodeChange, TestNode};
 
 /// The tests and groups of one run, in the order in which they were first reported.
 #[derive(Debug, Clone, Default)]
-pub struct Aggregate {
-    tests: Vec<Test>,
-    places: HashMap<String, usize>,
-    counts: Counts,
+pub struct RunAggregate {
+    tests: Vec<AggregatedTest>,
+    indices: HashMap<String, usize>,
+    counts: StateCounts,
     is_complete: bool,
 }
 
 /// The latest known state of a test or group.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Test {
+pub struct AggregatedTest {
     /// The uid of the parent group; `None` at the top level.
     pub parent: Option<String>,
     /// The node. After a test has ended, this is its first terminal node and no later one replaces it.
@@ -25,7 +25,7 @@ pub struct Test {
 
 /// The effect of a change on the aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Applied {
+pub enum ChangeEffect {
     /// A test or group that was not known before.
     New,
     /// A known test or group has changed.
@@ -37,7 +37,7 @@ pub enum Applied {
     Outdated,
     /// A finished test was reported again with a different terminal state. This violates the protocol; the
     /// first terminal state stays.
-    SecondEnd {
+    ConflictingEnd {
         /// The terminal state that stays.
         first: ExecutionState,
         /// The terminal state that was received later and is ignored.
@@ -47,48 +47,48 @@ pub enum Applied {
     AfterCompletion,
 }
 
-impl Applied {
+impl ChangeEffect {
     /// Returns whether the server violated the protocol with this change.
     #[must_use]
-    pub fn is_broken_promise(self) -> bool {
-        matches!(self, Self::SecondEnd { .. } | Self::AfterCompletion)
+    pub fn is_protocol_violation(self) -> bool {
+        matches!(self, Self::ConflictingEnd { .. } | Self::AfterCompletion)
     }
 }
 
-impl Aggregate {
+impl RunAggregate {
     /// Applies one change and returns its effect.
-    pub fn apply(&mut self, change: Change) -> Applied {
+    pub fn apply(&mut self, change: NodeChange) -> ChangeEffect {
         if self.is_complete {
-            return Applied::AfterCompletion;
+            return ChangeEffect::AfterCompletion;
         }
-        let Change { parent, node } = change;
-        let Some(&place) = self.places.get(&node.uid) else {
+        let NodeChange { parent, node } = change;
+        let Some(&place) = self.indices.get(&node.uid) else {
             self.counts.add(node.state);
-            self.places.insert(node.uid.clone(), self.tests.len());
-            self.tests.push(Test { parent, node });
-            return Applied::New;
+            self.indices.insert(node.uid.clone(), self.tests.len());
+            self.tests.push(AggregatedTest { parent, node });
+            return ChangeEffect::New;
         };
         let known = &mut self.tests[place];
         if let Some(first) = known.node.state.filter(|state| state.is_terminal()) {
             return match node.state {
-                Some(second) if second == first => Applied::Repeated,
-                Some(second) if second.is_terminal() => Applied::SecondEnd { first, second },
-                Some(_) | None => Applied::Outdated,
+                Some(second) if second == first => ChangeEffect::Repeated,
+                Some(second) if second.is_terminal() => ChangeEffect::ConflictingEnd { first, second },
+                Some(_) | None => ChangeEffect::Outdated,
             };
         }
         // Each connection of the server reports the groups that its own tests need, so groups arrive several
         // times.
         if node.state.is_none() && known.node == node {
-            return Applied::Repeated;
+            return ChangeEffect::Repeated;
         }
         self.counts.remove(known.node.state);
         self.counts.add(node.state);
-        *known = Test { parent: parent.or(known.parent.take()), node };
-        Applied::Changed
+        *known = AggregatedTest { parent: parent.or(known.parent.take()), node };
+        ChangeEffect::Changed
     }
 
     /// Marks the run as complete: any change applied afterwards violates the protocol.
-    pub fn complete(&mut self) {
+    pub fn mark_complete(&mut self) {
         self.is_complete = true;
     }
 
@@ -100,26 +100,26 @@ impl Aggregate {
 
     /// Returns the number of tests per state.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> StateCounts {
         self.counts
     }
 
     /// Returns one test or group, or `None` for an unknown uid.
     #[must_use]
-    pub fn get(&self, uid: &str) -> Option<&Test> {
-        self.places.get(uid).map(|&place| &self.tests[place])
+    pub fn get(&self, uid: &str) -> Option<&AggregatedTest> {
+        self.indices.get(uid).map(|&place| &self.tests[place])
     }
 
     /// Returns all tests and groups, in the order in which they were first reported.
     #[must_use]
-    pub fn tests(&self) -> &[Test] {
+    pub fn tests(&self) -> &[AggregatedTest] {
         &self.tests
     }
 }
 
 /// The number of tests per state. Groups have no state and are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct StateCounts {
     /// Known but not started.
     pub discovered: usize,
     /// Running.
@@ -140,10 +140,10 @@ pub struct Counts {
     pub unknown: usize,
 }
 
-impl Counts {
+impl StateCounts {
     /// Returns the number of tests in one state.
     #[must_use]
-    pub fn of(&self, state: ExecutionState) -> usize {
+    pub fn in_state(&self, state: ExecutionState) -> usize {
         let mut copy = *self;
         *copy.field(state)
     }
@@ -191,58 +191,58 @@ impl Counts {
 mod tests {
     use super::*;
 
-    fn change(uid: &str, state: ExecutionState) -> Change {
-        Change { parent: None, node: TestNode::test(uid, uid, state) }
+    fn change(uid: &str, state: ExecutionState) -> NodeChange {
+        NodeChange { parent: None, node: TestNode::test(uid, uid, state) }
     }
 
     #[test]
-    fn a_test_is_counted_once_in_its_latest_state() {
-        let mut aggregate = Aggregate::default();
-        assert_eq!(aggregate.apply(change("a", ExecutionState::Discovered)), Applied::New);
-        assert_eq!(aggregate.apply(change("b", ExecutionState::Discovered)), Applied::New);
-        assert_eq!(aggregate.apply(change("a", ExecutionState::InProgress)), Applied::Changed);
-        assert_eq!(aggregate.apply(change("a", ExecutionState::Passed)), Applied::Changed);
-        let counts = Counts { discovered: 1, passed: 1, ..Counts::default() };
+    fn test_is_counted_once_in_its_latest_state() {
+        let mut aggregate = RunAggregate::default();
+        assert_eq!(aggregate.apply(change("a", ExecutionState::Discovered)), ChangeEffect::New);
+        assert_eq!(aggregate.apply(change("b", ExecutionState::Discovered)), ChangeEffect::New);
+        assert_eq!(aggregate.apply(change("a", ExecutionState::InProgress)), ChangeEffect::Changed);
+        assert_eq!(aggregate.apply(change("a", ExecutionState::Passed)), ChangeEffect::Changed);
+        let counts = StateCounts { discovered: 1, passed: 1, ..StateCounts::default() };
         assert_eq!(aggregate.counts(), counts);
-        assert_eq!((counts.total(), counts.ended(), counts.of(ExecutionState::Passed)), (2, 1, 1));
+        assert_eq!((counts.total(), counts.ended(), counts.in_state(ExecutionState::Passed)), (2, 1, 1));
         let uids: Vec<_> = aggregate.tests().iter().map(|test| test.node.uid.as_str()).collect();
         assert_eq!(uids, ["a", "b"]);
     }
 
     #[test]
-    fn the_first_end_stays_and_a_different_second_one_is_told() {
-        let mut aggregate = Aggregate::default();
+    fn first_end_stays_and_conflicting_end_is_reported() {
+        let mut aggregate = RunAggregate::default();
         aggregate.apply(change("a", ExecutionState::Passed));
-        assert_eq!(aggregate.apply(change("a", ExecutionState::Passed)), Applied::Repeated);
-        assert_eq!(aggregate.apply(change("a", ExecutionState::InProgress)), Applied::Outdated);
+        assert_eq!(aggregate.apply(change("a", ExecutionState::Passed)), ChangeEffect::Repeated);
+        assert_eq!(aggregate.apply(change("a", ExecutionState::InProgress)), ChangeEffect::Outdated);
         let second = aggregate.apply(change("a", ExecutionState::Failed));
         assert_eq!(
             second,
-            Applied::SecondEnd { first: ExecutionState::Passed, second: ExecutionState::Failed }
+            ChangeEffect::ConflictingEnd { first: ExecutionState::Passed, second: ExecutionState::Failed }
         );
-        assert!(second.is_broken_promise());
+        assert!(second.is_protocol_violation());
         assert_eq!(aggregate.get("a").unwrap().node.state, Some(ExecutionState::Passed));
-        assert_eq!(aggregate.counts(), Counts { passed: 1, ..Counts::default() });
+        assert_eq!(aggregate.counts(), StateCounts { passed: 1, ..StateCounts::default() });
     }
 
     #[test]
-    fn nothing_changes_after_the_completion() {
-        let mut aggregate = Aggregate::default();
+    fn completed_run_ignores_changes() {
+        let mut aggregate = RunAggregate::default();
         aggregate.apply(change("a", ExecutionState::InProgress));
-        aggregate.complete();
+        aggregate.mark_complete();
         let late = aggregate.apply(change("a", ExecutionState::Passed));
-        assert_eq!(late, Applied::AfterCompletion);
-        assert!(late.is_broken_promise());
+        assert_eq!(late, ChangeEffect::AfterCompletion);
+        assert!(late.is_protocol_violation());
         assert_eq!(aggregate.counts().in_progress, 1);
     }
 
     #[test]
     fn groups_are_kept_but_not_counted() {
-        let mut aggregate = Aggregate::default();
+        let mut aggregate = RunAggregate::default();
         let node = TestNode { uid: "g".into(), ..TestNode::default() };
-        let group = Change { parent: None, node };
-        assert_eq!(aggregate.apply(group.clone()), Applied::New);
-        assert_eq!(aggregate.apply(group), Applied::Repeated);
+        let group = NodeChange { parent: None, node };
+        assert_eq!(aggregate.apply(group.clone()), ChangeEffect::New);
+        assert_eq!(aggregate.apply(group), ChangeEffect::Repeated);
         let mut test = change("t", ExecutionState::Discovered);
         test.parent = Some("g".into());
         aggregate.apply(test);

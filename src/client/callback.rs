@@ -7,7 +7,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use link::{
     Inbox, Outbox,
-    tcp::{self, Stranger, Untold},
+    tcp::{self, UnknownPeerPolicy, UntrustedPeer},
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -15,35 +15,35 @@ use tokio::{
     time::timeout,
 };
 use wire::{
-    frame::Frames,
+    frame::FrameDecoder,
     mtp::{CallbackProvider, HelloParams, method},
-    rpc::{self, BorrowedMessage, RequestId, RpcError, code},
+    rpc::{self, BorrowedRpcMessage, RequestId, RpcError, code},
 };
 
 use super::{
-    events::{Event, Source},
-    intake::Intake,
+    event_router::EventRouter,
+    events::{ClientEvent, EventSource},
 };
 
 /// Larger than the number of workers on any machine; further connections wait until one of these ends.
-const CONNECTIONS_AT_MOST: usize = 1024;
+const MAX_CONNECTIONS: usize = 1024;
 /// A hello with its token is a few hundred bytes; an unauthenticated peer is not read beyond this.
-const HELLO_LIMIT_BYTES: usize = 4 << 10;
+const MAX_HELLO_BYTES: usize = 4 << 10;
 
 /// Connections of other users that are reported as events; later ones are refused without an event.
-const STRANGERS_TOLD: usize = 3;
+const MAX_REPORTED_UNTRUSTED_PEERS: usize = 3;
 /// Pause between a failed `accept` and the next attempt.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// A listening socket on a port of its own.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub(super) struct CallbackListener {
     socket: TcpListener,
     token: Arc<str>,
     hello_limit: Duration,
 }
 
-impl Listener {
+impl CallbackListener {
     pub(super) async fn bind(hello_limit: Duration) -> io::Result<Self> {
         let socket = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         Ok(Self { socket, token: uuid::Uuid::new_v4().simple().to_string().into(), hello_limit })
@@ -55,7 +55,7 @@ impl Listener {
     }
 
     /// Accepts connections until the session ends.
-    pub(super) async fn serve(self, intake: Arc<Intake>) {
+    pub(super) async fn serve(self, intake: Arc<EventRouter>) {
         let mut connections = JoinSet::new();
         let mut strangers = 0;
         loop {
@@ -65,23 +65,23 @@ impl Listener {
                         tracing::error!(%error, "the reader of a callback connection has failed");
                     }
                 }
-                accepted = self.socket.accept(), if connections.len() < CONNECTIONS_AT_MOST => match accepted {
+                accepted = self.socket.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                     // Connections of other users get no connection slot and no hello timeout, even with a valid
                     // token.
-                    Ok((stream, _)) if let Err(stranger) = tcp::vouch(&stream, Untold::Trusted) => {
-                        refuse(&intake, &mut strangers, stranger).await;
+                    Ok((stream, _)) if let Err(stranger) = tcp::verify_peer(&stream, UnknownPeerPolicy::Trust) => {
+                        report_untrusted_peer(&intake, &mut strangers, stranger).await;
                     }
                     Ok((stream, _)) => {
-                        let connection = connection(
+                        let connection = serve_connection(
                             stream, Arc::clone(&self.token), self.hello_limit, Arc::clone(&intake),
                         );
                         connections.spawn(connection);
                     }
                     Err(error) => {
                         let reason = format!("accept: {error}");
-                        intake.tell(Event::CallbackRefused { reason }).await;
+                        intake.send_event(ClientEvent::CallbackRefused { reason }).await;
                         // An error that repeats at once (no file descriptors left) must not busy-loop.
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
                     }
                 },
             }
@@ -90,28 +90,33 @@ impl Listener {
 }
 
 /// Reports the first few untrusted peers only, so that another user cannot flood the client's events.
-async fn refuse(intake: &Intake, strangers: &mut usize, stranger: Stranger) {
+async fn report_untrusted_peer(intake: &EventRouter, strangers: &mut usize, stranger: UntrustedPeer) {
     *strangers += 1;
-    if *strangers <= STRANGERS_TOLD {
+    if *strangers <= MAX_REPORTED_UNTRUSTED_PEERS {
         let reason = crate::error_chain(&stranger);
-        intake.tell(Event::CallbackRefused { reason }).await;
+        intake.send_event(ClientEvent::CallbackRefused { reason }).await;
     }
 }
 
-async fn connection(stream: TcpStream, token: Arc<str>, hello_limit: Duration, intake: Arc<Intake>) {
+async fn serve_connection(
+    stream: TcpStream,
+    token: Arc<str>,
+    hello_limit: Duration,
+    intake: Arc<EventRouter>,
+) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a callback connection will be slow to answer");
     }
-    let (outbox, mut inbox, mut task) = link::open(stream, Frames::with_limit(HELLO_LIMIT_BYTES));
-    let source = match hello(&mut inbox, &token, hello_limit).await {
-        Ok(from) => Source::Callback(from.into()),
-        Err(reason) => return intake.tell(Event::CallbackRefused { reason }).await,
+    let (outbox, mut inbox, mut task) = link::open(stream, FrameDecoder::with_limit(MAX_HELLO_BYTES));
+    let source = match receive_hello(&mut inbox, &token, hello_limit).await {
+        Ok(from) => EventSource::Callback(from.into()),
+        Err(reason) => return intake.send_event(ClientEvent::CallbackRefused { reason }).await,
     };
-    *inbox.decoder_mut() = Frames::default();
-    intake.callback_opened();
-    let open = Open(&intake);
-    if let Err(reason) = read(&mut inbox, &outbox, &source, &intake).await {
-        intake.tell(Event::ConnectionLost { source, reason }).await;
+    *inbox.decoder_mut() = FrameDecoder::default();
+    intake.on_callback_opened();
+    let open = OpenCallbackCount(&intake);
+    if let Err(reason) = read_messages(&mut inbox, &outbox, &source, &intake).await {
+        intake.send_event(ClientEvent::ConnectionLost { source, reason }).await;
     }
     drop(open);
     outbox.close();
@@ -120,16 +125,20 @@ async fn connection(stream: TcpStream, token: Arc<str>, hello_limit: Duration, i
 }
 
 /// Counts a connection as open until it is dropped, also when its reader panics.
-struct Open<'a>(&'a Intake);
+struct OpenCallbackCount<'a>(&'a EventRouter);
 
-impl Drop for Open<'_> {
+impl Drop for OpenCallbackCount<'_> {
     fn drop(&mut self) {
-        self.0.callback_closed();
+        self.0.on_callback_closed();
     }
 }
 
 /// Waits for the hello; returns the name of the sender, or the reason for refusing the connection.
-async fn hello(inbox: &mut Inbox<Frames>, token: &str, limit: Duration) -> Result<String, String> {
+async fn receive_hello(
+    inbox: &mut Inbox<FrameDecoder>,
+    token: &str,
+    limit: Duration,
+) -> Result<String, String> {
     let body = match timeout(limit, inbox.next()).await {
         Err(_) => return Err(format!("no hello within {limit:?}")),
         Ok(Err(error)) => return Err(format!("no hello: {}", crate::error_chain(&error))),
@@ -137,7 +146,7 @@ async fn hello(inbox: &mut Inbox<Frames>, token: &str, limit: Duration) -> Resul
         Ok(Ok(Some(body))) => body,
     };
     let hello = match rpc::parse_borrowed(&body) {
-        Ok(BorrowedMessage::Notification { method, params: Some(params) }) if method == method::HELLO => {
+        Ok(BorrowedRpcMessage::Notification { method, params: Some(params) }) if method == method::HELLO => {
             params
         }
         Ok(_) | Err(_) => return Err(format!("first message is no {}", method::HELLO)),
@@ -150,11 +159,11 @@ async fn hello(inbox: &mut Inbox<Frames>, token: &str, limit: Duration) -> Resul
 }
 
 /// Reads until the connection ends; the error describes an abnormal end.
-async fn read(
-    inbox: &mut Inbox<Frames>,
+async fn read_messages(
+    inbox: &mut Inbox<FrameDecoder>,
     outbox: &Outbox,
-    source: &Source,
-    intake: &Intake,
+    source: &EventSource,
+    intake: &EventRouter,
 ) -> Result<(), String> {
     loop {
         let body = match inbox.next().await {
@@ -163,22 +172,22 @@ async fn read(
             Err(error) => return Err(crate::error_chain(&error)),
         };
         match rpc::parse_borrowed(&body) {
-            Ok(BorrowedMessage::Notification { method, params }) => {
-                intake.notification(source, &method, params).await;
+            Ok(BorrowedRpcMessage::Notification { method, params }) => {
+                intake.on_notification(source, &method, params).await;
             }
-            Ok(BorrowedMessage::Request { id, method, params }) => {
+            Ok(BorrowedRpcMessage::Request { id, method, params }) => {
                 if method == method::TELEMETRY {
-                    intake.notification(source, &method, params).await;
+                    intake.on_notification(source, &method, params).await;
                 }
                 // This task is the only sender on the connection, so a failure to send shows as the
                 // connection's end.
-                drop(outbox.send(answer(&id, &method)).await);
+                drop(outbox.send(response_to(&id, &method)).await);
             }
-            Ok(BorrowedMessage::Response { .. }) => {}
+            Ok(BorrowedRpcMessage::Response { .. }) => {}
             Err(invalid) => {
                 let reason = invalid.to_string();
-                intake.tell(Event::Unreadable { source: source.clone(), reason }).await;
-                drop(outbox.send(rpc::error(&invalid.id, &invalid.error)).await);
+                intake.send_event(ClientEvent::InvalidMessage { source: source.clone(), reason }).await;
+                drop(outbox.send(rpc::encode_error(&invalid.id, &invalid.error)).await);
             }
         }
     }
@@ -186,9 +195,12 @@ async fn read(
 
 /// Returns the response to a request of the server or one of its processes: telemetry is accepted as a
 /// request too, any other method is unknown.
-pub(super) fn answer(id: &RequestId, name: &str) -> bytes::Bytes {
+pub(super) fn response_to(id: &RequestId, name: &str) -> bytes::Bytes {
     if name == method::TELEMETRY {
-        return rpc::result(id, &());
+        return rpc::encode_result(id, &());
     }
-    rpc::error(id, &RpcError::new(code::METHOD_NOT_FOUND, format!("method {name:?} is not known here")))
+    rpc::encode_error(
+        id,
+        &RpcError::new(code::METHOD_NOT_FOUND, format!("method {name:?} is not known here")),
+    )
 }

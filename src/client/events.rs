@@ -5,24 +5,24 @@ use std::{fmt, sync::Arc};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use wire::{
-    mtp::{Attachment, Change, LogLevel},
+    mtp::{Attachment, LogLevel, NodeChange},
     rpc::RequestId,
 };
 
 /// Capacity of the event channel. An event is one frame, mostly of a few dozen changes: enough that the
 /// reader can draw a screen meanwhile, few enough that the server notices a reader that has stopped.
-pub(super) const EVENTS_AT_MOST: usize = 256;
+pub(super) const EVENT_QUEUE_CAPACITY: usize = 256;
 
 /// The connection on which an event arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum EventSource {
     /// The main connection, to the server.
     Main,
     /// A callback connection, with the name that its process sent in the hello: `worker 3`, `watchdog`.
     Callback(Arc<str>),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for EventSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Main => f.write_str("server"),
@@ -33,22 +33,22 @@ impl fmt::Display for Source {
 
 /// A message of the server or of one of its processes, or a change in the state of a connection.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
+pub enum ClientEvent {
     /// Tests or groups have changed.
     Changes {
         /// Id of the run.
         run_id: String,
         /// The connection that reported it.
-        source: Source,
+        source: EventSource,
         /// The changes in the order in which they were sent; may be empty.
-        changes: Vec<Change>,
+        changes: Vec<NodeChange>,
     },
     /// Files beside the results.
     Attachments {
         /// Id of the run; empty where the server does not send it.
         run_id: String,
         /// The connection that reported it.
-        source: Source,
+        source: EventSource,
         /// The files.
         attachments: Vec<Attachment>,
     },
@@ -67,9 +67,9 @@ pub enum Event {
         /// Id of the run.
         run_id: String,
         /// The connection that reported it.
-        source: Source,
+        source: EventSource,
         /// The update.
-        late: Late,
+        late: LateUpdate,
     },
     /// A log message, meant for people.
     Log {
@@ -102,9 +102,9 @@ pub enum Event {
         params: Value,
     },
     /// A message that could not be parsed; it is skipped and its content is lost.
-    Unreadable {
+    InvalidMessage {
         /// The connection that the message arrived on.
-        source: Source,
+        source: EventSource,
         /// Description of the error.
         reason: String,
     },
@@ -116,7 +116,7 @@ pub enum Event {
     /// A connection ended abnormally. On the main connection, that is any end before [`super::Client::exit`].
     ConnectionLost {
         /// The connection that was lost.
-        source: Source,
+        source: EventSource,
         /// Description of the end.
         reason: String,
     },
@@ -124,9 +124,9 @@ pub enum Event {
 
 /// An update that arrived after the completion of its run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Late {
+pub enum LateUpdate {
     /// Changes of tests.
-    Changes(Vec<Change>),
+    Changes(Vec<NodeChange>),
     /// Files beside the results.
     Attachments(Vec<Attachment>),
     /// The end of the attachments.
@@ -138,13 +138,13 @@ pub enum Late {
 /// They must be read while requests are in progress: when the channel is full, the session stops reading its
 /// connections, and then responses do not arrive either. Dropping the stream discards all further events.
 #[derive(Debug)]
-pub struct Events {
-    receiver: mpsc::Receiver<Event>,
+pub struct EventStream {
+    receiver: mpsc::Receiver<ClientEvent>,
 }
 
-impl Events {
-    pub(super) fn channel() -> (mpsc::Sender<Event>, Self) {
-        let (sender, receiver) = mpsc::channel(EVENTS_AT_MOST);
+impl EventStream {
+    pub(super) fn channel() -> (mpsc::Sender<ClientEvent>, Self) {
+        let (sender, receiver) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         (sender, Self { receiver })
     }
 
@@ -152,12 +152,12 @@ impl Events {
     /// read.
     ///
     /// Cancel safe: yes, because an event is either still in the channel or returned.
-    pub async fn next(&mut self) -> Option<Event> {
+    pub async fn next(&mut self) -> Option<ClientEvent> {
         self.receiver.recv().await
     }
 
     /// Returns the next event if one is already queued.
-    pub fn try_next(&mut self) -> Option<Event> {
+    pub fn try_next(&mut self) -> Option<ClientEvent> {
         self.receiver.try_recv().ok()
     }
 }

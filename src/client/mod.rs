@@ -54,15 +54,15 @@ mod start;
 
 mod aggregate;
 mod callback;
+mod event_router;
 mod events;
-mod intake;
 
 #[cfg(test)]
 mod tests;
 
-pub use aggregate::{Aggregate, Applied, Counts, Test};
-pub use events::{Event, Events, Late, Source};
-pub use session::{Client, ClientError, ClientOptions, Request};
-pub use start::{ServerCommand, StartError};
+pub use aggregate::{AggregatedTest, ChangeEffect, RunAggregate, StateCounts};
+pub use events::{ClientEvent, EventSource, EventStream, LateUpdate};
+pub use session::{Client, ClientError, ClientOptions, TestRequest};
+pub use start::{ServerCommand, ServerStartError};
 /// The parts of events and requests.
-pub use wire::mtp::{Attachment, Change, ExecutionState, LogLevel, RunResult, TestNode};
+pub use wire::mtp::{Attachment, ExecutionState, LogLevel, NodeChange, RunResult, TestNode};

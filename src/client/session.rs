@@ -18,19 +18,20 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 use wire::{
-    frame::Frames,
+    frame::FrameDecoder,
     mtp::{
-        self, AttachDebuggerParams, CancelParams, ClientCapabilities, ClientTesting, DebuggerResult,
-        InitializeParams, InitializeResult, PeerInfo, RunResult, TestNode, TestsParams, method,
+        self, AttachDebuggerParams, CancelParams, ClientCapabilities, ClientTestingCapabilities,
+        DebuggerResult, InitializeParams, InitializeResult, PeerInfo, RunResult, TestNode, TestsParams,
+        method,
     },
-    rpc::{self, BorrowedMessage, RequestId, RpcError},
+    rpc::{self, BorrowedRpcMessage, RequestId, RpcError},
 };
 
 use super::{
-    callback::{self, Listener},
-    events::{Event, Events, Source},
-    intake::Intake,
-    start::{ServerProcess, StartError},
+    callback::{self, CallbackListener},
+    event_router::EventRouter,
+    events::{ClientEvent, EventSource, EventStream},
+    start::{ServerProcess, ServerStartError},
 };
 
 /// The options of a session.
@@ -69,7 +70,7 @@ impl Default for ClientOptions {
 
 /// The tests to discover or to run.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Request {
+pub struct TestRequest {
     /// Identifies the run in all its updates; a GUID that this session has not used before.
     pub run_id: String,
     /// The selected tests: `None` selects all, an empty list none. Only the uid of each node is used.
@@ -82,7 +83,7 @@ pub struct Request {
     pub is_debug: bool,
 }
 
-impl Request {
+impl TestRequest {
     /// Returns a request for all tests, with a new run id.
     #[must_use]
     pub fn all() -> Self {
@@ -91,7 +92,7 @@ impl Request {
 
     /// Returns a request for the tests with these uids, with a new run id.
     #[must_use]
-    pub fn of(uids: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    pub fn for_uids(uids: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let node = |uid: String| TestNode { uid, ..TestNode::default() };
         Self { tests: Some(uids.into_iter().map(|uid| node(uid.into())).collect()), ..Self::all() }
     }
@@ -102,13 +103,13 @@ impl Request {
 pub enum ClientError {
     /// No server could be started or reached.
     #[error("get to a server")]
-    Start(#[source] StartError),
+    Start(#[source] ServerStartError),
     /// The callback port could not be opened.
     #[error("listen for callback connections")]
     Listen(#[source] io::Error),
     /// The server did not respond to `initialize` in time.
     #[error("start a session: no answer within {limit:?}")]
-    NotInitialized {
+    InitializeTimedOut {
         /// The time limit that was exceeded.
         limit: Duration,
     },
@@ -122,7 +123,7 @@ pub enum ClientError {
     },
     /// The server's response has an unexpected form.
     #[error("read the server's answer to {method}")]
-    Unreadable {
+    InvalidResponse {
         /// Method of the request.
         method: &'static str,
         /// The parse error.
@@ -140,7 +141,7 @@ pub enum ClientError {
     },
     /// The server responded, but its updates were not completed in time.
     #[error("see the end of run {run_id} within {limit:?} after its answer")]
-    NotCompleted {
+    CompletionTimedOut {
         /// Id of the run.
         run_id: String,
         /// The time limit that was exceeded.
@@ -148,7 +149,7 @@ pub enum ClientError {
     },
     /// The server had not ended the session in time after `exit`.
     #[error("see the server leave in time")]
-    NotLeft,
+    ServerStillRunning,
 }
 
 impl ClientError {
@@ -159,61 +160,61 @@ impl ClientError {
     }
 }
 
-type Outcome = Result<Option<Box<RawValue>>, RpcError>;
+type RpcResponse = Result<Option<Box<RawValue>>, RpcError>;
 
 /// Requests that wait for their responses.
 #[derive(Debug, Default)]
-struct Pending {
+struct PendingRequests {
     last_id: u64,
-    waiting: HashMap<u64, Waiting>,
+    waiting: HashMap<u64, PendingRequest>,
     /// The reason for which no more responses can arrive; `None` while the connection is open.
-    lost: Option<String>,
+    lost_reason: Option<String>,
     /// Whether `exit` has been sent, so that the end of the connection is expected.
     is_leaving: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
-    answer: oneshot::Sender<Outcome>,
+struct PendingRequest {
+    response_sender: oneshot::Sender<RpcResponse>,
     run_id: Option<String>,
 }
 
 /// The open requests, shared by the client and the reader of its main connection.
 #[derive(Debug, Default)]
-struct Requests {
-    pending: Mutex<Pending>,
+struct RequestTable {
+    pending: Mutex<PendingRequests>,
 }
 
-impl Requests {
-    fn lock(&self) -> MutexGuard<'_, Pending> {
+impl RequestTable {
+    fn lock(&self) -> MutexGuard<'_, PendingRequests> {
         self.pending.lock().expect("nothing panics while it holds the requests")
     }
 
-    fn answered(&self, id: &RequestId, outcome: Outcome) {
+    fn on_response(&self, id: &RequestId, outcome: RpcResponse) {
         let RequestId::Number(text) = id else { return };
         let waiting = text.parse().ok().and_then(|id: u64| self.lock().waiting.remove(&id));
         if let Some(waiting) = waiting {
             // A failure means that the caller has been dropped meanwhile.
-            drop(waiting.answer.send(outcome));
+            drop(waiting.response_sender.send(outcome));
         }
     }
 
     /// Fails all requests; returns whether the connection's end was expected.
-    fn lost(&self, reason: String) -> bool {
+    fn fail_all(&self, reason: String) -> bool {
         let mut pending = self.lock();
-        pending.lost.get_or_insert(reason);
+        pending.lost_reason.get_or_insert(reason);
         pending.waiting.clear();
         pending.is_leaving
     }
 }
 
 /// Removes a request when the caller that waits for its response is dropped.
-struct Forget<'a> {
-    requests: &'a Requests,
+struct PendingRequestCleanup<'a> {
+    requests: &'a RequestTable,
     id: u64,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for PendingRequestCleanup<'_> {
     fn drop(&mut self) {
         self.requests.lock().waiting.remove(&self.id);
     }
@@ -223,8 +224,8 @@ impl Drop for Forget<'_> {
 #[derive(Debug)]
 pub struct Client {
     outbox: Outbox,
-    requests: Arc<Requests>,
-    intake: Arc<Intake>,
+    requests: Arc<RequestTable>,
+    intake: Arc<EventRouter>,
     server: InitializeResult,
     options: ClientOptions,
     /// The reader of the main connection; it ends with the connection.
@@ -248,29 +249,29 @@ impl Client {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub async fn connect<S>(stream: S, options: ClientOptions) -> Result<(Self, Events), ClientError>
+    pub async fn connect<S>(stream: S, options: ClientOptions) -> Result<(Self, EventStream), ClientError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (sender, events) = Events::channel();
-        let intake = Arc::new(Intake::new(sender));
+        let (sender, events) = EventStream::channel();
+        let intake = Arc::new(EventRouter::new(sender));
         let mut listener = JoinSet::new();
         let mut provider = None;
         if options.callback {
-            let port = Listener::bind(options.hello_limit).await.map_err(ClientError::Listen)?;
+            let port = CallbackListener::bind(options.hello_limit).await.map_err(ClientError::Listen)?;
             provider = Some(port.provider().map_err(ClientError::Listen)?);
             listener.spawn(port.serve(Arc::clone(&intake)));
         }
-        let (outbox, inbox, task) = link::open(stream, Frames::default());
-        let requests = Arc::new(Requests::default());
+        let (outbox, inbox, task) = link::open(stream, FrameDecoder::default());
+        let requests = Arc::new(RequestTable::default());
         let mut reader = JoinSet::new();
-        let main = Main {
+        let main = MainConnectionReader {
             outbox: outbox.clone(),
             requests: Arc::clone(&requests),
             intake: Arc::clone(&intake),
             has_debuggers: options.debuggers,
         };
-        reader.spawn(main.read(inbox));
+        reader.spawn(main.read_messages(inbox));
         let server = InitializeResult::default();
         let mut client =
             Self { outbox, requests, intake, server, options, reader, listener, task, process: None };
@@ -289,7 +290,7 @@ impl Client {
                 version: self.options.version.clone(),
             }),
             capabilities: ClientCapabilities {
-                testing: ClientTesting {
+                testing: ClientTestingCapabilities {
                     debugger_provider: self.options.debuggers,
                     batch_logging_support: true,
                     attachments_support: true,
@@ -299,16 +300,18 @@ impl Client {
             protocol_versions: Some(vec![mtp::PROTOCOL_VERSION.to_owned()]),
         };
         let limit = self.options.initialize_limit;
-        let call = self.call(method::INITIALIZE, None, |id| rpc::request(id, method::INITIALIZE, &params));
-        let result = timeout(limit, call).await.map_err(|_| ClientError::NotInitialized { limit })??;
-        let read: Option<_> = serde_json::from_str(text(&result))
-            .map_err(|source| ClientError::Unreadable { method: method::INITIALIZE, source })?;
+        let call = self.send_request(method::INITIALIZE, None, |id| {
+            rpc::encode_request(id, method::INITIALIZE, &params)
+        });
+        let result = timeout(limit, call).await.map_err(|_| ClientError::InitializeTimedOut { limit })??;
+        let read: Option<_> = serde_json::from_str(json_text(&result))
+            .map_err(|source| ClientError::InvalidResponse { method: method::INITIALIZE, source })?;
         Ok(read.unwrap_or_default())
     }
 
     /// Returns the server's response to `initialize`.
     #[must_use]
-    pub fn server(&self) -> &InitializeResult {
+    pub fn server_info(&self) -> &InitializeResult {
         &self.server
     }
 
@@ -319,8 +322,8 @@ impl Client {
     ///
     /// # Errors
     /// The server refused, its updates were not completed, or the connection broke.
-    pub async fn discover(&self, request: Request) -> Result<(), ClientError> {
-        self.tests(method::DISCOVER, request).await.map(drop)
+    pub async fn discover(&self, request: TestRequest) -> Result<(), ClientError> {
+        self.request_tests(method::DISCOVER, request).await.map(drop)
     }
 
     /// Runs tests, whose results are reported as events. Returns after the server's response and the
@@ -332,10 +335,10 @@ impl Client {
     /// # Errors
     /// The server refused (also with [`ClientError::is_cancelled`]), its updates were not completed, or the
     /// connection broke.
-    pub async fn run(&self, request: Request) -> Result<RunResult, ClientError> {
-        let result = self.tests(method::RUN, request).await?;
-        let read: Option<_> = serde_json::from_str(text(&result))
-            .map_err(|source| ClientError::Unreadable { method: method::RUN, source })?;
+    pub async fn run(&self, request: TestRequest) -> Result<RunResult, ClientError> {
+        let result = self.request_tests(method::RUN, request).await?;
+        let read: Option<_> = serde_json::from_str(json_text(&result))
+            .map_err(|source| ClientError::InvalidResponse { method: method::RUN, source })?;
         Ok(read.unwrap_or_default())
     }
 
@@ -353,8 +356,8 @@ impl Client {
         };
         let Some(id) = id else { return Ok(()) };
         let params = CancelParams { id: RequestId::number(id) };
-        let frame = rpc::notification(method::CANCEL, &params);
-        self.outbox.send(frame).await.map_err(|_| self.lost(method::CANCEL))
+        let frame = rpc::encode_notification(method::CANCEL, &params);
+        self.outbox.send(frame).await.map_err(|_| self.connection_lost_error(method::CANCEL))
     }
 
     /// Responds to [`Event::AttachDebugger`] with whether a debugger has attached. The test process waits for
@@ -364,9 +367,9 @@ impl Client {
     ///
     /// # Errors
     /// The connection is lost.
-    pub async fn answer_debugger(&self, id: &RequestId, success: bool) -> Result<(), ClientError> {
-        let frame = rpc::result(id, &DebuggerResult { success });
-        self.outbox.send(frame).await.map_err(|_| self.lost(method::ATTACH_DEBUGGER))
+    pub async fn respond_to_debugger(&self, id: &RequestId, success: bool) -> Result<(), ClientError> {
+        let frame = rpc::encode_result(id, &DebuggerResult { success });
+        self.outbox.send(frame).await.map_err(|_| self.connection_lost_error(method::ATTACH_DEBUGGER))
     }
 
     /// Sends `exit`, waits until the server has closed the connection (and has exited, where [`Self::start`]
@@ -380,47 +383,47 @@ impl Client {
         self.requests.lock().is_leaving = true;
         let leave = async {
             // A failure means that the server is already gone.
-            drop(self.outbox.send(rpc::notification(method::EXIT, &serde_json::Map::new())).await);
+            drop(self.outbox.send(rpc::encode_notification(method::EXIT, &serde_json::Map::new())).await);
             while self.reader.join_next().await.is_some() {}
             if let Some(process) = self.process.take() {
-                process.ended().await;
+                process.wait_for_exit().await;
             }
         };
-        let left = timeout_at(deadline, leave).await.map_err(|_| ClientError::NotLeft);
+        let left = timeout_at(deadline, leave).await.map_err(|_| ClientError::ServerStillRunning);
         self.reader.shutdown().await;
         self.listener.shutdown().await;
         self.task.cut().await;
         left
     }
 
-    async fn tests(
+    async fn request_tests(
         &self,
         name: &'static str,
-        request: Request,
+        request: TestRequest,
     ) -> Result<Option<Box<RawValue>>, ClientError> {
-        if self.requests.lock().lost.is_some() {
-            return Err(self.lost(name));
+        if self.requests.lock().lost_reason.is_some() {
+            return Err(self.connection_lost_error(name));
         }
-        let Request { run_id, tests, filter, is_debug } = request;
-        self.intake.begin(&run_id);
+        let TestRequest { run_id, tests, filter, is_debug } = request;
+        self.intake.begin_run(&run_id);
         let params = TestsParams { run_id, tests, test_cases: None, filter, is_debug };
         let run_id = &params.run_id;
         let limit = self.options.completion_limit;
-        match self.call(name, Some(run_id), |id| rpc::request(id, name, &params)).await {
-            Ok(_) if !self.intake.completion(run_id, limit).await => {
-                Err(ClientError::NotCompleted { run_id: run_id.clone(), limit })
+        match self.send_request(name, Some(run_id), |id| rpc::encode_request(id, name, &params)).await {
+            Ok(_) if !self.intake.wait_for_completion(run_id, limit).await => {
+                Err(ClientError::CompletionTimedOut { run_id: run_id.clone(), limit })
             }
             Ok(result) => Ok(result),
             // When the server has died, its other processes report the missing results and complete the run.
             Err(ClientError::ConnectionLost { method, reason, .. }) => {
-                let is_complete = self.intake.completion(run_id, limit).await;
+                let is_complete = self.intake.wait_for_completion(run_id, limit).await;
                 Err(ClientError::ConnectionLost { method, reason, is_complete })
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn call(
+    async fn send_request(
         &self,
         method: &'static str,
         run_id: Option<&str>,
@@ -429,116 +432,120 @@ impl Client {
         let (sender, receiver) = oneshot::channel();
         let id = {
             let mut pending = self.requests.lock();
-            if pending.lost.is_some() {
+            if pending.lost_reason.is_some() {
                 drop(pending);
-                return Err(self.lost(method));
+                return Err(self.connection_lost_error(method));
             }
             pending.last_id += 1;
             let id = pending.last_id;
-            pending.waiting.insert(id, Waiting { answer: sender, run_id: run_id.map(str::to_owned) });
+            pending
+                .waiting
+                .insert(id, PendingRequest { response_sender: sender, run_id: run_id.map(str::to_owned) });
             id
         };
-        let _forget = Forget { requests: &self.requests, id };
+        let _forget = PendingRequestCleanup { requests: &self.requests, id };
         if self.outbox.send(frame(&RequestId::number(id))).await.is_err() {
-            return Err(self.lost(method));
+            return Err(self.connection_lost_error(method));
         }
         match receiver.await {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(source)) => Err(ClientError::Refused { method, source }),
-            Err(_) => Err(self.lost(method)),
+            Err(_) => Err(self.connection_lost_error(method)),
         }
     }
 
-    fn lost(&self, method: &'static str) -> ClientError {
-        let reason = self.requests.lock().lost.clone();
+    fn connection_lost_error(&self, method: &'static str) -> ClientError {
+        let reason = self.requests.lock().lost_reason.clone();
         let reason = reason.unwrap_or_else(|| "the connection takes no more".to_owned());
         ClientError::ConnectionLost { method, reason, is_complete: false }
     }
 }
 
-fn text(result: &Option<Box<RawValue>>) -> &str {
+fn json_text(result: &Option<Box<RawValue>>) -> &str {
     result.as_deref().map_or("null", RawValue::get)
 }
 
 /// The state of the main connection's reader.
-struct Main {
+struct MainConnectionReader {
     outbox: Outbox,
-    requests: Arc<Requests>,
-    intake: Arc<Intake>,
+    requests: Arc<RequestTable>,
+    intake: Arc<EventRouter>,
     has_debuggers: bool,
 }
 
 /// Fails all open requests however the reader ends, because no response is read afterwards.
-impl Drop for Main {
+impl Drop for MainConnectionReader {
     fn drop(&mut self) {
-        self.requests.lost("the reader of the connection was stopped".to_owned());
-        self.intake.main_lost();
+        self.requests.fail_all("the reader of the connection was stopped".to_owned());
+        self.intake.on_main_lost();
     }
 }
 
-impl Main {
-    async fn attach_debugger(&self, id: RequestId, params: Option<&RawValue>) {
+impl MainConnectionReader {
+    async fn on_attach_debugger(&self, id: RequestId, params: Option<&RawValue>) {
         match serde_json::from_str::<AttachDebuggerParams>(params.map_or("null", RawValue::get)) {
             Ok(AttachDebuggerParams { process_id }) => {
-                self.intake.tell(Event::AttachDebugger { id, process_id }).await;
+                self.intake.send_event(ClientEvent::AttachDebugger { id, process_id }).await;
             }
             Err(error) => {
                 let error =
                     RpcError::new(rpc::code::INVALID_PARAMS, format!("expected {{processId}}: {error}"));
                 // A failure to send shows as the end of the connection.
-                drop(self.outbox.send(rpc::error(&id, &error)).await);
+                drop(self.outbox.send(rpc::encode_error(&id, &error)).await);
             }
         }
     }
 
-    async fn read(self, mut inbox: Inbox<Frames>) {
+    async fn read_messages(self, mut inbox: Inbox<FrameDecoder>) {
         let reason = loop {
             match inbox.next().await {
-                Ok(Some(body)) => self.message(&body).await,
+                Ok(Some(body)) => self.on_message(&body).await,
                 Ok(None) => break "the server closed the connection".to_owned(),
                 Err(error) => break crate::error_chain(&error),
             }
         };
-        let is_expected = self.requests.lost(reason.clone());
-        self.intake.main_lost();
+        let is_expected = self.requests.fail_all(reason.clone());
+        self.intake.on_main_lost();
         if !is_expected {
-            self.intake.tell(Event::ConnectionLost { source: Source::Main, reason }).await;
+            self.intake.send_event(ClientEvent::ConnectionLost { source: EventSource::Main, reason }).await;
         }
     }
 
-    async fn message(&self, body: &[u8]) {
+    async fn on_message(&self, body: &[u8]) {
         match rpc::parse_borrowed(body) {
-            Ok(BorrowedMessage::Notification { method, params })
+            Ok(BorrowedRpcMessage::Notification { method, params })
                 if self.has_debuggers && method == method::CANCEL =>
             {
                 let params =
                     params.and_then(|params| serde_json::from_str::<CancelParams>(params.get()).ok());
                 if let Some(CancelParams { id }) = params {
-                    self.intake.tell(Event::DebuggerWithdrawn { id }).await;
+                    self.intake.send_event(ClientEvent::DebuggerWithdrawn { id }).await;
                 }
             }
-            Ok(BorrowedMessage::Notification { method, params }) => {
-                self.intake.notification(&Source::Main, &method, params).await;
+            Ok(BorrowedRpcMessage::Notification { method, params }) => {
+                self.intake.on_notification(&EventSource::Main, &method, params).await;
             }
-            Ok(BorrowedMessage::Response { id, outcome }) => {
-                self.requests.answered(&id, outcome.map(|result| result.map(ToOwned::to_owned)));
+            Ok(BorrowedRpcMessage::Response { id, outcome }) => {
+                self.requests.on_response(&id, outcome.map(|result| result.map(ToOwned::to_owned)));
             }
-            Ok(BorrowedMessage::Request { id, method, params })
+            Ok(BorrowedRpcMessage::Request { id, method, params })
                 if self.has_debuggers && method == method::ATTACH_DEBUGGER =>
             {
-                self.attach_debugger(id, params).await;
+                self.on_attach_debugger(id, params).await;
             }
-            Ok(BorrowedMessage::Request { id, method, params }) => {
+            Ok(BorrowedRpcMessage::Request { id, method, params }) => {
                 if method == method::TELEMETRY {
-                    self.intake.notification(&Source::Main, &method, params).await;
+                    self.intake.on_notification(&EventSource::Main, &method, params).await;
                 }
                 // A failure to send shows as the end of the connection.
-                drop(self.outbox.send(callback::answer(&id, &method)).await);
+                drop(self.outbox.send(callback::response_to(&id, &method)).await);
             }
             Err(invalid) => {
                 let reason = invalid.to_string();
-                self.intake.tell(Event::Unreadable { source: Source::Main, reason }).await;
-                drop(self.outbox.send(rpc::error(&invalid.id, &invalid.error)).await);
+                self.intake
+                    .send_event(ClientEvent::InvalidMessage { source: EventSource::Main, reason })
+                    .await;
+                drop(self.outbox.send(rpc::encode_error(&invalid.id, &invalid.error)).await);
             }
         }
     }

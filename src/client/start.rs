@@ -3,11 +3,11 @@
 
 use std::{ffi::OsString, io, os::fd::OwnedFd, path::PathBuf};
 
-use host::spawn::{Child, Spawn, SpawnError, Stream};
+use host::spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild};
 use link::{local, tcp};
 use tokio::{net::UnixStream, sync::oneshot, time::Instant};
 
-use super::{Client, ClientError, ClientOptions, Events};
+use super::{Client, ClientError, ClientOptions, EventStream};
 
 /// The command line of a new server: `heeler serve --stdio` with further arguments, in its own process group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct ServerCommand {
     pub program: PathBuf,
     /// Test programs, and options of `heeler serve`. Without programs, the suites of `heeler.toml` are
     /// served.
-    pub words: Vec<OsString>,
+    pub args: Vec<OsString>,
     /// Working directory, in which `heeler.toml` is searched; `None` is this process's own working directory.
     pub cwd: Option<PathBuf>,
 }
@@ -25,13 +25,13 @@ impl ServerCommand {
     /// Returns the command line of a server with these arguments in this process's working directory.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        Self { program: program.into(), words: words.into_iter().map(Into::into).collect(), cwd: None }
+        Self { program: program.into(), args: words.into_iter().map(Into::into).collect(), cwd: None }
     }
 }
 
 /// The error of starting a server or connecting to one.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum ServerStartError {
     /// The sockets, or the thread that waits for the server, could not be created.
     #[error("prepare a connection to a new server")]
     Prepare(#[source] io::Error),
@@ -73,8 +73,8 @@ impl Client {
     pub async fn start(
         command: ServerCommand,
         options: ClientOptions,
-    ) -> Result<(Self, Events), ClientError> {
-        let (stream, process) = start(command).map_err(ClientError::Start)?;
+    ) -> Result<(Self, EventStream), ClientError> {
+        let (stream, process) = spawn_server(command).map_err(ClientError::Start)?;
         let (mut client, events) = Self::connect(stream, options).await?;
         client.process = Some(process);
         Ok((client, events))
@@ -87,14 +87,14 @@ impl Client {
     ///
     /// # Errors
     /// No server listens there; otherwise as [`Client::connect`].
-    pub async fn join_tcp(
+    pub async fn connect_tcp(
         (host, port): (&str, u16),
         deadline: Instant,
         options: ClientOptions,
-    ) -> Result<(Self, Events), ClientError> {
-        let stream = tcp::dial(host, port, deadline)
-            .await
-            .map_err(|source| ClientError::Start(StartError::Tcp { host: host.to_owned(), port, source }))?;
+    ) -> Result<(Self, EventStream), ClientError> {
+        let stream = tcp::dial(host, port, deadline).await.map_err(|source| {
+            ClientError::Start(ServerStartError::Tcp { host: host.to_owned(), port, source })
+        })?;
         Self::connect(stream, options).await
     }
 
@@ -105,15 +105,15 @@ impl Client {
     ///
     /// # Errors
     /// No server listens there; otherwise as [`Client::connect`].
-    pub async fn join_local(
+    pub async fn connect_local(
         path: impl Into<PathBuf>,
         deadline: Instant,
         options: ClientOptions,
-    ) -> Result<(Self, Events), ClientError> {
+    ) -> Result<(Self, EventStream), ClientError> {
         let path = path.into();
         let stream = local::connect(&path, deadline)
             .await
-            .map_err(|source| ClientError::Start(StartError::Local { path, source }))?;
+            .map_err(|source| ClientError::Start(ServerStartError::Local { path, source }))?;
         Self::connect(stream, options).await
     }
 }
@@ -125,7 +125,7 @@ pub(super) struct ServerProcess {
 }
 
 impl ServerProcess {
-    fn watch(mut child: Child) -> io::Result<Self> {
+    fn reap_in_background(mut child: SpawnedChild) -> io::Result<Self> {
         let (sender, ended) = oneshot::channel();
         let wait = move || {
             if let Err(error) = child.wait() {
@@ -141,27 +141,27 @@ impl ServerProcess {
     /// Waits until the process has exited.
     ///
     /// Cancel safe: no, because the receiver is consumed; the process is reaped nevertheless.
-    pub(super) async fn ended(self) {
+    pub(super) async fn wait_for_exit(self) {
         // The thread always sends before it ends.
         drop(self.ended.await);
     }
 }
 
-fn start(command: ServerCommand) -> Result<(UnixStream, ServerProcess), StartError> {
-    let (ours, theirs) = host::io::socket_pair().map_err(StartError::Prepare)?;
-    let output: OwnedFd = theirs.try_clone().map_err(StartError::Prepare)?;
-    let spawn = Spawn {
-        args: ["serve", "--stdio"].into_iter().map(OsString::from).chain(command.words).collect(),
+fn spawn_server(command: ServerCommand) -> Result<(UnixStream, ServerProcess), ServerStartError> {
+    let (ours, theirs) = host::io::socket_pair().map_err(ServerStartError::Prepare)?;
+    let output: OwnedFd = theirs.try_clone().map_err(ServerStartError::Prepare)?;
+    let spawn = SpawnOptions {
+        args: ["serve", "--stdio"].into_iter().map(OsString::from).chain(command.args).collect(),
         cwd: command.cwd,
-        stdin: Stream::Fd(theirs),
-        stdout: Stream::Fd(output),
-        ..Spawn::new(std::path::absolute(&command.program).unwrap_or(command.program))
+        stdin: ChildStdio::Fd(theirs),
+        stdout: ChildStdio::Fd(output),
+        ..SpawnOptions::new(std::path::absolute(&command.program).unwrap_or(command.program))
     };
-    let child = host::spawn::spawn(spawn).map_err(StartError::Spawn)?;
+    let child = host::spawn::spawn(spawn).map_err(ServerStartError::Spawn)?;
     // If the thread cannot be started, the server exits because its input ends, and stays a zombie until this
     // process ends.
-    let process = ServerProcess::watch(child).map_err(StartError::Prepare)?;
+    let process = ServerProcess::reap_in_background(child).map_err(ServerStartError::Prepare)?;
     let stream = std::os::unix::net::UnixStream::from(ours);
-    stream.set_nonblocking(true).map_err(StartError::Prepare)?;
-    Ok((UnixStream::from_std(stream).map_err(StartError::Prepare)?, process))
+    stream.set_nonblocking(true).map_err(ServerStartError::Prepare)?;
+    Ok((UnixStream::from_std(stream).map_err(ServerStartError::Prepare)?, process))
 }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Capture, Config, Dumps, FailLimit, Jobs, MemoryLimit, Profile, RunLayer, RunSettings, Shuffle, TestLayer,
-    TestSettings, TimeLimit, UnknownProfile, Watch,
+    CaptureStrategy, Config, CrashCapture, DumpPolicy, FailLimit, JobCount, MemoryLimit, ResolvedProfile,
+    RunLayer, RunSettings, ShuffleMode, TestLayer, TestSettings, TimeLimit, UnknownProfileError,
 };
 
 /// The profile that is used when none is named, and that all others inherit from.
@@ -17,22 +17,22 @@ pub(super) const DEFAULT_PROFILE: &str = "default";
 impl Default for RunSettings {
     fn default() -> Self {
         Self {
-            jobs: Jobs::Cpus,
+            jobs: JobCount::Cpus,
             fail_limit: FailLimit::Never,
-            shuffle: Shuffle::Off,
+            shuffle: ShuffleMode::Off,
             status_level: None,
             junit: None,
-            capture: Capture::Kept,
+            capture: CaptureStrategy::Kept,
             output_limit_bytes: 1 << 20,
             grace_period: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(5),
-            stall_timeout: Duration::from_secs(120),
+            client_stall_timeout: Duration::from_secs(120),
             connect_timeout: Duration::from_secs(5),
             debugger_timeout: Duration::from_secs(120),
             startup_timeout: Duration::from_secs(60),
             list_timeout: Duration::from_secs(60),
-            run_timeout: TimeLimit::Never,
-            give_up_after: NonZeroU32::MIN.saturating_add(2),
+            run_timeout: TimeLimit::Unlimited,
+            max_startup_crashes: NonZeroU32::MIN.saturating_add(2),
             keep_runs: NonZeroU32::MIN.saturating_add(19),
             is_history_kept: true,
             dump_limit_bytes: 64 << 20,
@@ -46,7 +46,7 @@ impl Default for RunSettings {
 impl RunSettings {
     /// Returns these settings with those of a layer on top.
     #[must_use]
-    pub fn under(self, layer: &RunLayer) -> Self {
+    pub fn with_layer(self, layer: &RunLayer) -> Self {
         Self {
             jobs: layer.jobs.unwrap_or(self.jobs),
             fail_limit: layer.fail_limit.unwrap_or(self.fail_limit),
@@ -57,13 +57,13 @@ impl RunSettings {
             output_limit_bytes: layer.output_limit_bytes.unwrap_or(self.output_limit_bytes),
             grace_period: layer.grace_period.unwrap_or(self.grace_period),
             drain_timeout: layer.drain_timeout.unwrap_or(self.drain_timeout),
-            stall_timeout: layer.stall_timeout.unwrap_or(self.stall_timeout),
+            client_stall_timeout: layer.client_stall_timeout.unwrap_or(self.client_stall_timeout),
             connect_timeout: layer.connect_timeout.unwrap_or(self.connect_timeout),
             debugger_timeout: layer.debugger_timeout.unwrap_or(self.debugger_timeout),
             startup_timeout: layer.startup_timeout.unwrap_or(self.startup_timeout),
             list_timeout: layer.list_timeout.unwrap_or(self.list_timeout),
             run_timeout: layer.run_timeout.unwrap_or(self.run_timeout),
-            give_up_after: layer.give_up_after.unwrap_or(self.give_up_after),
+            max_startup_crashes: layer.max_startup_crashes.unwrap_or(self.max_startup_crashes),
             keep_runs: layer.keep_runs.unwrap_or(self.keep_runs),
             is_history_kept: layer.history.unwrap_or(self.is_history_kept),
             dump_limit_bytes: layer.dump_limit_bytes.unwrap_or(self.dump_limit_bytes),
@@ -82,9 +82,9 @@ impl Default for TestSettings {
             retries: 0,
             is_isolated: false,
             memory_bytes: None,
-            silence: None,
-            dumps: Dumps::All,
-            watch: Watch::Root,
+            idle_timeout: None,
+            dumps: DumpPolicy::All,
+            crash_capture: CrashCapture::Root,
         }
     }
 }
@@ -93,38 +93,38 @@ impl TestSettings {
     /// Returns these settings with those of a layer on top. A time limit of the layer, of either kind,
     /// replaces the inherited one.
     #[must_use]
-    pub fn under(self, layer: &TestLayer) -> Self {
+    pub fn with_layer(self, layer: &TestLayer) -> Self {
         Self {
-            timeout: if layer.says_limit() { layer.limit() } else { self.timeout },
+            timeout: if layer.has_time_limit() { layer.shortest_time_limit() } else { self.timeout },
             slow_period: layer.slow_timeout.map_or(self.slow_period, |slow| slow.period),
             retries: layer.retries.unwrap_or(self.retries),
             is_isolated: layer.isolate.unwrap_or(self.is_isolated),
             memory_bytes: match layer.max_memory {
                 Some(MemoryLimit::Bytes(bytes)) => Some(bytes),
-                Some(MemoryLimit::Never) => None,
+                Some(MemoryLimit::Unlimited) => None,
                 None => self.memory_bytes,
             },
-            silence: match layer.silence_timeout {
+            idle_timeout: match layer.idle_timeout {
                 Some(TimeLimit::After(limit)) => Some(limit),
-                Some(TimeLimit::Never) => None,
-                None => self.silence,
+                Some(TimeLimit::Unlimited) => None,
+                None => self.idle_timeout,
             },
             dumps: layer.dumps.unwrap_or(self.dumps),
-            watch: layer.watch.unwrap_or(self.watch),
+            crash_capture: layer.crash_capture.unwrap_or(self.crash_capture),
         }
     }
 }
 
 impl TestLayer {
-    fn says_limit(&self) -> bool {
+    fn has_time_limit(&self) -> bool {
         self.timeout.is_some() || self.slow_timeout.is_some_and(|slow| slow.terminate_after.is_some())
     }
 
     /// Returns the shorter of the two kinds of time limit.
-    fn limit(&self) -> Option<Duration> {
+    fn shortest_time_limit(&self) -> Option<Duration> {
         let timeout = match self.timeout {
             Some(TimeLimit::After(limit)) => Some(limit),
-            Some(TimeLimit::Never) | None => None,
+            Some(TimeLimit::Unlimited) | None => None,
         };
         let by_periods =
             self.slow_timeout.and_then(|slow| Some(slow.period.saturating_mul(slow.terminate_after?.get())));
@@ -149,32 +149,32 @@ impl Config {
     ///
     /// # Errors
     /// No section defines the profile.
-    pub fn profile(&self, name: &str) -> Result<Profile, UnknownProfile> {
+    pub fn resolve_profile(&self, name: &str) -> Result<ResolvedProfile, UnknownProfileError> {
         let base = self.profiles.get(DEFAULT_PROFILE).cloned().unwrap_or_default();
         let (run, tests) =
-            (RunSettings::default().under(&base.run), TestSettings::default().under(&base.tests));
-        let default = Profile { name: name.to_owned(), run, tests, overrides: base.overrides };
+            (RunSettings::default().with_layer(&base.run), TestSettings::default().with_layer(&base.tests));
+        let default = ResolvedProfile { name: name.to_owned(), run, tests, overrides: base.overrides };
         if name == DEFAULT_PROFILE {
             return Ok(default);
         }
-        let own = self.profiles.get(name).cloned().ok_or_else(|| self.unknown(name))?;
-        Ok(Profile {
-            run: default.run.under(&own.run),
-            tests: default.tests.under(&own.tests),
+        let own = self.profiles.get(name).cloned().ok_or_else(|| self.unknown_profile_error(name))?;
+        Ok(ResolvedProfile {
+            run: default.run.with_layer(&own.run),
+            tests: default.tests.with_layer(&own.tests),
             overrides: own.overrides.into_iter().chain(default.overrides).collect(),
             name: default.name,
         })
     }
 
-    fn unknown(&self, name: &str) -> UnknownProfile {
+    fn unknown_profile_error(&self, name: &str) -> UnknownProfileError {
         let mut known: Vec<&str> = self.profiles.keys().map(String::as_str).collect();
         if !known.contains(&DEFAULT_PROFILE) {
             known.insert(0, DEFAULT_PROFILE);
         }
         let hint =
-            crate::nearest(name, known.iter().copied()).map(|near| format!("did you mean \"{near}\"?"));
+            crate::closest_match(name, known.iter().copied()).map(|near| format!("did you mean \"{near}\"?"));
         let known = hint.unwrap_or_else(|| format!("the profiles are {}", known.join(", ")));
-        UnknownProfile { name: name.to_owned(), known }
+        UnknownProfileError { name: name.to_owned(), known }
     }
 }
 
@@ -182,6 +182,6 @@ impl Config {
 pub(super) const STATE_DIR: &str = ".heeler";
 
 /// Returns `path` relative to `dir`, unless it is absolute.
-pub(super) fn below(dir: &Path, path: &str) -> PathBuf {
+pub(super) fn resolve_path(dir: &Path, path: &str) -> PathBuf {
     if dir.as_os_str().is_empty() { PathBuf::from(path) } else { dir.join(path) }
 }

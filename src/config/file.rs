@@ -11,22 +11,23 @@ use std::{
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Capture, Config, Dumps, FailLimit, Jobs, MemoryLimit, Override, Position, RunLayer, Section, Shuffle,
-    SlowTimeout, StatusLevel, Suite, SuiteSource, TestLayer, TimeLimit, Watch,
-    defaults::{STATE_DIR, below},
+    CaptureStrategy, Config, ConfigSection, CrashCapture, DumpPolicy, FailLimit, FilePosition, JobCount,
+    MemoryLimit, RunLayer, SettingsOverride, ShuffleMode, SlowTimeout, StatusLevel, SuiteConfig, SuiteSource,
+    TestLayer, TimeLimit,
+    defaults::{STATE_DIR, resolve_path},
     quantity::parse_size,
-    reader::{Document, Table, integer, parse_positive_duration},
-    types::WrittenProfile,
+    reader::{ConfigDocument, TableReader, integer, parse_positive_duration},
+    types::UnresolvedProfile,
 };
 
 /// The name of the configuration file.
 pub const FILE_NAME: &str = "heeler.toml";
 
 /// Root may read and change every file anyway, so its configuration file adds no risk.
-const ROOT: u32 = 0;
+const ROOT_UID: u32 = 0;
 
 /// The number of problems of a file that are printed; the rest is only counted.
-const TOLD_PROBLEMS: usize = 10;
+const MAX_PRINTED_PROBLEMS: usize = 10;
 
 /// The error of finding or reading the configuration.
 #[derive(Debug, thiserror::Error)]
@@ -39,44 +40,44 @@ pub enum ConfigError {
         "use {}, which belongs to user {owner}: name it by --config-file if that user may run commands as you",
         path.display()
     )]
-    Stranger {
+    UntrustedOwner {
         path: PathBuf,
         /// The user id of the owner.
         owner: u32,
     },
     /// The file has errors.
-    #[error("use {}, which has {}:{}", path.display(), counted(problems.len()), listed(path, problems))]
+    #[error("use {}, which has {}:{}", path.display(), error_count_text(problems.len()), problem_list(path, problems))]
     Invalid {
         path: PathBuf,
         /// The problems in the order of the file; never empty.
-        problems: Vec<Problem>,
+        problems: Vec<ConfigProblem>,
     },
 }
 
 /// One error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    pub position: Position,
+pub struct ConfigProblem {
+    pub position: FilePosition,
     /// The error message.
     pub message: String,
 }
 
-fn counted(problems: usize) -> String {
+fn error_count_text(problems: usize) -> String {
     if problems == 1 { "an error".to_owned() } else { format!("{problems} errors") }
 }
 
-fn listed(path: &Path, problems: &[Problem]) -> String {
+fn problem_list(path: &Path, problems: &[ConfigProblem]) -> String {
     let mut lines = String::new();
-    for problem in problems.iter().take(TOLD_PROBLEMS) {
+    for problem in problems.iter().take(MAX_PRINTED_PROBLEMS) {
         lines += &format!("\n{}:{problem}", path.display());
     }
-    if problems.len() > TOLD_PROBLEMS {
-        lines += &format!("\nand {} more", problems.len() - TOLD_PROBLEMS);
+    if problems.len() > MAX_PRINTED_PROBLEMS {
+        lines += &format!("\nand {} more", problems.len() - MAX_PRINTED_PROBLEMS);
     }
     lines
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.position.line, self.position.column, self.message)
     }
@@ -102,8 +103,8 @@ impl Config {
         let files = [std::fs::symlink_metadata(&path), std::fs::metadata(&path)];
         for file in files {
             let owner = file.map_err(read)?.uid();
-            if ![host::process::effective_uid(), ROOT, owner_of_start].contains(&owner) {
-                return Err(ConfigError::Stranger { path, owner });
+            if ![host::process::effective_uid(), ROOT_UID, owner_of_start].contains(&owner) {
+                return Err(ConfigError::UntrustedOwner { path, owner });
             }
         }
         Ok(Some(path))
@@ -120,8 +121,8 @@ impl Config {
             Ok(text) => Self::parse(path, text),
             Err(error) => {
                 let before = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-                let position = Document::new(&before).position(before.len());
-                let problem = Problem { position, message: "the file is not UTF-8".to_owned() };
+                let position = ConfigDocument::new(&before).position(before.len());
+                let problem = ConfigProblem { position, message: "the file is not UTF-8".to_owned() };
                 Err(ConfigError::Invalid { path: path.to_owned(), problems: vec![problem] })
             }
         }
@@ -132,13 +133,16 @@ impl Config {
     /// # Errors
     /// The text has errors, all of which are reported.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        parse(path, text).0
+        parse_config(path, text).0
     }
 }
 
 /// Reads a file; also returns the keys that the reader looked up.
-pub(super) fn parse(path: &Path, text: &str) -> (Result<Config, ConfigError>, Vec<(Section, &'static str)>) {
-    let document = Document::new(text);
+pub(super) fn parse_config(
+    path: &Path,
+    text: &str,
+) -> (Result<Config, ConfigError>, Vec<(ConfigSection, &'static str)>) {
+    let document = ConfigDocument::new(text);
     let (tree, syntax_errors) = DeTable::parse_recoverable(text);
     for error in &syntax_errors {
         document.report(error.span().unwrap_or(0..0), error.message().replace('\n', ", "));
@@ -146,7 +150,7 @@ pub(super) fn parse(path: &Path, text: &str) -> (Result<Config, ConfigError>, Ve
     // After a syntax error the tree is incomplete, and reading it would report errors that are not in the
     // file.
     let config = syntax_errors.is_empty().then(|| {
-        let table = Table::new(&document, Section::Top, "", (tree.get_ref(), tree.span()));
+        let table = TableReader::new(&document, ConfigSection::Top, "", (tree.get_ref(), tree.span()));
         read_config(path, table)
     });
     let (problems, asked) = document.into_parts();
@@ -157,11 +161,11 @@ pub(super) fn parse(path: &Path, text: &str) -> (Result<Config, ConfigError>, Ve
     (result, asked)
 }
 
-fn read_config(path: &Path, top: Table<'_, '_>) -> Config {
+fn read_config(path: &Path, top: TableReader<'_, '_>) -> Config {
     let dir = path.parent().unwrap_or(Path::new("")).to_owned();
-    let state_dir = top.string("state-dir", "a path").unwrap_or_else(|| STATE_DIR.to_owned());
-    let mut suites: Vec<Suite> = Vec::new();
-    for table in top.tables("suite", Section::Suite, "[[suite]]") {
+    let state_dir = top.read_string("state-dir", "a path").unwrap_or_else(|| STATE_DIR.to_owned());
+    let mut suites: Vec<SuiteConfig> = Vec::new();
+    for table in top.read_tables("suite", ConfigSection::Suite, "[[suite]]") {
         let name_span = table.key_span("name");
         let document = table.document;
         let Some(suite) = read_suite(&dir, table) else { continue };
@@ -177,18 +181,21 @@ fn read_config(path: &Path, top: Table<'_, '_>) -> Config {
         }
     }
     let profiles = read_profiles(&dir, &top);
-    top.finish();
-    Config { file: Some(path.to_owned()), state_dir: below(&dir, &state_dir), dir, suites, profiles }
+    top.report_unknown_keys();
+    Config { file: Some(path.to_owned()), state_dir: resolve_path(&dir, &state_dir), dir, suites, profiles }
 }
 
-fn read_profiles(dir: &Path, top: &Table<'_, '_>) -> BTreeMap<String, WrittenProfile> {
+fn read_profiles(dir: &Path, top: &TableReader<'_, '_>) -> BTreeMap<String, UnresolvedProfile> {
     let mut profiles = BTreeMap::new();
-    let Some(tables) = top.table("profile", Section::Profile, "[profile]") else { return profiles };
+    let Some(tables) = top.read_table("profile", ConfigSection::Profile, "[profile]") else {
+        return profiles;
+    };
     for (name, value) in tables.entries() {
         let title = format!("[profile.{}]", name.get_ref());
         match value.get_ref() {
             DeValue::Table(entries) => {
-                let table = Table::new(top.document, Section::Profile, title, (entries, value.span()));
+                let table =
+                    TableReader::new(top.document, ConfigSection::Profile, title, (entries, value.span()));
                 profiles.insert(name.get_ref().to_string(), read_profile(dir, name.get_ref(), table));
             }
             _ => top
@@ -199,27 +206,27 @@ fn read_profiles(dir: &Path, top: &Table<'_, '_>) -> BTreeMap<String, WrittenPro
     profiles
 }
 
-fn read_profile(dir: &Path, name: &str, table: Table<'_, '_>) -> WrittenProfile {
+fn read_profile(dir: &Path, name: &str, table: TableReader<'_, '_>) -> UnresolvedProfile {
     let run = read_run_layer(dir, &table);
     let title = format!("[[profile.{name}.override]]");
-    let overrides = table.tables("override", Section::Override, &title);
+    let overrides = table.read_tables("override", ConfigSection::Override, &title);
     let overrides = overrides.into_iter().filter_map(|table| read_override(&title, table)).collect();
     let tests = read_test_layer(&format!("[profile.{name}.slow-timeout]"), &table);
-    table.finish();
-    WrittenProfile { run, tests, overrides }
+    table.report_unknown_keys();
+    UnresolvedProfile { run, tests, overrides }
 }
 
-fn read_run_layer(dir: &Path, table: &Table<'_, '_>) -> RunLayer {
+fn read_run_layer(dir: &Path, table: &TableReader<'_, '_>) -> RunLayer {
     let jobs = table.read("jobs", "a whole number from 1 or \"num-cpus\"", |value| match value.as_str() {
-        Some("num-cpus") => Some(Jobs::Cpus),
+        Some("num-cpus") => Some(JobCount::Cpus),
         Some(_) => None,
-        None => usize::try_from(integer(value)?).ok()?.try_into().ok().map(Jobs::Count),
+        None => usize::try_from(integer(value)?).ok()?.try_into().ok().map(JobCount::Count),
     });
     let shuffle = table.read("shuffle", "a seed (a whole number from 0), true or false", |value| {
         match (value.as_bool(), integer(value)) {
-            (Some(true), _) => Some(Shuffle::Random),
-            (Some(false), _) => Some(Shuffle::Off),
-            (None, Some(seed)) => u64::try_from(seed).ok().map(Shuffle::Seed),
+            (Some(true), _) => Some(ShuffleMode::Random),
+            (Some(false), _) => Some(ShuffleMode::Off),
+            (None, Some(seed)) => u64::try_from(seed).ok().map(ShuffleMode::Seed),
             (None, None) => None,
         }
     });
@@ -227,37 +234,38 @@ fn read_run_layer(dir: &Path, table: &Table<'_, '_>) -> RunLayer {
     let status_level = table.read("status-level", &format!("one of {words}"), |value| {
         StatusLevel::WORDS.iter().find(|(word, _)| Some(*word) == value.as_str()).map(|(_, level)| *level)
     });
-    let is_output_shown = table.boolean("no-capture");
+    let is_output_shown = table.read_bool("no-capture");
     RunLayer {
         jobs,
         fail_limit: read_fail_limit(table),
         shuffle,
         status_level,
-        junit: table.string("junit", "the path of a file").map(|path| below(dir, &path)),
-        capture: is_output_shown.map(|is_shown| if is_shown { Capture::Shown } else { Capture::Kept }),
-        output_limit_bytes: table.size("output-limit"),
-        grace_period: table.duration("grace-period"),
-        drain_timeout: table.duration("drain-timeout"),
-        stall_timeout: table.duration("stall-timeout"),
-        connect_timeout: table.duration("connect-timeout"),
-        debugger_timeout: table.duration("debugger-timeout"),
-        startup_timeout: table.duration("startup-timeout"),
-        list_timeout: table.duration("list-timeout"),
+        junit: table.read_string("junit", "the path of a file").map(|path| resolve_path(dir, &path)),
+        capture: is_output_shown
+            .map(|is_shown| if is_shown { CaptureStrategy::Shown } else { CaptureStrategy::Kept }),
+        output_limit_bytes: table.read_size("output-limit"),
+        grace_period: table.read_duration("grace-period"),
+        drain_timeout: table.read_duration("drain-timeout"),
+        client_stall_timeout: table.read_duration("stall-timeout"),
+        connect_timeout: table.read_duration("connect-timeout"),
+        debugger_timeout: table.read_duration("debugger-timeout"),
+        startup_timeout: table.read_duration("startup-timeout"),
+        list_timeout: table.read_duration("list-timeout"),
         run_timeout: read_time_limit("run-timeout", table),
-        give_up_after: table.count("give-up-after"),
-        keep_runs: table.count("keep-runs"),
-        history: table.boolean("history"),
-        dump_limit_bytes: table.size("dump-limit"),
+        max_startup_crashes: table.read_count("give-up-after"),
+        keep_runs: table.read_count("keep-runs"),
+        history: table.read_bool("history"),
+        dump_limit_bytes: table.read_size("dump-limit"),
         dumps_per_run: read_number("dumps-per-run", table),
-        dumps_total_bytes: table.size("dumps-total"),
-        dump_environment: table.boolean("dump-environment"),
+        dumps_total_bytes: table.read_size("dumps-total"),
+        dump_environment: table.read_bool("dump-environment"),
     }
 }
 
-fn read_fail_limit(table: &Table<'_, '_>) -> Option<FailLimit> {
-    let fail_fast = table.boolean("fail-fast");
-    let max_fail = table.count("max-fail");
-    if table.has("fail-fast") && table.has("max-fail") {
+fn read_fail_limit(table: &TableReader<'_, '_>) -> Option<FailLimit> {
+    let fail_fast = table.read_bool("fail-fast");
+    let max_fail = table.read_count("max-fail");
+    if table.contains_key("fail-fast") && table.contains_key("max-fail") {
         let message =
             "\"max-fail\" and \"fail-fast\" exclude each other; \"fail-fast = true\" is \"max-fail = 1\"";
         table.document.report(table.key_span("max-fail"), message);
@@ -267,29 +275,33 @@ fn read_fail_limit(table: &Table<'_, '_>) -> Option<FailLimit> {
     max_fail.map(FailLimit::After).or(by_fail_fast)
 }
 
-fn read_override(title: &str, table: Table<'_, '_>) -> Option<Override> {
-    let filter = table.filter("filter");
-    if !table.has("filter") {
+fn read_override(title: &str, table: TableReader<'_, '_>) -> Option<SettingsOverride> {
+    let filter = table.read_filter("filter");
+    if !table.contains_key("filter") {
         table.document.report(
             table.span.clone(),
             format!("{title} needs a \"filter\" that says which tests it is for"),
         );
     }
     let tests = read_test_layer(title, &table);
-    table.finish();
-    Some(Override { filter: filter?, tests })
+    table.report_unknown_keys();
+    Some(SettingsOverride { filter: filter?, tests })
 }
 
 /// Reads a time limit: a duration, or `false` for none.
-fn read_time_limit(key: &'static str, table: &Table<'_, '_>) -> Option<TimeLimit> {
+fn read_time_limit(key: &'static str, table: &TableReader<'_, '_>) -> Option<TimeLimit> {
     let limit = "a duration such as \"60s\" or \"1m 30s\", or false for none";
     match table.read_any(key).and_then(DeValue::as_bool) {
-        Some(false) => Some(TimeLimit::Never),
+        Some(false) => Some(TimeLimit::Unlimited),
         _ => table.parse(key, limit, parse_positive_duration).map(TimeLimit::After),
     }
 }
 
-fn read_word<T: Copy>(key: &'static str, words: &[(&'static str, T)], table: &Table<'_, '_>) -> Option<T> {
+fn read_word<T: Copy>(
+    key: &'static str,
+    words: &[(&'static str, T)],
+    table: &TableReader<'_, '_>,
+) -> Option<T> {
     let all: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
     table.read(key, &format!("one of {}", all.join(", ")), |value| {
         let word = value.as_str()?;
@@ -297,53 +309,53 @@ fn read_word<T: Copy>(key: &'static str, words: &[(&'static str, T)], table: &Ta
     })
 }
 
-fn read_number(key: &'static str, table: &Table<'_, '_>) -> Option<u32> {
+fn read_number(key: &'static str, table: &TableReader<'_, '_>) -> Option<u32> {
     table.read(key, "a number", |value| integer(value).and_then(|number| u32::try_from(number).ok()))
 }
 
-fn read_memory_limit(table: &Table<'_, '_>) -> Option<MemoryLimit> {
+fn read_memory_limit(table: &TableReader<'_, '_>) -> Option<MemoryLimit> {
     let limit = "a size such as \"512MiB\", or false for none";
     match table.read_any("max-memory").and_then(DeValue::as_bool) {
-        Some(false) => Some(MemoryLimit::Never),
+        Some(false) => Some(MemoryLimit::Unlimited),
         _ => table.parse("max-memory", limit, parse_size).map(MemoryLimit::Bytes),
     }
 }
 
 /// Reads the test settings of a profile, a suite or an override.
-fn read_test_layer(slow_title: &str, table: &Table<'_, '_>) -> TestLayer {
+fn read_test_layer(slow_title: &str, table: &TableReader<'_, '_>) -> TestLayer {
     let timeout = read_time_limit("timeout", table);
     TestLayer {
         timeout,
         slow_timeout: read_slow_timeout(slow_title, table),
         retries: table.read("retries", "a whole number from 0", |value| u32::try_from(integer(value)?).ok()),
-        isolate: table.boolean("isolate"),
+        isolate: table.read_bool("isolate"),
         max_memory: read_memory_limit(table),
-        silence_timeout: read_time_limit("silence-timeout", table),
-        dumps: read_word("dumps", &Dumps::WORDS, table),
-        watch: read_word("watch", &Watch::WORDS, table),
+        idle_timeout: read_time_limit("silence-timeout", table),
+        dumps: read_word("dumps", &DumpPolicy::WORDS, table),
+        crash_capture: read_word("watch", &CrashCapture::WORDS, table),
     }
 }
 
-fn read_slow_timeout(title: &str, table: &Table<'_, '_>) -> Option<SlowTimeout> {
+fn read_slow_timeout(title: &str, table: &TableReader<'_, '_>) -> Option<SlowTimeout> {
     let expected = "a duration such as \"60s\", or a table { period = \"60s\", terminate-after = 2 }";
     if !matches!(table.read_any("slow-timeout"), Some(DeValue::Table(_))) {
         let period = table.parse("slow-timeout", expected, parse_positive_duration)?;
         return Some(SlowTimeout { period, terminate_after: None });
     }
-    let table = table.table("slow-timeout", Section::SlowTimeout, title)?;
+    let table = table.read_table("slow-timeout", ConfigSection::SlowTimeout, title)?;
     let period = table.parse("period", "a duration such as \"60s\"", parse_positive_duration);
-    if !table.has("period") {
+    if !table.contains_key("period") {
         table.document.report(table.span.clone(), "\"slow-timeout\" needs a \"period\" such as \"60s\"");
     }
-    let terminate_after = table.count("terminate-after");
-    table.finish();
+    let terminate_after = table.read_count("terminate-after");
+    table.report_unknown_keys();
     Some(SlowTimeout { period: period?, terminate_after })
 }
 
-fn read_suite(dir: &Path, table: Table<'_, '_>) -> Option<Suite> {
+fn read_suite(dir: &Path, table: TableReader<'_, '_>) -> Option<SuiteConfig> {
     let position = table.document.position(table.span.start);
-    let name = table.string("name", "a name");
-    if !table.has("name") {
+    let name = table.read_string("name", "a name");
+    if !table.contains_key("name") {
         table.document.report(table.span.clone(), "[[suite]] needs a \"name\"");
     }
     let source = read_source(dir, &table);
@@ -353,31 +365,31 @@ fn read_suite(dir: &Path, table: Table<'_, '_>) -> Option<Suite> {
                 value.as_array()?.iter().map(|word| word.get_ref().as_str().map(str::to_owned)).collect();
             words.filter(|words| words.first().is_some_and(|program| !program.is_empty()))
         });
-    let suite = Suite {
+    let suite = SuiteConfig {
         name: name.unwrap_or_default(),
         position,
         source: source.unwrap_or(SuiteSource::Programs(Vec::new())),
-        framework: table.string("framework", "the name of a framework, such as \"gtest\""),
-        args: table.strings("args", "an array of strings").unwrap_or_default(),
+        framework: table.read_string("framework", "the name of a framework, such as \"gtest\""),
+        args: table.read_strings("args", "an array of strings").unwrap_or_default(),
         env: read_env(&table),
-        cwd: table.string("cwd", "the path of a directory").map(|path| below(dir, &path)),
+        cwd: table.read_string("cwd", "the path of a directory").map(|path| resolve_path(dir, &path)),
         build,
         tests: read_test_layer("[suite.slow-timeout]", &table),
     };
-    table.finish();
+    table.report_unknown_keys();
     // A missing name or source was reported above.
     (!suite.name.is_empty()).then_some(suite)
 }
 
-fn read_source(dir: &Path, table: &Table<'_, '_>) -> Option<SuiteSource> {
+fn read_source(dir: &Path, table: &TableReader<'_, '_>) -> Option<SuiteSource> {
     let programs = table.read("programs", "an array of paths or globs", |value| {
         let paths: Option<Vec<String>> =
             value.as_array()?.iter().map(|path| path.get_ref().as_str().map(str::to_owned)).collect();
         paths.filter(|paths| !paths.is_empty() && paths.iter().all(|path| !path.is_empty()))
     });
-    let cargo = table.string("cargo", "the directory of a cargo package or workspace");
-    let args = table.strings("cargo-args", "an array of strings");
-    match (table.has("programs"), table.has("cargo")) {
+    let cargo = table.read_string("cargo", "the directory of a cargo package or workspace");
+    let args = table.read_strings("cargo-args", "an array of strings");
+    match (table.contains_key("programs"), table.contains_key("cargo")) {
         (true, true) => {
             table.document.report(
                 table.key_span("cargo"),
@@ -398,15 +410,17 @@ fn read_source(dir: &Path, table: &Table<'_, '_>) -> Option<SuiteSource> {
     }
     match (cargo, programs) {
         (Some(path), _) => {
-            Some(SuiteSource::Cargo { dir: below(dir, &path), args: args.unwrap_or_default() })
+            Some(SuiteSource::Cargo { dir: resolve_path(dir, &path), args: args.unwrap_or_default() })
         }
         (None, Some(programs)) => Some(SuiteSource::Programs(programs)),
         (None, None) => None,
     }
 }
 
-fn read_env(table: &Table<'_, '_>) -> Vec<(String, Option<String>)> {
-    let Some(env) = table.table("env", Section::Environment, "[suite.env]") else { return Vec::new() };
+fn read_env(table: &TableReader<'_, '_>) -> Vec<(String, Option<String>)> {
+    let Some(env) = table.read_table("env", ConfigSection::Environment, "[suite.env]") else {
+        return Vec::new();
+    };
     let mut variables = Vec::new();
     for (name, value) in env.entries() {
         let name_text = name.get_ref().to_string();

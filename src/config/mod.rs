@@ -16,14 +16,14 @@ mod settings;
 mod tests;
 mod types;
 
-pub use file::{ConfigError, FILE_NAME, Problem};
-pub use partition::{Partition, PartitionError, PartitionKind};
-pub use programs::{FoundProgram, ProgramsError, find_programs, name_below};
+pub use file::{ConfigError, ConfigProblem, FILE_NAME};
+pub use partition::{PartitionError, PartitionKind, PartitionSpec};
+pub use programs::{FindProgramsError, FoundProgram, find_programs, suite_name_from_path};
 pub use quantity::{QuantityError, parse_duration, parse_size};
-pub use reference::{Key, Section, reference, reference_table};
-pub use settings::{CommandLine, Settings};
+pub use reference::{ConfigKey, ConfigSection, config_keys, render_reference_tables};
+pub use settings::{CommandLineSettings, ResolvedSettings};
 pub use types::{
-    Capture, Config, Dumps, FailLimit, Jobs, MemoryLimit, Override, Position, Profile, RunLayer, RunSettings,
-    Shuffle, SlowTimeout, StatusLevel, Suite, SuiteSource, TestLayer, TestSettings, TimeLimit,
-    UnknownProfile, Watch,
+    CaptureStrategy, Config, CrashCapture, DumpPolicy, FailLimit, FilePosition, JobCount, MemoryLimit,
+    ResolvedProfile, RunLayer, RunSettings, SettingsOverride, ShuffleMode, SlowTimeout, StatusLevel,
+    SuiteConfig, SuiteSource, TestLayer, TestSettings, TimeLimit, UnknownProfileError,
 };

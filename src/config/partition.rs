@@ -17,13 +17,13 @@ pub enum PartitionKind {
 
 /// One partition of the tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Partition {
+pub struct PartitionSpec {
     /// How tests are assigned to partitions.
     pub kind: PartitionKind,
     /// Number of this partition, from 1.
-    pub share: NonZeroU32,
+    pub index: NonZeroU32,
     /// The number of partitions.
-    pub of: NonZeroU32,
+    pub count: NonZeroU32,
 }
 
 /// The error of parsing a partition.
@@ -31,7 +31,7 @@ pub struct Partition {
 pub enum PartitionError {
     /// The text does not have the form `KIND:k/n`.
     #[error("expected slice:k/n, hash:k/n or time:k/n, such as hash:1/4")]
-    Shape,
+    Syntax,
     /// The kind does not exist.
     #[error("\"{kind}\" is no kind of partition; the kinds are slice, hash and time")]
     Kind { kind: String },
@@ -40,15 +40,15 @@ pub enum PartitionError {
     Number { text: String },
     /// The partition's number is larger than the number of partitions.
     #[error("there is no share {share} of {of}; shares count from 1 to {of}")]
-    Share { share: u32, of: u32 },
+    OutOfRange { share: u32, of: u32 },
 }
 
-impl FromStr for Partition {
+impl FromStr for PartitionSpec {
     type Err = PartitionError;
 
     fn from_str(text: &str) -> Result<Self, PartitionError> {
-        let (kind, numbers) = text.split_once(':').ok_or(PartitionError::Shape)?;
-        let (share, of) = numbers.split_once('/').ok_or(PartitionError::Shape)?;
+        let (kind, numbers) = text.split_once(':').ok_or(PartitionError::Syntax)?;
+        let (share, of) = numbers.split_once('/').ok_or(PartitionError::Syntax)?;
         let kind = match kind {
             "slice" | "count" => PartitionKind::Slice,
             "hash" => PartitionKind::Hash,
@@ -60,20 +60,20 @@ impl FromStr for Partition {
         };
         let (share, of) = (number(share)?, number(of)?);
         if share > of {
-            return Err(PartitionError::Share { share: share.get(), of: of.get() });
+            return Err(PartitionError::OutOfRange { share: share.get(), of: of.get() });
         }
-        Ok(Self { kind, share, of })
+        Ok(Self { kind, index: share, count: of })
     }
 }
 
-impl fmt::Display for Partition {
+impl fmt::Display for PartitionSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             PartitionKind::Slice => "slice",
             PartitionKind::Hash => "hash",
             PartitionKind::Time => "time",
         };
-        write!(f, "{kind}:{}/{}", self.share, self.of)
+        write!(f, "{kind}:{}/{}", self.index, self.count)
     }
 }
 
@@ -82,15 +82,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_partition_names_its_kind_and_one_share_of_many() {
+    fn partition_has_kind_index_and_count() {
         for text in ["slice:1/1", "hash:2/4", "time:4294967295/4294967295"] {
-            assert_eq!(text.parse::<Partition>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<PartitionSpec>().unwrap().to_string(), text);
         }
-        assert_eq!("count:1/2".parse::<Partition>().unwrap().kind, PartitionKind::Slice);
+        assert_eq!("count:1/2".parse::<PartitionSpec>().unwrap().kind, PartitionKind::Slice);
     }
 
     #[test]
-    fn what_is_wrong_with_a_partition_is_said() {
+    fn invalid_partitions_have_precise_errors() {
         for (text, message) in [
             ("2/4", "expected slice:k/n, hash:k/n or time:k/n, such as hash:1/4"),
             ("hash:2", "expected slice:k/n, hash:k/n or time:k/n, such as hash:1/4"),
@@ -100,7 +100,7 @@ mod tests {
             ("hash:1/-2", "\"-2\" is no whole number from 1 to 4294967295"),
             ("slice:5/4", "there is no share 5 of 4; shares count from 1 to 4"),
         ] {
-            assert_eq!(text.parse::<Partition>().unwrap_err().to_string(), message, "{text}");
+            assert_eq!(text.parse::<PartitionSpec>().unwrap_err().to_string(), message, "{text}");
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct FoundProgram {
 
 /// The error of finding the programs of a suite.
 #[derive(Debug, thiserror::Error)]
-pub enum ProgramsError {
+pub enum FindProgramsError {
     /// No file exists at a path.
     #[error("find the program {} of the suite \"{suite}\"", path.display())]
     Missing {
@@ -53,15 +53,15 @@ pub fn find_programs(
     suite: &str,
     dir: &Path,
     patterns: &[String],
-) -> Result<Vec<FoundProgram>, ProgramsError> {
+) -> Result<Vec<FoundProgram>, FindProgramsError> {
     let mut paths: Vec<PathBuf> = Vec::new();
     for pattern in patterns {
         let found = if pattern.contains(['*', '?', '[', '{']) {
-            matching(suite, dir, pattern)?.into_iter().collect()
+            find_matching(suite, dir, pattern)?.into_iter().collect()
         } else {
-            let path = super::defaults::below(dir, pattern);
+            let path = super::defaults::resolve_path(dir, pattern);
             if !path.exists() {
-                return Err(ProgramsError::Missing { suite: suite.to_owned(), path });
+                return Err(FindProgramsError::Missing { suite: suite.to_owned(), path });
             }
             vec![path]
         };
@@ -80,7 +80,7 @@ pub fn find_programs(
 /// Returns the suite name of a program that no suite names: its path below `base`, otherwise its file name,
 /// with `::` between the parts and without cargo's hash.
 #[must_use]
-pub fn name_below(base: &Path, program: &Path) -> String {
+pub fn suite_name_from_path(base: &Path, program: &Path) -> String {
     let below = program.strip_prefix(base).ok().and_then(Path::parent);
     let mut parts: Vec<String> =
         below.into_iter().flat_map(Path::iter).map(|part| part.to_string_lossy().into_owned()).collect();
@@ -99,18 +99,21 @@ fn stable_name(path: &Path) -> String {
     }
 }
 
-fn matching(suite: &str, dir: &Path, glob: &str) -> Result<BTreeSet<PathBuf>, ProgramsError> {
+fn find_matching(suite: &str, dir: &Path, glob: &str) -> Result<BTreeSet<PathBuf>, FindProgramsError> {
     let matcher = globset::GlobBuilder::new(glob.trim_start_matches("./"))
         .literal_separator(true)
         .build()
-        .map_err(|source| ProgramsError::Glob { suite: suite.to_owned(), glob: glob.to_owned(), source })?
+        .map_err(|source| FindProgramsError::Glob { suite: suite.to_owned(), glob: glob.to_owned(), source })?
         .compile_matcher();
-    let start = super::defaults::below(dir, &literal_head(glob));
+    let start = super::defaults::resolve_path(dir, &literal_prefix(glob));
     let mut found = BTreeSet::new();
     let mut waiting = vec![start.clone()];
     while let Some(directory) = waiting.pop() {
-        let failed =
-            |source| ProgramsError::Directory { suite: suite.to_owned(), path: directory.clone(), source };
+        let failed = |source| FindProgramsError::Directory {
+            suite: suite.to_owned(),
+            path: directory.clone(),
+            source,
+        };
         let entries = match std::fs::read_dir(if directory.as_os_str().is_empty() {
             Path::new(".")
         } else {
@@ -132,7 +135,7 @@ fn matching(suite: &str, dir: &Path, glob: &str) -> Result<BTreeSet<PathBuf>, Pr
         }
     }
     if found.is_empty() {
-        return Err(ProgramsError::NoMatch {
+        return Err(FindProgramsError::NoMatch {
             suite: suite.to_owned(),
             glob: glob.to_owned(),
             dir: dir.to_owned(),
@@ -142,7 +145,7 @@ fn matching(suite: &str, dir: &Path, glob: &str) -> Result<BTreeSet<PathBuf>, Pr
 }
 
 /// Returns the directories of a glob before its first wildcard; the search visits only those below.
-fn literal_head(glob: &str) -> String {
+fn literal_prefix(glob: &str) -> String {
     let wildcard = glob.find(['*', '?', '[', '{']).unwrap_or(glob.len());
     let head = glob.trim_start_matches("./");
     let cut = wildcard.saturating_sub(glob.len() - head.len());
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_takes_executables_of_its_own_depth_only() {
+    fn glob_matches_executables_of_its_own_depth() {
         let dir = tree();
         assert_eq!(find(dir.path(), &["bin/*_test"]).unwrap(), ["s::a_test", "s::b_test"]);
         assert_eq!(find(dir.path(), &["./bin/{a,b}_test"]).unwrap(), ["s::a_test", "s::b_test"]);
@@ -186,13 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn one_program_has_the_name_of_its_suite_and_none_is_taken_twice() {
+    fn single_program_is_named_like_its_suite() {
         let dir = tree();
         assert_eq!(find(dir.path(), &["bin/a_test", "bin/a*"]).unwrap(), ["s"]);
     }
 
     #[test]
-    fn what_leads_to_nothing_is_an_error() {
+    fn pattern_without_a_match_is_an_error() {
         let dir = tree();
         assert!(find(dir.path(), &["bin/x_test"]).unwrap_err().starts_with("find the program "));
         assert!(
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_named_by_its_place_without_the_hash_of_cargo() {
+    fn program_name_is_its_path_without_cargo_hash() {
         let base = Path::new("/w");
         for (path, name) in [
             ("/w/build/unit_tests", "build::unit_tests"),
@@ -212,7 +215,7 @@ mod tests {
             ("/w/target/debug/deps/herd-0123456789abcdef", "target::debug::deps::herd"),
             ("/w/a-b", "a-b"),
         ] {
-            assert_eq!(name_below(base, Path::new(path)), name);
+            assert_eq!(suite_name_from_path(base, Path::new(path)), name);
         }
     }
 }

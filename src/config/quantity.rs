@@ -42,7 +42,7 @@ const SIZE_UNITS: &str = "B, kB, MB, GB, KiB, MiB and GiB";
 /// # Errors
 /// A part has no number or an unknown unit, or the sum exceeds 64 bits of milliseconds.
 pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
-    sum(text, DURATION_UNITS, |unit| {
+    parse_sum(text, DURATION_UNITS, |unit| {
         Some(match unit {
             "ms" => 1,
             "s" | "sec" | "secs" => 1_000,
@@ -61,7 +61,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
 /// # Errors
 /// The number is missing, the unit is unknown, or the size exceeds 64 bits.
 pub fn parse_size(text: &str) -> Result<u64, QuantityError> {
-    sum(text, SIZE_UNITS, |unit| {
+    parse_sum(text, SIZE_UNITS, |unit| {
         Some(match unit {
             "B" => 1,
             "kB" | "KB" => 1_000,
@@ -76,7 +76,11 @@ pub fn parse_size(text: &str) -> Result<u64, QuantityError> {
 }
 
 /// Adds up parts such as `12.5s`, each converted to the smallest unit.
-fn sum(text: &str, units: &'static str, scale: impl Fn(&str) -> Option<u64>) -> Result<u64, QuantityError> {
+fn parse_sum(
+    text: &str,
+    units: &'static str,
+    scale: impl Fn(&str) -> Option<u64>,
+) -> Result<u64, QuantityError> {
     let mut rest = text.trim();
     if rest.is_empty() {
         return Err(QuantityError::Empty);
@@ -97,7 +101,7 @@ fn sum(text: &str, units: &'static str, scale: impl Fn(&str) -> Option<u64>) -> 
         let Some(factor) = scale(unit) else {
             return Err(QuantityError::UnknownUnit { unit: unit.to_owned(), units });
         };
-        let part = scaled(number, factor)?;
+        let part = scale_number(number, factor)?;
         total = total
             .checked_add(part)
             .ok_or_else(|| QuantityError::TooLarge { text: text.trim().to_owned() })?;
@@ -107,7 +111,7 @@ fn sum(text: &str, units: &'static str, scale: impl Fn(&str) -> Option<u64>) -> 
 }
 
 /// Returns `number × factor`, the fraction rounded down.
-fn scaled(number: &str, factor: u64) -> Result<u64, QuantityError> {
+fn scale_number(number: &str, factor: u64) -> Result<u64, QuantityError> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     if !is_number(whole) || !is_number(fraction) {
@@ -154,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_quantity_is_said() {
+    fn invalid_quantities_have_precise_errors() {
         for (text, message) in [
             ("", "the text is empty"),
             ("60", "\"60\" has no unit; the units are ms, s, m, h and d"),

@@ -10,36 +10,36 @@ use toml::{
 };
 
 use super::{
-    Position, Problem, QuantityError, Section,
+    ConfigProblem, ConfigSection, FilePosition, QuantityError,
     quantity::{parse_duration, parse_size},
 };
 use crate::filter::Filter;
 
 /// The text of a file, and the problems found in it so far.
-pub(super) struct Document<'t> {
+pub(super) struct ConfigDocument<'t> {
     text: &'t str,
-    problems: RefCell<Vec<Problem>>,
-    asked: RefCell<Vec<(Section, &'static str)>>,
+    problems: RefCell<Vec<ConfigProblem>>,
+    looked_up_keys: RefCell<Vec<(ConfigSection, &'static str)>>,
 }
 
-impl<'t> Document<'t> {
+impl<'t> ConfigDocument<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Self { text, problems: RefCell::default(), asked: RefCell::default() }
+        Self { text, problems: RefCell::default(), looked_up_keys: RefCell::default() }
     }
 
     /// Returns the line and column of a byte offset.
-    pub(super) fn position(&self, offset: usize) -> Position {
+    pub(super) fn position(&self, offset: usize) -> FilePosition {
         let before = &self.text[..self.text.floor_char_boundary(offset)];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Position {
+        FilePosition {
             line: count(before.matches('\n').count() + 1),
             column: count(before[line_start..].chars().count() + 1),
         }
     }
 
     /// Returns where the content of a string begins, if the file writes it without escapes.
-    fn inside(&self, span: &Range<usize>, text: &str) -> Option<usize> {
+    fn content_start(&self, span: &Range<usize>, text: &str) -> Option<usize> {
         let written = &self.text[span.clone()];
         let is_plain =
             |quote| written.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)) == Some(text);
@@ -47,56 +47,56 @@ impl<'t> Document<'t> {
     }
 
     pub(super) fn report(&self, span: Range<usize>, message: impl Into<String>) {
-        let problem = Problem { position: self.position(span.start), message: message.into() };
+        let problem = ConfigProblem { position: self.position(span.start), message: message.into() };
         self.problems.borrow_mut().push(problem);
     }
 
     /// Returns all problems in the order of the file, and all keys that were looked up.
-    pub(super) fn into_parts(self) -> (Vec<Problem>, Vec<(Section, &'static str)>) {
+    pub(super) fn into_parts(self) -> (Vec<ConfigProblem>, Vec<(ConfigSection, &'static str)>) {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|problem| problem.position);
-        (problems, self.asked.into_inner())
+        (problems, self.looked_up_keys.into_inner())
     }
 }
 
 /// One table of the file and the keys looked up in it so far.
-pub(super) struct Table<'d, 't> {
-    pub(super) document: &'d Document<'t>,
+pub(super) struct TableReader<'d, 't> {
+    pub(super) document: &'d ConfigDocument<'t>,
     pub(super) span: Range<usize>,
-    section: Section,
+    section: ConfigSection,
     /// The table's heading for messages: `[profile.ci]`.
     title: String,
     entries: &'d DeTable<'t>,
-    asked: RefCell<Vec<&'static str>>,
+    looked_up_keys: RefCell<Vec<&'static str>>,
 }
 
 /// A value with its key, for messages.
 #[derive(Clone, Copy)]
-struct Value<'d, 't> {
+struct KeyedValue<'d, 't> {
     key: &'static str,
     value: &'d Spanned<DeValue<'t>>,
 }
 
-impl<'d, 't> Table<'d, 't> {
+impl<'d, 't> TableReader<'d, 't> {
     pub(super) fn new(
-        document: &'d Document<'t>,
-        section: Section,
+        document: &'d ConfigDocument<'t>,
+        section: ConfigSection,
         title: impl Into<String>,
         (entries, span): (&'d DeTable<'t>, Range<usize>),
     ) -> Self {
-        Self { document, span, section, title: title.into(), entries, asked: RefCell::default() }
+        Self { document, span, section, title: title.into(), entries, looked_up_keys: RefCell::default() }
     }
 
     /// Reports the keys that were not looked up.
-    pub(super) fn finish(self) {
-        let asked = self.asked.into_inner();
+    pub(super) fn report_unknown_keys(self) {
+        let asked = self.looked_up_keys.into_inner();
         for (key, _) in self.entries {
             let name = key.get_ref().as_ref();
             if asked.contains(&name) {
                 continue;
             }
             let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
-            let hint = match crate::nearest(name, asked.iter().copied()) {
+            let hint = match crate::closest_match(name, asked.iter().copied()) {
                 Some(near) => format!("; did you mean \"{near}\"?"),
                 None => format!("; the keys are {}", asked.join(", ")),
             };
@@ -111,7 +111,7 @@ impl<'d, 't> Table<'d, 't> {
         self.entries.iter()
     }
 
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(super) fn contains_key(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
@@ -120,26 +120,26 @@ impl<'d, 't> Table<'d, 't> {
         self.entries.get_key_value(key).map_or(self.span.clone(), |(key, _)| key.span())
     }
 
-    fn ask(&self, key: &'static str) -> Option<Value<'d, 't>> {
-        let mut asked = self.asked.borrow_mut();
+    fn look_up(&self, key: &'static str) -> Option<KeyedValue<'d, 't>> {
+        let mut asked = self.looked_up_keys.borrow_mut();
         if !asked.contains(&key) {
             asked.push(key);
         }
-        self.document.asked.borrow_mut().push((self.section, key));
-        self.entries.get(key).map(|value| Value { key, value })
+        self.document.looked_up_keys.borrow_mut().push((self.section, key));
+        self.entries.get(key).map(|value| KeyedValue { key, value })
     }
 
     /// Reports that a value does not have the expected form.
-    fn expected<T>(&self, what: &str, Value { key, value }: Value<'d, 't>) -> Option<T> {
+    fn report_unexpected<T>(&self, what: &str, KeyedValue { key, value }: KeyedValue<'d, 't>) -> Option<T> {
         let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
-        let found = describe(value.get_ref());
+        let found = describe_value(value.get_ref());
         self.document.report(value.span(), format!("expected {what} for \"{key}\"{place}, found {found}"));
         None
     }
 
     /// Returns the unconverted value, for keys of more than one type.
     pub(super) fn read_any(&self, key: &'static str) -> Option<&'d DeValue<'t>> {
-        self.ask(key).map(|value| value.value.get_ref())
+        self.look_up(key).map(|value| value.value.get_ref())
     }
 
     pub(super) fn read<T>(
@@ -148,8 +148,8 @@ impl<'d, 't> Table<'d, 't> {
         what: &str,
         read: impl FnOnce(&'d DeValue<'t>) -> Option<T>,
     ) -> Option<T> {
-        let value = self.ask(key)?;
-        read(value.value.get_ref()).or_else(|| self.expected(what, value))
+        let value = self.look_up(key)?;
+        read(value.value.get_ref()).or_else(|| self.report_unexpected(what, value))
     }
 
     /// Reads a text with a parser that describes its own errors; other types are reported as unexpected.
@@ -159,8 +159,8 @@ impl<'d, 't> Table<'d, 't> {
         what: &str,
         read: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
-        let value = self.ask(key)?;
-        let Some(text) = value.value.get_ref().as_str() else { return self.expected(what, value) };
+        let value = self.look_up(key)?;
+        let Some(text) = value.value.get_ref().as_str() else { return self.report_unexpected(what, value) };
         match read(text) {
             Ok(read) => Some(read),
             Err(error) => {
@@ -174,17 +174,17 @@ impl<'d, 't> Table<'d, 't> {
 
     /// Reads a filter. An error in it is reported at its own position, where the file writes the text without
     /// escapes.
-    pub(super) fn filter(&self, key: &'static str) -> Option<Filter> {
+    pub(super) fn read_filter(&self, key: &'static str) -> Option<Filter> {
         let what = "a part of a name, a glob or an expression";
-        let value = self.ask(key)?;
-        let Some(text) = value.value.get_ref().as_str() else { return self.expected(what, value) };
+        let value = self.look_up(key)?;
+        let Some(text) = value.value.get_ref().as_str() else { return self.report_unexpected(what, value) };
         let error = match text.parse::<Filter>() {
             Ok(filter) => return Some(filter),
             Err(error) => error,
         };
         let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
         let span = value.value.span();
-        let (span, told) = match self.document.inside(&span, text) {
+        let (span, told) = match self.document.content_start(&span, text) {
             Some(start) => (start + error.offset()..span.end, error.message().to_owned()),
             None => (span, error.to_string()),
         };
@@ -192,48 +192,48 @@ impl<'d, 't> Table<'d, 't> {
         None
     }
 
-    pub(super) fn string(&self, key: &'static str, what: &str) -> Option<String> {
+    pub(super) fn read_string(&self, key: &'static str, what: &str) -> Option<String> {
         self.read(key, what, |value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned))
     }
 
-    pub(super) fn boolean(&self, key: &'static str) -> Option<bool> {
+    pub(super) fn read_bool(&self, key: &'static str) -> Option<bool> {
         self.read(key, "true or false", DeValue::as_bool)
     }
 
-    pub(super) fn count(&self, key: &'static str) -> Option<NonZeroU32> {
+    pub(super) fn read_count(&self, key: &'static str) -> Option<NonZeroU32> {
         self.read(key, "a whole number from 1", |value| NonZeroU32::new(u32::try_from(integer(value)?).ok()?))
     }
 
-    pub(super) fn duration(&self, key: &'static str) -> Option<Duration> {
+    pub(super) fn read_duration(&self, key: &'static str) -> Option<Duration> {
         self.parse(key, "a duration such as \"60s\" or \"1m 30s\"", parse_duration)
     }
 
-    pub(super) fn size(&self, key: &'static str) -> Option<u64> {
+    pub(super) fn read_size(&self, key: &'static str) -> Option<u64> {
         self.parse(key, "a size such as \"64KiB\"", parse_size)
     }
 
-    pub(super) fn strings(&self, key: &'static str, what: &str) -> Option<Vec<String>> {
+    pub(super) fn read_strings(&self, key: &'static str, what: &str) -> Option<Vec<String>> {
         self.read(key, what, |value| {
             value.as_array()?.iter().map(|one| one.get_ref().as_str().map(str::to_owned)).collect()
         })
     }
 
     /// Returns a table below this one; `title` is its heading in messages.
-    pub(super) fn table(&self, key: &'static str, section: Section, title: &str) -> Option<Self> {
-        let value = self.ask(key)?;
+    pub(super) fn read_table(&self, key: &'static str, section: ConfigSection, title: &str) -> Option<Self> {
+        let value = self.look_up(key)?;
         match value.value.get_ref() {
             DeValue::Table(entries) => {
                 Some(Self::new(self.document, section, title, (entries, value.value.span())))
             }
-            _ => self.expected("a table", value),
+            _ => self.report_unexpected("a table", value),
         }
     }
 
     /// Returns the tables below this one that are written `[[key]]`.
-    pub(super) fn tables(&self, key: &'static str, section: Section, title: &str) -> Vec<Self> {
-        let Some(value) = self.ask(key) else { return Vec::new() };
+    pub(super) fn read_tables(&self, key: &'static str, section: ConfigSection, title: &str) -> Vec<Self> {
+        let Some(value) = self.look_up(key) else { return Vec::new() };
         let Some(array) = value.value.get_ref().as_array() else {
-            self.expected::<()>(&format!("tables written {title}"), value);
+            self.report_unexpected::<()>(&format!("tables written {title}"), value);
             return Vec::new();
         };
         let mut tables = Vec::new();
@@ -242,7 +242,10 @@ impl<'d, 't> Table<'d, 't> {
                 DeValue::Table(entries) => {
                     tables.push(Self::new(self.document, section, title, (entries, one.span())));
                 }
-                _ => drop(self.expected::<()>(&format!("tables written {title}"), Value { key, value: one })),
+                _ => drop(self.report_unexpected::<()>(
+                    &format!("tables written {title}"),
+                    KeyedValue { key, value: one },
+                )),
             }
         }
         tables
@@ -256,21 +259,21 @@ pub(super) fn integer(value: &DeValue<'_>) -> Option<i64> {
 }
 
 /// Reads a duration that must not be zero.
-pub(super) fn parse_positive_duration(text: &str) -> Result<Duration, PositiveError> {
+pub(super) fn parse_positive_duration(text: &str) -> Result<Duration, PositiveDurationError> {
     let duration = parse_duration(text)?;
-    if duration.is_zero() { Err(PositiveError::Zero) } else { Ok(duration) }
+    if duration.is_zero() { Err(PositiveDurationError::Zero) } else { Ok(duration) }
 }
 
 /// The error of parsing a duration that must not be zero.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PositiveError {
+pub(super) enum PositiveDurationError {
     #[error("it must be longer than zero")]
     Zero,
     #[error(transparent)]
     Quantity(#[from] QuantityError),
 }
 
-fn describe(value: &DeValue<'_>) -> String {
+fn describe_value(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) if text.is_empty() => "an empty string".to_owned(),
         DeValue::String(text) if text.chars().count() > 40 => "a long string".to_owned(),

@@ -4,7 +4,7 @@
 
 /// A kind of table in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Section {
+pub enum ConfigSection {
     /// The top level of the file, outside any table.
     Top,
     /// `[profile.NAME]`.
@@ -19,7 +19,7 @@ pub enum Section {
     Environment,
 }
 
-impl Section {
+impl ConfigSection {
     /// Returns the heading of the section, in the notation of the file.
     #[must_use]
     pub fn heading(self) -> &'static str {
@@ -36,9 +36,9 @@ impl Section {
 
 /// One key with its type, default and description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
+pub struct ConfigKey {
     /// The section that the key belongs to.
-    pub section: Section,
+    pub section: ConfigSection,
     pub name: &'static str,
     /// The type of the value, in words.
     pub value: &'static str,
@@ -50,8 +50,8 @@ pub struct Key {
 
 macro_rules! keys {
     ($($section:ident { $($(#[doc = $doc:literal])+ $name:literal: $value:literal = $default:literal;)+ })+) => {
-        &[$($(Key {
-            section: Section::$section,
+        &[$($(ConfigKey {
+            section: ConfigSection::$section,
             name: $name,
             value: $value,
             default: $default,
@@ -60,7 +60,7 @@ macro_rules! keys {
     };
 }
 
-const KEYS: &[Key] = keys! {
+const KEYS: &[ConfigKey] = keys! {
     Top {
         /// Directory for the history and for journals of runs, relative to the file.
         "state-dir": "path" = ".heeler";
@@ -212,13 +212,13 @@ const KEYS: &[Key] = keys! {
 
 /// Returns every key of `heeler.toml`, in the order of the printed reference.
 #[must_use]
-pub fn reference() -> &'static [Key] {
+pub fn config_keys() -> &'static [ConfigKey] {
     KEYS
 }
 
 /// Returns the reference as Markdown tables, one for each section.
 #[must_use]
-pub fn reference_table() -> String {
+pub fn render_reference_tables() -> String {
     let mut text = String::new();
     let mut section = None;
     for key in KEYS {

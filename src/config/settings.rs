@@ -4,14 +4,14 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use super::{
-    Capture, Config, Jobs, Override, Partition, RunLayer, RunSettings, TestLayer, TestSettings,
-    UnknownProfile, defaults::DEFAULT_PROFILE,
+    CaptureStrategy, Config, JobCount, PartitionSpec, RunLayer, RunSettings, SettingsOverride, TestLayer,
+    TestSettings, UnknownProfileError, defaults::DEFAULT_PROFILE,
 };
-use crate::filter::{Filter, Subject};
+use crate::filter::{Filter, FilterSubject};
 
 /// The parsed options of the command line.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct CommandLine {
+pub struct CommandLineSettings {
     /// Name of the profile; `None` selects the default one.
     pub profile: Option<String>,
     /// Settings of the run as a whole.
@@ -21,7 +21,7 @@ pub struct CommandLine {
     /// The selected tests are those that any of these filters matches; an empty list selects all.
     pub filters: Vec<Filter>,
     /// The partition of the selected tests to run.
-    pub partition: Option<Partition>,
+    pub partition: Option<PartitionSpec>,
     /// The framework of programs that the command line names.
     pub framework: Option<String>,
     /// The state directory, if the command line sets it.
@@ -30,7 +30,7 @@ pub struct CommandLine {
 
 /// The settings of one run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct ResolvedSettings {
     /// The profile's name.
     pub profile: String,
     /// Settings of the run as a whole.
@@ -38,18 +38,18 @@ pub struct Settings {
     /// The selected tests are those that any of these filters matches; an empty list selects all.
     pub filters: Vec<Filter>,
     /// The partition of the selected tests to run.
-    pub partition: Option<Partition>,
+    pub partition: Option<PartitionSpec>,
     /// The framework of programs that the command line names.
     pub framework: Option<String>,
     /// Directory of the history and of the journals of runs.
     pub state_dir: PathBuf,
     profile_tests: TestSettings,
     suite_tests: BTreeMap<String, TestLayer>,
-    overrides: Vec<Override>,
+    overrides: Vec<SettingsOverride>,
     command_line_tests: TestLayer,
 }
 
-impl Settings {
+impl ResolvedSettings {
     /// Applies the command line over suites over the profile over the defaults.
     ///
     /// The output of parallel tests would be mixed when it is shown live, so the number of jobs is then 1
@@ -57,11 +57,11 @@ impl Settings {
     ///
     /// # Errors
     /// The profile does not exist.
-    pub fn resolve(config: &Config, command_line: CommandLine) -> Result<Self, UnknownProfile> {
-        let profile = config.profile(command_line.profile.as_deref().unwrap_or(DEFAULT_PROFILE))?;
-        let mut run = profile.run.under(&command_line.run);
-        if run.capture == Capture::Shown && command_line.run.jobs.is_none() {
-            run.jobs = Jobs::Count(std::num::NonZeroUsize::MIN);
+    pub fn resolve(config: &Config, command_line: CommandLineSettings) -> Result<Self, UnknownProfileError> {
+        let profile = config.resolve_profile(command_line.profile.as_deref().unwrap_or(DEFAULT_PROFILE))?;
+        let mut run = profile.run.with_layer(&command_line.run);
+        if run.capture == CaptureStrategy::Shown && command_line.run.jobs.is_none() {
+            run.jobs = JobCount::Count(std::num::NonZeroUsize::MIN);
         }
         Ok(Self {
             profile: profile.name,
@@ -83,31 +83,31 @@ impl Settings {
 
     /// Returns whether the filters select this test.
     #[must_use]
-    pub fn is_selected(&self, subject: &Subject<'_>) -> bool {
+    pub fn is_selected(&self, subject: &FilterSubject<'_>) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| filter.is_match(subject))
     }
 
     /// Returns whether the filters may select tests of a program that could not be listed.
     #[must_use]
-    pub fn may_be_selected(&self, program: &Subject<'_>) -> bool {
+    pub fn may_be_selected(&self, program: &FilterSubject<'_>) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| filter.may_match(program))
     }
 
     /// Returns the period after which the display reports a test as slow.
     #[must_use]
     pub fn slow_after(&self) -> Duration {
-        self.profile_tests.under(&self.command_line_tests).slow_period
+        self.profile_tests.with_layer(&self.command_line_tests).slow_period
     }
 
     /// Returns the settings of one test: command line over overrides over suite over profile over defaults.
     ///
     /// `suite` is the name of its `[[suite]]` section; `None` for programs that the command line names.
     #[must_use]
-    pub fn of_test(&self, suite: Option<&str>, subject: &Subject<'_>) -> TestSettings {
+    pub fn for_test(&self, suite: Option<&str>, subject: &FilterSubject<'_>) -> TestSettings {
         let suite = suite.and_then(|name| self.suite_tests.get(name));
-        let below = suite.map_or(self.profile_tests, |suite| self.profile_tests.under(suite));
+        let below = suite.map_or(self.profile_tests, |suite| self.profile_tests.with_layer(suite));
         // The first override that sets a value decides, so the last one is applied first.
         let overrides = self.overrides.iter().rev().filter(|one| one.filter.is_match(subject));
-        overrides.fold(below, |below, one| below.under(&one.tests)).under(&self.command_line_tests)
+        overrides.fold(below, |below, one| below.with_layer(&one.tests)).with_layer(&self.command_line_tests)
     }
 }

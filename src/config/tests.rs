@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use super::*;
-use crate::filter::Subject;
+use crate::filter::FilterSubject;
 
 fn parse(text: &str) -> Config {
     Config::parse(Path::new("heeler.toml"), text).unwrap()
@@ -77,22 +77,22 @@ cargo-args = ["--features", "net"]
 "#;
 
 #[test]
-fn every_key_that_the_reader_accepts_is_in_the_reference_and_the_other_way_round() {
-    let (config, asked) = file::parse(Path::new("heeler.toml"), FULL);
+fn reference_and_reader_have_the_same_keys() {
+    let (config, asked) = file::parse_config(Path::new("heeler.toml"), FULL);
     config.unwrap();
-    let asked: BTreeSet<(Section, &str)> = asked.into_iter().collect();
-    let documented: BTreeSet<(Section, &str)> = reference()
+    let asked: BTreeSet<(ConfigSection, &str)> = asked.into_iter().collect();
+    let documented: BTreeSet<(ConfigSection, &str)> = config_keys()
         .iter()
-        .filter(|key| key.section != Section::Environment)
+        .filter(|key| key.section != ConfigSection::Environment)
         .map(|key| (key.section, key.name))
         .collect();
     assert_eq!(asked, documented);
-    assert!(reference().iter().all(|key| key.doc.ends_with('.')));
+    assert!(config_keys().iter().all(|key| key.doc.ends_with('.')));
 }
 
 #[test]
-fn the_reference_is_printed_as_tables() {
-    let table = reference_table();
+fn reference_is_printed_as_tables() {
+    let table = render_reference_tables();
     assert!(table.starts_with(
         "`top of the file`\n\n| key | takes | default | what it does |\n| --- | --- | --- | --- |\n"
     ));
@@ -101,42 +101,43 @@ fn the_reference_is_printed_as_tables() {
 }
 
 #[test]
-fn the_readme_holds_the_reference() {
+fn readme_contains_the_reference() {
     let readme = include_str!("../../README.md");
-    let table = reference_table();
+    let table = render_reference_tables();
     assert!(readme.contains(table.trim()), "README.md lacks this table:\n{table}");
 }
 
 #[test]
-fn documented_defaults_are_those_that_hold() {
+fn documented_defaults_equal_the_default_settings() {
     let Config { profiles, .. } = {
-        let keys =
-            reference().iter().filter(|key| key.section == Section::Profile && !key.default.is_empty());
+        let keys = config_keys()
+            .iter()
+            .filter(|key| key.section == ConfigSection::Profile && !key.default.is_empty());
         let lines: String = keys.map(|key| format!("{} = {}\n", key.name, key.default)).collect();
         parse(&format!("[profile.default]\n{lines}"))
     };
     let written = &profiles["default"];
-    assert_eq!(RunSettings::default().under(&written.run), RunSettings::default());
-    assert_eq!(TestSettings::default().under(&written.tests), TestSettings::default());
+    assert_eq!(RunSettings::default().with_layer(&written.run), RunSettings::default());
+    assert_eq!(TestSettings::default().with_layer(&written.tests), TestSettings::default());
 }
 
 #[test]
-fn everything_in_a_file_is_read() {
+fn file_with_every_key_is_read() {
     let config = parse(FULL);
     assert_eq!(config.state_dir, Path::new("state"));
-    let run = config.profile("ci").unwrap().run;
-    assert_eq!(run.jobs, Jobs::Cpus);
+    let run = config.resolve_profile("ci").unwrap().run;
+    assert_eq!(run.jobs, JobCount::Cpus);
     assert_eq!(run.fail_limit, FailLimit::After(5.try_into().unwrap()));
-    assert_eq!(run.shuffle, Shuffle::Seed(7));
+    assert_eq!(run.shuffle, ShuffleMode::Seed(7));
     assert_eq!(run.status_level, Some(StatusLevel::Fail));
     assert_eq!(run.junit.as_deref(), Some(Path::new("out/junit.xml")));
     assert_eq!(run.output_limit_bytes, 65_536);
     assert_eq!(run.list_timeout, Duration::from_millis(500));
     assert_eq!(run.run_timeout, TimeLimit::After(Duration::from_secs(7200)));
-    assert_eq!(run.give_up_after.get(), 1);
+    assert_eq!(run.max_startup_crashes.get(), 1);
     assert!(!run.is_history_kept);
     let unit = &config.suites[0];
-    assert_eq!((unit.name.as_str(), unit.position), ("unit", Position { line: 42, column: 1 }));
+    assert_eq!((unit.name.as_str(), unit.position), ("unit", FilePosition { line: 42, column: 1 }));
     assert_eq!(unit.source, SuiteSource::Programs(vec!["build/a_test".into(), "build/*_test".into()]));
     assert_eq!(unit.env, [("DATA".into(), Some("data".into())), ("HOME".into(), None)]);
     assert_eq!(unit.build.as_deref(), Some(&["make".to_owned(), "-C".to_owned(), "build".to_owned()][..]));
@@ -148,7 +149,7 @@ fn everything_in_a_file_is_read() {
 }
 
 #[test]
-fn paths_start_from_the_directory_of_the_file() {
+fn paths_are_relative_to_the_file() {
     let config = Config::parse(
         Path::new("/w/sub/heeler.toml"),
         "state-dir = \"/var/state\"\n[profile.default]\njunit = \"j.xml\"\n[[suite]]\nname = \"s\"\ncargo = \".\"\ncwd = \"/tmp\"",
@@ -156,7 +157,10 @@ fn paths_start_from_the_directory_of_the_file() {
     .unwrap();
     assert_eq!(config.dir, Path::new("/w/sub"));
     assert_eq!(config.state_dir, Path::new("/var/state"));
-    assert_eq!(config.profile("default").unwrap().run.junit.as_deref(), Some(Path::new("/w/sub/j.xml")));
+    assert_eq!(
+        config.resolve_profile("default").unwrap().run.junit.as_deref(),
+        Some(Path::new("/w/sub/j.xml"))
+    );
     assert_eq!(config.suites[0].cwd.as_deref(), Some(Path::new("/tmp")));
     assert!(
         matches!(&config.suites[0].source, SuiteSource::Cargo { dir, .. } if dir == Path::new("/w/sub/."))
@@ -164,7 +168,7 @@ fn paths_start_from_the_directory_of_the_file() {
 }
 
 #[test]
-fn a_misspelt_key_is_an_error_that_names_its_place_and_the_nearest_key() {
+fn misspelt_key_error_suggests_the_nearest_key() {
     check_problems(
         "[profile.default]\njobs = 2\n\n[profile.ci]\nretries = 2\n\ntimout = \"5s\"\n",
         "heeler.toml:7:1: unknown key \"timout\" in [profile.ci]; did you mean \"timeout\"?",
@@ -172,7 +176,7 @@ fn a_misspelt_key_is_an_error_that_names_its_place_and_the_nearest_key() {
 }
 
 #[test]
-fn all_errors_of_a_file_are_told_in_its_order() {
+fn file_errors_are_all_reported_in_order() {
     check_problems(
         r#"statedir = "x"
 zebra = 1
@@ -204,7 +208,7 @@ heeler.toml:13:16: "slow-timeout" needs a "period" such as "60s"
 }
 
 #[test]
-fn wrong_suites_are_told() {
+fn invalid_suites_are_reported() {
     check_problems(
         r#"
 [[suite]]
@@ -240,7 +244,7 @@ heeler.toml:17:1: [[suite]] needs "programs" or "cargo", which say where its tes
 }
 
 #[test]
-fn of_many_errors_ten_are_told_and_the_rest_counted() {
+fn error_list_stops_at_ten() {
     let text: String = (0..12).map(|number| format!("key{number} = 1\n")).collect();
     let error = Config::parse(Path::new("heeler.toml"), &text).unwrap_err().to_string();
     assert!(error.starts_with("use heeler.toml, which has 12 errors:\n"), "{error}");
@@ -249,7 +253,7 @@ fn of_many_errors_ten_are_told_and_the_rest_counted() {
 }
 
 #[test]
-fn broken_toml_is_told_with_its_place() {
+fn toml_syntax_error_has_its_position() {
     check_problems("a = \n", "heeler.toml:1:5: string values must be quoted, expected literal string");
     check_problems("[profile.a]\njobs = 1\njobs = 2\n", "heeler.toml:3:1: duplicate key");
 }
@@ -267,7 +271,7 @@ fn columns_are_counted_in_characters() {
 }
 
 #[test]
-fn a_file_that_is_missing_or_not_text_is_told() {
+fn missing_or_binary_file_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("heeler.toml");
     let missing = Config::load(&path).unwrap_err();
@@ -278,7 +282,7 @@ fn a_file_that_is_missing_or_not_text_is_told() {
 }
 
 #[test]
-fn the_nearest_file_above_is_found() {
+fn nearest_parent_file_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let below = dir.path().join("a/b");
     std::fs::create_dir_all(&below).unwrap();
@@ -290,50 +294,57 @@ fn the_nearest_file_above_is_found() {
 #[test]
 fn profiles_inherit_from_the_default_profile() {
     let config = parse("[profile.default]\nretries = 2\njobs = 4\n[profile.ci]\nretries = 5\n");
-    let profile = config.profile("ci").unwrap();
+    let profile = config.resolve_profile("ci").unwrap();
     assert_eq!(profile.tests.retries, 5);
-    assert_eq!(profile.run.jobs, Jobs::Count(4.try_into().unwrap()));
-    assert_eq!(config.profile("default").unwrap().tests.retries, 2);
-    assert_eq!(Config::without_file(Path::new("")).profile("default").unwrap().run, RunSettings::default());
+    assert_eq!(profile.run.jobs, JobCount::Count(4.try_into().unwrap()));
+    assert_eq!(config.resolve_profile("default").unwrap().tests.retries, 2);
+    assert_eq!(
+        Config::without_file(Path::new("")).resolve_profile("default").unwrap().run,
+        RunSettings::default()
+    );
 }
 
 #[test]
-fn an_unknown_profile_is_an_error_with_the_nearest_one() {
+fn unknown_profile_error_suggests_the_nearest() {
     let config = parse("[profile.nightly]\n");
     assert_eq!(
-        config.profile("nightli").unwrap_err().to_string(),
+        config.resolve_profile("nightli").unwrap_err().to_string(),
         "find the profile \"nightli\"; did you mean \"nightly\"?"
     );
     assert_eq!(
-        config.profile("ci").unwrap_err().to_string(),
+        config.resolve_profile("ci").unwrap_err().to_string(),
         "find the profile \"ci\"; the profiles are default, nightly"
     );
 }
 
-fn subject(uid: &str) -> Subject<'_> {
-    Subject { uid, tags: vec![("speed", "slow")], ..Subject::default() }
+fn subject(uid: &str) -> FilterSubject<'_> {
+    FilterSubject { uid, tags: vec![("speed", "slow")], ..FilterSubject::default() }
 }
 
-fn settings(command_line: CommandLine) -> Settings {
-    Settings::resolve(&parse(FULL), command_line).unwrap()
+fn settings(command_line: CommandLineSettings) -> ResolvedSettings {
+    ResolvedSettings::resolve(&parse(FULL), command_line).unwrap()
 }
 
 #[test]
-fn of_each_test_the_command_line_wins_over_overrides_over_suites_over_profiles() {
+fn setting_precedence_of_a_test() {
     let settings_of = |profile: &str, tests: TestLayer| {
-        settings(CommandLine { profile: Some(profile.to_owned()), tests, ..CommandLine::default() })
+        settings(CommandLineSettings {
+            profile: Some(profile.to_owned()),
+            tests,
+            ..CommandLineSettings::default()
+        })
     };
     let default = settings_of("default", TestLayer::default());
     let seconds = |test: TestSettings| test.timeout.map(|timeout| timeout.as_secs());
-    assert_eq!(seconds(default.of_test(None, &subject("x::a"))), Some(120));
-    assert_eq!(seconds(default.of_test(Some("unit"), &subject("unit::a"))), Some(30));
-    assert_eq!(default.of_test(Some("unit"), &subject("unit::net::a")).retries, 2);
-    assert_eq!(seconds(default.of_test(Some("unit"), &subject("unit::net::a"))), Some(9));
+    assert_eq!(seconds(default.for_test(None, &subject("x::a"))), Some(120));
+    assert_eq!(seconds(default.for_test(Some("unit"), &subject("unit::a"))), Some(30));
+    assert_eq!(default.for_test(Some("unit"), &subject("unit::net::a")).retries, 2);
+    assert_eq!(seconds(default.for_test(Some("unit"), &subject("unit::net::a"))), Some(9));
 
     let ci = settings_of("ci", TestLayer::default());
-    assert_eq!(seconds(ci.of_test(None, &subject("x::a"))), Some(60), "three periods of 20 s");
-    assert!(ci.of_test(None, &subject("x::a")).is_isolated);
-    let slow = ci.of_test(None, &subject("x::net::slow"));
+    assert_eq!(seconds(ci.for_test(None, &subject("x::a"))), Some(60), "three periods of 20 s");
+    assert!(ci.for_test(None, &subject("x::a")).is_isolated);
+    let slow = ci.for_test(None, &subject("x::net::slow"));
     assert_eq!(
         (seconds(slow), slow.retries, slow.is_isolated),
         (Some(3_600), 2, false),
@@ -341,41 +352,43 @@ fn of_each_test_the_command_line_wins_over_overrides_over_suites_over_profiles()
     );
     assert_eq!(slow.slow_period, Duration::from_secs(300));
 
-    let tests = TestLayer { timeout: Some(TimeLimit::Never), retries: Some(0), ..TestLayer::default() };
-    let chosen = settings_of("ci", tests).of_test(Some("unit"), &subject("unit::net::slow"));
+    let tests = TestLayer { timeout: Some(TimeLimit::Unlimited), retries: Some(0), ..TestLayer::default() };
+    let chosen = settings_of("ci", tests).for_test(Some("unit"), &subject("unit::net::slow"));
     assert_eq!((chosen.timeout, chosen.retries), (None, 0));
 }
 
 #[test]
-fn shown_output_means_one_job_unless_the_command_line_counts() {
-    let shown = RunLayer { capture: Some(Capture::Shown), ..RunLayer::default() };
-    let one = settings(CommandLine { run: shown.clone(), ..CommandLine::default() });
-    assert_eq!(one.run.jobs, Jobs::Count(1.try_into().unwrap()));
-    let jobs = Jobs::Count(3.try_into().unwrap());
-    let three =
-        settings(CommandLine { run: RunLayer { jobs: Some(jobs), ..shown }, ..CommandLine::default() });
+fn live_output_implies_one_job() {
+    let shown = RunLayer { capture: Some(CaptureStrategy::Shown), ..RunLayer::default() };
+    let one = settings(CommandLineSettings { run: shown.clone(), ..CommandLineSettings::default() });
+    assert_eq!(one.run.jobs, JobCount::Count(1.try_into().unwrap()));
+    let jobs = JobCount::Count(3.try_into().unwrap());
+    let three = settings(CommandLineSettings {
+        run: RunLayer { jobs: Some(jobs), ..shown },
+        ..CommandLineSettings::default()
+    });
     assert_eq!(three.run.jobs, jobs);
 }
 
 #[test]
-fn a_test_is_selected_by_any_filter_or_when_there_is_none() {
-    assert!(settings(CommandLine::default()).is_selected(&subject("a::b")));
+fn test_is_selected_by_any_filter() {
+    assert!(settings(CommandLineSettings::default()).is_selected(&subject("a::b")));
     let filters = ["x", "*b"].map(|text| text.parse().unwrap()).to_vec();
-    let some = settings(CommandLine { filters, ..CommandLine::default() });
+    let some = settings(CommandLineSettings { filters, ..CommandLineSettings::default() });
     assert!(some.is_selected(&subject("a::b")));
     assert!(!some.is_selected(&subject("a::c")));
 }
 
 #[test]
-fn an_override_may_be_for_what_an_expression_means() {
+fn override_accepts_a_filter_expression() {
     let text = "[[profile.default.override]]\nfilter = 'tag(speed=slow) & !test(=b)'\nretries = 7\n";
-    let settings = Settings::resolve(&parse(text), CommandLine::default()).unwrap();
-    assert_eq!(settings.of_test(None, &subject("a::a")).retries, 7);
-    assert_eq!(settings.of_test(None, &subject("a::b")).retries, 0);
+    let settings = ResolvedSettings::resolve(&parse(text), CommandLineSettings::default()).unwrap();
+    assert_eq!(settings.for_test(None, &subject("a::a")).retries, 7);
+    assert_eq!(settings.for_test(None, &subject("a::b")).retries, 0);
 }
 
 #[test]
-fn a_fault_in_a_filter_is_told_at_its_own_place() {
+fn filter_error_has_its_own_position() {
     let told = |filter: &str| {
         let text = format!("[[profile.default.override]]\nfilter = {filter}\nretries = 7\n");
         Config::parse(Path::new("heeler.toml"), &text).unwrap_err().to_string()
@@ -397,14 +410,17 @@ fn a_fault_in_a_filter_is_told_at_its_own_place() {
 }
 
 #[test]
-fn the_file_of_this_repository_is_right() {
+fn config_of_this_repository_is_valid() {
     let file = Config::find(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
     let config = Config::load(&file).unwrap();
-    let settings = Settings::resolve(&config, CommandLine::default()).unwrap();
-    let fox = settings.of_test(Some("samples"), &subject("kennel::night_watch::the_fox_comes_back"));
+    let settings = ResolvedSettings::resolve(&config, CommandLineSettings::default()).unwrap();
+    let fox = settings.for_test(Some("samples"), &subject("kennel::night_watch::the_fox_comes_back"));
     assert_eq!(fox.timeout, Some(Duration::from_secs(2)));
     assert!(
-        Settings::resolve(&config, CommandLine { profile: Some("ci".to_owned()), ..CommandLine::default() })
-            .is_ok()
+        ResolvedSettings::resolve(
+            &config,
+            CommandLineSettings { profile: Some("ci".to_owned()), ..CommandLineSettings::default() }
+        )
+        .is_ok()
     );
 }

@@ -12,7 +12,7 @@ use crate::filter::Filter;
 
 /// A position in `heeler.toml`; both numbers count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position {
+pub struct FilePosition {
     pub line: u32,
     pub column: u32,
 }
@@ -27,35 +27,35 @@ pub struct Config {
     /// Directory of the history and of the journals of runs.
     pub state_dir: PathBuf,
     /// The suites in the order of the file.
-    pub suites: Vec<Suite>,
+    pub suites: Vec<SuiteConfig>,
     /// The profiles before inheritance.
-    pub(super) profiles: BTreeMap<String, WrittenProfile>,
+    pub(super) profiles: BTreeMap<String, UnresolvedProfile>,
 }
 
 /// A profile before inheritance.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct WrittenProfile {
+pub(super) struct UnresolvedProfile {
     pub(super) run: RunLayer,
     pub(super) tests: TestLayer,
-    pub(super) overrides: Vec<Override>,
+    pub(super) overrides: Vec<SettingsOverride>,
 }
 
 /// A profile with all inherited settings.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Profile {
+pub struct ResolvedProfile {
     pub name: String,
     /// Settings of the run as a whole.
     pub run: RunSettings,
     /// Settings of each test, before suites and overrides.
     pub tests: TestSettings,
     /// The profile's own overrides, then those of the default profile; the first that sets a value decides.
-    pub overrides: Vec<Override>,
+    pub overrides: Vec<SettingsOverride>,
 }
 
 /// The error for a profile that no section defines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("find the profile \"{name}\"; {known}")]
-pub struct UnknownProfile {
+pub struct UnknownProfileError {
     pub name: String,
     /// The existing profiles, or the one with the nearest name, in words.
     pub known: String,
@@ -65,16 +65,16 @@ pub struct UnknownProfile {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunLayer {
     /// The number of worker slots.
-    pub jobs: Option<Jobs>,
+    pub jobs: Option<JobCount>,
     /// The number of failures after which the remaining tests are not run.
     pub fail_limit: Option<FailLimit>,
-    pub shuffle: Option<Shuffle>,
+    pub shuffle: Option<ShuffleMode>,
     /// Lowest level of results printed during the run.
     pub status_level: Option<StatusLevel>,
     /// Path of the JUnit report.
     pub junit: Option<PathBuf>,
     /// Whether the output of tests is kept or shown live.
-    pub capture: Option<Capture>,
+    pub capture: Option<CaptureStrategy>,
     /// Kept bytes of each output stream of a test.
     pub output_limit_bytes: Option<u64>,
     /// Time between TERM and KILL.
@@ -82,7 +82,7 @@ pub struct RunLayer {
     /// Time limit of each drain step without progress.
     pub drain_timeout: Option<Duration>,
     /// Time limit for a client that reads nothing.
-    pub stall_timeout: Option<Duration>,
+    pub client_stall_timeout: Option<Duration>,
     /// Time limit for connecting to a client.
     pub connect_timeout: Option<Duration>,
     /// Time limit for a client to attach a debugger to a test process.
@@ -95,7 +95,7 @@ pub struct RunLayer {
     pub run_timeout: Option<TimeLimit>,
     /// Deaths of a program outside any test, with one test per process, after which the program is not
     /// started again.
-    pub give_up_after: Option<NonZeroU32>,
+    pub max_startup_crashes: Option<NonZeroU32>,
     /// The number of runs kept in the state directory.
     pub keep_runs: Option<NonZeroU32>,
     /// Whether durations and outcomes are recorded.
@@ -124,27 +124,27 @@ pub struct TestLayer {
     /// Memory limit of a test process and all its descendants.
     pub max_memory: Option<MemoryLimit>,
     /// Time limit for a running test process without output or a finished test.
-    pub silence_timeout: Option<TimeLimit>,
+    pub idle_timeout: Option<TimeLimit>,
     /// The events that write minidumps.
-    pub dumps: Option<Dumps>,
+    pub dumps: Option<DumpPolicy>,
     /// The processes that are traced for crashes.
-    pub watch: Option<Watch>,
+    pub crash_capture: Option<CrashCapture>,
 }
 
 /// Resolved settings of a run as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunSettings {
     /// The number of worker slots.
-    pub jobs: Jobs,
+    pub jobs: JobCount,
     /// The number of failures after which the remaining tests are not run.
     pub fail_limit: FailLimit,
-    pub shuffle: Shuffle,
+    pub shuffle: ShuffleMode,
     /// Lowest level of results printed during the run; `None` lets the display choose.
     pub status_level: Option<StatusLevel>,
     /// Path of the JUnit report; `None` writes none.
     pub junit: Option<PathBuf>,
     /// Whether the output of tests is kept or shown live.
-    pub capture: Capture,
+    pub capture: CaptureStrategy,
     /// Kept bytes of each output stream of a test.
     pub output_limit_bytes: u64,
     /// Time between TERM and KILL.
@@ -152,7 +152,7 @@ pub struct RunSettings {
     /// Time limit of each drain step without progress.
     pub drain_timeout: Duration,
     /// Time limit for a client that reads nothing.
-    pub stall_timeout: Duration,
+    pub client_stall_timeout: Duration,
     /// Time limit for connecting to a client.
     pub connect_timeout: Duration,
     /// Time limit for a client to attach a debugger to a test process.
@@ -165,7 +165,7 @@ pub struct RunSettings {
     pub run_timeout: TimeLimit,
     /// Deaths of a program outside any test, with one test per process, after which the program is not
     /// started again.
-    pub give_up_after: NonZeroU32,
+    pub max_startup_crashes: NonZeroU32,
     /// The number of runs kept in the state directory, including the new one.
     pub keep_runs: NonZeroU32,
     /// Whether durations and outcomes are recorded.
@@ -195,22 +195,22 @@ pub struct TestSettings {
     pub memory_bytes: Option<u64>,
     /// The test is terminated after this time without output or other activity, not counting time in which
     /// the machine did not schedule it; `None` means never.
-    pub silence: Option<Duration>,
+    pub idle_timeout: Option<Duration>,
     /// The events of the test's process that write minidumps.
-    pub dumps: Dumps,
+    pub dumps: DumpPolicy,
     /// The processes of the test that are traced for crashes.
-    pub watch: Watch,
+    pub crash_capture: CrashCapture,
 }
 
 /// The number of worker slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Jobs {
+pub enum JobCount {
     Count(NonZeroUsize),
     /// One slot for each processor available to this process.
     Cpus,
 }
 
-impl Jobs {
+impl JobCount {
     /// Returns the number of slots on this machine.
     #[must_use]
     pub fn slots(self) -> NonZeroUsize {
@@ -231,7 +231,7 @@ pub enum FailLimit {
 
 /// The order in which tests start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shuffle {
+pub enum ShuffleMode {
     /// The order chosen by the scheduler.
     Off,
     /// Random order, with a seed that the run chooses and reports.
@@ -269,7 +269,7 @@ impl StatusLevel {
 
 /// The handling of a test's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Capture {
+pub enum CaptureStrategy {
     /// The output is kept with the test's result.
     Kept,
     /// The output is also copied to this process's own output as it arrives.
@@ -280,14 +280,14 @@ pub enum Capture {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeLimit {
     /// The test has no time limit.
-    Never,
+    Unlimited,
     /// The test is terminated after this time.
     After(Duration),
 }
 
 /// The events for which minidumps are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dumps {
+pub enum DumpPolicy {
     Off,
     /// Processes that crash.
     Crash,
@@ -297,7 +297,7 @@ pub enum Dumps {
     All,
 }
 
-impl Dumps {
+impl DumpPolicy {
     /// The configuration values of all kinds.
     pub const WORDS: [(&'static str, Self); 4] =
         [("off", Self::Off), ("crash", Self::Crash), ("hang", Self::Hang), ("all", Self::All)];
@@ -305,7 +305,7 @@ impl Dumps {
 
 /// The processes that are traced for crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Watch {
+pub enum CrashCapture {
     /// No process: results are the same, with less detail.
     Off,
     /// The test process; if that is a script, also the processes it starts.
@@ -314,7 +314,7 @@ pub enum Watch {
     Tree,
 }
 
-impl Watch {
+impl CrashCapture {
     /// The configuration values of all kinds.
     pub const WORDS: [(&'static str, Self); 3] =
         [("off", Self::Off), ("root", Self::Root), ("tree", Self::Tree)];
@@ -324,7 +324,7 @@ impl Watch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryLimit {
     /// The process may use any amount of memory.
-    Never,
+    Unlimited,
     Bytes(u64),
 }
 
@@ -339,7 +339,7 @@ pub struct SlowTimeout {
 
 /// Settings of the tests that a filter matches.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Override {
+pub struct SettingsOverride {
     /// Selects the tests.
     pub filter: Filter,
     /// The settings that differ for them.
@@ -348,10 +348,10 @@ pub struct Override {
 
 /// A suite of tests: the source of its programs and how they are started.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Suite {
+pub struct SuiteConfig {
     pub name: String,
     /// Position of the section, for messages.
-    pub position: Position,
+    pub position: FilePosition,
     /// The source of the programs.
     pub source: SuiteSource,
     /// Name of the framework; `None` detects it by asking the program.

@@ -8,26 +8,26 @@ use std::{
     time::Duration,
 };
 
-use model::path::{Nesting, TestPath};
+use model::test_path::{NameNesting, TestPath};
 use wire::{
-    control::{self, ListedTest, Program},
+    control::{self, ListedTest, TestProgram},
     mtp::{ExecutionState, TestNode, group_path, key},
 };
 
-use super::listed::{CataloguedTest, SUITE_SEPARATOR, with_uids};
+use super::test_entry::{SUITE_SEPARATOR, TestEntry, assign_uids};
 
 /// A program to be listed and run, as the configuration or the command line names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramSource {
     /// How the program is started.
-    pub program: Program,
+    pub program: TestProgram,
     /// The `[[suite]]` table that it comes from, which selects that suite's own settings.
     pub config_suite: Option<String>,
 }
 
 /// The state of a program's test listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listing {
+pub enum ListingState {
     /// The program has not been listed yet.
     Unknown,
     /// The program was listed.
@@ -35,9 +35,9 @@ pub enum Listing {
         /// The framework's name.
         framework: String,
         /// How test names are split into groups.
-        nesting: Nesting,
+        nesting: NameNesting,
         /// The tests, in the framework's order.
-        tests: Vec<CataloguedTest>,
+        tests: Vec<TestEntry>,
         /// Time from process start to the first test, as far as the listing measured it.
         start: Duration,
     },
@@ -50,11 +50,11 @@ pub enum Listing {
 
 /// The listing that a program returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct ProgramListing {
     /// The framework's name.
     pub framework: String,
     /// How test names are split into groups.
-    pub nesting: control::Nesting,
+    pub nesting: control::FrameworkNesting,
     /// The tests, in the framework's order.
     pub tests: Vec<ListedTest>,
     /// Time from process start to the first test, as far as the listing measured it.
@@ -66,13 +66,13 @@ pub struct Answer {
 pub struct ProgramEntry {
     /// The program as it was named by the configuration or the command line.
     pub source: ProgramSource,
-    pub listing: Listing,
-    identity: Option<Identity>,
+    pub listing: ListingState,
+    identity: Option<FileIdentity>,
 }
 
 /// File metadata that changes when a program is rebuilt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
+struct FileIdentity {
     device: u64,
     inode: u64,
     size: u64,
@@ -111,7 +111,7 @@ impl Catalogue {
                 if *times > 1 {
                     source.program.suite = format!("{}#{times}", source.program.suite);
                 }
-                ProgramEntry { source, listing: Listing::Unknown, identity: None }
+                ProgramEntry { source, listing: ListingState::Unknown, identity: None }
             })
             .collect();
         Self { programs, ..Self::default() }
@@ -126,27 +126,27 @@ impl Catalogue {
     #[must_use]
     pub fn unlisted(&self) -> Vec<usize> {
         let is_unlisted = |entry: &ProgramEntry| {
-            !matches!(entry.listing, Listing::Listed { .. })
-                || entry.identity != identity(&entry.source.program)
+            !matches!(entry.listing, ListingState::Listed { .. })
+                || entry.identity != file_identity(&entry.source.program)
         };
         (0..self.programs.len()).filter(|place| is_unlisted(&self.programs[*place])).collect()
     }
 
     /// Records a program's listing, or why it failed.
-    pub fn list(&mut self, program: usize, answer: Result<Answer, String>) {
+    pub fn record_listing(&mut self, program: usize, answer: Result<ProgramListing, String>) {
         let entry = &mut self.programs[program];
-        entry.identity = identity(&entry.source.program);
+        entry.identity = file_identity(&entry.source.program);
         entry.listing = match answer {
-            Ok(Answer { framework, nesting, tests, start }) => {
-                let tests = with_uids(&entry.source.program.suite, tests);
-                Listing::Listed { framework, nesting: nesting_of(nesting), tests, start }
+            Ok(ProgramListing { framework, nesting, tests, start }) => {
+                let tests = assign_uids(&entry.source.program.suite, tests);
+                ListingState::Listed { framework, nesting: nesting_of(nesting), tests, start }
             }
-            Err(error) => Listing::Broken { error },
+            Err(error) => ListingState::Broken { error },
         };
     }
 
     /// Rebuilds the uid index; needed after listings have changed.
-    pub fn index(&mut self) {
+    pub fn rebuild_index(&mut self) {
         let hashed = |place| (self.hasher.hash_one(self.uid(place)), place);
         let mut by_uid: Vec<_> = self.all().map(hashed).collect();
         by_uid.sort_unstable();
@@ -157,9 +157,9 @@ impl Catalogue {
     pub fn all(&self) -> impl Iterator<Item = TestRef> + '_ {
         self.programs.iter().enumerate().flat_map(|(program, entry)| {
             let (count, is_broken) = match &entry.listing {
-                Listing::Listed { tests, .. } => (tests.len(), false),
-                Listing::Broken { .. } => (0, true),
-                Listing::Unknown => (0, false),
+                ListingState::Listed { tests, .. } => (tests.len(), false),
+                ListingState::Broken { .. } => (0, true),
+                ListingState::Unknown => (0, false),
             };
             (0..count).map(Some).chain(is_broken.then_some(None)).map(move |test| TestRef { program, test })
         })
@@ -172,31 +172,31 @@ impl Catalogue {
         let first = self.by_uid.partition_point(|(known, _)| *known < hash);
         let alike = self.by_uid[first..].iter().take_while(|(known, _)| *known == hash);
         // A program that was rebuilt in the meantime may have fewer tests.
-        alike.map(|(_, place)| *place).find(|place| self.has(*place) && self.uid(*place) == uid)
+        alike.map(|(_, place)| *place).find(|place| self.contains(*place) && self.uid(*place) == uid)
     }
 
     /// Returns whether this index still refers to a test or to a program whose listing failed.
     #[must_use]
-    pub fn has(&self, place: TestRef) -> bool {
+    pub fn contains(&self, place: TestRef) -> bool {
         match (&self.programs[place.program].listing, place.test) {
-            (Listing::Listed { tests, .. }, Some(test)) => test < tests.len(),
-            (Listing::Broken { .. }, None) => true,
-            (Listing::Listed { .. } | Listing::Unknown, None)
-            | (Listing::Broken { .. } | Listing::Unknown, Some(_)) => false,
+            (ListingState::Listed { tests, .. }, Some(test)) => test < tests.len(),
+            (ListingState::Broken { .. }, None) => true,
+            (ListingState::Listed { .. } | ListingState::Unknown, None)
+            | (ListingState::Broken { .. } | ListingState::Unknown, Some(_)) => false,
         }
     }
 
     /// Returns the test; `None` for the program itself.
     #[must_use]
-    pub fn test(&self, place: TestRef) -> Option<&CataloguedTest> {
+    pub fn test(&self, place: TestRef) -> Option<&TestEntry> {
         match &self.programs[place.program].listing {
-            Listing::Listed { tests, .. } => tests.get(place.test?),
-            Listing::Unknown | Listing::Broken { .. } => None,
+            ListingState::Listed { tests, .. } => tests.get(place.test?),
+            ListingState::Unknown | ListingState::Broken { .. } => None,
         }
     }
 
     fn uid(&self, place: TestRef) -> &str {
-        self.test(place).map_or(&self.programs[place.program].source.program.suite, CataloguedTest::uid)
+        self.test(place).map_or(&self.programs[place.program].source.program.suite, TestEntry::uid)
     }
 
     /// Returns a test's path in the test tree; a program whose listing failed is a suite without cases.
@@ -205,7 +205,7 @@ impl Catalogue {
         let entry = &self.programs[place.program];
         let suite = &entry.source.program.suite;
         match (self.test(place), &entry.listing) {
-            (Some(test), Listing::Listed { nesting, .. }) => TestPath::new(*nesting, suite, test.name()),
+            (Some(test), ListingState::Listed { nesting, .. }) => TestPath::new(*nesting, suite, test.name()),
             _ => TestPath { suite, groups: Vec::new(), case: "" },
         }
     }
@@ -215,7 +215,7 @@ impl Catalogue {
     /// groups.
     #[must_use]
     pub fn groups(&self, place: TestRef) -> Vec<(&str, &str)> {
-        let (Some(test), Listing::Listed { nesting, .. }) =
+        let (Some(test), ListingState::Listed { nesting, .. }) =
             (self.test(place), &self.programs[place.program].listing)
         else {
             return Vec::new();
@@ -267,13 +267,13 @@ impl Catalogue {
         let suite = &entry.source.program.suite;
         let mut node = match (self.test(place), &entry.listing) {
             (Some(test), _) => test.node(),
-            (None, Listing::Broken { error }) => {
+            (None, ListingState::Broken { error }) => {
                 let mut node = TestNode::test(suite, suite, ExecutionState::Error);
                 node.error_message = Some(error.clone());
                 node.outcome_kind = Some("not-run".to_owned());
                 node
             }
-            (None, Listing::Unknown | Listing::Listed { .. }) => {
+            (None, ListingState::Unknown | ListingState::Listed { .. }) => {
                 TestNode::test(suite, suite, ExecutionState::Discovered)
             }
         };
@@ -281,23 +281,23 @@ impl Catalogue {
             node.location_type = Some(group_path(group, suite).to_owned());
             node.location_method = Some(node.uid[group.len()..].to_owned());
         }
-        node.other.set_own(key::SUITE, suite.as_str());
-        node.other.set_own(key::PROGRAM, entry.source.program.path.to_text());
+        node.members.set_own(key::SUITE, suite.as_str());
+        node.members.set_own(key::PROGRAM, entry.source.program.path.to_text());
         node
     }
 }
 
-fn nesting_of(nesting: control::Nesting) -> Nesting {
+fn nesting_of(nesting: control::FrameworkNesting) -> NameNesting {
     match nesting {
-        control::Nesting::Flat => Nesting::Flat,
-        control::Nesting::FullStop => Nesting::FullStop,
-        control::Nesting::Colons => Nesting::Colons,
+        control::FrameworkNesting::Flat => NameNesting::Flat,
+        control::FrameworkNesting::FullStop => NameNesting::FullStop,
+        control::FrameworkNesting::Colons => NameNesting::Colons,
     }
 }
 
-fn identity(program: &Program) -> Option<Identity> {
+fn file_identity(program: &TestProgram) -> Option<FileIdentity> {
     let metadata = std::fs::metadata(program.path.as_path()).ok()?;
-    Some(Identity {
+    Some(FileIdentity {
         device: metadata.dev(),
         inode: metadata.ino(),
         size: metadata.size(),
@@ -307,26 +307,26 @@ fn identity(program: &Program) -> Option<Identity> {
 
 #[cfg(test)]
 mod tests {
-    use wire::control::OsBytes;
+    use wire::control::OsText;
 
     use super::*;
 
     fn source(suite: &str, path: &str) -> ProgramSource {
-        let program = Program {
+        let program = TestProgram {
             suite: suite.to_owned(),
-            path: OsBytes::from(path),
+            path: OsText::from(path),
             args: Vec::new(),
             tool_env: Vec::new(),
             env: Vec::new(),
-            cwd: OsBytes::from("/"),
+            cwd: OsText::from("/"),
             framework: None,
         };
         ProgramSource { program, config_suite: None }
     }
 
-    fn answer(tests: Vec<ListedTest>) -> Answer {
-        let nesting = control::Nesting::FullStop;
-        Answer { framework: "gtest".to_owned(), nesting, tests, start: Duration::ZERO }
+    fn program_listing(tests: Vec<ListedTest>) -> ProgramListing {
+        let nesting = control::FrameworkNesting::FullStop;
+        ProgramListing { framework: "gtest".to_owned(), nesting, tests, start: Duration::ZERO }
     }
 
     fn listed(name: &str) -> ListedTest {
@@ -334,14 +334,14 @@ mod tests {
     }
 
     #[test]
-    fn every_uid_is_found_and_no_two_are_the_same() {
+    fn uids_are_unique_and_resolvable() {
         let mut catalogue =
             Catalogue::new(vec![source("a", "/bin/true"), source("a", "/bin/false"), source("b", "/x")]);
         let tests = || vec![listed("t"), listed("u"), listed("t")];
-        catalogue.list(0, Ok(answer(tests())));
-        catalogue.list(1, Ok(answer(tests())));
-        catalogue.list(2, Err("missing".into()));
-        catalogue.index();
+        catalogue.record_listing(0, Ok(program_listing(tests())));
+        catalogue.record_listing(1, Ok(program_listing(tests())));
+        catalogue.record_listing(2, Err("missing".into()));
+        catalogue.rebuild_index();
         let uids: Vec<_> = catalogue.all().map(|place| catalogue.node(place).uid).collect();
         assert_eq!(uids, ["a::t", "a::u", "a::t#2", "a#2::t", "a#2::u", "a#2::t#2", "b"]);
         for (uid, place) in uids.iter().zip(catalogue.all()) {
@@ -352,23 +352,24 @@ mod tests {
     }
 
     #[test]
-    fn a_test_stands_below_its_suite_and_its_class() {
+    fn test_path_has_suite_and_class() {
         let mut catalogue = Catalogue::new(vec![source("a", "/bin/true"), source("b", "/x")]);
-        catalogue.list(0, Ok(answer(vec![listed("P/C/0.t/1"), listed("P/C/0.t/1")])));
-        catalogue.list(1, Err("missing".into()));
+        catalogue.record_listing(0, Ok(program_listing(vec![listed("P/C/0.t/1"), listed("P/C/0.t/1")])));
+        catalogue.record_listing(1, Err("missing".into()));
         let paths: Vec<Vec<_>> =
             catalogue.all().map(|place| catalogue.path(place).segments().collect()).collect();
         assert_eq!(paths, [vec!["a", "P/C/0", "t/1"], vec!["a", "P/C/0", "t/1"], vec!["b", ""]]);
     }
 
     #[test]
-    fn a_group_is_named_by_the_beginning_of_its_tests_and_means_all_of_them() {
+    fn group_uid_is_prefix_and_selects_its_tests() {
         let mut catalogue = Catalogue::new(vec![source("a", "/bin/true"), source("b", "/x")]);
-        let colons = |tests| Answer { nesting: control::Nesting::Colons, ..answer(tests) };
+        let colons =
+            |tests| ProgramListing { nesting: control::FrameworkNesting::Colons, ..program_listing(tests) };
         let names = ["m::n::t", "m::n::t", "m::u", "mm::t", "v"].map(listed);
-        catalogue.list(0, Ok(colons(names.to_vec())));
-        catalogue.list(1, Err("missing".into()));
-        catalogue.index();
+        catalogue.record_listing(0, Ok(colons(names.to_vec())));
+        catalogue.record_listing(1, Err("missing".into()));
+        catalogue.rebuild_index();
         let all: Vec<_> = catalogue.all().collect();
         assert_eq!(catalogue.groups(all[1]), [("a::", "a"), ("a::m::", "m"), ("a::m::n::", "n")]);
         assert_eq!(catalogue.groups(all[4]), [("a::", "a")]);
@@ -392,11 +393,11 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_holds_until_the_file_changes() {
+    fn listing_is_valid_until_file_changes() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut catalogue = Catalogue::new(vec![source("a", file.path().to_str().unwrap())]);
         assert_eq!(catalogue.unlisted(), [0]);
-        catalogue.list(0, Ok(answer(vec![listed("t")])));
+        catalogue.record_listing(0, Ok(program_listing(vec![listed("t")])));
         assert!(catalogue.unlisted().is_empty());
         std::fs::write(file.path(), "changed").unwrap();
         assert_eq!(catalogue.unlisted(), [0]);

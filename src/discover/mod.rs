@@ -5,9 +5,9 @@
 //! - `job`: lists programs through workers.
 
 mod catalogue;
-mod job;
-mod listed;
+mod lister;
+mod test_entry;
 
-pub use catalogue::{Answer, Catalogue, Listing, ProgramEntry, ProgramSource, TestRef};
-pub use job::Lister;
-pub use listed::CataloguedTest;
+pub use catalogue::{Catalogue, ListingState, ProgramEntry, ProgramListing, ProgramSource, TestRef};
+pub use lister::ProgramLister;
+pub use test_entry::TestEntry;

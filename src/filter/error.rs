@@ -3,7 +3,7 @@
 use std::{fmt, ops::Range};
 
 /// Maximum number of characters shown on either side of the error in a long text.
-const SHOWN: usize = 40;
+const MAX_CONTEXT_CHARS: usize = 40;
 
 /// The error of parsing a filter. Printed as one line that begins with the column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,17 +41,20 @@ impl FilterError {
 
     /// Returns several lines: the message, the text, and carets under the error.
     #[must_use]
-    pub fn pointed(&self) -> String {
+    pub fn with_carets(&self) -> String {
         let chars: Vec<char> =
             self.text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect();
         let at = self.column() - 1;
         let length = self.text[self.span.clone()].chars().count().max(1);
-        let (first, last) = (at.saturating_sub(SHOWN), chars.len().min(at + length.min(SHOWN) + SHOWN));
+        let (first, last) = (
+            at.saturating_sub(MAX_CONTEXT_CHARS),
+            chars.len().min(at + length.min(MAX_CONTEXT_CHARS) + MAX_CONTEXT_CHARS),
+        );
         let shown: String = chars[first..last].iter().collect();
         let (before, behind) = (if first > 0 { "…" } else { "" }, if last < chars.len() { "…" } else { "" });
         let indent =
             " ".repeat(before.chars().count() + console::measure_text_width(&chars_of(&chars[first..at])));
-        let carets = "^".repeat(length.min(SHOWN));
+        let carets = "^".repeat(length.min(MAX_CONTEXT_CHARS));
         format!("{}\n  {before}{shown}{behind}\n  {indent}{carets}", self.message)
     }
 }

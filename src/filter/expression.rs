@@ -20,43 +20,44 @@ use winnow::{
 };
 
 use super::{
-    Expr, FilterError, Part, Past, Predicate, Regex, Text,
+    BoolExpr, CompiledRegex, FilterError, FilterPredicate, HistoryState, PatternPart, TextMatcher,
     syntax::{
-        Input, Letter, Parsed, count_condition, count_regex, deeper, escape, expected, fault, here, letter,
-        parse, rest, wildcard,
+        ParseResult, ParserInput, PatternChar, build_pattern, count_condition, count_regex, escaped_char,
+        fail_at, fail_expected, next_char_span, parse, unescaped_char, unread_text, with_depth,
     },
 };
-use crate::nearest;
+use crate::closest_match;
 
 /// All functions, in the order in which they are shown.
 const FUNCTIONS: [&str; 7] = ["test", "suite", "program", "tag", "state", "all", "none"];
 /// Functions of cargo-nextest and their replacements, for users of that program.
-const FOREIGN: [(&str, &str); 3] = [("binary", "program"), ("binary_id", "suite"), ("package", "suite")];
+const NEXTEST_FUNCTIONS: [(&str, &str); 3] =
+    [("binary", "program"), ("binary_id", "suite"), ("package", "suite")];
 /// The characters that a backslash makes literal, besides its own escapes.
 const ESCAPED: &str = "\\)(=~/#*?, ";
 /// Memory limit of one compiled regular expression.
-const REGEX_BYTES: usize = 256 << 10;
+const MAX_REGEX_BYTES: usize = 256 << 10;
 /// Nesting limit of groups in one regular expression.
-const REGEX_DEPTH: u32 = 64;
+const MAX_REGEX_DEPTH: u32 = 64;
 
 /// A filter of tests: an expression, or a plain substring or glob over names, together with its source text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
     text: String,
-    pub(super) expr: Expr<Predicate>,
+    pub(super) expr: BoolExpr<FilterPredicate>,
 }
 
 impl Filter {
     /// Returns the parsed expression.
     #[must_use]
-    pub fn expr(&self) -> &Expr<Predicate> {
+    pub fn expr(&self) -> &BoolExpr<FilterPredicate> {
         &self.expr
     }
 
     /// Returns whether the filter depends on the recorded outcomes of tests.
     #[must_use]
-    pub fn asks_history(&self) -> bool {
-        self.expr.mentions(&|predicate| matches!(predicate, Predicate::State(_)))
+    pub fn depends_on_history(&self) -> bool {
+        self.expr.contains_condition(&|predicate| matches!(predicate, FilterPredicate::State(_)))
     }
 }
 
@@ -76,7 +77,7 @@ impl FromStr for Filter {
         }
         let expr = match calls_a_function(text) {
             true => parse(text, whole)?,
-            false => Expr::Leaf(Predicate::Test(plain(text))),
+            false => BoolExpr::Leaf(FilterPredicate::Test(parse_plain_text(text))),
         };
         Ok(Self { text: text.to_owned(), expr })
     }
@@ -90,7 +91,7 @@ fn calls_a_function(text: &str) -> bool {
     while let Some(behind) = start.strip_prefix("not ") {
         start = behind.trim_start_matches(['!', '(', ' ']);
     }
-    let name = start.trim_start_matches(is_of_name);
+    let name = start.trim_start_matches(is_name_char);
     if name.len() < start.len() && name.starts_with('(') {
         return true;
     }
@@ -102,153 +103,158 @@ fn calls_a_function(text: &str) -> bool {
     })
 }
 
-fn is_of_name(char: char) -> bool {
+fn is_name_char(char: char) -> bool {
     char.is_ascii_alphanumeric() || char == '_' || char == '-'
 }
 
 /// Parses a plain text: a glob when it has wildcards, otherwise a substring. A backslash is literal.
-fn plain(text: &str) -> Text {
-    let letters: Vec<_> = text.chars().map(|char| Letter { char, is_escaped: false }).collect();
-    glob_or_part(&letters)
+fn parse_plain_text(text: &str) -> TextMatcher {
+    let letters: Vec<_> = text.chars().map(|char| PatternChar { char, is_escaped: false }).collect();
+    glob_or_substring(&letters)
 }
 
-fn glob_or_part(letters: &[Letter]) -> Text {
-    let glob = wildcard(letters, true);
-    if glob.is_wild() { Text::Glob(glob) } else { Text::Contains(string(letters)) }
+fn glob_or_substring(letters: &[PatternChar]) -> TextMatcher {
+    let glob = build_pattern(letters, true);
+    if glob.has_wildcards() { TextMatcher::Glob(glob) } else { TextMatcher::Contains(string(letters)) }
 }
 
-fn string(letters: &[Letter]) -> String {
+fn string(letters: &[PatternChar]) -> String {
     letters.iter().map(|letter| letter.char).collect()
 }
 
-fn whole(input: &mut Input<'_>) -> Parsed<Expr<Predicate>> {
+fn whole(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<FilterPredicate>> {
     let expr = terminated(or, space).parse_next(input)?;
-    match rest(input).chars().next() {
+    match unread_text(input).chars().next() {
         None => Ok(expr),
-        Some(')') => fault(here(input), "there is no \"(\" for this \")\"; in a name write \\)"),
-        Some(_) => expected(input, "an operator (&, |, -, and, or) or the end"),
+        Some(')') => fail_at(next_char_span(input), "there is no \"(\" for this \")\"; in a name write \\)"),
+        Some(_) => fail_expected(input, "an operator (&, |, -, and, or) or the end"),
     }
 }
 
-fn or(input: &mut Input<'_>) -> Parsed<Expr<Predicate>> {
-    let operator = (space, alt((literal("|").void(), literal("+").void(), word("or"))));
+fn or(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<FilterPredicate>> {
+    let operator = (space, alt((literal("|").void(), literal("+").void(), keyword("or"))));
     let first = and(input)?;
     let rest: Vec<_> = repeat(0.., preceded(operator, and)).parse_next(input)?;
-    Ok(Expr::any_of(first, rest))
+    Ok(BoolExpr::any_of(first, rest))
 }
 
-fn and(input: &mut Input<'_>) -> Parsed<Expr<Predicate>> {
-    let operator = (space, alt((literal("&").void(), word("and"))));
-    let difference = preceded((space, "-"), unary).map(Expr::negated);
+fn and(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<FilterPredicate>> {
+    let operator = (space, alt((literal("&").void(), keyword("and"))));
+    let difference = preceded((space, "-"), unary).map(BoolExpr::negated);
     let first = unary(input)?;
     let rest: Vec<_> = repeat(0.., alt((preceded(operator, unary), difference))).parse_next(input)?;
-    Ok(Expr::all_of(first, rest))
+    Ok(BoolExpr::all_of(first, rest))
 }
 
-fn unary(input: &mut Input<'_>) -> Parsed<Expr<Predicate>> {
+fn unary(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<FilterPredicate>> {
     space(input)?;
-    if opt(alt((literal("!").void(), word("not")))).parse_next(input)?.is_some() {
-        return deeper(input, unary).map(Expr::negated);
+    if opt(alt((literal("!").void(), keyword("not")))).parse_next(input)?.is_some() {
+        return with_depth(input, unary).map(BoolExpr::negated);
     }
-    let start = here(input);
+    let start = next_char_span(input);
     if opt("(").parse_next(input)?.is_some() {
-        let inner = deeper(input, or)?;
+        let inner = with_depth(input, or)?;
         space(input)?;
         return match opt(")").parse_next(input)? {
             Some(_) => Ok(inner),
-            None if rest(input).is_empty() => fault(start, "this \"(\" has no \")\""),
-            None => expected(input, "an operator (&, |, -, and, or) or \")\""),
+            None if unread_text(input).is_empty() => fail_at(start, "this \"(\" has no \")\""),
+            None => fail_expected(input, "an operator (&, |, -, and, or) or \")\""),
         };
     }
     function(input)
 }
 
-fn function(input: &mut Input<'_>) -> Parsed<Expr<Predicate>> {
+fn function(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<FilterPredicate>> {
     count_condition(input)?;
     let all = FUNCTIONS.map(|name| format!("{name}(…)")).join(", ");
-    let named = opt(take_while(1.., is_of_name)).with_span().parse_next(input)?;
+    let named = opt(take_while(1.., is_name_char)).with_span().parse_next(input)?;
     let (Some(name), span) = named else {
-        return expected(input, &format!("a function ({all}), \"not\" or \"(\""));
+        return fail_expected(input, &format!("a function ({all}), \"not\" or \"(\""));
     };
     space(input)?;
     if opt("(").parse_next(input)?.is_none() {
-        return fault(span, format!("expected a function ({all}), found a plain word; write test({name})"));
+        return fail_at(span, format!("expected a function ({all}), found a plain word; write test({name})"));
     }
     let predicate = match name {
-        "all" => Predicate::All,
-        "none" => Predicate::None,
-        "test" => Predicate::Test(text(input, Plain::GlobOrPart)?),
-        "suite" => Predicate::Suite(text(input, Plain::Glob)?),
-        "program" => Predicate::Program(text(input, Plain::Glob)?),
+        "all" => FilterPredicate::All,
+        "none" => FilterPredicate::None,
+        "test" => FilterPredicate::Test(text(input, UnsignedTextMode::GlobOrSubstring)?),
+        "suite" => FilterPredicate::Suite(text(input, UnsignedTextMode::Glob)?),
+        "program" => FilterPredicate::Program(text(input, UnsignedTextMode::Glob)?),
         "tag" => tag(input)?,
-        "state" => Predicate::State(state(input)?),
-        other => return fault(span, unknown_function(other)),
+        "state" => FilterPredicate::State(state(input)?),
+        other => return fail_at(span, unknown_function(other)),
     };
     space(input)?;
     match opt(")").parse_next(input)? {
-        Some(_) => Ok(Expr::Leaf(predicate)),
-        None => expected(input, &format!("\")\" at the end of {name}(…)")),
+        Some(_) => Ok(BoolExpr::Leaf(predicate)),
+        None => fail_expected(input, &format!("\")\" at the end of {name}(…)")),
     }
 }
 
 fn unknown_function(name: &str) -> String {
-    let foreign = FOREIGN.iter().find(|(foreign, _)| *foreign == name).map(|(_, ours)| *ours);
-    match foreign.or_else(|| nearest(name, FUNCTIONS)) {
+    let foreign = NEXTEST_FUNCTIONS.iter().find(|(foreign, _)| *foreign == name).map(|(_, ours)| *ours);
+    match foreign.or_else(|| closest_match(name, FUNCTIONS)) {
         Some(near) => format!("there is no function \"{name}\"; did you mean \"{near}\"?"),
         None => format!("there is no function \"{name}\"; there are {}", FUNCTIONS.join(", ")),
     }
 }
 
-fn space(input: &mut Input<'_>) -> Parsed<()> {
+fn space(input: &mut ParserInput<'_>) -> ParseResult<()> {
     take_while(0.., char::is_whitespace).void().parse_next(input)
 }
 
 /// Matches an operator that is a word and not the prefix of a longer one.
-fn word<'i>(word: &'static str) -> impl Parser<Input<'i>, (), ErrMode<super::syntax::Fault>> {
-    terminated(literal(word), not(one_of(is_of_name))).void()
+fn keyword<'i>(word: &'static str) -> impl Parser<ParserInput<'i>, (), ErrMode<super::syntax::ParseFailure>> {
+    terminated(literal(word), not(one_of(is_name_char))).void()
 }
 
 /// The meaning of a text without a comparison sign.
 #[derive(Clone, Copy)]
-enum Plain {
-    GlobOrPart,
+enum UnsignedTextMode {
+    GlobOrSubstring,
     Glob,
 }
 
-fn text(input: &mut Input<'_>, plain: Plain) -> Parsed<Text> {
-    signed(input, plain, ")")
+fn text(input: &mut ParserInput<'_>, plain: UnsignedTextMode) -> ParseResult<TextMatcher> {
+    parse_comparison(input, plain, ")")
 }
 
 /// Parses a text with an optional comparison sign, up to one of the `ends`, which is not consumed.
-fn signed(input: &mut Input<'_>, plain: Plain, ends: &'static str) -> Parsed<Text> {
+fn parse_comparison(
+    input: &mut ParserInput<'_>,
+    plain: UnsignedTextMode,
+    ends: &'static str,
+) -> ParseResult<TextMatcher> {
     space(input)?;
     let sign = opt(one_of(['=', '~', '/', '#'])).parse_next(input)?;
     if sign == Some('/') {
-        return regex(input).map(Text::Regex);
+        return regex(input).map(TextMatcher::Regex);
     }
-    let letters = letters(input, ends)?;
+    let letters = parse_pattern_chars(input, ends)?;
     if letters.is_empty() {
-        return expected(input, "a text");
+        return fail_expected(input, "a text");
     }
     Ok(match (sign, plain) {
-        (Some('='), _) => Text::Equals(string(&letters)),
-        (Some('~'), _) => Text::Contains(string(&letters)),
-        (None, Plain::GlobOrPart) => glob_or_part(&letters),
-        _ => Text::Glob(wildcard(&letters, true)),
+        (Some('='), _) => TextMatcher::Equals(string(&letters)),
+        (Some('~'), _) => TextMatcher::Contains(string(&letters)),
+        (None, UnsignedTextMode::GlobOrSubstring) => glob_or_substring(&letters),
+        _ => TextMatcher::Glob(build_pattern(&letters, true)),
     })
 }
 
 /// Parses characters and escapes; surrounding white space is dropped, unless escaped.
-fn letters(input: &mut Input<'_>, ends: &'static str) -> Parsed<Vec<Letter>> {
-    let mut letters: Vec<Letter> = repeat(0.., alt((escape(ESCAPED), letter(ends)))).parse_next(input)?;
-    let is_space = |letter: &Letter| letter.char.is_whitespace() && !letter.is_escaped;
+fn parse_pattern_chars(input: &mut ParserInput<'_>, ends: &'static str) -> ParseResult<Vec<PatternChar>> {
+    let mut letters: Vec<PatternChar> =
+        repeat(0.., alt((escaped_char(ESCAPED), unescaped_char(ends)))).parse_next(input)?;
+    let is_space = |letter: &PatternChar| letter.char.is_whitespace() && !letter.is_escaped;
     let end = letters.iter().rposition(|letter| !is_space(letter)).map_or(0, |last| last + 1);
     letters.truncate(end);
     let start = letters.iter().take_while(|letter| is_space(letter)).count();
     Ok(letters.split_off(start))
 }
 
-fn regex(input: &mut Input<'_>) -> Parsed<Regex> {
+fn regex(input: &mut ParserInput<'_>) -> ParseResult<CompiledRegex> {
     count_regex(input)?;
     let start = input.current_token_start();
     // Only the slash is unescaped here: all other escapes belong to the regular expression.
@@ -256,24 +262,24 @@ fn regex(input: &mut Input<'_>) -> Parsed<Regex> {
     let source: String = repeat(0.., piece).fold(String::new, |all, one| all + one).parse_next(input)?;
     let span = start..input.current_token_start();
     if opt("/").parse_next(input)?.is_none() {
-        return expected(input, "\"/\" at the end of the regular expression");
+        return fail_expected(input, "\"/\" at the end of the regular expression");
     }
-    compile(&source).or_else(|message| fault(span, message))
+    compile(&source).or_else(|message| fail_at(span, message))
 }
 
 /// Compiles a regular expression within its limits; the error is a message.
-pub(super) fn compile(source: &str) -> Result<Regex, String> {
+pub(super) fn compile(source: &str) -> Result<CompiledRegex, String> {
     if source.is_empty() {
         return Err("an empty regular expression".to_owned());
     }
     let built = regex::RegexBuilder::new(source)
-        .size_limit(REGEX_BYTES)
-        .dfa_size_limit(REGEX_BYTES)
-        .nest_limit(REGEX_DEPTH)
+        .size_limit(MAX_REGEX_BYTES)
+        .dfa_size_limit(MAX_REGEX_BYTES)
+        .nest_limit(MAX_REGEX_DEPTH)
         .build();
-    built.map(Regex).map_err(|error| match error {
+    built.map(CompiledRegex).map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => {
-            format!("the regular expression needs more than {} KiB of memory", REGEX_BYTES >> 10)
+            format!("the regular expression needs more than {} KiB of memory", MAX_REGEX_BYTES >> 10)
         }
         other => {
             let text = other.to_string();
@@ -283,40 +289,40 @@ pub(super) fn compile(source: &str) -> Result<Regex, String> {
     })
 }
 
-fn tag(input: &mut Input<'_>) -> Parsed<Predicate> {
-    let key = signed(input, Plain::Glob, "=)")?;
+fn tag(input: &mut ParserInput<'_>) -> ParseResult<FilterPredicate> {
+    let key = parse_comparison(input, UnsignedTextMode::Glob, "=)")?;
     space(input)?;
     if opt("=").parse_next(input)?.is_none() {
-        return Ok(Predicate::Tag { key, value: None });
+        return Ok(FilterPredicate::Tag { key, value: None });
     }
     // `tag(key=)` matches a trait without a value.
-    let is_empty = |input: &Input<'_>| rest(input).trim_start().starts_with(')');
+    let is_empty = |input: &ParserInput<'_>| unread_text(input).trim_start().starts_with(')');
     space(input)?;
     if is_empty(input) {
-        return Ok(Predicate::Tag { key, value: Some(Text::Equals(String::new())) });
+        return Ok(FilterPredicate::Tag { key, value: Some(TextMatcher::Equals(String::new())) });
     }
-    let value = signed(input, Plain::Glob, ")")?;
-    Ok(Predicate::Tag { key, value: Some(value) })
+    let value = parse_comparison(input, UnsignedTextMode::Glob, ")")?;
+    Ok(FilterPredicate::Tag { key, value: Some(value) })
 }
 
-fn state(input: &mut Input<'_>) -> Parsed<Past> {
+fn state(input: &mut ParserInput<'_>) -> ParseResult<HistoryState> {
     space(input)?;
-    let words = Past::WORDS.map(|(word, _)| word);
-    let (word, span) = take_while(0.., is_of_name).with_span().parse_next(input)?;
+    let words = HistoryState::WORDS.map(|(word, _)| word);
+    let (word, span) = take_while(0.., is_name_char).with_span().parse_next(input)?;
     if word.is_empty() {
-        return expected(input, &format!("one of {}", words.join(", ")));
+        return fail_expected(input, &format!("one of {}", words.join(", ")));
     }
-    match Past::WORDS.iter().find(|(known, _)| *known == word) {
+    match HistoryState::WORDS.iter().find(|(known, _)| *known == word) {
         Some((_, past)) => Ok(*past),
         None => {
-            let hint = nearest(word, words).map(|near| format!("; did you mean \"{near}\"?"));
+            let hint = closest_match(word, words).map(|near| format!("; did you mean \"{near}\"?"));
             let message = format!("expected one of {}, found {word:?}", words.join(", "));
-            fault(span, message + &hint.unwrap_or_default())
+            fail_at(span, message + &hint.unwrap_or_default())
         }
     }
 }
 
 /// Returns whether this character must be escaped by a backslash.
-pub(super) fn is_special(part: Part) -> bool {
-    matches!(part, Part::Char(char) if ESCAPED.contains(char))
+pub(super) fn needs_escape(part: PatternPart) -> bool {
+    matches!(part, PatternPart::Char(char) if ESCAPED.contains(char))
 }

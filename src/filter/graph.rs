@@ -20,10 +20,10 @@ use winnow::{
 };
 
 use super::{
-    Expr, FilterError, NodeTest, Property, Wildcard,
+    BoolExpr, FilterError, NodeCondition, PropertyCondition, WildcardPattern,
     syntax::{
-        Input, Letter, Parsed, Part0, count_condition, deeper, escape, expected, fault, here, letter, parse,
-        rest, wildcard,
+        ParseResult, ParserInput, PartParser, PatternChar, build_pattern, count_condition, escaped_char,
+        fail_at, fail_expected, next_char_span, parse, unescaped_char, unread_text, with_depth,
     },
 };
 
@@ -40,15 +40,15 @@ pub(super) const ESCAPED: &str = "\\/()[]&|!=*%? .,+-#^${}<>:;'\"@~";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GraphQuery {
     /// One expression for each level, from the root.
-    pub(super) segments: Vec<Expr<NodeTest>>,
+    pub(super) segments: Vec<BoolExpr<NodeCondition>>,
     /// A final `**`: matches one or more further levels.
-    pub(super) rest: Option<Rest>,
+    pub(super) rest: Option<TrailingWildcard>,
 }
 
 /// A final `**` with its properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rest {
-    pub(super) properties: Option<Expr<Property>>,
+pub(super) struct TrailingWildcard {
+    pub(super) properties: Option<BoolExpr<PropertyCondition>>,
 }
 
 impl FromStr for GraphQuery {
@@ -59,140 +59,146 @@ impl FromStr for GraphQuery {
     }
 }
 
-fn query(input: &mut Input<'_>) -> Parsed<GraphQuery> {
+fn query(input: &mut ParserInput<'_>) -> ParseResult<GraphQuery> {
     let mut query = GraphQuery { segments: Vec::new(), rest: None };
     while opt("/").parse_next(input)?.is_some() {
-        let start = here(input).start;
-        if is_rest(rest(input)) {
+        let start = next_char_span(input).start;
+        if is_trailing_wildcard(unread_text(input)) {
             "**".parse_next(input)?;
-            query.rest = Some(Rest { properties: properties(input)? });
-            if rest(input).starts_with('/') {
-                return fault(start..start + 2, "\"**\" can only be the last part of a path");
+            query.rest = Some(TrailingWildcard { properties: properties(input)? });
+            if unread_text(input).starts_with('/') {
+                return fail_at(start..start + 2, "\"**\" can only be the last part of a path");
             }
             break;
         }
         query.segments.push(joined(input, node)?);
     }
-    if !rest(input).is_empty() {
+    if !unread_text(input).is_empty() {
         let is_begun = !query.segments.is_empty() || query.rest.is_some();
         let what =
             if is_begun { "\"/\", \"&\", \"|\" or the end" } else { "\"/\", with which each query begins" };
-        return expected(input, what);
+        return fail_expected(input, what);
     }
     if query.segments.is_empty() && query.rest.is_none() {
-        return expected(input, "\"/\", with which each query begins");
+        return fail_expected(input, "\"/\", with which each query begins");
     }
     Ok(query)
 }
 
 /// Returns whether `**` is a path segment of its own.
-fn is_rest(text: &str) -> bool {
+fn is_trailing_wildcard(text: &str) -> bool {
     text.strip_prefix("**").is_some_and(|behind| behind.is_empty() || behind.starts_with(['/', '[']))
 }
 
-fn joined<L>(input: &mut Input<'_>, one: Part0<Expr<L>>) -> Parsed<Expr<L>> {
+fn joined<L>(input: &mut ParserInput<'_>, one: PartParser<BoolExpr<L>>) -> ParseResult<BoolExpr<L>> {
     let first = and(input, one)?;
     let rest: Vec<_> =
-        repeat(0.., preceded('|', |input: &mut Input<'_>| and(input, one))).parse_next(input)?;
-    Ok(Expr::any_of(first, rest))
+        repeat(0.., preceded('|', |input: &mut ParserInput<'_>| and(input, one))).parse_next(input)?;
+    Ok(BoolExpr::any_of(first, rest))
 }
 
-fn and<L>(input: &mut Input<'_>, one: Part0<Expr<L>>) -> Parsed<Expr<L>> {
+fn and<L>(input: &mut ParserInput<'_>, one: PartParser<BoolExpr<L>>) -> ParseResult<BoolExpr<L>> {
     let first = unary(input, one)?;
     let rest: Vec<_> =
-        repeat(0.., preceded('&', |input: &mut Input<'_>| unary(input, one))).parse_next(input)?;
-    Ok(Expr::all_of(first, rest))
+        repeat(0.., preceded('&', |input: &mut ParserInput<'_>| unary(input, one))).parse_next(input)?;
+    Ok(BoolExpr::all_of(first, rest))
 }
 
-fn unary<L>(input: &mut Input<'_>, one: Part0<Expr<L>>) -> Parsed<Expr<L>> {
+fn unary<L>(input: &mut ParserInput<'_>, one: PartParser<BoolExpr<L>>) -> ParseResult<BoolExpr<L>> {
     if opt('!').parse_next(input)?.is_some() {
-        return deeper(input, |input| unary(input, one)).map(Expr::negated);
+        return with_depth(input, |input| unary(input, one)).map(BoolExpr::negated);
     }
-    let start = here(input);
+    let start = next_char_span(input);
     if opt('(').parse_next(input)?.is_none() {
         return one(input);
     }
-    let inner = deeper(input, |input| joined(input, one))?;
+    let inner = with_depth(input, |input| joined(input, one))?;
     match opt(')').parse_next(input)? {
         Some(_) => Ok(inner),
-        None if rest(input).is_empty() => fault(start, "this \"(\" has no \")\""),
-        None if rest(input).starts_with('/') => fault(
-            here(input),
+        None if unread_text(input).is_empty() => fail_at(start, "this \"(\" has no \")\""),
+        None if unread_text(input).starts_with('/') => fail_at(
+            next_char_span(input),
             "parentheses can't hold more than one part of a path; write \\/ or %2F for a slash in a name",
         ),
-        None => expected(input, "\"&\", \"|\" or \")\""),
+        None => fail_expected(input, "\"&\", \"|\" or \")\""),
     }
 }
 
-fn node(input: &mut Input<'_>) -> Parsed<Expr<NodeTest>> {
+fn node(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<NodeCondition>> {
     count_condition(input)?;
-    let start = here(input);
-    let letters: Vec<Vec<Letter>> = repeat(
+    let start = next_char_span(input);
+    let letters: Vec<Vec<PatternChar>> = repeat(
         0..,
-        alt((escape(ESCAPED).map(|one| vec![one]), encoded, letter(NODE_ENDS).map(|one| vec![one]))),
+        alt((
+            escaped_char(ESCAPED).map(|one| vec![one]),
+            percent_encoded,
+            unescaped_char(NODE_ENDS).map(|one| vec![one]),
+        )),
     )
     .parse_next(input)?;
-    let name = wildcard(&letters.concat(), false);
+    let name = build_pattern(&letters.concat(), false);
     if name.0.is_empty() {
-        return expected(input, "a name or a pattern such as \"Parser*\"");
+        return fail_expected(input, "a name or a pattern such as \"Parser*\"");
     }
-    if name == Wildcard(vec![super::Part::Any; 2]) {
-        return fault(
+    if name == WildcardPattern(vec![super::PatternPart::Any; 2]) {
+        return fail_at(
             start.start..start.start + 2,
             "\"**\" can only stand alone, as the last part of a path",
         );
     }
-    Ok(Expr::Leaf(NodeTest { name, properties: properties(input)? }))
+    Ok(BoolExpr::Leaf(NodeCondition { name, properties: properties(input)? }))
 }
 
 /// Parses `%2F` and the like, as many as follow each other: together they are UTF-8. A `%` without two
 /// hexadecimal digits after it is literal.
-fn encoded(input: &mut Input<'_>) -> Parsed<Vec<Letter>> {
+fn percent_encoded(input: &mut ParserInput<'_>) -> ParseResult<Vec<PatternChar>> {
     let start = input.current_token_start();
     let byte = preceded('%', take_while(2..=2, |one: char| one.is_ascii_hexdigit()))
         .map(|digits| u8::from_str_radix(digits, 16).expect("two hexadecimal digits are a byte"));
     let bytes: Vec<u8> = repeat(0.., byte).parse_next(input)?;
     if bytes.is_empty() {
-        return '%'.map(|char| vec![Letter { char, is_escaped: true }]).parse_next(input);
+        return '%'.map(|char| vec![PatternChar { char, is_escaped: true }]).parse_next(input);
     }
     match String::from_utf8(bytes) {
-        Ok(text) => Ok(text.chars().map(|char| Letter { char, is_escaped: true }).collect()),
-        Err(_) => fault(start..input.current_token_start(), "these bytes are not UTF-8"),
+        Ok(text) => Ok(text.chars().map(|char| PatternChar { char, is_escaped: true }).collect()),
+        Err(_) => fail_at(start..input.current_token_start(), "these bytes are not UTF-8"),
     }
 }
 
-fn properties(input: &mut Input<'_>) -> Parsed<Option<Expr<Property>>> {
-    let start = here(input);
+fn properties(input: &mut ParserInput<'_>) -> ParseResult<Option<BoolExpr<PropertyCondition>>> {
+    let start = next_char_span(input);
     if opt('[').parse_next(input)?.is_none() {
         return Ok(None);
     }
     let properties = joined(input, property)?;
     match opt(']').parse_next(input)? {
-        Some(_) if rest(input).starts_with('[') => {
-            fault(here(input), "only one pair of brackets; join conditions inside by \"&\" or \"|\"")
-        }
+        Some(_) if unread_text(input).starts_with('[') => fail_at(
+            next_char_span(input),
+            "only one pair of brackets; join conditions inside by \"&\" or \"|\"",
+        ),
         Some(_) => Ok(Some(properties)),
-        None if rest(input).is_empty() => fault(start, "this \"[\" has no \"]\""),
-        None => expected(input, "\"&\", \"|\" or \"]\""),
+        None if unread_text(input).is_empty() => fail_at(start, "this \"[\" has no \"]\""),
+        None => fail_expected(input, "\"&\", \"|\" or \"]\""),
     }
 }
 
-fn property(input: &mut Input<'_>) -> Parsed<Expr<Property>> {
+fn property(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<PropertyCondition>> {
     count_condition(input)?;
     let key = name_until(input, KEY_ENDS)?;
     if key.0.is_empty() {
-        return expected(input, "the name of a trait, as in [speed=fast]");
+        return fail_expected(input, "the name of a trait, as in [speed=fast]");
     }
     let operator = opt(alt(("!=".value(true), "=".value(false)))).parse_next(input)?;
     let Some(is_negated) = operator else {
-        return expected(input, "\"=\" or \"!=\" behind the name of the trait");
+        return fail_expected(input, "\"=\" or \"!=\" behind the name of the trait");
     };
     let value = name_until(input, VALUE_ENDS)?;
-    let property = Expr::Leaf(Property { key, value });
+    let property = BoolExpr::Leaf(PropertyCondition { key, value });
     Ok(if is_negated { property.negated() } else { property })
 }
 
-fn name_until(input: &mut Input<'_>, ends: &'static str) -> Parsed<Wildcard> {
-    let letters: Vec<Letter> = repeat(0.., alt((escape(ESCAPED), letter(ends)))).parse_next(input)?;
-    Ok(wildcard(&letters, false))
+fn name_until(input: &mut ParserInput<'_>, ends: &'static str) -> ParseResult<WildcardPattern> {
+    let letters: Vec<PatternChar> =
+        repeat(0.., alt((escaped_char(ESCAPED), unescaped_char(ends)))).parse_next(input)?;
+    Ok(build_pattern(&letters, false))
 }

@@ -2,15 +2,18 @@
 
 use std::borrow::Cow;
 
-use model::path::TestPath;
+use model::test_path::TestPath;
 
-use super::{Filter, GraphQuery, NodeTest, Past, Predicate, Property, Text, Wildcard};
+use super::{
+    Filter, FilterPredicate, GraphQuery, HistoryState, NodeCondition, PropertyCondition, TextMatcher,
+    WildcardPattern,
+};
 use crate::history::LastOutcome;
 
 /// The properties of a test that filter expressions are evaluated on. A program that can't be listed is
 /// represented by its suite's name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Subject<'a> {
+pub struct FilterSubject<'a> {
     /// `<suite>::<name>`.
     pub uid: &'a str,
     pub suite: &'a str,
@@ -24,47 +27,48 @@ pub struct Subject<'a> {
 impl Filter {
     /// Returns whether the filter selects the test.
     #[must_use]
-    pub fn is_match(&self, subject: &Subject<'_>) -> bool {
+    pub fn is_match(&self, subject: &FilterSubject<'_>) -> bool {
         self.expr.holds(&|predicate| predicate.holds(subject))
     }
 
     /// Returns whether the filter may select tests of this program, for a program whose tests could not be
     /// listed.
     #[must_use]
-    pub fn may_match(&self, subject: &Subject<'_>) -> bool {
-        let judged = self.expr.judge(&|predicate| match predicate {
-            Predicate::Test(_) | Predicate::Tag { .. } | Predicate::State(_) => None,
-            Predicate::All | Predicate::None | Predicate::Suite(_) | Predicate::Program(_) => {
-                Some(predicate.holds(subject))
-            }
+    pub fn may_match(&self, subject: &FilterSubject<'_>) -> bool {
+        let judged = self.expr.evaluate(&|predicate| match predicate {
+            FilterPredicate::Test(_) | FilterPredicate::Tag { .. } | FilterPredicate::State(_) => None,
+            FilterPredicate::All
+            | FilterPredicate::None
+            | FilterPredicate::Suite(_)
+            | FilterPredicate::Program(_) => Some(predicate.holds(subject)),
         });
         judged != Some(false)
     }
 }
 
-impl Predicate {
-    fn holds(&self, subject: &Subject<'_>) -> bool {
+impl FilterPredicate {
+    fn holds(&self, subject: &FilterSubject<'_>) -> bool {
         match self {
             Self::All => true,
             Self::None => false,
-            Self::Test(text) => text.fits(subject.uid, "::"),
-            Self::Suite(text) => text.fits(subject.suite, "::"),
-            Self::Program(text) => text.fits(&subject.program, "/"),
+            Self::Test(text) => text.matches_suffix(subject.uid, "::"),
+            Self::Suite(text) => text.matches_suffix(subject.suite, "::"),
+            Self::Program(text) => text.matches_suffix(&subject.program, "/"),
             Self::Tag { key, value } => subject.tags.iter().any(|(name, found)| {
-                key.fits_whole(name) && value.as_ref().is_none_or(|value| value.fits_whole(found))
+                key.matches_whole(name) && value.as_ref().is_none_or(|value| value.matches_whole(found))
             }),
-            Self::State(Past::Never) => subject.last.is_none(),
-            Self::State(Past::Ended(outcome)) => subject.last == Some(*outcome),
+            Self::State(HistoryState::NeverRan) => subject.last.is_none(),
+            Self::State(HistoryState::Ended(outcome)) => subject.last == Some(*outcome),
         }
     }
 }
 
-impl Text {
+impl TextMatcher {
     /// Returns whether the text matches: an exact text and a glob must match the whole name, or the rest
     /// after one of its separators.
-    fn fits(&self, name: &str, separator: &str) -> bool {
+    fn matches_suffix(&self, name: &str, separator: &str) -> bool {
         match self {
-            Self::Contains(_) | Self::Regex(_) => self.fits_whole(name),
+            Self::Contains(_) | Self::Regex(_) => self.matches_whole(name),
             Self::Equals(text) => name
                 .strip_suffix(text.as_str())
                 .is_some_and(|before| before.is_empty() || before.ends_with(separator)),
@@ -76,7 +80,7 @@ impl Text {
         }
     }
 
-    fn fits_whole(&self, text: &str) -> bool {
+    fn matches_whole(&self, text: &str) -> bool {
         match self {
             Self::Equals(wanted) => wanted == text,
             Self::Contains(part) => text.contains(part.as_str()),
@@ -108,7 +112,7 @@ impl GraphQuery {
     #[must_use]
     pub fn may_match(&self, suite: &str) -> bool {
         let Some(root) = self.segments.first() else { return true };
-        let judged = root.judge(&|test| match (test.name.is_match(suite), &test.properties) {
+        let judged = root.evaluate(&|test| match (test.name.is_match(suite), &test.properties) {
             (true, Some(_)) => None,
             (is_match, _) => Some(is_match),
         });
@@ -116,16 +120,16 @@ impl GraphQuery {
     }
 }
 
-impl NodeTest {
+impl NodeCondition {
     fn holds(&self, name: &str, tags: &[(&str, &str)]) -> bool {
         self.name.is_match(name)
             && self.properties.as_ref().is_none_or(|all| all.holds(&|one| one.holds(tags)))
     }
 }
 
-impl Property {
+impl PropertyCondition {
     fn holds(&self, tags: &[(&str, &str)]) -> bool {
-        let fits = |wildcard: &Wildcard, text| wildcard.is_match(text);
+        let fits = |wildcard: &WildcardPattern, text| wildcard.is_match(text);
         tags.iter().any(|(name, value)| fits(&self.key, name) && fits(&self.value, value))
     }
 }

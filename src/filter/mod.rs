@@ -14,15 +14,17 @@ mod error;
 mod expression;
 mod graph;
 mod matches;
-mod show;
+mod print;
 mod syntax;
 #[cfg(test)]
 mod tests;
 mod wildcard;
 
-pub use ast::{Expr, NodeTest, Past, Predicate, Property, Regex, Text};
+pub use ast::{
+    BoolExpr, CompiledRegex, FilterPredicate, HistoryState, NodeCondition, PropertyCondition, TextMatcher,
+};
 pub use error::FilterError;
 pub use expression::Filter;
 pub use graph::GraphQuery;
-pub use matches::Subject;
-pub use wildcard::{Part, Wildcard};
+pub use matches::FilterSubject;
+pub use wildcard::{PatternPart, WildcardPattern};

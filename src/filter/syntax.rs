@@ -10,29 +10,29 @@ use winnow::{
     token::{any, one_of, take_while},
 };
 
-use super::{FilterError, Part, Wildcard};
+use super::{FilterError, PatternPart, WildcardPattern};
 
 /// Maximum length of a filter. Real filters are shorter, and a long one is evaluated for every test.
-const LENGTH_BYTES: usize = 16 << 10;
+const MAX_FILTER_BYTES: usize = 16 << 10;
 /// Maximum nesting depth, because parsing, evaluating and dropping are recursive.
-const DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// Maximum number of conditions: each test is checked against each condition, which blocks the session's
 /// other work.
-const CONDITIONS: usize = 1000;
+const MAX_CONDITIONS: usize = 1000;
 /// Maximum number of regular expressions, because compiled ones use memory.
-const REGEXES: usize = 32;
+const MAX_REGEXES: usize = 32;
 
 /// The text with positions, and the counters that are checked against the limits.
-pub(super) type Input<'i> = Stateful<LocatingSlice<&'i str>, Counts>;
+pub(super) type ParserInput<'i> = Stateful<LocatingSlice<&'i str>, LimitCounters>;
 
 /// The result of a parser.
-pub(super) type Parsed<T> = Result<T, ErrMode<Fault>>;
+pub(super) type ParseResult<T> = Result<T, ErrMode<ParseFailure>>;
 
 /// A parser function for one part.
-pub(super) type Part0<T> = fn(&mut Input<'_>) -> Parsed<T>;
+pub(super) type PartParser<T> = fn(&mut ParserInput<'_>) -> ParseResult<T>;
 
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct LimitCounters {
     depth: usize,
     conditions: usize,
     regexes: usize,
@@ -40,16 +40,16 @@ pub(super) struct Counts {
 
 /// A parse error with its position.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct ParseFailure {
     span: Range<usize>,
     message: String,
 }
 
-impl<'i> ParserError<Input<'i>> for Fault {
+impl<'i> ParserError<ParserInput<'i>> for ParseFailure {
     type Inner = Self;
 
-    fn from_input(input: &Input<'i>) -> Self {
-        Self { span: here(input), message: "something else was expected here".to_owned() }
+    fn from_input(input: &ParserInput<'i>) -> Self {
+        Self { span: next_char_span(input), message: "something else was expected here".to_owned() }
     }
 
     fn into_inner(self) -> Result<Self, Self> {
@@ -58,12 +58,12 @@ impl<'i> ParserError<Input<'i>> for Fault {
 }
 
 /// Parses a whole text.
-pub(super) fn parse<T>(text: &str, parser: Part0<T>) -> Result<T, FilterError> {
-    if text.len() > LENGTH_BYTES {
-        let message = format!("the filter is longer than {LENGTH_BYTES} bytes");
+pub(super) fn parse<T>(text: &str, parser: PartParser<T>) -> Result<T, FilterError> {
+    if text.len() > MAX_FILTER_BYTES {
+        let message = format!("the filter is longer than {MAX_FILTER_BYTES} bytes");
         return Err(FilterError::new("", 0..0, message));
     }
-    let mut input = Stateful { input: LocatingSlice::new(text), state: Counts::default() };
+    let mut input = Stateful { input: LocatingSlice::new(text), state: LimitCounters::default() };
     parser(&mut input).map_err(|error| match error {
         ErrMode::Cut(fault) | ErrMode::Backtrack(fault) => FilterError::new(text, fault.span, fault.message),
         ErrMode::Incomplete(_) => unreachable!("the input is whole"),
@@ -71,37 +71,40 @@ pub(super) fn parse<T>(text: &str, parser: Part0<T>) -> Result<T, FilterError> {
 }
 
 /// Stops parsing with a message about a span.
-pub(super) fn fault<T>(span: Range<usize>, message: impl Into<String>) -> Parsed<T> {
-    Err(ErrMode::Cut(Fault { span, message: message.into() }))
+pub(super) fn fail_at<T>(span: Range<usize>, message: impl Into<String>) -> ParseResult<T> {
+    Err(ErrMode::Cut(ParseFailure { span, message: message.into() }))
 }
 
 /// Returns the span of the next character, or the end of the text.
-pub(super) fn here(input: &Input<'_>) -> Range<usize> {
+pub(super) fn next_char_span(input: &ParserInput<'_>) -> Range<usize> {
     let start = input.current_token_start();
-    start..start + rest(input).chars().next().map_or(0, char::len_utf8)
+    start..start + unread_text(input).chars().next().map_or(0, char::len_utf8)
 }
 
 /// Returns the unread text.
-pub(super) fn rest<'i>(input: &Input<'i>) -> &'i str {
+pub(super) fn unread_text<'i>(input: &ParserInput<'i>) -> &'i str {
     input.input.peek_finish()
 }
 
 /// Stops parsing with the expected and the found input at this position.
-pub(super) fn expected<T>(input: &Input<'_>, what: &str) -> Parsed<T> {
-    let found = match rest(input).chars().next() {
+pub(super) fn fail_expected<T>(input: &ParserInput<'_>, what: &str) -> ParseResult<T> {
+    let found = match unread_text(input).chars().next() {
         None => "the end".to_owned(),
         Some(found) => format!("{:?}", found.to_string()),
     };
-    fault(here(input), format!("expected {what}, found {found}"))
+    fail_at(next_char_span(input), format!("expected {what}, found {found}"))
 }
 
 /// Runs a parser one nesting level deeper.
-pub(super) fn deeper<T>(
-    input: &mut Input<'_>,
-    mut parser: impl FnMut(&mut Input<'_>) -> Parsed<T>,
-) -> Parsed<T> {
-    if input.state.depth == DEPTH {
-        return fault(here(input), format!("the filter is nested deeper than {DEPTH} levels"));
+pub(super) fn with_depth<T>(
+    input: &mut ParserInput<'_>,
+    mut parser: impl FnMut(&mut ParserInput<'_>) -> ParseResult<T>,
+) -> ParseResult<T> {
+    if input.state.depth == MAX_DEPTH {
+        return fail_at(
+            next_char_span(input),
+            format!("the filter is nested deeper than {MAX_DEPTH} levels"),
+        );
     }
     input.state.depth += 1;
     let parsed = parser(input);
@@ -110,18 +113,24 @@ pub(super) fn deeper<T>(
 }
 
 /// Counts one more condition against the limit.
-pub(super) fn count_condition(input: &mut Input<'_>) -> Parsed<()> {
-    if input.state.conditions == CONDITIONS {
-        return fault(here(input), format!("the filter has more than {CONDITIONS} conditions"));
+pub(super) fn count_condition(input: &mut ParserInput<'_>) -> ParseResult<()> {
+    if input.state.conditions == MAX_CONDITIONS {
+        return fail_at(
+            next_char_span(input),
+            format!("the filter has more than {MAX_CONDITIONS} conditions"),
+        );
     }
     input.state.conditions += 1;
     Ok(())
 }
 
 /// Counts one more regular expression against the limit.
-pub(super) fn count_regex(input: &mut Input<'_>) -> Parsed<()> {
-    if input.state.regexes == REGEXES {
-        return fault(here(input), format!("the filter has more than {REGEXES} regular expressions"));
+pub(super) fn count_regex(input: &mut ParserInput<'_>) -> ParseResult<()> {
+    if input.state.regexes == MAX_REGEXES {
+        return fail_at(
+            next_char_span(input),
+            format!("the filter has more than {MAX_REGEXES} regular expressions"),
+        );
     }
     input.state.regexes += 1;
     Ok(())
@@ -129,13 +138,15 @@ pub(super) fn count_regex(input: &mut Input<'_>) -> Parsed<()> {
 
 /// A character, and whether it was escaped and is therefore literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Letter {
+pub(super) struct PatternChar {
     pub(super) char: char,
     pub(super) is_escaped: bool,
 }
 
 /// Parses `\` and an escaped character: any character of `plain`, and `\n`, `\r`, `\t`, `\u{…}`.
-pub(super) fn escape<'i>(plain: &'static str) -> impl FnMut(&mut Input<'i>) -> Parsed<Letter> {
+pub(super) fn escaped_char<'i>(
+    plain: &'static str,
+) -> impl FnMut(&mut ParserInput<'i>) -> ParseResult<PatternChar> {
     move |input| {
         '\\'.parse_next(input)?;
         let known = alt((
@@ -147,42 +158,47 @@ pub(super) fn escape<'i>(plain: &'static str) -> impl FnMut(&mut Input<'i>) -> P
         ))
         .parse_next(input);
         match known {
-            Ok(char) => Ok(Letter { char, is_escaped: true }),
+            Ok(char) => Ok(PatternChar { char, is_escaped: true }),
             Err(ErrMode::Cut(fault)) => Err(ErrMode::Cut(fault)),
             Err(_) => {
                 let all: Vec<String> = plain.chars().map(|one| format!("\\{one}")).collect();
-                expected(input, &format!("what \\ escapes ({}, \\n, \\r, \\t, \\u{{…}})", all.join(", ")))
+                fail_expected(
+                    input,
+                    &format!("what \\ escapes ({}, \\n, \\r, \\t, \\u{{…}})", all.join(", ")),
+                )
             }
         }
     }
 }
 
-fn unicode(input: &mut Input<'_>) -> Parsed<char> {
+fn unicode(input: &mut ParserInput<'_>) -> ParseResult<char> {
     let start = input.current_token_start();
     let hex = take_while(1..=6, |one: char| one.is_ascii_hexdigit());
-    let digits: Result<&str, ErrMode<Fault>> = delimited("u{", hex, '}').parse_next(input);
+    let digits: Result<&str, ErrMode<ParseFailure>> = delimited("u{", hex, '}').parse_next(input);
     let code = digits.ok().and_then(|digits| u32::from_str_radix(digits, 16).ok());
     match code.and_then(char::from_u32) {
         Some(char) => Ok(char),
-        None => fault(start..start + 1, "expected a character's number, such as \\u{20}"),
+        None => fail_at(start..start + 1, "expected a character's number, such as \\u{20}"),
     }
 }
 
 /// Parses any character except these.
-pub(super) fn letter<'i>(but: &'static str) -> impl FnMut(&mut Input<'i>) -> Parsed<Letter> {
+pub(super) fn unescaped_char<'i>(
+    but: &'static str,
+) -> impl FnMut(&mut ParserInput<'i>) -> ParseResult<PatternChar> {
     move |input| {
         any.verify(|found| !but.contains(*found))
-            .map(|char| Letter { char, is_escaped: false })
+            .map(|char| PatternChar { char, is_escaped: false })
             .parse_next(input)
     }
 }
 
 /// Builds a wildcard pattern; escaped wildcards are literal.
-pub(super) fn wildcard(letters: &[Letter], has_one: bool) -> Wildcard {
-    let part = |letter: &Letter| match letter.char {
-        '*' if !letter.is_escaped => Part::Any,
-        '?' if has_one && !letter.is_escaped => Part::One,
-        other => Part::Char(other),
+pub(super) fn build_pattern(letters: &[PatternChar], has_one: bool) -> WildcardPattern {
+    let part = |letter: &PatternChar| match letter.char {
+        '*' if !letter.is_escaped => PatternPart::Any,
+        '?' if has_one && !letter.is_escaped => PatternPart::One,
+        other => PatternPart::Char(other),
     };
-    Wildcard(letters.iter().map(part).collect())
+    WildcardPattern(letters.iter().map(part).collect())
 }

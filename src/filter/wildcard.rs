@@ -3,11 +3,11 @@
 
 /// A pattern with wildcards.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wildcard(pub(super) Vec<Part>);
+pub struct WildcardPattern(pub(super) Vec<PatternPart>);
 
 /// A part of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum PatternPart {
     /// A literal character.
     Char(char),
     /// `?`: any single character.
@@ -16,7 +16,7 @@ pub enum Part {
     Any,
 }
 
-impl Wildcard {
+impl WildcardPattern {
     /// Returns whether the whole of `text` matches, in time proportional to the product of the lengths at
     /// worst: on a mismatch only the last `*` takes one character more.
     #[must_use]
@@ -26,12 +26,12 @@ impl Wildcard {
         let mut last_star = None;
         loop {
             match (parts.split_first(), text.clone().next()) {
-                (Some((Part::Any, behind)), _) => {
+                (Some((PatternPart::Any, behind)), _) => {
                     last_star = Some((behind, text.clone()));
                     parts = behind;
                 }
                 (None, None) => return true,
-                (Some((part, behind)), Some(found)) if part.takes(found) => {
+                (Some((part, behind)), Some(found)) if part.matches_char(found) => {
                     parts = behind;
                     text.next();
                 }
@@ -49,13 +49,13 @@ impl Wildcard {
     }
 
     /// Returns whether the pattern contains a wildcard.
-    pub(super) fn is_wild(&self) -> bool {
-        self.0.iter().any(|part| !matches!(part, Part::Char(_)))
+    pub(super) fn has_wildcards(&self) -> bool {
+        self.0.iter().any(|part| !matches!(part, PatternPart::Char(_)))
     }
 }
 
-impl Part {
-    fn takes(self, found: char) -> bool {
+impl PatternPart {
+    fn matches_char(self, found: char) -> bool {
         match self {
             Self::Char(wanted) => wanted == found,
             Self::One => true,

@@ -4,7 +4,7 @@ use std::{io, path::Path, sync::mpsc as blocking, time::Duration};
 
 use link::{
     local,
-    tcp::{self, Untold},
+    tcp::{self, UnknownPeerPolicy},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -14,13 +14,13 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Session, SessionEnd, SessionOptions};
+use super::{ServerSession, ServerSessionOptions, SessionEnd};
 
 /// Time limit for connecting to a client that started the server and should be listening already.
 const DIAL_DEADLINE: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent sessions. Each has its own worker processes; more would only compete for the
 /// cores.
-const SESSIONS: usize = 16;
+const MAX_SESSIONS: usize = 16;
 
 /// Errors of connecting to or listening for clients.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ pub enum ListenError {
 ///
 /// Cancel safe: yes, because an abandoned connection is closed.
 pub async fn dial(host: &str, port: u16) -> Result<TcpStream, ListenError> {
-    hold_threads().await.map_err(ListenError::Threads)?;
+    reserve_threads().await.map_err(ListenError::Threads)?;
     tcp::dial(host, port, Instant::now() + DIAL_DEADLINE).await.map_err(|source| ListenError::Dial {
         host: host.to_owned(),
         port,
@@ -62,19 +62,19 @@ pub async fn dial(host: &str, port: u16) -> Result<TcpStream, ListenError> {
 ///
 /// Cancel safe: yes, because abandoned threads exit or wait for work.
 pub async fn standard_streams() -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static, ListenError> {
-    hold_threads().await.map_err(ListenError::Threads)?;
+    reserve_threads().await.map_err(ListenError::Threads)?;
     Ok(tokio::io::join(tokio::io::stdin(), tokio::io::stdout()))
 }
 
-type Holds = ([blocking::SyncSender<()>; 2], [blocking::Receiver<()>; 2]);
+type HoldChannels = ([blocking::SyncSender<()>; 2], [blocking::Receiver<()>; 2]);
 
 /// Creates two channels whose receivers return once the senders are dropped.
-fn holds() -> Holds {
+fn hold_channels() -> HoldChannels {
     let [(one, of_one), (other, of_other)] = [(); 2].map(|()| blocking::sync_channel(0));
     ([one, other], [of_one, of_other])
 }
 
-fn wait(hold: blocking::Receiver<()>) -> impl FnOnce() {
+fn wait_until_dropped(hold: blocking::Receiver<()>) -> impl FnOnce() {
     // No message is ever sent; this waits for the sender to be dropped.
     move || hold.recv().unwrap_or_default()
 }
@@ -82,17 +82,18 @@ fn wait(hold: blocking::Receiver<()>) -> impl FnOnce() {
 /// Makes the runtime start one thread for each direction of a blocking stream; the runtime keeps them. The
 /// runtime panics if a thread that it needs can't be started, so the system is probed with plain threads
 /// first.
-async fn hold_threads() -> io::Result<()> {
-    let (held, ends) = holds();
-    let probe = |hold| std::thread::Builder::new().name("heeler-probe".to_owned()).spawn(wait(hold));
+async fn reserve_threads() -> io::Result<()> {
+    let (held, ends) = hold_channels();
+    let probe =
+        |hold| std::thread::Builder::new().name("heeler-probe".to_owned()).spawn(wait_until_dropped(hold));
     let probes = ends.map(probe).into_iter().collect::<io::Result<Vec<_>>>()?;
     drop(held);
     for probe in probes {
         // The thread has no way to fail.
         drop(probe.join());
     }
-    let (held, ends) = holds();
-    let tasks = ends.map(|hold| tokio::task::spawn_blocking(wait(hold)));
+    let (held, ends) = hold_channels();
+    let tasks = ends.map(|hold| tokio::task::spawn_blocking(wait_until_dropped(hold)));
     drop(held);
     for task in tasks {
         task.await.map_err(io::Error::other)?;
@@ -110,35 +111,35 @@ async fn hold_threads() -> io::Result<()> {
 /// Cancel safe: yes, because sessions detect their end by themselves.
 pub async fn serve_tcp(
     address: &str,
-    options: &SessionOptions,
+    options: &ServerSessionOptions,
     ready: impl FnOnce(std::net::SocketAddr),
     mut stop: mpsc::Receiver<()>,
 ) -> Result<(), ListenError> {
     let failed = |source| ListenError::Tcp { address: address.to_owned(), source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     ready(listener.local_addr().map_err(failed)?);
-    let mut sessions = Sessions::new(options);
+    let mut sessions = SessionSet::new(options);
     loop {
         tokio::select! {
-            accepted = listener.accept(), if sessions.has_room() => match accepted {
+            accepted = listener.accept(), if sessions.has_capacity() => match accepted {
                 // Refused before a session begins, so that other users can't occupy this user's session
                 // slots.
-                Ok((stream, peer)) if let Err(error) = tcp::vouch(&stream, Untold::Refused) => {
+                Ok((stream, peer)) if let Err(error) = tcp::verify_peer(&stream, UnknownPeerPolicy::Refuse) => {
                     tracing::warn!(%peer, error = crate::error_chain(&error), "a connection was refused");
                 }
                 Ok((stream, peer)) => {
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%error, "a connection keeps Nagle's delay");
                     }
-                    sessions.begin(stream, peer.ip().to_string());
+                    sessions.spawn_session(stream, peer.ip().to_string());
                 }
-                Err(error) => pause_after(&error).await,
+                Err(error) => back_off(&error).await,
             },
-            () = sessions.ended() => {}
+            () = sessions.reap_session() => {}
             _ = stop.recv() => break,
         }
     }
-    sessions.end().await;
+    sessions.shut_down().await;
     Ok(())
 }
 
@@ -150,64 +151,64 @@ pub async fn serve_tcp(
 /// Cancel safe: yes, because sessions detect their end by themselves.
 pub async fn serve_local(
     path: &Path,
-    options: &SessionOptions,
+    options: &ServerSessionOptions,
     ready: impl FnOnce(),
     mut stop: mpsc::Receiver<()>,
 ) -> Result<(), ListenError> {
-    let mut listener = local::Listener::bind(path)
+    let mut listener = local::LocalListener::bind(path)
         .map_err(|source| ListenError::Local { path: path.display().to_string(), source })?;
     ready();
-    let mut sessions = Sessions::new(options);
+    let mut sessions = SessionSet::new(options);
     loop {
         tokio::select! {
-            accepted = listener.accept(), if sessions.has_room() => match accepted {
-                Ok(stream) => sessions.begin(stream, "127.0.0.1".to_owned()),
-                Err(error) => pause_after(&error).await,
+            accepted = listener.accept(), if sessions.has_capacity() => match accepted {
+                Ok(stream) => sessions.spawn_session(stream, "127.0.0.1".to_owned()),
+                Err(error) => back_off(&error).await,
             },
-            () = sessions.ended() => {}
+            () = sessions.reap_session() => {}
             _ = stop.recv() => break,
         }
     }
-    sessions.end().await;
+    sessions.shut_down().await;
     Ok(())
 }
 
 /// Waits after a failed `accept`, so that an error that recurs at once (no file descriptors left) does not
 /// spin.
-async fn pause_after(error: &(dyn std::error::Error + Sync)) {
+async fn back_off(error: &(dyn std::error::Error + Sync)) {
     tracing::warn!(%error, "a connection was refused");
     tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
-struct Sessions<'a> {
-    options: &'a SessionOptions,
+struct SessionSet<'a> {
+    options: &'a ServerSessionOptions,
     running: JoinSet<SessionEnd>,
     commands: Vec<mpsc::Sender<super::SessionCommand>>,
 }
 
-impl<'a> Sessions<'a> {
-    fn new(options: &'a SessionOptions) -> Self {
+impl<'a> SessionSet<'a> {
+    fn new(options: &'a ServerSessionOptions) -> Self {
         Self { options, running: JoinSet::new(), commands: Vec::new() }
     }
 
-    fn has_room(&self) -> bool {
-        self.running.len() < SESSIONS
+    fn has_capacity(&self) -> bool {
+        self.running.len() < MAX_SESSIONS
     }
 
-    fn begin<S>(&mut self, stream: S, client_host: String)
+    fn spawn_session<S>(&mut self, stream: S, client_host: String)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         // Otherwise silent connections would occupy the session slots of clients.
-        let initialize_within = Some(self.options.settings.run.stall_timeout);
-        let options = SessionOptions { client_host, initialize_within, ..self.options.clone() };
+        let initialize_within = Some(self.options.settings.run.client_stall_timeout);
+        let options = ServerSessionOptions { client_host, initialize_within, ..self.options.clone() };
         let (sender, commands) = mpsc::channel(1);
         self.commands.retain(|sender| !sender.is_closed());
         self.commands.push(sender);
-        self.running.spawn(Session::new(stream, options).serve(commands));
+        self.running.spawn(ServerSession::new(stream, options).serve(commands));
     }
 
-    async fn ended(&mut self) {
+    async fn reap_session(&mut self) {
         match self.running.join_next().await {
             Some(Ok(end)) => tracing::debug!(?end, "a session ended"),
             Some(Err(error)) => tracing::error!(%error, "a session failed"),
@@ -215,7 +216,7 @@ impl<'a> Sessions<'a> {
         }
     }
 
-    async fn end(mut self) {
+    async fn shut_down(mut self) {
         for commands in &self.commands {
             // Sending fails only if the session has ended already.
             let _closed = commands.send(super::SessionCommand::Exit).await;

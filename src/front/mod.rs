@@ -6,10 +6,10 @@
 //! - `engine`: schedules a session's requests, concurrently.
 //! - `mtp`: the MSTest Runner Protocol, one file per request.
 
-mod engine;
 mod listen;
 mod mtp;
+mod scheduler;
 mod session;
 
 pub use listen::{ListenError, dial, serve_local, serve_tcp, standard_streams};
-pub use session::{Session, SessionCommand, SessionEnd, SessionOptions};
+pub use session::{ServerSession, ServerSessionOptions, SessionCommand, SessionEnd};

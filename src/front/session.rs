@@ -20,29 +20,29 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use wire::{
-    frame::Frames,
+    frame::FrameDecoder,
     mtp::{CancelParams, CancelRunParams, InitializeParams, LogLevel, log_frame, method},
-    rpc::{self, Message, RequestId, RpcError, code},
+    rpc::{self, RequestId, RpcError, RpcMessage, code},
 };
 
 use super::{
-    engine::{Answer, Command, Engine, EngineOptions, Job, JobKind},
     mtp::{initialize, params},
+    scheduler::{ClientResponse, JobKind, RequestJob, Scheduler, SchedulerCommand, SchedulerOptions},
 };
-use crate::{config::Settings, discover::ProgramSource, pool::ProcessEnd, runs::Provenance};
+use crate::{config::ResolvedSettings, discover::ProgramSource, pool::ProcessExitWatch, runs::Provenance};
 
 /// Maximum number of open requests. A client that opens more does not keep track of them.
-const OPEN_REQUESTS: usize = 64;
+const MAX_OPEN_REQUESTS: usize = 64;
 /// Capacity of the command queue to the scheduler: for each request its start and one cancel, and the pauses
 /// of an impatient user.
-const COMMANDS_WAITING: usize = 2 * OPEN_REQUESTS + 16;
+const COMMAND_QUEUE_CAPACITY: usize = 2 * MAX_OPEN_REQUESTS + 16;
 /// Capacity of the queue of client responses to the scheduler: one for each open request of the server.
 /// Responses beyond that match no request.
-const ANSWERS_WAITING: usize = OPEN_REQUESTS;
+const RESPONSE_QUEUE_CAPACITY: usize = MAX_OPEN_REQUESTS;
 /// Time limit for draining runs after `exit`, beyond their tests' grace period.
 const EXIT_DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit for ending all processes after the client is gone.
-const LEAVE_DEADLINE: Duration = Duration::from_secs(3);
+const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Time limit for a message's headers, which are a few dozen bytes and written at once. Between messages, and
 /// in the middle of a long body, a client has unlimited time.
@@ -50,8 +50,8 @@ const HEADERS_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Parameters of a session.
 #[derive(Debug, Clone)]
-pub struct SessionOptions {
-    pub settings: Arc<Settings>,
+pub struct ServerSessionOptions {
+    pub settings: Arc<ResolvedSettings>,
     pub sources: Vec<ProgramSource>,
     /// Host of the client's callback port.
     pub client_host: String,
@@ -89,75 +89,75 @@ pub enum SessionEnd {
 }
 
 /// A session with one client.
-pub struct Session {
-    inbox: Inbox<Frames>,
+pub struct ServerSession {
+    inbox: Inbox<FrameDecoder>,
     client: Outbox,
     task: LinkTask,
     /// Responses that do not fit into the outbox because the client does not read. Until they are sent,
     /// nothing more is read from the client, but its owner's commands and the death of watched processes are
     /// still handled.
     unsent: VecDeque<Bytes>,
-    options: SessionOptions,
+    options: ServerSessionOptions,
     is_initialized: bool,
     /// Deadline for `initialize`.
-    silent_until: Option<Instant>,
-    commands: Option<mpsc::Sender<Command>>,
+    initialize_deadline: Option<Instant>,
+    commands: Option<mpsc::Sender<SchedulerCommand>>,
     /// The client's responses to requests of the scheduler.
-    answers: Option<mpsc::Sender<Answer>>,
-    done: mpsc::Receiver<RequestId>,
-    done_sender: Option<mpsc::Sender<RequestId>>,
+    client_responses: Option<mpsc::Sender<ClientResponse>>,
+    finished_requests: mpsc::Receiver<RequestId>,
+    finished_requests_sender: Option<mpsc::Sender<RequestId>>,
     /// Requests without a response so far.
-    open: HashMap<RequestId, Open>,
-    engine: JoinSet<()>,
+    open_requests: HashMap<RequestId, OpenRequest>,
+    scheduler: JoinSet<()>,
     /// Processes whose death ends the session.
-    watched: Vec<ProcessEnd>,
+    watched_processes: Vec<ProcessExitWatch>,
 }
 
 /// A request without a response so far.
-struct Open {
+struct OpenRequest {
     run_id: String,
     is_cancelled: bool,
 }
 
-enum Next {
+enum SessionEvent {
     /// A queued response was sent.
     Sent,
-    Message(Result<Message, rpc::InvalidMessage>),
+    Message(Result<RpcMessage, rpc::InvalidMessage>),
     Disconnected,
     /// The client has not initialized in time.
-    Silent,
-    Done(RequestId),
+    InitializeTimedOut,
+    RequestFinished(RequestId),
     EngineEnded,
     Command(SessionCommand),
     ParentDied,
 }
 
-impl Session {
+impl ServerSession {
     /// Begins a session on a connection.
-    pub fn new<S>(stream: S, options: SessionOptions) -> Self
+    pub fn new<S>(stream: S, options: ServerSessionOptions) -> Self
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (client, mut inbox, task) = link::open(stream, Frames::default());
+        let (client, mut inbox, task) = link::open(stream, FrameDecoder::default());
         inbox.limit_heads(HEADERS_DEADLINE);
-        let (done_sender, done) = mpsc::channel(OPEN_REQUESTS);
+        let (done_sender, done) = mpsc::channel(MAX_OPEN_REQUESTS);
         let mut session = Self {
             inbox,
             client,
             task,
             unsent: VecDeque::new(),
             is_initialized: false,
-            silent_until: options.initialize_within.map(|limit| Instant::now() + limit),
+            initialize_deadline: options.initialize_within.map(|limit| Instant::now() + limit),
             commands: None,
-            answers: None,
-            done,
-            done_sender: Some(done_sender),
-            open: HashMap::new(),
-            engine: JoinSet::new(),
-            watched: Vec::new(),
+            client_responses: None,
+            finished_requests: done,
+            finished_requests_sender: Some(done_sender),
+            open_requests: HashMap::new(),
+            scheduler: JoinSet::new(),
+            watched_processes: Vec::new(),
             options,
         };
-        session.watch(session.options.exit_with);
+        session.watch_process(session.options.exit_with);
         session
     }
 
@@ -166,97 +166,99 @@ impl Session {
     /// Cancel safe: no, because processes would be left to detect the end by themselves.
     pub async fn serve(mut self, mut commands: mpsc::Receiver<SessionCommand>) -> SessionEnd {
         let end = loop {
-            match self.next(&mut commands).await {
-                Next::Message(Ok(message)) => {
-                    if self.message(message) {
+            match self.next_event(&mut commands).await {
+                SessionEvent::Message(Ok(message)) => {
+                    if self.on_message(message) {
                         break SessionEnd::Exit;
                     }
                 }
-                Next::Message(Err(invalid)) => self.send(rpc::error(&invalid.id, &invalid.error)),
-                Next::Sent => {}
-                Next::Disconnected => break SessionEnd::Disconnected,
-                Next::Silent => {
+                SessionEvent::Message(Err(invalid)) => {
+                    self.send(rpc::encode_error(&invalid.id, &invalid.error))
+                }
+                SessionEvent::Sent => {}
+                SessionEvent::Disconnected => break SessionEnd::Disconnected,
+                SessionEvent::InitializeTimedOut => {
                     tracing::warn!("a client did not initialize in time, and its connection is closed");
                     break SessionEnd::Disconnected;
                 }
-                Next::Done(id) => {
-                    self.open.remove(&id);
+                SessionEvent::RequestFinished(id) => {
+                    self.open_requests.remove(&id);
                 }
-                Next::EngineEnded => self.engine_ended(),
-                Next::Command(SessionCommand::Exit) => break SessionEnd::Exit,
-                Next::Command(SessionCommand::Pause(done)) => self.pause(done),
-                Next::Command(SessionCommand::Resume) => self.resume(),
-                Next::ParentDied => break SessionEnd::ParentDied,
+                SessionEvent::EngineEnded => self.on_scheduler_ended(),
+                SessionEvent::Command(SessionCommand::Exit) => break SessionEnd::Exit,
+                SessionEvent::Command(SessionCommand::Pause(done)) => self.pause(done),
+                SessionEvent::Command(SessionCommand::Resume) => self.resume(),
+                SessionEvent::ParentDied => break SessionEnd::ParentDied,
             }
         };
-        self.end(end).await;
+        self.shut_down(end).await;
         end
     }
 
-    async fn next(&mut self, commands: &mut mpsc::Receiver<SessionCommand>) -> Next {
-        let (first, second) = (self.watched.first(), self.watched.get(1));
+    async fn next_event(&mut self, commands: &mut mpsc::Receiver<SessionCommand>) -> SessionEvent {
+        let (first, second) = (self.watched_processes.first(), self.watched_processes.get(1));
         tokio::select! {
             biased;
-            Some(command) = commands.recv() => Next::Command(command),
-            Some(id) = self.done.recv() => Next::Done(id),
-            Some(ended) = self.engine.join_next() => {
+            Some(command) = commands.recv() => SessionEvent::Command(command),
+            Some(id) = self.finished_requests.recv() => SessionEvent::RequestFinished(id),
+            Some(ended) = self.scheduler.join_next() => {
                 if let Err(error) = ended {
                     tracing::error!(%error, "the engine of a session failed");
                 }
-                Next::EngineEnded
+                SessionEvent::EngineEnded
             }
-            () = death(first) => Next::ParentDied,
-            () = death(second) => Next::ParentDied,
-            () = silence(self.silent_until), if !self.is_initialized => Next::Silent,
-            () = send_first(&self.client, &mut self.unsent), if !self.unsent.is_empty() => Next::Sent,
+            () = wait_for_death(first) => SessionEvent::ParentDied,
+            () = wait_for_death(second) => SessionEvent::ParentDied,
+            () = wait_for_deadline(self.initialize_deadline), if !self.is_initialized => SessionEvent::InitializeTimedOut,
+            () = send_first(&self.client, &mut self.unsent), if !self.unsent.is_empty() => SessionEvent::Sent,
             body = self.inbox.next(), if self.unsent.is_empty() => match body {
-                Ok(Some(body)) => Next::Message(rpc::parse(&body)),
-                Ok(None) => Next::Disconnected,
+                Ok(Some(body)) => SessionEvent::Message(rpc::parse(&body)),
+                Ok(None) => SessionEvent::Disconnected,
                 Err(error) => {
                     tracing::warn!(error = crate::error_chain(&error), "the client's stream can't be read on");
-                    Next::Disconnected
+                    SessionEvent::Disconnected
                 }
             },
         }
     }
 
     /// Handles a message; returns whether the session ends.
-    fn message(&mut self, message: Message) -> bool {
+    fn on_message(&mut self, message: RpcMessage) -> bool {
         match message {
-            Message::Request { id, method, params } if method == method::INITIALIZE => {
-                self.initialize(&id, params.as_deref());
+            RpcMessage::Request { id, method, params } if method == method::INITIALIZE => {
+                self.on_initialize(&id, params.as_deref());
             }
-            Message::Request { id, method, .. } if method == method::EXIT => {
-                self.send(rpc::result(&id, &serde_json::json!({})));
+            RpcMessage::Request { id, method, .. } if method == method::EXIT => {
+                self.send(rpc::encode_result(&id, &serde_json::json!({})));
                 return true;
             }
-            Message::Request { id, method, params } => self.request(id, &method, params.as_deref()),
-            Message::Notification { method, .. } if method == method::EXIT => return true,
-            Message::Notification { method, .. } if is_request(&method) => {
+            RpcMessage::Request { id, method, params } => self.on_request(id, &method, params.as_deref()),
+            RpcMessage::Notification { method, .. } if method == method::EXIT => return true,
+            RpcMessage::Notification { method, .. } if requires_response(&method) => {
                 let message = format!("expected an id in the request {method:?}: a number or a string");
                 let error = RpcError::new(code::INVALID_REQUEST, message);
-                self.send(rpc::error(&RequestId::Null, &error));
+                self.send(rpc::encode_error(&RequestId::Null, &error));
             }
-            Message::Notification { method, params } if self.is_initialized => {
-                self.notification(&method, params.as_deref());
+            RpcMessage::Notification { method, params } if self.is_initialized => {
+                self.on_notification(&method, params.as_deref());
             }
-            Message::Response { id, outcome } => {
-                if let Some(answers) = &self.answers {
+            RpcMessage::Response { id, outcome } => {
+                if let Some(answers) = &self.client_responses {
                     // The scheduler knows the ids of its own requests; a response to an unknown id does no
                     // harm.
-                    drop(answers.try_send(Answer { id, outcome }));
+                    drop(answers.try_send(ClientResponse { id, outcome }));
                 }
             }
             // Notifications before `initialize` are dropped.
-            Message::Notification { .. } => {}
+            RpcMessage::Notification { .. } => {}
         }
         false
     }
 
-    fn initialize(&mut self, id: &RequestId, params: Option<&RawValue>) {
+    fn on_initialize(&mut self, id: &RequestId, params: Option<&RawValue>) {
         match self.try_initialize(params) {
-            Ok(result) => self.send(rpc::result(id, &result)),
-            Err(error) => self.send(rpc::error(id, &error)),
+            Ok(result) => self.send(rpc::encode_result(id, &result)),
+            Err(error) => self.send(rpc::encode_error(id, &error)),
         }
     }
 
@@ -271,51 +273,56 @@ impl Session {
                 RpcError::new(code::INVALID_PARAMS, format!("expected the params of initialize: {error}"))
             })?,
         };
-        let (facts, result) = initialize::answer(params)?;
+        let (facts, result) = initialize::negotiate(params)?;
         self.is_initialized = true;
-        self.watch(facts.process_id);
-        self.start_engine(&facts);
+        self.watch_process(facts.process_id);
+        self.start_scheduler(&facts);
         Ok(result)
     }
 
-    fn watch(&mut self, process: Option<u32>) {
+    fn watch_process(&mut self, process: Option<u32>) {
         let Some(process) = process.filter(|process| *process != std::process::id()) else { return };
         let Ok(pid) = i32::try_from(process) else { return };
         // The process id of a client on another machine, or in another PID namespace, is meaningless here.
-        match ProcessEnd::of(host::process::Pid(pid)) {
-            Ok(watched) => self.watched.push(watched),
+        match ProcessExitWatch::watch(host::process::Pid(pid)) {
+            Ok(watched) => self.watched_processes.push(watched),
             Err(error) => tracing::debug!(process, %error, "the client's process can't be watched"),
         }
     }
 
-    fn start_engine(&mut self, facts: &initialize::ClientFacts) {
-        let Some(done) = self.done_sender.take() else { return };
-        let (commands, receiver) = mpsc::channel(COMMANDS_WAITING);
-        let (answers, answers_in) = mpsc::channel(ANSWERS_WAITING);
-        let options = EngineOptions {
+    fn start_scheduler(&mut self, facts: &initialize::ClientProperties) {
+        let Some(done) = self.finished_requests_sender.take() else { return };
+        let (commands, receiver) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
+        let (answers, answers_in) = mpsc::channel(RESPONSE_QUEUE_CAPACITY);
+        let options = SchedulerOptions {
             settings: Arc::clone(&self.options.settings),
             sources: std::mem::take(&mut self.options.sources),
             callback: facts.callback(&self.options.client_host),
             has_attachments_stream: facts.testing.attachments_support,
             log_form: facts.log_form(),
             client: self.client.clone(),
-            answers: answers_in,
+            client_responses: answers_in,
             has_debugger: facts.testing.debugger_provider,
             is_debug: self.options.is_debug,
             provenance: self.options.provenance.clone(),
         };
-        self.answers = Some(answers);
-        self.engine.spawn(Engine::new(options, done).work(receiver));
+        self.client_responses = Some(answers);
+        self.scheduler.spawn(Scheduler::new(options, done).run(receiver));
         self.commands = Some(commands);
     }
 
-    fn request(&mut self, id: RequestId, method: &str, params: Option<&RawValue>) {
-        if let Err(error) = self.queue(&id, method, params) {
-            self.send(rpc::error(&id, &error));
+    fn on_request(&mut self, id: RequestId, method: &str, params: Option<&RawValue>) {
+        if let Err(error) = self.enqueue_request(&id, method, params) {
+            self.send(rpc::encode_error(&id, &error));
         }
     }
 
-    fn queue(&mut self, id: &RequestId, method: &str, params: Option<&RawValue>) -> Result<(), RpcError> {
+    fn enqueue_request(
+        &mut self,
+        id: &RequestId,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<(), RpcError> {
         if !self.is_initialized {
             let message = "the server must be initialized before this request can be processed";
             return Err(RpcError::new(code::SERVER_NOT_INITIALIZED, message));
@@ -328,31 +335,36 @@ impl Session {
                 return Err(RpcError::new(code::METHOD_NOT_FOUND, message));
             }
         };
-        if self.open.contains_key(id) {
+        if self.open_requests.contains_key(id) {
             let message = format!("a request with id {id} is already open");
             return Err(RpcError::new(code::INVALID_REQUEST, message));
         }
-        let request = params::tests(params)?;
-        if let Some((other, _)) = self.open.iter().find(|(_, open)| open.run_id == request.run_id) {
+        let request = params::parse_tests_request(params)?;
+        if let Some((other, _)) = self.open_requests.iter().find(|(_, open)| open.run_id == request.run_id) {
             let message = format!("the runId {:?} is in use by request {other}", request.run_id);
             return Err(RpcError::new(code::INVALID_PARAMS, message));
         }
         let full =
-            || RpcError::new(code::INTERNAL_ERROR, format!("{OPEN_REQUESTS} requests are open already"));
-        if self.open.len() >= OPEN_REQUESTS {
+            || RpcError::new(code::INTERNAL_ERROR, format!("{MAX_OPEN_REQUESTS} requests are open already"));
+        if self.open_requests.len() >= MAX_OPEN_REQUESTS {
             return Err(full());
         }
         let broken = || RpcError::new(code::INTERNAL_ERROR, "Heeler failed inside; start a new session");
         let commands = self.commands.as_ref().ok_or_else(broken)?;
         let run_id = request.run_id.clone();
         commands
-            .try_send(Command::Start(Job { id: id.clone(), request, kind, begun: Instant::now() }))
+            .try_send(SchedulerCommand::Start(RequestJob {
+                id: id.clone(),
+                request,
+                kind,
+                begun: Instant::now(),
+            }))
             .map_err(|_| full())?;
-        self.open.insert(id.clone(), Open { run_id, is_cancelled: false });
+        self.open_requests.insert(id.clone(), OpenRequest { run_id, is_cancelled: false });
         Ok(())
     }
 
-    fn notification(&mut self, method: &str, params: Option<&RawValue>) {
+    fn on_notification(&mut self, method: &str, params: Option<&RawValue>) {
         let Some(raw) = params else { return };
         match method {
             method::CANCEL => {
@@ -370,12 +382,12 @@ impl Session {
     }
 
     /// Cancels the open requests that match, each once: a second cancel has no effect.
-    fn cancel(&mut self, is_meant: impl Fn(&RequestId, &Open) -> bool) {
+    fn cancel(&mut self, is_meant: impl Fn(&RequestId, &OpenRequest) -> bool) {
         let Some(commands) = &self.commands else { return };
-        for (id, open) in &mut self.open {
+        for (id, open) in &mut self.open_requests {
             if !open.is_cancelled && is_meant(id, open) {
                 // The queue has room for one cancel per open request.
-                open.is_cancelled = commands.try_send(Command::Cancel(id.clone())).is_ok();
+                open.is_cancelled = commands.try_send(SchedulerCommand::Cancel(id.clone())).is_ok();
             }
         }
     }
@@ -383,24 +395,24 @@ impl Session {
     /// Requests a pause. A scheduler that is gone drops the sender, which answers the pause as well.
     fn pause(&self, done: oneshot::Sender<()>) {
         if let Some(commands) = &self.commands {
-            let _full = commands.try_send(Command::Pause(done));
+            let _full = commands.try_send(SchedulerCommand::Pause(done));
         }
     }
 
     fn resume(&self) {
         if let Some(commands) = &self.commands {
-            let _full = commands.try_send(Command::Resume);
+            let _full = commands.try_send(SchedulerCommand::Resume);
         }
     }
 
     /// Handles the end of the scheduler. It ends only with its session; if it ends before, it has panicked.
-    fn engine_ended(&mut self) {
+    fn on_scheduler_ended(&mut self) {
         self.commands = None;
         self.send(log_frame(LogLevel::Critical, "Heeler failed inside; its standard error tells more"));
-        for id in std::mem::take(&mut self.open).into_keys() {
+        for id in std::mem::take(&mut self.open_requests).into_keys() {
             let error =
                 RpcError::new(code::INTERNAL_ERROR, "Heeler failed inside while it worked on this request");
-            self.send(rpc::error(&id, &error));
+            self.send(rpc::encode_error(&id, &error));
         }
     }
 
@@ -418,21 +430,21 @@ impl Session {
 
     /// Ends the requests in progress. A client that sent `exit` gets its completions; to one that is gone
     /// nothing is sent.
-    async fn end(mut self, end: SessionEnd) {
+    async fn shut_down(mut self, end: SessionEnd) {
         self.cancel(|_, _| true);
         self.commands = None;
         let deadline = match end {
             SessionEnd::Exit => EXIT_DEADLINE + self.options.settings.run.grace_period,
             SessionEnd::Disconnected | SessionEnd::ParentDied => {
                 // Dropping the engine ends the control connections, and with them every process.
-                self.engine.abort_all();
-                LEAVE_DEADLINE
+                self.scheduler.abort_all();
+                SHUTDOWN_DEADLINE
             }
         };
         let drain = async {
             // The results of jobs are not needed any more, but their queue must not fill up.
-            tokio::join!(async { while self.done.recv().await.is_some() {} }, async {
-                while self.engine.join_next().await.is_some() {}
+            tokio::join!(async { while self.finished_requests.recv().await.is_some() {} }, async {
+                while self.scheduler.join_next().await.is_some() {}
             })
         };
         if tokio::time::timeout(deadline, drain).await.is_err() {
@@ -440,7 +452,7 @@ impl Session {
         }
         // Awaited before the connections of the pool close, so that the watchdog receives the signal that the
         // coordinator is alive.
-        self.engine.shutdown().await;
+        self.scheduler.shutdown().await;
         if end == SessionEnd::Exit {
             let leave = async {
                 while !self.unsent.is_empty() {
@@ -449,7 +461,7 @@ impl Session {
                 self.client.close();
                 self.task.join().await
             };
-            let _elapsed = tokio::time::timeout(LEAVE_DEADLINE, leave).await;
+            let _elapsed = tokio::time::timeout(SHUTDOWN_DEADLINE, leave).await;
         }
     }
 }
@@ -466,12 +478,12 @@ async fn send_first(client: &Outbox, unsent: &mut VecDeque<Bytes>) {
 }
 
 /// Returns whether a method requires a response: without an id, its sender would wait forever.
-fn is_request(method: &str) -> bool {
+fn requires_response(method: &str) -> bool {
     [method::INITIALIZE, method::DISCOVER, method::RUN].contains(&method)
 }
 
 /// Waits until the deadline for `initialize`; forever without one.
-async fn silence(until: Option<Instant>) {
+async fn wait_for_deadline(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
         None => pending().await,
@@ -479,7 +491,7 @@ async fn silence(until: Option<Instant>) {
 }
 
 /// Waits for a process's death; forever without a process.
-async fn death(process: Option<&ProcessEnd>) {
+async fn wait_for_death(process: Option<&ProcessExitWatch>) {
     match process {
         Some(process) => process.wait().await,
         None => pending().await,

@@ -40,5 +40,5 @@ mod store;
 mod tests;
 mod types;
 
-pub use store::{FILE_NAME, History, HistoryError};
-pub use types::{LastOutcome, Outcome, ProgramCost, TestHistory, Usage};
+pub use store::{FILE_NAME, HistoryError, HistoryStore};
+pub use types::{LastOutcome, ProgramCost, RecordedOutcome, RecordedUsage, TestHistory};

@@ -8,7 +8,7 @@ use std::{
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
 
-use super::{LastOutcome, Outcome, ProgramCost, TestHistory};
+use super::{LastOutcome, ProgramCost, RecordedOutcome, TestHistory};
 
 /// The name of the file below the state directory.
 pub const FILE_NAME: &str = "history.sqlite";
@@ -43,7 +43,7 @@ PRAGMA user_version = 2;
 ";
 
 /// Migrates the tables of version 1 to version 2. Their rows are kept.
-const FROM_1_TO_2: &str = "
+const MIGRATE_1_TO_2: &str = "
 ALTER TABLE test ADD COLUMN cpu_us INTEGER;
 ALTER TABLE test ADD COLUMN peak_kib INTEGER;
 ALTER TABLE program ADD COLUMN peak_kib INTEGER;
@@ -111,12 +111,12 @@ pub enum HistoryError {
 
 /// An open history.
 #[derive(Debug)]
-pub struct History {
+pub struct HistoryStore {
     connection: Connection,
     path: PathBuf,
 }
 
-impl History {
+impl HistoryStore {
     /// Opens the history at `path`; creates it and its directory if they are missing. Blocks for half a
     /// second at most.
     ///
@@ -124,7 +124,7 @@ impl History {
     /// All are soft: the run continues without a history.
     pub fn open(path: &Path) -> Result<Self, HistoryError> {
         if let Some(directory) = path.parent() {
-            host::dirs::own_dir(directory).map_err(HistoryError::Directory)?;
+            host::dirs::trusted_dir(directory).map_err(HistoryError::Directory)?;
         }
         // SQLite would create the file readable for all users. An existing file keeps its mode.
         let _there = host::dirs::write_new_file(path, b"");
@@ -133,7 +133,7 @@ impl History {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(|source| classify(path, source))?;
         let mut history = Self { connection, path: path.to_owned() };
-        match history.prepare().map_err(|source| classify(path, source))? {
+        match history.configure_and_migrate().map_err(|source| classify(path, source))? {
             VERSION => Ok(history),
             found => Err(HistoryError::Newer { path: path.to_owned(), found }),
         }
@@ -141,7 +141,7 @@ impl History {
 
     /// Configures the connection, creates or migrates the tables of a new or old file, and returns the
     /// version. Of two processes that do this at the same time, one creates the tables.
-    fn prepare(&mut self) -> rusqlite::Result<i32> {
+    fn configure_and_migrate(&mut self) -> rusqlite::Result<i32> {
         self.connection.busy_timeout(BUSY_TIMEOUT)?;
         // A rollback journal exists only during a write, so that users see and copy a single file. Without
         // fsync, a power failure may lose the last run's rows or, at worst, the file, which contains only
@@ -154,7 +154,7 @@ impl History {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let version = match version(&transaction)? {
             0 => transaction.execute_batch(SCHEMA).map(|()| VERSION)?,
-            1 => transaction.execute_batch(FROM_1_TO_2).map(|()| VERSION)?,
+            1 => transaction.execute_batch(MIGRATE_1_TO_2).map(|()| VERSION)?,
             made_meanwhile => made_meanwhile,
         };
         transaction.commit()?;
@@ -206,18 +206,18 @@ impl History {
     /// All are soft: the next run has less information.
     pub fn record(
         &mut self,
-        outcomes: &[Outcome<'_>],
+        outcomes: &[RecordedOutcome<'_>],
         programs: &[ProgramCost<'_>],
     ) -> Result<(), HistoryError> {
         let since = host::fail::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let now = column(since.as_secs().into());
+        let now = to_column(since.as_secs().into());
         let mut all = || {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             record_tests(&transaction, outcomes, now)?;
             let mut statement = transaction.prepare(RECORD_PROGRAM)?;
             for ProgramCost { suite, start, peak_kib } in programs {
-                let peak = peak_kib.map(|peak| column(peak.into()));
-                statement.execute((suite, column(start.as_micros()), now, peak))?;
+                let peak = peak_kib.map(|peak| to_column(peak.into()));
+                statement.execute((suite, to_column(start.as_micros()), now, peak))?;
             }
             drop(statement);
             transaction.commit()
@@ -226,15 +226,15 @@ impl History {
     }
 }
 
-fn record_tests(connection: &Connection, outcomes: &[Outcome<'_>], now: i64) -> rusqlite::Result<()> {
+fn record_tests(connection: &Connection, outcomes: &[RecordedOutcome<'_>], now: i64) -> rusqlite::Result<()> {
     let mut statement = connection.prepare(RECORD_TEST)?;
-    for Outcome { uid, suite, outcome, duration, usage } in outcomes {
-        let duration = outcome.is_own_end().then(|| column(duration.as_micros()));
+    for RecordedOutcome { uid, suite, outcome, duration, usage } in outcomes {
+        let duration = outcome.has_full_duration().then(|| to_column(duration.as_micros()));
         let is = |other| i64::from(*outcome == other);
         let (runs, failures) = (1 - is(LastOutcome::Skipped), is(LastOutcome::Failed));
         let crashes = is(LastOutcome::Crashed);
-        let cpu = usage.map(|usage| column(usage.cpu.as_micros()));
-        let peak = usage.map(|usage| column(usage.peak_kib.into()));
+        let cpu = usage.map(|usage| to_column(usage.cpu.as_micros()));
+        let peak = usage.map(|usage| to_column(usage.peak_kib.into()));
         let word = outcome.as_str();
         statement.execute((uid, suite, word, duration, runs, failures, crashes, now, cpu, peak))?;
     }
@@ -247,7 +247,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i32> {
 
 fn read_test(row: &Row<'_>) -> rusqlite::Result<TestHistory> {
     let word: String = row.get(1)?;
-    let Some(outcome) = LastOutcome::read(&word) else {
+    let Some(outcome) = LastOutcome::from_word(&word) else {
         return Err(rusqlite::Error::InvalidColumnName(word));
     };
     Ok(TestHistory {
@@ -265,7 +265,7 @@ fn microseconds(column: i64) -> Duration {
 }
 
 /// Converts a number for a column, limited so that SQL can add four of its kind.
-fn column(number: u128) -> i64 {
+fn to_column(number: u128) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX).min(i64::MAX / 8)
 }
 

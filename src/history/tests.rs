@@ -8,31 +8,31 @@ use std::{
 
 use super::*;
 
-struct Place {
+struct HistoryFixture {
     _dir: tempfile::TempDir,
     path: PathBuf,
 }
 
-fn place() -> Place {
+fn history_fixture() -> HistoryFixture {
     let dir = tempfile::tempdir().unwrap();
-    Place { path: dir.path().join("state").join(FILE_NAME), _dir: dir }
+    HistoryFixture { path: dir.path().join("state").join(FILE_NAME), _dir: dir }
 }
 
-fn outcome(uid: &str, outcome: LastOutcome, ms: u64) -> Outcome<'_> {
+fn outcome(uid: &str, outcome: LastOutcome, ms: u64) -> RecordedOutcome<'_> {
     let suite = uid.rsplit_once("::").unwrap().0;
-    Outcome { uid, suite, outcome, duration: Duration::from_millis(ms), usage: None }
+    RecordedOutcome { uid, suite, outcome, duration: Duration::from_millis(ms), usage: None }
 }
 
 #[test]
-fn what_is_recorded_is_known_to_the_next_run() {
-    let place = place();
-    let mut history = History::open(&place.path).unwrap();
+fn recorded_outcomes_are_loaded_by_the_next_run() {
+    let place = history_fixture();
+    let mut history = HistoryStore::open(&place.path).unwrap();
     let ended = [outcome("s::a", LastOutcome::Passed, 100), outcome("s::b", LastOutcome::Crashed, 5)];
     let programs = [ProgramCost { suite: "s", start: Duration::from_millis(2), peak_kib: None }];
     history.record(&ended, &programs).unwrap();
     drop(history);
 
-    let mut history = History::open(&place.path).unwrap();
+    let mut history = HistoryStore::open(&place.path).unwrap();
     let known = history.load(["s::a", "s::b"]).unwrap();
     let expected = TestHistory {
         outcome: LastOutcome::Passed,
@@ -65,28 +65,28 @@ fn what_is_recorded_is_known_to_the_next_run() {
 
 #[test]
 fn two_runs_record_at_the_same_time() {
-    let place = place();
+    let place = history_fixture();
     let record = |name: &'static str| {
         let path = place.path.clone();
         std::thread::spawn(move || {
             for round in 0..20 {
                 let uid = format!("{name}::{round}");
-                let mut history = History::open(&path).unwrap();
+                let mut history = HistoryStore::open(&path).unwrap();
                 history.record(&[outcome(&uid, LastOutcome::Passed, 1)], &[]).unwrap();
             }
         })
     };
     let threads = [record("x"), record("y")];
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    let history = History::open(&place.path).unwrap();
+    let history = HistoryStore::open(&place.path).unwrap();
     let uids: Vec<_> = (0..20).flat_map(|round| [format!("x::{round}"), format!("y::{round}")]).collect();
     assert_eq!(history.load(uids.iter().map(String::as_str)).unwrap().len(), 40);
 }
 
 #[test]
-fn a_locked_file_is_a_soft_error_that_comes_soon() {
-    let place = place();
-    let mut history = History::open(&place.path).unwrap();
+fn locked_file_is_a_prompt_soft_error() {
+    let place = history_fixture();
+    let mut history = HistoryStore::open(&place.path).unwrap();
     let other = rusqlite::Connection::open(&place.path).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let start = Instant::now();
@@ -99,41 +99,42 @@ fn a_locked_file_is_a_soft_error_that_comes_soon() {
 
 #[test]
 fn a_damaged_file_is_a_soft_error() {
-    let place = place();
+    let place = history_fixture();
     std::fs::create_dir_all(place.path.parent().unwrap()).unwrap();
     std::fs::write(&place.path, "this is no database, and it is long enough to have a header ".repeat(9))
         .unwrap();
-    let error = History::open(&place.path).unwrap_err();
+    let error = HistoryStore::open(&place.path).unwrap_err();
     assert!(matches!(error, HistoryError::Damaged { .. }), "{error:?}");
     assert!(error.to_string().contains("delete it to begin anew"));
 }
 
 #[test]
-fn a_file_broken_in_the_middle_is_a_soft_error() {
-    let place = place();
+fn file_damaged_in_the_middle_is_a_soft_error() {
+    let place = history_fixture();
     let uids: Vec<String> = (0..2_000).map(|number| format!("s::{number}")).collect();
     let outcomes: Vec<_> = uids.iter().map(|uid| outcome(uid, LastOutcome::Passed, 1)).collect();
-    History::open(&place.path).unwrap().record(&outcomes, &[]).unwrap();
+    HistoryStore::open(&place.path).unwrap().record(&outcomes, &[]).unwrap();
     let mut bytes = std::fs::read(&place.path).unwrap();
     bytes[8_192..].fill(0xa5);
     std::fs::write(&place.path, bytes).unwrap();
-    let result = History::open(&place.path).and_then(|history| history.load(uids.iter().map(String::as_str)));
+    let result =
+        HistoryStore::open(&place.path).and_then(|history| history.load(uids.iter().map(String::as_str)));
     assert!(matches!(result, Err(HistoryError::Damaged { .. })), "{result:?}");
 }
 
 #[test]
-fn the_database_of_someone_else_is_a_soft_error() {
-    let place = place();
+fn foreign_database_is_a_soft_error() {
+    let place = history_fixture();
     std::fs::create_dir_all(place.path.parent().unwrap()).unwrap();
     let other = rusqlite::Connection::open(&place.path).unwrap();
     other.execute_batch("CREATE TABLE thing (a); PRAGMA user_version = 1").unwrap();
-    let error = History::open(&place.path).and_then(|history| history.load(["s::a"])).unwrap_err();
+    let error = HistoryStore::open(&place.path).and_then(|history| history.load(["s::a"])).unwrap_err();
     assert!(matches!(error, HistoryError::Damaged { .. }), "{error:?}");
 }
 
 #[test]
-fn a_file_of_version_1_keeps_its_rows_and_takes_what_it_could_not() {
-    let place = place();
+fn version_1_file_is_migrated_with_its_rows() {
+    let place = history_fixture();
     std::fs::create_dir_all(place.path.parent().unwrap()).unwrap();
     let other = rusqlite::Connection::open(&place.path).unwrap();
     // The tables as version 1 of Heeler wrote them.
@@ -148,12 +149,12 @@ fn a_file_of_version_1_keeps_its_rows_and_takes_what_it_could_not() {
             PRAGMA user_version = 1;",
         )
         .unwrap();
-    let mut history = History::open(&place.path).unwrap();
+    let mut history = HistoryStore::open(&place.path).unwrap();
     let known = history.load(["s::a", "s::b"]).unwrap();
     assert_eq!((known["s::a"].runs, known["s::b"].failures), (3, 1));
-    let usage = Some(Usage { cpu: Duration::from_millis(9), peak_kib: 4096 });
+    let usage = Some(RecordedUsage { cpu: Duration::from_millis(9), peak_kib: 4096 });
     let ended = [
-        Outcome { usage, ..outcome("s::a", LastOutcome::Passed, 100) },
+        RecordedOutcome { usage, ..outcome("s::a", LastOutcome::Passed, 100) },
         outcome("s::b", LastOutcome::Passed, 1),
     ];
     let cost = ProgramCost { suite: "s", start: Duration::from_millis(2), peak_kib: Some(5000) };
@@ -169,34 +170,34 @@ fn a_file_of_version_1_keeps_its_rows_and_takes_what_it_could_not() {
     assert_eq!(read, (None, None));
     let read: (Option<i64>, Option<i64>) = row("SELECT start_us, peak_kib FROM program").unwrap();
     assert_eq!(read, (Some(2000), Some(5000)));
-    assert_eq!(History::open(&place.path).unwrap().load(["s::a"]).unwrap()["s::a"].runs, 5);
+    assert_eq!(HistoryStore::open(&place.path).unwrap().load(["s::a"]).unwrap()["s::a"].runs, 5);
 }
 
 #[test]
-fn a_newer_file_is_left_alone() {
-    let place = place();
-    drop(History::open(&place.path).unwrap());
+fn newer_file_is_not_modified() {
+    let place = history_fixture();
+    drop(HistoryStore::open(&place.path).unwrap());
     let other = rusqlite::Connection::open(&place.path).unwrap();
     other.execute_batch("PRAGMA user_version = 9").unwrap();
-    let error = History::open(&place.path).unwrap_err();
+    let error = HistoryStore::open(&place.path).unwrap_err();
     assert!(matches!(error, HistoryError::Newer { found: 9, .. }), "{error:?}");
 }
 
 #[test]
-fn a_directory_that_can_not_be_made_is_a_soft_error() {
+fn directory_error_is_a_soft_error() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
-    let error = History::open(&dir.path().join("file").join(FILE_NAME)).unwrap_err();
+    let error = HistoryStore::open(&dir.path().join("file").join(FILE_NAME)).unwrap_err();
     assert!(matches!(error, HistoryError::Directory(_)), "{error:?}");
 }
 
 #[test]
 fn names_and_durations_of_any_size_are_kept() {
-    let place = place();
-    let mut history = History::open(&place.path).unwrap();
+    let place = history_fixture();
+    let mut history = HistoryStore::open(&place.path).unwrap();
     let uid = format!("s::{}\n\"';*ü", "x".repeat(1 << 20));
     for _ in 0..3 {
-        let huge = Outcome {
+        let huge = RecordedOutcome {
             uid: &uid,
             suite: "s",
             outcome: LastOutcome::Passed,
@@ -209,9 +210,9 @@ fn names_and_durations_of_any_size_are_kept() {
 }
 
 #[test]
-fn nothing_is_left_beside_the_file() {
-    let place = place();
-    let mut history = History::open(&place.path).unwrap();
+fn no_other_file_remains_beside_the_history() {
+    let place = history_fixture();
+    let mut history = HistoryStore::open(&place.path).unwrap();
     history.record(&[outcome("s::a", LastOutcome::Passed, 1)], &[]).unwrap();
     let beside = std::fs::read_dir(place.path.parent().unwrap()).unwrap();
     assert_eq!(beside.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>(), [FILE_NAME]);
@@ -219,9 +220,9 @@ fn nothing_is_left_beside_the_file() {
 
 /// The limits are generous for slow disks and busy machines; `--nocapture` shows the actual times.
 #[test]
-fn thousands_of_tests_are_recorded_and_loaded_in_no_time() {
-    let place = place();
-    let mut history = History::open(&place.path).unwrap();
+fn large_history_is_recorded_and_loaded_quickly() {
+    let place = history_fixture();
+    let mut history = HistoryStore::open(&place.path).unwrap();
     let uids: Vec<String> = (0..20_000).map(|number| format!("suite::Group.case_{number}")).collect();
     let all: Vec<_> = uids.iter().map(|uid| outcome(uid, LastOutcome::Passed, 1)).collect();
     history.record(&all, &[]).unwrap();

@@ -31,31 +31,31 @@ impl LastOutcome {
         }
     }
 
-    pub(super) fn read(word: &str) -> Option<Self> {
+    pub(super) fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.as_str() == word)
     }
 
     /// Returns whether the duration is that of the whole test: with the other outcomes it was cut short.
-    pub(super) fn is_own_end(self) -> bool {
+    pub(super) fn has_full_duration(self) -> bool {
         matches!(self, Self::Passed | Self::Failed)
     }
 }
 
 /// The data recorded of one test of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome<'a> {
+pub struct RecordedOutcome<'a> {
     pub uid: &'a str,
     /// The suite: the first part of the uid.
     pub suite: &'a str,
     pub outcome: LastOutcome,
     pub duration: Duration,
     /// Resource usage of its process, where the test had the process to itself.
-    pub usage: Option<Usage>,
+    pub usage: Option<RecordedUsage>,
 }
 
 /// The resource usage of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
+pub struct RecordedUsage {
     /// CPU time, including reaped children.
     pub cpu: Duration,
     /// Peak of its resident memory, in KiB.

@@ -13,13 +13,13 @@ use std::{
 use bytes::Bytes;
 use host::process::Pid;
 use link::{
-    control::{self, ControlReceiver, ControlSender, Received},
+    control::{self, ControlReceiver, ControlSender, ReceivedPacket},
     local,
 };
-use model::finish::HeldFrame;
+use model::delivery::LastRelayedFrame;
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 use wire::control::{
-    CallbackAddress, DeliveryLimits, FromWatchdog, FromWorker, Join, ToWatchdog, ToWorker, WorkerId,
+    CallbackAddress, DeliveryLimits, FromWatchdog, FromWorker, JoinMessage, ToWatchdog, ToWorker, WorkerId,
 };
 
 /// Time limit for the join message. Processes of ours send it at once; a slower peer is not one of ours.
@@ -27,32 +27,36 @@ const JOIN_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Parameters that every connection needs.
 #[derive(Clone)]
-pub(super) struct Greeting {
+pub(super) struct ConnectionContext {
     pub(super) callback: Option<CallbackAddress>,
     pub(super) limits: DeliveryLimits,
     pub(super) client: link::Outbox,
 }
 
 /// Events on control connections.
-pub(super) enum Raw {
-    WorkerJoined { worker: WorkerId, pid: Pid, sender: ControlSender, relayed: Arc<AtomicU64> },
-    Worker(WorkerId, FromWorker),
-    WorkerLeft(WorkerId),
+pub(super) enum ControlEvent {
+    WorkerJoined { worker: WorkerId, pid: Pid, sender: ControlSender, forwarded: Arc<AtomicU64> },
+    WorkerMessage(WorkerId, FromWorker),
+    WorkerDisconnected(WorkerId),
     WatchdogJoined { pid: u32, sender: ControlSender },
-    Watchdog(FromWatchdog),
-    WatchdogLeft { pid: u32 },
+    WatchdogMessage(FromWatchdog),
+    WatchdogDisconnected { pid: u32 },
 }
 
 /// Accepts connections until the pool is dropped.
 ///
 /// Cancel safe: yes, because a connection belongs to its own task as soon as it is accepted.
-pub(super) async fn accept(mut listener: local::Listener, greeting: Greeting, raw: mpsc::Sender<Raw>) {
+pub(super) async fn accept(
+    mut listener: local::LocalListener,
+    greeting: ConnectionContext,
+    raw: mpsc::Sender<ControlEvent>,
+) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
-                    connections.spawn(serve(stream, greeting.clone(), raw.clone()));
+                    connections.spawn(serve_connection(stream, greeting.clone(), raw.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a control connection was refused");
@@ -68,10 +72,14 @@ pub(super) async fn accept(mut listener: local::Listener, greeting: Greeting, ra
     }
 }
 
-async fn serve(stream: local::Stream, greeting: Greeting, raw: mpsc::Sender<Raw>) {
+async fn serve_connection(
+    stream: local::LocalStream,
+    greeting: ConnectionContext,
+    raw: mpsc::Sender<ControlEvent>,
+) {
     let (sender, mut receiver, _task) = control::open(stream);
-    let join = match timeout(JOIN_DEADLINE, receiver.next::<Join>()).await {
-        Ok(Ok(Some(Received::Message(join)))) => join,
+    let join = match timeout(JOIN_DEADLINE, receiver.next::<JoinMessage>()).await {
+        Ok(Ok(Some(ReceivedPacket::Message(join)))) => join,
         other => {
             tracing::warn!(?other, "a control connection did not say who it is");
             return;
@@ -81,12 +89,12 @@ async fn serve(stream: local::Stream, greeting: Greeting, raw: mpsc::Sender<Raw>
     let limits = greeting.limits;
     // The reader notices a peer that is gone again.
     match join {
-        Join::Worker { worker, pid } => {
-            let _closed = sender.send(&ToWorker::Welcome { callback, limits }).await;
+        JoinMessage::Worker { worker, pid } => {
+            let _closed = sender.send(&ToWorker::Configure { callback, limits }).await;
             worker_loop((worker, Pid(pid.cast_signed())), (sender, receiver), &greeting, raw).await;
         }
-        Join::Watchdog { pid } => {
-            let _closed = sender.send(&ToWatchdog::Welcome { callback, limits }).await;
+        JoinMessage::Watchdog { pid } => {
+            let _closed = sender.send(&ToWatchdog::Configure { callback, limits }).await;
             watchdog_loop(pid, (sender, receiver), &greeting, raw).await;
         }
     }
@@ -95,11 +103,11 @@ async fn serve(stream: local::Stream, greeting: Greeting, raw: mpsc::Sender<Raw>
 async fn worker_loop(
     (worker, pid): (WorkerId, Pid),
     (sender, mut receiver): (ControlSender, ControlReceiver),
-    greeting: &Greeting,
-    raw: mpsc::Sender<Raw>,
+    greeting: &ConnectionContext,
+    raw: mpsc::Sender<ControlEvent>,
 ) {
     let relayed = Arc::new(AtomicU64::new(0));
-    let mut event = Some(Raw::WorkerJoined { worker, pid, sender, relayed: Arc::clone(&relayed) });
+    let mut event = Some(ControlEvent::WorkerJoined { worker, pid, sender, forwarded: Arc::clone(&relayed) });
     loop {
         if let Some(event) = event.take()
             && raw.send(event).await.is_err()
@@ -107,8 +115,10 @@ async fn worker_loop(
             return;
         }
         match receiver.next::<FromWorker>().await {
-            Ok(Some(Received::Message(message))) => event = Some(Raw::Worker(worker, message)),
-            Ok(Some(Received::Relay { position, frame })) => {
+            Ok(Some(ReceivedPacket::Message(message))) => {
+                event = Some(ControlEvent::WorkerMessage(worker, message))
+            }
+            Ok(Some(ReceivedPacket::Forward { position, frame })) => {
                 if greeting.client.send(frame).await.is_ok() {
                     relayed.store(position, Ordering::Release);
                 }
@@ -121,17 +131,17 @@ async fn worker_loop(
         }
     }
     // The pool may be gone already.
-    let _closed = raw.send(Raw::WorkerLeft(worker)).await;
+    let _closed = raw.send(ControlEvent::WorkerDisconnected(worker)).await;
 }
 
 async fn watchdog_loop(
     pid: u32,
     (sender, mut receiver): (ControlSender, ControlReceiver),
-    greeting: &Greeting,
-    raw: mpsc::Sender<Raw>,
+    greeting: &ConnectionContext,
+    raw: mpsc::Sender<ControlEvent>,
 ) {
-    let mut event = Some(Raw::WatchdogJoined { pid, sender });
-    let mut held = HeldFrame::default();
+    let mut event = Some(ControlEvent::WatchdogJoined { pid, sender });
+    let mut held = LastRelayedFrame::default();
     loop {
         if let Some(event) = event.take()
             && raw.send(event).await.is_err()
@@ -139,13 +149,15 @@ async fn watchdog_loop(
             return;
         }
         match receiver.next::<FromWatchdog>().await {
-            Ok(Some(Received::Message(message))) => {
+            Ok(Some(ReceivedPacket::Message(message))) => {
                 if matches!(message, FromWatchdog::Finished { .. }) {
-                    forward(greeting, held.finished()).await;
+                    forward_to_client(greeting, held.release()).await;
                 }
-                event = Some(Raw::Watchdog(message));
+                event = Some(ControlEvent::WatchdogMessage(message));
             }
-            Ok(Some(Received::Relay { frame, .. })) => forward(greeting, held.relayed(frame)).await,
+            Ok(Some(ReceivedPacket::Forward { frame, .. })) => {
+                forward_to_client(greeting, held.hold(frame)).await
+            }
             Ok(None) => break,
             Err(error) => {
                 tracing::warn!(%error, "the watchdog's control connection broke");
@@ -153,10 +165,10 @@ async fn watchdog_loop(
             }
         }
     }
-    let _closed = raw.send(Raw::WatchdogLeft { pid }).await;
+    let _closed = raw.send(ControlEvent::WatchdogDisconnected { pid }).await;
 }
 
-async fn forward(greeting: &Greeting, frame: Option<Bytes>) {
+async fn forward_to_client(greeting: &ConnectionContext, frame: Option<Bytes>) {
     if let Some(frame) = frame {
         // The session notices a client that is gone.
         let _closed = greeting.client.send(frame).await;

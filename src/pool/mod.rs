@@ -7,9 +7,9 @@
 //! - `workers`: the pool itself.
 
 mod connection;
-mod end;
+mod exit_watch;
 mod orphans;
 mod workers;
 
-pub use end::ProcessEnd;
-pub use workers::{Pool, PoolError, PoolEvent, PoolOptions};
+pub use exit_watch::ProcessExitWatch;
+pub use workers::{PoolError, PoolEvent, PoolOptions, WorkerPool};

@@ -11,29 +11,29 @@ use std::{
 use host::process::{self, Pid};
 
 /// Time limit for killing orphans that keep forking new generations: such a race can't be won.
-const CLEAR_DEADLINE: Duration = Duration::from_secs(1);
+const KILL_ORPHANS_DEADLINE: Duration = Duration::from_secs(1);
 
 static WATCHDOGS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 /// Makes this process the subreaper, to which orphans are reparented.
-pub(super) fn adopt() {
+pub(super) fn adopt_orphans() {
     if let Err(error) = process::become_subreaper() {
         tracing::warn!(%error, "what escapes a dead watchdog will not be found");
     }
 }
 
-pub(super) fn register(watchdog: Pid) {
+pub(super) fn register_watchdog(watchdog: Pid) {
     WATCHDOGS.lock().unwrap_or_else(PoisonError::into_inner).insert(watchdog.0);
 }
 
-pub(super) fn forget(watchdog: Pid) {
+pub(super) fn unregister_watchdog(watchdog: Pid) {
     WATCHDOGS.lock().unwrap_or_else(PoisonError::into_inner).remove(&watchdog.0);
 }
 
 /// Kills and reaps every child that is not a watchdog, and the orphans that are reparented by that, until
 /// there are none.
-pub(super) fn clear() {
-    let deadline = Instant::now() + CLEAR_DEADLINE;
+pub(super) fn kill_orphans() {
+    let deadline = Instant::now() + KILL_ORPHANS_DEADLINE;
     loop {
         let known = WATCHDOGS.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let orphans: Vec<_> =

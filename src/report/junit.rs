@@ -7,12 +7,12 @@ use std::{collections::HashMap, io::Write, time::Duration};
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 use wire::{
     control::Attempt,
-    mtp::{ExecutionState, Leak, LeftBehind},
+    mtp::{ExecutionState, LeakedProcessInfo, RunLeak},
 };
 
 use super::{
-    Detail, Outcome, Record, Summary,
-    text::{for_xml, headline},
+    FailureDetail, ReportedOutcome, RunSummary, TestReport,
+    sanitise::{headline, xml_text},
 };
 
 /// The suite name of tests that have none.
@@ -20,7 +20,7 @@ const NO_SUITE: &str = "tests";
 
 /// The attributes of the run as a whole.
 #[derive(Debug, Clone, Copy)]
-pub struct Head<'a> {
+pub struct JunitRunInfo<'a> {
     /// Name of the report, such as the profile's name.
     pub name: &'a str,
     /// The run's id; written where it is a UUID.
@@ -39,12 +39,12 @@ pub struct JunitError(#[from] quick_junit::SerializeError);
 ///
 /// # Errors
 /// The error of the XML writer.
-pub fn write(summary: &Summary, head: &Head<'_>, writer: impl Write) -> Result<(), JunitError> {
+pub fn write(summary: &RunSummary, head: &JunitRunInfo<'_>, writer: impl Write) -> Result<(), JunitError> {
     Ok(report(summary, head).serialize(writer)?)
 }
 
-fn report(summary: &Summary, head: &Head<'_>) -> Report {
-    let mut report = Report::new(for_xml(head.name));
+fn report(summary: &RunSummary, head: &JunitRunInfo<'_>) -> Report {
+    let mut report = Report::new(xml_text(head.name));
     report.timestamp = head.start_utc.parse().ok();
     report.set_time(head.duration);
     if let Ok(run) = head.run.parse() {
@@ -52,10 +52,10 @@ fn report(summary: &Summary, head: &Head<'_>) -> Report {
     }
     let mut suites: Vec<TestSuite> = Vec::new();
     let mut place: HashMap<&str, usize> = HashMap::new();
-    for record in summary.records().iter().chain(summary.troubled_groups()) {
+    for record in summary.records().iter().chain(summary.failed_groups()) {
         let name = suite_name(record);
         let index = *place.entry(name).or_insert_with(|| {
-            suites.push(TestSuite::new(for_xml(name)));
+            suites.push(TestSuite::new(xml_text(name)));
             suites.len() - 1
         });
         suites[index].add_test_case(test_case(record));
@@ -63,21 +63,21 @@ fn report(summary: &Summary, head: &Head<'_>) -> Report {
     for suite in &mut suites {
         suite.set_time(suite.test_cases.iter().filter_map(|case| case.time).sum());
     }
-    tell_unsure_leaks(&mut suites, summary.unsure_leaks());
+    write_ambiguous_leaks(&mut suites, summary.ambiguous_leaks());
     report.add_test_suites(suites);
     report
 }
 
-fn suite_name(record: &Record) -> &str {
+fn suite_name(record: &TestReport) -> &str {
     match &record.suite {
         Some(suite) => suite,
         None => NO_SUITE,
     }
 }
 
-fn test_case(record: &Record) -> TestCase {
-    let mut case = TestCase::new(for_xml(record.name()), status(record));
-    case.set_classname(for_xml(suite_name(record)));
+fn test_case(record: &TestReport) -> TestCase {
+    let mut case = TestCase::new(xml_text(record.name()), status(record));
+    case.set_classname(xml_text(suite_name(record)));
     case.time = record.duration;
     case.timestamp = record.start_utc.as_deref().and_then(|start| start.parse().ok());
     let numbers = [
@@ -89,11 +89,11 @@ fn test_case(record: &Record) -> TestCase {
     if let Some(detail) = record.detail.as_deref() {
         let stdout = with_files(detail);
         if !stdout.is_empty() {
-            case.set_system_out(for_xml(&stdout));
+            case.set_system_out(xml_text(&stdout));
         }
         let stderr = with_leaks(detail);
         if !stderr.is_empty() {
-            case.set_system_err(for_xml(&stderr));
+            case.set_system_err(xml_text(&stderr));
         }
         case.add_properties(properties(detail));
         add_location(&mut case, detail);
@@ -102,7 +102,7 @@ fn test_case(record: &Record) -> TestCase {
 }
 
 /// Returns the output followed by the attached files, in the notation that CI systems collect.
-fn with_files(detail: &Detail) -> String {
+fn with_files(detail: &FailureDetail) -> String {
     let mut text = detail.stdout.clone().unwrap_or_default();
     for (path, _) in &detail.files {
         if !text.is_empty() && !text.ends_with('\n') {
@@ -114,7 +114,7 @@ fn with_files(detail: &Detail) -> String {
 }
 
 /// Returns the error output followed by the leaked processes, unless it names them already.
-fn with_leaks(detail: &Detail) -> String {
+fn with_leaks(detail: &FailureDetail) -> String {
     let mut text = detail.stderr.clone().unwrap_or_default();
     if text.contains("[heeler: the test left") {
         return text;
@@ -123,50 +123,50 @@ fn with_leaks(detail: &Detail) -> String {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
-        text.push_str(&left_behind("the test", process));
+        text.push_str(&leaked_process_line("the test", process));
     }
     text
 }
 
-fn left_behind(who: &str, process: &LeftBehind) -> String {
-    let LeftBehind { pid, command } = process;
+fn leaked_process_line(who: &str, process: &LeakedProcessInfo) -> String {
+    let LeakedProcessInfo { pid, command } = process;
     format!("[heeler: {who} left a process behind, which was killed: {command} (process {pid})]\n")
 }
 
 /// Writes leaked processes that one of several tests, or no test, left behind into the output of their suite.
-fn tell_unsure_leaks(suites: &mut [TestSuite], leaks: &[Leak]) {
+fn write_ambiguous_leaks(suites: &mut [TestSuite], leaks: &[RunLeak]) {
     for suite in suites {
         let mut text = String::new();
-        for leak in leaks.iter().filter(|leak| for_xml(suite_of(leak)) == suite.name.as_str()) {
+        for leak in leaks.iter().filter(|leak| xml_text(suite_of(leak)) == suite.name.as_str()) {
             let who = match leak.tests.as_slice() {
                 [] => "the program, outside its tests,".to_owned(),
                 tests => format!("one of these {} tests ({})", tests.len(), tests.join(", ")),
             };
-            leak.processes.iter().for_each(|process| text.push_str(&left_behind(&who, process)));
+            leak.processes.iter().for_each(|process| text.push_str(&leaked_process_line(&who, process)));
         }
         if !text.is_empty() {
-            suite.set_system_err(for_xml(&text));
+            suite.set_system_err(xml_text(&text));
         }
     }
 }
 
-fn suite_of(leak: &Leak) -> &str {
+fn suite_of(leak: &RunLeak) -> &str {
     if leak.suite.is_empty() { NO_SUITE } else { &leak.suite }
 }
 
-fn add_location(case: &mut TestCase, detail: &Detail) {
+fn add_location(case: &mut TestCase, detail: &FailureDetail) {
     if let Some(file) = &detail.file {
-        case.extra.insert("file".into(), for_xml(file).into());
+        case.extra.insert("file".into(), xml_text(file).into());
         if let Some(line) = detail.line {
             case.extra.insert("line".into(), line.to_string().into());
         }
     }
 }
 
-fn properties(detail: &Detail) -> Vec<Property> {
+fn properties(detail: &FailureDetail) -> Vec<Property> {
     let texts = [
         ("heeler.reproduce", detail.reproduce.clone()),
-        ("heeler.alone", detail.alone.clone()),
+        ("heeler.alone", detail.isolated_rerun.clone()),
         ("heeler.signal", detail.signal.clone()),
         ("heeler.exit-code", detail.exit_code.map(|code| code.to_string())),
         ("heeler.worker", detail.worker.map(|worker| worker.to_string())),
@@ -174,26 +174,28 @@ fn properties(detail: &Detail) -> Vec<Property> {
     let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text?)));
     let left =
         detail.leaked.iter().map(|one| ("heeler.leaked", format!("{} (process {})", one.command, one.pid)));
-    texts.chain(left).map(|(name, text)| Property::new(name, for_xml(&text))).collect()
+    texts.chain(left).map(|(name, text)| Property::new(name, xml_text(&text))).collect()
 }
 
-fn status(record: &Record) -> TestCaseStatus {
+fn status(record: &TestReport) -> TestCaseStatus {
     let mut status = match record.outcome {
-        Outcome::Passed | Outcome::Flaky => TestCaseStatus::success(),
-        Outcome::Skipped => TestCaseStatus::skipped(),
-        Outcome::Failed => TestCaseStatus::non_success(NonSuccessKind::Failure),
-        Outcome::TimedOut | Outcome::Crashed | Outcome::Error | Outcome::Cancelled | Outcome::NotRun => {
-            TestCaseStatus::non_success(NonSuccessKind::Error)
-        }
+        ReportedOutcome::Passed | ReportedOutcome::Flaky => TestCaseStatus::success(),
+        ReportedOutcome::Skipped => TestCaseStatus::skipped(),
+        ReportedOutcome::Failed => TestCaseStatus::non_success(NonSuccessKind::Failure),
+        ReportedOutcome::TimedOut
+        | ReportedOutcome::Crashed
+        | ReportedOutcome::Error
+        | ReportedOutcome::Cancelled
+        | ReportedOutcome::NotRun => TestCaseStatus::non_success(NonSuccessKind::Error),
     };
-    if let Some(kind) = kind(record) {
+    if let Some(kind) = type_attribute(record) {
         status.set_type(kind);
     }
-    if let Some(message) = record.text(|detail| detail.message.as_ref()) {
-        status.set_message(for_xml(&headline(message)));
+    if let Some(message) = record.detail_text(|detail| detail.message.as_ref()) {
+        status.set_message(xml_text(&headline(message)));
     }
     if let Some(description) = description(record) {
-        status.set_description(for_xml(&description));
+        status.set_description(xml_text(&description));
     }
     if let Some(detail) = record.detail.as_deref() {
         status.add_reruns(reruns(detail, record.outcome));
@@ -202,24 +204,24 @@ fn status(record: &Record) -> TestCaseStatus {
 }
 
 /// Returns the attribute `type`: the signal's name where there is one, because that is the most specific.
-fn kind(record: &Record) -> Option<String> {
+fn type_attribute(record: &TestReport) -> Option<String> {
     let detail = record.detail.as_deref()?;
     if let Some(signal) = &detail.signal {
-        return Some(for_xml(signal));
+        return Some(xml_text(signal));
     }
     Some(match (record.outcome, detail.exit_code) {
-        (Outcome::Crashed, Some(code)) => format!("exit code {code}"),
-        (Outcome::Crashed, None) => "crash".to_owned(),
-        (Outcome::Failed, _) => "failure".to_owned(),
-        (Outcome::TimedOut, _) => "timeout".to_owned(),
-        (Outcome::Error, _) => "error".to_owned(),
-        (Outcome::Cancelled, _) => "cancelled".to_owned(),
-        (Outcome::NotRun, _) => "not-run".to_owned(),
-        (Outcome::Passed | Outcome::Flaky | Outcome::Skipped, _) => return None,
+        (ReportedOutcome::Crashed, Some(code)) => format!("exit code {code}"),
+        (ReportedOutcome::Crashed, None) => "crash".to_owned(),
+        (ReportedOutcome::Failed, _) => "failure".to_owned(),
+        (ReportedOutcome::TimedOut, _) => "timeout".to_owned(),
+        (ReportedOutcome::Error, _) => "error".to_owned(),
+        (ReportedOutcome::Cancelled, _) => "cancelled".to_owned(),
+        (ReportedOutcome::NotRun, _) => "not-run".to_owned(),
+        (ReportedOutcome::Passed | ReportedOutcome::Flaky | ReportedOutcome::Skipped, _) => return None,
     })
 }
 
-fn description(record: &Record) -> Option<String> {
+fn description(record: &TestReport) -> Option<String> {
     let detail = record.detail.as_deref()?;
     let mut parts: Vec<String> = Vec::new();
     parts.extend(detail.message.clone());
@@ -232,12 +234,12 @@ fn description(record: &Record) -> Option<String> {
 
 /// Returns the attempts before the deciding one. Where only their number is known, they are written without
 /// text, because CI servers count them.
-fn reruns(detail: &Detail, outcome: Outcome) -> Vec<TestRerun> {
+fn reruns(detail: &FailureDetail, outcome: ReportedOutcome) -> Vec<TestRerun> {
     if !detail.attempts.is_empty() {
         return detail.attempts.iter().map(rerun).collect();
     }
     let before = match outcome {
-        Outcome::Flaky => detail.attempt.unwrap_or(2).saturating_sub(1).clamp(1, 100),
+        ReportedOutcome::Flaky => detail.attempt.unwrap_or(2).saturating_sub(1).clamp(1, 100),
         _ => detail.attempt.unwrap_or(1).saturating_sub(1).min(100),
     };
     (0..before).map(|_| TestRerun::new(NonSuccessKind::Failure)).collect()
@@ -247,16 +249,16 @@ fn rerun(attempt: &Attempt) -> TestRerun {
     let is_failure = attempt.state == ExecutionState::Failed;
     let mut rerun = TestRerun::new(if is_failure { NonSuccessKind::Failure } else { NonSuccessKind::Error });
     rerun.set_time(Duration::from_micros(attempt.duration_us));
-    rerun.set_message(for_xml(&headline(&attempt.message)));
-    rerun.set_type(match &attempt.death {
-        Some(death) => for_xml(&death.to_string()),
+    rerun.set_message(xml_text(&headline(&attempt.message)));
+    rerun.set_type(match &attempt.exit_reason {
+        Some(death) => xml_text(&death.to_string()),
         None => attempt.state.to_string(),
     });
     if !attempt.stdout.is_empty() {
-        rerun.set_system_out(for_xml(&attempt.stdout));
+        rerun.set_system_out(xml_text(&attempt.stdout));
     }
     if !attempt.stderr.is_empty() {
-        rerun.set_system_err(for_xml(&attempt.stderr));
+        rerun.set_system_err(xml_text(&attempt.stderr));
     }
     rerun
 }
@@ -264,21 +266,21 @@ fn rerun(attempt: &Attempt) -> TestRerun {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use wire::mtp::{Change, TestNode, key};
+    use wire::mtp::{NodeChange, TestNode, key};
 
     use super::*;
 
-    fn change(name: &str, state: ExecutionState, more: serde_json::Value) -> Change {
+    fn change(name: &str, state: ExecutionState, more: serde_json::Value) -> NodeChange {
         let mut node = json!({"uid": format!("core::{name}"), "display-name": name, "execution-state": state.as_str(),
             "time.duration-ms": 1500.0, (key::SUITE): "core"});
         node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        Change { parent: None, node: serde_json::from_value::<TestNode>(node).unwrap() }
+        NodeChange { parent: None, node: serde_json::from_value::<TestNode>(node).unwrap() }
     }
 
-    fn xml(changes: &[Change]) -> String {
-        let mut summary = Summary::new(None);
+    fn xml(changes: &[NodeChange]) -> String {
+        let mut summary = RunSummary::new(None);
         summary.apply(changes);
-        let head = Head {
+        let head = JunitRunInfo {
             name: "default",
             run: "7f0c2a11-2f4e-4c60-9d0e-5c3b1a2d4e6f",
             start_utc: "2026-03-01T02:00:00Z",
@@ -368,14 +370,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flaky_test_has_its_attempts_counted_even_when_nothing_is_told_of_them() {
+    fn flaky_test_lists_attempts_without_details() {
         let kinds = json!({"outcome-kind": "passed-with-retries", "retry.attempt": 3});
         let text = xml(&[change("flaky", ExecutionState::Passed, kinds)]);
         assert_eq!(text.matches("<flakyFailure").count(), 2, "{text}");
     }
 
     #[test]
-    fn a_suite_that_died_outside_its_tests_is_a_case_of_its_own() {
+    fn suite_death_outside_tests_is_its_own_case() {
         let mut suite = change("x", ExecutionState::Error, json!({"error.message": "died while listing"}));
         suite.node.uid = "core".into();
         let text = xml(&[suite]);

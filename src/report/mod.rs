@@ -7,13 +7,13 @@
 //! - [`junit`]: the JUnit XML report.
 
 mod outcome;
-mod record;
 mod summary;
+mod test_report;
 
 pub mod junit;
-pub mod text;
+pub mod sanitise;
 
-pub use outcome::{Counts, Outcome};
-pub use record::{Detail, Record};
-pub(crate) use record::{is_group, number, split_name};
-pub use summary::{Large, Summary, Verdict};
+pub use outcome::{OutcomeCounts, ReportedOutcome};
+pub use summary::{MemoryPeak, RunSummary, RunVerdict};
+pub use test_report::{FailureDetail, TestReport};
+pub(crate) use test_report::{is_group, read_number, split_name};

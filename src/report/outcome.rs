@@ -5,7 +5,7 @@ use wire::mtp::{ExecutionState, TestNode, key};
 
 /// How a test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum ReportedOutcome {
     /// Passed at the first attempt.
     Passed,
     /// Passed after an attempt that did not.
@@ -26,7 +26,7 @@ pub enum Outcome {
     NotRun,
 }
 
-impl Outcome {
+impl ReportedOutcome {
     /// Every outcome, in the order of summaries.
     pub const ALL: [Self; 9] = [
         Self::Passed,
@@ -42,7 +42,7 @@ impl Outcome {
 
     /// Returns how a node ended, or `None` while it has not ended.
     #[must_use]
-    pub fn of(node: &TestNode) -> Option<Self> {
+    pub fn from_node(node: &TestNode) -> Option<Self> {
         let state = node.state.filter(|state| state.is_terminal())?;
         let kind = node.outcome_kind.as_deref();
         if kind == Some("not-run") {
@@ -55,7 +55,7 @@ impl Outcome {
             ExecutionState::Failed => Self::Failed,
             ExecutionState::TimedOut => Self::TimedOut,
             ExecutionState::Cancelled => Self::Cancelled,
-            ExecutionState::Error if is_death(node) => Self::Crashed,
+            ExecutionState::Error if is_process_death(node) => Self::Crashed,
             ExecutionState::Error
             | ExecutionState::Unknown
             | ExecutionState::Discovered
@@ -65,7 +65,7 @@ impl Outcome {
 
     /// Returns whether the outcome makes the run fail.
     #[must_use]
-    pub fn is_bad(self) -> bool {
+    pub fn fails_run(self) -> bool {
         match self {
             Self::Failed | Self::TimedOut | Self::Crashed | Self::Error | Self::NotRun => true,
             Self::Passed | Self::Flaky | Self::Skipped | Self::Cancelled => false,
@@ -74,7 +74,7 @@ impl Outcome {
 
     /// Returns the words after a number: `3 timed out`.
     #[must_use]
-    pub fn words(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Passed => "passed",
             Self::Flaky => "flaky",
@@ -89,30 +89,30 @@ impl Outcome {
     }
 }
 
-fn is_death(node: &TestNode) -> bool {
+fn is_process_death(node: &TestNode) -> bool {
     node.outcome_kind.as_deref() == Some("crashed")
-        || node.other.contains_key(key::SIGNAL)
-        || node.other.contains_key(key::EXIT_CODE)
+        || node.members.contains_key(key::SIGNAL)
+        || node.members.contains_key(key::EXIT_CODE)
 }
 
 /// The number of tests per outcome. Flaky tests count only as flaky, so that the sum is the number of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct OutcomeCounts {
     ended: [usize; 9],
     leaky: usize,
 }
 
-impl Counts {
+impl OutcomeCounts {
     /// Returns the number of tests with this outcome.
     #[must_use]
-    pub fn of(&self, outcome: Outcome) -> usize {
+    pub fn with_outcome(&self, outcome: ReportedOutcome) -> usize {
         self.ended[outcome as usize]
     }
 
     /// Returns the number of tests that passed, at any attempt.
     #[must_use]
     pub fn passed(&self) -> usize {
-        self.of(Outcome::Passed) + self.of(Outcome::Flaky)
+        self.with_outcome(ReportedOutcome::Passed) + self.with_outcome(ReportedOutcome::Flaky)
     }
 
     /// Returns the number of tests that ended.
@@ -128,18 +128,22 @@ impl Counts {
     }
 
     /// Counts tests that left processes behind, in addition to their outcomes.
-    pub fn count_leaky(&mut self, tests: usize) {
+    pub fn add_leaky(&mut self, tests: usize) {
         self.leaky += tests;
     }
 
     /// Returns the number of tests that make the run fail.
     #[must_use]
-    pub fn bad(&self) -> usize {
-        Outcome::ALL.into_iter().filter(|outcome| outcome.is_bad()).map(|outcome| self.of(outcome)).sum()
+    pub fn failing(&self) -> usize {
+        ReportedOutcome::ALL
+            .into_iter()
+            .filter(|outcome| outcome.fails_run())
+            .map(|outcome| self.with_outcome(outcome))
+            .sum()
     }
 
     /// Counts an outcome, which replaces an earlier one of the same test.
-    pub fn count(&mut self, outcome: Outcome, replaced: Option<Outcome>) {
+    pub fn add(&mut self, outcome: ReportedOutcome, replaced: Option<ReportedOutcome>) {
         if let Some(replaced) = replaced {
             self.ended[replaced as usize] -= 1;
         }
@@ -156,43 +160,52 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_has_not_ended_has_no_outcome() {
+    fn unfinished_test_has_no_outcome() {
         for state in [ExecutionState::Discovered, ExecutionState::InProgress, ExecutionState::Unknown] {
-            assert_eq!(Outcome::of(&node(state, Some("not-run"))), None);
+            assert_eq!(ReportedOutcome::from_node(&node(state, Some("not-run"))), None);
         }
-        assert_eq!(Outcome::of(&TestNode::default()), None);
+        assert_eq!(ReportedOutcome::from_node(&TestNode::default()), None);
     }
 
     #[test]
     fn the_outcome_kind_refines_the_state() {
         assert_eq!(
-            Outcome::of(&node(ExecutionState::Passed, Some("passed-with-retries"))),
-            Some(Outcome::Flaky)
+            ReportedOutcome::from_node(&node(ExecutionState::Passed, Some("passed-with-retries"))),
+            Some(ReportedOutcome::Flaky)
         );
-        assert_eq!(Outcome::of(&node(ExecutionState::Passed, Some("vendor"))), Some(Outcome::Passed));
+        assert_eq!(
+            ReportedOutcome::from_node(&node(ExecutionState::Passed, Some("vendor"))),
+            Some(ReportedOutcome::Passed)
+        );
         for state in [ExecutionState::Error, ExecutionState::Skipped, ExecutionState::Cancelled] {
-            assert_eq!(Outcome::of(&node(state, Some("not-run"))), Some(Outcome::NotRun));
+            assert_eq!(
+                ReportedOutcome::from_node(&node(state, Some("not-run"))),
+                Some(ReportedOutcome::NotRun)
+            );
         }
     }
 
     #[test]
-    fn an_error_with_a_signal_or_an_exit_code_is_a_crash() {
+    fn error_with_signal_or_exit_code_is_a_crash() {
         let mut one = node(ExecutionState::Error, None);
-        assert_eq!(Outcome::of(&one), Some(Outcome::Error));
-        one.other.insert(key::EXIT_CODE.into(), 0.into());
-        assert_eq!(Outcome::of(&one), Some(Outcome::Crashed));
-        assert_eq!(Outcome::of(&node(ExecutionState::Error, Some("crashed"))), Some(Outcome::Crashed));
+        assert_eq!(ReportedOutcome::from_node(&one), Some(ReportedOutcome::Error));
+        one.members.insert(key::EXIT_CODE.into(), 0.into());
+        assert_eq!(ReportedOutcome::from_node(&one), Some(ReportedOutcome::Crashed));
+        assert_eq!(
+            ReportedOutcome::from_node(&node(ExecutionState::Error, Some("crashed"))),
+            Some(ReportedOutcome::Crashed)
+        );
     }
 
     #[test]
     fn every_outcome_has_its_own_count() {
-        let mut counts = Counts::default();
-        for outcome in Outcome::ALL {
-            counts.count(outcome, None);
+        let mut counts = OutcomeCounts::default();
+        for outcome in ReportedOutcome::ALL {
+            counts.add(outcome, None);
         }
-        assert!(Outcome::ALL.into_iter().all(|outcome| counts.of(outcome) == 1));
-        assert_eq!((counts.total(), counts.bad(), counts.passed()), (9, 5, 2));
-        counts.count(Outcome::Failed, Some(Outcome::Passed));
-        assert_eq!((counts.total(), counts.bad(), counts.passed()), (9, 6, 1));
+        assert!(ReportedOutcome::ALL.into_iter().all(|outcome| counts.with_outcome(outcome) == 1));
+        assert_eq!((counts.total(), counts.failing(), counts.passed()), (9, 5, 2));
+        counts.add(ReportedOutcome::Failed, Some(ReportedOutcome::Passed));
+        assert_eq!((counts.total(), counts.failing(), counts.passed()), (9, 6, 1));
     }
 }

@@ -28,21 +28,23 @@ pub(super) fn outcome_of(state: ExecutionState) -> model::Outcome {
     }
 }
 
-pub(super) fn end_of(end: &LeaseEnd) -> model::LeaseEnd {
+pub(super) fn lease_end_of(end: &LeaseEnd) -> model::LeaseOutcome {
     match end {
-        LeaseEnd::Complete => model::LeaseEnd::Complete,
-        LeaseEnd::BadExit { .. } => model::LeaseEnd::BadExit,
-        LeaseEnd::DiedInTest { .. } => model::LeaseEnd::DiedInTest,
-        LeaseEnd::DiedOutside { .. } => model::LeaseEnd::DiedOutside,
-        LeaseEnd::NotStarted { .. } => model::LeaseEnd::NotStarted,
-        LeaseEnd::Cancelled => model::LeaseEnd::Cancelled,
+        LeaseEnd::Complete => model::LeaseOutcome::Complete,
+        LeaseEnd::BadExit { .. } => model::LeaseOutcome::BadExit,
+        LeaseEnd::DiedInTest { .. } => model::LeaseOutcome::DiedInTest,
+        LeaseEnd::DiedOutsideTest { .. } => model::LeaseOutcome::DiedOutside,
+        LeaseEnd::NotStarted { .. } => model::LeaseOutcome::NotStarted,
+        LeaseEnd::Cancelled => model::LeaseOutcome::Cancelled,
     }
 }
 
 /// Returns the program failure of a lease's end, if it is one.
-pub(super) fn charge(end: &LeaseEnd) -> Option<String> {
+pub(super) fn program_failure(end: &LeaseEnd) -> Option<String> {
     match end {
-        LeaseEnd::BadExit { message, .. } | LeaseEnd::DiedOutside { message, .. } => Some(message.clone()),
+        LeaseEnd::BadExit { message, .. } | LeaseEnd::DiedOutsideTest { message, .. } => {
+            Some(message.clone())
+        }
         LeaseEnd::NotStarted { error } => Some(error.clone()),
         LeaseEnd::Complete | LeaseEnd::DiedInTest { .. } | LeaseEnd::Cancelled => None,
     }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use wire::{
-    control::{Group, LeasedTest},
-    mtp::{RawChange, group_node},
+    control::{LeasedTest, TestGroup},
+    mtp::{EncodedChange, group_node},
 };
 
 use super::RunPlan;
@@ -12,7 +12,7 @@ use super::RunPlan;
 /// Collects groups, each after its parent.
 #[derive(Debug, Default)]
 pub(super) struct GroupList {
-    groups: Vec<Group>,
+    groups: Vec<TestGroup>,
     places: HashMap<String, u32>,
 }
 
@@ -28,7 +28,7 @@ impl GroupList {
             let place = self.places.get(*uid).copied().unwrap_or_else(|| {
                 let place = u32::try_from(self.groups.len()).expect("there are fewer groups than tests");
                 let (uid, name) = ((*uid).to_owned(), (*name).to_owned());
-                self.groups.push(Group { uid: uid.clone(), name, parent, foreign: None });
+                self.groups.push(TestGroup { uid: uid.clone(), name, parent, client_members: None });
                 self.places.insert(uid, place);
                 place
             });
@@ -37,21 +37,21 @@ impl GroupList {
         parent
     }
 
-    pub(super) fn finish(self) -> Vec<Group> {
+    pub(super) fn finish(self) -> Vec<TestGroup> {
         self.groups
     }
 }
 
 /// Returns the subset of groups above the tests of a lease, and stores the index of each test's group in the
 /// test.
-pub(super) fn lend(plan: &RunPlan, tests: &mut [LeasedTest]) -> Vec<Group> {
+pub(super) fn subset(plan: &RunPlan, tests: &mut [LeasedTest]) -> Vec<TestGroup> {
     let mut lent = Vec::new();
     let mut places = HashMap::new();
     for test in tests {
         test.group = plan.tests[test.test.0 as usize].group.map(|place| {
-            take(plan, place, &mut |place, parent| {
+            add_with_parents(plan, place, &mut |place, parent| {
                 *places.entry(place).or_insert_with(|| {
-                    lent.push(Group { parent, ..plan.groups[place as usize].clone() });
+                    lent.push(TestGroup { parent, ..plan.groups[place as usize].clone() });
                     u32::try_from(lent.len() - 1).expect("there are fewer groups than tests")
                 })
             })
@@ -61,25 +61,25 @@ pub(super) fn lend(plan: &RunPlan, tests: &mut [LeasedTest]) -> Vec<Group> {
 }
 
 /// Adds a group after the groups above it.
-fn take(plan: &RunPlan, place: u32, lend: &mut impl FnMut(u32, Option<u32>) -> u32) -> u32 {
-    let parent = plan.groups[place as usize].parent.map(|parent| take(plan, parent, lend));
+fn add_with_parents(plan: &RunPlan, place: u32, lend: &mut impl FnMut(u32, Option<u32>) -> u32) -> u32 {
+    let parent = plan.groups[place as usize].parent.map(|parent| add_with_parents(plan, parent, lend));
     lend(place, parent)
 }
 
 /// Returns a group's uid.
-pub(super) fn uid(plan: &RunPlan, place: Option<u32>) -> Option<&str> {
+pub(super) fn group_uid(plan: &RunPlan, place: Option<u32>) -> Option<&str> {
     Some(&plan.groups[place? as usize].uid)
 }
 
 /// Returns the changes of all groups of the run if any tests are to be sent, because those may belong to any
 /// group.
-pub(super) fn due(plan: &RunPlan, tests: usize) -> Vec<RawChange> {
+pub(super) fn pending_group_changes(plan: &RunPlan, tests: usize) -> Vec<EncodedChange> {
     if tests == 0 {
         return Vec::new();
     }
-    let change = |group: &Group| {
+    let change = |group: &TestGroup| {
         let node = group_node(&group.uid, &group.name);
-        RawChange::new(uid(plan, group.parent), &node, group.foreign.as_deref())
+        EncodedChange::new(group_uid(plan, group.parent), &node, group.client_members.as_deref())
     };
     plan.groups.iter().map(change).collect()
 }

@@ -9,56 +9,56 @@ use std::{
     time::Duration,
 };
 
-use host::dirs::write_whole_file;
-use model::{Outcome, ledger::Entry};
+use host::dirs::write_file_atomically;
+use model::{Outcome, ledger::LedgerEntry};
 use wire::{
-    control::{JournalledResult, OsBytes},
-    journal::{self, EndCounts, FINISH_NAME, Record, RunEnd, StopReason},
-    manifest::{FILE_NAME, Head, Manifest, Plan, PlannedTest},
-    mtp::RawChange,
+    control::{JournalledResult, OsText},
+    journal::{self, EndCounts, JournalRecord, RunEnd, SYNTHESIZED_JOURNAL_NAME, StopReason},
+    manifest::{MANIFEST_FILE_NAME, Manifest, ManifestHead, ManifestPlan, ManifestTest},
+    mtp::EncodedChange,
 };
 
 use super::{RunOutcome, RunPlan};
 
 /// Writes the manifest of a run that begins now.
-pub(super) fn write(plan: &RunPlan) -> io::Result<()> {
+pub(super) fn write_manifest(plan: &RunPlan) -> io::Result<()> {
     let manifest = Manifest {
-        head: Head {
-            began_utc: crate::runs::now().to_string(),
+        head: ManifestHead {
+            began_utc: crate::runs::wall_clock().to_string(),
             pid: std::process::id(),
             tests: plan.tests.len(),
             profile: plan.profile.clone(),
-            state_dir: OsBytes::from(plan.state_dir.as_path()),
-            ..Head::new(&plan.run, plan.provenance.origin.clone())
+            state_dir: OsText::from(plan.state_dir.as_path()),
+            ..ManifestHead::new(&plan.run_id, plan.provenance.origin.clone())
         },
-        plan: planned(plan),
+        plan: manifest_plan(plan),
     };
     host::fail::at("run.manifest")?;
-    write_whole_file(&plan.run_dir.path.join(FILE_NAME), &manifest.to_bytes())
+    write_file_atomically(&plan.run_dir.path.join(MANIFEST_FILE_NAME), &manifest.to_bytes())
 }
 
 /// Returns the manifest's description of the tests.
-pub(super) fn planned(plan: &RunPlan) -> Plan {
-    let test = |selected: &super::SelectedTest| PlannedTest {
+pub(super) fn manifest_plan(plan: &RunPlan) -> ManifestPlan {
+    let test = |selected: &super::SelectedTest| ManifestTest {
         uid: selected.uid.clone(),
         display_name: selected.listed.display.as_ref().unwrap_or(&selected.listed.name).clone(),
         suite: plan.programs[selected.program].suite.clone(),
         group: selected.group,
-        foreign: selected.foreign.as_deref().map(str::to_owned),
+        client_members: selected.foreign.as_deref().map(str::to_owned),
     };
-    Plan {
+    ManifestPlan {
         tests: plan.tests.iter().map(test).collect(),
         groups: plan.groups.clone(),
-        left_before: plan.provenance.left_before.clone(),
+        earlier_rerun_set: plan.provenance.inherited_rerun_set.clone(),
     }
 }
 
 /// Writes the synthesized results before they are sent to the client: results of tests, then program
 /// failures.
-pub(super) fn write_told(
+pub(super) fn write_synthesized(
     plan: &RunPlan,
     tests: &[JournalledResult],
-    changes: &[RawChange],
+    changes: &[EncodedChange],
 ) -> io::Result<()> {
     if changes.is_empty() {
         return Ok(());
@@ -69,26 +69,26 @@ pub(super) fn write_told(
         journal::write_settled(&mut bytes, *result, change.as_bytes());
     }
     for change in of_programs {
-        journal::write(&mut bytes, &Record::Charged { change: change.as_bytes().to_vec() });
+        journal::write(&mut bytes, &JournalRecord::ProgramFailure { change: change.as_bytes().to_vec() });
     }
-    write_whole_file(&plan.run_dir.path.join(FINISH_NAME), &bytes)
+    write_file_atomically(&plan.run_dir.path.join(SYNTHESIZED_JOURNAL_NAME), &bytes)
 }
 
 /// Writes the record of the run's end.
 pub(crate) fn write_end(plan: &RunPlan, outcome: &RunOutcome, took: Duration) -> io::Result<()> {
     let end = RunEnd {
-        ended_utc: crate::runs::now().to_string(),
+        ended_utc: crate::runs::wall_clock().to_string(),
         duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         stopped_by: outcome.stopped_by.and_then(stop_reason),
-        counts: counts(plan, outcome),
-        charged_programs: outcome.charged_programs,
+        counts: end_counts(plan, outcome),
+        failed_programs: outcome.failed_programs,
         result: outcome.result.clone(),
     };
-    let path = plan.run_dir.path.join(FINISH_NAME);
+    let path = plan.run_dir.path.join(SYNTHESIZED_JOURNAL_NAME);
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
     let is_new = file.metadata()?.len() == 0;
     let mut bytes = if is_new { journal::MAGIC.to_vec() } else { Vec::new() };
-    journal::write(&mut bytes, &Record::Ended(Box::new(end)));
+    journal::write(&mut bytes, &JournalRecord::Ended(Box::new(end)));
     file.write_all(&bytes).inspect_err(|_| {
         if is_new {
             // A file without records is useless. At the end of a file with records, a torn record is
@@ -98,29 +98,29 @@ pub(crate) fn write_end(plan: &RunPlan, outcome: &RunOutcome, took: Duration) ->
     })
 }
 
-fn stop_reason(reason: model::NotRun) -> Option<StopReason> {
+fn stop_reason(reason: model::NotRunReason) -> Option<StopReason> {
     match reason {
-        model::NotRun::Cancelled => Some(StopReason::Cancelled),
-        model::NotRun::TooManyFailures => Some(StopReason::TooManyFailures),
-        model::NotRun::TimeIsUp => Some(StopReason::TimeIsUp),
-        model::NotRun::Unrunnable
-        | model::NotRun::GivenUp { .. }
-        | model::NotRun::NeverBegan
-        | model::NotRun::WorkerDied
-        | model::NotRun::NoWorker => None,
+        model::NotRunReason::Cancelled => Some(StopReason::Cancelled),
+        model::NotRunReason::TooManyFailures => Some(StopReason::TooManyFailures),
+        model::NotRunReason::TimeLimitReached => Some(StopReason::TimeLimitReached),
+        model::NotRunReason::Unrunnable
+        | model::NotRunReason::ProgramGivenUp { .. }
+        | model::NotRunReason::NeverStarted
+        | model::NotRunReason::WorkerDied
+        | model::NotRunReason::NoWorker => None,
     }
 }
 
-fn counts(plan: &RunPlan, outcome: &RunOutcome) -> EndCounts {
+fn end_counts(plan: &RunPlan, outcome: &RunOutcome) -> EndCounts {
     let mut counts = EndCounts::default();
     for entry in outcome.ledger.entries() {
         let ended = match entry {
-            Entry::Settled { outcome, .. } => *outcome,
-            Entry::Told(model::Told::NotRun(_)) | Entry::Open => {
+            LedgerEntry::Settled { outcome, .. } => *outcome,
+            LedgerEntry::Synthesized(model::SynthesizedResult::NotRun(_)) | LedgerEntry::Open => {
                 counts.not_run += 1;
                 continue;
             }
-            Entry::Told(told) => told.outcome(),
+            LedgerEntry::Synthesized(told) => told.outcome(),
         };
         *match ended {
             Outcome::Passed => &mut counts.passed,
@@ -133,7 +133,7 @@ fn counts(plan: &RunPlan, outcome: &RunOutcome) -> EndCounts {
     }
     // Only the workers' journals record which of the errors were crashes.
     if counts.error > 0 {
-        counts.crashed = crate::runs::crashed(&plan.run_dir.path).min(counts.error);
+        counts.crashed = crate::runs::count_crashed_tests(&plan.run_dir.path).min(counts.error);
         counts.error -= counts.crashed;
     }
     counts

@@ -2,38 +2,38 @@
 
 use std::time::Duration;
 
-use model::{Outcome, ledger::Entry};
+use model::{Outcome, ledger::LedgerEntry};
 use wire::mtp::RunMetrics;
 
 use super::{RunOutcome, RunPlan};
 
 /// Returns the metrics of a completed run.
-pub(crate) fn metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) -> RunMetrics {
+pub(crate) fn run_metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) -> RunMetrics {
     let mut metrics = RunMetrics {
         selected: plan.tests.len(),
         crashed: outcome.crashed.len(),
         programs: plan.programs.len(),
-        charged_programs: outcome.charged_programs,
+        failed_programs: outcome.failed_programs,
         workers: outcome.ledger.streams().len(),
         worker_deaths: outcome.worker_deaths,
         attachments: outcome.result.attachments.len(),
-        duration_ms: millis(took),
-        tests_ms: outcome.durations.iter().map(|(_, duration)| millis(*duration)).sum(),
+        duration_ms: duration_ms(took),
+        tests_ms: outcome.durations.iter().map(|(_, duration)| duration_ms(*duration)).sum(),
         ..RunMetrics::default()
     };
     for entry in outcome.ledger.entries() {
         let ended = match entry {
-            Entry::Settled { outcome, .. } => *outcome,
-            Entry::Told(told) => told.outcome(),
+            LedgerEntry::Settled { outcome, .. } => *outcome,
+            LedgerEntry::Synthesized(told) => told.outcome(),
             // A completed run has no open entries.
-            Entry::Open => continue,
+            LedgerEntry::Open => continue,
         };
-        *count(&mut metrics, ended) += 1;
+        *outcome_counter(&mut metrics, ended) += 1;
     }
     metrics
 }
 
-fn count(metrics: &mut RunMetrics, outcome: Outcome) -> &mut usize {
+fn outcome_counter(metrics: &mut RunMetrics, outcome: Outcome) -> &mut usize {
     match outcome {
         Outcome::Passed => &mut metrics.passed,
         Outcome::Skipped => &mut metrics.skipped,
@@ -45,6 +45,6 @@ fn count(metrics: &mut RunMetrics, outcome: Outcome) -> &mut usize {
 }
 
 /// Returns a duration in milliseconds, as the wire represents it.
-pub(crate) fn millis(duration: Duration) -> f64 {
+pub(crate) fn duration_ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }

@@ -13,24 +13,24 @@
 //! - `metrics`: metrics for telemetry.
 //! - `last_resort`: finishes on the main connection if no watchdog can be started.
 
-mod budget;
+mod client_log;
 mod convert;
-mod costs;
 mod driver;
+mod dump_budget;
+mod fallback_finish;
 mod groups;
-mod last_resort;
-mod log;
 mod manifest;
-mod memory;
 mod metrics;
 mod plan;
-mod told;
+mod resource_usage;
+mod synthesized;
+mod test_history;
 
-pub use costs::Costs;
-pub use driver::{Driver, RunOutcome, Standing};
-pub(crate) use last_resort::end_frames;
+pub use driver::{RunDriver, RunOutcome, WaitingDebuggee};
+pub(crate) use fallback_finish::end_frames;
 pub(crate) use manifest::write_end;
-pub(crate) use memory::{Knowledge, record};
-pub(crate) use metrics::{metrics, millis};
-pub(crate) use plan::{Ingredients, delivery};
+pub(crate) use metrics::{duration_ms, run_metrics};
 pub use plan::{RunPlan, SelectedTest};
+pub(crate) use plan::{RunPlanInputs, delivery_limits};
+pub use resource_usage::RunResourceUsage;
+pub(crate) use test_history::{HistorySnapshot, record_history};

@@ -4,20 +4,22 @@ use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use model::{
     ProgramId, TestId,
-    run::{Plan, PlannedTest},
-    split::ProgramCosts,
+    batching::ProgramCosts,
+    run::{ScheduledTest, SchedulingPlan},
 };
 use wire::{
-    control::{DeliveryLimits, Group, ListedTest, Program, TestLimits},
-    mtp::{Foreign, LogForm},
+    control::{DeliveryLimits, ListedTest, TestGroup, TestLimits, TestProgram},
+    mtp::{ClientMembers, LogForm},
 };
 
-use super::{groups::GroupList, memory::Knowledge};
+use super::{groups::GroupList, test_history::HistorySnapshot};
 
 use crate::{
-    config::{Capture, Dumps, FailLimit, Settings, Shuffle, TimeLimit, Watch},
-    discover::{Catalogue, Listing, TestRef},
-    filter::Subject,
+    config::{
+        CaptureStrategy, CrashCapture, DumpPolicy, FailLimit, ResolvedSettings, ShuffleMode, TimeLimit,
+    },
+    discover::{Catalogue, ListingState, TestRef},
+    filter::FilterSubject,
     runs::{Provenance, RunDir},
 };
 
@@ -37,7 +39,7 @@ pub struct SelectedTest {
     /// Index of its program in [`RunPlan::programs`].
     pub program: usize,
     /// Its index in the framework's order.
-    pub place: usize,
+    pub listing_index: usize,
     /// Index of its group in [`RunPlan::groups`].
     pub group: Option<u32>,
     /// Unknown members that the client sent with it, as JSON: `"name":value,…`.
@@ -47,24 +49,24 @@ pub struct SelectedTest {
     /// Memory limit in bytes, above which its process tree is killed.
     pub memory_bytes: Option<u64>,
     /// Idle timeout: the test is ended after this long without a sign of activity.
-    pub silence: Option<Duration>,
+    pub idle_timeout: Option<Duration>,
     /// The test is logged as slow each time this period elapses.
-    pub slow: Option<Duration>,
+    pub slow_period: Option<Duration>,
     /// Which dumps of its process are written.
-    pub dumps: Dumps,
+    pub dumps: DumpPolicy,
     /// Crash capture: which of its processes are traced.
-    pub watch: Watch,
+    pub crash_capture: CrashCapture,
     /// Why it can't be run, or `None` if it can.
     pub unrunnable: Option<String>,
 }
 
 /// Limits of dumps.
 #[derive(Debug, Clone, Copy)]
-pub struct Dumping {
+pub struct DumpLimits {
     /// Maximum size of one dump.
     pub limit_bytes: u64,
     /// Maximum number of dumps in one run.
-    pub most: u32,
+    pub max_dumps: u32,
     /// Maximum size of all dumps of one run.
     pub total_bytes: u64,
     /// Dumps include the environment of the process.
@@ -75,7 +77,7 @@ pub struct Dumping {
 #[derive(Debug, Clone)]
 pub struct RunPlan {
     /// The client's run id.
-    pub run: String,
+    pub run_id: String,
     /// The directory of its journals and attachments.
     pub run_dir: RunDir,
     /// How the run was started.
@@ -85,18 +87,18 @@ pub struct RunPlan {
     /// The state directory, which contains the run's own directory.
     pub state_dir: PathBuf,
     /// The programs, with their framework if they could be listed.
-    pub programs: Vec<Program>,
+    pub programs: Vec<TestProgram>,
     pub tests: Vec<SelectedTest>,
     /// The groups above the tests, each after its parent.
-    pub groups: Vec<Group>,
+    pub groups: Vec<TestGroup>,
     /// The plan for the state machine.
-    pub model: Plan,
+    pub model: SchedulingPlan,
     /// Limits common to all tests; each test's own timeout is stored with the test.
     pub limits: TestLimits,
     /// Time limits for a slow client.
-    pub delivery: DeliveryLimits,
+    pub delivery_limits: DeliveryLimits,
     /// Limits of the dumps of this run.
-    pub dumping: Dumping,
+    pub dump_limits: DumpLimits,
     /// Time limit of the whole run.
     pub time_limit: Option<Duration>,
     /// Test output is passed to our own standard output as it arrives.
@@ -110,38 +112,38 @@ pub struct RunPlan {
 }
 
 /// Inputs of a run plan.
-pub(crate) struct Ingredients<'a> {
+pub(crate) struct RunPlanInputs<'a> {
     pub(crate) catalogue: &'a Catalogue,
     pub(crate) selected: &'a [TestRef],
     /// Requested uids that no listing has.
     pub(crate) missing: &'a [String],
-    pub(crate) settings: &'a Settings,
-    pub(crate) knowledge: &'a Knowledge,
+    pub(crate) settings: &'a ResolvedSettings,
+    pub(crate) history: &'a HistorySnapshot,
 }
 
 impl RunPlan {
     /// Plans a run of the selected tests.
-    pub(crate) fn new(run: &str, run_dir: RunDir, ingredients: &Ingredients<'_>) -> Self {
+    pub(crate) fn new(run: &str, run_dir: RunDir, ingredients: &RunPlanInputs<'_>) -> Self {
         let settings = ingredients.settings;
-        let mut programs = Programs::default();
+        let mut programs = ProgramTable::default();
         let mut groups = GroupList::default();
         let mut tests = Vec::with_capacity(ingredients.selected.len());
         let mut planned = Vec::with_capacity(ingredients.selected.len());
         for place in ingredients.selected {
-            let (mut test, plan) = select(*place, ingredients, &mut programs);
+            let (mut test, plan) = plan_test(*place, ingredients, &mut programs);
             test.group = groups.add(&ingredients.catalogue.groups(*place));
             tests.push(test);
             planned.push(plan);
         }
         for uid in ingredients.missing {
-            let (test, plan) = missing(uid, &mut programs);
+            let (test, plan) = plan_missing_test(uid, &mut programs);
             tests.push(test);
             planned.push(plan);
         }
-        if let Shuffle::Seed(seed) = settings.run.shuffle {
+        if let ShuffleMode::Seed(seed) = settings.run.shuffle {
             shuffle(&mut tests, &mut planned, seed);
         }
-        let model = Plan {
+        let model = SchedulingPlan {
             programs: programs.costs,
             tests: planned,
             slots: settings.run.jobs.slots().get(),
@@ -149,10 +151,10 @@ impl RunPlan {
                 FailLimit::Never => None,
                 FailLimit::After(most) => Some(most.get() as usize),
             },
-            give_up_after: settings.run.give_up_after.get(),
+            max_startup_crashes: settings.run.max_startup_crashes.get(),
         };
         Self {
-            run: run.to_owned(),
+            run_id: run.to_owned(),
             run_dir,
             provenance: Provenance::default(),
             profile: settings.profile.clone(),
@@ -161,19 +163,19 @@ impl RunPlan {
             tests,
             groups: groups.finish(),
             model,
-            limits: limits(settings),
-            delivery: delivery(settings),
-            dumping: Dumping {
+            limits: test_limits(settings),
+            delivery_limits: delivery_limits(settings),
+            dump_limits: DumpLimits {
                 limit_bytes: settings.run.dump_limit_bytes,
-                most: settings.run.dumps_per_run,
+                max_dumps: settings.run.dumps_per_run,
                 total_bytes: settings.run.dumps_total_bytes,
                 keeps_environment: settings.run.is_environment_dumped,
             },
             time_limit: match settings.run.run_timeout {
-                TimeLimit::Never => None,
+                TimeLimit::Unlimited => None,
                 TimeLimit::After(limit) => Some(limit),
             },
-            is_output_shown: settings.run.capture == Capture::Shown,
+            is_output_shown: settings.run.capture == CaptureStrategy::Shown,
             is_debugged: false,
             has_attachments_stream: false,
             log_form: LogForm::Single,
@@ -182,12 +184,12 @@ impl RunPlan {
 
     /// Makes this a debug run. Tests are not retried, because an effect of the debugger on a test is no
     /// failure that a retry could fix.
-    pub(crate) fn debug(&mut self) {
+    pub(crate) fn make_debug_run(&mut self) {
         self.is_debugged = true;
         self.time_limit = None;
         self.model.slots = 1;
         for test in &mut self.model.tests {
-            (test.is_alone, test.retries) = (true, 0);
+            (test.is_isolated, test.retries) = (true, 0);
         }
     }
 
@@ -199,26 +201,30 @@ impl RunPlan {
     }
 
     /// Attaches to tests and groups the unknown members that the client sent with them.
-    pub(crate) fn carry(&mut self, foreign: &Foreign) {
+    pub(crate) fn attach_foreign_members(&mut self, foreign: &ClientMembers) {
         if foreign.is_empty() {
             return;
         }
         self.tests.iter_mut().for_each(|test| test.foreign = foreign.get(&test.uid).cloned());
         for group in &mut self.groups {
-            group.foreign = foreign.get(&group.uid).map(|foreign| (**foreign).to_owned());
+            group.client_members = foreign.get(&group.uid).map(|foreign| (**foreign).to_owned());
         }
     }
 }
 
 #[derive(Default)]
-struct Programs {
+struct ProgramTable {
     by_place: HashMap<Option<usize>, usize>,
-    programs: Vec<Program>,
+    programs: Vec<TestProgram>,
     costs: Vec<ProgramCosts>,
 }
 
-impl Programs {
-    fn number(&mut self, place: Option<usize>, make: impl FnOnce() -> (Program, ProgramCosts)) -> usize {
+impl ProgramTable {
+    fn get_or_insert(
+        &mut self,
+        place: Option<usize>,
+        make: impl FnOnce() -> (TestProgram, ProgramCosts),
+    ) -> usize {
         *self.by_place.entry(place).or_insert_with(|| {
             let (program, costs) = make();
             self.programs.push(program);
@@ -228,16 +234,20 @@ impl Programs {
     }
 }
 
-fn select(place: TestRef, of: &Ingredients<'_>, programs: &mut Programs) -> (SelectedTest, PlannedTest) {
+fn plan_test(
+    place: TestRef,
+    of: &RunPlanInputs<'_>,
+    programs: &mut ProgramTable,
+) -> (SelectedTest, ScheduledTest) {
     let entry = &of.catalogue.programs()[place.program];
     let suite = &entry.source.program.suite;
-    let program = programs.number(Some(place.program), || {
+    let program = programs.get_or_insert(Some(place.program), || {
         let mut program = entry.source.program.clone();
         let mut costs = ProgramCosts {
-            start: of.knowledge.start_of(suite),
+            start: of.history.start_of(suite),
             selection_budget_bytes: Some(SELECTION_BUDGET_BYTES),
         };
-        if let Listing::Listed { framework, start, .. } = &entry.listing {
+        if let ListingState::Listed { framework, start, .. } = &entry.listing {
             program.framework = Some(framework.clone());
             costs.start = costs.start.or(Some(*start));
         }
@@ -245,23 +255,23 @@ fn select(place: TestRef, of: &Ingredients<'_>, programs: &mut Programs) -> (Sel
     });
     let (uid, listed, unrunnable) = match (of.catalogue.test(place), &entry.listing) {
         (Some(test), _) => (test.uid().to_owned(), test.listed(), test.unrunnable().map(str::to_owned)),
-        (None, Listing::Broken { error }) => (suite.clone(), named(suite), Some(error.clone())),
-        (None, Listing::Unknown | Listing::Listed { .. }) => {
-            (suite.clone(), named(suite), Some("not run: the program was not listed".to_owned()))
+        (None, ListingState::Broken { error }) => (suite.clone(), listed_by_name(suite), Some(error.clone())),
+        (None, ListingState::Unknown | ListingState::Listed { .. }) => {
+            (suite.clone(), listed_by_name(suite), Some("not run: the program was not listed".to_owned()))
         }
     };
-    let subject = Subject {
+    let subject = FilterSubject {
         uid: &uid,
         suite,
         program: entry.source.program.path.to_text(),
         tags: listed.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
-        last: of.knowledge.outcome_of(&uid),
+        last: of.history.outcome_of(&uid),
     };
-    let own = of.settings.of_test(entry.source.config_suite.as_deref(), &subject);
-    let planned = PlannedTest {
+    let own = of.settings.for_test(entry.source.config_suite.as_deref(), &subject);
+    let planned = ScheduledTest {
         program: program_id(program),
-        weight: of.knowledge.duration_of(&uid),
-        is_alone: own.is_isolated || of.knowledge.is_dangerous(&uid),
+        weight: of.history.duration_of(&uid),
+        is_isolated: own.is_isolated || of.history.needs_isolation(&uid),
         retries: own.retries,
         // Names passed in a file cost nothing, but only the worker decides how to pass them, so the budget
         // applies to all.
@@ -272,23 +282,23 @@ fn select(place: TestRef, of: &Ingredients<'_>, programs: &mut Programs) -> (Sel
         uid,
         listed,
         program,
-        place: place.test.unwrap_or(0),
+        listing_index: place.test.unwrap_or(0),
         group: None,
         foreign: None,
         timeout: own.timeout,
         memory_bytes: own.memory_bytes,
-        silence: own.silence,
-        slow: Some(own.slow_period).filter(|period| !period.is_zero()),
+        idle_timeout: own.idle_timeout,
+        slow_period: Some(own.slow_period).filter(|period| !period.is_zero()),
         dumps: own.dumps,
-        watch: own.watch,
+        crash_capture: own.crash_capture,
         unrunnable,
     };
     (test, planned)
 }
 
-fn missing(uid: &str, programs: &mut Programs) -> (SelectedTest, PlannedTest) {
-    let program = programs.number(None, || {
-        let nobody = Program {
+fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, ScheduledTest) {
+    let program = programs.get_or_insert(None, || {
+        let nobody = TestProgram {
             suite: String::new(),
             path: "".into(),
             args: Vec::new(),
@@ -302,23 +312,23 @@ fn missing(uid: &str, programs: &mut Programs) -> (SelectedTest, PlannedTest) {
     let unrunnable = "not run: no program of this session lists this test".to_owned();
     let test = SelectedTest {
         uid: uid.to_owned(),
-        listed: named(uid),
+        listed: listed_by_name(uid),
         program,
-        place: 0,
+        listing_index: 0,
         group: None,
         foreign: None,
         timeout: None,
         memory_bytes: None,
-        silence: None,
-        slow: None,
-        dumps: Dumps::Off,
-        watch: Watch::Off,
+        idle_timeout: None,
+        slow_period: None,
+        dumps: DumpPolicy::Off,
+        crash_capture: CrashCapture::Off,
         unrunnable: Some(unrunnable),
     };
-    let planned = PlannedTest {
+    let planned = ScheduledTest {
         program: program_id(program),
         weight: None,
-        is_alone: false,
+        is_isolated: false,
         retries: 0,
         selection_bytes: 0,
         is_unrunnable: true,
@@ -326,7 +336,7 @@ fn missing(uid: &str, programs: &mut Programs) -> (SelectedTest, PlannedTest) {
     (test, planned)
 }
 
-fn named(name: &str) -> ListedTest {
+fn listed_by_name(name: &str) -> ListedTest {
     ListedTest { name: name.to_owned(), ..ListedTest::default() }
 }
 
@@ -334,7 +344,7 @@ fn program_id(place: usize) -> ProgramId {
     ProgramId(u32::try_from(place).expect("a session has fewer than 2^32 programs"))
 }
 
-fn limits(settings: &Settings) -> TestLimits {
+fn test_limits(settings: &ResolvedSettings) -> TestLimits {
     TestLimits {
         timeout_ms: None,
         grace_ms: millis(settings.run.grace_period),
@@ -345,10 +355,10 @@ fn limits(settings: &Settings) -> TestLimits {
 }
 
 /// Returns the time limits for a slow client, from the settings.
-pub(crate) fn delivery(settings: &Settings) -> DeliveryLimits {
+pub(crate) fn delivery_limits(settings: &ResolvedSettings) -> DeliveryLimits {
     DeliveryLimits {
         connect_ms: millis(settings.run.connect_timeout),
-        stall_ms: millis(settings.run.stall_timeout),
+        stall_ms: millis(settings.run.client_stall_timeout),
         drain_ms: millis(settings.run.drain_timeout),
     }
 }
@@ -359,7 +369,7 @@ fn millis(duration: Duration) -> u64 {
 
 /// Shuffles with Fisher-Yates over xorshift: the same seed gives the same order on every machine and in every
 /// version.
-fn shuffle(tests: &mut [SelectedTest], planned: &mut [PlannedTest], seed: u64) {
+fn shuffle(tests: &mut [SelectedTest], planned: &mut [ScheduledTest], seed: u64) {
     let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
     for last in (1..tests.len()).rev() {
         state ^= state << 13;

@@ -7,22 +7,22 @@
 //! - `story`: a recorded run, read from its journals.
 //! - `left`: the tests of a run to rerun.
 
-mod choose;
-mod earlier;
-mod left;
-mod place;
-mod story;
+mod index;
+mod recorded_run;
+mod rerun_set;
+mod resolve;
+mod run_dir;
 
 #[cfg(test)]
 mod tests;
 
-pub use choose::{ChooseError, choose};
-pub use earlier::{EarlierRun, State, list};
-pub use left::{Wanted, left};
-pub(crate) use place::now;
-pub use place::{Provenance, RunDir, make_run_dir, prune, state_dir_elsewhere};
-pub(crate) use story::crashed;
-pub use story::{Story, StoryError, read};
+pub use index::{EarlierRun, EarlierRunState, list_runs};
+pub(crate) use recorded_run::count_crashed_tests;
+pub use recorded_run::{RecordedRun, RecordedRunError, read_recorded_run};
+pub use rerun_set::{RerunSelector, rerun_set};
+pub use resolve::{ResolveRunError, resolve_run};
+pub(crate) use run_dir::wall_clock;
+pub use run_dir::{Provenance, RunDir, fallback_state_dir, make_run_dir, prune_runs};
 
 /// Directory of the journals and evidence of runs, below the state directory.
 pub const DIR_NAME: &str = "runs";

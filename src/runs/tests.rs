@@ -4,25 +4,32 @@ use std::{fs, num::NonZeroU32};
 
 use wire::{
     control::{JournalledResult, TestIndex},
-    journal::{self, Record},
-    manifest::{self, Head, Left, Manifest, Origin, Plan, PlannedTest},
-    mtp::{ExecutionState, RawChange, TestNode},
+    journal::{self, JournalRecord},
+    manifest::{self, Manifest, ManifestHead, ManifestPlan, ManifestTest, RerunSet, RunOrigin},
+    mtp::{EncodedChange, ExecutionState, TestNode},
 };
 
 use super::*;
 
 const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
-fn manifest(run: &str, names: &[&str], left_before: Left) -> Manifest {
-    let test = |name: &&str| PlannedTest {
+fn manifest(run: &str, names: &[&str], left_before: RerunSet) -> Manifest {
+    let test = |name: &&str| ManifestTest {
         uid: format!("s::{name}"),
         display_name: (*name).into(),
         suite: "s".into(),
         group: None,
-        foreign: None,
+        client_members: None,
     };
-    let head = Head { tests: names.len(), ..Head::new(run, Origin::default()) };
-    Manifest { head, plan: Plan { tests: names.iter().map(test).collect(), left_before, ..Plan::default() } }
+    let head = ManifestHead { tests: names.len(), ..ManifestHead::new(run, RunOrigin::default()) };
+    Manifest {
+        head,
+        plan: ManifestPlan {
+            tests: names.iter().map(test).collect(),
+            earlier_rerun_set: left_before,
+            ..ManifestPlan::default()
+        },
+    }
 }
 
 /// Returns a journal in which tests ended in these states, by their index in the run.
@@ -31,25 +38,25 @@ fn journal(ends: &[(u32, &str, ExecutionState)]) -> Vec<u8> {
     for (test, name, state) in ends {
         let result = JournalledResult { test: TestIndex(*test), state: *state, duration_us: 1 };
         let node = TestNode::test(format!("s::{name}"), *name, *state);
-        journal::write_settled(&mut bytes, result, RawChange::new(None, &node, None).as_bytes());
+        journal::write_settled(&mut bytes, result, EncodedChange::new(None, &node, None).as_bytes());
     }
     bytes
 }
 
 #[test]
-fn two_runs_of_one_instant_and_one_id_have_a_directory_each() {
+fn simultaneous_runs_with_equal_ids_have_own_directories() {
     let state = tempfile::tempdir().unwrap();
     let runs = state.path().join(DIR_NAME);
     let keep = NonZeroU32::new(99).unwrap();
     let made: Vec<_> =
         (0..20).map(|_| make_run_dir(&runs, "00000000-0000-0000-0001", keep).unwrap()).collect();
     let names: std::collections::BTreeSet<_> = made.iter().map(|run| run.path.clone()).collect();
-    assert_eq!((names.len(), list(state.path()).len()), (20, 20));
+    assert_eq!((names.len(), list_runs(state.path()).len()), (20, 20));
     assert_eq!(fs::read_dir(&runs).unwrap().count(), 20, "nothing else is left");
 }
 
 #[test]
-fn a_run_that_somebody_holds_is_never_removed_however_old_it_is() {
+fn locked_run_is_never_removed() {
     let state = tempfile::tempdir().unwrap();
     let runs = state.path().join(DIR_NAME);
     let held = make_run_dir(&runs, "aaaa", TWO).unwrap();
@@ -57,43 +64,50 @@ fn a_run_that_somebody_holds_is_never_removed_however_old_it_is() {
         drop(make_run_dir(&runs, id, TWO).unwrap());
     }
     let ids = || {
-        let all = list(state.path());
+        let all = list_runs(state.path());
         all.into_iter().map(|run| run.name.rsplit('-').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(ids(), ["aaaa", "dddd"]);
-    let found = list(state.path());
-    assert!(matches!(found[0].state, State::Running { settled: 0 }), "{found:?}");
-    assert_eq!(prune(&runs, 0).len(), 1);
+    let found = list_runs(state.path());
+    assert!(matches!(found[0].state, EarlierRunState::Running { settled: 0 }), "{found:?}");
+    assert_eq!(prune_runs(&runs, 0).len(), 1);
     drop(held);
-    assert_eq!((prune(&runs, 0).len(), ids().len()), (1, 0));
+    assert_eq!((prune_runs(&runs, 0).len(), ids().len()), (1, 0));
 }
 
 #[test]
-fn a_run_that_died_before_its_manifest_is_listed_and_is_never_the_latest() {
+fn run_without_manifest_is_never_the_latest() {
     let state = tempfile::tempdir().unwrap();
     let runs = state.path().join(DIR_NAME);
     let known = make_run_dir(&runs, "aaaa", TWO).unwrap();
-    fs::write(known.path.join(manifest::FILE_NAME), manifest("aaaa", &["x"], Left::default()).to_bytes())
-        .unwrap();
+    fs::write(
+        known.path.join(manifest::MANIFEST_FILE_NAME),
+        manifest("aaaa", &["x"], RerunSet::default()).to_bytes(),
+    )
+    .unwrap();
     drop(known);
     drop(make_run_dir(&runs, "bbbb", TWO).unwrap());
-    let all = list(state.path());
-    assert_eq!(all[1].state, State::Interrupted { settled: 0 });
-    assert!(choose(&all, "latest", "d").unwrap().name.ends_with("-aaaa"));
-    assert!(matches!(read(choose(&all, "bb", "d").unwrap()), Err(StoryError::NoManifest { .. })));
-    assert_eq!(choose(&all, "b-b", "d").unwrap().name, all[1].name, "ids are written in several forms");
-    assert_eq!(choose(&all, "", "d").unwrap_err(), ChooseError::Unknown { word: String::new() });
-    assert_eq!(choose(&[], "latest", "d").unwrap_err(), ChooseError::None { dir: "d".into() });
+    let all = list_runs(state.path());
+    assert_eq!(all[1].state, EarlierRunState::Interrupted { settled: 0 });
+    assert!(resolve_run(&all, "latest", "d").unwrap().name.ends_with("-aaaa"));
+    assert!(matches!(
+        read_recorded_run(resolve_run(&all, "bb", "d").unwrap()),
+        Err(RecordedRunError::NoManifest { .. })
+    ));
+    assert_eq!(resolve_run(&all, "b-b", "d").unwrap().name, all[1].name, "ids are written in several forms");
+    assert_eq!(resolve_run(&all, "", "d").unwrap_err(), ResolveRunError::Unknown { word: String::new() });
+    assert_eq!(resolve_run(&[], "latest", "d").unwrap_err(), ResolveRunError::None { dir: "d".into() });
 }
 
 #[test]
-fn what_is_left_is_what_failed_and_what_has_no_result_here_or_before() {
+fn rerun_set_includes_failed_and_missing_tests() {
     let state = tempfile::tempdir().unwrap();
     let run = make_run_dir(&state.path().join(DIR_NAME), "aaaa", TWO).unwrap();
     let names = ["passes", "skips", "fails", "hangs", "ends", "waits"];
     let before = |names: &[&str]| names.iter().map(|name| format!("s::{name}")).collect::<Vec<_>>();
-    let left_before = Left { failed: before(&["passes", "old"]), not_run: before(&["fails", "older"]) };
-    fs::write(run.path.join(manifest::FILE_NAME), manifest("aaaa", &names, left_before).to_bytes()).unwrap();
+    let left_before = RerunSet { failed: before(&["passes", "old"]), not_run: before(&["fails", "older"]) };
+    fs::write(run.path.join(manifest::MANIFEST_FILE_NAME), manifest("aaaa", &names, left_before).to_bytes())
+        .unwrap();
     let first = journal(&[(0, "passes", ExecutionState::Passed), (2, "fails", ExecutionState::Failed)]);
     let second = journal(&[
         (1, "skips", ExecutionState::Skipped),
@@ -103,21 +117,27 @@ fn what_is_left_is_what_failed_and_what_has_no_result_here_or_before() {
     fs::write(run.path.join("worker-1.journal"), first).unwrap();
     fs::write(run.path.join("worker-2.journal"), second).unwrap();
     drop(run);
-    let all = list(state.path());
-    assert_eq!(all[0].state, State::Interrupted { settled: 5 });
-    let left = left(&read(&all[0]).unwrap());
+    let all = list_runs(state.path());
+    assert_eq!(all[0].state, EarlierRunState::Interrupted { settled: 5 });
+    let left = rerun_set(&read_recorded_run(&all[0]).unwrap());
     assert_eq!(left.failed, before(&["fails", "hangs", "old"]));
     assert_eq!(left.not_run, before(&["ends", "waits", "older"]));
-    assert_eq!((Wanted::Failed.of(&left).len(), Wanted::Of("x".into()).of(&left).len()), (3, 6));
+    assert_eq!(
+        (RerunSelector::Failed.select(&left).len(), RerunSelector::Run("x".into()).select(&left).len()),
+        (3, 6)
+    );
 }
 
 #[test]
-fn journals_cut_at_every_place_never_lose_a_whole_result_and_never_stop_a_report() {
+fn truncated_journals_keep_complete_results() {
     let state = tempfile::tempdir().unwrap();
     let run = make_run_dir(&state.path().join(DIR_NAME), "aaaa", TWO).unwrap();
     let names = ["a", "b", "c"];
-    fs::write(run.path.join(manifest::FILE_NAME), manifest("aaaa", &names, Left::default()).to_bytes())
-        .unwrap();
+    fs::write(
+        run.path.join(manifest::MANIFEST_FILE_NAME),
+        manifest("aaaa", &names, RerunSet::default()).to_bytes(),
+    )
+    .unwrap();
     let ends = [
         (0, "a", ExecutionState::Passed),
         (1, "b", ExecutionState::Failed),
@@ -129,25 +149,28 @@ fn journals_cut_at_every_place_never_lose_a_whole_result_and_never_stop_a_report
     drop(run);
     for cut in 0..=whole.len() {
         fs::write(&path, &whole[..cut]).unwrap();
-        let all = list(state.path());
+        let all = list_runs(state.path());
         let settled = places.iter().rposition(|place| *place <= cut).unwrap_or(0);
-        assert_eq!(all[0].state, State::Interrupted { settled }, "cut at {cut}");
-        let story = read(&all[0]).unwrap();
+        assert_eq!(all[0].state, EarlierRunState::Interrupted { settled }, "cut at {cut}");
+        let story = read_recorded_run(&all[0]).unwrap();
         assert_eq!((story.changes.len(), story.losses.len()), (3, 0), "cut at {cut}");
     }
 }
 
 #[test]
-fn an_end_without_all_results_is_told_as_a_loss() {
+fn finished_run_with_missing_results_reports_loss() {
     let state = tempfile::tempdir().unwrap();
     let run = make_run_dir(&state.path().join(DIR_NAME), "aaaa", TWO).unwrap();
-    fs::write(run.path.join(manifest::FILE_NAME), manifest("aaaa", &["a", "b"], Left::default()).to_bytes())
-        .unwrap();
+    fs::write(
+        run.path.join(manifest::MANIFEST_FILE_NAME),
+        manifest("aaaa", &["a", "b"], RerunSet::default()).to_bytes(),
+    )
+    .unwrap();
     let mut finish = journal(&[(0, "a", ExecutionState::Passed)]);
-    journal::write(&mut finish, &Record::Ended(Box::default()));
-    fs::write(run.path.join(journal::FINISH_NAME), finish).unwrap();
+    journal::write(&mut finish, &JournalRecord::Ended(Box::default()));
+    fs::write(run.path.join(journal::SYNTHESIZED_JOURNAL_NAME), finish).unwrap();
     drop(run);
-    let story = read(&list(state.path())[0]).unwrap();
+    let story = read_recorded_run(&list_runs(state.path())[0]).unwrap();
     assert_eq!(story.losses, ["no journal holds the result of 1 test"]);
-    assert_eq!(left(&story).not_run, ["s::b"]);
+    assert_eq!(rerun_set(&story).not_run, ["s::b"]);
 }

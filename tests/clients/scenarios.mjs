@@ -1,5 +1,5 @@
 // Behaviour of Heeler as seen by clients on a third-party JSON-RPC library. Each scenario is a test of
-// tests/it/foreign.rs.
+// tests/e2e/mtp/node_clients.rs.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";

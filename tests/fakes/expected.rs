@@ -3,7 +3,7 @@
 
 /// The expected result of a test.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Expected {
+pub(crate) struct ExpectedResult {
     /// The part of the uid after the suite.
     pub(crate) name: &'static str,
     /// The execution state in the protocol.
@@ -18,43 +18,43 @@ pub(crate) struct Expected {
     pub(crate) stdout: &'static str,
 }
 
-const fn plain(name: &'static str, state: &'static str, label: &'static str) -> Expected {
-    Expected { name, state, kind: "", label, message: "", stdout: "" }
+const fn plain(name: &'static str, state: &'static str, label: &'static str) -> ExpectedResult {
+    ExpectedResult { name, state, kind: "", label, message: "", stdout: "" }
 }
 
-const fn passed(name: &'static str) -> Expected {
+const fn passed(name: &'static str) -> ExpectedResult {
     plain(name, "passed", "PASS")
 }
 
-const fn skipped(name: &'static str, message: &'static str) -> Expected {
-    Expected { message, ..plain(name, "skipped", "SKIP") }
+const fn skipped(name: &'static str, message: &'static str) -> ExpectedResult {
+    ExpectedResult { message, ..plain(name, "skipped", "SKIP") }
 }
 
-const fn failed(name: &'static str, message: &'static str) -> Expected {
-    Expected { message, ..plain(name, "failed", "FAIL") }
+const fn failed(name: &'static str, message: &'static str) -> ExpectedResult {
+    ExpectedResult { message, ..plain(name, "failed", "FAIL") }
 }
 
-const fn timed_out(name: &'static str) -> Expected {
-    Expected { message: "timed out after", ..plain(name, "timed-out", "TIMEOUT") }
+const fn timed_out(name: &'static str) -> ExpectedResult {
+    ExpectedResult { message: "timed out after", ..plain(name, "timed-out", "TIMEOUT") }
 }
 
 /// Returns a test that dies of a signal, also in isolation.
-const fn crashed(name: &'static str, signal: &'static str, message: &'static str) -> Expected {
-    Expected { kind: "crashed", message, ..plain(name, "error", signal) }
+const fn crashed(name: &'static str, signal: &'static str, message: &'static str) -> ExpectedResult {
+    ExpectedResult { kind: "crashed", message, ..plain(name, "error", signal) }
 }
 
 /// Returns a test that exits with code 0 in its middle.
-const fn exited(name: &'static str) -> Expected {
+const fn exited(name: &'static str) -> ExpectedResult {
     let message = "the process left with exit code 0 before the test ended";
-    Expected { kind: "exited", message, ..plain(name, "error", "EXIT 0") }
+    ExpectedResult { kind: "exited", message, ..plain(name, "error", "EXIT 0") }
 }
 
-const fn saying(stdout: &'static str, expected: Expected) -> Expected {
-    Expected { stdout, ..expected }
+const fn saying(stdout: &'static str, expected: ExpectedResult) -> ExpectedResult {
+    ExpectedResult { stdout, ..expected }
 }
 
 /// Tests of `tests/fixtures/gtest/kinds.cc`, in the order of its listing.
-pub(crate) const GTEST: &[Expected] = &[
+pub(crate) const GTEST: &[ExpectedResult] = &[
     passed("Math.Add"),
     failed("Math.Fail", "Which is: 2"),
     skipped("Math.DISABLED_Off", "disabled"),
@@ -90,7 +90,7 @@ pub(crate) const GTEST: &[Expected] = &[
 ];
 
 /// Tests of `tests/fixtures/libtest`, in the order of its listing.
-pub(crate) const LIBTEST: &[Expected] = &[
+pub(crate) const LIBTEST: &[ExpectedResult] = &[
     passed("a_adds"),
     // libtest prints the output of failed tests only.
     passed("b_prints"),

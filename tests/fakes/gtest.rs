@@ -3,7 +3,7 @@
 use std::{collections::HashSet, fmt::Write as _, io::Write as _};
 
 /// The operation that the command line requests.
-pub(crate) enum Asked {
+pub(crate) enum FakeInvocation {
     /// A listing, written to this file if there is one.
     List { xml: Option<String> },
     /// A run of the tests with these names; `None` means all.
@@ -12,8 +12,8 @@ pub(crate) enum Asked {
     Other,
 }
 
-impl Asked {
-    pub(crate) fn read(words: impl Iterator<Item = String>) -> Self {
+impl FakeInvocation {
+    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Self {
         let words: Vec<String> = words.collect();
         let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)).map(str::to_owned);
         if words.iter().any(|word| word == "--gtest_list_tests") {
@@ -53,40 +53,40 @@ pub(crate) fn list(tests: &[&str], xml: Option<&str>) {
 }
 
 /// Output of a run in GoogleTest's format.
-pub(crate) struct Run {
+pub(crate) struct FakeRunOutput {
     count: usize,
 }
 
-impl Run {
+impl FakeRunOutput {
     /// Prints the beginning of a run of `count` tests.
     pub(crate) fn begin(count: usize) -> Self {
-        say(&format!("[==========] Running {count} tests from 1 test suite.\n"));
-        say("[----------] Global test environment set-up.\n");
-        say(&format!("[----------] {count} tests from Fake\n"));
+        print(&format!("[==========] Running {count} tests from 1 test suite.\n"));
+        print("[----------] Global test environment set-up.\n");
+        print(&format!("[----------] {count} tests from Fake\n"));
         Self { count }
     }
 
     /// Prints the beginning of a test.
     pub(crate) fn start(&self, test: &str) {
-        say(&format!("[ RUN      ] Fake.{test}\n"));
+        print(&format!("[ RUN      ] Fake.{test}\n"));
     }
 
     /// Prints that a test passed.
     pub(crate) fn pass(&self, test: &str) {
-        say(&format!("[       OK ] Fake.{test} (0 ms)\n"));
+        print(&format!("[       OK ] Fake.{test} (0 ms)\n"));
     }
 
     /// Prints the end of the run.
     pub(crate) fn end(&self) {
         let count = self.count;
-        say(&format!("[----------] {count} tests from Fake (0 ms total)\n\n"));
-        say("[----------] Global test environment tear-down\n");
-        say(&format!("[==========] {count} tests from 1 test suite ran. (0 ms total)\n"));
-        say(&format!("[  PASSED  ] {count} tests.\n"));
+        print(&format!("[----------] {count} tests from Fake (0 ms total)\n\n"));
+        print("[----------] Global test environment tear-down\n");
+        print(&format!("[==========] {count} tests from 1 test suite ran. (0 ms total)\n"));
+        print(&format!("[  PASSED  ] {count} tests.\n"));
     }
 }
 
-fn say(text: &str) {
+fn print(text: &str) {
     let mut stdout = std::io::stdout();
     // The reader may be gone; then this process soon is too.
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());

@@ -3,7 +3,7 @@
 //! is detected as such (`gtest_list_tests`).
 
 mod gtest;
-mod intruder;
+mod other_user;
 mod roles;
 
 use std::process::ExitCode;
@@ -13,14 +13,14 @@ fn main() -> ExitCode {
     let program = words.next().unwrap_or_default();
     let role = program.rsplit('/').next().unwrap_or_default();
     if role == "intruder" {
-        return ExitCode::from(intruder::obey());
+        return ExitCode::from(other_user::execute_commands());
     }
     note_start(&program);
-    let asked = gtest::Asked::read(words);
+    let asked = gtest::FakeInvocation::parse(words);
     let code = match &asked {
-        gtest::Asked::List { xml } => roles::list(role, xml.as_deref()),
-        gtest::Asked::Run { filter } => roles::run(role, filter),
-        gtest::Asked::Other => {
+        gtest::FakeInvocation::List { xml } => roles::list(role, xml.as_deref()),
+        gtest::FakeInvocation::Run { filter } => roles::run(role, filter),
+        gtest::FakeInvocation::Other => {
             println!("hello");
             0
         }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, process::abort};
 
-use crate::gtest::{self, Run};
+use crate::gtest::{self, FakeRunOutput};
 
 const TESTS: [&str; 4] = ["One", "Two", "Three", "Four"];
 
@@ -11,7 +11,7 @@ pub(crate) fn list(role: &str, xml: Option<&str>) -> u8 {
     match role {
         "hangs-in-listing" => wait_for_ever(),
         "crashes-in-listing" => abort(),
-        "crashes-in-its-first-listing" if is_first() => abort(),
+        "crashes-in-its-first-listing" if is_first_call() => abort(),
         "fails-in-listing" => {
             eprintln!("the licence server does not answer");
             return 3;
@@ -31,7 +31,7 @@ pub(crate) fn list(role: &str, xml: Option<&str>) -> u8 {
 }
 
 /// Returns whether this is the first call of all processes, by the file `$HEELER_FIXTURE_FLAKY`.
-fn is_first() -> bool {
+fn is_first_call() -> bool {
     let path = std::env::var_os("HEELER_FIXTURE_FLAKY").expect("the tester names a file");
     std::fs::File::create_new(path).is_ok()
 }
@@ -43,14 +43,14 @@ pub(crate) fn run(role: &str, filter: &Option<HashSet<String>>) -> u8 {
     let asked: Vec<&str> = listed.iter().copied().filter(is_asked).collect();
     match role {
         "ignores-the-filter" => all(&TESTS),
-        "runs-nothing" => Run::begin(0).end(),
+        "runs-nothing" => FakeRunOutput::begin(0).end(),
         "says-nothing" => {}
         "dies-before-its-first-test" => {
             eprintln!("no display");
             abort();
         }
         "dies-between-tests" => {
-            let run = Run::begin(asked.len());
+            let run = FakeRunOutput::begin(asked.len());
             run.start(asked[0]);
             run.pass(asked[0]);
             // The suite continues, so the first test's end is confirmed.
@@ -63,7 +63,7 @@ pub(crate) fn run(role: &str, filter: &Option<HashSet<String>>) -> u8 {
         }
         "never-begins" => wait_for_ever(),
         "stops-after-two" => {
-            let run = Run::begin(asked.len());
+            let run = FakeRunOutput::begin(asked.len());
             for test in asked.iter().take(2) {
                 run.start(test);
                 run.pass(test);
@@ -75,7 +75,7 @@ pub(crate) fn run(role: &str, filter: &Option<HashSet<String>>) -> u8 {
             return 7;
         }
         "tells-everything-twice" => {
-            let run = Run::begin(asked.len());
+            let run = FakeRunOutput::begin(asked.len());
             for test in &asked {
                 for _ in 0..2 {
                     run.start(test);
@@ -91,7 +91,7 @@ pub(crate) fn run(role: &str, filter: &Option<HashSet<String>>) -> u8 {
 }
 
 fn all(tests: &[&str]) {
-    let run = Run::begin(tests.len());
+    let run = FakeRunOutput::begin(tests.len());
     for test in tests {
         run.start(test);
         run.pass(test);

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 /// Returns the error and all its sources, joined by colons.
-pub(crate) fn chain(error: &dyn Error) -> String {
+pub(crate) fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

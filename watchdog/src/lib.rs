@@ -11,13 +11,13 @@
 //! - [`nursery`]: the fork server, which forks guards.
 //! - [`dump`], [`stacks`]: diagnostics of a stopped process: minidumps, and symbolized stacks.
 
-mod alone;
-mod deliver;
 pub mod dump;
 mod errors;
+mod finisher;
+pub mod fork_server;
 pub mod guard;
-mod journals;
-pub mod nursery;
+mod journal_reader;
+mod orphaned_run;
 mod session;
 pub mod stacks;
 mod workers;

@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use host::{lock::LifeLock, process};
+use host::{liveness_lock::LivenessLock, process};
 use link::{
     LinkError,
-    control::{ControlReceiver, ControlSender, ReceiveError, Received},
+    control::{ControlReceiver, ControlSender, ReceiveError, ReceivedPacket},
     local,
 };
 use tokio::{
@@ -20,49 +20,49 @@ use tokio::{
     time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout},
 };
 use wire::{
-    control::{Finish, FromWatchdog, Join, OsBytes, ToWatchdog, WorkerId},
+    control::{FinishRequest, FromWatchdog, JoinMessage, OsText, ToWatchdog, WorkerId},
     manifest::WATCHDOG_LOCK,
 };
 
 use crate::{
-    alone::{self, OpenRun},
-    deliver::Deliverer,
-    errors::chain,
-    journals,
-    workers::Workers,
+    errors::error_chain,
+    finisher::RunFinisher,
+    journal_reader,
+    orphaned_run::{self, OpenRun},
+    workers::WorkerProcesses,
 };
 
 /// How long the watchdog tries to join. The coordinator listens before it starts the watchdog.
 const JOIN_LIMIT: Duration = Duration::from_secs(10);
 /// Interval between checks for orphans, because reparenting raises no signal.
-const LOOK: Duration = Duration::from_millis(500);
+const ORPHAN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the watchdog waits for its descendants to exit. All of them are killed at once and gone in
 /// milliseconds. On a machine so busy that killed processes wait for a processor, waiting is better than
 /// leaving a process behind; only a process that hangs in the kernel needs all of this time.
-const CLEAR_LIMIT: Duration = Duration::from_secs(5);
+const KILL_LIMIT: Duration = Duration::from_secs(5);
 /// How long a client may take to receive the end of an orphaned run. The watchdog then gives up, because no
 /// other process is left that needs it.
-const ALONE_LIMIT: Duration = Duration::from_secs(30);
+const ORPHANED_FINISH_LIMIT: Duration = Duration::from_secs(30);
 /// How long workers that were ordered to exit may take to close their connections to the client cleanly.
-const LEAVE_GRACE: Duration = Duration::from_millis(300);
+const EXIT_GRACE: Duration = Duration::from_millis(300);
 
 /// The error that kept a watchdog from serving.
 #[derive(Debug, thiserror::Error)]
-enum SessionError {
+enum WatchdogSessionError {
     #[error("prepare the watchdog's process")]
     Prepare(#[source] io::Error),
     #[error("join the coordinator")]
     Connect(#[source] local::ConnectError),
     #[error("introduce the watchdog to the coordinator")]
-    Join(#[source] link::Closed),
+    Join(#[source] link::LinkClosed),
 }
 
 /// How a session ends for its watchdog.
-enum End {
+enum WatchdogExit {
     /// The coordinator ordered it.
-    Leave,
+    Ordered,
     /// The coordinator is gone.
-    Alone,
+    Orphaned,
     /// The coordinator or the watchdog has a bug. The coordinator may be alive, and may start another
     /// watchdog.
     Failed,
@@ -73,26 +73,26 @@ enum End {
 pub fn main(socket_path: &Path) -> ExitCode {
     process::set_name(c"heeler-watchdog");
     process::ignore_terminal_signals();
-    let outcome = prepare().map_err(SessionError::Prepare).and_then(|runtime| {
+    let outcome = prepare().map_err(WatchdogSessionError::Prepare).and_then(|runtime| {
         let outcome = runtime.block_on(run(socket_path));
         // A journal on a hung disk blocks a thread of the runtime; the exit does not wait for it.
         runtime.shutdown_background();
         outcome
     });
     match outcome {
-        Ok(End::Leave) => {
+        Ok(WatchdogExit::Ordered) => {
             // The coordinator removes it too, but may be killed before.
             remove_socket(socket_path);
             ExitCode::SUCCESS
         }
-        Ok(End::Alone) => {
+        Ok(WatchdogExit::Orphaned) => {
             remove_socket(socket_path);
             ExitCode::FAILURE
         }
-        Ok(End::Failed) => ExitCode::FAILURE,
+        Ok(WatchdogExit::Failed) => ExitCode::FAILURE,
         Err(error) => {
-            tracing::error!(error = chain(&error), "the watchdog failed");
-            if host::dirs::is_deserted(socket_path) {
+            tracing::error!(error = error_chain(&error), "the watchdog failed");
+            if host::dirs::is_stale_socket(socket_path) {
                 remove_socket(socket_path);
             }
             ExitCode::FAILURE
@@ -103,7 +103,7 @@ pub fn main(socket_path: &Path) -> ExitCode {
 fn prepare() -> io::Result<tokio::runtime::Runtime> {
     process::become_subreaper()?;
     // Removes the control groups of sessions that were killed as a whole.
-    host::cgroup::sweep();
+    host::cgroup::remove_stale_leaves();
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
@@ -128,276 +128,291 @@ fn remove_socket(path: &Path) {
     }
 }
 
-async fn run(socket_path: &Path) -> Result<End, SessionError> {
+async fn run(socket_path: &Path) -> Result<WatchdogExit, WatchdogSessionError> {
     host::fail::pass("watchdog.join");
-    let deaths = signal(SignalKind::child()).map_err(SessionError::Prepare)?;
-    let terms = signal(SignalKind::terminate()).map_err(SessionError::Prepare)?;
+    let deaths = signal(SignalKind::child()).map_err(WatchdogSessionError::Prepare)?;
+    let terms = signal(SignalKind::terminate()).map_err(WatchdogSessionError::Prepare)?;
     // The coordinator's death is noticed by the end of the connection, or because no process listens. It must
     // not kill the watchdog, which has to kill its descendants and to remove the socket.
-    process::outlive_parent().map_err(SessionError::Prepare)?;
+    process::clear_parent_death_signal().map_err(WatchdogSessionError::Prepare)?;
     let deadline = Instant::now() + JOIN_LIMIT;
-    let stream = local::connect(socket_path, deadline).await.map_err(SessionError::Connect)?;
+    let stream = local::connect(socket_path, deadline).await.map_err(WatchdogSessionError::Connect)?;
     let (control, receiver, _writer) = link::control::open(stream);
-    control.send(&Join::Watchdog { pid: std::process::id() }).await.map_err(SessionError::Join)?;
+    control
+        .send(&JoinMessage::Watchdog { pid: std::process::id() })
+        .await
+        .map_err(WatchdogSessionError::Join)?;
     host::fail::pass("watchdog.joined");
-    let mut look = interval(LOOK);
+    let mut look = interval(ORPHAN_CHECK_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let session = Session {
+    let session = WatchdogSession {
         socket_path,
         control,
         receiver,
-        deaths,
-        look,
-        workers: Workers::default(),
-        deliverer: DelivererPlace::Unwelcomed,
-        open: Vec::new(),
+        child_signals: deaths,
+        orphan_check: look,
+        workers: WorkerProcesses::default(),
+        finisher: FinisherSlot::Unconfigured,
+        open_runs: Vec::new(),
         locks: BTreeMap::new(),
-        waiting: VecDeque::new(),
+        queued_finishes: VecDeque::new(),
         tasks: JoinSet::new(),
         outgoing: VecDeque::new(),
     };
     Ok(session.serve(terms).await)
 }
 
-struct Session<'a> {
+struct WatchdogSession<'a> {
     socket_path: &'a Path,
     control: ControlSender,
     receiver: ControlReceiver,
-    deaths: Signal,
-    look: Interval,
-    workers: Workers,
-    deliverer: DelivererPlace,
+    child_signals: Signal,
+    orphan_check: Interval,
+    workers: WorkerProcesses,
+    finisher: FinisherSlot,
     /// The open runs, to be finished if the coordinator dies; as many as the coordinator has requests.
-    open: Vec<OpenRun>,
+    open_runs: Vec<OpenRun>,
     /// Locks on disk which mark that open and finishing runs still have a live watchdog.
-    locks: BTreeMap<String, LifeLock>,
+    locks: BTreeMap<String, LivenessLock>,
     /// Finishes that wait for the running one. A coordinator has few runs at once.
-    waiting: VecDeque<Box<Finish>>,
-    tasks: JoinSet<Done>,
+    queued_finishes: VecDeque<Box<FinishRequest>>,
+    tasks: JoinSet<WatchdogTaskResult>,
     /// Messages not sent yet; at most one for each worker, request and run.
     outgoing: VecDeque<FromWatchdog>,
 }
 
-enum DelivererPlace {
-    Unwelcomed,
-    Here(Box<Deliverer>),
+enum FinisherSlot {
+    Unconfigured,
+    Idle(Box<RunFinisher>),
     /// Moved into a task that sends a finish.
-    Away,
+    Busy,
 }
 
 /// The result of a task.
-enum Done {
-    Finish(Box<Deliverer>, FromWatchdog),
+enum WatchdogTaskResult {
+    Finish(Box<RunFinisher>, FromWatchdog),
     Journal(FromWatchdog),
 }
 
-enum Event {
-    Told(Result<Option<Received<ToWatchdog>>, ReceiveError>),
-    Term,
-    Death,
-    Look,
-    Done(Result<Done, JoinError>),
-    Sent(Result<(), link::Closed>),
+enum WatchdogSessionEvent {
+    Message(Result<Option<ReceivedPacket<ToWatchdog>>, ReceiveError>),
+    TermSignal,
+    ChildExited,
+    OrphanCheck,
+    TaskFinished(Result<WatchdogTaskResult, JoinError>),
+    Sent(Result<(), link::LinkClosed>),
 }
 
-impl Session<'_> {
+impl WatchdogSession<'_> {
     /// Runs the event loop until the session ends. `terms` receives SIGTERM from a live coordinator that has
     /// given up its client: then the control connection may be full.
-    async fn serve(mut self, mut terms: Signal) -> End {
+    async fn serve(mut self, mut terms: Signal) -> WatchdogExit {
         loop {
-            let event = self.next(&mut terms).await;
+            let event = self.next_event(&mut terms).await;
             if let Some(end) = self.handle(event) {
-                self.leave(&end, &mut terms).await;
+                self.shut_down(&end, &mut terms).await;
                 return end;
             }
         }
     }
 
-    async fn next(&mut self, terms: &mut Signal) -> Event {
+    async fn next_event(&mut self, terms: &mut Signal) -> WatchdogSessionEvent {
         let front = self.outgoing.front();
         tokio::select! {
             biased;
-            _ = terms.recv() => Event::Term,
-            _ = self.deaths.recv() => Event::Death,
-            told = self.receiver.next() => Event::Told(told),
-            Some(done) = self.tasks.join_next() => Event::Done(done),
-            sent = send_front(&self.control, front), if front.is_some() => Event::Sent(sent),
-            _ = self.look.tick() => Event::Look,
+            _ = terms.recv() => WatchdogSessionEvent::TermSignal,
+            _ = self.child_signals.recv() => WatchdogSessionEvent::ChildExited,
+            told = self.receiver.next() => WatchdogSessionEvent::Message(told),
+            Some(done) = self.tasks.join_next() => WatchdogSessionEvent::TaskFinished(done),
+            sent = send_first(&self.control, front), if front.is_some() => WatchdogSessionEvent::Sent(sent),
+            _ = self.orphan_check.tick() => WatchdogSessionEvent::OrphanCheck,
         }
     }
 
-    fn handle(&mut self, event: Event) -> Option<End> {
+    fn handle(&mut self, event: WatchdogSessionEvent) -> Option<WatchdogExit> {
         match event {
-            Event::Told(Ok(Some(Received::Message(message)))) => return self.obey(message),
-            Event::Told(
+            WatchdogSessionEvent::Message(Ok(Some(ReceivedPacket::Message(message)))) => {
+                return self.handle_message(message);
+            }
+            WatchdogSessionEvent::Message(
                 Ok(None) | Err(ReceiveError::Link(LinkError::Read(_) | LinkError::CutOff { .. })),
-            ) => return Some(End::Alone),
-            Event::Told(Ok(Some(Received::Relay { .. }))) => {
+            ) => return Some(WatchdogExit::Orphaned),
+            WatchdogSessionEvent::Message(Ok(Some(ReceivedPacket::Forward { .. }))) => {
                 tracing::error!("the coordinator sent a relayed frame");
-                return Some(End::Failed);
+                return Some(WatchdogExit::Failed);
             }
-            Event::Told(Err(error)) => {
-                tracing::error!(error = chain(&error), "the coordinator cannot be understood");
-                return Some(End::Failed);
+            WatchdogSessionEvent::Message(Err(error)) => {
+                tracing::error!(error = error_chain(&error), "the coordinator cannot be understood");
+                return Some(WatchdogExit::Failed);
             }
-            Event::Term => return Some(End::Leave),
-            Event::Death | Event::Look => self.outgoing.extend(self.workers.settle()),
-            Event::Done(Ok(Done::Journal(answer))) => self.outgoing.push_back(answer),
-            Event::Done(Ok(Done::Finish(deliverer, finished))) => {
-                self.deliverer = DelivererPlace::Here(deliverer);
+            WatchdogSessionEvent::TermSignal => return Some(WatchdogExit::Ordered),
+            WatchdogSessionEvent::ChildExited | WatchdogSessionEvent::OrphanCheck => {
+                self.outgoing.extend(self.workers.collect_exits())
+            }
+            WatchdogSessionEvent::TaskFinished(Ok(WatchdogTaskResult::Journal(answer))) => {
+                self.outgoing.push_back(answer)
+            }
+            WatchdogSessionEvent::TaskFinished(Ok(WatchdogTaskResult::Finish(deliverer, finished))) => {
+                self.finisher = FinisherSlot::Idle(deliverer);
                 if let FromWatchdog::Finished { run, .. } = &finished {
                     self.locks.remove(run);
                 }
                 self.outgoing.push_back(finished);
-                self.finish_next();
+                self.start_next_finish();
             }
             // A lost finish would hang its run; after this watchdog exits, the coordinator starts another
             // one.
-            Event::Done(Err(error)) => {
+            WatchdogSessionEvent::TaskFinished(Err(error)) => {
                 tracing::error!(%error, "a task of the watchdog failed");
-                return Some(End::Failed);
+                return Some(WatchdogExit::Failed);
             }
-            Event::Sent(Ok(())) => drop(self.outgoing.pop_front()),
-            Event::Sent(Err(_)) => return Some(End::Alone),
+            WatchdogSessionEvent::Sent(Ok(())) => drop(self.outgoing.pop_front()),
+            WatchdogSessionEvent::Sent(Err(_)) => return Some(WatchdogExit::Orphaned),
         }
         None
     }
 
-    fn obey(&mut self, message: ToWatchdog) -> Option<End> {
+    fn handle_message(&mut self, message: ToWatchdog) -> Option<WatchdogExit> {
         match message {
-            ToWatchdog::Welcome { callback, limits } => {
-                let deliverer = Deliverer::new(self.control.clone(), callback, limits);
-                self.deliverer = DelivererPlace::Here(Box::new(deliverer));
+            ToWatchdog::Configure { callback, limits } => {
+                let deliverer = RunFinisher::new(self.control.clone(), callback, limits);
+                self.finisher = FinisherSlot::Idle(Box::new(deliverer));
             }
-            ToWatchdog::StartWorker { worker } => self.start(worker),
+            ToWatchdog::StartWorker { worker } => self.start_worker(worker),
             ToWatchdog::KillWorker { worker } => self.workers.kill(worker),
             ToWatchdog::BeginRun { run, run_dir, has_attachments_stream, plan } => {
-                self.lock(&run, &run_dir);
-                self.open.retain(|open| open.run != run);
-                self.open.push(OpenRun { run, run_dir, has_attachments_stream, plan });
+                self.lock_run(&run, &run_dir);
+                self.open_runs.retain(|open| open.run != run);
+                self.open_runs.push(OpenRun { run, run_dir, has_attachments_stream, plan });
             }
             ToWatchdog::ReadJournal { run, run_dir, worker } => {
-                self.tasks.spawn(async move { Done::Journal(journals::answer(run, run_dir, worker).await) });
+                self.tasks.spawn(async move {
+                    WatchdogTaskResult::Journal(journal_reader::journal_report(run, run_dir, worker).await)
+                });
             }
             ToWatchdog::Finish(finish) => {
-                self.open.retain(|open| open.run != finish.run);
-                self.waiting.push_back(finish);
-                self.finish_next();
+                self.open_runs.retain(|open| open.run != finish.run);
+                self.queued_finishes.push_back(finish);
+                self.start_next_finish();
             }
-            ToWatchdog::Leave => return Some(End::Leave),
+            ToWatchdog::Exit => return Some(WatchdogExit::Ordered),
         }
         None
     }
 
     /// Takes the lock on disk which shows that a live watchdog is responsible for the run.
-    fn lock(&mut self, run: &str, run_dir: &OsBytes) {
+    fn lock_run(&mut self, run: &str, run_dir: &OsText) {
         // A second lock would block on the first one.
         if self.locks.contains_key(run) {
             return;
         }
-        match LifeLock::take(&run_dir.as_path().join(WATCHDOG_LOCK)) {
+        match LivenessLock::acquire(&run_dir.as_path().join(WATCHDOG_LOCK)) {
             Ok(lock) => drop(self.locks.insert(run.to_owned(), lock)),
             Err(error) => tracing::warn!(run, %error, "nobody can see that the run is minded"),
         }
     }
 
-    fn start(&mut self, worker: WorkerId) {
+    fn start_worker(&mut self, worker: WorkerId) {
         if let Err(error) = self.workers.start(worker, self.socket_path) {
-            let error = chain(&error);
+            let error = error_chain(&error);
             self.outgoing.push_back(FromWatchdog::WorkerNotStarted { worker, error });
         }
     }
 
     /// Starts the next finish, if there is one and the deliverer is free.
-    fn finish_next(&mut self) {
-        if self.waiting.is_empty() {
+    fn start_next_finish(&mut self) {
+        if self.queued_finishes.is_empty() {
             return;
         }
-        match std::mem::replace(&mut self.deliverer, DelivererPlace::Away) {
-            DelivererPlace::Here(mut deliverer) => {
-                let finish = self.waiting.pop_front().expect("checked above");
+        match std::mem::replace(&mut self.finisher, FinisherSlot::Busy) {
+            FinisherSlot::Idle(mut deliverer) => {
+                let finish = self.queued_finishes.pop_front().expect("checked above");
                 self.tasks.spawn(async move {
                     let finished = deliverer.finish(&finish).await;
-                    Done::Finish(deliverer, finished)
+                    WatchdogTaskResult::Finish(deliverer, finished)
                 });
             }
-            other => self.deliverer = other,
+            other => self.finisher = other,
         }
     }
 
     /// Terminates all descendants and closes the connection to the client.
-    async fn leave(mut self, end: &End, terms: &mut Signal) {
+    async fn shut_down(mut self, end: &WatchdogExit, terms: &mut Signal) {
         host::fail::pass("watchdog.leave");
-        let deadline = Instant::now() + CLEAR_LIMIT;
-        if matches!(end, End::Leave) {
-            self.clear(Instant::now() + LEAVE_GRACE).await;
+        let deadline = Instant::now() + KILL_LIMIT;
+        if matches!(end, WatchdogExit::Ordered) {
+            self.wait_until_childless(Instant::now() + EXIT_GRACE).await;
         }
         self.workers.kill_all();
-        self.clear(deadline).await;
+        self.wait_until_childless(deadline).await;
         // A killed guard has not removed its control group.
-        host::cgroup::sweep();
-        if matches!(end, End::Alone) {
+        host::cgroup::remove_stale_leaves();
+        if matches!(end, WatchdogExit::Orphaned) {
             tokio::select! {
                 biased;
                 // The end of the connection may be noticed before the SIGTERM that makes the exit an orderly
                 // one.
                 _ = terms.recv() => return,
-                () = self.finish_alone() => {}
+                () = self.finish_orphaned_runs() => {}
             }
         }
-        if let DelivererPlace::Here(deliverer) = self.deliverer {
+        if let FinisherSlot::Idle(deliverer) = self.finisher {
             // Everything sent is proven or reported as unproven by now; closing cleanly is a courtesy.
-            let _late = timeout(LEAVE_GRACE, deliverer.close()).await;
+            let _late = timeout(EXIT_GRACE, deliverer.close()).await;
         }
     }
 
     /// Sends the due updates of all open runs after the coordinator has died, if a callback port was offered.
     /// All workers are gone by now.
-    async fn finish_alone(&mut self) {
+    async fn finish_orphaned_runs(&mut self) {
         let finish_in_hand = async {
             while let Some(done) = self.tasks.join_next().await {
-                if let Ok(Done::Finish(deliverer, _finished)) = done {
+                if let Ok(WatchdogTaskResult::Finish(deliverer, _finished)) = done {
                     return Some(deliverer);
                 }
             }
             None
         };
-        let deliverer = match std::mem::replace(&mut self.deliverer, DelivererPlace::Unwelcomed) {
-            DelivererPlace::Here(deliverer) => Some(deliverer),
-            DelivererPlace::Away => timeout(ALONE_LIMIT, finish_in_hand).await.ok().flatten(),
-            DelivererPlace::Unwelcomed => None,
+        let deliverer = match std::mem::replace(&mut self.finisher, FinisherSlot::Unconfigured) {
+            FinisherSlot::Idle(deliverer) => Some(deliverer),
+            FinisherSlot::Busy => timeout(ORPHANED_FINISH_LIMIT, finish_in_hand).await.ok().flatten(),
+            FinisherSlot::Unconfigured => None,
         };
         let Some(mut deliverer) = deliverer else { return };
-        deliverer.lose_relay();
-        let due = self.waiting.drain(..).map(|finish| *finish).chain(self.open.drain(..).map(alone::finish));
+        deliverer.close_relay();
+        let due = self
+            .queued_finishes
+            .drain(..)
+            .map(|finish| *finish)
+            .chain(self.open_runs.drain(..).map(orphaned_run::finish));
         for finish in due {
-            if !deliverer.has_own_way() {
+            if !deliverer.has_callback_route() {
                 return;
             }
-            if timeout(ALONE_LIMIT, deliverer.finish(&finish)).await.is_err() {
+            if timeout(ORPHANED_FINISH_LIMIT, deliverer.finish(&finish)).await.is_err() {
                 tracing::warn!(run = finish.run, "the client did not take the rest of its run in time");
             }
         }
-        self.deliverer = DelivererPlace::Here(deliverer);
+        self.finisher = FinisherSlot::Idle(deliverer);
     }
 
     /// Waits until there are no descendants, at most until the deadline.
-    async fn clear(&mut self, deadline: Instant) {
+    async fn wait_until_childless(&mut self, deadline: Instant) {
         loop {
-            drop(self.workers.settle());
+            drop(self.workers.collect_exits());
             if !process::has_children() {
                 return;
             }
             tokio::select! {
-                _ = self.deaths.recv() => {}
-                _ = self.look.tick() => {}
+                _ = self.child_signals.recv() => {}
+                _ = self.orphan_check.tick() => {}
                 () = sleep_until(deadline) => return,
             }
         }
     }
 }
 
-async fn send_front(control: &ControlSender, front: Option<&FromWatchdog>) -> Result<(), link::Closed> {
+async fn send_first(control: &ControlSender, front: Option<&FromWatchdog>) -> Result<(), link::LinkClosed> {
     match front {
         Some(message) => control.send(message).await,
         None => Ok(()),

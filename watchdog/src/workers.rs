@@ -12,47 +12,50 @@ use std::{
 };
 
 use host::{
-    process::{self, Pid, RawExit, Signal},
-    spawn::{Child, Spawn, SpawnError, Stream, spawn},
+    process::{self, ExitStatus, Pid, Signal},
+    spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild, spawn},
 };
 use wire::control::{FromWatchdog, WorkerId};
 
 /// An exit is reported after this time even if a descendant hangs in the kernel.
-const CLEAR_LIMIT: Duration = Duration::from_secs(5);
+const EXIT_REPORT_LIMIT: Duration = Duration::from_secs(5);
 
 /// All workers of the session.
 #[derive(Debug, Default)]
-pub(crate) struct Workers {
-    living: HashMap<Pid, (WorkerId, Child)>,
-    ended: Vec<Ended>,
+pub(crate) struct WorkerProcesses {
+    running: HashMap<Pid, (WorkerId, SpawnedChild)>,
+    unreported_exits: Vec<WorkerExit>,
 }
 
 #[derive(Debug)]
-struct Ended {
+struct WorkerExit {
     worker: WorkerId,
-    exit: RawExit,
-    at: Instant,
+    exit: ExitStatus,
+    reaped_at: Instant,
 }
 
-impl Workers {
+impl WorkerProcesses {
     /// Starts a worker, which joins at the coordinator's socket.
     pub(crate) fn start(&mut self, worker: WorkerId, socket_path: &Path) -> Result<(), SpawnError> {
         let args =
             ["__worker".into(), socket_path.as_os_str().to_owned(), OsString::from(worker.to_string())];
         // Its output goes where the watchdog's goes: to the user if output is not captured, otherwise
         // nowhere.
-        let spawned =
-            Spawn { args: args.into(), stdout: Stream::Inherit, ..Spawn::new(process::own_image()) };
+        let spawned = SpawnOptions {
+            args: args.into(),
+            stdout: ChildStdio::Inherit,
+            ..SpawnOptions::new(process::own_program_path())
+        };
         let child = host::fail::at("watchdog.worker")
-            .map_err(|source| SpawnError::Create { program: process::own_image(), source })
+            .map_err(|source| SpawnError::Create { program: process::own_program_path(), source })
             .and_then(|()| spawn(spawned))?;
-        self.living.insert(child.pid(), (worker, child));
+        self.running.insert(child.pid(), (worker, child));
         Ok(())
     }
 
     /// Kills a worker if it is alive; its exit is reported like any other.
     pub(crate) fn kill(&mut self, worker: WorkerId) {
-        for (_, child) in self.living.values().filter(|(one, _)| *one == worker) {
+        for (_, child) in self.running.values().filter(|(one, _)| *one == worker) {
             // A worker that has exited by itself in the meantime is as good.
             let _gone = child.signal(Signal::KILL);
         }
@@ -64,23 +67,23 @@ impl Workers {
     }
 
     /// Reaps exited children, kills orphans, and returns the worker exits that are complete.
-    pub(crate) fn settle(&mut self) -> Vec<FromWatchdog> {
+    pub(crate) fn collect_exits(&mut self) -> Vec<FromWatchdog> {
         self.reap();
         let is_clear = self.kill_orphans() == 0;
-        let is_complete = |ended: &mut Ended| is_clear || ended.at.elapsed() > CLEAR_LIMIT;
-        let told = |ended: Ended| {
-            let Ended { worker, exit, .. } = ended;
+        let is_complete = |ended: &mut WorkerExit| is_clear || ended.reaped_at.elapsed() > EXIT_REPORT_LIMIT;
+        let told = |ended: WorkerExit| {
+            let WorkerExit { worker, exit, .. } = ended;
             FromWatchdog::WorkerEnded { worker, code: exit.code, signal: exit.signal }
         };
-        self.ended.extract_if(.., is_complete).map(told).collect()
+        self.unreported_exits.extract_if(.., is_complete).map(told).collect()
     }
 
     fn reap(&mut self) {
         loop {
             match process::reap_any() {
                 Ok(Some((pid, exit))) => {
-                    if let Some((worker, _)) = self.living.remove(&pid) {
-                        self.ended.push(Ended { worker, exit, at: Instant::now() });
+                    if let Some((worker, _)) = self.running.remove(&pid) {
+                        self.unreported_exits.push(WorkerExit { worker, exit, reaped_at: Instant::now() });
                     }
                 }
                 Ok(None) => return,
@@ -95,7 +98,7 @@ impl Workers {
     fn kill_orphans(&self) -> usize {
         let mut count = 0;
         for pid in process::children(Pid::own()) {
-            if !self.living.contains_key(&pid) {
+            if !self.running.contains_key(&pid) {
                 count += 1;
                 process::kill_child(pid);
                 // Its descendants would otherwise be reparented to the watchdog one generation at a time.

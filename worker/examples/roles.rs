@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["__guard"] => watchdog::guard::main(),
         ["__nursery"] if env::var_os("HEELER_WITHOUT_NURSERY").is_some() => ExitCode::FAILURE,
-        ["__nursery"] => watchdog::nursery::main(),
+        ["__nursery"] => watchdog::fork_server::main(),
         ["__worker", socket, id] => match id.parse() {
             Ok(id) => worker::main(Path::new(socket), WorkerId(id)),
             Err(_) => ExitCode::FAILURE,

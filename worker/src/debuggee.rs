@@ -18,25 +18,25 @@ use std::{
 };
 
 use host::{
-    pass, process,
-    spawn::{self, Spawn, SpawnError, Stream},
+    fd_passing, process,
+    spawn::{self, ChildStdio, SpawnError, SpawnOptions},
 };
-use wire::control::{Command, OsBytes};
+use wire::control::{OsText, TestCommand};
 
-use crate::chain::chain;
+use crate::chain::error_chain;
 
 /// The role argument of this process, followed by the launch directory.
-pub(crate) const ROLE: &str = "__debuggee";
+pub(crate) const DEBUGGEE_ROLE: &str = "__debuggee";
 /// The file in that directory: the socket on which the worker listens.
-pub(crate) const SOCKET: &str = "socket";
+pub(crate) const SOCKET_FILE: &str = "socket";
 /// The file in that directory with the command to execute.
-pub(crate) const COMMAND: &str = "command";
+pub(crate) const COMMAND_FILE: &str = "command";
 /// The byte that the worker sends along with the descriptors.
-pub(crate) const WELCOME: [u8; 1] = *b"h";
+pub(crate) const READY_BYTE: [u8; 1] = *b"h";
 
 /// How long the worker may take to reply. It normally takes a moment; a live worker that takes longer is
 /// stuck.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why the test process could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -48,43 +48,47 @@ enum LaunchError {
     #[error("reach its worker")]
     Connect(#[source] io::Error),
     #[error("get its outputs from its worker")]
-    Welcome(#[source] io::Error),
+    Outputs(#[source] io::Error),
     #[error("tie its life to its worker's")]
-    Tie(#[source] io::Error),
-    #[error("{}", chain(.0))]
+    BindLifeline(#[source] io::Error),
+    #[error("{}", error_chain(.0))]
     Program(SpawnError),
 }
 
 /// Executes the test process that a worker offers in this directory.
 #[must_use]
 pub fn main(directory: &Path) -> ExitCode {
-    match launch(directory) {
+    match exec_offered_test(directory) {
         Err(error) => {
-            eprintln!("heeler: a test process that was launched by a debugger failed to {}", chain(&error));
+            eprintln!(
+                "heeler: a test process that was launched by a debugger failed to {}",
+                error_chain(&error)
+            );
             ExitCode::FAILURE
         }
     }
 }
 
-fn launch(directory: &Path) -> Result<Infallible, LaunchError> {
-    let command = fs::read(directory.join(COMMAND)).map_err(LaunchError::Command)?;
-    let command: Command = serde_json::from_slice(&command).map_err(LaunchError::Unreadable)?;
-    let socket = UnixStream::connect(directory.join(SOCKET)).map_err(LaunchError::Connect)?;
-    socket.set_read_timeout(Some(PATIENCE)).map_err(LaunchError::Connect)?;
-    let (_, fds) = pass::receive(socket.as_fd(), &mut WELCOME.clone()).map_err(LaunchError::Welcome)?;
+fn exec_offered_test(directory: &Path) -> Result<Infallible, LaunchError> {
+    let command = fs::read(directory.join(COMMAND_FILE)).map_err(LaunchError::Command)?;
+    let command: TestCommand = serde_json::from_slice(&command).map_err(LaunchError::Unreadable)?;
+    let socket = UnixStream::connect(directory.join(SOCKET_FILE)).map_err(LaunchError::Connect)?;
+    socket.set_read_timeout(Some(REPLY_TIMEOUT)).map_err(LaunchError::Connect)?;
+    let (_, fds) =
+        fd_passing::receive(socket.as_fd(), &mut READY_BYTE.clone()).map_err(LaunchError::Outputs)?;
     let [Some(stdout), Some(stderr), Some(tether)] = fds else {
-        return Err(LaunchError::Welcome(io::ErrorKind::UnexpectedEof.into()));
+        return Err(LaunchError::Outputs(io::ErrorKind::UnexpectedEof.into()));
     };
-    process::tie(tether).map_err(LaunchError::Tie)?;
-    let string = |bytes: &OsBytes| bytes.as_os_str().to_owned();
-    let start = Spawn {
+    process::bind_to(tether).map_err(LaunchError::BindLifeline)?;
+    let string = |bytes: &OsText| bytes.as_os_str().to_owned();
+    let start = SpawnOptions {
         args: command.args.iter().map(string).collect(),
         env: Some(command.env.iter().map(|(name, value)| (string(name), string(value))).collect()),
         cwd: Some(command.cwd.as_path().to_owned()),
-        stdin: Stream::Null,
-        stdout: Stream::Fd(stdout),
-        stderr: Stream::Fd(stderr),
-        ..Spawn::new(command.program.as_path())
+        stdin: ChildStdio::Null,
+        stdout: ChildStdio::Fd(stdout),
+        stderr: ChildStdio::Fd(stderr),
+        ..SpawnOptions::new(command.program.as_path())
     };
-    Err(LaunchError::Program(spawn::become_program_of(start)))
+    Err(LaunchError::Program(spawn::exec(start)))
 }

@@ -16,7 +16,7 @@ use wire::{
 
 /// Why later results are not journalled.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum JournalError {
+pub(crate) enum JournalWriteError {
     #[error("open the journal {}", path.display())]
     Open { path: PathBuf, source: io::Error },
     #[error("write to the journal {}", path.display())]
@@ -27,18 +27,18 @@ pub(crate) enum JournalError {
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
-    state: State,
+    state: JournalState,
     /// The number of the run's results settled by this worker.
     position: u64,
     /// Groups already sent in the worker's stream of the run. They are in no journal, because the finisher
     /// knows them.
-    pub(crate) told_groups: HashSet<String>,
+    pub(crate) sent_groups: HashSet<String>,
 }
 
 #[derive(Debug)]
-enum State {
+enum JournalState {
     /// Opened by the first write.
-    NotBegun,
+    NotCreated,
     Open {
         file: File,
         length: u64,
@@ -51,7 +51,7 @@ impl Journal {
     /// Returns the journal of a run that has no results in this worker yet.
     pub(crate) fn new(run_dir: &Path, worker: WorkerId) -> Self {
         let path = run_dir.join(journal_name(worker));
-        Self { path, state: State::NotBegun, position: 0, told_groups: HashSet::new() }
+        Self { path, state: JournalState::NotCreated, position: 0, sent_groups: HashSet::new() }
     }
 
     /// Returns the number of the run's settled results.
@@ -61,7 +61,7 @@ impl Journal {
 
     /// Returns whether results are no longer journalled.
     pub(crate) fn is_given_up(&self) -> bool {
-        matches!(self.state, State::GivenUp)
+        matches!(self.state, JournalState::GivenUp)
     }
 
     /// Appends whole records, after which `position` results of the run are settled.
@@ -69,7 +69,7 @@ impl Journal {
     /// # Errors
     /// Only once: the journal is then given up with only whole records in it, and later calls write nothing
     /// and succeed. The position is still updated.
-    pub(crate) fn append(&mut self, records: &[u8], position: u64) -> Result<(), JournalError> {
+    pub(crate) fn append(&mut self, records: &[u8], position: u64) -> Result<(), JournalWriteError> {
         self.position = position;
         if records.is_empty() {
             return Ok(());
@@ -77,18 +77,18 @@ impl Journal {
         let written = self.try_append(records);
         host::fail::pass("worker.journal.after");
         if written.is_err() {
-            self.state = State::GivenUp;
+            self.state = JournalState::GivenUp;
         }
         written
     }
 
-    fn try_append(&mut self, records: &[u8]) -> Result<(), JournalError> {
-        if let State::NotBegun = self.state {
-            let file =
-                open(&self.path).map_err(|source| JournalError::Open { path: self.path.clone(), source })?;
-            self.state = State::Open { file, length: 0 };
+    fn try_append(&mut self, records: &[u8]) -> Result<(), JournalWriteError> {
+        if let JournalState::NotCreated = self.state {
+            let file = open_append(&self.path)
+                .map_err(|source| JournalWriteError::Open { path: self.path.clone(), source })?;
+            self.state = JournalState::Open { file, length: 0 };
         }
-        let State::Open { file, length } = &mut self.state else { return Ok(()) };
+        let JournalState::Open { file, length } = &mut self.state else { return Ok(()) };
         let written = host::fail::at("worker.journal.before").and_then(|()| {
             if *length == 0 {
                 file.write_all(&[MAGIC, records].concat()).map(|()| MAGIC.len())
@@ -104,13 +104,13 @@ impl Journal {
             Err(source) => {
                 // Readers tolerate a torn record at the end, so a failure to cut it off is ignored.
                 drop(file.set_len(*length));
-                Err(JournalError::Write { path: self.path.clone(), source })
+                Err(JournalWriteError::Write { path: self.path.clone(), source })
             }
         }
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
+fn open_append(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
@@ -120,19 +120,19 @@ mod tests {
 
     use wire::{
         control::TestIndex,
-        journal::{self, Reading, Record},
+        journal::{self, JournalContent, JournalRecord},
     };
 
     use super::*;
 
     fn record(number: u32) -> Vec<u8> {
         let mut out = Vec::new();
-        journal::write(&mut out, &Record::Started(TestIndex(number)));
+        journal::write(&mut out, &JournalRecord::Started(TestIndex(number)));
         out
     }
 
     #[test]
-    fn a_journal_is_private_and_begins_with_its_first_record() {
+    fn journal_is_private_and_created_by_first_record() {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = Journal::new(dir.path(), WorkerId(7));
         let path = dir.path().join("worker-7.journal");
@@ -141,28 +141,28 @@ mod tests {
         journal.append(&record(2), 5).unwrap();
         assert_eq!(journal.position(), 5);
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let Reading { records, damage, .. } = journal::read(&std::fs::read(&path).unwrap());
+        let JournalContent { records, damage, .. } = journal::read(&std::fs::read(&path).unwrap());
         assert_eq!(damage, None);
-        assert_eq!(records, [Record::Started(TestIndex(1)), Record::Started(TestIndex(2))]);
+        assert_eq!(records, [JournalRecord::Started(TestIndex(1)), JournalRecord::Started(TestIndex(2))]);
     }
 
     #[test]
-    fn a_full_disk_is_told_once_and_the_run_goes_on() {
+    fn full_disk_is_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = Journal::new(dir.path(), WorkerId(7));
         std::os::unix::fs::symlink("/dev/full", dir.path().join("worker-7.journal")).unwrap();
         let error = journal.append(&record(1), 1).unwrap_err();
         assert!(
-            matches!(&error, JournalError::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+            matches!(&error, JournalWriteError::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull)
         );
         journal.append(&record(2), 2).unwrap();
         assert_eq!(journal.position(), 2);
     }
 
     #[test]
-    fn a_missing_run_directory_is_told_once() {
+    fn missing_run_directory_is_reported_once() {
         let mut journal = Journal::new(Path::new("/nowhere/at/all"), WorkerId(1));
-        assert!(matches!(journal.append(&record(1), 1), Err(JournalError::Open { .. })));
+        assert!(matches!(journal.append(&record(1), 1), Err(JournalWriteError::Open { .. })));
         journal.append(&record(1), 2).unwrap();
     }
 }

@@ -15,30 +15,30 @@
 //!   running time.
 //! - [`adapter`]: the test frameworks.
 
-mod attribution;
 mod batch;
 mod chain;
-mod clock;
-mod conclusion;
-mod death;
 pub mod debuggee;
 mod discovery;
-mod guard_link;
-mod guards;
+mod exit_reason;
+mod guard_spawner;
+mod guarded_process;
 mod journal;
-mod leaks;
-mod listing;
+mod listing_process;
 mod main_loop;
-mod node;
-mod output;
-mod outside;
-mod parcel;
-mod pipe;
+mod node_writer;
+mod output_capture;
+mod output_pipe;
+mod process_clock;
+mod process_leaks;
 mod runner;
+mod stderr_attribution;
 #[cfg(test)]
-mod samples;
-mod setting;
+mod test_values;
+mod unattributed_output;
+mod update_batch;
 mod uplink;
+mod verdict;
+mod worker_context;
 
 pub mod adapter;
 
@@ -51,21 +51,25 @@ use wire::control::WorkerId;
 /// Must run on the main thread, because the parent-death signal kills child processes when the thread that
 /// started them exits.
 pub fn main(socket: &Path, worker: WorkerId) -> ExitCode {
-    let place = main_loop::Place { socket: socket.to_owned(), worker, image: host::process::own_image() };
+    let place = main_loop::WorkerConfig {
+        socket: socket.to_owned(),
+        worker,
+        executable: host::process::own_program_path(),
+    };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return fail(worker, &format!("start a runtime: {error}")),
+        Err(error) => return exit_with_error(worker, &format!("start a runtime: {error}")),
     };
-    let left = runtime.block_on(main_loop::run(place));
+    let left = runtime.block_on(main_loop::run_worker(place));
     // A thread that writes test output may be blocked by a terminal that has stopped reading.
     runtime.shutdown_background();
     match left {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(worker, &chain::chain(&error)),
+        Err(error) => exit_with_error(worker, &chain::error_chain(&error)),
     }
 }
 
-fn fail(worker: WorkerId, error: &str) -> ExitCode {
+fn exit_with_error(worker: WorkerId, error: &str) -> ExitCode {
     eprintln!("heeler: worker {worker} failed to {error}");
     ExitCode::FAILURE
 }

@@ -9,17 +9,17 @@ use super::{
     GeneralArguments, ListArguments, ReportArguments, RunArguments, RunningArguments, ServeArguments,
 };
 use crate::{
-    cli::debugger::{DebuggerCommand, NoCommand},
+    cli::debugger::{DebuggerCommand, DebuggerCommandError},
     config::{
-        Capture, CommandLine, FailLimit, Jobs, MemoryLimit, QuantityError, RunLayer, Shuffle, SlowTimeout,
-        StatusLevel, TestLayer, TimeLimit, parse_duration, parse_size,
+        CaptureStrategy, CommandLineSettings, FailLimit, JobCount, MemoryLimit, QuantityError, RunLayer,
+        ShuffleMode, SlowTimeout, StatusLevel, TestLayer, TimeLimit, parse_duration, parse_size,
     },
     filter::{Filter, FilterError},
 };
 
 /// Error in the value of an option.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum WordError {
+pub(super) enum ArgumentValueError {
     #[error("expected a whole number from 1, or num-cpus")]
     Jobs,
     #[error(
@@ -33,65 +33,65 @@ pub(super) enum WordError {
     #[error("{0}")]
     Filter(String),
     #[error(transparent)]
-    Debugger(#[from] NoCommand),
+    Debugger(#[from] DebuggerCommandError),
     #[error(transparent)]
     Quantity(#[from] QuantityError),
 }
 
-pub(super) fn jobs(word: &str) -> Result<Jobs, WordError> {
+pub(super) fn jobs(word: &str) -> Result<JobCount, ArgumentValueError> {
     match word {
-        "num-cpus" => Ok(Jobs::Cpus),
-        _ => word.parse::<NonZeroUsize>().map(Jobs::Count).map_err(|_| WordError::Jobs),
+        "num-cpus" => Ok(JobCount::Cpus),
+        _ => word.parse::<NonZeroUsize>().map(JobCount::Count).map_err(|_| ArgumentValueError::Jobs),
     }
 }
 
-pub(super) fn shuffle(word: &str) -> Result<Shuffle, WordError> {
+pub(super) fn shuffle(word: &str) -> Result<ShuffleMode, ArgumentValueError> {
     match word {
-        "random" => Ok(Shuffle::Random),
-        _ => word.parse().map(Shuffle::Seed).map_err(|_| WordError::Shuffle),
+        "random" => Ok(ShuffleMode::Random),
+        _ => word.parse().map(ShuffleMode::Seed).map_err(|_| ArgumentValueError::Shuffle),
     }
 }
 
-pub(super) fn time_limit(word: &str) -> Result<TimeLimit, WordError> {
+pub(super) fn time_limit(word: &str) -> Result<TimeLimit, ArgumentValueError> {
     match word {
-        "none" => Ok(TimeLimit::Never),
+        "none" => Ok(TimeLimit::Unlimited),
         _ => positive(word).map(TimeLimit::After),
     }
 }
 
 /// Parses a debugger command, split into words by the rules of a shell.
-pub(super) fn debugger(word: &str) -> Result<DebuggerCommand, WordError> {
+pub(super) fn debugger(word: &str) -> Result<DebuggerCommand, ArgumentValueError> {
     Ok(word.parse::<DebuggerCommand>()?)
 }
 
 /// Parses a filter; the error message marks the position below the filter's text.
-pub(super) fn filter(word: &str) -> Result<Filter, WordError> {
-    word.parse().map_err(|error: FilterError| WordError::Filter(error.pointed()))
+pub(super) fn filter(word: &str) -> Result<Filter, ArgumentValueError> {
+    word.parse().map_err(|error: FilterError| ArgumentValueError::Filter(error.with_carets()))
 }
 
-pub(super) fn memory_limit(word: &str) -> Result<MemoryLimit, WordError> {
+pub(super) fn memory_limit(word: &str) -> Result<MemoryLimit, ArgumentValueError> {
     match word {
-        "none" => Ok(MemoryLimit::Never),
+        "none" => Ok(MemoryLimit::Unlimited),
         _ => Ok(MemoryLimit::Bytes(parse_size(word)?)),
     }
 }
 
-pub(super) fn slow_timeout(word: &str) -> Result<SlowTimeout, WordError> {
+pub(super) fn slow_timeout(word: &str) -> Result<SlowTimeout, ArgumentValueError> {
     Ok(SlowTimeout { period: positive(word)?, terminate_after: None })
 }
 
-fn positive(word: &str) -> Result<std::time::Duration, WordError> {
+fn positive(word: &str) -> Result<std::time::Duration, ArgumentValueError> {
     let duration = parse_duration(word)?;
-    if duration.is_zero() { Err(WordError::Zero) } else { Ok(duration) }
+    if duration.is_zero() { Err(ArgumentValueError::Zero) } else { Ok(duration) }
 }
 
 /// Checks only the form: host names are resolved when the address is used.
-pub(super) fn address(word: &str) -> Result<String, WordError> {
-    let (host, port) = word.rsplit_once(':').ok_or(WordError::Address)?;
+pub(super) fn address(word: &str) -> Result<String, ArgumentValueError> {
+    let (host, port) = word.rsplit_once(':').ok_or(ArgumentValueError::Address)?;
     let is_host = !host.is_empty() && (host.starts_with('[') == host.ends_with(']'));
     let is_plain_v6 = host.contains(':') && !host.starts_with('[');
     if !is_host || is_plain_v6 || port.parse::<u16>().is_err() {
-        return Err(WordError::Address);
+        return Err(ArgumentValueError::Address);
     }
     Ok(word.to_owned())
 }
@@ -135,13 +135,13 @@ impl RunningArguments {
 impl GeneralArguments {
     /// Returns the settings that the arguments common to all commands override.
     #[must_use]
-    pub fn command_line(&self) -> CommandLine {
+    pub fn command_line(&self) -> CommandLineSettings {
         let run = RunLayer { history: self.is_history_off.then_some(false), ..RunLayer::default() };
-        CommandLine {
+        CommandLineSettings {
             profile: self.profile.clone(),
             state_dir: self.state_dir.clone(),
             run,
-            ..CommandLine::default()
+            ..CommandLineSettings::default()
         }
     }
 }
@@ -149,14 +149,14 @@ impl GeneralArguments {
 impl RunArguments {
     /// Returns the settings that the arguments of the run override.
     #[must_use]
-    pub fn command_line(&self) -> CommandLine {
+    pub fn command_line(&self) -> CommandLineSettings {
         let general = self.general.command_line();
-        CommandLine {
+        CommandLineSettings {
             run: RunLayer {
                 status_level: self.reporting.status_level,
                 junit: self.reporting.junit.clone(),
                 capture: (self.reporting.is_output_shown || self.debugger.is_some())
-                    .then_some(Capture::Shown),
+                    .then_some(CaptureStrategy::Shown),
                 history: general.run.history,
                 ..self.running.run_layer()
             },
@@ -172,8 +172,8 @@ impl RunArguments {
 impl ListArguments {
     /// Returns the settings that the arguments of the listing override.
     #[must_use]
-    pub fn command_line(&self) -> CommandLine {
-        CommandLine {
+    pub fn command_line(&self) -> CommandLineSettings {
+        CommandLineSettings {
             filters: self.selection.filters.clone(),
             partition: self.selection.partition,
             framework: self.programs.framework.clone(),
@@ -185,19 +185,19 @@ impl ListArguments {
 impl ReportArguments {
     /// Returns the settings that the arguments of the report override.
     #[must_use]
-    pub fn command_line(&self) -> CommandLine {
+    pub fn command_line(&self) -> CommandLineSettings {
         let general = self.general.command_line();
         let run = RunLayer { status_level: self.status_level, ..general.run };
-        CommandLine { run, ..general }
+        CommandLineSettings { run, ..general }
     }
 }
 
 impl ServeArguments {
     /// Returns the settings that the arguments override for each run of the server.
     #[must_use]
-    pub fn command_line(&self) -> CommandLine {
+    pub fn command_line(&self) -> CommandLineSettings {
         let general = self.general.command_line();
-        CommandLine {
+        CommandLineSettings {
             run: RunLayer { history: general.run.history, ..self.running.run_layer() },
             tests: self.running.test_layer(),
             framework: self.programs.framework.clone(),

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The hidden command that an editor's command line is translated to.
-pub(super) const COMMAND: &str = "__editor";
+pub(super) const EDITOR_COMMAND: &str = "__editor";
 
 /// First arguments that mark a command line as Heeler's own, so that it is not translated.
 const COMMANDS: [&str; 7] = ["run", "list", "serve", "dump", "completions", "help", "doctor"];
@@ -43,22 +43,22 @@ pub fn normalise(argv: Vec<OsString>) -> Result<Vec<OsString>, NormaliseError> {
     if argv.get(1).and_then(|word| word.to_str()).is_none_or(|word| COMMANDS.contains(&word)) {
         return Ok(argv);
     }
-    let expanded = expand(&argv[1..])?;
-    let mut names = expanded.iter().filter_map(|word| Named::read(word)).map(|named| named.name);
+    let expanded = expand_response_files(&argv[1..])?;
+    let mut names = expanded.iter().filter_map(|word| NamedOption::parse(word)).map(|named| named.name);
     if !names.any(|name| name == "server" || name == "list-tests") {
         return Ok(argv);
     }
-    Ok([argv[0].clone()].into_iter().chain(Translation::read(&expanded)?.into_words()?).collect())
+    Ok([argv[0].clone()].into_iter().chain(EditorCommandLine::parse(&expanded)?.into_words()?).collect())
 }
 
 /// An option: its name in lower case and the value joined to it.
-struct Named {
+struct NamedOption {
     name: String,
     value: Option<String>,
 }
 
-impl Named {
-    fn read(word: &OsStr) -> Option<Self> {
+impl NamedOption {
+    fn parse(word: &OsStr) -> Option<Self> {
         let text = word.to_str()?.strip_prefix('-')?;
         let text = text.strip_prefix('-').unwrap_or(text);
         let (name, value) = match text.find(['=', ':']) {
@@ -71,7 +71,7 @@ impl Named {
 
 /// The arguments, sorted by their meaning.
 #[derive(Default)]
-struct Translation {
+struct EditorCommandLine {
     /// Options in the form that Heeler's own parser accepts.
     options: Vec<OsString>,
     programs: Vec<OsString>,
@@ -82,8 +82,8 @@ struct Translation {
     has_port: bool,
 }
 
-impl Translation {
-    fn read(words: &[OsString]) -> Result<Self, NormaliseError> {
+impl EditorCommandLine {
+    fn parse(words: &[OsString]) -> Result<Self, NormaliseError> {
         let mut translation = Self::default();
         let mut rest = words.iter().peekable();
         while let Some(word) = rest.next() {
@@ -91,23 +91,24 @@ impl Translation {
                 translation.programs.extend(rest.by_ref().cloned());
                 break;
             }
-            let Some(named) = Named::read(word) else {
+            let Some(named) = NamedOption::parse(word) else {
                 translation.programs.push(word.clone());
                 continue;
             };
             match named.name.as_str() {
-                "server" | "list-tests" => translation.mode(named, &mut rest)?,
+                "server" | "list-tests" => translation.parse_mode(named, &mut rest)?,
                 "no-banner" | "no-ansi" | "diagnostic" | "debug" => {
                     translation.options.push(format!("--{}", named.name).into())
                 }
                 "help" | "h" | "?" => translation.is_help = true,
                 "version" | "info" => translation.is_version = true,
-                _ => match VALUED.iter().find(|option| **option == named.name) {
+                _ => match OPTIONS_WITH_VALUE.iter().find(|option| **option == named.name) {
                     Some(option) => {
                         let behind = rest.next_if(|word| named.value.is_none() && !is_option(word));
-                        translation.valued(option, named.value.map(OsString::from).or(behind.cloned()))?;
+                        translation
+                            .add_valued_option(option, named.value.map(OsString::from).or(behind.cloned()))?;
                     }
-                    None => translation.ignore(word, named.value.is_some(), &mut rest),
+                    None => translation.skip_unknown_option(word, named.value.is_some(), &mut rest),
                 },
             }
         }
@@ -116,9 +117,9 @@ impl Translation {
 
     /// Handles `--server [jsonrpc]` and `--list-tests [text|json]`: only known values are consumed, so that a
     /// program may follow.
-    fn mode<'w>(
+    fn parse_mode<'w>(
         &mut self,
-        named: Named,
+        named: NamedOption,
         rest: &mut std::iter::Peekable<impl Iterator<Item = &'w OsString>>,
     ) -> Result<(), NormaliseError> {
         let known = if named.name == "server" { ["jsonrpc"].as_slice() } else { &["text", "json"] };
@@ -132,14 +133,20 @@ impl Translation {
         }
     }
 
-    fn valued(&mut self, option: &'static str, value: Option<OsString>) -> Result<(), NormaliseError> {
+    fn add_valued_option(
+        &mut self,
+        option: &'static str,
+        value: Option<OsString>,
+    ) -> Result<(), NormaliseError> {
         let value = value.ok_or(NormaliseError::NoValue { option })?;
         match option {
             // Other test applications have configuration files of their own formats.
             "config-file" if Path::new(&value).extension() == Some(OsStr::new("toml")) => {
                 self.config_file = Some(value)
             }
-            "config-file" | "settings" => self.note(&format!("--{option} {}", value.to_string_lossy())),
+            "config-file" | "settings" => {
+                self.record_ignored(&format!("--{option} {}", value.to_string_lossy()))
+            }
             _ => {
                 self.has_port |= option == "client-port";
                 let mut word = OsString::from(format!("--{option}="));
@@ -151,7 +158,7 @@ impl Translation {
     }
 
     /// Skips an unknown option with all words up to the next option, as test applications parse them.
-    fn ignore<'w>(
+    fn skip_unknown_option<'w>(
         &mut self,
         word: &OsStr,
         has_value: bool,
@@ -161,10 +168,10 @@ impl Translation {
         while let Some(value) = rest.next_if(|word| !has_value && !is_option(word)) {
             words += &format!(" {}", value.to_string_lossy());
         }
-        self.note(&words);
+        self.record_ignored(&words);
     }
 
-    fn note(&mut self, words: &str) {
+    fn record_ignored(&mut self, words: &str) {
         self.options.push(format!("--ignored={words}").into());
     }
 
@@ -177,7 +184,7 @@ impl Translation {
             if !self.has_port {
                 return Err(NormaliseError::NoPort);
             }
-            words.push(COMMAND.into());
+            words.push(EDITOR_COMMAND.into());
             words.extend(self.options);
         } else {
             words.push("list".into());
@@ -191,15 +198,15 @@ impl Translation {
     }
 }
 
-const VALUED: [&str; 6] =
+const OPTIONS_WITH_VALUE: [&str; 6] =
     ["client-host", "client-port", "exit-on-process-exit", "diagnostic-verbosity", "config-file", "settings"];
 
 fn is_option(word: &OsStr) -> bool {
-    word == "--" || Named::read(word).is_some()
+    word == "--" || NamedOption::parse(word).is_some()
 }
 
 /// Replaces each `@file` by the arguments in the file.
-fn expand(words: &[OsString]) -> Result<Vec<OsString>, NormaliseError> {
+fn expand_response_files(words: &[OsString]) -> Result<Vec<OsString>, NormaliseError> {
     let mut expanded = Vec::new();
     for word in words {
         match word.to_str().and_then(|word| word.strip_prefix('@')) {

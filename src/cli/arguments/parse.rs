@@ -5,30 +5,30 @@ use std::ffi::{OsStr, OsString};
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 
-use super::{Arguments, Command, NormaliseError, normalise};
+use super::{CliCommand, CommandLineArguments, NormaliseError, normalise};
 
 /// The exit code of an invalid command line.
 const EXIT_COMMAND_LINE: u8 = 5;
 
 /// Reason for which there is no command to run.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum ParseArgumentsError {
     /// Help or the version was requested, or the arguments are invalid: the parser's error holds the text to
     /// print.
     #[error("{0}")]
-    Words(clap::Error),
+    Arguments(clap::Error),
     /// An editor's command line is invalid.
     #[error("read the command line")]
     Editor { source: NormaliseError },
 }
 
-impl Refusal {
+impl ParseArgumentsError {
     /// Returns the exit code: 0 when help or the version was requested.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Words(error) if !error.use_stderr() => 0,
-            Self::Words(_) | Self::Editor { .. } => EXIT_COMMAND_LINE,
+            Self::Arguments(error) if !error.use_stderr() => 0,
+            Self::Arguments(_) | Self::Editor { .. } => EXIT_COMMAND_LINE,
         }
     }
 
@@ -36,7 +36,7 @@ impl Refusal {
     pub fn print(&self) {
         match self {
             // When the terminal is gone, the error cannot be reported anywhere.
-            Self::Words(error) => drop(error.print()),
+            Self::Arguments(error) => drop(error.print()),
             Self::Editor { source } => eprintln!("error: {source}"),
         }
     }
@@ -46,23 +46,23 @@ impl Refusal {
 ///
 /// # Errors
 /// The arguments are invalid or request help: print the refusal, and exit with its exit code.
-pub fn parse(argv: Vec<OsString>) -> Result<Command, Refusal> {
-    let words = normalise(argv).map_err(|source| Refusal::Editor { source })?;
-    Arguments::try_parse_from(settle_optional_values(words))
+pub fn parse(argv: Vec<OsString>) -> Result<CliCommand, ParseArgumentsError> {
+    let words = normalise(argv).map_err(|source| ParseArgumentsError::Editor { source })?;
+    CommandLineArguments::try_parse_from(insert_shuffle_default(words))
         .map(|found| found.command)
-        .map_err(Refusal::Words)
+        .map_err(ParseArgumentsError::Arguments)
 }
 
 /// Returns the completion script for a shell.
 #[must_use]
-pub fn completions(shell: Shell) -> Vec<u8> {
+pub fn completion_script(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "heeler", &mut script);
+    clap_complete::generate(shell, &mut CommandLineArguments::command(), "heeler", &mut script);
     script
 }
 
 /// Gives `--shuffle` its default value unless a seed follows: the next argument may be a program instead.
-fn settle_optional_values(words: Vec<OsString>) -> Vec<OsString> {
+fn insert_shuffle_default(words: Vec<OsString>) -> Vec<OsString> {
     let is_seed =
         |word: &OsStr| word.to_str().is_some_and(|word| word == "random" || word.parse::<u64>().is_ok());
     let next = words.iter().skip(1).map(Some).chain([None]).map(|word| word.cloned());

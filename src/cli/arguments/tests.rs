@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::Path, time::Duration};
 
 use super::*;
-use crate::config::{Capture, CommandLine, FailLimit};
+use crate::config::{CaptureStrategy, CommandLineSettings, FailLimit};
 
 fn words(line: &str) -> Vec<OsString> {
     ["heeler"].into_iter().chain(line.split_whitespace()).map(OsString::from).collect()
@@ -12,19 +12,21 @@ fn words(line: &str) -> Vec<OsString> {
 #[track_caller]
 fn run(line: &str) -> RunArguments {
     match parse(words(&format!("run {line}"))).unwrap() {
-        Command::Run(run) => *run,
+        CliCommand::Run(run) => *run,
         other => panic!("{other:?}"),
     }
 }
 
 /// Returns the error message of an invalid command line, without the usage below it.
 #[track_caller]
-fn refusal(line: &str) -> String {
+fn parse_error(line: &str) -> String {
     let refusal = parse(words(line)).unwrap_err();
     assert_eq!(refusal.exit_code(), 5, "{refusal}");
     match refusal {
-        Refusal::Editor { source } => source.to_string(),
-        Refusal::Words(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+        ParseArgumentsError::Editor { source } => source.to_string(),
+        ParseArgumentsError::Arguments(error) => {
+            error.to_string().lines().next().unwrap_or_default().to_owned()
+        }
     }
 }
 
@@ -42,10 +44,10 @@ fn help(line: &str) -> String {
 }
 
 #[test]
-fn help_fits_a_terminal_of_eighty_columns() {
+fn help_fits_eighty_columns() {
     // Without a terminal, clap does not limit the width; the snapshots show the help as a terminal does.
     for (name, command) in [("heeler", None), ("run", Some("run")), ("serve", Some("serve"))] {
-        let mut parser = <Arguments as clap::CommandFactory>::command().term_width(80);
+        let mut parser = <CommandLineArguments as clap::CommandFactory>::command().term_width(80);
         let line = ["heeler"].into_iter().chain(command).chain(["--help"]);
         let text = parser.try_get_matches_from_mut(line).unwrap_err().to_string();
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
@@ -54,17 +56,17 @@ fn help_fits_a_terminal_of_eighty_columns() {
 }
 
 #[test]
-fn the_definition_of_the_command_line_has_no_contradictions() {
-    <Arguments as clap::CommandFactory>::command().debug_assert();
+fn command_line_definition_is_consistent() {
+    <CommandLineArguments as clap::CommandFactory>::command().debug_assert();
 }
 
 #[test]
-fn a_bare_run_says_nothing() {
-    assert_eq!(run("").command_line(), CommandLine::default());
+fn run_without_options_overrides_nothing() {
+    assert_eq!(run("").command_line(), CommandLineSettings::default());
 }
 
 #[test]
-fn everything_that_a_run_can_be_told_arrives() {
+fn run_options_reach_the_settings() {
     let line = "a b --framework gtest -E x -E y* --partition hash:2/3 -j 4 --isolate --shuffle 9 --retries 2 \
                 --timeout 1m30s --slow-timeout 5s --max-fail 3 --no-capture --status-level retry --junit j.xml \
                 -P ci --state-dir st --no-history";
@@ -76,10 +78,10 @@ fn everything_that_a_run_can_be_told_arrives() {
     assert_eq!(said.framework.as_deref(), Some("gtest"));
     assert_eq!(said.filters.iter().map(ToString::to_string).collect::<Vec<_>>(), ["x", "y*"]);
     assert_eq!(said.partition.unwrap().to_string(), "hash:2/3");
-    assert_eq!(said.run.jobs, Some(Jobs::Count(4.try_into().unwrap())));
-    assert_eq!(said.run.shuffle, Some(Shuffle::Seed(9)));
+    assert_eq!(said.run.jobs, Some(JobCount::Count(4.try_into().unwrap())));
+    assert_eq!(said.run.shuffle, Some(ShuffleMode::Seed(9)));
     assert_eq!(said.run.fail_limit, Some(FailLimit::After(3.try_into().unwrap())));
-    assert_eq!(said.run.capture, Some(Capture::Shown));
+    assert_eq!(said.run.capture, Some(CaptureStrategy::Shown));
     assert_eq!(said.run.status_level, Some(StatusLevel::Retry));
     assert_eq!(said.run.junit.as_deref(), Some(Path::new("j.xml")));
     assert_eq!(said.run.history, Some(false));
@@ -89,28 +91,28 @@ fn everything_that_a_run_can_be_told_arrives() {
 }
 
 #[test]
-fn short_and_negative_forms_mean_what_they_say() {
+fn option_aliases_and_negations_are_parsed() {
     assert_eq!(run("--fail-fast").command_line().run.fail_limit, Some(FailLimit::After(NonZeroU32::MIN)));
     assert_eq!(run("--no-fail-fast").command_line().run.fail_limit, Some(FailLimit::Never));
-    assert_eq!(run("--timeout none").command_line().tests.timeout, Some(TimeLimit::Never));
-    assert_eq!(run("-j num-cpus").command_line().run.jobs, Some(Jobs::Cpus));
-    assert_eq!(run("--test-threads 2").running.jobs, Some(Jobs::Count(2.try_into().unwrap())));
+    assert_eq!(run("--timeout none").command_line().tests.timeout, Some(TimeLimit::Unlimited));
+    assert_eq!(run("-j num-cpus").command_line().run.jobs, Some(JobCount::Cpus));
+    assert_eq!(run("--test-threads 2").running.jobs, Some(JobCount::Count(2.try_into().unwrap())));
     assert_eq!(run("--cargo").programs.cargo.as_deref(), Some(Path::new(".")));
     assert_eq!(run("--cargo sub --cargo-arg=--release").programs.cargo_args, ["--release"]);
 }
 
 #[test]
-fn shuffle_takes_a_seed_behind_it_but_no_program() {
+fn shuffle_consumes_a_seed_but_no_program() {
     let shuffled = |line: &str| (run(line).running.shuffle, run(line).programs.programs.len());
-    assert_eq!(shuffled("--shuffle 7 a"), (Some(Shuffle::Seed(7)), 1));
-    assert_eq!(shuffled("--shuffle=7"), (Some(Shuffle::Seed(7)), 0));
-    assert_eq!(shuffled("--shuffle a"), (Some(Shuffle::Random), 1));
-    assert_eq!(shuffled("a --shuffle"), (Some(Shuffle::Random), 1));
+    assert_eq!(shuffled("--shuffle 7 a"), (Some(ShuffleMode::Seed(7)), 1));
+    assert_eq!(shuffled("--shuffle=7"), (Some(ShuffleMode::Seed(7)), 0));
+    assert_eq!(shuffled("--shuffle a"), (Some(ShuffleMode::Random), 1));
+    assert_eq!(shuffled("a --shuffle"), (Some(ShuffleMode::Random), 1));
     assert_eq!(shuffled("-- --shuffle a"), (None, 2));
 }
 
 #[test]
-fn wrong_words_are_refused_with_a_reason() {
+fn invalid_arguments_are_rejected_with_a_reason() {
     for (line, message) in [
         (
             "run --partition hash:5/4",
@@ -161,14 +163,14 @@ fn wrong_words_are_refused_with_a_reason() {
             "error: invalid value '70000' for '--client-port <CLIENT_PORT>': 70000 is not in 0..=65535",
         ),
     ] {
-        assert_eq!(refusal(line), message, "{line}");
+        assert_eq!(parse_error(line), message, "{line}");
     }
 }
 
 #[test]
-fn a_server_serves_one_way() {
+fn serve_requires_exactly_one_transport() {
     let serve = |line: &str| match parse(words(&format!("serve {line}"))) {
-        Ok(Command::Serve(serve)) => *serve,
+        Ok(CliCommand::Serve(serve)) => *serve,
         other => panic!("{other:?}"),
     };
     assert!(serve("--stdio").is_stdio);
@@ -178,14 +180,14 @@ fn a_server_serves_one_way() {
 }
 
 #[test]
-fn help_and_version_are_no_errors() {
+fn help_and_version_exit_with_zero() {
     assert!(help("--version").starts_with("heeler 0."));
     assert!(help("help run").contains("--partition"));
     assert!(!help("--help").contains("__editor"));
 }
 
 #[test]
-fn editors_start_us_in_every_form_that_test_applications_take() {
+fn editor_command_lines_are_translated() {
     for (line, expected) in [
         ("prog --server --client-port 5", "__editor --client-port=5 -- prog"),
         (
@@ -223,12 +225,15 @@ fn editors_start_us_in_every_form_that_test_applications_take() {
         ("a --server --help", "--help"),
     ] {
         check_normalised(line, expected);
-        assert!(!matches!(parse(words(line)), Err(Refusal::Words(error)) if error.use_stderr()), "{line}");
+        assert!(
+            !matches!(parse(words(line)), Err(ParseArgumentsError::Arguments(error)) if error.use_stderr()),
+            "{line}"
+        );
     }
 }
 
 #[test]
-fn our_own_commands_are_left_as_they_are() {
+fn own_commands_are_not_translated() {
     for line in
         ["run --server", "serve --stdio", "list a --list-tests", "help", "a --client-port 5", "--help"]
     {
@@ -237,7 +242,7 @@ fn our_own_commands_are_left_as_they_are() {
 }
 
 #[test]
-fn a_response_file_stands_for_its_words() {
+fn response_file_is_expanded() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.rsp");
     std::fs::write(&file, "# how we start\n--server jsonrpc\n  --client-port   \"5\"\n\n\"my prog\" \"\"\n")
@@ -246,14 +251,14 @@ fn a_response_file_stands_for_its_words() {
     let normalised = normalise(words(&line)).unwrap();
     let expected = ["heeler", "__editor", "--client-port=5", "--", "my prog", ""].map(OsString::from);
     assert_eq!(normalised, expected);
-    let missing = refusal("--server @/nowhere/x.rsp");
+    let missing = parse_error("--server @/nowhere/x.rsp");
     assert!(missing.starts_with("can't read the response file /nowhere/x.rsp: No such file"), "{missing}");
 }
 
 #[test]
-fn what_an_editor_says_arrives() {
+fn editor_options_reach_the_command() {
     let line = "a --server --client-port 5 --exit-on-process-exit 77 --no-banner --telemetry off";
-    let Command::Editor(editor) = parse(words(line)).unwrap() else { panic!("another command") };
+    let CliCommand::Editor(editor) = parse(words(line)).unwrap() else { panic!("another command") };
     assert_eq!((editor.client_host.as_str(), editor.client_port), ("localhost", 5));
     assert_eq!(editor.exit_on_process_exit, Some(77));
     assert_eq!(editor.ignored, ["--telemetry off"]);
@@ -262,19 +267,19 @@ fn what_an_editor_says_arrives() {
 }
 
 #[test]
-fn names_that_are_no_text_are_still_programs() {
+fn program_names_may_be_invalid_utf8() {
     use std::os::unix::ffi::OsStringExt;
     let odd = OsString::from_vec(b"a\xff".to_vec());
     let mut line = words("--server --client-port 5");
     line.push(odd.clone());
-    let Command::Editor(editor) = parse(line).unwrap() else { panic!("another command") };
+    let CliCommand::Editor(editor) = parse(line).unwrap() else { panic!("another command") };
     assert_eq!(editor.programs, [Path::new(&odd)]);
 }
 
 #[test]
-fn each_shell_gets_its_completions() {
+fn completion_scripts_exist_for_each_shell() {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        let script = String::from_utf8(completions(shell)).unwrap();
+        let script = String::from_utf8(completion_script(shell)).unwrap();
         assert!(script.contains("partition"), "{shell}");
     }
 }

@@ -8,11 +8,11 @@ use std::{
 
 use serde_json::Value;
 
-use super::messages::{Artifact, Kind, Messages, package};
+use super::messages::{CargoMessages, CargoTargetKind, TestArtifact, parse_package_id};
 
 /// The inputs of the environment that are not in cargo's build messages.
 #[derive(Debug, Default)]
-pub(super) struct Surroundings {
+pub(super) struct CargoEnvironmentInputs {
     /// Output of `cargo metadata`; null when there is none.
     pub(super) metadata: Value,
     /// Directory of the toolchain's shared libraries for test programs.
@@ -24,10 +24,10 @@ pub(super) struct Surroundings {
 }
 
 /// Returns the variables of one test program.
-pub(super) fn environment(
-    artifact: &Artifact,
-    messages: &Messages,
-    surroundings: &Surroundings,
+pub(super) fn test_environment(
+    artifact: &TestArtifact,
+    messages: &CargoMessages,
+    surroundings: &CargoEnvironmentInputs,
 ) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> = Vec::new();
     let mut set = |name: &str, value: &OsStr| env.push((name.into(), value.to_owned()));
@@ -48,7 +48,7 @@ pub(super) fn environment(
             set(name, value.as_ref());
         }
     }
-    if matches!(artifact.kind, Kind::Test | Kind::Benchmark) {
+    if matches!(artifact.kind, CargoTargetKind::Test | CargoTargetKind::Benchmark) {
         for (name, path) in messages.executables_of(&artifact.package_id) {
             set(&format!("CARGO_BIN_EXE_{name}"), path.as_ref());
         }
@@ -58,8 +58,8 @@ pub(super) fn environment(
 }
 
 /// Returns the `CARGO_PKG_…` variables: names and versions from the package id, the rest from the manifest.
-fn package_variables(artifact: &Artifact, metadata: &Value) -> Vec<(&'static str, String)> {
-    let (name, version) = package(&artifact.package_id);
+fn package_variables(artifact: &TestArtifact, metadata: &Value) -> Vec<(&'static str, String)> {
+    let (name, version) = parse_package_id(&artifact.package_id);
     let packages = metadata["packages"].as_array();
     let manifest = packages
         .and_then(|packages| packages.iter().find(|package| package["id"] == artifact.package_id.as_str()))
@@ -90,7 +90,11 @@ fn package_variables(artifact: &Artifact, metadata: &Value) -> Vec<(&'static str
 
 /// Returns the library search path: libraries of build scripts, of the build, of the toolchain, then our own
 /// path.
-fn library_path(artifact: &Artifact, build_script: &Value, surroundings: &Surroundings) -> OsString {
+fn library_path(
+    artifact: &TestArtifact,
+    build_script: &Value,
+    surroundings: &CargoEnvironmentInputs,
+) -> OsString {
     let deps = Path::new(&artifact.executable).parent().unwrap_or(Path::new(""));
     let root = deps.parent().unwrap_or(Path::new(""));
     let linked = build_script["linked_paths"].as_array().into_iter().flatten().filter_map(Value::as_str);

@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::{
     CargoProgram,
-    environment::{Surroundings, environment},
+    environment::{CargoEnvironmentInputs, test_environment},
 };
 
 /// The messages of a build received so far.
 #[derive(Debug, Default)]
-pub(super) struct Messages {
-    programs: Vec<Artifact>,
+pub(super) struct CargoMessages {
+    programs: Vec<TestArtifact>,
     /// Executables that integration tests may start, as package, name and path.
     executables: Vec<(String, String, String)>,
     /// Messages about executed build scripts, by package.
@@ -20,17 +20,17 @@ pub(super) struct Messages {
 }
 
 #[derive(Debug)]
-pub(super) struct Artifact {
+pub(super) struct TestArtifact {
     pub(super) package_id: String,
     pub(super) manifest: String,
     pub(super) executable: String,
-    pub(super) kind: Kind,
+    pub(super) kind: CargoTargetKind,
     target: String,
 }
 
 /// Kind of the target that a test program tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CargoTargetKind {
     /// The tests in a library.
     Library,
     Test,
@@ -41,8 +41,8 @@ pub(super) enum Kind {
     Benchmark,
 }
 
-impl Kind {
-    fn read(target: &Value) -> Self {
+impl CargoTargetKind {
+    fn from_target(target: &Value) -> Self {
         let kinds = target["kind"].as_array();
         match kinds.and_then(|kinds| kinds.first()).and_then(Value::as_str) {
             Some("test") => Self::Test,
@@ -55,16 +55,16 @@ impl Kind {
     }
 }
 
-impl Messages {
+impl CargoMessages {
     /// Records one line. Irrelevant messages, and lines that are no messages, are ignored.
-    pub(super) fn take(&mut self, line: &[u8]) {
+    pub(super) fn record_line(&mut self, line: &[u8]) {
         let Ok(message) = serde_json::from_slice::<Value>(line) else { return };
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let Some(package_id) = text(&message["package_id"]) else { return };
         match message["reason"].as_str() {
             Some("build-script-executed") => drop(self.build_scripts.insert(package_id, message)),
             Some("compiler-artifact") => {
-                let kind = Kind::read(&message["target"]);
+                let kind = CargoTargetKind::from_target(&message["target"]);
                 let (Some(executable), Some(target), Some(manifest)) = (
                     text(&message["executable"]),
                     text(&message["target"]["name"]),
@@ -73,8 +73,8 @@ impl Messages {
                     return;
                 };
                 if message["profile"]["test"] == true {
-                    self.programs.push(Artifact { package_id, manifest, executable, kind, target });
-                } else if kind == Kind::Binary {
+                    self.programs.push(TestArtifact { package_id, manifest, executable, kind, target });
+                } else if kind == CargoTargetKind::Binary {
                     self.executables.push((package_id, target, executable));
                 }
             }
@@ -100,17 +100,17 @@ impl Messages {
 
     /// Returns the test programs, named and ready to start, sorted by name: cargo's order is the order in
     /// which builds end.
-    pub(super) fn into_programs(self, surroundings: &Surroundings) -> Vec<CargoProgram> {
+    pub(super) fn into_programs(self, surroundings: &CargoEnvironmentInputs) -> Vec<CargoProgram> {
         let names: Vec<String> = self.programs.iter().map(suite_name).collect();
         let programs = self.programs.iter().zip(&names).map(|(artifact, name)| {
             let is_taken_twice = names.iter().filter(|other| *other == name).count() > 1;
-            let version = package(&artifact.package_id).1;
+            let version = parse_package_id(&artifact.package_id).1;
             CargoProgram {
                 // Two versions of one package in a workspace are rare, but their names must not collide.
                 suite: if is_taken_twice { format!("{name}@{version}") } else { name.clone() },
                 path: artifact.executable.clone().into(),
                 cwd: artifact.package_dir().into(),
-                env: environment(artifact, &self, surroundings),
+                env: test_environment(artifact, &self, surroundings),
             }
         });
         let mut programs: Vec<CargoProgram> = programs.collect();
@@ -119,27 +119,27 @@ impl Messages {
     }
 }
 
-impl Artifact {
+impl TestArtifact {
     /// Returns the directory of the package.
     pub(super) fn package_dir(&self) -> &str {
         self.manifest.rsplit_once('/').map_or(".", |(dir, _)| dir)
     }
 }
 
-fn suite_name(artifact: &Artifact) -> String {
-    let (package, _) = package(&artifact.package_id);
+fn suite_name(artifact: &TestArtifact) -> String {
+    let (package, _) = parse_package_id(&artifact.package_id);
     let target = &artifact.target;
     match artifact.kind {
-        Kind::Library => package,
-        Kind::Test => format!("{package}::{target}"),
-        Kind::Binary => format!("{package}::bin/{target}"),
-        Kind::Example => format!("{package}::example/{target}"),
-        Kind::Benchmark => format!("{package}::bench/{target}"),
+        CargoTargetKind::Library => package,
+        CargoTargetKind::Test => format!("{package}::{target}"),
+        CargoTargetKind::Binary => format!("{package}::bin/{target}"),
+        CargoTargetKind::Example => format!("{package}::example/{target}"),
+        CargoTargetKind::Benchmark => format!("{package}::bench/{target}"),
     }
 }
 
 /// Returns name and version of a package id: `path+file:///a/name#1.0.0` or `path+file:///a/b#name@1.0.0`.
-pub(super) fn package(package_id: &str) -> (String, String) {
+pub(super) fn parse_package_id(package_id: &str) -> (String, String) {
     let (url, fragment) = package_id.rsplit_once('#').unwrap_or((package_id, ""));
     match fragment.rsplit_once('@') {
         Some((name, version)) => (name.to_owned(), version.to_owned()),

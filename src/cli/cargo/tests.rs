@@ -8,9 +8,9 @@ use crate::cli::{CommandError, SourcesError};
 const BUILD: &str = include_str!("testdata/build.jsonl");
 const METADATA: &str = include_str!("testdata/metadata.json");
 
-fn read(messages: &str, surroundings: &Surroundings) -> Vec<CargoProgram> {
-    let mut read = Messages::default();
-    messages.lines().for_each(|line| read.take(line.as_bytes()));
+fn read(messages: &str, surroundings: &CargoEnvironmentInputs) -> Vec<CargoProgram> {
+    let mut read = CargoMessages::default();
+    messages.lines().for_each(|line| read.record_line(line.as_bytes()));
     read.into_programs(surroundings)
 }
 
@@ -28,8 +28,8 @@ fn variables(program: &CargoProgram) -> HashMap<&str, &str> {
 }
 
 #[test]
-fn test_programs_are_found_among_the_messages_and_named_by_package_and_target() {
-    let programs = read(BUILD, &Surroundings::default());
+fn test_programs_are_named_by_package_and_target() {
+    let programs = read(BUILD, &CargoEnvironmentInputs::default());
     let names: Vec<&str> = programs.iter().map(|program| program.suite.as_str()).collect();
     assert_eq!(names, ["probe-pkg", "probe-pkg::bin/tool", "probe-pkg::it"]);
     assert_eq!(programs[2].path, Path::new("/home/me/probe/target/debug/deps/it-f856b63e95043302"));
@@ -37,7 +37,7 @@ fn test_programs_are_found_among_the_messages_and_named_by_package_and_target() 
 }
 
 #[test]
-fn names_follow_the_package_id_in_each_of_its_forms() {
+fn suite_name_follows_each_package_id_form() {
     for (id, kind, name) in [
         ("path+file:///w/kennel#0.1.0", "lib", "kennel"),
         ("path+file:///w/dir#kennel@0.1.0", "proc-macro", "kennel"),
@@ -46,20 +46,21 @@ fn names_follow_the_package_id_in_each_of_its_forms() {
         ("registry+https://host/index#kennel@0.1.0", "example", "kennel::example/x"),
         ("git+https://host/r/kennel?branch=a/b#0.1.0", "rlib", "kennel"),
     ] {
-        assert_eq!(read(&artifact(id, kind, "x"), &Surroundings::default())[0].suite, name, "{id}");
+        assert_eq!(read(&artifact(id, kind, "x"), &CargoEnvironmentInputs::default())[0].suite, name, "{id}");
     }
 }
 
 #[test]
-fn two_versions_of_a_package_do_not_share_a_name() {
+fn package_versions_get_distinct_suite_names() {
     let both =
         ["path+file:///a/x#1.0.0", "path+file:///b/x#2.0.0"].map(|id| artifact(id, "lib", "x")).join("\n");
-    let names: Vec<String> = read(&both, &Surroundings::default()).into_iter().map(|one| one.suite).collect();
+    let names: Vec<String> =
+        read(&both, &CargoEnvironmentInputs::default()).into_iter().map(|one| one.suite).collect();
     assert_eq!(names, ["x@1.0.0", "x@2.0.0"]);
 }
 
 #[test]
-fn lines_that_are_no_messages_are_passed_over() {
+fn irrelevant_lines_are_ignored() {
     for line in [
         "",
         "warning: x",
@@ -68,15 +69,15 @@ fn lines_that_are_no_messages_are_passed_over() {
         "{\"reason\":\"compiler-artifact\"}",
         "{\"reason\":\"new\",\"package_id\":1}",
     ] {
-        assert_eq!(read(line, &Surroundings::default()), []);
+        assert_eq!(read(line, &CargoEnvironmentInputs::default()), []);
     }
 }
 
 /// The expected values are those that cargo 1.95 set for this test program, without its own settings and
 /// rustup's.
 #[test]
-fn the_environment_is_that_of_cargo_test() {
-    let surroundings = Surroundings {
+fn test_environment_equals_that_of_cargo_test() {
+    let surroundings = CargoEnvironmentInputs {
         metadata: serde_json::from_str(METADATA).unwrap(),
         libdir: Some("/rust/lib".into()),
         library_path: Some("/own:/rust/lib".into()),
@@ -127,7 +128,7 @@ fn package_with(test: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn the_samples_are_built_and_their_programs_found() {
+fn sample_package_is_built_and_its_programs_found() {
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
     let programs = CargoBuild::start(&samples, &["--quiet".to_owned()]).unwrap().finish().unwrap();
     let names: Vec<&str> = programs.iter().map(|program| program.suite.as_str()).collect();
@@ -142,34 +143,34 @@ fn the_samples_are_built_and_their_programs_found() {
 }
 
 #[test]
-fn a_package_that_does_not_compile_is_a_failed_setup() {
+fn compile_error_exits_with_setup_failed() {
     let dir = package_with("fn broken( {");
     let error = CargoBuild::start(dir.path(), &["--quiet".to_owned()]).unwrap().finish().unwrap_err();
     let message = error.to_string();
-    assert_eq!(CommandError::Sources(SourcesError::Cargo(error)).exit() as u8, 4);
+    assert_eq!(CommandError::Sources(SourcesError::Cargo(error)).exit_code() as u8, 4);
     assert!(message.starts_with("build with cargo test --no-run --message-format"), "{message}");
     assert!(message.ends_with("which ended with exit code 101"), "{message}");
 }
 
 #[test]
-fn a_build_that_is_stopped_says_how_it_ended() {
+fn killed_build_reports_its_signal() {
     let dir = package_with("");
     std::fs::write(dir.path().join("build.rs"), "fn main() { loop { std::thread::park() } }").unwrap();
     let build = CargoBuild::start(dir.path(), &["--quiet".to_owned()]).unwrap();
-    host::process::kill_group(build.group(), Signal::KILL).unwrap();
+    host::process::kill_group(build.process_group(), Signal::KILL).unwrap();
     let message = build.finish().unwrap_err().to_string();
     assert!(message.ends_with("which ended with SIGKILL"), "{message}");
 }
 
 #[test]
-fn a_package_without_tests_has_programs_all_the_same() {
+fn package_without_tests_has_a_test_program() {
     let dir = package_with("");
     let programs = CargoBuild::start(dir.path(), &["--quiet".to_owned()]).unwrap().finish().unwrap();
     assert_eq!(programs.len(), 1);
 }
 
 #[test]
-fn a_build_command_succeeds_fails_or_is_missing() {
+fn build_command_result_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let run = |words: &[&str]| {
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();

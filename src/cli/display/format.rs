@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use super::style::{Line, Tone, cut_middle};
-use crate::report::{Counts, Outcome, Record, text::one_line};
+use super::style::{Style, StyledLine, cut_middle};
+use crate::report::{OutcomeCounts, ReportedOutcome, TestReport, sanitise::one_line};
 
 /// Maximum width of a name where the terminal is wide enough.
 pub(super) const NAME_COLUMNS: usize = 200;
 
 /// Formats a test's duration: `0.004s`, `59.999s`, then `1m 02s`, `2h 03m`. At most nine columns.
-pub(super) fn precise(duration: Duration) -> String {
+pub(super) fn precise_duration(duration: Duration) -> String {
     if duration.as_millis() < 60_000 {
         format!("{}.{:03}s", duration.as_secs(), duration.subsec_millis())
     } else {
-        rough(duration)
+        rough_duration(duration)
     }
 }
 
 /// Formats an elapsed time: `0.4s`, `9.9s`, `10s`, `1m 02s`, `2h 03m`.
-pub(super) fn rough(duration: Duration) -> String {
+pub(super) fn rough_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0..10 => format!("{seconds}.{}s", duration.subsec_millis() / 100),
@@ -29,16 +29,16 @@ pub(super) fn rough(duration: Duration) -> String {
 }
 
 /// Formats an estimated time in whole seconds: tenths would suggest a precision that it does not have.
-pub(super) fn estimate(duration: Duration) -> String {
+pub(super) fn estimated_duration(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..60 => format!("{}s", seconds.max(1)),
-        _ => rough(duration),
+        _ => rough_duration(duration),
     }
 }
 
 /// Formats an amount of memory: `999 KiB`, `97.6 MiB`, `1,024 MiB`. At most ten columns.
-pub(super) fn memory(kib: u64) -> String {
-    let whole = |number: u64| grouped(usize::try_from(number).unwrap_or(usize::MAX));
+pub(super) fn memory_size(kib: u64) -> String {
+    let whole = |number: u64| grouped_number(usize::try_from(number).unwrap_or(usize::MAX));
     match kib {
         0..1024 => format!("{kib} KiB"),
         1024..102_400 => format!("{}.{} MiB", kib / 1024, kib % 1024 * 10 / 1024),
@@ -48,7 +48,7 @@ pub(super) fn memory(kib: u64) -> String {
 }
 
 /// Formats a number with thousands separators: `1,234,567`.
-pub(super) fn grouped(number: usize) -> String {
+pub(super) fn grouped_number(number: usize) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
@@ -62,38 +62,38 @@ pub(super) fn grouped(number: usize) -> String {
 
 /// Formats a count with its noun: `1 test`, `2 tests`.
 pub(super) fn count_of(number: usize, thing: &str) -> String {
-    format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
+    format!("{} {thing}{}", grouped_number(number), if number == 1 { "" } else { "s" })
 }
 
 /// Returns `suite name`, cut to `columns`; the suite is omitted where all tests belong to one.
-pub(super) fn name(record: &Record, suites: Suites, columns: usize) -> Line {
-    let suite = record.suite.as_deref().filter(|_| suites == Suites::Many && !record.is_group);
+pub(super) fn test_name(record: &TestReport, suites: SuiteNames, columns: usize) -> StyledLine {
+    let suite = record.suite.as_deref().filter(|_| suites == SuiteNames::Shown && !record.is_group);
     match suite {
-        None => Line::new().with(Tone::Bold, cut_name(record.people_name(), columns)),
+        None => StyledLine::new().with(Style::Bold, cut_name(record.shown_name(), columns)),
         Some(suite) => {
             let suite = cut_name(suite, columns / 3);
-            let left = columns.saturating_sub(super::style::columns(&suite) + 1);
-            Line::new()
-                .with(Tone::Suite, suite)
-                .and(" ")
-                .with(Tone::Bold, cut_name(record.people_name(), left))
+            let left = columns.saturating_sub(super::style::text_columns(&suite) + 1);
+            StyledLine::new()
+                .with(Style::Suite, suite)
+                .with_plain(" ")
+                .with(Style::Bold, cut_name(record.shown_name(), left))
         }
     }
 }
 
 /// Whether lines include the suite's name, which is redundant in a run of one suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Suites {
+pub(super) enum SuiteNames {
     /// The run has one suite: names omit it.
-    One,
+    Hidden,
     /// The run has several suites: names include it.
-    Many,
+    Shown,
 }
 
-impl Suites {
+impl SuiteNames {
     /// Returns whether names include the suite in a run of `programs` programs.
-    pub(super) fn of(programs: usize) -> Self {
-        if programs == 1 { Self::One } else { Self::Many }
+    pub(super) fn for_program_count(programs: usize) -> Self {
+        if programs == 1 { Self::Hidden } else { Self::Shown }
     }
 }
 
@@ -111,65 +111,70 @@ pub(super) fn cut_name(name: &str, columns: usize) -> String {
 
 /// Formats counts: `55 passed (1 flaky), 2 failed, 1 crashed, 2 skipped (1 leaky)`. Zero counts are omitted.
 /// A leaky test may have any outcome.
-pub(super) fn counts(counts: &Counts) -> Line {
-    let mut line = Line::new();
+pub(super) fn counts(counts: &OutcomeCounts) -> StyledLine {
+    let mut line = StyledLine::new();
     let mut is_first = true;
-    for outcome in Outcome::ALL {
+    for outcome in ReportedOutcome::ALL {
         let number = match outcome {
-            Outcome::Passed => counts.passed(),
-            Outcome::Flaky => continue,
-            _ => counts.of(outcome),
+            ReportedOutcome::Passed => counts.passed(),
+            ReportedOutcome::Flaky => continue,
+            _ => counts.with_outcome(outcome),
         };
-        if number == 0 && !(outcome == Outcome::Passed && counts.total() == 0) {
+        if number == 0 && !(outcome == ReportedOutcome::Passed && counts.total() == 0) {
             continue;
         }
         if !std::mem::take(&mut is_first) {
-            line = line.and(", ");
+            line = line.with_plain(", ");
         }
-        line = line.with(Tone::Bold, grouped(number)).and(" ").with(tone(outcome), outcome.words());
-        let flaky = counts.of(Outcome::Flaky);
-        if outcome == Outcome::Passed && flaky > 0 {
-            let words = format!("{} {}", grouped(flaky), Outcome::Flaky.words());
-            line = line.and(" (").with(Tone::Warn, words).and(")");
+        line = line
+            .with(Style::Bold, grouped_number(number))
+            .with_plain(" ")
+            .with(outcome_style(outcome), outcome.label());
+        let flaky = counts.with_outcome(ReportedOutcome::Flaky);
+        if outcome == ReportedOutcome::Passed && flaky > 0 {
+            let words = format!("{} {}", grouped_number(flaky), ReportedOutcome::Flaky.label());
+            line = line.with_plain(" (").with(Style::Warning, words).with_plain(")");
         }
     }
     if counts.leaky() > 0 {
-        let words = format!("{} leaky", grouped(counts.leaky()));
-        line = line.and(" (").with(Tone::Warn, words).and(")");
+        let words = format!("{} leaky", grouped_number(counts.leaky()));
+        line = line.with_plain(" (").with(Style::Warning, words).with_plain(")");
     }
     line
 }
 
 /// Returns the tone in which an outcome is printed.
-pub(super) fn tone(outcome: Outcome) -> Tone {
+pub(super) fn outcome_style(outcome: ReportedOutcome) -> Style {
     match outcome {
-        Outcome::Passed => Tone::Good,
-        Outcome::Flaky | Outcome::Skipped | Outcome::Cancelled => Tone::Warn,
-        Outcome::Failed | Outcome::TimedOut | Outcome::Crashed | Outcome::Error | Outcome::NotRun => {
-            Tone::Bad
-        }
+        ReportedOutcome::Passed => Style::Success,
+        ReportedOutcome::Flaky | ReportedOutcome::Skipped | ReportedOutcome::Cancelled => Style::Warning,
+        ReportedOutcome::Failed
+        | ReportedOutcome::TimedOut
+        | ReportedOutcome::Crashed
+        | ReportedOutcome::Error
+        | ReportedOutcome::NotRun => Style::Failure,
     }
 }
 
 /// Returns the label of a result, its first column. For a crash this is the signal, the most specific
 /// information.
-pub(super) fn label(record: &Record) -> String {
+pub(super) fn result_label(record: &TestReport) -> String {
     let detail = record.detail.as_deref();
     match record.outcome {
-        Outcome::Passed if record.is_leaky() => "LEAK".to_owned(),
-        Outcome::Passed => "PASS".to_owned(),
-        Outcome::Flaky => format!("FLAKY {}", record.attempts()),
-        Outcome::Skipped => "SKIP".to_owned(),
-        Outcome::Failed => "FAIL".to_owned(),
-        Outcome::TimedOut => "TIMEOUT".to_owned(),
-        Outcome::Cancelled => "CANCELLED".to_owned(),
-        Outcome::NotRun => "NOT RUN".to_owned(),
-        Outcome::Crashed | Outcome::Error => {
+        ReportedOutcome::Passed if record.is_leaky() => "LEAK".to_owned(),
+        ReportedOutcome::Passed => "PASS".to_owned(),
+        ReportedOutcome::Flaky => format!("FLAKY {}", record.attempts()),
+        ReportedOutcome::Skipped => "SKIP".to_owned(),
+        ReportedOutcome::Failed => "FAIL".to_owned(),
+        ReportedOutcome::TimedOut => "TIMEOUT".to_owned(),
+        ReportedOutcome::Cancelled => "CANCELLED".to_owned(),
+        ReportedOutcome::NotRun => "NOT RUN".to_owned(),
+        ReportedOutcome::Crashed | ReportedOutcome::Error => {
             let signal = detail.and_then(|detail| detail.signal.as_deref());
             match (signal, detail.and_then(|detail| detail.exit_code)) {
                 (Some(signal), _) => cut_name(signal, super::style::LABEL_COLUMNS),
                 (None, Some(code)) => format!("EXIT {code}"),
-                (None, None) if record.outcome == Outcome::Crashed => "CRASH".to_owned(),
+                (None, None) if record.outcome == ReportedOutcome::Crashed => "CRASH".to_owned(),
                 (None, None) => "ERROR".to_owned(),
             }
         }
@@ -181,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_take_at_most_nine_columns_and_never_round_up_into_the_next_unit() {
+    fn durations_fit_nine_columns_and_are_rounded_down() {
         for (milliseconds, exact, about) in [
             (0, "0.000s", "0.0s"),
             (999, "0.999s", "0.9s"),
@@ -193,13 +198,16 @@ mod tests {
             (360_000_000, "100h 00m", "100h 00m"),
         ] {
             let duration = Duration::from_millis(milliseconds);
-            assert_eq!((precise(duration).as_str(), rough(duration).as_str()), (exact, about));
+            assert_eq!(
+                (precise_duration(duration).as_str(), rough_duration(duration).as_str()),
+                (exact, about)
+            );
             assert!(exact.len() <= 9);
         }
     }
 
     #[test]
-    fn amounts_of_memory_are_short_and_never_rounded_up() {
+    fn memory_sizes_are_short_and_rounded_down() {
         for (kib, text) in [
             (0, "0 KiB"),
             (1023, "1023 KiB"),
@@ -209,21 +217,21 @@ mod tests {
             (10_485_759, "10,239 MiB"),
             (10_485_760, "10 GiB"),
         ] {
-            assert_eq!(memory(kib), text);
+            assert_eq!(memory_size(kib), text);
         }
     }
 
     #[test]
     fn numbers_are_grouped_by_three() {
-        let all = [0, 12, 999, 1_000, 20_000, 123_456, 1_234_567].map(grouped);
+        let all = [0, 12, 999, 1_000, 20_000, 123_456, 1_234_567].map(grouped_number);
         assert_eq!(all, ["0", "12", "999", "1,000", "20,000", "123,456", "1,234,567"]);
     }
 
     #[test]
-    fn a_name_of_a_megabyte_is_cut_to_its_columns() {
+    fn megabyte_name_is_cut_to_its_columns() {
         let name = format!("begin\n{}end", "日\u{1b}".repeat(250_000));
         let cut = cut_name(&name, 30);
         assert!(cut.starts_with(r"begin\n") && cut.ends_with("end"), "{cut}");
-        assert!(super::super::style::columns(&cut) <= 30, "{cut}");
+        assert!(super::super::style::text_columns(&cut) <= 30, "{cut}");
     }
 }

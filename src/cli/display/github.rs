@@ -1,45 +1,45 @@
 //! GitHub Actions: folding groups, annotations, and escaping of test output that contains workflow commands.
 
-use super::{format, result};
+use super::{format, test_line};
 use crate::report::{
-    Record,
-    text::{self, Colours},
+    TestReport,
+    sanitise::{self, ColourPolicy},
 };
 
 /// GitHub shows at most this many annotations, and stores at most 50 for a job.
-pub(super) const ANNOTATIONS: usize = 50;
+pub(super) const MAX_ANNOTATIONS: usize = 50;
 /// Maximum number of lines in an annotation's message, which GitHub shows in a narrow column.
 const MESSAGE_LINES: usize = 12;
 
 /// Returns the workflow command that begins a group.
-pub(super) fn group(record: &Record) -> String {
-    format!("::group::output of {}", escape_message(&format::cut_name(record.people_name(), 120)))
+pub(super) fn group(record: &TestReport) -> String {
+    format!("::group::output of {}", escape_message(&format::cut_name(record.shown_name(), 120)))
 }
 
 /// The workflow command that ends a group.
 pub(super) const END_GROUP: &str = "::endgroup::";
 
 /// Returns the workflow command that annotates a failure, with file and line where these are known.
-pub(super) fn annotation(record: &Record, root: &str) -> String {
+pub(super) fn annotation(record: &TestReport, root: &str) -> String {
     let mut properties = Vec::new();
     let detail = record.detail.as_deref();
     if let Some(file) = detail.and_then(|detail| detail.file.as_deref()) {
-        properties.push(format!("file={}", escape_property(result::below(file, root))));
+        properties.push(format!("file={}", escape_property(test_line::relative_path(file, root))));
         if let Some(line) = detail.and_then(|detail| detail.line) {
             properties.push(format!("line={line}"));
         }
     }
-    let title = format!("{} {}", format::label(record), format::cut_name(&record.uid, 120));
+    let title = format!("{} {}", format::result_label(record), format::cut_name(&record.uid, 120));
     properties.push(format!("title={}", escape_property(&title)));
     format!("::error {}::{}", properties.join(","), escape_message(&message(record)))
 }
 
-fn message(record: &Record) -> String {
-    let told = record.text(|detail| detail.message.as_ref()).unwrap_or("no message");
-    let mut lines = text::lines(told, Colours::Dropped);
+fn message(record: &TestReport) -> String {
+    let told = record.detail_text(|detail| detail.message.as_ref()).unwrap_or("no message");
+    let mut lines = sanitise::sanitised_lines(told, ColourPolicy::Dropped);
     lines.truncate(MESSAGE_LINES);
-    if let Some(command) = record.text(|detail| detail.reproduce.as_ref()) {
-        lines.push(format!("$ {}", format::cut_name(&text::command_line(command), 500)));
+    if let Some(command) = record.detail_text(|detail| detail.reproduce.as_ref()) {
+        lines.push(format!("$ {}", format::cut_name(&sanitise::pasteable_command(command), 500)));
     }
     lines.join("\n")
 }
@@ -54,7 +54,7 @@ fn escape_property(text: &str) -> String {
 
 /// Returns a log line that the runner does not interpret as a workflow command. The runner looks for `::` at
 /// the first non-blank character, and for `##[` anywhere.
-pub(super) fn defuse(line: String) -> String {
+pub(super) fn escape_commands(line: String) -> String {
     let line = if line.contains("##[") { line.replace("##[", "# #[") } else { line };
     if line.trim_start().starts_with("::") { line.replacen("::", ": :", 1) } else { line }
 }
@@ -65,18 +65,18 @@ mod tests {
 
     use super::*;
 
-    fn record(file: &str, message: &str) -> Record {
+    fn record(file: &str, message: &str) -> TestReport {
         let node = TestNode {
             location_file: Some(file.into()),
             location_line_start: Some(7),
             error_message: Some(message.into()),
             ..TestNode::test("core::a,b", "a,b", ExecutionState::Failed)
         };
-        Record::new(&node).unwrap()
+        TestReport::new(&node).unwrap()
     }
 
     #[test]
-    fn an_annotation_escapes_what_the_runner_would_take_for_its_own() {
+    fn annotation_escapes_workflow_command_syntax() {
         let command = annotation(&record("/w/src/a:b.rs", "50% lost\r\n::error::forged"), "/w");
         assert_eq!(
             command,
@@ -87,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn output_that_speaks_the_runners_language_is_not_understood() {
+    fn workflow_commands_in_output_are_escaped() {
         for (line, expected) in [
             ("    ::set-env name=A::b", "    : :set-env name=A::b"),
             ("::error::x", ": :error::x"),
             ("text ##[error]x", "text # #[error]x"),
             ("a::b", "a::b"),
         ] {
-            assert_eq!(defuse(line.into()), expected);
+            assert_eq!(escape_commands(line.into()), expected);
         }
     }
 }

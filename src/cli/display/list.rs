@@ -6,10 +6,10 @@ use wire::mtp::{NodeType, TestNode, key};
 
 use super::{
     format::{NAME_COLUMNS, count_of, cut_name},
-    result::below,
-    style::{Colour, Line, Tone, columns},
+    style::{ColourMode, Style, StyledLine, text_columns},
+    test_line::relative_path,
 };
-use crate::report::{split_name, text};
+use crate::report::{sanitise, split_name};
 
 /// `--format` of `heeler list`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -30,12 +30,14 @@ const ALIGNED_COLUMNS: usize = 60;
 /// Returns the output for the discovered nodes, in the order of discovery. Paths below `root` are shown
 /// relative to it.
 #[must_use]
-pub fn list(nodes: &[TestNode], format: ListFormat, colour: Colour, root: &str) -> String {
+pub fn render_list(nodes: &[TestNode], format: ListFormat, colour: ColourMode, root: &str) -> String {
     let tests: Vec<&TestNode> = nodes.iter().filter(|node| node.node_type == NodeType::Action).collect();
     match format {
         ListFormat::Human => human(&tests, colour, root),
         ListFormat::Json => json(&tests),
-        ListFormat::Names => tests.iter().map(|test| format!("{}\n", text::one_line(&test.uid))).collect(),
+        ListFormat::Names => {
+            tests.iter().map(|test| format!("{}\n", sanitise::one_line(&test.uid))).collect()
+        }
     }
 }
 
@@ -47,11 +49,11 @@ fn json(tests: &[&TestNode]) -> String {
     if nodes.is_empty() { "[]\n".to_owned() } else { format!("[\n{}\n]\n", nodes.join(",\n")) }
 }
 
-fn human(tests: &[&TestNode], colour: Colour, root: &str) -> String {
+fn human(tests: &[&TestNode], colour: ColourMode, root: &str) -> String {
     let mut suites: Vec<(Option<&str>, Vec<&TestNode>)> = Vec::new();
     let mut place = std::collections::HashMap::new();
     for &test in tests {
-        let suite = test.text(key::SUITE);
+        let suite = test.text_member(key::SUITE);
         let index = *place.entry(suite).or_insert_with(|| {
             suites.push((suite, Vec::new()));
             suites.len() - 1
@@ -62,12 +64,12 @@ fn human(tests: &[&TestNode], colour: Colour, root: &str) -> String {
     for (suite, tests) in &suites {
         let name = suite.map_or_else(|| "no suite".to_owned(), |suite| cut_name(suite, NAME_COLUMNS));
         let count = format!("  {}", count_of(tests.len(), "test"));
-        lines.push(Line::new().with(Tone::Suite, name).with(Tone::Dim, count));
+        lines.push(StyledLine::new().with(Style::Suite, name).with(Style::Dim, count));
         suite_lines(&mut lines, tests, root);
-        lines.push(Line::new());
+        lines.push(StyledLine::new());
     }
     let total = format!("{} in {}", count_of(tests.len(), "test"), count_of(suites.len(), "suite"));
-    lines.push(Line::new().with(Tone::Bold, total));
+    lines.push(StyledLine::new().with(Style::Bold, total));
     let mut out = String::new();
     for line in lines {
         line.render(colour, &mut out);
@@ -76,21 +78,21 @@ fn human(tests: &[&TestNode], colour: Colour, root: &str) -> String {
     out
 }
 
-fn suite_lines(lines: &mut Vec<Line>, tests: &[&TestNode], root: &str) {
+fn suite_lines(lines: &mut Vec<StyledLine>, tests: &[&TestNode], root: &str) {
     let names: Vec<String> = tests.iter().map(|test| cut_name(&split_name(test).1, NAME_COLUMNS)).collect();
-    let widths = names.iter().map(|name| columns(name)).filter(|&width| width <= ALIGNED_COLUMNS);
+    let widths = names.iter().map(|name| text_columns(name)).filter(|&width| width <= ALIGNED_COLUMNS);
     let width = widths.max().unwrap_or(0);
     for (test, name) in tests.iter().zip(names) {
-        let padding = " ".repeat(width.saturating_sub(columns(&name)));
-        let mut line = Line::new().and("    ").and(name);
+        let padding = " ".repeat(width.saturating_sub(text_columns(&name)));
+        let mut line = StyledLine::new().with_plain("    ").with_plain(name);
         if let Some(file) = &test.location_file {
-            let file = cut_name(below(file, root), NAME_COLUMNS);
+            let file = cut_name(relative_path(file, root), NAME_COLUMNS);
             let at = test.location_line_start.map_or_else(|| file.clone(), |at| format!("{file}:{at}"));
-            line = line.and(padding).with(Tone::Dim, format!("  {at}"));
+            line = line.with_plain(padding).with(Style::Dim, format!("  {at}"));
         }
         if let Some(reason) = test.error_message.as_deref().filter(|reason| !reason.is_empty()) {
-            let reason = cut_name(&text::headline(reason), NAME_COLUMNS);
-            line = line.with(Tone::Warn, format!("  ({reason})"));
+            let reason = cut_name(&sanitise::headline(reason), NAME_COLUMNS);
+            line = line.with(Style::Warning, format!("  ({reason})"));
         }
         lines.push(line);
     }
@@ -120,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn people_read_tests_grouped_by_suite_with_their_places() {
-        insta::assert_snapshot!(list(&nodes(), ListFormat::Human, Colour::Off, "/w"), @r#"
+    fn human_format_groups_tests_by_suite() {
+        insta::assert_snapshot!(render_list(&nodes(), ListFormat::Human, ColourMode::Off, "/w"), @r#"
         core  3 tests
             adds     src/add.rs:12
             a\nname  src/name.rs
@@ -132,22 +134,22 @@ mod tests {
 
         4 tests in 2 suites
         "#);
-        assert_eq!(list(&[], ListFormat::Human, Colour::Off, ""), "0 tests in 0 suites\n");
+        assert_eq!(render_list(&[], ListFormat::Human, ColourMode::Off, ""), "0 tests in 0 suites\n");
     }
 
     #[test]
-    fn shells_read_one_uid_a_line() {
-        let names = list(&nodes()[..3], ListFormat::Names, Colour::On, "");
+    fn names_format_has_one_uid_per_line() {
+        let names = render_list(&nodes()[..3], ListFormat::Names, ColourMode::On, "");
         assert_eq!(names, "core::adds\nnet::Net.connects\ncore::a\\nname\n");
     }
 
     #[test]
-    fn programs_read_the_nodes_themselves() {
-        let text = list(&nodes(), ListFormat::Json, Colour::On, "");
+    fn json_format_contains_the_nodes() {
+        let text = render_list(&nodes(), ListFormat::Json, ColourMode::On, "");
         let read: Vec<TestNode> = serde_json::from_str(&text).unwrap();
         assert_eq!(read, &nodes()[..4]);
         assert_eq!(
-            (text.lines().count(), list(&[], ListFormat::Json, Colour::Off, "").as_str()),
+            (text.lines().count(), render_list(&[], ListFormat::Json, ColourMode::Off, "").as_str()),
             (6, "[]\n")
         );
     }

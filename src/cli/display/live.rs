@@ -3,104 +3,105 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Size,
-    format::{self, Suites, cut_name, grouped},
-    progress::{Progress, Running},
-    style::{LABEL_COLUMNS, Line, Tone},
+    TerminalSize,
+    format::{self, SuiteNames, cut_name, grouped_number},
+    progress::{DisplayProgress, DisplayedTest},
+    style::{LABEL_COLUMNS, Style, StyledLine},
 };
 
 /// Maximum number of running tests shown.
-const SLOTS: usize = 8;
+const MAX_RUNNING_LINES: usize = 8;
 /// Maximum length of the progress bar: a longer one is not easier to read.
 const BAR_COLUMNS: usize = 48;
 /// Width reserved for text such as `1,234/5,678  1m 02s, about 3m 04s left`.
 const ESTIMATE_COLUMNS: usize = 36;
 
 /// The data of one drawing of the live view.
-pub(super) struct View<'a> {
-    pub(super) progress: &'a Progress,
+pub(super) struct LiveView<'a> {
+    pub(super) progress: &'a DisplayProgress,
     pub(super) slow_after: Duration,
-    pub(super) size: Size,
+    pub(super) size: TerminalSize,
     pub(super) now: Instant,
 }
 
-impl View<'_> {
+impl LiveView<'_> {
     /// Returns the lines of the view, each no wider than the terminal.
-    pub(super) fn lines(&self) -> Vec<Line> {
-        let counts = Line::labelled(Tone::Plain, "").join(format::counts(self.progress.counts()));
+    pub(super) fn lines(&self) -> Vec<StyledLine> {
+        let counts = StyledLine::with_label(Style::Plain, "").join(format::counts(self.progress.counts()));
         let mut lines = vec![self.bar_line(), counts];
         let running = self.progress.running();
-        let room = SLOTS.min(self.size.rows.saturating_sub(5));
+        let room = MAX_RUNNING_LINES.min(self.size.rows.saturating_sub(5));
         let shown = if running.len() > room { room.saturating_sub(1) } else { running.len() };
         lines.extend(running[..shown].iter().map(|one| self.running_line(one)));
         if running.len() > shown && room > 0 {
-            let more = format!("+{} more", grouped(running.len() - shown));
-            lines.push(Line::labelled(Tone::Dim, "").with(Tone::Dim, more));
+            let more = format!("+{} more", grouped_number(running.len() - shown));
+            lines.push(StyledLine::with_label(Style::Dim, "").with(Style::Dim, more));
         }
         // While tests wait, slots are empty only for moments: the view keeps its height instead of jumping.
         if self.progress.done() + running.len() < self.progress.total() {
             let slots = self.progress.head().workers.min(room);
-            lines.resize(lines.len().max(slots + 2), Line::new());
+            lines.resize(lines.len().max(slots + 2), StyledLine::new());
         }
         lines.truncate(self.size.rows.saturating_sub(1).max(1));
         lines.into_iter().map(|line| line.cut(self.size.columns.saturating_sub(1))).collect()
     }
 
-    fn bar_line(&self) -> Line {
+    fn bar_line(&self) -> StyledLine {
         let progress = self.progress;
         let mut words = format!(
             "{}/{}  {}",
-            grouped(progress.done()),
-            grouped(progress.total()),
-            format::rough(progress.elapsed(self.now))
+            grouped_number(progress.done()),
+            grouped_number(progress.total()),
+            format::rough_duration(progress.elapsed(self.now))
         );
         if let Some(left) = progress.remaining(self.now) {
-            words.push_str(&format!(", about {} left", format::estimate(left)));
+            words.push_str(&format!(", about {} left", format::estimated_duration(left)));
         }
-        let tone = if progress.counts().bad() > 0 { Tone::Bad } else { Tone::Good };
-        let line = Line::labelled(tone, &format!("{}%", progress.percent()));
+        let tone = if progress.counts().failing() > 0 { Style::Failure } else { Style::Success };
+        let line = StyledLine::with_label(tone, &format!("{}%", progress.percent()));
         // The estimate appears and disappears; reserving space for it keeps the bar's length constant.
         let taken = LABEL_COLUMNS + 1 + 2 + words.len().max(ESTIMATE_COLUMNS) + 1;
         let room = self.size.columns.saturating_sub(taken).min(BAR_COLUMNS);
-        let line = if room >= 8 { line.join(bar(progress, room)).and("  ") } else { line };
-        line.with(Tone::Bold, words)
+        let line = if room >= 8 { line.join(bar(progress, room)).with_plain("  ") } else { line };
+        line.with(Style::Bold, words)
     }
 
-    fn running_line(&self, one: &Running) -> Line {
+    fn running_line(&self, one: &DisplayedTest) -> StyledLine {
         let label = one.worker.map(|worker| format!("worker {worker}")).unwrap_or_default();
         let ran = self.now.saturating_duration_since(one.since);
-        let tone = if ran >= self.slow_after { Tone::Warn } else { Tone::Plain };
-        let line =
-            Line::labelled(Tone::Dim, &label).with(tone, format!("{:>9}", format::rough(ran))).and("  ");
+        let tone = if ran >= self.slow_after { Style::Warning } else { Style::Plain };
+        let line = StyledLine::with_label(Style::Dim, &label)
+            .with(tone, format!("{:>9}", format::rough_duration(ran)))
+            .with_plain("  ");
         let columns = self.size.columns.saturating_sub(line.columns() + 1).max(8);
         line.join(running_name(one, self.progress.suites(), columns))
     }
 }
 
 /// Returns the progress bar: failed, then passed, then remaining tests.
-fn bar(progress: &Progress, columns: usize) -> Line {
+fn bar(progress: &DisplayProgress, columns: usize) -> StyledLine {
     let total = progress.total().max(1);
     // A single failure among thousands still gets a cell; the bar is full only when the run has ended.
-    let bad = (progress.counts().bad() * columns).div_ceil(total).min(columns);
+    let bad = (progress.counts().failing() * columns).div_ceil(total).min(columns);
     let halves = (progress.done() * columns * 2 / total).max(bad * 2);
     let good = (halves / 2).saturating_sub(bad);
     let half = if halves % 2 == 1 { "╸" } else { "" };
     let rest = columns - bad - good - halves % 2;
-    Line::new()
-        .with(Tone::Bad, "━".repeat(bad))
-        .with(Tone::Good, format!("{}{half}", "━".repeat(good)))
-        .with(Tone::Dim, "─".repeat(rest))
+    StyledLine::new()
+        .with(Style::Failure, "━".repeat(bad))
+        .with(Style::Success, format!("{}{half}", "━".repeat(good)))
+        .with(Style::Dim, "─".repeat(rest))
 }
 
 /// Returns `suite name` of a running test, cut to `columns`.
-pub(super) fn running_name(one: &Running, suites: Suites, columns: usize) -> Line {
-    let suite = one.suite.as_deref().filter(|_| suites == Suites::Many);
+pub(super) fn running_name(one: &DisplayedTest, suites: SuiteNames, columns: usize) -> StyledLine {
+    let suite = one.suite.as_deref().filter(|_| suites == SuiteNames::Shown);
     let suite = suite.map(|suite| cut_name(suite, columns / 3));
     let left =
-        suite.as_ref().map_or(columns, |suite| columns.saturating_sub(super::style::columns(suite) + 1));
-    let name = Line::new().with(Tone::Bold, cut_name(&one.name, left));
+        suite.as_ref().map_or(columns, |suite| columns.saturating_sub(super::style::text_columns(suite) + 1));
+    let name = StyledLine::new().with(Style::Bold, cut_name(&one.name, left));
     match suite {
-        Some(suite) => Line::new().with(Tone::Suite, suite).and(" ").join(name),
+        Some(suite) => StyledLine::new().with(Style::Suite, suite).with_plain(" ").join(name),
         None => name,
     }
 }

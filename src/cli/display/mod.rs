@@ -10,24 +10,26 @@
 mod options;
 mod style;
 
-mod closing;
 mod format;
 mod github;
 mod live;
 mod progress;
-mod result;
 mod screen;
+mod summary;
+mod test_line;
 
-mod show;
+mod display;
 
 pub mod list;
 pub mod runs;
 
-pub use closing::End;
-pub use options::{Kind, Options, Output, Size, SizeSource, colour_for, kind_for};
+pub use display::RunDisplay;
+pub use options::{
+    DisplayKind, DisplayOptions, OutputTarget, TerminalSize, TerminalSizeSource, colour_for, kind_for,
+};
 pub use progress::RunHead;
-pub use show::Display;
-pub use style::{Colour, Line, Tone};
+pub use style::{ColourMode, Style, StyledLine};
+pub use summary::SummaryExtras;
 
 #[cfg(test)]
 mod tests;

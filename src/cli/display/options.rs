@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use wire::mtp::LogLevel;
 
-use super::style::Colour;
-use crate::{cli::arguments::Color, config::StatusLevel};
+use super::style::ColourMode;
+use crate::{cli::arguments::ColorChoice, config::StatusLevel};
 
 /// Form of the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum DisplayKind {
     /// Sequential lines: for a file, a pipe or a CI log.
     Plain,
     /// Sequential lines with the folding groups and annotations of GitHub Actions.
@@ -21,24 +21,24 @@ pub enum Kind {
 
 /// Size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct TerminalSize {
     pub columns: usize,
     pub rows: usize,
 }
 
 /// Returns the terminal's current size; called before each redraw, because users resize windows.
-pub type SizeSource = Box<dyn Fn() -> Size + Send>;
+pub type TerminalSizeSource = Box<dyn Fn() -> TerminalSize + Send>;
 
 /// Settings of a display.
-pub struct Options {
+pub struct DisplayOptions {
     /// Form of the display.
-    pub kind: Kind,
+    pub kind: DisplayKind,
     /// Whether to use colours.
-    pub colour: Colour,
+    pub colour: ColourMode,
     /// Results that get a line; `None` decides by kind and number of tests.
     pub status_level: Option<StatusLevel>,
     /// The terminal's size; called only for [`Kind::Live`].
-    pub size: SizeSource,
+    pub size: TerminalSizeSource,
     /// A test that runs longer is reported as slow, and again each time this period elapses.
     pub slow_after: Duration,
     /// Minimum severity of log messages that are shown.
@@ -47,15 +47,15 @@ pub struct Options {
     pub root: String,
 }
 
-impl Options {
+impl DisplayOptions {
     /// Returns options with default limits, for a terminal of 80 by 24 until `size` is set.
     #[must_use]
-    pub fn new(kind: Kind, colour: Colour) -> Self {
+    pub fn new(kind: DisplayKind, colour: ColourMode) -> Self {
         Self {
             kind,
             colour,
             status_level: None,
-            size: Box::new(|| Size { columns: 80, rows: 24 }),
+            size: Box::new(|| TerminalSize { columns: 80, rows: 24 }),
             slow_after: Duration::from_secs(60),
             log_level: LogLevel::Warning,
             root: String::new(),
@@ -65,40 +65,46 @@ impl Options {
 
 /// Type of the output, as far as it matters to the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
+pub enum OutputTarget {
     Terminal,
     /// A file or a pipe.
     Stream,
 }
 
 /// Returns the kind of display for an output and the environment variables.
-pub fn kind_for(output: Output, variable: impl Fn(&str) -> Option<String>) -> Kind {
+pub fn kind_for(output: OutputTarget, variable: impl Fn(&str) -> Option<String>) -> DisplayKind {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty() && value != "false");
     if variable("GITHUB_ACTIONS").as_deref() == Some("true") {
-        Kind::GitHub
-    } else if output == Output::Terminal && !is_dumb(&variable) && !is_set("CI") {
-        Kind::Live
+        DisplayKind::GitHub
+    } else if output == OutputTarget::Terminal && !is_dumb(&variable) && !is_set("CI") {
+        DisplayKind::Live
     } else {
-        Kind::Plain
+        DisplayKind::Plain
     }
 }
 
 /// Returns whether to use colours: the flag takes precedence, then NO_COLOR, then CLICOLOR_FORCE, then the
 /// output.
-pub fn colour_for(wish: Color, output: Output, variable: impl Fn(&str) -> Option<String>) -> Colour {
+pub fn colour_for(
+    wish: ColorChoice,
+    output: OutputTarget,
+    variable: impl Fn(&str) -> Option<String>,
+) -> ColourMode {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty());
     let is_forced = variable("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
     let is_on = match wish {
-        Color::Always => true,
-        Color::Never => false,
-        Color::Auto if is_set("NO_COLOR") => false,
-        Color::Auto if is_forced => true,
-        Color::Auto if variable("GITHUB_ACTIONS").as_deref() == Some("true") => true,
-        Color::Auto => {
-            output == Output::Terminal && !is_dumb(&variable) && variable("CLICOLOR").as_deref() != Some("0")
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto if is_set("NO_COLOR") => false,
+        ColorChoice::Auto if is_forced => true,
+        ColorChoice::Auto if variable("GITHUB_ACTIONS").as_deref() == Some("true") => true,
+        ColorChoice::Auto => {
+            output == OutputTarget::Terminal
+                && !is_dumb(&variable)
+                && variable("CLICOLOR").as_deref() != Some("0")
         }
     };
-    if is_on { Colour::On } else { Colour::Off }
+    if is_on { ColourMode::On } else { ColourMode::Off }
 }
 
 fn is_dumb(variable: impl Fn(&str) -> Option<String>) -> bool {
@@ -114,29 +120,32 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_follows_the_surroundings() {
+    fn display_kind_follows_the_environment() {
         let kind = |output, pairs| kind_for(output, environment(pairs));
-        assert_eq!(kind(Output::Terminal, &[("TERM", "xterm")]), Kind::Live);
-        assert_eq!(kind(Output::Terminal, &[("CI", "false")]), Kind::Live);
-        assert_eq!(kind(Output::Terminal, &[("TERM", "dumb")]), Kind::Plain);
-        assert_eq!(kind(Output::Terminal, &[("CI", "1")]), Kind::Plain);
-        assert_eq!(kind(Output::Stream, &[("TERM", "xterm")]), Kind::Plain);
-        assert_eq!(kind(Output::Stream, &[("GITHUB_ACTIONS", "true"), ("CI", "true")]), Kind::GitHub);
+        assert_eq!(kind(OutputTarget::Terminal, &[("TERM", "xterm")]), DisplayKind::Live);
+        assert_eq!(kind(OutputTarget::Terminal, &[("CI", "false")]), DisplayKind::Live);
+        assert_eq!(kind(OutputTarget::Terminal, &[("TERM", "dumb")]), DisplayKind::Plain);
+        assert_eq!(kind(OutputTarget::Terminal, &[("CI", "1")]), DisplayKind::Plain);
+        assert_eq!(kind(OutputTarget::Stream, &[("TERM", "xterm")]), DisplayKind::Plain);
+        assert_eq!(
+            kind(OutputTarget::Stream, &[("GITHUB_ACTIONS", "true"), ("CI", "true")]),
+            DisplayKind::GitHub
+        );
     }
 
     #[test]
-    fn the_flag_beats_no_color_which_beats_force_which_beats_the_output() {
+    fn colour_precedence_is_flag_no_color_force_output() {
         let colour = |wish, output, pairs| colour_for(wish, output, environment(pairs));
-        use Color::{Always, Auto, Never};
-        use Output::{Stream, Terminal};
-        assert_eq!(colour(Always, Stream, &[("NO_COLOR", "1")]), Colour::On);
-        assert_eq!(colour(Never, Terminal, &[("CLICOLOR_FORCE", "1")]), Colour::Off);
-        assert_eq!(colour(Auto, Terminal, &[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]), Colour::Off);
-        assert_eq!(colour(Auto, Terminal, &[("NO_COLOR", "")]), Colour::On);
-        assert_eq!(colour(Auto, Stream, &[("CLICOLOR_FORCE", "1")]), Colour::On);
-        assert_eq!(colour(Auto, Stream, &[("CLICOLOR_FORCE", "0")]), Colour::Off);
-        assert_eq!(colour(Auto, Stream, &[("GITHUB_ACTIONS", "true")]), Colour::On);
-        assert_eq!(colour(Auto, Terminal, &[("CLICOLOR", "0")]), Colour::Off);
-        assert_eq!(colour(Auto, Stream, &[]), Colour::Off);
+        use ColorChoice::{Always, Auto, Never};
+        use OutputTarget::{Stream, Terminal};
+        assert_eq!(colour(Always, Stream, &[("NO_COLOR", "1")]), ColourMode::On);
+        assert_eq!(colour(Never, Terminal, &[("CLICOLOR_FORCE", "1")]), ColourMode::Off);
+        assert_eq!(colour(Auto, Terminal, &[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]), ColourMode::Off);
+        assert_eq!(colour(Auto, Terminal, &[("NO_COLOR", "")]), ColourMode::On);
+        assert_eq!(colour(Auto, Stream, &[("CLICOLOR_FORCE", "1")]), ColourMode::On);
+        assert_eq!(colour(Auto, Stream, &[("CLICOLOR_FORCE", "0")]), ColourMode::Off);
+        assert_eq!(colour(Auto, Stream, &[("GITHUB_ACTIONS", "true")]), ColourMode::On);
+        assert_eq!(colour(Auto, Terminal, &[("CLICOLOR", "0")]), ColourMode::Off);
+        assert_eq!(colour(Auto, Stream, &[]), ColourMode::Off);
     }
 }

@@ -8,8 +8,8 @@ use std::{
 
 use wire::mtp::{ExecutionState, TestNode, key};
 
-use super::format::Suites;
-use crate::report::{Counts, Outcome};
+use super::format::SuiteNames;
+use crate::report::{OutcomeCounts, ReportedOutcome};
 
 /// Data known when a run begins.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +31,7 @@ pub struct RunHead {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Running {
+pub(super) struct DisplayedTest {
     pub(super) worker: Option<u64>,
     pub(super) suite: Option<String>,
     pub(super) name: String,
@@ -43,46 +43,46 @@ pub(super) struct Running {
 
 /// Effect of a node on the progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum ProgressEvent {
     /// No change.
     Nothing,
     /// A test has started.
-    Began,
+    Started,
     /// A test has ended, or its outcome has changed.
-    Ended(Outcome),
+    Ended(ReportedOutcome),
 }
 
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct DisplayProgress {
     head: RunHead,
     started: Instant,
     last_end: Instant,
     paused: Option<Instant>,
-    counts: Counts,
-    ended: HashMap<Box<str>, Outcome>,
-    running: HashMap<Box<str>, Running>,
+    counts: OutcomeCounts,
+    ended: HashMap<Box<str>, ReportedOutcome>,
+    running: HashMap<Box<str>, DisplayedTest>,
     by_worker: HashMap<u64, Box<str>>,
-    weight_of_unknown: Duration,
+    default_weight: Duration,
     weight_done: Duration,
     weight_total: Duration,
 }
 
-impl Progress {
+impl DisplayProgress {
     pub(super) fn new(head: RunHead, now: Instant) -> Self {
-        let weight_of_unknown = median(head.expected.values().copied().collect());
+        let default_weight = median(head.expected.values().copied().collect());
         let unknown = u32::try_from(head.tests.saturating_sub(head.expected.len())).unwrap_or(u32::MAX);
         let known: Duration = head.expected.values().sum();
         Self {
             started: now,
             last_end: now,
             paused: None,
-            counts: Counts::default(),
+            counts: OutcomeCounts::default(),
             ended: HashMap::with_capacity(head.tests.min(1 << 20)),
             running: HashMap::new(),
             by_worker: HashMap::new(),
-            weight_of_unknown,
+            default_weight,
             weight_done: Duration::ZERO,
-            weight_total: known + weight_of_unknown * unknown,
+            weight_total: known + default_weight * unknown,
             head,
         }
     }
@@ -92,11 +92,11 @@ impl Progress {
     }
 
     /// Returns whether names include their suites.
-    pub(super) fn suites(&self) -> Suites {
-        Suites::of(self.head.programs)
+    pub(super) fn suites(&self) -> SuiteNames {
+        SuiteNames::for_program_count(self.head.programs)
     }
 
-    pub(super) fn counts(&self) -> &Counts {
+    pub(super) fn counts(&self) -> &OutcomeCounts {
         &self.counts
     }
 
@@ -120,29 +120,29 @@ impl Progress {
 
     /// Records one node. A group is not a test: of its states only a failure of the program itself counts,
     /// once.
-    pub(super) fn apply(&mut self, node: &TestNode, now: Instant) -> Heard {
+    pub(super) fn apply(&mut self, node: &TestNode, now: Instant) -> ProgressEvent {
         if crate::report::is_group(node) {
-            return match Outcome::of(node).filter(|outcome| outcome.is_bad()) {
+            return match ReportedOutcome::from_node(node).filter(|outcome| outcome.fails_run()) {
                 Some(outcome) if self.ended.insert(node.uid.as_str().into(), outcome).is_none() => {
-                    Heard::Ended(outcome)
+                    ProgressEvent::Ended(outcome)
                 }
-                _ => Heard::Nothing,
+                _ => ProgressEvent::Nothing,
             };
         }
-        if let Some(outcome) = Outcome::of(node) {
-            if node.other.contains_key(key::LEAKED) && !self.ended.contains_key(node.uid.as_str()) {
-                self.counts.count_leaky(1);
+        if let Some(outcome) = ReportedOutcome::from_node(node) {
+            if node.members.contains_key(key::LEAKED) && !self.ended.contains_key(node.uid.as_str()) {
+                self.counts.add_leaky(1);
             }
             return self.end(&node.uid, outcome, now);
         }
         if node.state != Some(ExecutionState::InProgress) || self.ended.contains_key(node.uid.as_str()) {
-            return Heard::Nothing;
+            return ProgressEvent::Nothing;
         }
         self.begin(node, now);
-        Heard::Began
+        ProgressEvent::Started
     }
 
-    fn end(&mut self, uid: &str, outcome: Outcome, now: Instant) -> Heard {
+    fn end(&mut self, uid: &str, outcome: ReportedOutcome, now: Instant) -> ProgressEvent {
         if let Some(running) = self.running.remove(uid)
             && let Some(worker) = running.worker
             && self.by_worker.get(&worker).is_some_and(|current| &**current == uid)
@@ -150,22 +150,22 @@ impl Progress {
             self.by_worker.remove(&worker);
         }
         let replaced = match self.ended.get_mut(uid) {
-            Some(known) if *known == outcome => return Heard::Nothing,
+            Some(known) if *known == outcome => return ProgressEvent::Nothing,
             Some(known) => Some(std::mem::replace(known, outcome)),
             None => {
                 self.ended.insert(uid.into(), outcome);
-                self.weight_done += self.head.expected.get(uid).copied().unwrap_or(self.weight_of_unknown);
+                self.weight_done += self.head.expected.get(uid).copied().unwrap_or(self.default_weight);
                 None
             }
         };
-        self.counts.count(outcome, replaced);
+        self.counts.add(outcome, replaced);
         self.last_end = now;
-        Heard::Ended(outcome)
+        ProgressEvent::Ended(outcome)
     }
 
     fn begin(&mut self, node: &TestNode, now: Instant) {
         let uid: Box<str> = node.uid.as_str().into();
-        let worker = crate::report::number(node, key::WORKER);
+        let worker = crate::report::read_number(node, key::WORKER);
         if let Some(before) = self.running.remove(&uid)
             && let Some(worker) = before.worker
         {
@@ -179,13 +179,13 @@ impl Progress {
         }
         let expected = self.head.expected.get(&*uid).copied();
         let (suite, name) = crate::report::split_name(node);
-        let running = Running { worker, suite, name, since: now, warnings: 0, expected };
+        let running = DisplayedTest { worker, suite, name, since: now, warnings: 0, expected };
         self.running.insert(uid, running);
     }
 
     /// Returns the running tests, longest first.
-    pub(super) fn running(&self) -> Vec<&Running> {
-        let mut all: Vec<&Running> = self.running.values().collect();
+    pub(super) fn running(&self) -> Vec<&DisplayedTest> {
+        let mut all: Vec<&DisplayedTest> = self.running.values().collect();
         all.sort_by(|left, right| {
             (left.since, left.worker, &left.name).cmp(&(right.since, right.worker, &right.name))
         });
@@ -193,7 +193,7 @@ impl Progress {
     }
 
     /// Returns the tests that have become slow since the last call.
-    pub(super) fn newly_slow(&mut self, now: Instant, slow_after: Duration) -> Vec<Running> {
+    pub(super) fn newly_slow(&mut self, now: Instant, slow_after: Duration) -> Vec<DisplayedTest> {
         let mut slow = Vec::new();
         for running in self.running.values_mut() {
             let ran = now.saturating_duration_since(running.since);
@@ -259,7 +259,7 @@ mod tests {
 
     fn node(uid: &str, state: ExecutionState, worker: u64) -> TestNode {
         let mut node = TestNode::test(uid, uid, state);
-        node.other.insert(key::WORKER.into(), worker.into());
+        node.members.insert(key::WORKER.into(), worker.into());
         node
     }
 
@@ -269,17 +269,17 @@ mod tests {
         RunHead { tests, expected, ..RunHead::default() }
     }
 
-    fn names(progress: &Progress) -> Vec<&str> {
+    fn names(progress: &DisplayProgress) -> Vec<&str> {
         progress.running().into_iter().map(|running| running.name.as_str()).collect()
     }
 
     use ExecutionState::{Failed, InProgress, Passed};
 
     #[test]
-    fn a_worker_runs_one_test_and_a_test_runs_in_one_worker() {
+    fn worker_and_test_are_paired_one_to_one() {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
-        let mut progress = Progress::new(head(4, &[]), now);
+        let mut progress = DisplayProgress::new(head(4, &[]), now);
         progress.apply(&node("a", InProgress, 1), at(0));
         progress.apply(&node("b", InProgress, 2), at(1));
         assert_eq!(names(&progress), ["a", "b"]);
@@ -292,24 +292,24 @@ mod tests {
         progress.apply(&node("a", InProgress, 2), at(4));
         assert_eq!(names(&progress), ["c", "a"]);
         progress.apply(&node("a", Passed, 2), at(5));
-        assert_eq!(progress.apply(&node("a", InProgress, 2), at(6)), Heard::Nothing);
+        assert_eq!(progress.apply(&node("a", InProgress, 2), at(6)), ProgressEvent::Nothing);
         assert_eq!(names(&progress), ["c"]);
     }
 
     #[test]
-    fn an_end_that_is_told_twice_is_heard_once() {
+    fn repeated_result_is_counted_once() {
         let now = Instant::now();
-        let mut progress = Progress::new(head(1, &[]), now);
-        assert_eq!(progress.apply(&node("a", Passed, 1), now), Heard::Ended(Outcome::Passed));
-        assert_eq!(progress.apply(&node("a", Passed, 1), now), Heard::Nothing);
-        assert_eq!(progress.apply(&node("a", Failed, 1), now), Heard::Ended(Outcome::Failed));
+        let mut progress = DisplayProgress::new(head(1, &[]), now);
+        assert_eq!(progress.apply(&node("a", Passed, 1), now), ProgressEvent::Ended(ReportedOutcome::Passed));
+        assert_eq!(progress.apply(&node("a", Passed, 1), now), ProgressEvent::Nothing);
+        assert_eq!(progress.apply(&node("a", Failed, 1), now), ProgressEvent::Ended(ReportedOutcome::Failed));
         assert_eq!((progress.done(), progress.percent()), (1, 100));
     }
 
     #[test]
-    fn the_estimate_goes_by_count_and_shrinks_between_results() {
+    fn estimate_by_count_shrinks_between_results() {
         let now = Instant::now();
-        let mut progress = Progress::new(head(4, &[]), now);
+        let mut progress = DisplayProgress::new(head(4, &[]), now);
         assert_eq!(progress.remaining(now), None);
         progress.apply(&node("a", Passed, 1), now + Duration::from_secs(2));
         let left = |seconds| progress.remaining(now + Duration::from_secs(seconds));
@@ -319,10 +319,10 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_goes_by_recorded_durations_where_there_are_any() {
+    fn estimate_uses_recorded_durations() {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
-        let mut progress = Progress::new(head(4, &[("a", 2), ("b", 10), ("c", 2)]), now);
+        let mut progress = DisplayProgress::new(head(4, &[("a", 2), ("b", 10), ("c", 2)]), now);
         // The unknown test counts with the median of 2, so that 14 of 16 seconds are left after the first.
         progress.apply(&node("a", Passed, 1), at(1));
         assert_eq!(progress.remaining(at(1)), Some(Duration::from_secs(7)));
@@ -332,10 +332,10 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_counts_for_nobody() {
+    fn pause_does_not_count_as_elapsed_time() {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
-        let mut progress = Progress::new(head(2, &[]), now);
+        let mut progress = DisplayProgress::new(head(2, &[]), now);
         progress.apply(&node("a", InProgress, 1), at(1));
         progress.pause(at(2));
         assert_eq!(progress.elapsed(at(60)), Duration::from_secs(2));
@@ -345,10 +345,10 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_test_is_told_once_for_each_limit_that_it_passes() {
+    fn slow_test_is_reported_once_per_period() {
         let now = Instant::now();
         let limit = Duration::from_secs(10);
-        let mut progress = Progress::new(head(1, &[]), now);
+        let mut progress = DisplayProgress::new(head(1, &[]), now);
         progress.apply(&node("a", InProgress, 1), now);
         let told: Vec<usize> = [5, 10, 11, 35, 36, 40]
             .map(|seconds| progress.newly_slow(now + Duration::from_secs(seconds), limit).len())

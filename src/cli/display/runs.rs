@@ -4,17 +4,17 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use wire::{
-    control::OsBytes,
+    control::OsText,
     journal::{EndCounts, RunEnd, StopReason},
 };
 
 use super::{
-    format::{self, count_of, cut_name, grouped},
-    style::{Colour, Line, Tone},
+    format::{self, count_of, cut_name, grouped_number},
+    style::{ColourMode, Style, StyledLine},
 };
 use crate::{
-    report::text,
-    runs::{EarlierRun, State},
+    report::sanitise,
+    runs::{EarlierRun, EarlierRunState},
 };
 
 /// `--format` of `heeler runs`.
@@ -31,9 +31,9 @@ pub enum RunsFormat {
 
 /// Inputs of the table besides the runs.
 #[derive(Debug, Clone)]
-pub struct Surroundings {
+pub struct RunsTableContext {
     /// Whether to use colours.
-    pub colour: Colour,
+    pub colour: ColourMode,
     /// The current time.
     pub now: Timestamp,
     /// The state directory.
@@ -49,14 +49,14 @@ const COMMAND_COLUMNS: usize = 90;
 
 /// Returns the output for the runs, in their order.
 #[must_use]
-pub fn runs(all: &[EarlierRun], format: RunsFormat, of: &Surroundings) -> String {
+pub fn render_runs(all: &[EarlierRun], format: RunsFormat, of: &RunsTableContext) -> String {
     match format {
         RunsFormat::Human => human(all, of),
         RunsFormat::Json => {
-            let all: Vec<String> = all.iter().map(|run| object(run).to_string()).collect();
+            let all: Vec<String> = all.iter().map(|run| run_object(run).to_string()).collect();
             if all.is_empty() { "[]\n".to_owned() } else { format!("[\n{}\n]\n", all.join(",\n")) }
         }
-        RunsFormat::Names => all.iter().map(|run| format!("{}\n", text::one_line(id(run)))).collect(),
+        RunsFormat::Names => all.iter().map(|run| format!("{}\n", sanitise::one_line(id(run)))).collect(),
     }
 }
 
@@ -64,40 +64,42 @@ fn id(run: &EarlierRun) -> &str {
     run.head.as_ref().map_or(run.name.as_str(), |head| head.run.as_str())
 }
 
-fn human(all: &[EarlierRun], of: &Surroundings) -> String {
+fn human(all: &[EarlierRun], of: &RunsTableContext) -> String {
     let mut out = String::new();
-    let mut say = |line: Line| {
+    let mut say = |line: StyledLine| {
         let mut text = String::new();
         line.render(of.colour, &mut text);
         out.push_str(text.trim_end());
         out.push('\n');
     };
     if all.is_empty() {
-        say(Line::new().and(format!("no runs in {}", text::one_line(&of.state_dir))));
+        say(StyledLine::new().with_plain(format!("no runs in {}", sanitise::one_line(&of.state_dir))));
         return out;
     }
-    say(Line::new().with(
-        Tone::Dim,
+    say(StyledLine::new().with(
+        Style::Dim,
         format!("{:<8}  {:<18}  {:>9}  {:>7}  {}", "RUN", "BEGAN (UTC)", "TOOK", "TESTS", "RESULT"),
     ));
     for run in all {
-        say(row(run));
+        say(run_row(run));
         if let Some(head) = &run.head {
-            let command = command(&head.origin.command);
-            say(Line::new()
-                .and(" ".repeat(10))
-                .with(Tone::Dim, format!("$ {}", cut_name(&command, COMMAND_COLUMNS))));
+            let command = quote_command(&head.origin.command);
+            say(StyledLine::new()
+                .with_plain(" ".repeat(10))
+                .with(Style::Dim, format!("$ {}", cut_name(&command, COMMAND_COLUMNS))));
         }
-        for trouble in &run.troubles {
-            say(Line::new().and(" ".repeat(10)).with(Tone::Warn, text::headline(trouble)));
+        for trouble in &run.problems {
+            say(StyledLine::new()
+                .with_plain(" ".repeat(10))
+                .with(Style::Warning, sanitise::headline(trouble)));
         }
     }
     let kept = format!("{}; the newest {} are kept (keep-runs)", count_of(all.len(), "run"), of.keep);
-    say(Line::new().with(Tone::Dim, kept));
+    say(StyledLine::new().with(Style::Dim, kept));
     out
 }
 
-fn row(run: &EarlierRun) -> Line {
+fn run_row(run: &EarlierRun) -> StyledLine {
     let head = run.head.as_ref();
     let short: String = match head {
         Some(head) => head.run.chars().filter(char::is_ascii_alphanumeric).take(ID_CHARS).collect(),
@@ -106,62 +108,67 @@ fn row(run: &EarlierRun) -> Line {
     let began = head.and_then(|head| head.began_utc.parse::<Timestamp>().ok());
     let began = began.map_or_else(|| "?".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M").to_string());
     let took = match &run.state {
-        State::Ended(end) => format::rough(std::time::Duration::from_millis(end.duration_ms)),
+        EarlierRunState::Ended(end) => {
+            format::rough_duration(std::time::Duration::from_millis(end.duration_ms))
+        }
         _ => "-".to_owned(),
     };
-    let tests = head.map_or_else(|| "?".to_owned(), |head| grouped(head.tests));
-    let line = Line::new().with(Tone::Bold, format!("{short:<8}"));
-    line.and(format!("  {began:<18}  {took:>9}  {tests:>7}  ")).join(result(run))
+    let tests = head.map_or_else(|| "?".to_owned(), |head| grouped_number(head.tests));
+    let line = StyledLine::new().with(Style::Bold, format!("{short:<8}"));
+    line.with_plain(format!("  {began:<18}  {took:>9}  {tests:>7}  ")).join(result(run))
 }
 
-fn result(run: &EarlierRun) -> Line {
-    let of = run.head.as_ref().map_or_else(|| "?".to_owned(), |head| grouped(head.tests));
-    let so_far = |settled: usize| format!("{} of {of} tests have results", grouped(settled));
+fn result(run: &EarlierRun) -> StyledLine {
+    let of = run.head.as_ref().map_or_else(|| "?".to_owned(), |head| grouped_number(head.tests));
+    let so_far = |settled: usize| format!("{} of {of} tests have results", grouped_number(settled));
     match &run.state {
-        State::Running { settled } => {
+        EarlierRunState::Running { settled } => {
             let pid = run.head.as_ref().map_or(0, |head| head.pid);
-            Line::new().with(Tone::Suite, "running").and(format!(" in process {pid}: {}", so_far(*settled)))
+            StyledLine::new()
+                .with(Style::Suite, "running")
+                .with_plain(format!(" in process {pid}: {}", so_far(*settled)))
         }
-        State::Ending { settled } => Line::new()
-            .with(Tone::Warn, "being cleared up")
-            .and(format!(" after a death: {}", so_far(*settled))),
-        State::Interrupted { .. } if run.head.is_none() => {
-            Line::new().with(Tone::Bad, "interrupted").and(" before any test began")
+        EarlierRunState::Finishing { settled } => StyledLine::new()
+            .with(Style::Warning, "being cleared up")
+            .with_plain(format!(" after a death: {}", so_far(*settled))),
+        EarlierRunState::Interrupted { .. } if run.head.is_none() => {
+            StyledLine::new().with(Style::Failure, "interrupted").with_plain(" before any test began")
         }
-        State::Interrupted { settled } => {
-            Line::new().with(Tone::Bad, "interrupted").and(format!(": {}", so_far(*settled)))
-        }
-        State::Unreadable => Line::new().with(Tone::Bad, "can't be read"),
-        State::Ended(end) => ended(end),
+        EarlierRunState::Interrupted { settled } => StyledLine::new()
+            .with(Style::Failure, "interrupted")
+            .with_plain(format!(": {}", so_far(*settled))),
+        EarlierRunState::Unreadable => StyledLine::new().with(Style::Failure, "can't be read"),
+        EarlierRunState::Ended(end) => ended_line(end),
     }
 }
 
-fn ended(end: &RunEnd) -> Line {
-    let (tone, word) = verdict(end);
+fn ended_line(end: &RunEnd) -> StyledLine {
+    let (tone, word) = run_result(end);
     let words: Vec<String> = by_kind(&end.counts)
         .into_iter()
         .filter(|(_, number)| *number > 0)
-        .map(|(kind, number)| format!("{} {kind}", grouped(number)))
+        .map(|(kind, number)| format!("{} {kind}", grouped_number(number)))
         .collect();
-    let mut line = Line::new().with(tone, word).and(format!("  {}", words.join(", ")));
-    if end.charged_programs > 0 {
-        line = line.and(format!(", {} with trouble of its own", count_of(end.charged_programs, "program")));
+    let mut line = StyledLine::new().with(tone, word).with_plain(format!("  {}", words.join(", ")));
+    if end.failed_programs > 0 {
+        line = line
+            .with_plain(format!(", {} with trouble of its own", count_of(end.failed_programs, "program")));
     }
     line
 }
 
 /// Returns the text for how a run ended, which is also used in the JSON form.
-fn verdict(end: &RunEnd) -> (Tone, &'static str) {
+fn run_result(end: &RunEnd) -> (Style, &'static str) {
     let EndCounts { failed, timed_out, crashed, error, not_run, .. } = end.counts;
     match end.stopped_by {
-        Some(StopReason::Cancelled) => (Tone::Warn, "cancelled"),
-        Some(StopReason::TooManyFailures) => (Tone::Bad, "stopped at its limit of failures"),
-        Some(StopReason::TimeIsUp) => (Tone::Bad, "stopped at its limit of time"),
-        Some(StopReason::Unknown) => (Tone::Bad, "stopped early"),
-        None if failed + timed_out + crashed + error + not_run + end.charged_programs > 0 => {
-            (Tone::Bad, "failed")
+        Some(StopReason::Cancelled) => (Style::Warning, "cancelled"),
+        Some(StopReason::TooManyFailures) => (Style::Failure, "stopped at its limit of failures"),
+        Some(StopReason::TimeLimitReached) => (Style::Failure, "stopped at its limit of time"),
+        Some(StopReason::Unknown) => (Style::Failure, "stopped early"),
+        None if failed + timed_out + crashed + error + not_run + end.failed_programs > 0 => {
+            (Style::Failure, "failed")
         }
-        None => (Tone::Good, "passed"),
+        None => (Style::Success, "passed"),
     }
 }
 
@@ -180,7 +187,7 @@ fn by_kind(counts: &EndCounts) -> [(&'static str, usize); 8] {
 }
 
 /// Returns a command line quoted for a shell, with only the file name of its program.
-fn command(words: &[OsBytes]) -> String {
+fn quote_command(words: &[OsText]) -> String {
     let mut words = words.iter().map(|word| word.to_text().into_owned());
     let program = words.next().unwrap_or_default();
     let name = program.rsplit('/').next().unwrap_or_default().to_owned();
@@ -190,20 +197,20 @@ fn command(words: &[OsBytes]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-fn object(run: &EarlierRun) -> Value {
+fn run_object(run: &EarlierRun) -> Value {
     let state = match &run.state {
-        State::Running { .. } => "running",
-        State::Ending { .. } => "ending",
-        State::Ended(end) if end.stopped_by.is_some() => "stopped",
-        State::Ended(_) => "completed",
-        State::Interrupted { .. } => "interrupted",
-        State::Unreadable => "unreadable",
+        EarlierRunState::Running { .. } => "running",
+        EarlierRunState::Finishing { .. } => "ending",
+        EarlierRunState::Ended(end) if end.stopped_by.is_some() => "stopped",
+        EarlierRunState::Ended(_) => "completed",
+        EarlierRunState::Interrupted { .. } => "interrupted",
+        EarlierRunState::Unreadable => "unreadable",
     };
     let mut object = json!({
         "run": id(run),
         "directory": run.dir.display().to_string(),
         "state": state,
-        "troubles": run.troubles,
+        "troubles": run.problems,
     });
     let mut put = |key: &str, value: Value| {
         object.as_object_mut().expect("it was made as one").insert(key.to_owned(), value);
@@ -217,17 +224,19 @@ fn object(run: &EarlierRun) -> Value {
         put("directory-of-command", json!(head.origin.cwd.to_text()));
     }
     match &run.state {
-        State::Running { settled } | State::Ending { settled } | State::Interrupted { settled } => {
+        EarlierRunState::Running { settled }
+        | EarlierRunState::Finishing { settled }
+        | EarlierRunState::Interrupted { settled } => {
             put("results", json!(settled));
         }
-        State::Ended(end) => {
-            put("result", json!(verdict(end).1));
+        EarlierRunState::Ended(end) => {
+            put("result", json!(run_result(end).1));
             put("ended", json!(end.ended_utc));
             put("duration-ms", json!(end.duration_ms));
             let counts = by_kind(&end.counts).map(|(kind, number)| (kind.replace(' ', "-"), json!(number)));
             put("counts", Value::Object(counts.into_iter().collect()));
         }
-        State::Unreadable => {}
+        EarlierRunState::Unreadable => {}
     }
     object
 }

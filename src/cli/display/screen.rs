@@ -2,8 +2,8 @@
 //! next.
 
 use super::{
-    Size,
-    style::{Colour, Line},
+    TerminalSize,
+    style::{ColourMode, StyledLine},
 };
 
 /// The drawing at the bottom of the terminal: the width in columns of each line drawn.
@@ -11,8 +11,8 @@ use super::{
 /// The cursor stays visible at the end of the last line, so that nothing needs restoring however the process
 /// ends.
 #[derive(Debug)]
-pub(super) struct Screen {
-    colour: Colour,
+pub(super) struct LiveScreen {
+    colour: ColourMode,
     drawn: Vec<usize>,
 }
 
@@ -27,18 +27,18 @@ const WRAP_ON: &str = "\u{1b}[?7h";
 const ERASE_LINE: &str = "\u{1b}[K";
 const ERASE_BELOW: &str = "\u{1b}[J";
 
-impl Screen {
+impl LiveScreen {
     /// Returns a screen on which nothing is drawn.
-    pub(super) fn new(colour: Colour) -> Self {
+    pub(super) fn new(colour: ColourMode) -> Self {
         Self { colour, drawn: Vec::new() }
     }
 
     /// Returns the bytes that print `above` (lines with line ends) in place of the view, and the view below
     /// it. An empty view removes the view.
-    pub(super) fn replace(&mut self, above: &str, view: &[Line], size: Size) -> String {
+    pub(super) fn replace(&mut self, above: &str, view: &[StyledLine], size: TerminalSize) -> String {
         let mut out = String::with_capacity(above.len() + 1024);
         out.push_str(BEGIN_UPDATE);
-        self.go_to_top(&mut out, size);
+        self.move_to_top(&mut out, size);
         if !above.is_empty() {
             // Erases before the lines, not after each: after a line that fills its row it would erase the
             // last character.
@@ -60,7 +60,7 @@ impl Screen {
         }
         out.push_str(ERASE_BELOW);
         out.push_str(END_UPDATE);
-        self.drawn = view.iter().map(Line::columns).collect();
+        self.drawn = view.iter().map(StyledLine::columns).collect();
         out
     }
 
@@ -71,7 +71,7 @@ impl Screen {
 
     /// Moves the cursor to the first drawn line. A terminal that has become narrower has wrapped the drawn
     /// lines.
-    fn go_to_top(&self, out: &mut String, size: Size) {
+    fn move_to_top(&self, out: &mut String, size: TerminalSize) {
         let width = size.columns.max(1);
         let rows: usize = self.drawn.iter().map(|columns| columns.div_ceil(width).max(1)).sum();
         let up = rows.saturating_sub(1).min(size.rows.saturating_sub(1));

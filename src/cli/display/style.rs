@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 /// Whether the display uses colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Colour {
+pub enum ColourMode {
     /// SGR sequences are written.
     On,
     Off,
@@ -13,15 +13,15 @@ pub enum Colour {
 
 /// Style of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Tone {
+pub enum Style {
     #[default]
     Plain,
     /// Success.
-    Good,
+    Success,
     /// Failure.
-    Bad,
+    Failure,
     /// Warning.
-    Warn,
+    Warning,
     /// Secondary detail.
     Dim,
     /// Emphasis.
@@ -30,13 +30,13 @@ pub enum Tone {
     Suite,
 }
 
-impl Tone {
+impl Style {
     fn code(self) -> &'static str {
         match self {
             Self::Plain => "",
-            Self::Good => "32;1",
-            Self::Bad => "31;1",
-            Self::Warn => "33;1",
+            Self::Success => "32;1",
+            Self::Failure => "31;1",
+            Self::Warning => "33;1",
             Self::Dim => "2",
             Self::Bold => "1",
             Self::Suite => "35",
@@ -46,16 +46,16 @@ impl Tone {
 
 /// Text of one style.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Span {
-    tone: Tone,
+struct StyledSpan {
+    style: Style,
     text: String,
 }
 
 /// One line of the display.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Line(Vec<Span>);
+pub struct StyledLine(Vec<StyledSpan>);
 
-impl Line {
+impl StyledLine {
     /// Returns an empty line.
     #[must_use]
     pub fn new() -> Self {
@@ -64,21 +64,21 @@ impl Line {
 
     /// Returns a line that begins with a label, right-aligned in the column that all labels share.
     #[must_use]
-    pub fn labelled(tone: Tone, label: &str) -> Self {
-        Self::new().with(tone, format!("{label:>LABEL_COLUMNS$}")).and(" ")
+    pub fn with_label(tone: Style, label: &str) -> Self {
+        Self::new().with(tone, format!("{label:>LABEL_COLUMNS$}")).with_plain(" ")
     }
 
     /// Returns the line with a styled text appended.
     #[must_use]
-    pub fn with(mut self, tone: Tone, text: impl Into<String>) -> Self {
-        self.0.push(Span { tone, text: text.into() });
+    pub fn with(mut self, tone: Style, text: impl Into<String>) -> Self {
+        self.0.push(StyledSpan { style: tone, text: text.into() });
         self
     }
 
     /// Returns the line with a plain text appended.
     #[must_use]
-    pub fn and(self, text: impl Into<String>) -> Self {
-        self.with(Tone::Plain, text)
+    pub fn with_plain(self, text: impl Into<String>) -> Self {
+        self.with(Style::Plain, text)
     }
 
     /// Returns the line with another line appended.
@@ -91,7 +91,7 @@ impl Line {
     /// Returns the width of the line in columns.
     #[must_use]
     pub fn columns(&self) -> usize {
-        self.0.iter().map(|span| columns(&span.text)).sum()
+        self.0.iter().map(|span| text_columns(&span.text)).sum()
     }
 
     /// Returns the line cut to `limit` columns, with an ellipsis where something is missing.
@@ -103,24 +103,25 @@ impl Line {
         let mut left = limit;
         let mut out = Vec::new();
         for span in self.0 {
-            let width = columns(&span.text);
+            let width = text_columns(&span.text);
             if width < left {
                 left -= width;
                 out.push(span);
                 continue;
             }
-            let text = if left == 0 { String::new() } else { format!("{}…", head(&span.text, left - 1)) };
-            out.push(Span { tone: span.tone, text });
+            let text =
+                if left == 0 { String::new() } else { format!("{}…", column_prefix(&span.text, left - 1)) };
+            out.push(StyledSpan { style: span.style, text });
             break;
         }
         Self(out)
     }
 
     /// Appends the line to `out`, without a line end.
-    pub fn render(&self, colour: Colour, out: &mut String) {
+    pub fn render(&self, colour: ColourMode, out: &mut String) {
         for span in &self.0 {
-            let code = span.tone.code();
-            if colour == Colour::Off || code.is_empty() || span.text.trim().is_empty() {
+            let code = span.style.code();
+            if colour == ColourMode::Off || code.is_empty() || span.text.trim().is_empty() {
                 out.push_str(&span.text);
             } else {
                 out.push_str("\u{1b}[");
@@ -137,7 +138,7 @@ impl Line {
 pub(super) const LABEL_COLUMNS: usize = 12;
 
 /// Returns the width of a text in columns, without its colour sequences.
-pub(super) fn columns(text: &str) -> usize {
+pub(super) fn text_columns(text: &str) -> usize {
     if text.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
         return text.len();
     }
@@ -149,7 +150,7 @@ fn char_columns(char: char) -> usize {
 }
 
 /// Returns the longest prefix of `text` that takes at most `limit` columns.
-fn head(text: &str, limit: usize) -> &str {
+fn column_prefix(text: &str, limit: usize) -> &str {
     let mut left = limit;
     for (place, char) in text.char_indices() {
         let width = char_columns(char);
@@ -162,7 +163,7 @@ fn head(text: &str, limit: usize) -> &str {
 }
 
 /// Returns the longest suffix of `text` that takes at most `limit` columns.
-fn tail(text: &str, limit: usize) -> &str {
+fn column_suffix(text: &str, limit: usize) -> &str {
     let mut left = limit;
     for (place, char) in text.char_indices().rev() {
         let width = char_columns(char);
@@ -177,21 +178,21 @@ fn tail(text: &str, limit: usize) -> &str {
 /// Cuts the middle out of a name: its beginning shows where the test belongs, and its end which test it is.
 /// Takes time proportional to the limit, not to the text.
 pub(super) fn cut_middle(text: &str, limit: usize) -> Cow<'_, str> {
-    if head(text, limit).len() == text.len() {
+    if column_prefix(text, limit).len() == text.len() {
         return Cow::Borrowed(text);
     }
     let Some(room) = limit.checked_sub(1) else { return Cow::Borrowed("") };
-    let first = head(text, room / 2);
-    let last = tail(&text[first.len()..], room - columns(first));
+    let first = column_prefix(text, room / 2);
+    let last = column_suffix(&text[first.len()..], room - text_columns(first));
     Cow::Owned(format!("{first}…{last}"))
 }
 
 /// Renders lines without colours, each with its line end and without trailing white space.
 #[cfg(test)]
-pub(super) fn plain(lines: &[Line]) -> String {
+pub(super) fn render_plain(lines: &[StyledLine]) -> String {
     let mut out = String::new();
     for line in lines {
-        line.render(Colour::Off, &mut out);
+        line.render(ColourMode::Off, &mut out);
         out.truncate(out.trim_end_matches(' ').len());
         out.push('\n');
     }
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_is_too_long_keeps_its_beginning_and_its_end() {
+    fn long_name_keeps_its_beginning_and_end() {
         assert_eq!(cut_middle("abcdefghij", 10), "abcdefghij");
         assert_eq!(cut_middle("abcdefghij", 9), "abcd…ghij");
         assert_eq!(cut_middle("日本語日本語", 6), "日…語");
@@ -212,25 +213,26 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_cut_to_its_columns_and_says_so() {
-        let line = Line::labelled(Tone::Bad, "FAIL").and("abc").with(Tone::Suite, "日本語");
+    fn cut_line_ends_with_an_ellipsis() {
+        let line =
+            StyledLine::with_label(Style::Failure, "FAIL").with_plain("abc").with(Style::Suite, "日本語");
         assert_eq!(line.columns(), 22);
         for (limit, expected) in
             [(22, "        FAIL abc日本語"), (20, "        FAIL abc日…"), (19, "        FAIL abc日…")]
         {
             let cut = line.clone().cut(limit);
             assert!(cut.columns() <= limit, "{limit}");
-            assert_eq!(plain(&[cut]).trim_end(), expected);
+            assert_eq!(render_plain(&[cut]).trim_end(), expected);
         }
         assert_eq!(line.clone().cut(0).columns(), 0);
         assert_eq!(line.cut(1).columns(), 1);
     }
 
     #[test]
-    fn colours_are_written_only_when_they_are_on() {
-        let line = Line::new().with(Tone::Good, "ok").and(" ").with(Tone::Bad, " ");
+    fn colour_codes_are_written_only_when_enabled() {
+        let line = StyledLine::new().with(Style::Success, "ok").with_plain(" ").with(Style::Failure, " ");
         let mut out = String::new();
-        line.render(Colour::On, &mut out);
+        line.render(ColourMode::On, &mut out);
         assert_eq!(out, "\u{1b}[32;1mok\u{1b}[0m  ");
     }
 }

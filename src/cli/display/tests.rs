@@ -7,16 +7,16 @@ use std::{
 };
 
 use serde_json::json;
-use wire::mtp::{Change, LogLevel};
+use wire::mtp::{LogLevel, NodeChange};
 
 use super::*;
-use crate::report::Summary;
+use crate::report::RunSummary;
 
 /// The written bytes, and the number of writes.
 #[derive(Clone, Default)]
-struct Sink(Arc<Mutex<(Vec<u8>, usize)>>);
+struct SharedSink(Arc<Mutex<(Vec<u8>, usize)>>);
 
-impl Sink {
+impl SharedSink {
     fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().0.clone()).unwrap()
     }
@@ -26,7 +26,7 @@ impl Sink {
     }
 }
 
-impl Write for Sink {
+impl Write for SharedSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut inner = self.0.lock().unwrap();
         inner.0.extend_from_slice(bytes);
@@ -40,7 +40,7 @@ impl Write for Sink {
 }
 
 /// Emulates as much of a terminal as the display uses, and returns all lines including those scrolled away.
-fn terminal(bytes: &str, columns: usize) -> String {
+fn emulate_terminal(bytes: &str, columns: usize) -> String {
     let mut rows: Vec<Vec<char>> = vec![Vec::new()];
     let (mut row, mut column) = (0, 0);
     let mut rest = bytes;
@@ -81,23 +81,23 @@ fn terminal(bytes: &str, columns: usize) -> String {
     lines.join("\n")
 }
 
-fn change(name: &str, state: &str, more: serde_json::Value) -> Change {
+fn change(name: &str, state: &str, more: serde_json::Value) -> NodeChange {
     let mut node = json!({"uid": format!("core::{name}"), "display-name": name, "execution-state": state,
         "heeler.suite": "core", "heeler.reproduce": format!("./core --exact {name}")});
     node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    Change { parent: None, node: serde_json::from_value(node).unwrap() }
+    NodeChange { parent: None, node: serde_json::from_value(node).unwrap() }
 }
 
-fn begun(name: &str, worker: u64) -> Change {
+fn begun(name: &str, worker: u64) -> NodeChange {
     change(name, "in-progress", json!({"heeler.worker": worker}))
 }
 
-fn passed(name: &str, milliseconds: f64) -> Change {
+fn passed(name: &str, milliseconds: f64) -> NodeChange {
     change(name, "passed", json!({"time.duration-ms": milliseconds}))
 }
 
 /// Returns results of every kind.
-fn ends() -> Vec<Change> {
+fn results_of_every_kind() -> Vec<NodeChange> {
     let not_run =
         json!({"outcome-kind": "not-run", "error.message": "core died 3 times before its first test"});
     let mut program = change(
@@ -154,34 +154,34 @@ fn head(tests: usize) -> RunHead {
     RunHead { run: "7f0c2a11-2f4e".into(), tests, programs: 1, workers: 2, filtered: 3, ..RunHead::default() }
 }
 
-fn end() -> End {
-    End {
+fn end() -> SummaryExtras {
+    SummaryExtras {
         duration: Duration::from_millis(7312),
         files: vec![("JUnit report".into(), "target/junit.xml".into())],
-        ..End::default()
+        ..SummaryExtras::default()
     }
 }
 
-fn options(kind: Kind) -> Options {
-    Options { root: "/w".into(), ..Options::new(kind, Colour::Off) }
+fn options(kind: DisplayKind) -> DisplayOptions {
+    DisplayOptions { root: "/w".into(), ..DisplayOptions::new(kind, ColourMode::Off) }
 }
 
 /// Displays all changes at one point in time, and returns the output.
-fn shown(options: Options, head: &RunHead, changes: &[Change]) -> String {
-    let sink = Sink::default();
+fn display_output(options: DisplayOptions, head: &RunHead, changes: &[NodeChange]) -> String {
+    let sink = SharedSink::default();
     let now = Instant::now();
-    let mut display = Display::new(options, Box::new(sink.clone()));
-    let mut summary = Summary::new(Some(head.tests));
+    let mut display = RunDisplay::new(options, Box::new(sink.clone()));
+    let mut summary = RunSummary::new(Some(head.tests));
     display.begin(head, now);
-    display.changes(changes, now);
+    display.apply_changes(changes, now);
     summary.apply(changes);
     display.end(&summary, &end()).unwrap();
     sink.text()
 }
 
 #[test]
-fn a_log_tells_each_result_and_of_failures_everything() {
-    insta::assert_snapshot!(shown(options(Kind::Plain), &head(10), &ends()), @r#"
+fn log_prints_each_result_and_failure_details() {
+    insta::assert_snapshot!(display_output(options(DisplayKind::Plain), &head(10), &results_of_every_kind()), @r#"
          Running 10 tests of 1 program on 2 workers, 3 filtered out (run 7f0c2a11)
             PASS    0.004s   1/10  math::adds
             FAIL    0.075s   2/10  math::fails
@@ -256,8 +256,8 @@ fn a_log_tells_each_result_and_of_failures_everything() {
 }
 
 #[test]
-fn github_gets_groups_and_annotations_that_no_test_can_forge() {
-    let text = shown(options(Kind::GitHub), &head(2), &ends()[..2]);
+fn github_groups_and_annotations_cannot_be_forged() {
+    let text = display_output(options(DisplayKind::GitHub), &head(2), &results_of_every_kind()[..2]);
     insta::assert_snapshot!(text, @"
          Running 2 tests of 1 program on 2 workers, 3 filtered out (run 7f0c2a11)
             PASS    0.004s  1/2  math::adds
@@ -287,38 +287,38 @@ fn github_gets_groups_and_annotations_that_no_test_can_forge() {
 }
 
 #[test]
-fn github_gets_no_more_annotations_than_it_shows() {
-    let changes: Vec<Change> =
+fn github_annotations_are_limited() {
+    let changes: Vec<NodeChange> =
         (0..60).map(|number| change(&format!("t{number}"), "failed", json!({}))).collect();
-    let text = shown(options(Kind::GitHub), &head(60), &changes);
+    let text = display_output(options(DisplayKind::GitHub), &head(60), &changes);
     let count = |what: &str| text.lines().filter(|line| line.starts_with(what)).count();
     assert_eq!((count("::error "), count("::group::"), count("::endgroup::")), (50, 60, 60));
 }
 
 #[test]
-fn the_live_view_stands_below_what_was_told_and_leaves_nothing_behind() {
-    let sink = Sink::default();
+fn live_view_is_below_the_log_and_removed() {
+    let sink = SharedSink::default();
     let start = Instant::now();
     let at = |milliseconds| start + Duration::from_millis(milliseconds);
-    let mut display = Display::new(options(Kind::Live), Box::new(sink.clone()));
-    let screen = || terminal(&sink.text(), 80);
-    display.phase("Listing", "2 programs", start);
+    let mut display = RunDisplay::new(options(DisplayKind::Live), Box::new(sink.clone()));
+    let screen = || emulate_terminal(&sink.text(), 80);
+    display.show_phase("Listing", "2 programs", start);
     assert_eq!(screen(), "     Listing 2 programs");
     let head = RunHead { programs: 2, ..head(12) };
     display.begin(&head, start);
-    display.changes(
+    display.apply_changes(
         &[begun("math::fails", 1), begun("net::connects_to_a_server_that_answers_so_late_that_all_sleep", 2)],
         at(100),
     );
-    let mut summary = Summary::new(Some(12));
-    let all = [ends(), vec![passed("last::a", 1.0), passed("last::b", 1.0)]].concat();
+    let mut summary = RunSummary::new(Some(12));
+    let all = [results_of_every_kind(), vec![passed("last::a", 1.0), passed("last::b", 1.0)]].concat();
     for (place, change) in all.iter().enumerate() {
         let time = at(300 + 200 * place as u64);
-        display.changes(std::slice::from_ref(change), time);
+        display.apply_changes(std::slice::from_ref(change), time);
         summary.apply(std::slice::from_ref(change));
         if place == 2 {
             display.log(LogLevel::Warning, "the client reads slowly");
-            display.changes(&[begun("last::a", 1)], at(800));
+            display.apply_changes(&[begun("last::a", 1)], at(800));
             display.tick(at(900));
             insta::assert_snapshot!(screen(), @"
              Running 12 tests of 2 programs on 2 workers, 3 filtered out (run 7f0c2a11)
@@ -360,63 +360,64 @@ fn the_live_view_stands_below_what_was_told_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_display_that_is_dropped_early_takes_its_view_away() {
-    let sink = Sink::default();
+fn dropped_display_removes_its_live_view() {
+    let sink = SharedSink::default();
     let now = Instant::now();
-    let mut display = Display::new(options(Kind::Live), Box::new(sink.clone()));
+    let mut display = RunDisplay::new(options(DisplayKind::Live), Box::new(sink.clone()));
     display.begin(&head(2), now);
-    display.changes(&[begun("a", 1)], now + Duration::from_secs(1));
-    assert!(terminal(&sink.text(), 80).contains("worker 1"));
+    display.apply_changes(&[begun("a", 1)], now + Duration::from_secs(1));
+    assert!(emulate_terminal(&sink.text(), 80).contains("worker 1"));
     drop(display);
-    let left = terminal(&sink.text(), 80);
+    let left = emulate_terminal(&sink.text(), 80);
     assert_eq!(left, "     Running 2 tests of 1 program on 2 workers, 3 filtered out (run 7f0c2a11)\n");
 }
 
 #[test]
-fn the_view_fits_a_terminal_of_any_size() {
+fn live_view_fits_a_terminal_of_any_size() {
     for columns in 1..100 {
         for rows in [1, 5, 24] {
-            let sink = Sink::default();
+            let sink = SharedSink::default();
             let now = Instant::now();
-            let size = Size { columns, rows };
-            let options = Options { size: Box::new(move || size), ..options(Kind::Live) };
-            let mut display = Display::new(options, Box::new(sink.clone()));
+            let size = TerminalSize { columns, rows };
+            let options = DisplayOptions { size: Box::new(move || size), ..options(DisplayKind::Live) };
+            let mut display = RunDisplay::new(options, Box::new(sink.clone()));
             display.begin(&head(40), now);
             let before = sink.text().len();
-            let many: Vec<Change> = (0..20).map(|worker| begun(&format!("日本語{worker}"), worker)).collect();
-            display.changes(&many, now + Duration::from_secs(1));
+            let many: Vec<NodeChange> =
+                (0..20).map(|worker| begun(&format!("日本語{worker}"), worker)).collect();
+            display.apply_changes(&many, now + Duration::from_secs(1));
             let text = sink.text()[before..].replace('\r', "");
             let lines: Vec<&str> = text.lines().collect();
             assert!(lines.len() <= rows.saturating_sub(1).max(1), "{} lines on {rows} rows", lines.len());
-            let widest = lines.iter().map(|line| style::columns(line)).max().unwrap();
+            let widest = lines.iter().map(|line| style::text_columns(line)).max().unwrap();
             assert!(widest < columns.max(2), "{widest} of {columns} columns");
         }
     }
 }
 
 #[test]
-fn the_view_is_drawn_at_most_ten_times_a_second() {
-    let sink = Sink::default();
+fn live_view_is_redrawn_ten_times_a_second() {
+    let sink = SharedSink::default();
     let start = Instant::now();
-    let mut display = Display::new(options(Kind::Live), Box::new(sink.clone()));
+    let mut display = RunDisplay::new(options(DisplayKind::Live), Box::new(sink.clone()));
     display.begin(&head(5000), start);
     for number in 0..5000 {
         let now = start + Duration::from_millis(number);
-        display.changes(&[change(&format!("t{number}"), "failed", json!({}))], now);
+        display.apply_changes(&[change(&format!("t{number}"), "failed", json!({}))], now);
         display.tick(now);
     }
     assert!((45..=51).contains(&sink.writes()), "{}", sink.writes());
 }
 
 #[test]
-fn each_status_level_tells_what_the_one_before_tells_and_more() {
+fn status_levels_are_cumulative() {
     use crate::config::StatusLevel::{All, Fail, None, Pass, Retry, Slow};
     let mut lines = Vec::new();
     for level in [None, Fail, Retry, Slow, Pass, All] {
-        let options = Options {
+        let options = DisplayOptions {
             status_level: Some(level),
             slow_after: Duration::from_millis(3),
-            ..options(Kind::Plain)
+            ..options(DisplayKind::Plain)
         };
         let changes = [
             change("a", "failed", json!({})),
@@ -425,7 +426,7 @@ fn each_status_level_tells_what_the_one_before_tells_and_more() {
             passed("d", 1.0),
             change("e", "skipped", json!({})),
         ];
-        let text = shown(options, &head(5), &changes);
+        let text = display_output(options, &head(5), &changes);
         let (before, _) = text.split_once('─').unwrap();
         lines.push(before.lines().filter(|line| line.contains("/5  ")).count());
     }
@@ -433,18 +434,18 @@ fn each_status_level_tells_what_the_one_before_tells_and_more() {
 }
 
 #[test]
-fn a_long_log_says_where_the_run_stands_instead_of_each_pass() {
-    let sink = Sink::default();
+fn long_log_prints_progress_instead_of_passes() {
+    let sink = SharedSink::default();
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
-    let mut display = Display::new(options(Kind::Plain), Box::new(sink.clone()));
+    let mut display = RunDisplay::new(options(DisplayKind::Plain), Box::new(sink.clone()));
     display.begin(&head(1000), start);
     for number in 0..900 {
         let now = start + Duration::from_millis(10 * number);
-        display.changes(&[passed(&format!("t{number}"), 10.0)], now);
+        display.apply_changes(&[passed(&format!("t{number}"), 10.0)], now);
         display.tick(now);
     }
-    display.changes(&[begun("hangs", 2)], at(9));
+    display.apply_changes(&[begun("hangs", 2)], at(9));
     for seconds in 10..75 {
         display.tick(at(seconds));
     }
@@ -461,9 +462,9 @@ fn a_long_log_says_where_the_run_stands_instead_of_each_pass() {
 }
 
 #[test]
-fn the_end_of_a_run_has_its_verdict_in_the_last_line() {
-    let last = |selected, changes: &[Change]| {
-        let text = shown(options(Kind::Plain), &head(selected), changes);
+fn verdict_is_in_the_last_line() {
+    let last = |selected, changes: &[NodeChange]| {
+        let text = display_output(options(DisplayKind::Plain), &head(selected), changes);
         text.lines().last().unwrap().to_owned()
     };
     let both = [passed("a", 1.0), change("b", "skipped", json!({}))];
@@ -472,15 +473,15 @@ fn the_end_of_a_run_has_its_verdict_in_the_last_line() {
     let cancelled = [passed("a", 1.0), change("b", "cancelled", json!({}))];
     assert_eq!(last(2, &cancelled), "   CANCELLED 1 of 2 tests did not come to an end, after 7.3s");
     assert_eq!(last(3, &both), "      FAILED the books do not balance, after 7.3s");
-    let text = shown(options(Kind::Plain), &head(3), &[&both[..], &[begun("c", 1)]].concat());
+    let text = display_output(options(DisplayKind::Plain), &head(3), &[&both[..], &[begun("c", 1)]].concat());
     assert!(text.contains("BROKEN 3 tests selected, but 2 have an outcome"), "{text}");
     assert!(text.contains("core::c began and never ended"), "{text}");
 }
 
 #[test]
-fn colours_are_on_the_words_that_matter() {
-    let options = Options { colour: Colour::On, ..options(Kind::Plain) };
-    let text = shown(options, &head(2), &ends()[..2]);
+fn colours_mark_label_and_verdict() {
+    let options = DisplayOptions { colour: ColourMode::On, ..options(DisplayKind::Plain) };
+    let text = display_output(options, &head(2), &results_of_every_kind()[..2]);
     let line = |part: &str| text.lines().find(|line| line.contains(part)).unwrap().replace('\u{1b}', "^");
     assert_eq!(line("1/2"), "^[32;1m        PASS^[0m    0.004s  ^[2m1/2^[0m  ^[1mmath::adds^[0m");
     assert_eq!(line("checking"), "    ^[32mchecking^[0m 1^[0m");
@@ -488,9 +489,9 @@ fn colours_are_on_the_words_that_matter() {
 }
 
 #[test]
-fn a_closed_pipe_is_told_at_the_end_and_nothing_is_written_after_it() {
-    struct Closed(Sink);
-    impl Write for Closed {
+fn closed_pipe_is_returned_and_stops_writing() {
+    struct ClosedPipe(SharedSink);
+    impl Write for ClosedPipe {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.write(bytes)?;
             Err(io::ErrorKind::BrokenPipe.into())
@@ -499,24 +500,24 @@ fn a_closed_pipe_is_told_at_the_end_and_nothing_is_written_after_it() {
             Ok(())
         }
     }
-    let sink = Sink::default();
+    let sink = SharedSink::default();
     let now = Instant::now();
-    let mut display = Display::new(options(Kind::Plain), Box::new(Closed(sink.clone())));
+    let mut display = RunDisplay::new(options(DisplayKind::Plain), Box::new(ClosedPipe(sink.clone())));
     display.begin(&head(1), now);
-    assert!(display.is_broken());
-    display.changes(&[passed("a", 1.0)], now);
-    let error = display.end(&Summary::new(Some(1)), &end()).unwrap_err();
+    assert!(display.has_write_failed());
+    display.apply_changes(&[passed("a", 1.0)], now);
+    let error = display.end(&RunSummary::new(Some(1)), &end()).unwrap_err();
     assert_eq!((error.kind(), sink.writes()), (io::ErrorKind::BrokenPipe, 1));
 }
 
 #[test]
-fn a_hundred_thousand_tests_are_shown_in_a_time_that_nobody_notices() {
+fn hundred_thousand_tests_are_displayed_quickly() {
     const TESTS: usize = 100_000;
     let began = Instant::now();
-    for kind in [Kind::Live, Kind::Plain] {
-        let sink = Sink::default();
-        let mut display = Display::new(options(kind), Box::new(sink.clone()));
-        let mut summary = Summary::new(Some(TESTS));
+    for kind in [DisplayKind::Live, DisplayKind::Plain] {
+        let sink = SharedSink::default();
+        let mut display = RunDisplay::new(options(kind), Box::new(sink.clone()));
+        let mut summary = RunSummary::new(Some(TESTS));
         display.begin(&head(TESTS), began);
         let node = |state: &str, number: usize| {
             let mut change = begun("", 1 + number as u64 % 8);
@@ -531,11 +532,15 @@ fn a_hundred_thousand_tests_are_shown_in_a_time_that_nobody_notices() {
         for number in 0..TESTS {
             let pair = [node("in-progress", number), node("passed", number)];
             let now = began + Duration::from_micros(number as u64 * 10);
-            display.changes(&pair, now);
+            display.apply_changes(&pair, now);
             summary.apply(&pair);
         }
         display.end(&summary, &end()).unwrap();
-        assert!(terminal(&sink.text(), 80).ends_with("PASSED 100,000 tests in 7.3s\n"), "{}", sink.text());
+        assert!(
+            emulate_terminal(&sink.text(), 80).ends_with("PASSED 100,000 tests in 7.3s\n"),
+            "{}",
+            sink.text()
+        );
         assert!(sink.text().len() < 64 * 1024, "{} bytes", sink.text().len());
     }
     // Quadratic run time would take minutes.

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use crate::{
-    filter::{Filter, FilterError, Subject},
+    filter::{Filter, FilterError, FilterSubject},
     history::LastOutcome,
 };
 
-fn subject(uid: &str) -> Subject<'_> {
-    Subject {
+fn subject(uid: &str) -> FilterSubject<'_> {
+    FilterSubject {
         uid,
         suite: "kennel::night_watch",
         program: Cow::Borrowed("/src/build/parser_test"),
@@ -19,7 +19,7 @@ fn subject(uid: &str) -> Subject<'_> {
 
 #[track_caller]
 fn filter(text: &str) -> Filter {
-    text.parse().unwrap_or_else(|error: FilterError| panic!("{}", error.pointed()))
+    text.parse().unwrap_or_else(|error: FilterError| panic!("{}", error.with_carets()))
 }
 
 #[track_caller]
@@ -33,7 +33,7 @@ fn fault(text: &str) -> String {
 }
 
 #[test]
-fn a_word_without_wildcards_is_a_part_of_the_name() {
+fn plain_word_matches_a_substring() {
     assert!(is_match("herd", "kennel::herd::counts"));
     assert!(is_match("param[1]", "suite::test_x[param[1]]"));
     assert!(!is_match("Herd", "kennel::herd::counts"));
@@ -41,7 +41,7 @@ fn a_word_without_wildcards_is_a_part_of_the_name() {
 }
 
 #[test]
-fn a_glob_matches_the_whole_uid_or_all_behind_a_separator() {
+fn glob_matches_uid_or_its_tail() {
     for (pattern, uid, expected) in [
         ("*", "a", true),
         ("kennel::*", "kennel::herd::counts", true),
@@ -62,8 +62,8 @@ fn a_glob_matches_the_whole_uid_or_all_behind_a_separator() {
 }
 
 #[test]
-fn tests_that_nobody_could_list_may_be_meant_unless_their_program_is_not() {
-    let program = Subject { uid: "kennel::night_watch", tags: Vec::new(), last: None, ..subject("") };
+fn unlisted_tests_may_match_with_their_program() {
+    let program = FilterSubject { uid: "kennel::night_watch", tags: Vec::new(), last: None, ..subject("") };
     for (text, may) in [
         ("herd", true),
         ("test(=kennel::night_watch::barks)", true),
@@ -79,13 +79,13 @@ fn tests_that_nobody_could_list_may_be_meant_unless_their_program_is_not() {
 }
 
 #[test]
-fn a_glob_made_to_be_slow_is_not() {
+fn pathological_glob_is_fast() {
     let uid = "a".repeat(4_000);
     assert!(!is_match(&format!("{}b", "a*".repeat(40)), &uid));
 }
 
 #[test]
-fn names_that_look_like_expressions_are_still_names() {
+fn expression_like_names_are_still_names() {
     for name in ["a - b", "a | b", "src/lib.rs - add (line 3)", "not_ready", "contest", "or", "x & y", "(x)"]
     {
         let uid = format!("s::{name}");
@@ -122,7 +122,7 @@ fn each_sign_compares_in_its_own_way() {
 }
 
 #[test]
-fn suites_and_programs_are_globs_over_the_whole_or_the_end() {
+fn suite_and_program_globs_match_name_or_tail() {
     for (text, expected) in [
         ("suite(kennel::night_watch)", true),
         ("suite(night_watch)", true),
@@ -171,7 +171,7 @@ fn tags_are_compared_by_name_and_by_value() {
 
 #[test]
 fn states_are_those_of_the_last_run() {
-    let with = |last| Subject { last, ..subject("a::b") };
+    let with = |last| FilterSubject { last, ..subject("a::b") };
     for (word, last) in [
         ("failed", Some(LastOutcome::Failed)),
         ("crashed", Some(LastOutcome::Crashed)),
@@ -182,12 +182,12 @@ fn states_are_those_of_the_last_run() {
         ("never-run", None),
     ] {
         let of_word = filter(&format!("state({word})"));
-        assert!(of_word.asks_history());
+        assert!(of_word.depends_on_history());
         assert!(of_word.is_match(&with(last)), "{word}");
         assert!(!filter(&format!("not state({word})")).is_match(&with(last)), "{word}");
     }
     assert!(!filter("state(failed)").is_match(&with(None)));
-    assert!(!filter("test(state)").asks_history());
+    assert!(!filter("test(state)").depends_on_history());
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn not_binds_before_and_and_and_before_or() {
 }
 
 #[test]
-fn each_fault_is_told_with_its_column() {
+fn expression_errors_have_their_column() {
     let functions = "test, suite, program, tag, state, all, none";
     let calls = "test(…), suite(…), program(…), tag(…), state(…), all(…), none(…)";
     let operators = "an operator (&, |, -, and, or)";
@@ -263,8 +263,8 @@ fn each_fault_is_told_with_its_column() {
 }
 
 #[test]
-fn a_fault_is_pointed_at() {
-    let pointed = |text: &str| text.parse::<Filter>().expect_err("it is wrong").pointed();
+fn error_is_marked_with_carets() {
+    let pointed = |text: &str| text.parse::<Filter>().expect_err("it is wrong").with_carets();
     assert_eq!(
         pointed("all() & tset(x)"),
         "there is no function \"tset\"; did you mean \"test\"?\n  all() & tset(x)\n          ^^^^"
@@ -281,7 +281,7 @@ fn a_fault_is_pointed_at() {
 }
 
 #[test]
-fn hostile_expressions_are_refused_in_bounded_time_and_memory() {
+fn hostile_expressions_are_refused() {
     for (text, told) in [
         (format!("{}all(){}", "(".repeat(7000), ")".repeat(7000)), "nested deeper than 64 levels"),
         (format!("{}all()", "!".repeat(16_000)), "nested deeper than 64 levels"),

@@ -1,6 +1,6 @@
 //! Graph queries: paths, wildcards, operators, properties, escapes, and each error.
 
-use model::path::{Nesting, TestPath};
+use model::test_path::{NameNesting, TestPath};
 
 use crate::filter::{FilterError, GraphQuery};
 
@@ -8,11 +8,11 @@ const TAGS: [(&str, &str); 3] = [("OS", "Linux"), ("P2", "AB"), ("a/b", "c/d")];
 
 #[track_caller]
 fn query(text: &str) -> GraphQuery {
-    text.parse().unwrap_or_else(|error: FilterError| panic!("{}", error.pointed()))
+    text.parse().unwrap_or_else(|error: FilterError| panic!("{}", error.with_carets()))
 }
 
 #[track_caller]
-fn is_match(text: &str, nesting: Nesting, name: &str) -> bool {
+fn is_match(text: &str, nesting: NameNesting, name: &str) -> bool {
     query(text).is_match(&TestPath::new(nesting, "unit", name), &TAGS)
 }
 
@@ -22,7 +22,7 @@ fn fault(text: &str) -> String {
 }
 
 #[test]
-fn a_path_goes_level_by_level_to_the_test_itself() {
+fn path_matches_level_by_level() {
     for (text, expected) in [
         ("/unit/Suite/Name", true),
         ("/unit/Suite", false),
@@ -36,12 +36,12 @@ fn a_path_goes_level_by_level_to_the_test_itself() {
         ("/Unit/Suite/Name", false),
         ("/unit/Suit/Name", false),
     ] {
-        assert_eq!(is_match(text, Nesting::FullStop, "Suite.Name"), expected, "{text}");
+        assert_eq!(is_match(text, NameNesting::FullStop, "Suite.Name"), expected, "{text}");
     }
 }
 
 #[test]
-fn two_stars_at_the_end_are_all_levels_below() {
+fn trailing_double_star_matches_all_lower_levels() {
     for (text, expected) in [
         ("/**", true),
         ("/unit/**", true),
@@ -51,7 +51,7 @@ fn two_stars_at_the_end_are_all_levels_below() {
         ("/other/**", false),
         ("/unit/b/**", false),
     ] {
-        assert_eq!(is_match(text, Nesting::Colons, "a::b::name"), expected, "{text}");
+        assert_eq!(is_match(text, NameNesting::Colons, "a::b::name"), expected, "{text}");
     }
 }
 
@@ -69,7 +69,7 @@ fn conditions_of_a_level_are_joined() {
         ("/unit/(X|S*)&*x/*", false),
         ("/unit/X&Y|Suite/*", true),
     ] {
-        assert_eq!(is_match(text, Nesting::FullStop, "Suite.Name"), expected, "{text}");
+        assert_eq!(is_match(text, NameNesting::FullStop, "Suite.Name"), expected, "{text}");
     }
 }
 
@@ -95,12 +95,12 @@ fn properties_are_traits() {
         (r"/**[a\/b=c/d]", true),
         ("/**[a%2Fb=*]", false),
     ] {
-        assert_eq!(is_match(text, Nesting::FullStop, "Suite.Name"), expected, "{text}");
+        assert_eq!(is_match(text, NameNesting::FullStop, "Suite.Name"), expected, "{text}");
     }
 }
 
 #[test]
-fn escapes_take_the_meaning_off_a_character() {
+fn escapes_make_a_character_literal() {
     for (text, name, expected) in [
         (r"/unit/P\/S\/0/N\/1", "P/S/0.N/1", true),
         ("/unit/P%2FS%2F0/N%2f1", "P/S/0.N/1", true),
@@ -119,12 +119,12 @@ fn escapes_take_the_meaning_off_a_character() {
         ("/unit/S/a=b", "S.a=b", true),
         ("/unit/S/a!b", "S.a!b", true),
     ] {
-        assert_eq!(is_match(text, Nesting::FullStop, name), expected, "{text} on {name}");
+        assert_eq!(is_match(text, NameNesting::FullStop, name), expected, "{text} on {name}");
     }
 }
 
 #[test]
-fn a_suite_that_could_not_be_listed_is_told_when_its_tests_may_be_meant() {
+fn unlisted_suite_may_match() {
     for (text, expected) in [
         ("/**", true),
         ("/unit/**", true),
@@ -140,7 +140,7 @@ fn a_suite_that_could_not_be_listed_is_told_when_its_tests_may_be_meant() {
 }
 
 #[test]
-fn each_fault_is_told_with_its_column() {
+fn query_errors_have_their_column() {
     for (text, told) in [
         ("", "column 1: expected \"/\", with which each query begins, found the end"),
         ("unit/A", "column 1: expected \"/\", with which each query begins, found \"u\""),
@@ -178,6 +178,6 @@ fn hostile_queries_are_refused() {
     assert!(fault(&format!("/a[{}", "(".repeat(10_000))).contains("nested deeper than 64 levels"));
     assert!(fault(&format!("/{}", "a".repeat(20_000))).contains("longer than 16384 bytes"));
     let wide = |count: usize| format!("/{}", vec!["a"; count].join("|"));
-    assert!(!query(&wide(1_000)).is_match(&TestPath::new(Nesting::Flat, "b", "c"), &[]));
+    assert!(!query(&wide(1_000)).is_match(&TestPath::new(NameNesting::Flat, "b", "c"), &[]));
     assert!(fault(&wide(1_001)).contains("more than 1000 conditions"));
 }

@@ -3,8 +3,8 @@
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use crate::filter::{
-    Expr, Filter, GraphQuery, NodeTest, Part, Past, Predicate, Property, Text, Wildcard, expression::compile,
-    graph::Rest,
+    BoolExpr, Filter, FilterPredicate, GraphQuery, HistoryState, NodeCondition, PatternPart,
+    PropertyCondition, TextMatcher, WildcardPattern, expression::compile, graph::TrailingWildcard,
 };
 
 fn chars() -> impl Strategy<Value = char> {
@@ -18,62 +18,66 @@ fn string() -> impl Strategy<Value = String> {
     vec(chars(), 1..8).prop_map(String::from_iter)
 }
 
-fn wildcard(has_one: bool) -> impl Strategy<Value = Wildcard> {
-    let one = if has_one { Part::One } else { Part::Any };
-    vec(prop_oneof![6 => chars().prop_map(Part::Char), 1 => Just(one), 2 => Just(Part::Any)], 1..8)
-        .prop_map(Wildcard)
+fn wildcard(has_one: bool) -> impl Strategy<Value = WildcardPattern> {
+    let one = if has_one { PatternPart::One } else { PatternPart::Any };
+    vec(
+        prop_oneof![6 => chars().prop_map(PatternPart::Char), 1 => Just(one), 2 => Just(PatternPart::Any)],
+        1..8,
+    )
+    .prop_map(WildcardPattern)
 }
 
-fn text() -> impl Strategy<Value = Text> {
+fn text() -> impl Strategy<Value = TextMatcher> {
     let regexes = ["x", "^a/b$", r"\d+\)", r"a\\/", "[/=]"];
     prop_oneof![
-        string().prop_map(Text::Equals),
-        string().prop_map(Text::Contains),
-        wildcard(true).prop_map(Text::Glob),
-        select(regexes.to_vec()).prop_map(|source| Text::Regex(compile(source).unwrap())),
+        string().prop_map(TextMatcher::Equals),
+        string().prop_map(TextMatcher::Contains),
+        wildcard(true).prop_map(TextMatcher::Glob),
+        select(regexes.to_vec()).prop_map(|source| TextMatcher::Regex(compile(source).unwrap())),
     ]
 }
 
-fn predicate() -> impl Strategy<Value = Predicate> {
+fn predicate() -> impl Strategy<Value = FilterPredicate> {
     // Of the two names of "never run" the first one is printed.
-    let pasts: Vec<_> = Past::WORDS.iter().map(|(_, past)| *past).collect();
+    let pasts: Vec<_> = HistoryState::WORDS.iter().map(|(_, past)| *past).collect();
     prop_oneof![
-        Just(Predicate::All),
-        Just(Predicate::None),
-        text().prop_map(Predicate::Test),
-        text().prop_map(Predicate::Suite),
-        text().prop_map(Predicate::Program),
-        (text(), option::of(prop_oneof![text(), Just(Text::Equals(String::new()))]))
-            .prop_map(|(key, value)| Predicate::Tag { key, value }),
-        select(pasts).prop_map(Predicate::State),
+        Just(FilterPredicate::All),
+        Just(FilterPredicate::None),
+        text().prop_map(FilterPredicate::Test),
+        text().prop_map(FilterPredicate::Suite),
+        text().prop_map(FilterPredicate::Program),
+        (text(), option::of(prop_oneof![text(), Just(TextMatcher::Equals(String::new()))]))
+            .prop_map(|(key, value)| FilterPredicate::Tag { key, value }),
+        select(pasts).prop_map(FilterPredicate::State),
     ]
 }
 
 fn expr<L: std::fmt::Debug + Clone + 'static>(
     leaf: impl Strategy<Value = L> + 'static,
-) -> impl Strategy<Value = Expr<L>> {
-    leaf.prop_map(Expr::Leaf).prop_recursive(4, 24, 4, |inner| {
+) -> impl Strategy<Value = BoolExpr<L>> {
+    leaf.prop_map(BoolExpr::Leaf).prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
-            inner.clone().prop_map(Expr::negated),
-            vec(inner.clone(), 2..4).prop_map(Expr::And),
-            vec(inner, 2..4).prop_map(Expr::Or),
+            inner.clone().prop_map(BoolExpr::negated),
+            vec(inner.clone(), 2..4).prop_map(BoolExpr::And),
+            vec(inner, 2..4).prop_map(BoolExpr::Or),
         ]
     })
 }
 
-fn properties() -> impl Strategy<Value = Option<Expr<Property>>> {
-    let property = (wildcard(false), wildcard(false)).prop_map(|(key, value)| Property { key, value });
+fn properties() -> impl Strategy<Value = Option<BoolExpr<PropertyCondition>>> {
+    let property =
+        (wildcard(false), wildcard(false)).prop_map(|(key, value)| PropertyCondition { key, value });
     option::of(expr(property))
 }
 
-fn node() -> impl Strategy<Value = NodeTest> {
-    let is_no_rest = |name: &Wildcard| *name != Wildcard(vec![Part::Any; 2]);
+fn node() -> impl Strategy<Value = NodeCondition> {
+    let is_no_rest = |name: &WildcardPattern| *name != WildcardPattern(vec![PatternPart::Any; 2]);
     (wildcard(false).prop_filter("two stars are the rest", is_no_rest), properties())
-        .prop_map(|(name, properties)| NodeTest { name, properties })
+        .prop_map(|(name, properties)| NodeCondition { name, properties })
 }
 
 fn graph() -> impl Strategy<Value = GraphQuery> {
-    let rest = option::of(properties().prop_map(|properties| Rest { properties }));
+    let rest = option::of(properties().prop_map(|properties| TrailingWildcard { properties }));
     (vec(expr(node()), 0..4), rest)
         .prop_filter("a query has a part", |(segments, rest)| !segments.is_empty() || rest.is_some())
         .prop_map(|(segments, rest)| GraphQuery { segments, rest })
@@ -81,9 +85,9 @@ fn graph() -> impl Strategy<Value = GraphQuery> {
 
 proptest! {
     #[test]
-    fn an_expression_that_is_written_out_is_read_back_the_same(expr in expr(predicate())) {
+    fn printed_expression_parses_to_the_same(expr in expr(predicate())) {
         let text = expr.to_string();
-        if expr.mentions(&|one| matches!(one, Predicate::Test(Text::Regex(_)))) {
+        if expr.contains_condition(&|one| matches!(one, FilterPredicate::Test(TextMatcher::Regex(_)))) {
             // Compiling regular expressions is slow; few of them suffice.
             prop_assume!(text.len() < 200);
         }
@@ -93,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn a_query_that_is_written_out_is_read_back_the_same(query in graph()) {
+    fn printed_query_parses_to_the_same(query in graph()) {
         let text = query.to_string();
         prop_assume!(text.len() < 16_000);
         let read: GraphQuery = text.parse().map_err(|error| TestCaseError::fail(format!("{text}: {error}")))?;
@@ -101,7 +105,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_a_parser_panic(words in vec(prop_oneof![
+    fn parsers_never_panic(words in vec(prop_oneof![
         string(),
         select(vec!["test(", "tag(", "state(", ")", " & ", " | ", "not ", "/", "**", "[", "]", "=", "all()", "\\", "%e2"])
             .prop_map(str::to_owned),
@@ -109,7 +113,7 @@ proptest! {
         let text = words.concat();
         if let Err(error) = text.parse::<Filter>() {
             prop_assert!(error.column() <= text.chars().count() + 1);
-            prop_assert!(error.pointed().lines().count() >= 3);
+            prop_assert!(error.with_carets().lines().count() >= 3);
         }
         if let Err(error) = format!("/{text}").parse::<GraphQuery>() {
             prop_assert!(error.column() <= text.chars().count() + 2);

@@ -3,20 +3,20 @@
 use wire::{
     control::CallbackAddress,
     mtp::{
-        ClientTesting, InitializeParams, InitializeResult, LogForm, PROTOCOL_VERSION, PeerInfo,
-        ServerCapabilities, ServerTesting,
+        ClientTestingCapabilities, InitializeParams, InitializeResult, LogForm, PROTOCOL_VERSION, PeerInfo,
+        ServerCapabilities, ServerTestingCapabilities,
     },
     rpc::{RpcError, code},
 };
 
 /// Properties of the client that the session keeps.
 #[derive(Debug, Clone, Default)]
-pub(in crate::front) struct ClientFacts {
+pub(in crate::front) struct ClientProperties {
     pub(in crate::front) process_id: Option<u32>,
-    pub(in crate::front) testing: ClientTesting,
+    pub(in crate::front) testing: ClientTestingCapabilities,
 }
 
-impl ClientFacts {
+impl ClientProperties {
     /// Returns the form of log messages that the client accepts.
     pub(in crate::front) fn log_form(&self) -> LogForm {
         if self.testing.batch_logging_support { LogForm::Batch } else { LogForm::Single }
@@ -30,11 +30,11 @@ impl ClientFacts {
 }
 
 /// Validates an `initialize` request and returns its result.
-pub(in crate::front) fn answer(
+pub(in crate::front) fn negotiate(
     params: InitializeParams,
-) -> Result<(ClientFacts, InitializeResult), RpcError> {
+) -> Result<(ClientProperties, InitializeResult), RpcError> {
     if let Some(versions) = &params.protocol_versions
-        && !versions.iter().any(|version| is_ours(version))
+        && !versions.iter().any(|version| is_compatible_version(version))
     {
         let message = format!(
             "none of the client's protocol versions ({}) is supported; the server speaks {PROTOCOL_VERSION}",
@@ -47,7 +47,7 @@ pub(in crate::front) fn answer(
         server_info: PeerInfo { name: "heeler".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
         protocol_version: PROTOCOL_VERSION.to_owned(),
         capabilities: ServerCapabilities {
-            testing: ServerTesting {
+            testing: ServerTestingCapabilities {
                 supports_discovery: true,
                 experimental_multi_request_support: true,
                 vstest_provider: false,
@@ -58,10 +58,10 @@ pub(in crate::front) fn answer(
             },
         },
     };
-    Ok((ClientFacts { process_id: params.process_id, testing: params.capabilities.testing }, result))
+    Ok((ClientProperties { process_id: params.process_id, testing: params.capabilities.testing }, result))
 }
 
 /// Returns whether a version is compatible: its major number is ours.
-fn is_ours(version: &str) -> bool {
+fn is_compatible_version(version: &str) -> bool {
     version.split('.').next() == PROTOCOL_VERSION.split('.').next()
 }

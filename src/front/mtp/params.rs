@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 use wire::{
-    mtp::{AskedNode, Foreign, TestsParams},
+    mtp::{ClientMembers, RequestedNode, TestsParams},
     rpc::{RpcError, code},
 };
 
@@ -18,31 +18,32 @@ pub(in crate::front) struct TestsRequest {
     /// Restricts `uids` further; `None` means no restriction.
     pub(in crate::front) filter: Option<GraphQuery>,
     /// Unknown members of the requested nodes, which are returned to the client with them.
-    pub(in crate::front) foreign: Foreign,
+    pub(in crate::front) foreign: ClientMembers,
     /// Each test runs under a debugger of the client.
     pub(in crate::front) is_debug: bool,
 }
 
 /// Parses and validates the parameters.
-pub(in crate::front) fn tests(params: Option<&RawValue>) -> Result<TestsRequest, RpcError> {
+pub(in crate::front) fn parse_tests_request(params: Option<&RawValue>) -> Result<TestsRequest, RpcError> {
     let invalid = |message: String| RpcError::new(code::INVALID_PARAMS, message);
     let raw = params.ok_or_else(|| invalid("expected params with a member \"runId\"".to_owned()))?;
-    let params: TestsParams<AskedNode> = serde_json::from_str(raw.get())
+    let params: TestsParams<RequestedNode> = serde_json::from_str(raw.get())
         .map_err(|error| invalid(format!("expected {{runId, tests?, filter?}}: {error}")))?;
     if !is_guid(&params.run_id) {
-        return Err(invalid(format!("expected a GUID as runId, got {:?}", cut(&params.run_id))));
+        return Err(invalid(format!("expected a GUID as runId, got {:?}", truncated(&params.run_id))));
     }
     let filter = params.filter.as_deref().filter(|filter| !filter.trim().is_empty());
     let filter = filter.map(str::parse::<GraphQuery>).transpose();
     let filter = filter.map_err(|error| invalid(format!("expected a graph query as filter: {error}")))?;
     let nodes = params.tests.or(params.test_cases);
-    let mut foreign = Foreign::new();
-    let uids = nodes.map(|nodes| nodes.into_iter().map(|node| keep(node, &mut foreign)).collect());
+    let mut foreign = ClientMembers::new();
+    let uids =
+        nodes.map(|nodes| nodes.into_iter().map(|node| store_foreign_members(node, &mut foreign)).collect());
     Ok(TestsRequest { run_id: params.run_id, uids, filter, foreign, is_debug: params.is_debug })
 }
 
-fn keep(node: AskedNode, all: &mut Foreign) -> String {
-    if let Some(foreign) = node.foreign {
+fn store_foreign_members(node: RequestedNode, all: &mut ClientMembers) -> String {
+    if let Some(foreign) = node.client_members {
         all.insert(node.uid.clone(), foreign);
     }
     node.uid
@@ -60,7 +61,7 @@ fn is_guid(text: &str) -> bool {
     uuid::Uuid::try_parse(inner).is_ok()
 }
 
-fn cut(text: &str) -> String {
+fn truncated(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
@@ -69,11 +70,11 @@ mod cases {
     use super::*;
 
     fn read(text: &str) -> Result<TestsRequest, RpcError> {
-        tests(Some(&RawValue::from_string(text.to_owned()).unwrap()))
+        parse_tests_request(Some(&RawValue::from_string(text.to_owned()).unwrap()))
     }
 
     #[test]
-    fn every_form_of_a_guid_is_taken_and_echoed() {
+    fn guid_in_any_form_is_accepted_and_echoed() {
         for id in [
             "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11",
             "0b1f6f570d0e4d0c8a4b5a1f3f4c2d11",
@@ -92,7 +93,7 @@ mod cases {
     }
 
     #[test]
-    fn a_filter_is_a_graph_query_or_refused_with_the_column() {
+    fn invalid_filter_error_names_the_column() {
         let id = "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11";
         let with = |filter: &str| read(&format!(r#"{{"runId":"{id}","filter":"{filter}"}}"#));
         assert!(with("/unit/**").unwrap().filter.is_some());
@@ -106,7 +107,7 @@ mod cases {
     }
 
     #[test]
-    fn null_means_all_and_an_empty_list_means_none() {
+    fn null_tests_mean_all_and_empty_none() {
         let id = "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11";
         assert_eq!(read(&format!(r#"{{"runId":"{id}","tests":null}}"#)).unwrap().uids, None);
         assert_eq!(read(&format!(r#"{{"runId":"{id}","tests":[]}}"#)).unwrap().uids, Some(vec![]));

@@ -15,24 +15,24 @@ use std::{
 
 use crate::process::Pid;
 
-const LEAF: &str = "heeler-leaf-";
+const LEAF_PREFIX: &str = "heeler-leaf-";
 
 /// A group below which leaves can be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct CgroupParent {
     dir: PathBuf,
-    has_memory: bool,
+    has_memory_controller: bool,
 }
 
 /// The reason why leaves cannot be created.
 #[derive(Debug, thiserror::Error)]
-pub enum PlaceError {
+pub enum CgroupError {
     /// The kernel, or this container, has no hierarchy of version 2, or does not show our part of it.
     #[error("find a control group of version 2 for this process")]
-    None,
+    NotFound,
     /// The hierarchy exists, but this process may not divide it.
     #[error("make a control group in {}", dir.display())]
-    NotOurs {
+    NotDelegated {
         /// The directory in which creation was tried.
         dir: PathBuf,
         /// The error of the system call.
@@ -40,21 +40,21 @@ pub enum PlaceError {
     },
 }
 
-impl Place {
+impl CgroupParent {
     /// Finds a place by creating a leaf there and removing it again. A place that can limit memory is
     /// preferred.
     ///
     /// # Errors
     /// No hierarchy can be found, or none can be divided.
-    pub fn find() -> Result<Self, PlaceError> {
-        let mut found: Result<Self, PlaceError> = Err(PlaceError::None);
-        for dir in candidates() {
-            let place = Self { has_memory: gives_memory(&dir), dir };
-            match Leaf::make(&place, None) {
-                Ok(_removed) if place.has_memory => return Ok(place),
+    pub fn find() -> Result<Self, CgroupError> {
+        let mut found: Result<Self, CgroupError> = Err(CgroupError::NotFound);
+        for dir in candidate_dirs() {
+            let place = Self { has_memory_controller: enable_memory_controller(&dir), dir };
+            match LeafCgroup::create(&place, None) {
+                Ok(_removed) if place.has_memory_controller => return Ok(place),
                 Ok(_removed) if found.is_err() => found = Ok(place),
                 Err(source) if found.is_err() => {
-                    found = Err(PlaceError::NotOurs { dir: place.dir, source });
+                    found = Err(CgroupError::NotDelegated { dir: place.dir, source });
                 }
                 Ok(_) | Err(_) => {}
             }
@@ -71,17 +71,17 @@ impl Place {
     /// Returns whether leaves here can limit memory.
     #[must_use]
     pub fn has_memory(&self) -> bool {
-        self.has_memory
+        self.has_memory_controller
     }
 }
 
 /// Removes empty leaves of processes that no longer exist. The processes that were in them must be dead.
-pub fn sweep() {
-    for dir in candidates() {
+pub fn remove_stale_leaves() {
+    for dir in candidate_dirs() {
         let Ok(entries) = fs::read_dir(dir) else { continue };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let owner = name.to_str().and_then(|name| name.strip_prefix(LEAF)?.split('-').next());
+            let owner = name.to_str().and_then(|name| name.strip_prefix(LEAF_PREFIX)?.split('-').next());
             if owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists()) {
                 // A leaf that is not empty belongs to a process that is not visible from here.
                 let _kept = fs::remove_dir(entry.path());
@@ -93,26 +93,26 @@ pub fn sweep() {
 /// A group for one process tree. Dropping it removes the group, which requires its processes to be dead and
 /// reaped.
 #[derive(Debug)]
-pub struct Leaf {
+pub struct LeafCgroup {
     dir: PathBuf,
     has_limit: bool,
 }
 
-impl Leaf {
+impl LeafCgroup {
     /// Creates an empty leaf, with a memory limit if its place supports one. Above the limit the kernel kills
     /// all members.
     ///
     /// # Errors
     /// The system call failed.
-    pub fn make(place: &Place, limit_bytes: Option<u64>) -> io::Result<Self> {
+    pub fn create(place: &CgroupParent, limit_bytes: Option<u64>) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let dir = place.dir.join(format!("{LEAF}{}-{number}", Pid::own()));
+        let dir = place.dir.join(format!("{LEAF_PREFIX}{}-{number}", Pid::own()));
         fs::create_dir(&dir)?;
         let mut leaf = Self { dir, has_limit: false };
         // Without the permission to move processes in, the leaf is of no use.
         drop(fs::OpenOptions::new().write(true).open(leaf.dir.join("cgroup.procs"))?);
-        if let Some(limit) = limit_bytes.filter(|_| place.has_memory) {
+        if let Some(limit) = limit_bytes.filter(|_| place.has_memory_controller) {
             leaf.write("memory.max", &limit.to_string())?;
             // A limit that swap can exceed is no limit; kernels without swap accounting have no such file.
             let _unaccounted = leaf.write("memory.swap.max", "0");
@@ -126,7 +126,7 @@ impl Leaf {
     ///
     /// # Errors
     /// The system call failed.
-    pub fn admit(&self, pid: Pid) -> io::Result<()> {
+    pub fn add_process(&self, pid: Pid) -> io::Result<()> {
         self.write("cgroup.procs", &pid.to_string())
     }
 
@@ -164,7 +164,7 @@ impl Leaf {
     }
 }
 
-impl Drop for Leaf {
+impl Drop for LeafCgroup {
     fn drop(&mut self) {
         // A leaf that is not empty is removed by `sweep` when its owner no longer exists.
         let _kept = fs::remove_dir(&self.dir);
@@ -172,16 +172,16 @@ impl Drop for Leaf {
 }
 
 /// Returns the group of this process, and the one above it.
-fn candidates() -> Vec<PathBuf> {
+fn candidate_dirs() -> Vec<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let Some((mount, dir)) = own_dir(&own, &mounts) else { return Vec::new() };
+    let Some((mount, dir)) = own_cgroup_dir(&own, &mounts) else { return Vec::new() };
     let above = dir.parent().filter(|above| above.starts_with(&mount)).map(Path::to_owned);
     [dir].into_iter().chain(above).collect()
 }
 
 /// Returns the mount point of the hierarchy, and our directory in it.
-fn own_dir(own: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
+fn own_cgroup_dir(own: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     // Seen from a namespace that does not contain this process.
     if path.split('/').any(|part| part == "..") {
@@ -201,7 +201,7 @@ fn own_dir(own: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
 }
 
 /// Returns whether groups below this one have the memory controller, after requesting it.
-fn gives_memory(dir: &Path) -> bool {
+fn enable_memory_controller(dir: &Path) -> bool {
     let names = |file: &str| fs::read_to_string(dir.join(file)).unwrap_or_default();
     let has = |file: &str| names(file).split_ascii_whitespace().any(|name| name == "memory");
     if has("cgroup.subtree_control") {
@@ -215,10 +215,10 @@ fn gives_memory(dir: &Path) -> bool {
 ///
 /// # Errors
 /// The error of the system call.
-pub fn try_move(place: &Place) -> io::Result<()> {
-    let home = candidates().into_iter().next().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-    let leaf = Leaf::make(place, None)?;
-    leaf.admit(Pid::own())?;
+pub fn probe_move(place: &CgroupParent) -> io::Result<()> {
+    let home = candidate_dirs().into_iter().next().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    let leaf = LeafCgroup::create(place, None)?;
+    leaf.add_process(Pid::own())?;
     let returned = fs::write(home.join("cgroup.procs"), Pid::own().to_string());
     drop(leaf);
     returned
@@ -230,7 +230,7 @@ mod tests {
 
     fn dir(own: &str, mounts: &str) -> Option<(String, String)> {
         let text = |path: PathBuf| path.to_str().unwrap().to_owned();
-        own_dir(own, mounts).map(|(mount, dir)| (text(mount), text(dir)))
+        own_cgroup_dir(own, mounts).map(|(mount, dir)| (text(mount), text(dir)))
     }
 
     fn some(mount: &str, dir: &str) -> Option<(String, String)> {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn our_group_is_found_in_pure_mixed_and_contained_hierarchies() {
+    fn own_cgroup_is_found_in_all_hierarchy_layouts() {
         let pure = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
         assert_eq!(
             dir("0::/user.slice/a.scope\n", pure),

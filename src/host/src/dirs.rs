@@ -22,12 +22,12 @@ const BASE_LIMIT_BYTES: usize = 70;
 const ATTEMPTS: u32 = 10;
 /// Number of attempts to remove a session's directory: each of its workers may have added one more entry
 /// meanwhile.
-const REMOVALS: u32 = 10;
+const REMOVAL_ATTEMPTS: u32 = 10;
 /// Mode bits that grant write access to group and others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Mode bit of a directory in which users cannot rename or remove the files of others.
-const STICKY: u32 = 0o1000;
-const ROOT: u32 = 0;
+const STICKY_BIT: u32 = 0o1000;
+const ROOT_UID: u32 = 0;
 
 /// The reason why there is no private directory.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum DirError {
     Create { path: PathBuf, source: io::Error },
     /// An entry of that name exists and is not exclusively ours.
     #[error("use the directory {}: it {problem}", path.display())]
-    Shared {
+    Untrusted {
         path: PathBuf,
         /// The problem, such as `is open to others`.
         problem: &'static str,
@@ -65,7 +65,7 @@ pub fn private_dir(path: &Path) -> Result<(), DirError> {
         let create = |source| DirError::Create { path: path.to_owned(), source };
         private_builder().recursive(true).create(parent).map_err(create)?;
     }
-    private_dir_inside(path)
+    private_dir_in_existing(path)
 }
 
 /// Creates a directory that only this user may enter in an existing one; if it exists, it must be of that
@@ -73,7 +73,7 @@ pub fn private_dir(path: &Path) -> Result<(), DirError> {
 ///
 /// # Errors
 /// The parent no longer exists, the system call failed, or other users have access to the existing directory.
-pub fn private_dir_inside(path: &Path) -> Result<(), DirError> {
+pub fn private_dir_in_existing(path: &Path) -> Result<(), DirError> {
     if new_private_dir(path)? {
         return Ok(());
     }
@@ -88,7 +88,7 @@ pub fn private_dir_inside(path: &Path) -> Result<(), DirError> {
     } else {
         return Ok(());
     };
-    Err(DirError::Shared { path: path.to_owned(), problem })
+    Err(DirError::Untrusted { path: path.to_owned(), problem })
 }
 
 /// Creates a directory for this user only, in a place of the user's choice. An existing one must be out of
@@ -97,9 +97,9 @@ pub fn private_dir_inside(path: &Path) -> Result<(), DirError> {
 ///
 /// # Errors
 /// The system call failed, or other users control the existing directory.
-pub fn own_dir(path: &Path) -> Result<(), DirError> {
+pub fn trusted_dir(path: &Path) -> Result<(), DirError> {
     let create = |source| DirError::Create { path: path.to_owned(), source };
-    let shared = |problem| Err(DirError::Shared { path: path.to_owned(), problem });
+    let shared = |problem| Err(DirError::Untrusted { path: path.to_owned(), problem });
     if let Err(error) = private_builder().recursive(true).create(path) {
         // A file, or a dangling link, is in its place.
         return if fs::symlink_metadata(path).is_ok() {
@@ -111,13 +111,13 @@ pub fn own_dir(path: &Path) -> Result<(), DirError> {
     let place =
         path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
     let place = place.map(fs::metadata).transpose().map_err(create)?;
-    let is_trusted = |uid| is_own_or_roots(uid) || place.as_ref().is_some_and(|place| place.uid() == uid);
+    let is_trusted = |uid| is_own_or_root(uid) || place.as_ref().is_some_and(|place| place.uid() == uid);
     let (name, found) =
         fs::symlink_metadata(path).and_then(|name| Ok((name, fs::metadata(path)?))).map_err(create)?;
     if ![&name, &found].iter().all(|one| is_trusted(one.uid())) {
         return shared("belongs to another user");
     }
-    if is_in_order(&found) {
+    if is_protected_from_others(&found) {
         return Ok(());
     }
     if found.uid() != effective_uid() {
@@ -130,9 +130,9 @@ pub fn own_dir(path: &Path) -> Result<(), DirError> {
 /// Returns the directory for temporary files: `TMPDIR`, or `/tmp` if `TMPDIR` is under the control of another
 /// user.
 #[must_use]
-pub fn temporary_place() -> PathBuf {
+pub fn temporary_dir() -> PathBuf {
     let wished = std::env::temp_dir();
-    if is_safe_place(&wished) { wished } else { PathBuf::from("/tmp") }
+    if is_safe_dir(&wished) { wished } else { PathBuf::from("/tmp") }
 }
 
 /// Creates a new private directory for this process. It is removed at the latest when another Heeler process
@@ -141,17 +141,17 @@ pub fn temporary_place() -> PathBuf {
 /// # Errors
 /// The system call failed.
 pub fn scratch_dir(place: &Path) -> Result<PathBuf, DirError> {
-    make_by_chance(place, &own_name())
+    unique_dir(place, &process_dir_name())
 }
 
 /// Creates a new private directory whose name starts with `name` and cannot be predicted.
 ///
 /// # Errors
 /// The system call failed.
-pub fn make_by_chance(place: &Path, name: &str) -> Result<PathBuf, DirError> {
+pub fn unique_dir(place: &Path, name: &str) -> Result<PathBuf, DirError> {
     let mut path = place.to_owned();
     for _ in 0..ATTEMPTS {
-        path = place.join(format!("{name}-{:08x}", by_chance()));
+        path = place.join(format!("{name}-{:08x}", random_u32()));
         if new_private_dir(&path)? {
             return Ok(path);
         }
@@ -159,7 +159,7 @@ pub fn make_by_chance(place: &Path, name: &str) -> Result<PathBuf, DirError> {
     Err(DirError::Create { path, source: io::ErrorKind::AlreadyExists.into() })
 }
 
-fn own_name() -> String {
+fn process_dir_name() -> String {
     format!("heeler-{}", Pid::own())
 }
 
@@ -178,7 +178,7 @@ pub fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// An I/O error of the system.
-pub fn write_whole_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn write_file_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".part");
     let aside = PathBuf::from(aside);
@@ -194,22 +194,23 @@ fn private_builder() -> fs::DirBuilder {
     builder
 }
 
-fn is_own_or_roots(uid: u32) -> bool {
-    uid == effective_uid() || uid == ROOT
+fn is_own_or_root(uid: u32) -> bool {
+    uid == effective_uid() || uid == ROOT_UID
 }
 
 /// Returns whether only the owner of a file can rename or remove it in a directory.
-fn is_in_order(dir: &fs::Metadata) -> bool {
-    dir.mode() & WRITABLE_BY_OTHERS == 0 || dir.mode() & STICKY != 0
+fn is_protected_from_others(dir: &fs::Metadata) -> bool {
+    dir.mode() & WRITABLE_BY_OTHERS == 0 || dir.mode() & STICKY_BIT != 0
 }
 
 /// Returns whether other users cannot replace the files that this user creates in a directory.
-fn is_safe_place(dir: &Path) -> bool {
-    fs::metadata(dir).is_ok_and(|found| found.is_dir() && is_own_or_roots(found.uid()) && is_in_order(&found))
+fn is_safe_dir(dir: &Path) -> bool {
+    fs::metadata(dir)
+        .is_ok_and(|found| found.is_dir() && is_own_or_root(found.uid()) && is_protected_from_others(&found))
 }
 
 /// Returns a random number: the keys of the hash tables come from the system's random numbers.
-fn by_chance() -> u32 {
+fn random_u32() -> u32 {
     let bytes = RandomState::new().hash_one(Pid::own().0).to_ne_bytes();
     u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
@@ -234,19 +235,19 @@ impl Drop for SocketDir {
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         };
         // Best effort: a directory that cannot be removed is empty or holds dead sockets.
-        let _removed = (0..REMOVALS).find(is_removed);
+        let _removed = (0..REMOVAL_ATTEMPTS).find(is_removed);
     }
 }
 
 /// Returns whether there is a socket at this path without a listener.
 #[must_use]
-pub fn is_deserted(socket: &Path) -> bool {
+pub fn is_stale_socket(socket: &Path) -> bool {
     let connected = UnixStream::connect(socket);
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// Removes the socket directories of processes that were killed before any process could remove them.
-fn sweep(base: &Path) {
+fn remove_stale_socket_dirs(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
@@ -258,17 +259,17 @@ fn sweep(base: &Path) {
         // A process id that does not exist here may belong to another namespace, so the sockets are checked
         // as well.
         let is_alive = |pid| process::stat(Pid(pid)).is_some_and(|stat| stat.state != 'Z');
-        if is_ours && !pid.parse().is_ok_and(is_alive) && !is_listened_in(&entry.path()) {
+        if is_ours && !pid.parse().is_ok_and(is_alive) && !has_listening_socket(&entry.path()) {
             // Another process that starts now may have removed it.
             let _removed = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-fn is_listened_in(dir: &Path) -> bool {
+fn has_listening_socket(dir: &Path) -> bool {
     let Ok(entries) = fs::read_dir(dir) else { return true };
     let is_socket = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_socket());
-    entries.flatten().filter(is_socket).any(|socket| !is_deserted(&socket.path()))
+    entries.flatten().filter(is_socket).any(|socket| !is_stale_socket(&socket.path()))
 }
 
 /// Creates a directory for sockets below `XDG_RUNTIME_DIR`, or below `/tmp` if that is missing, too long, not
@@ -279,18 +280,18 @@ fn is_listened_in(dir: &Path) -> bool {
 pub fn socket_dir() -> Result<SocketDir, DirError> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|path| path.is_absolute() && path.as_os_str().len() <= BASE_LIMIT_BYTES);
-    if let Some(runtime) = runtime.filter(|path| is_safe_place(path)) {
-        sweep(&runtime);
-        if let Ok(path) = make_by_chance(&runtime, &own_name()) {
+    if let Some(runtime) = runtime.filter(|path| is_safe_dir(path)) {
+        remove_stale_socket_dirs(&runtime);
+        if let Ok(path) = unique_dir(&runtime, &process_dir_name()) {
             return Ok(SocketDir(path));
         }
     }
     let place = PathBuf::from("/tmp");
-    if place.is_dir() && !is_safe_place(&place) {
-        return Err(DirError::Shared { path: place, problem: "lets other users rename what is in it" });
+    if place.is_dir() && !is_safe_dir(&place) {
+        return Err(DirError::Untrusted { path: place, problem: "lets other users rename what is in it" });
     }
-    sweep(&place);
-    make_by_chance(&place, &own_name()).map(SocketDir)
+    remove_stale_socket_dirs(&place);
+    unique_dir(&place, &process_dir_name()).map(SocketDir)
 }
 
 /// Returns the number of bytes that an ordinary user may still write to the file system that holds `path`.
@@ -315,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_private_directory_is_closed_to_others_and_found_again() {
+    fn private_directory_is_closed_to_others_and_reusable() {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("a/b");
         private_dir(&path).unwrap();
@@ -324,22 +325,22 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_inside_of_what_is_gone() {
+    fn missing_parent_is_not_created() {
         let temporary = tempfile::tempdir().unwrap();
         let session = temporary.path().join("session");
         private_dir(&session).unwrap();
-        private_dir_inside(&session.join("scratch")).unwrap();
-        private_dir_inside(&session.join("scratch")).unwrap();
+        private_dir_in_existing(&session.join("scratch")).unwrap();
+        private_dir_in_existing(&session.join("scratch")).unwrap();
         fs::remove_dir_all(&session).unwrap();
-        assert!(matches!(private_dir_inside(&session.join("scratch")), Err(DirError::Create { .. })));
+        assert!(matches!(private_dir_in_existing(&session.join("scratch")), Err(DirError::Create { .. })));
         assert!(!session.exists());
     }
 
     #[test]
-    fn what_others_have_a_hand_in_is_refused() {
+    fn directory_accessible_to_others_is_refused() {
         let temporary = tempfile::tempdir().unwrap();
         let problem = |path: &Path| match private_dir(path).unwrap_err() {
-            DirError::Shared { problem, .. } => problem,
+            DirError::Untrusted { problem, .. } => problem,
             other @ DirError::Create { .. } => panic!("{other:?}"),
         };
         let open = temporary.path().join("open");
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_processes_that_were_killed_left_goes_with_the_next_start() {
+    fn socket_directory_of_killed_process_is_removed() {
         use std::os::unix::net::UnixListener;
         let base = tempfile::tempdir().unwrap();
         let make = |name: &str| {
@@ -372,41 +373,41 @@ mod tests {
         drop(own);
         let (other, of_others) = make("heeler-notes-0");
         drop(other);
-        sweep(base.path());
+        remove_stale_socket_dirs(base.path());
         let left = [of_dead, of_another_namespace, of_own, of_others].map(|dir| dir.exists());
         assert_eq!(left, [false, true, true, true]);
     }
 
     #[test]
-    fn a_directory_of_ours_is_closed_to_the_writing_of_others() {
+    fn own_directory_loses_write_access_of_others() {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("a/state");
-        own_dir(&path).unwrap();
+        trusted_dir(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
-        own_dir(&path).unwrap();
+        trusted_dir(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o755);
         let link = temporary.path().join("link");
         symlink(&path, &link).unwrap();
-        own_dir(&link).unwrap();
+        trusted_dir(&link).unwrap();
         let nowhere = temporary.path().join("nowhere");
         symlink(temporary.path().join("missing"), &nowhere).unwrap();
-        assert!(matches!(own_dir(&nowhere), Err(DirError::Shared { problem: "is no directory", .. })));
+        assert!(matches!(trusted_dir(&nowhere), Err(DirError::Untrusted { problem: "is no directory", .. })));
     }
 
     #[test]
-    fn a_place_that_lets_others_rename_is_not_safe_and_a_sticky_one_is() {
+    fn only_sticky_shared_directory_is_safe() {
         let temporary = tempfile::tempdir().unwrap();
         for (mode, is_safe) in [(0o700, true), (0o755, true), (0o770, false), (0o777, false), (0o1777, true)]
         {
             fs::set_permissions(temporary.path(), fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(is_safe_place(temporary.path()), is_safe, "{mode:o}");
+            assert_eq!(is_safe_dir(temporary.path()), is_safe, "{mode:o}");
         }
-        assert!(!is_safe_place(&temporary.path().join("missing")));
+        assert!(!is_safe_dir(&temporary.path().join("missing")));
     }
 
     #[test]
-    fn a_new_file_is_private_and_follows_no_link() {
+    fn new_file_is_private_and_follows_no_link() {
         let temporary = tempfile::tempdir().unwrap();
         let [path, link, target] = ["file", "link", "target"].map(|name| temporary.path().join(name));
         write_new_file(&path, b"x").unwrap();
@@ -417,13 +418,13 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_file_is_there_or_nothing_is() {
+    fn file_is_written_completely_or_not_at_all() {
         let temporary = tempfile::tempdir().unwrap();
         let [path, taken] = ["file", "taken"].map(|name| temporary.path().join(name));
-        write_whole_file(&path, b"all of it").unwrap();
+        write_file_atomically(&path, b"all of it").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"all of it");
         fs::create_dir(&taken).unwrap();
-        write_whole_file(&taken, b"x").unwrap_err();
+        write_file_atomically(&taken, b"x").unwrap_err();
         let names = fs::read_dir(&temporary).unwrap().map(|entry| entry.unwrap().file_name());
         assert_eq!(
             names.collect::<std::collections::BTreeSet<_>>(),
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_directory_is_private_and_goes_with_its_owner() {
+    fn socket_directory_is_private_and_removed_on_drop() {
         let directory = socket_dir().unwrap();
         let path = directory.path().to_owned();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);

@@ -52,7 +52,7 @@ pub const POINTS: [(&str, bool); 33] = [
 
 /// Returns whether a variable configures fault injection only, so that tests do not receive it.
 #[must_use]
-pub fn is_ours(variable: &OsStr) -> bool {
+pub fn is_fault_variable(variable: &OsStr) -> bool {
     let names = ["HEELER_FAIL", "HEELER_FAIL_ONCE", "HEELER_FAIL_CLOCK"];
     cfg!(feature = "faults") && names.iter().any(|name| variable == *name)
 }
@@ -95,7 +95,7 @@ pub fn now() -> SystemTime {
 }
 
 #[cfg(feature = "faults")]
-pub use armed::{ParseError, at, now};
+pub use armed::{FaultSpecError, at, now};
 
 #[cfg(feature = "faults")]
 mod armed {
@@ -113,39 +113,39 @@ mod armed {
     use crate::process::{Pid, Signal};
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum Action {
+    enum FaultAction {
         Signal(Signal),
         Sleep(Duration),
         Error(i32),
     }
 
-    struct Armed {
+    struct ArmedFault {
         point: String,
         nth: u32,
-        is_lasting: bool,
-        action: Action,
-        passed: AtomicU32,
+        is_repeated: bool,
+        action: FaultAction,
+        pass_count: AtomicU32,
     }
 
-    static ARMED: LazyLock<Vec<Armed>> = LazyLock::new(|| {
-        std::env::var("HEELER_FAIL").map(|text| read(&text)).unwrap_or(Ok(Vec::new())).unwrap_or_default()
+    static ARMED_FAULTS: LazyLock<Vec<ArmedFault>> = LazyLock::new(|| {
+        std::env::var("HEELER_FAIL").map(|text| parse(&text)).unwrap_or(Ok(Vec::new())).unwrap_or_default()
     });
 
     /// Parse error of `HEELER_FAIL`.
     #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-    pub enum ParseError {
+    pub enum FaultSpecError {
         /// The value is not UTF-8.
         #[error("read HEELER_FAIL as UTF-8")]
         NotText,
         /// A part has another form.
         #[error("read \"{0}\" of HEELER_FAIL as POINT:NTH:ACTION")]
-        Form(String),
+        InvalidForm(String),
         /// There is no such point.
         #[error("find the point \"{0}\" of HEELER_FAIL; there are {list}", list = names())]
-        Point(String),
+        UnknownPoint(String),
         /// The action does not exist, or is not possible at this point.
         #[error("do \"{action}\" at {point}, as HEELER_FAIL has it; {expected}")]
-        Action {
+        InvalidAction {
             /// The requested action.
             action: String,
             point: String,
@@ -158,45 +158,56 @@ mod armed {
         super::POINTS.map(|(name, _)| name).join(", ")
     }
 
-    pub(super) fn check() -> Result<(), ParseError> {
+    pub(super) fn check() -> Result<(), FaultSpecError> {
         match std::env::var("HEELER_FAIL") {
-            Ok(text) => read(&text).map(drop),
+            Ok(text) => parse(&text).map(drop),
             Err(std::env::VarError::NotPresent) => Ok(()),
-            Err(std::env::VarError::NotUnicode(_)) => Err(ParseError::NotText),
+            Err(std::env::VarError::NotUnicode(_)) => Err(FaultSpecError::NotText),
         }
     }
 
-    fn read(text: &str) -> Result<Vec<Armed>, ParseError> {
+    fn parse(text: &str) -> Result<Vec<ArmedFault>, FaultSpecError> {
         let one = |one: &str| {
-            let form = || ParseError::Form(one.to_owned());
+            let form = || FaultSpecError::InvalidForm(one.to_owned());
             let [point, nth, word] = one.split(':').collect::<Vec<_>>()[..] else { return Err(form()) };
             let is_lasting = nth.ends_with('+');
             let nth = nth.strip_suffix('+').unwrap_or(nth).parse().map_err(|_| form())?;
             let found = super::POINTS.iter().find(|(name, _)| *name == point);
-            let (_, can_fail) = found.ok_or_else(|| ParseError::Point(point.to_owned()))?;
+            let (_, can_fail) = found.ok_or_else(|| FaultSpecError::UnknownPoint(point.to_owned()))?;
             let expected = match can_fail {
                 true => "it takes kill, stop, sleep=MILLISECONDS, ENOSPC, EROFS, EMFILE, ENOMEM, EAGAIN, EIO",
                 false => "it takes kill, stop, sleep=MILLISECONDS",
             };
-            let action = action(word).filter(|action| *can_fail || !matches!(action, Action::Error(_)));
-            let wrong = || ParseError::Action { action: word.to_owned(), point: point.to_owned(), expected };
+            let action =
+                parse_action(word).filter(|action| *can_fail || !matches!(action, FaultAction::Error(_)));
+            let wrong = || FaultSpecError::InvalidAction {
+                action: word.to_owned(),
+                point: point.to_owned(),
+                expected,
+            };
             let action = action.ok_or_else(wrong)?;
-            Ok(Armed { point: point.to_owned(), nth, is_lasting, action, passed: AtomicU32::new(0) })
+            Ok(ArmedFault {
+                point: point.to_owned(),
+                nth,
+                is_repeated: is_lasting,
+                action,
+                pass_count: AtomicU32::new(0),
+            })
         };
         text.split(',').filter(|one| !one.is_empty()).map(one).collect()
     }
 
-    fn action(word: &str) -> Option<Action> {
+    fn parse_action(word: &str) -> Option<FaultAction> {
         Some(match word {
-            "kill" => Action::Signal(Signal::KILL),
-            "stop" => Action::Signal(Signal::STOP),
-            "ENOSPC" => Action::Error(libc::ENOSPC),
-            "EROFS" => Action::Error(libc::EROFS),
-            "EMFILE" => Action::Error(libc::EMFILE),
-            "ENOMEM" => Action::Error(libc::ENOMEM),
-            "EAGAIN" => Action::Error(libc::EAGAIN),
-            "EIO" => Action::Error(libc::EIO),
-            _ => Action::Sleep(Duration::from_millis(word.strip_prefix("sleep=")?.parse().ok()?)),
+            "kill" => FaultAction::Signal(Signal::KILL),
+            "stop" => FaultAction::Signal(Signal::STOP),
+            "ENOSPC" => FaultAction::Error(libc::ENOSPC),
+            "EROFS" => FaultAction::Error(libc::EROFS),
+            "EMFILE" => FaultAction::Error(libc::EMFILE),
+            "ENOMEM" => FaultAction::Error(libc::ENOMEM),
+            "EAGAIN" => FaultAction::Error(libc::EAGAIN),
+            "EIO" => FaultAction::Error(libc::EIO),
+            _ => FaultAction::Sleep(Duration::from_millis(word.strip_prefix("sleep=")?.parse().ok()?)),
         })
     }
 
@@ -205,17 +216,17 @@ mod armed {
     /// # Errors
     /// The error that the point is armed with.
     pub fn at(point: &'static str) -> io::Result<()> {
-        for armed in ARMED.iter().filter(|armed| armed.point == point) {
-            let number = armed.passed.fetch_add(1, Ordering::Relaxed) + 1;
-            let is_first = || is_first(armed) || armed.is_lasting;
-            if (number == armed.nth || (armed.is_lasting && number > armed.nth)) && is_first() {
-                act(armed.action)?;
+        for armed in ARMED_FAULTS.iter().filter(|armed| armed.point == point) {
+            let number = armed.pass_count.fetch_add(1, Ordering::Relaxed) + 1;
+            let is_first = || claim_once(armed) || armed.is_repeated;
+            if (number == armed.nth || (armed.is_repeated && number > armed.nth)) && is_first() {
+                perform(armed.action)?;
             }
         }
         Ok(())
     }
 
-    static JUMPS: LazyLock<Vec<i64>> = LazyLock::new(|| {
+    static CLOCK_OFFSETS: LazyLock<Vec<i64>> = LazyLock::new(|| {
         let text = std::env::var("HEELER_FAIL_CLOCK").unwrap_or_default();
         text.split(',').filter_map(|jump| jump.parse().ok()).collect()
     });
@@ -223,17 +234,17 @@ mod armed {
     /// Returns the time of day, shifted as `HEELER_FAIL_CLOCK` specifies.
     #[must_use]
     pub fn now() -> SystemTime {
-        static ASKED: AtomicU32 = AtomicU32::new(0);
+        static READ_COUNT: AtomicU32 = AtomicU32::new(0);
         let now = SystemTime::now();
-        if JUMPS.is_empty() {
+        if CLOCK_OFFSETS.is_empty() {
             return now;
         }
-        let jump = JUMPS[ASKED.fetch_add(1, Ordering::Relaxed) as usize % JUMPS.len()];
+        let jump = CLOCK_OFFSETS[READ_COUNT.fetch_add(1, Ordering::Relaxed) as usize % CLOCK_OFFSETS.len()];
         let by = Duration::from_secs(jump.unsigned_abs());
         if jump < 0 { now - by } else { now + by }
     }
 
-    fn is_first(armed: &Armed) -> bool {
+    fn claim_once(armed: &ArmedFault) -> bool {
         let Some(dir) = std::env::var_os("HEELER_FAIL_ONCE").map(PathBuf::from) else { return true };
         match File::create_new(dir.join(&armed.point)) {
             Ok(mut file) => {
@@ -245,20 +256,20 @@ mod armed {
         }
     }
 
-    fn act(action: Action) -> io::Result<()> {
+    fn perform(action: FaultAction) -> io::Result<()> {
         match action {
-            Action::Signal(signal) => {
+            FaultAction::Signal(signal) => {
                 signal.raise()?;
                 Ok(())
             }
-            Action::Sleep(pause) => {
+            FaultAction::Sleep(pause) => {
                 let until = Instant::now() + pause;
                 while Instant::now() < until {
                     std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
                 }
                 Ok(())
             }
-            Action::Error(errno) => Err(io::Error::from_raw_os_error(errno)),
+            FaultAction::Error(errno) => Err(io::Error::from_raw_os_error(errno)),
         }
     }
 
@@ -269,20 +280,20 @@ mod armed {
         #[test]
         fn points_are_armed_by_name_number_and_action() {
             let text = "worker.sent:1:kill,worker.join:2:sleep=50,guard.dump:3+:ENOSPC";
-            let armed = read(text).unwrap_or_default();
+            let armed = parse(text).unwrap_or_default();
             let seen: Vec<_> =
-                armed.iter().map(|one| (one.point.as_str(), one.nth, one.is_lasting, one.action)).collect();
+                armed.iter().map(|one| (one.point.as_str(), one.nth, one.is_repeated, one.action)).collect();
             let expected = [
-                ("worker.sent", 1, false, Action::Signal(Signal::KILL)),
-                ("worker.join", 2, false, Action::Sleep(Duration::from_millis(50))),
-                ("guard.dump", 3, true, Action::Error(libc::ENOSPC)),
+                ("worker.sent", 1, false, FaultAction::Signal(Signal::KILL)),
+                ("worker.join", 2, false, FaultAction::Sleep(Duration::from_millis(50))),
+                ("guard.dump", 3, true, FaultAction::Error(libc::ENOSPC)),
             ];
             assert_eq!(seen, expected);
         }
 
         #[test]
-        fn what_cannot_be_armed_is_told_with_what_can() {
-            let told = |text: &str| read(text).map(|armed| armed.len()).unwrap_err().to_string();
+        fn parse_error_lists_valid_values() {
+            let told = |text: &str| parse(text).map(|armed| armed.len()).unwrap_err().to_string();
             assert!(
                 told("worker.nowhere:1:kill")
                     .contains("\"worker.nowhere\" of HEELER_FAIL; there are worker.join, ")

@@ -54,7 +54,7 @@ pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
 ///
 /// # Errors
 /// The null device cannot be opened.
-pub fn silence_output() -> io::Result<()> {
+pub fn redirect_output_to_null() -> io::Result<()> {
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
     for target in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
         // SAFETY: both are open or may be opened; nothing of ours owns descriptors 1 and 2.
@@ -67,7 +67,7 @@ pub fn silence_output() -> io::Result<()> {
 ///
 /// # Errors
 /// Standard input is not open.
-pub fn standard_input() -> io::Result<OwnedFd> {
+pub fn duplicate_standard_input() -> io::Result<OwnedFd> {
     // SAFETY: fcntl with an integer argument; it fails if descriptor 0 is not open.
     let fd = check(unsafe { libc::fcntl(libc::STDIN_FILENO, libc::F_DUPFD_CLOEXEC, 3) })?;
     // SAFETY: the descriptor is new and has no other owner.
@@ -80,7 +80,7 @@ pub fn standard_input() -> io::Result<OwnedFd> {
 /// # Errors
 /// Standard input is not open, or the null device cannot be opened.
 pub fn take_standard_input() -> io::Result<OwnedFd> {
-    let fd = standard_input()?;
+    let fd = duplicate_standard_input()?;
     let null = std::fs::File::open("/dev/null")?;
     // SAFETY: both are open; nothing of ours owns descriptor 0.
     check(unsafe { libc::dup2(null.as_raw_fd(), libc::STDIN_FILENO) })?;
@@ -91,7 +91,7 @@ pub fn take_standard_input() -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// The system call failed.
-pub fn set_outputs(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<()> {
+pub fn replace_outputs(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<()> {
     for (fd, target) in [(stdout, libc::STDOUT_FILENO), (stderr, libc::STDERR_FILENO)] {
         // SAFETY: the source is open; nothing of ours owns descriptors 1 and 2.
         check(unsafe { libc::dup2(fd.as_raw_fd(), target) })?;
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_tells_what_is_readable_and_what_is_not() {
+    fn wait_reports_readable_descriptors_only() {
         let (silent, _silent_writer) = pipe().unwrap();
         let (closed, closed_writer) = pipe().unwrap();
         drop(closed_writer);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_tells_what_its_peer_has_not_acknowledged() {
+    fn unacknowledged_bytes_are_zero_on_idle_socket() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert_eq!(unacknowledged_bytes(stream.as_fd()).unwrap(), 0);

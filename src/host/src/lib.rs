@@ -16,10 +16,10 @@
 pub mod cgroup;
 pub mod dirs;
 pub mod fail;
+pub mod fd_passing;
 pub mod io;
-pub mod lock;
-pub mod pass;
-pub mod peer;
+pub mod liveness_lock;
+pub mod peer_credentials;
 pub mod process;
 pub mod spawn;
 pub mod terminal;

@@ -11,18 +11,18 @@ use crate::{check, process::Pid};
 
 /// Terminal modes: echo, line editing, signals from keys.
 #[derive(Clone, Copy)]
-pub struct Modes(libc::termios);
+pub struct TerminalModes(libc::termios);
 
 /// Returns the modes of a terminal.
 ///
 /// # Errors
 /// The descriptor is no terminal.
-pub fn modes(terminal: BorrowedFd<'_>) -> io::Result<Modes> {
+pub fn modes(terminal: BorrowedFd<'_>) -> io::Result<TerminalModes> {
     let mut modes = MaybeUninit::<libc::termios>::uninit();
     // SAFETY: the pointer is valid for writing during the call.
     check(unsafe { libc::tcgetattr(terminal.as_raw_fd(), modes.as_mut_ptr()) })?;
     // SAFETY: filled by the call above, which succeeded.
-    Ok(Modes(unsafe { modes.assume_init() }))
+    Ok(TerminalModes(unsafe { modes.assume_init() }))
 }
 
 /// Restores saved modes of a terminal immediately. For a process in its foreground; a background process is
@@ -30,7 +30,7 @@ pub fn modes(terminal: BorrowedFd<'_>) -> io::Result<Modes> {
 ///
 /// # Errors
 /// The descriptor is no terminal.
-pub fn set_modes(terminal: BorrowedFd<'_>, modes: &Modes) -> io::Result<()> {
+pub fn set_modes(terminal: BorrowedFd<'_>, modes: &TerminalModes) -> io::Result<()> {
     // SAFETY: the pointer is to a whole `termios` that lives during the call.
     check(unsafe { libc::tcsetattr(terminal.as_raw_fd(), libc::TCSANOW, &raw const modes.0) }).map(|_| ())
 }
@@ -39,7 +39,7 @@ pub fn set_modes(terminal: BorrowedFd<'_>, modes: &Modes) -> io::Result<()> {
 ///
 /// # Errors
 /// The descriptor is no terminal, or not this process's controlling terminal.
-pub fn foreground(terminal: BorrowedFd<'_>) -> io::Result<Pid> {
+pub fn foreground_group(terminal: BorrowedFd<'_>) -> io::Result<Pid> {
     // SAFETY: tcgetpgrp takes an integer.
     check(unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) }).map(Pid)
 }
@@ -48,7 +48,7 @@ pub fn foreground(terminal: BorrowedFd<'_>) -> io::Result<Pid> {
 ///
 /// # Errors
 /// The descriptor is no terminal, not this process's controlling terminal, or its session has no such group.
-pub fn set_foreground(terminal: BorrowedFd<'_>, group: Pid) -> io::Result<()> {
+pub fn set_foreground_group(terminal: BorrowedFd<'_>, group: Pid) -> io::Result<()> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the set that it is given.

@@ -15,25 +15,25 @@ use std::{
 use host::{
     io::{pipe, wait_readable},
     process::{self, Pid, Signal},
-    spawn::{Child, Spawn, SpawnError, Stream, spawn},
+    spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild, spawn},
 };
 
 /// Environment variable that names the role of a re-executed test.
 const ROLE: &str = "HEELER_HOST_TEST_ROLE";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn shell(script: &str) -> Spawn {
-    Spawn { args: vec!["-c".into(), script.into()], ..Spawn::new("/bin/sh") }
+fn shell(script: &str) -> SpawnOptions {
+    SpawnOptions { args: vec!["-c".into(), script.into()], ..SpawnOptions::new("/bin/sh") }
 }
 
 /// Re-executes this test program for one test, in the given role.
-fn role(test: &str, role: &str) -> Spawn {
+fn reexecute_with_role(test: &str, role: &str) -> SpawnOptions {
     let mut env: Vec<_> = std::env::vars_os().collect();
     env.push((ROLE.into(), role.into()));
-    Spawn {
+    SpawnOptions {
         args: [test, "--exact", "--nocapture", "--test-threads=1"].map(OsString::from).to_vec(),
         env: Some(env),
-        ..Spawn::new(std::env::current_exe().unwrap())
+        ..SpawnOptions::new(std::env::current_exe().unwrap())
     }
 }
 
@@ -41,9 +41,9 @@ fn has_role(role: &str) -> bool {
     std::env::var(ROLE).is_ok_and(|own| own == role)
 }
 
-fn output(mut what: Spawn) -> String {
+fn output(mut what: SpawnOptions) -> String {
     let (reader, writer) = pipe().unwrap();
-    what.stdout = Stream::Fd(writer);
+    what.stdout = ChildStdio::Fd(writer);
     let mut child = spawn(what).unwrap();
     let text = read_to_end(reader);
     child.wait().unwrap();
@@ -89,9 +89,9 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[test]
-fn arguments_environment_and_directory_arrive_as_given() {
+fn arguments_environment_and_directory_reach_the_child() {
     let strange = OsString::from_vec(b"two words \xff '\"*".to_vec());
-    let what = Spawn {
+    let what = SpawnOptions {
         args: vec![
             "-c".into(),
             r#"printf '%s|%s|%s' "$1" "$NAME" "$PWD"; env | wc -l"#.into(),
@@ -100,10 +100,10 @@ fn arguments_environment_and_directory_arrive_as_given() {
         ],
         env: Some(vec![("NAME".into(), "v=1".into())]),
         cwd: Some("/usr".into()),
-        ..Spawn::new("/bin/sh")
+        ..SpawnOptions::new("/bin/sh")
     };
     let (reader, writer) = pipe().unwrap();
-    let mut child = spawn(Spawn { stdout: Stream::Fd(writer), ..what }).unwrap();
+    let mut child = spawn(SpawnOptions { stdout: ChildStdio::Fd(writer), ..what }).unwrap();
     let mut bytes = Vec::new();
     File::from(reader).read_to_end(&mut bytes).unwrap();
     assert_eq!(child.wait().unwrap().code, Some(0));
@@ -112,53 +112,55 @@ fn arguments_environment_and_directory_arrive_as_given() {
 }
 
 #[test]
-fn a_program_that_cannot_be_executed_is_named_with_the_reason() {
-    let error = spawn(Spawn::new("/no/such/program")).unwrap_err();
+fn exec_failure_names_program_and_reason() {
+    let error = spawn(SpawnOptions::new("/no/such/program")).unwrap_err();
     assert_eq!(error.to_string(), "execute /no/such/program");
     let SpawnError::Execute { source, .. } = error else { panic!("{error:?}") };
     assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
 
-    let error = spawn(Spawn::new("/etc/passwd")).unwrap_err();
+    let error = spawn(SpawnOptions::new("/etc/passwd")).unwrap_err();
     let SpawnError::Execute { source, .. } = error else { panic!("{error:?}") };
     assert_eq!(source.kind(), std::io::ErrorKind::PermissionDenied);
 
-    let error = spawn(Spawn { cwd: Some("/no/such/place".into()), ..Spawn::new("/bin/true") }).unwrap_err();
+    let error = spawn(SpawnOptions { cwd: Some("/no/such/place".into()), ..SpawnOptions::new("/bin/true") })
+        .unwrap_err();
     assert_eq!(error.to_string(), "enter the directory /no/such/place to start /bin/true");
 
-    let error = spawn(Spawn { args: vec!["a\0b".into()], ..Spawn::new("/bin/true") }).unwrap_err();
-    assert!(matches!(error, SpawnError::ZeroByte { text, .. } if text == "a\0b"));
+    let error =
+        spawn(SpawnOptions { args: vec!["a\0b".into()], ..SpawnOptions::new("/bin/true") }).unwrap_err();
+    assert!(matches!(error, SpawnError::NulByte { text, .. } if text == "a\0b"));
 }
 
 #[test]
-fn a_child_gets_its_three_streams_and_no_other_descriptor() {
+fn child_inherits_only_its_three_streams() {
     // An inheritable descriptor that must not arrive in the child.
     let (_reader, writer) = pipe().unwrap();
     let mut leaky = shell("ls /proc/self/fd | tr '\\n' ' '; readlink /proc/self/fd/0");
-    leaky.stderr = Stream::Fd(writer);
+    leaky.stderr = ChildStdio::Fd(writer);
     let listing = output(leaky);
     // `ls` itself has the directory open as 3.
     assert_eq!(listing, "0 1 2 3 /dev/null\n");
 }
 
 #[test]
-fn streams_below_three_may_be_crossed() {
+fn streams_one_and_two_may_be_swapped() {
     let (out_reader, out_writer) = pipe().unwrap();
     let (err_reader, err_writer) = pipe().unwrap();
-    let mut what = role("streams_below_three_may_be_crossed", "crosser");
+    let mut what = reexecute_with_role("streams_below_three_may_be_crossed", "crosser");
     if has_role("crosser") {
         // The test's own descriptors 1 and 2, swapped: each is a source below 3 that the other's target would
         // overwrite.
-        let mut child = spawn(Spawn {
-            stdout: Stream::Fd(std::io::stderr().as_fd().try_clone_to_owned().unwrap()),
-            stderr: Stream::Fd(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),
+        let mut child = spawn(SpawnOptions {
+            stdout: ChildStdio::Fd(std::io::stderr().as_fd().try_clone_to_owned().unwrap()),
+            stderr: ChildStdio::Fd(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),
             ..shell("echo to-out; echo to-err >&2")
         })
         .unwrap();
         child.wait().unwrap();
         return;
     }
-    what.stdout = Stream::Fd(out_writer);
-    what.stderr = Stream::Fd(err_writer);
+    what.stdout = ChildStdio::Fd(out_writer);
+    what.stderr = ChildStdio::Fd(err_writer);
     let mut child = spawn(what).unwrap();
     let (out, err) = (read_to_end(out_reader), read_to_end(err_reader));
     child.wait().unwrap();
@@ -167,16 +169,17 @@ fn streams_below_three_may_be_crossed() {
 }
 
 #[test]
-fn a_child_leads_its_own_group_with_no_signal_blocked_or_ignored() {
+fn child_has_own_group_and_default_signals() {
     if has_role("deaf") {
         process::ignore_terminal_signals();
-        let _ends = process::ChildEnds::watch().unwrap();
+        let _ends = process::ChildExits::watch().unwrap();
         let status = "/proc/self/status".into();
-        let mut child = spawn(Spawn { args: vec![status], ..Spawn::new("/bin/cat") }).unwrap();
+        let mut child = spawn(SpawnOptions { args: vec![status], ..SpawnOptions::new("/bin/cat") }).unwrap();
         child.wait().unwrap();
         return;
     }
-    let text = output(role("a_child_leads_its_own_group_with_no_signal_blocked_or_ignored", "deaf"));
+    let text =
+        output(reexecute_with_role("a_child_leads_its_own_group_with_no_signal_blocked_or_ignored", "deaf"));
     for set in ["SigBlk", "SigIgn", "SigCgt"] {
         assert!(text.contains(&format!("{set}:\t0000000000000000\n")), "{text}");
     }
@@ -189,40 +192,46 @@ fn a_child_leads_its_own_group_with_no_signal_blocked_or_ignored() {
 }
 
 /// Returns a process that lives until it is killed, and a pipe that reaches its end when the process exits.
-fn sleeper() -> (File, Child) {
+fn sleeper() -> (File, SpawnedChild) {
     let (reader, writer) = pipe().unwrap();
-    let child =
-        spawn(Spawn { args: vec!["1000".into()], stdout: Stream::Fd(writer), ..Spawn::new("/bin/sleep") })
-            .unwrap();
+    let child = spawn(SpawnOptions {
+        args: vec!["1000".into()],
+        stdout: ChildStdio::Fd(writer),
+        ..SpawnOptions::new("/bin/sleep")
+    })
+    .unwrap();
     (File::from(reader), child)
 }
 
 #[test]
-fn a_child_dies_with_its_parent() {
+fn child_is_killed_on_parent_exit() {
     if has_role("parent") {
-        let child = spawn(Spawn { args: vec!["1000".into()], ..Spawn::new("/bin/sleep") }).unwrap();
+        let child =
+            spawn(SpawnOptions { args: vec!["1000".into()], ..SpawnOptions::new("/bin/sleep") }).unwrap();
         println!("child {} runs", child.pid());
         std::io::stdout().flush().unwrap();
         wait_readable([], None).unwrap();
     }
     let (reader, writer) = pipe().unwrap();
-    let mut parent =
-        spawn(Spawn { stdout: Stream::Fd(writer), ..role("a_child_dies_with_its_parent", "parent") })
-            .unwrap();
+    let mut parent = spawn(SpawnOptions {
+        stdout: ChildStdio::Fd(writer),
+        ..reexecute_with_role("a_child_dies_with_its_parent", "parent")
+    })
+    .unwrap();
     let mut file = File::from(reader);
     read_until(&mut file, " runs\n");
     parent.signal(Signal::KILL).unwrap();
     // The pipe is held by the parent, which is dead, and by the child.
     assert_end_comes(&mut file);
-    assert_eq!(parent.wait().unwrap().signal, Some(libc_kill()));
+    assert_eq!(parent.wait().unwrap().signal, Some(kill_signal_number()));
 }
 
-fn libc_kill() -> i32 {
+fn kill_signal_number() -> i32 {
     Signal::KILL.0
 }
 
 #[test]
-fn an_end_is_told_with_code_or_signal_and_its_cost() {
+fn exit_status_has_code_or_signal_and_usage() {
     let exit = spawn(shell("exit 7")).unwrap().wait().unwrap();
     assert_eq!((exit.code, exit.signal), (Some(7), None));
     let exit = spawn(shell("kill -SEGV $$")).unwrap().wait().unwrap();
@@ -233,7 +242,7 @@ fn an_end_is_told_with_code_or_signal_and_its_cost() {
 }
 
 #[test]
-fn a_child_is_reaped_once_and_told_again() {
+fn child_is_reaped_once_and_exit_remembered() {
     let (mut feet, mut child) = sleeper();
     assert_eq!(child.try_wait().unwrap(), None);
     assert_eq!(wait_readable([Some(child.pidfd())], Some(Instant::now())).unwrap(), [false]);
@@ -247,7 +256,7 @@ fn a_child_is_reaped_once_and_told_again() {
 }
 
 #[test]
-fn families_states_and_command_lines_are_read_from_the_system() {
+fn process_tree_state_and_command_line_are_read() {
     let (mut feet, mut child) = sleeper();
     until("the program runs", || process::command_line(child.pid()) == "/bin/sleep 1000");
     assert!(process::children(Pid::own()).contains(&child.pid()));

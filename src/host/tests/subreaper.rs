@@ -9,42 +9,43 @@ use std::{
 
 use host::{
     io::wait_readable,
-    process::{self, ChildEnds, Pid, RawExit, Signal},
-    spawn::{Spawn, spawn},
+    process::{self, ChildExits, ExitStatus, Pid, Signal},
+    spawn::{SpawnOptions, spawn},
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn sleepers() -> usize {
+fn count_sleepers() -> usize {
     let family = process::descendants(Pid::own());
     family.into_iter().filter(|pid| process::command_line(*pid).starts_with("sleep 100")).count()
 }
 
 /// Lowers the limit of open files so that this process can open nothing more.
-fn forbid_files() {
+fn exhaust_file_limit() {
     let next = std::fs::File::open("/").unwrap().as_raw_fd();
     let script = format!("exec prlimit --pid {} --nofile={next}:{next}", Pid::own());
     let mut prlimit =
-        spawn(Spawn { args: vec!["-c".into(), script.into()], ..Spawn::new("/bin/sh") }).unwrap();
+        spawn(SpawnOptions { args: vec!["-c".into(), script.into()], ..SpawnOptions::new("/bin/sh") })
+            .unwrap();
     assert_eq!(prlimit.wait().unwrap().code, Some(0));
     assert!(std::fs::File::open("/").is_err(), "there may be {next} files, and there are more");
 }
 
 fn main() {
     process::become_subreaper().unwrap();
-    let ends = ChildEnds::watch().unwrap();
+    let ends = ChildExits::watch().unwrap();
     // Separate sessions, and orphans: neither a process group nor a living parent leads to them.
     let script = "setsid sleep 1000 & setsid sh -c 'sleep 1001 & exec sleep 1002' & exit 3";
     let args = vec!["-c".into(), script.into()];
-    let root = spawn(Spawn { args, ..Spawn::new("/bin/sh") }).unwrap();
+    let root = spawn(SpawnOptions { args, ..SpawnOptions::new("/bin/sh") }).unwrap();
     let deadline = Instant::now() + PATIENCE;
-    while sleepers() < 3 {
-        assert!(Instant::now() < deadline, "three sleepers were started, {} are seen", sleepers());
+    while count_sleepers() < 3 {
+        assert!(Instant::now() < deadline, "three sleepers were started, {} are seen", count_sleepers());
         wait_readable([], Some(Instant::now() + Duration::from_millis(1))).unwrap();
     }
 
-    forbid_files();
-    let mut exits: Vec<(Pid, RawExit)> = Vec::new();
+    exhaust_file_limit();
+    let mut exits: Vec<(Pid, ExitStatus)> = Vec::new();
     while process::has_children() {
         let _reached = process::signal_descendants(Pid::own(), Signal::KILL, |_, _| true);
         assert_eq!(wait_readable([Some(ends.as_fd())], Some(deadline)).unwrap(), [true], "{exits:?}");

@@ -9,126 +9,133 @@ use std::{
 
 use host::{
     io::wait_readable,
-    process::{Pid, RawExit, Signal},
-    spawn::{Spawn, SpawnError, Stream},
-    trace::{self, Disposition, Fuse, Options, Stop, Waited},
+    process::{ExitStatus, Pid, Signal},
+    spawn::{ChildStdio, SpawnError, SpawnOptions},
+    trace::{self, KillTimer, SignalDisposition, TraceOptions, TraceStop, WaitEvent},
 };
 
-fn soon() -> Instant {
+fn test_deadline() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-fn shell(script: &str) -> Spawn {
-    Spawn { args: vec!["-c".into(), script.into()], stdout: Stream::Null, ..Spawn::new("/bin/sh") }
+fn shell(script: &str) -> SpawnOptions {
+    SpawnOptions {
+        args: vec!["-c".into(), script.into()],
+        stdout: ChildStdio::Null,
+        ..SpawnOptions::new("/bin/sh")
+    }
 }
 
-fn stop(pid: Pid) -> Stop {
-    match trace::wait_for(pid, soon()).unwrap() {
-        Some(Waited::Stopped(stop)) => stop,
+fn wait_for_stop(pid: Pid) -> TraceStop {
+    match trace::wait_for(pid, test_deadline()).unwrap() {
+        Some(WaitEvent::Stopped(stop)) => stop,
         other => panic!("{other:?}"),
     }
 }
 
-fn end(pid: Pid) -> RawExit {
-    match trace::wait_for(pid, soon()).unwrap() {
-        Some(Waited::Ended(exit)) => exit,
+fn wait_for_exit(pid: Pid) -> ExitStatus {
+    match trace::wait_for(pid, test_deadline()).unwrap() {
+        Some(WaitEvent::Exited(exit)) => exit,
         other => panic!("{other:?}"),
     }
 }
 
 /// Starts and seizes a process, and returns it stopped at its first signal.
-fn at_signal(script: &str) -> (Pid, Signal) {
-    let held = trace::hold(shell(script)).unwrap();
+fn seize_until_signal(script: &str) -> (Pid, Signal) {
+    let held = trace::spawn_held(shell(script)).unwrap();
     let pid = held.pid();
-    trace::seize(pid, Options::PROCESS).unwrap();
+    trace::seize(pid, TraceOptions::PROCESS).unwrap();
     let released = held.release();
-    assert_eq!(stop(pid), Stop::Exec);
+    assert_eq!(wait_for_stop(pid), TraceStop::Exec);
     released.finish().unwrap();
     trace::cont(pid, None).unwrap();
-    match stop(pid) {
-        Stop::Signal(signal) => (pid, signal),
+    match wait_for_stop(pid) {
+        TraceStop::Signal(signal) => (pid, signal),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn a_held_process_begins_only_when_it_is_released() {
-    let held = trace::hold(shell("exit 7")).unwrap();
+fn held_process_executes_only_after_release() {
+    let held = trace::spawn_held(shell("exit 7")).unwrap();
     let pid = held.pid();
     let a_moment = Instant::now() + Duration::from_millis(20);
     assert_eq!(trace::wait_for(pid, a_moment).unwrap(), None);
     let released = held.release();
-    assert_eq!(wait_readable([Some(released.as_fd())], Some(soon())).unwrap(), [true]);
+    assert_eq!(wait_readable([Some(released.as_fd())], Some(test_deadline())).unwrap(), [true]);
     assert_eq!(released.finish().unwrap().pid(), pid);
-    assert_eq!(end(pid).code, Some(7));
+    assert_eq!(wait_for_exit(pid).code, Some(7));
 }
 
 #[test]
-fn a_held_process_that_is_given_up_leaves() {
-    let held = trace::hold(shell("exit 7")).unwrap();
+fn dropped_held_process_exits() {
+    let held = trace::spawn_held(shell("exit 7")).unwrap();
     let pid = held.pid();
     drop(held);
-    assert_eq!(end(pid).code, Some(127));
+    assert_eq!(wait_for_exit(pid).code, Some(127));
 }
 
 #[test]
-fn a_held_program_that_cannot_run_is_named() {
-    let held = trace::hold(Spawn::new("/no/such/program")).unwrap();
+fn exec_failure_of_held_process_is_reported() {
+    let held = trace::spawn_held(SpawnOptions::new("/no/such/program")).unwrap();
     let pid = held.pid();
     let error = held.release().finish().unwrap_err();
     assert!(matches!(error, SpawnError::Execute { .. }), "{error:?}");
-    assert_eq!(end(pid).code, Some(127));
+    assert_eq!(wait_for_exit(pid).code, Some(127));
 }
 
 #[test]
-fn a_signal_is_seen_before_it_is_delivered_and_can_be_kept_away() {
-    let (pid, signal) = at_signal("kill -SEGV $$; exit 3");
+fn signal_stop_allows_suppressing_the_signal() {
+    let (pid, signal) = seize_until_signal("kill -SEGV $$; exit 3");
     assert_eq!(signal, Signal::SEGV);
     let info = trace::signal_info(pid).unwrap();
     assert_eq!((info.signal, info.address), (Signal::SEGV, None));
     assert!(info.code <= 0);
-    assert_eq!(trace::disposition(pid, Signal::SEGV), Disposition::Default);
-    assert_eq!((trace::tracer_of(pid).is_some(), trace::group_of(pid)), (true, Some(pid)));
+    assert_eq!(trace::signal_disposition(pid, Signal::SEGV), SignalDisposition::Default);
+    assert_eq!((trace::tracer_of(pid).is_some(), trace::process_of_thread(pid)), (true, Some(pid)));
     assert!(trace::general_registers(pid).unwrap().rip != 0);
     trace::floating_registers(pid).unwrap();
     trace::cont(pid, None).unwrap();
-    assert_eq!(end(pid).code, Some(3));
+    assert_eq!(wait_for_exit(pid).code, Some(3));
 }
 
 #[test]
-fn what_a_process_does_with_a_signal_is_told() {
-    let (pid, _) = at_signal("trap '' USR1; trap : USR2; kill -SEGV $$");
+fn signal_disposition_is_ignored_or_caught() {
+    let (pid, _) = seize_until_signal("trap '' USR1; trap : USR2; kill -SEGV $$");
     let [ignored, caught] =
-        [libc::SIGUSR1, libc::SIGUSR2].map(|number| trace::disposition(pid, Signal(number)));
-    assert_eq!((ignored, caught), (Disposition::Ignored, Disposition::Caught));
+        [libc::SIGUSR1, libc::SIGUSR2].map(|number| trace::signal_disposition(pid, Signal(number)));
+    assert_eq!((ignored, caught), (SignalDisposition::Ignored, SignalDisposition::Caught));
     trace::cont(pid, Some(Signal::SEGV)).unwrap();
-    assert_eq!(end(pid).signal, Some(Signal::SEGV.0));
+    assert_eq!(wait_for_exit(pid).signal, Some(Signal::SEGV.0));
 }
 
 #[test]
-fn a_running_thread_is_interrupted_and_let_go() {
-    let held = trace::hold(shell("while :; do :; done")).unwrap();
+fn running_thread_is_interrupted_and_detached() {
+    let held = trace::spawn_held(shell("while :; do :; done")).unwrap();
     let child = held.release().finish().unwrap();
     let pid = child.pid();
-    trace::seize(pid, Options::VISIT).unwrap();
+    trace::seize(pid, TraceOptions::VISIT).unwrap();
     trace::interrupt(pid).unwrap();
-    assert_eq!(stop(pid), Stop::Trap);
+    assert_eq!(wait_for_stop(pid), TraceStop::Interrupt);
     assert_eq!(trace::threads(pid), [pid]);
     trace::detach(pid, None).unwrap();
     assert_eq!(trace::tracer_of(pid), None);
     child.signal(Signal::KILL).unwrap();
-    assert_eq!(end(pid).signal, Some(Signal::KILL.0));
+    assert_eq!(wait_for_exit(pid).signal, Some(Signal::KILL.0));
 }
 
 #[test]
-fn a_fuse_kills_what_is_waited_for_and_nothing_once_it_is_out() {
-    let sleeper = || trace::hold(Spawn { args: vec!["1000".into()], ..Spawn::new("/bin/sleep") }).unwrap();
+fn kill_timer_kills_target_unless_dropped() {
+    let sleeper = || {
+        trace::spawn_held(SpawnOptions { args: vec!["1000".into()], ..SpawnOptions::new("/bin/sleep") })
+            .unwrap()
+    };
     let spared = sleeper().release().finish().unwrap();
-    drop(Fuse::light(spared.pid(), Duration::from_millis(1)).unwrap());
+    drop(KillTimer::arm(spared.pid(), Duration::from_millis(1)).unwrap());
     let killed = sleeper().release().finish().unwrap();
-    let _fuse = Fuse::light(killed.pid(), Duration::from_millis(10)).unwrap();
-    assert_eq!(end(killed.pid()).signal, Some(Signal::KILL.0));
+    let _fuse = KillTimer::arm(killed.pid(), Duration::from_millis(10)).unwrap();
+    assert_eq!(wait_for_exit(killed.pid()).signal, Some(Signal::KILL.0));
     assert!(!trace::has_ended(spared.pid()));
     spared.signal(Signal::KILL).unwrap();
-    assert_eq!(end(spared.pid()).signal, Some(Signal::KILL.0));
+    assert_eq!(wait_for_exit(spared.pid()).signal, Some(Signal::KILL.0));
 }

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncRead, AsyncWrite};
-use wire::packet::{self, Packet, PacketError, Packets};
+use wire::packet::{self, ControlPacket, PacketDecoder, PacketError};
 
-use crate::{Closed, Inbox, LinkError, LinkTask, Outbox};
+use crate::{Inbox, LinkClosed, LinkError, LinkTask, Outbox};
 
 /// Opens a control connection on a stream; see [`crate::open`] for the ownership of the task.
 ///
@@ -15,7 +15,7 @@ pub fn open<S>(stream: S) -> (ControlSender, ControlReceiver, LinkTask)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (outbox, inbox, task) = crate::open(stream, Packets);
+    let (outbox, inbox, task) = crate::open(stream, PacketDecoder);
     (ControlSender { outbox }, ControlReceiver { inbox }, task)
 }
 
@@ -32,9 +32,9 @@ impl ControlSender {
     ///
     /// # Errors
     /// The connection is closed.
-    pub async fn send(&self, message: &impl Serialize) -> Result<(), Closed> {
+    pub async fn send(&self, message: &impl Serialize) -> Result<(), LinkClosed> {
         // Not held over the wait: a message is often behind a reference that others need.
-        let frame = packet::message(message);
+        let frame = packet::encode_message(message);
         self.outbox.send(frame).await
     }
 
@@ -45,8 +45,8 @@ impl ControlSender {
     ///
     /// # Errors
     /// The connection is closed.
-    pub async fn relay(&self, position: u64, frame: &[u8]) -> Result<(), Closed> {
-        self.outbox.send(packet::relay(position, frame)).await
+    pub async fn forward(&self, position: u64, frame: &[u8]) -> Result<(), LinkClosed> {
+        self.outbox.send(packet::forward(position, frame)).await
     }
 
     /// Waits until everything queued before this call is handed to the kernel.
@@ -55,7 +55,7 @@ impl ControlSender {
     ///
     /// # Errors
     /// A write failed before.
-    pub async fn flush(&self) -> Result<(), Closed> {
+    pub async fn flush(&self) -> Result<(), LinkClosed> {
         self.outbox.flush().await
     }
 
@@ -73,11 +73,11 @@ impl ControlSender {
 
 /// Packet of a control connection, with its message decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Received<T> {
+pub enum ReceivedPacket<T> {
     /// A control message.
     Message(T),
     /// A finished frame for the client.
-    Relay {
+    Forward {
         /// The sender's count of terminal results of the run with this frame and all before it.
         position: u64,
         /// The frame, headers included.
@@ -106,7 +106,7 @@ pub enum ReceiveError {
 /// Receiving end of a control connection.
 #[derive(Debug)]
 pub struct ControlReceiver {
-    inbox: Inbox<Packets>,
+    inbox: Inbox<PacketDecoder>,
 }
 
 impl ControlReceiver {
@@ -116,12 +116,14 @@ impl ControlReceiver {
     ///
     /// # Errors
     /// The stream is damaged or cut off, or the message is not a `T`.
-    pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<Received<T>>, ReceiveError> {
+    pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<ReceivedPacket<T>>, ReceiveError> {
         match self.inbox.next().await.map_err(ReceiveError::Link)? {
             None => Ok(None),
-            Some(Packet::Relay { position, frame }) => Ok(Some(Received::Relay { position, frame })),
-            Some(Packet::Message(body)) => match packet::read(&body) {
-                Ok(message) => Ok(Some(Received::Message(message))),
+            Some(ControlPacket::Forward { position, frame }) => {
+                Ok(Some(ReceivedPacket::Forward { position, frame }))
+            }
+            Some(ControlPacket::Message(body)) => match packet::decode_message(&body) {
+                Ok(message) => Ok(Some(ReceivedPacket::Message(message))),
                 Err(source) => {
                     let start = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
                     Err(ReceiveError::Message { start, source })

@@ -7,7 +7,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt},
     time::{Instant, timeout_at},
 };
-use wire::Decode;
+use wire::StreamDecoder;
 
 /// Size of the first reads.
 const CHUNK_MIN_BYTES: usize = 8 << 10;
@@ -16,7 +16,7 @@ const CHUNK_MIN_BYTES: usize = 8 << 10;
 const CHUNK_MAX_BYTES: usize = 256 << 10;
 
 /// Maximum size of a buffer that is kept after a large item for the small ones that follow.
-const KEPT_BYTES: usize = 4 * CHUNK_MAX_BYTES;
+const KEPT_BUFFER_BYTES: usize = 4 * CHUNK_MAX_BYTES;
 
 /// Error after which a link can't be read any further. The link is then over.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum LinkError<E: std::error::Error + 'static> {
 }
 
 /// Receiving end of a link.
-pub struct Inbox<D: Decode> {
+pub struct Inbox<D: StreamDecoder> {
     half: Box<dyn AsyncRead + Send + Unpin>,
     decoder: D,
     buffer: BytesMut,
@@ -58,7 +58,7 @@ pub struct Inbox<D: Decode> {
     head_deadline: Option<Instant>,
 }
 
-impl<D: Decode + fmt::Debug> fmt::Debug for Inbox<D> {
+impl<D: StreamDecoder + fmt::Debug> fmt::Debug for Inbox<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inbox")
             .field("decoder", &self.decoder)
@@ -68,7 +68,7 @@ impl<D: Decode + fmt::Debug> fmt::Debug for Inbox<D> {
     }
 }
 
-impl<D: Decode> Inbox<D> {
+impl<D: StreamDecoder> Inbox<D> {
     pub(crate) fn new(half: Box<dyn AsyncRead + Send + Unpin>, decoder: D) -> Self {
         Self {
             half,
@@ -108,7 +108,7 @@ impl<D: Decode> Inbox<D> {
             let count = self.read().await.inspect_err(|_| self.is_over = true)?;
             if count == 0 {
                 self.is_over = true;
-                return self.end();
+                return self.finish();
             }
             if count == room {
                 self.chunk_bytes = (self.chunk_bytes * 2).min(CHUNK_MAX_BYTES);
@@ -154,7 +154,7 @@ impl<D: Decode> Inbox<D> {
             Ok(Some(item)) => {
                 self.is_inside = false;
                 self.head_deadline = None;
-                if self.buffer.is_empty() && before.max(self.buffer.capacity()) > KEPT_BYTES {
+                if self.buffer.is_empty() && before.max(self.buffer.capacity()) > KEPT_BUFFER_BYTES {
                     self.buffer = BytesMut::new();
                 }
                 Ok(Some(item))
@@ -170,7 +170,7 @@ impl<D: Decode> Inbox<D> {
         }
     }
 
-    fn end(&self) -> Result<Option<D::Item>, LinkError<D::Error>> {
+    fn finish(&self) -> Result<Option<D::Item>, LinkError<D::Error>> {
         if self.buffer.is_empty() && !self.is_inside {
             return Ok(None);
         }

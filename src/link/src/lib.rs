@@ -21,7 +21,7 @@ pub mod local;
 pub mod tcp;
 
 pub use inbox::{Inbox, LinkError};
-pub use outbox::{Closed, Outbox, QUEUE_LIMIT_BYTES, TrySendError};
+pub use outbox::{LinkClosed, Outbox, QUEUE_LIMIT_BYTES, TrySendError};
 pub use writer::LinkTask;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -37,7 +37,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub fn open<S, D>(stream: S, decoder: D) -> (Outbox, Inbox<D>, LinkTask)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    D: wire::Decode,
+    D: wire::StreamDecoder,
 {
     let (read, write) = tokio::io::split(stream);
     let (outbox, task) = writer::start(write);

@@ -17,10 +17,10 @@ use interprocess::{
 use tokio::{net::UnixStream, time::Instant};
 
 /// Local connection. It is tokio's own type, because the one of the sockets crate ignores a half-close.
-pub type Stream = UnixStream;
+pub type LocalStream = UnixStream;
 
 /// Delay before a dialler retries a socket that does not exist yet or whose queue is full.
-const RETRY: Duration = Duration::from_millis(5);
+const RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// Error of creating a listener.
 #[derive(Debug, thiserror::Error)]
@@ -76,12 +76,12 @@ pub enum ConnectError {
 
 /// Listening local socket; its file is removed when it is dropped.
 #[derive(Debug)]
-pub struct Listener {
+pub struct LocalListener {
     socket: SocketListener,
     own: u32,
 }
 
-impl Listener {
+impl LocalListener {
     /// Listens on a new socket file that only the current user can open. The directory should be private too.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Listener {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
-        let bind = || ListenerOptions::new().name(name(path)?).mode(0o600).create_tokio();
+        let bind = || ListenerOptions::new().name(socket_name(path)?).mode(0o600).create_tokio();
         let socket = bind().map_err(|source| BindError { path: path.to_owned(), source })?;
         Ok(Self { socket, own: host::process::effective_uid() })
     }
@@ -101,7 +101,7 @@ impl Listener {
     ///
     /// # Errors
     /// See [`AcceptError`]: one connection failed, the next may well succeed.
-    pub async fn accept(&mut self) -> Result<Stream, AcceptError> {
+    pub async fn accept(&mut self) -> Result<LocalStream, AcceptError> {
         let stream = self.socket.accept().await.map_err(AcceptError::Accept)?;
         let euid = peer_euid(&stream).map_err(AcceptError::Credentials)?;
         if euid != self.own {
@@ -117,15 +117,15 @@ impl Listener {
 ///
 /// # Errors
 /// The socket can't be dialled, or its listener belongs to another user.
-pub async fn connect(path: &Path, deadline: Instant) -> Result<Stream, ConnectError> {
+pub async fn connect(path: &Path, deadline: Instant) -> Result<LocalStream, ConnectError> {
     let stream = loop {
         let refused = |source| ConnectError::Refused { path: path.to_owned(), source };
-        let name = name(path).map_err(refused)?;
+        let name = socket_name(path).map_err(refused)?;
         let attempt = tokio::time::timeout_at(deadline, SocketStream::connect(name));
         match attempt.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(stream) => break stream,
-            Err(error) if may_come(&error) && Instant::now() + RETRY < deadline => {
-                tokio::time::sleep(RETRY).await;
+            Err(error) if is_retryable(&error) && Instant::now() + RETRY_DELAY < deadline => {
+                tokio::time::sleep(RETRY_DELAY).await;
             }
             Err(error) => return Err(refused(error)),
         }
@@ -138,12 +138,12 @@ pub async fn connect(path: &Path, deadline: Instant) -> Result<Stream, ConnectEr
     }
 }
 
-fn may_come(error: &io::Error) -> bool {
+fn is_retryable(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
     matches!(error.kind(), NotFound | ConnectionRefused | WouldBlock)
 }
 
-fn name(path: &Path) -> io::Result<Name<'_>> {
+fn socket_name(path: &Path) -> io::Result<Name<'_>> {
     path.to_fs_name::<GenericFilePath>()
 }
 
@@ -151,7 +151,7 @@ fn peer_euid(stream: &SocketStream) -> io::Result<u32> {
     stream.peer_creds()?.euid().ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
-fn into_stream(stream: SocketStream) -> Stream {
+fn into_stream(stream: SocketStream) -> LocalStream {
     let SocketStream::UdSocket(stream) = stream;
     stream.into()
 }
@@ -163,10 +163,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_dialler_that_is_another_user_is_closed_and_the_next_one_is_served() {
+    async fn connection_of_other_user_is_closed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("control");
-        let mut listener = Listener::bind(&path).unwrap();
+        let mut listener = LocalListener::bind(&path).unwrap();
         let own = listener.own;
         // Equivalent to another user for the comparison, without needing one.
         listener.own = own + 1;

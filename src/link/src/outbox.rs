@@ -20,7 +20,7 @@ const FRAME_COST_BYTES: usize = 64;
 /// The link accepts no more frames: it was closed, or a write failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("send over a closed connection")]
-pub struct Closed {
+pub struct LinkClosed {
     /// Error of the write that failed; `None` if this end closed the link.
     #[source]
     pub cause: Option<Arc<io::Error>>,
@@ -32,35 +32,35 @@ pub enum TrySendError {
     /// The queue is full; returns the frame.
     Full(Bytes),
     /// The link is closed.
-    Closed(Closed),
+    Closed(LinkClosed),
 }
 
 /// Sending end of a link. Clones share one queue and one order; the link half-closes when the last one is
 /// dropped.
 #[derive(Debug, Clone)]
 pub struct Outbox {
-    owner: Arc<Owner>,
+    owner: Arc<OutboxOwner>,
 }
 
 /// Shared by all clones of one outbox. The writer holds only the inner part, so it sees when all clones are
 /// gone.
 #[derive(Debug)]
-struct Owner {
-    shared: Arc<Shared>,
+struct OutboxOwner {
+    shared: Arc<OutboxShared>,
 }
 
-impl Drop for Owner {
+impl Drop for OutboxOwner {
     fn drop(&mut self) {
         self.shared.close();
     }
 }
 
 impl Outbox {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { owner: Arc::new(Owner { shared }) }
+    pub(crate) fn new(shared: Arc<OutboxShared>) -> Self {
+        Self { owner: Arc::new(OutboxOwner { shared }) }
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &OutboxShared {
         &self.owner.shared
     }
 
@@ -72,9 +72,9 @@ impl Outbox {
     ///
     /// # Errors
     /// The link is closed, or was while this call waited. It is unknown which earlier frames the peer has.
-    pub async fn send(&self, frame: Bytes) -> Result<(), Closed> {
+    pub async fn send(&self, frame: Bytes) -> Result<(), LinkClosed> {
         let shared = self.shared();
-        let permit = shared.permits.acquire_many(cost(&frame)).await.map_err(|_| shared.closed())?;
+        let permit = shared.permits.acquire_many(frame_cost(&frame)).await.map_err(|_| shared.closed())?;
         permit.forget();
         shared.push(frame)
     }
@@ -85,7 +85,7 @@ impl Outbox {
     /// [`TrySendError::Full`] returns the frame.
     pub fn try_send(&self, frame: Bytes) -> Result<(), TrySendError> {
         let shared = self.shared();
-        match shared.permits.try_acquire_many(cost(&frame)) {
+        match shared.permits.try_acquire_many(frame_cost(&frame)) {
             Ok(permit) => {
                 permit.forget();
                 shared.push(frame).map_err(TrySendError::Closed)
@@ -101,7 +101,7 @@ impl Outbox {
     ///
     /// # Errors
     /// A write failed before.
-    pub async fn flush(&self) -> Result<(), Closed> {
+    pub async fn flush(&self) -> Result<(), LinkClosed> {
         let shared = self.shared();
         let target = shared.lock().queued_bytes;
         let mut progress = shared.progress.subscribe();
@@ -125,7 +125,7 @@ impl Outbox {
     }
 
     /// Returns the number of bytes handed to the kernel, and how the writing ended if it has.
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> WriteProgress {
         self.shared().progress.borrow().clone()
     }
 
@@ -139,23 +139,23 @@ impl Outbox {
     }
 }
 
-fn cost(frame: &Bytes) -> u32 {
+fn frame_cost(frame: &Bytes) -> u32 {
     let bytes = (frame.len() + FRAME_COST_BYTES).min(QUEUE_LIMIT_BYTES);
     u32::try_from(bytes).expect("the limit fits into 32 bits")
 }
 
 /// Progress of the writing task.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Progress {
+pub(crate) struct WriteProgress {
     /// Number of bytes handed to the kernel since the link was opened.
     pub(crate) written_bytes: u64,
     /// Set once nothing more will be written.
-    pub(crate) end: Option<End>,
+    pub(crate) end: Option<WriteEnd>,
 }
 
 /// End of the writing.
 #[derive(Debug, Clone)]
-pub(crate) enum End {
+pub(crate) enum WriteEnd {
     /// Everything is written and the stream is half-closed.
     Finished,
     /// A write failed.
@@ -164,44 +164,44 @@ pub(crate) enum End {
 
 /// State shared by the outboxes and the writer.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    queue: Mutex<Queue>,
+pub(crate) struct OutboxShared {
+    queue: Mutex<FrameQueue>,
     permits: Semaphore,
     wake: Notify,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<WriteProgress>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct FrameQueue {
     frames: VecDeque<Bytes>,
     /// Number of bytes ever queued.
     queued_bytes: u64,
     is_closing: bool,
 }
 
-impl Shared {
+impl OutboxShared {
     pub(crate) fn new() -> Self {
         Self {
             queue: Mutex::default(),
             permits: Semaphore::new(QUEUE_LIMIT_BYTES),
             wake: Notify::new(),
-            progress: watch::Sender::new(Progress::default()),
+            progress: watch::Sender::new(WriteProgress::default()),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, FrameQueue> {
         self.queue.lock().expect("nothing panics while it holds the queue")
     }
 
-    fn closed(&self) -> Closed {
+    fn closed(&self) -> LinkClosed {
         let cause = match &self.progress.borrow().end {
-            Some(End::Failed(error)) => Some(Arc::clone(error)),
-            Some(End::Finished) | None => None,
+            Some(WriteEnd::Failed(error)) => Some(Arc::clone(error)),
+            Some(WriteEnd::Finished) | None => None,
         };
-        Closed { cause }
+        LinkClosed { cause }
     }
 
-    fn push(&self, frame: Bytes) -> Result<(), Closed> {
+    fn push(&self, frame: Bytes) -> Result<(), LinkClosed> {
         let mut queue = self.lock();
         if queue.is_closing {
             drop(queue);
@@ -221,7 +221,7 @@ impl Shared {
     }
 
     /// Takes all queued frames into the empty `batch`; `false` if there are none and none will follow.
-    pub(crate) async fn take(&self, batch: &mut VecDeque<Bytes>) -> bool {
+    pub(crate) async fn take_frames(&self, batch: &mut VecDeque<Bytes>) -> bool {
         loop {
             let is_closing = {
                 let mut queue = self.lock();
@@ -239,17 +239,17 @@ impl Shared {
     }
 
     /// Counts bytes as handed to the kernel.
-    pub(crate) fn wrote(&self, bytes: usize) {
+    pub(crate) fn record_written(&self, bytes: usize) {
         self.progress.send_modify(|progress| progress.written_bytes += bytes as u64);
     }
 
     /// Returns the frame's cost to the queue's capacity.
     pub(crate) fn release(&self, frame: &Bytes) {
-        self.permits.add_permits(cost(frame) as usize);
+        self.permits.add_permits(frame_cost(frame) as usize);
     }
 
     /// Ends the writing; the first end counts. Wakes all waiting tasks.
-    pub(crate) fn end(&self, end: End) {
+    pub(crate) fn end_writing(&self, end: WriteEnd) {
         {
             let mut queue = self.lock();
             queue.is_closing = true;
@@ -261,7 +261,7 @@ impl Shared {
         self.permits.close();
     }
 
-    pub(crate) fn how_it_ended(&self) -> Option<End> {
+    pub(crate) fn write_end(&self) -> Option<WriteEnd> {
         self.progress.borrow().end.clone()
     }
 }

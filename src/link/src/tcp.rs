@@ -3,7 +3,7 @@
 
 use std::{io, net::IpAddr};
 
-use host::peer::{PeerUser, peer_user};
+use host::peer_credentials::{PeerUser, peer_user};
 
 use tokio::{
     net::{TcpStream, lookup_host},
@@ -35,12 +35,12 @@ pub enum DialError {
     },
     /// Another user listens on the port.
     #[error("connect to {host} port {port}")]
-    Stranger {
+    UntrustedPeer {
         /// Host, as it was given.
         host: String,
         port: u16,
         /// Reason why the listener is not trusted.
-        source: Stranger,
+        source: UntrustedPeer,
     },
     /// The deadline passed first.
     #[error("connect to {host} port {port} in time")]
@@ -53,7 +53,7 @@ pub enum DialError {
 
 /// Reason why the peer of a connection is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Stranger {
+pub enum UntrustedPeer {
     /// The peer's socket belongs to another user.
     #[error("trust the other end: it belongs to user {user}, not to user {own}")]
     OtherUser {
@@ -69,27 +69,28 @@ pub enum Stranger {
 
 /// Policy for a peer whose user the system does not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Untold {
+pub enum UnknownPeerPolicy {
     /// Trusts the peer: there is another proof, or none was ever required.
-    Trusted,
+    Trust,
     /// Rejects the peer.
-    Refused,
+    Refuse,
 }
 
 /// Returns an error unless the peer belongs to the current user or to root, or is on another machine.
 ///
 /// # Errors
 /// See [`Stranger`].
-pub fn vouch(stream: &TcpStream, untold: Untold) -> Result<(), Stranger> {
+pub fn verify_peer(stream: &TcpStream, untold: UnknownPeerPolicy) -> Result<(), UntrustedPeer> {
     let ends = || Ok((stream.local_addr()?, stream.peer_addr()?));
-    let user = ends().and_then(|(own, peer)| peer_user(own, peer)).map_err(|_: io::Error| Stranger::Unknown);
+    let user =
+        ends().and_then(|(own, peer)| peer_user(own, peer)).map_err(|_: io::Error| UntrustedPeer::Unknown);
     let own = host::process::effective_uid();
     match user? {
-        PeerUser::Is(user) if user == own || user == ROOT => Ok(()),
-        PeerUser::Is(user) => Err(Stranger::OtherUser { user, own }),
-        PeerUser::Elsewhere => Ok(()),
-        PeerUser::Untold if untold == Untold::Trusted => Ok(()),
-        PeerUser::Untold => Err(Stranger::Unknown),
+        PeerUser::Known(user) if user == own || user == ROOT => Ok(()),
+        PeerUser::Known(user) => Err(UntrustedPeer::OtherUser { user, own }),
+        PeerUser::NotLocal => Ok(()),
+        PeerUser::Unknown if untold == UnknownPeerPolicy::Trust => Ok(()),
+        PeerUser::Unknown => Err(UntrustedPeer::Unknown),
     }
 }
 
@@ -110,11 +111,11 @@ pub async fn dial(host: &str, port: u16, deadline: Instant) -> Result<TcpStream,
 
 async fn dial_any(host: &str, port: u16) -> Result<TcpStream, DialError> {
     let refused = |source| DialError::Refused { host: host.to_owned(), port, source };
-    let stranger = |source| DialError::Stranger { host: host.to_owned(), port, source };
+    let stranger = |source| DialError::UntrustedPeer { host: host.to_owned(), port, source };
     let mut last = refused(io::ErrorKind::NotFound.into());
     for address in addresses(host, port).await? {
         match TcpStream::connect((address, port)).await {
-            Ok(stream) => match vouch(&stream, Untold::Trusted) {
+            Ok(stream) => match verify_peer(&stream, UnknownPeerPolicy::Trust) {
                 Ok(()) => {
                     stream.set_nodelay(true).map_err(refused)?;
                     return Ok(stream);
@@ -122,7 +123,7 @@ async fn dial_any(host: &str, port: u16) -> Result<TcpStream, DialError> {
                 Err(source) => last = stranger(source),
             },
             // An untrusted listener is the more informative error than the absence of any listener.
-            Err(_) if matches!(last, DialError::Stranger { .. }) => {}
+            Err(_) if matches!(last, DialError::UntrustedPeer { .. }) => {}
             Err(error) => last = refused(error),
         }
     }

@@ -8,27 +8,27 @@ use tokio::{
     net::UnixStream,
     time::{Instant, timeout},
 };
-use wire::frame::{FrameError, Frames};
+use wire::frame::{FrameDecoder, FrameError};
 
 use crate::{LinkError, QUEUE_LIMIT_BYTES, TrySendError, control, local};
 
 /// Upper bound of every wait in these tests.
-const GENEROUS: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn frame(bytes: usize) -> Bytes {
     wire::frame::encode(&vec![b'x'; bytes])
 }
 
 #[tokio::test]
-async fn a_frame_that_comes_byte_by_byte_is_read_and_a_cancelled_read_loses_nothing() {
+async fn cancelled_reads_of_bytewise_frame_lose_nothing() {
     let (near, mut far) = UnixStream::pair().unwrap();
-    let (_outbox, mut inbox, _task) = crate::open(near, Frames::default());
+    let (_outbox, mut inbox, _task) = crate::open(near, FrameDecoder::default());
     for byte in &frame(300)[..] {
         // No item is ready, so each of these reads is cancelled half-way.
         assert!(timeout(Duration::ZERO, inbox.next()).await.is_err());
         far.write_all(&[*byte]).await.unwrap();
     }
-    let body = timeout(GENEROUS, inbox.next()).await.unwrap().unwrap().unwrap();
+    let body = timeout(TEST_TIMEOUT, inbox.next()).await.unwrap().unwrap().unwrap();
     assert_eq!(body.len(), 300);
     drop(far);
     assert!(inbox.next().await.unwrap().is_none());
@@ -36,10 +36,10 @@ async fn a_frame_that_comes_byte_by_byte_is_read_and_a_cancelled_read_loses_noth
 }
 
 #[tokio::test]
-async fn a_frame_of_megabytes_passes_whole_between_small_ones() {
+async fn large_frame_passes_between_small_frames() {
     let (near, far) = UnixStream::pair().unwrap();
-    let (outbox, _near_inbox, mut near_task) = crate::open(near, Frames::default());
-    let (_far_outbox, mut inbox, _far_task) = crate::open(far, Frames::default());
+    let (outbox, _near_inbox, mut near_task) = crate::open(near, FrameDecoder::default());
+    let (_far_outbox, mut inbox, _far_task) = crate::open(far, FrameDecoder::default());
     let sizes = [10, 5 << 20, 20, 64 << 10, 65_000, 0, 3];
     let send = async {
         for size in sizes {
@@ -51,7 +51,7 @@ async fn a_frame_of_megabytes_passes_whole_between_small_ones() {
     };
     let receive = async {
         for size in sizes {
-            let body = timeout(GENEROUS, inbox.next()).await.unwrap().unwrap().unwrap();
+            let body = timeout(TEST_TIMEOUT, inbox.next()).await.unwrap().unwrap().unwrap();
             assert_eq!(body.len(), size);
         }
         assert!(inbox.next().await.unwrap().is_none(), "closing half-closes the stream");
@@ -60,11 +60,11 @@ async fn a_frame_of_megabytes_passes_whole_between_small_ones() {
 }
 
 #[tokio::test]
-async fn the_end_in_the_middle_of_a_frame_is_an_error_that_says_so() {
+async fn stream_end_inside_frame_is_cut_off_error() {
     let whole = frame(5);
     for cut in 1..whole.len() {
         let (near, mut far) = UnixStream::pair().unwrap();
-        let (_outbox, mut inbox, _task) = crate::open(near, Frames::default());
+        let (_outbox, mut inbox, _task) = crate::open(near, FrameDecoder::default());
         far.write_all(&whole).await.unwrap();
         far.write_all(&whole[..cut]).await.unwrap();
         drop(far);
@@ -77,9 +77,9 @@ async fn the_end_in_the_middle_of_a_frame_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn a_damaged_header_ends_the_stream_with_its_own_error() {
+async fn damaged_header_ends_stream_with_decode_error() {
     let (near, mut far) = UnixStream::pair().unwrap();
-    let (_outbox, mut inbox, _task) = crate::open(near, Frames::default());
+    let (_outbox, mut inbox, _task) = crate::open(near, FrameDecoder::default());
     far.write_all(b"Content-Length: 9223372036854775808\r\n\r\n").await.unwrap();
     let error = inbox.next().await.unwrap_err();
     assert!(matches!(error, LinkError::Decode(FrameError::TooLarge { .. })), "{error}");
@@ -87,9 +87,9 @@ async fn a_damaged_header_ends_the_stream_with_its_own_error() {
 }
 
 #[tokio::test]
-async fn a_head_that_never_ends_is_given_up_and_silence_elsewhere_is_not() {
+async fn slow_head_times_out_and_silence_does_not() {
     let (near, mut far) = UnixStream::pair().unwrap();
-    let (_outbox, mut inbox, _task) = crate::open(near, Frames::default());
+    let (_outbox, mut inbox, _task) = crate::open(near, FrameDecoder::default());
     // A limit of zero: everything that is limited fails at once.
     inbox.limit_heads(Duration::ZERO);
     for _ in 0..2 {
@@ -97,19 +97,19 @@ async fn a_head_that_never_ends_is_given_up_and_silence_elsewhere_is_not() {
         far.write_all(b"Content-Length: 2\r\n\r\nx").await.unwrap();
         assert!(timeout(Duration::from_millis(1), inbox.next()).await.is_err(), "nor in a body");
         far.write_all(b"y").await.unwrap();
-        let body = timeout(GENEROUS, inbox.next()).await.unwrap().unwrap().unwrap();
+        let body = timeout(TEST_TIMEOUT, inbox.next()).await.unwrap().unwrap().unwrap();
         assert_eq!(&body[..], b"xy");
     }
     far.write_all(b"Content-Len").await.unwrap();
-    let error = timeout(GENEROUS, inbox.next()).await.unwrap().unwrap_err();
+    let error = timeout(TEST_TIMEOUT, inbox.next()).await.unwrap().unwrap_err();
     assert!(matches!(error, LinkError::SlowHead { limit: Duration::ZERO }), "{error}");
     assert!(inbox.next().await.unwrap().is_none(), "the stream is over");
 }
 
 #[tokio::test]
-async fn a_peer_that_does_not_read_blocks_the_sender_in_bounded_memory() {
+async fn peer_that_never_reads_blocks_bounded_sender() {
     let (near, mut far) = UnixStream::pair().unwrap();
-    let (outbox, _inbox, _task) = crate::open(near, Frames::default());
+    let (outbox, _inbox, _task) = crate::open(near, FrameDecoder::default());
     let mut sent = 0;
     // Full: neither the kernel nor the queue accepts more.
     while timeout(Duration::from_millis(200), outbox.send(frame(1000))).await.is_ok() {
@@ -126,14 +126,14 @@ async fn a_peer_that_does_not_read_blocks_the_sender_in_bounded_memory() {
         }
         assert_eq!(outbox.backlog_bytes(), 0);
     };
-    timeout(GENEROUS, drain).await.unwrap();
+    timeout(TEST_TIMEOUT, drain).await.unwrap();
     outbox.flush().await.unwrap();
 }
 
 #[tokio::test]
-async fn tiny_frames_are_bounded_by_more_than_their_bytes() {
+async fn tiny_frames_are_bounded_by_frame_cost() {
     let (near, _far) = UnixStream::pair().unwrap();
-    let (outbox, _inbox, _task) = crate::open(near, Frames::default());
+    let (outbox, _inbox, _task) = crate::open(near, FrameDecoder::default());
     let mut count = 0;
     while outbox.try_send(Bytes::from_static(b"x")).is_ok() {
         count += 1;
@@ -142,14 +142,14 @@ async fn tiny_frames_are_bounded_by_more_than_their_bytes() {
 }
 
 #[tokio::test]
-async fn a_failed_write_wakes_everyone_who_waits() {
+async fn failed_write_wakes_all_waiters() {
     let (near, far) = UnixStream::pair().unwrap();
-    let (outbox, _inbox, mut task) = crate::open(near, Frames::default());
+    let (outbox, _inbox, mut task) = crate::open(near, FrameDecoder::default());
     while timeout(Duration::from_millis(100), outbox.send(frame(60_000))).await.is_ok() {}
     let waiting = async { tokio::join!(outbox.send(frame(60_000)), outbox.flush(), task.join()) };
     let death = async { drop(far) };
     let ((sent, flushed, joined), ()) =
-        timeout(GENEROUS, async { tokio::join!(waiting, death) }).await.unwrap();
+        timeout(TEST_TIMEOUT, async { tokio::join!(waiting, death) }).await.unwrap();
     for result in [sent, flushed, joined] {
         let closed = result.unwrap_err();
         assert!(closed.cause.is_some(), "{closed:?}");
@@ -158,18 +158,18 @@ async fn a_failed_write_wakes_everyone_who_waits() {
 }
 
 #[tokio::test]
-async fn cutting_the_task_fails_later_sends() {
+async fn sends_fail_after_task_is_cut() {
     let (near, _far) = UnixStream::pair().unwrap();
-    let (outbox, _inbox, mut task) = crate::open(near, Frames::default());
+    let (outbox, _inbox, mut task) = crate::open(near, FrameDecoder::default());
     outbox.send(frame(1)).await.unwrap();
     task.cut().await;
     assert!(outbox.send(frame(1)).await.is_err());
 }
 
 #[tokio::test]
-async fn dropping_the_last_outbox_flushes_and_half_closes() {
+async fn last_outbox_drop_flushes_and_half_closes() {
     let (near, mut far) = UnixStream::pair().unwrap();
-    let (outbox, _inbox, mut task) = crate::open(near, Frames::default());
+    let (outbox, _inbox, mut task) = crate::open(near, FrameDecoder::default());
     let clone = outbox.clone();
     drop(outbox);
     clone.send(frame(100_000)).await.unwrap();
@@ -182,53 +182,53 @@ async fn dropping_the_last_outbox_flushes_and_half_closes() {
 }
 
 #[tokio::test]
-async fn control_messages_and_relayed_frames_keep_their_order_over_a_local_socket() {
+async fn control_messages_and_forwarded_frames_keep_order() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control");
-    let dial = local::connect(&path, Instant::now() + GENEROUS);
+    let dial = local::connect(&path, Instant::now() + TEST_TIMEOUT);
     // The dialler starts first and waits for the listener.
     let listen = async {
-        let mut listener = local::Listener::bind(&path).unwrap();
+        let mut listener = local::LocalListener::bind(&path).unwrap();
         let stream = listener.accept().await.unwrap();
         (listener, stream)
     };
     let (dialled, (listener, accepted)) = tokio::join!(dial, listen);
     let (sender, _, mut task) = control::open(dialled.unwrap());
     let (_, mut receiver, _receiver_task) = control::open(accepted);
-    sender.send(&wire::control::Join::Watchdog { pid: 7 }).await.unwrap();
-    sender.relay(3, b"frame").await.unwrap();
+    sender.send(&wire::control::JoinMessage::Watchdog { pid: 7 }).await.unwrap();
+    sender.forward(3, b"frame").await.unwrap();
     sender.close();
     task.join().await.unwrap();
-    let first = receiver.next::<wire::control::Join>().await.unwrap().unwrap();
-    assert_eq!(first, control::Received::Message(wire::control::Join::Watchdog { pid: 7 }));
-    let second = receiver.next::<wire::control::Join>().await.unwrap().unwrap();
-    assert_eq!(second, control::Received::Relay { position: 3, frame: Bytes::from_static(b"frame") });
-    assert!(receiver.next::<wire::control::Join>().await.unwrap().is_none());
+    let first = receiver.next::<wire::control::JoinMessage>().await.unwrap().unwrap();
+    assert_eq!(first, control::ReceivedPacket::Message(wire::control::JoinMessage::Watchdog { pid: 7 }));
+    let second = receiver.next::<wire::control::JoinMessage>().await.unwrap().unwrap();
+    assert_eq!(second, control::ReceivedPacket::Forward { position: 3, frame: Bytes::from_static(b"frame") });
+    assert!(receiver.next::<wire::control::JoinMessage>().await.unwrap().is_none());
     drop(listener);
     assert!(!path.exists(), "the socket's file goes with its listener");
 }
 
 #[tokio::test]
-async fn a_control_message_of_another_kind_is_an_error_that_shows_it() {
+async fn unknown_control_message_error_shows_message() {
     let (near, far) = UnixStream::pair().unwrap();
     let (sender, _, _task) = control::open(near);
     let (_, mut receiver, _receiver_task) = control::open(far);
     sender.send(&"hello").await.unwrap();
-    let error = receiver.next::<wire::control::Join>().await.unwrap_err();
+    let error = receiver.next::<wire::control::JoinMessage>().await.unwrap_err();
     assert!(error.to_string().contains("hello"), "{error}");
 }
 
 #[tokio::test]
-async fn a_local_socket_is_for_its_owner_alone() {
+async fn local_socket_has_owner_only_mode() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control");
-    let _listener = local::Listener::bind(&path).unwrap();
+    let _listener = local::LocalListener::bind(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[tokio::test]
-async fn a_socket_that_never_comes_is_named_at_the_deadline() {
+async fn missing_socket_is_named_at_deadline() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("nobody");
     let error = local::connect(&path, Instant::now() + Duration::from_millis(30)).await.unwrap_err();

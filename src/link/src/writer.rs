@@ -9,7 +9,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::outbox::{Closed, End, Outbox, Shared};
+use crate::outbox::{LinkClosed, Outbox, OutboxShared, WriteEnd};
 
 /// Size up to which small frames are gathered into one write: a system call costs about as much as copying
 /// this many bytes.
@@ -22,7 +22,7 @@ const GATHER_BYTES: usize = 64 << 10;
 #[must_use = "dropping the task cuts the link"]
 pub struct LinkTask {
     tasks: JoinSet<()>,
-    shared: Arc<Shared>,
+    shared: Arc<OutboxShared>,
 }
 
 impl LinkTask {
@@ -33,12 +33,12 @@ impl LinkTask {
     ///
     /// # Errors
     /// A write failed, or the task was cut or panicked; what the peer has is not known.
-    pub async fn join(&mut self) -> Result<(), Closed> {
+    pub async fn join(&mut self) -> Result<(), LinkClosed> {
         while self.tasks.join_next().await.is_some() {}
-        match self.shared.how_it_ended() {
-            Some(End::Finished) => Ok(()),
-            Some(End::Failed(error)) => Err(Closed { cause: Some(error) }),
-            None => Err(Closed { cause: None }),
+        match self.shared.write_end() {
+            Some(WriteEnd::Finished) => Ok(()),
+            Some(WriteEnd::Failed(error)) => Err(LinkClosed { cause: Some(error) }),
+            None => Err(LinkClosed { cause: None }),
         }
     }
 
@@ -51,18 +51,18 @@ impl LinkTask {
 }
 
 pub(crate) fn start<W: AsyncWrite + Unpin + Send + 'static>(half: W) -> (Outbox, LinkTask) {
-    let shared = Arc::new(Shared::new());
+    let shared = Arc::new(OutboxShared::new());
     let mut tasks = JoinSet::new();
     tasks.spawn(run(half, EndGuard(Arc::clone(&shared))));
     (Outbox::new(Arc::clone(&shared)), LinkTask { tasks, shared })
 }
 
 /// Ends the link also if the task is cut or panics, so that no sender waits forever.
-struct EndGuard(Arc<Shared>);
+struct EndGuard(Arc<OutboxShared>);
 
 impl Drop for EndGuard {
     fn drop(&mut self) {
-        self.0.end(End::Failed(Arc::new(io::Error::new(
+        self.0.end_writing(WriteEnd::Failed(Arc::new(io::Error::new(
             io::ErrorKind::ConnectionAborted,
             "the writing task was stopped",
         ))));
@@ -72,17 +72,17 @@ impl Drop for EndGuard {
 async fn run<W: AsyncWrite + Unpin>(mut half: W, guard: EndGuard) {
     let shared = &guard.0;
     let end = match write_all(&mut half, shared).await {
-        Ok(()) => End::Finished,
-        Err(error) => End::Failed(Arc::new(error)),
+        Ok(()) => WriteEnd::Finished,
+        Err(error) => WriteEnd::Failed(Arc::new(error)),
     };
-    shared.end(end);
+    shared.end_writing(end);
 }
 
-async fn write_all<W: AsyncWrite + Unpin>(half: &mut W, shared: &Shared) -> io::Result<()> {
+async fn write_all<W: AsyncWrite + Unpin>(half: &mut W, shared: &OutboxShared) -> io::Result<()> {
     let mut batch = VecDeque::new();
     let mut gathered = Vec::with_capacity(GATHER_BYTES);
     let mut in_gathered = Vec::new();
-    while shared.take(&mut batch).await {
+    while shared.take_frames(&mut batch).await {
         while let Some(frame) = batch.pop_front() {
             if !gathered.is_empty() && gathered.len() + frame.len() > GATHER_BYTES {
                 write_gathered(half, shared, &mut gathered, &mut in_gathered).await?;
@@ -103,7 +103,7 @@ async fn write_all<W: AsyncWrite + Unpin>(half: &mut W, shared: &Shared) -> io::
 
 async fn write_gathered<W: AsyncWrite + Unpin>(
     half: &mut W,
-    shared: &Shared,
+    shared: &OutboxShared,
     gathered: &mut Vec<u8>,
     frames: &mut Vec<Bytes>,
 ) -> io::Result<()> {
@@ -117,13 +117,17 @@ async fn write_gathered<W: AsyncWrite + Unpin>(
 
 /// Writes all of `bytes`, recording each piece as progress: a stalled peer is recognised by the lack of
 /// progress.
-async fn write<W: AsyncWrite + Unpin>(half: &mut W, shared: &Shared, mut bytes: &[u8]) -> io::Result<()> {
+async fn write<W: AsyncWrite + Unpin>(
+    half: &mut W,
+    shared: &OutboxShared,
+    mut bytes: &[u8],
+) -> io::Result<()> {
     while !bytes.is_empty() {
         let count = half.write(bytes).await?;
         if count == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        shared.wrote(count);
+        shared.record_written(count);
         bytes = &bytes[count..];
     }
     Ok(())

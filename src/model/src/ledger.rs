@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Outcome, TestId, Told, WorkerId};
+use crate::{Outcome, SynthesizedResult, TestId, WorkerId};
 
 /// State of a test in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Entry {
+pub enum LedgerEntry {
     /// No result yet.
     Open,
     /// A worker has journalled its result and put it on its stream.
@@ -22,12 +22,12 @@ pub enum Entry {
         position: u64,
     },
     /// The finisher sends its synthesized result.
-    Told(Told),
+    Synthesized(SynthesizedResult),
 }
 
 /// Position of a result on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct StreamPlace {
+pub struct StreamPosition {
     /// The worker that owns the stream.
     pub worker: WorkerId,
     /// The position on the stream, from 1.
@@ -36,7 +36,7 @@ pub struct StreamPlace {
 
 /// State of one worker's stream in this run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Stream {
+pub struct ResultStream {
     /// Number of results put on it.
     pub sent: u64,
     /// Number of results that the client is proven to have.
@@ -47,25 +47,25 @@ pub struct Stream {
 
 /// A second result for a test that has one: a violation of the protocol, never forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SecondResult {
+pub struct DuplicateResult {
     pub test: TestId,
     /// The entry of the first result.
-    pub first: Entry,
+    pub first: LedgerEntry,
 }
 
 /// The ledger of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ledger {
-    entries: Vec<Entry>,
+    entries: Vec<LedgerEntry>,
     open: usize,
-    streams: BTreeMap<WorkerId, Stream>,
+    streams: BTreeMap<WorkerId, ResultStream>,
 }
 
 impl Ledger {
     /// Creates a ledger for `selected` tests, all without a result.
     #[must_use]
     pub fn new(selected: usize) -> Self {
-        Self { entries: vec![Entry::Open; selected], open: selected, streams: BTreeMap::new() }
+        Self { entries: vec![LedgerEntry::Open; selected], open: selected, streams: BTreeMap::new() }
     }
 
     /// Opens a worker's stream: it may carry something of this run, even if only the start of a test.
@@ -81,25 +81,29 @@ impl Ledger {
         &mut self,
         test: TestId,
         outcome: Outcome,
-        StreamPlace { worker, position }: StreamPlace,
-    ) -> Result<(), SecondResult> {
+        StreamPosition { worker, position }: StreamPosition,
+    ) -> Result<(), DuplicateResult> {
         let stream = self.streams.entry(worker).or_default();
         stream.sent = stream.sent.max(position);
-        self.book(test, Entry::Settled { outcome, worker, position })
+        self.record(test, LedgerEntry::Settled { outcome, worker, position })
     }
 
     /// Records a synthesized result, which the finisher sends.
     ///
     /// # Errors
     /// The test has a result already.
-    pub fn tell(&mut self, test: TestId, told: Told) -> Result<(), SecondResult> {
-        self.book(test, Entry::Told(told))
+    pub fn record_synthesized(
+        &mut self,
+        test: TestId,
+        told: SynthesizedResult,
+    ) -> Result<(), DuplicateResult> {
+        self.record(test, LedgerEntry::Synthesized(told))
     }
 
-    fn book(&mut self, test: TestId, entry: Entry) -> Result<(), SecondResult> {
+    fn record(&mut self, test: TestId, entry: LedgerEntry) -> Result<(), DuplicateResult> {
         let place = self.entries.get_mut(test.index()).expect("tests are numbered by the plan");
-        if *place != Entry::Open {
-            return Err(SecondResult { test, first: *place });
+        if *place != LedgerEntry::Open {
+            return Err(DuplicateResult { test, first: *place });
         }
         *place = entry;
         self.open -= 1;
@@ -115,19 +119,19 @@ impl Ledger {
 
     /// Returns the entry of a test.
     #[must_use]
-    pub fn entry(&self, test: TestId) -> Entry {
+    pub fn entry(&self, test: TestId) -> LedgerEntry {
         self.entries[test.index()]
     }
 
     /// Returns all entries, by test.
     #[must_use]
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[LedgerEntry] {
         &self.entries
     }
 
     /// Returns the streams of the run, by worker.
     #[must_use]
-    pub fn streams(&self) -> &BTreeMap<WorkerId, Stream> {
+    pub fn streams(&self) -> &BTreeMap<WorkerId, ResultStream> {
         &self.streams
     }
 
@@ -138,13 +142,17 @@ impl Ledger {
 
     /// Returns the number of tests without a result.
     #[must_use]
-    pub fn open(&self) -> usize {
+    pub fn open_count(&self) -> usize {
         self.open
     }
 
     /// Returns the tests without a result.
     pub fn open_tests(&self) -> impl Iterator<Item = TestId> + '_ {
-        (0..).map(TestId).zip(&self.entries).filter(|(_, entry)| **entry == Entry::Open).map(|(test, _)| test)
+        (0..)
+            .map(TestId)
+            .zip(&self.entries)
+            .filter(|(_, entry)| **entry == LedgerEntry::Open)
+            .map(|(test, _)| test)
     }
 
     /// Returns whether every test has its result, and the state of every stream is final.
@@ -155,7 +163,7 @@ impl Ledger {
 
     /// Returns the streams that may have lost results, with their proven positions.
     #[must_use]
-    pub fn unproven(&self) -> Vec<(WorkerId, u64)> {
+    pub fn unproven_streams(&self) -> Vec<(WorkerId, u64)> {
         self.streams
             .iter()
             .filter(|(_, stream)| stream.proven < stream.sent)
@@ -165,26 +173,26 @@ impl Ledger {
 
     /// Returns the synthesized results, which the finisher sends.
     #[must_use]
-    pub fn told(&self) -> Vec<(TestId, Told)> {
+    pub fn synthesized_results(&self) -> Vec<(TestId, SynthesizedResult)> {
         (0..)
             .map(TestId)
             .zip(&self.entries)
             .filter_map(|(test, entry)| match entry {
-                Entry::Told(told) => Some((test, *told)),
-                Entry::Open | Entry::Settled { .. } => None,
+                LedgerEntry::Synthesized(told) => Some((test, *told)),
+                LedgerEntry::Open | LedgerEntry::Settled { .. } => None,
             })
             .collect()
     }
 
     /// Returns the number of tests that have failed so far.
     #[must_use]
-    pub fn failures(&self) -> usize {
+    pub fn failure_count(&self) -> usize {
         self.entries
             .iter()
             .filter(|entry| match entry {
-                Entry::Open => false,
-                Entry::Settled { outcome, .. } => outcome.is_failure(),
-                Entry::Told(told) => told.outcome().is_failure(),
+                LedgerEntry::Open => false,
+                LedgerEntry::Settled { outcome, .. } => outcome.is_failure(),
+                LedgerEntry::Synthesized(told) => told.outcome().is_failure(),
             })
             .count()
     }
@@ -193,46 +201,46 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::NotRun;
+    use crate::NotRunReason;
 
-    fn place(worker: u32, position: u64) -> StreamPlace {
-        StreamPlace { worker: WorkerId(worker), position }
+    fn place(worker: u32, position: u64) -> StreamPosition {
+        StreamPosition { worker: WorkerId(worker), position }
     }
 
     #[test]
-    fn a_test_gets_one_result_and_the_second_is_refused() {
+    fn second_result_of_a_test_is_refused() {
         let mut ledger = Ledger::new(2);
         ledger.settle(TestId(0), Outcome::Passed, place(1, 1)).unwrap();
-        let first = Entry::Settled { outcome: Outcome::Passed, worker: WorkerId(1), position: 1 };
+        let first = LedgerEntry::Settled { outcome: Outcome::Passed, worker: WorkerId(1), position: 1 };
         assert_eq!(
             ledger.settle(TestId(0), Outcome::Failed, place(2, 1)),
-            Err(SecondResult { test: TestId(0), first })
+            Err(DuplicateResult { test: TestId(0), first })
         );
         assert_eq!(
-            ledger.tell(TestId(0), Told::NotRun(NotRun::Cancelled)),
-            Err(SecondResult { test: TestId(0), first })
+            ledger.record_synthesized(TestId(0), SynthesizedResult::NotRun(NotRunReason::Cancelled)),
+            Err(DuplicateResult { test: TestId(0), first })
         );
         assert_eq!(ledger.entry(TestId(0)), first);
-        assert_eq!(ledger.open(), 1);
+        assert_eq!(ledger.open_count(), 1);
     }
 
     #[test]
-    fn the_books_balance_only_when_all_streams_are_closed() {
+    fn ledger_balances_only_with_all_streams_closed() {
         let mut ledger = Ledger::new(2);
         ledger.settle(TestId(0), Outcome::Passed, place(1, 1)).unwrap();
-        ledger.tell(TestId(1), Told::NotRun(NotRun::Cancelled)).unwrap();
+        ledger.record_synthesized(TestId(1), SynthesizedResult::NotRun(NotRunReason::Cancelled)).unwrap();
         assert!(!ledger.is_balanced());
         ledger.close_stream(WorkerId(1), 0);
         assert!(ledger.is_balanced());
-        assert_eq!(ledger.unproven(), [(WorkerId(1), 0)]);
+        assert_eq!(ledger.unproven_streams(), [(WorkerId(1), 0)]);
     }
 
     #[test]
-    fn a_stream_cannot_prove_more_than_it_carried() {
+    fn stream_proves_at_most_what_it_carried() {
         let mut ledger = Ledger::new(1);
         ledger.settle(TestId(0), Outcome::Passed, place(1, 1)).unwrap();
         ledger.close_stream(WorkerId(1), 99);
-        assert_eq!(ledger.unproven(), []);
+        assert_eq!(ledger.unproven_streams(), []);
         assert_eq!(ledger.streams()[&WorkerId(1)].proven, 1);
     }
 }

@@ -11,15 +11,15 @@
 //! - [`finish`]: delivery of the end of a run, and what is pending when the coordinator has died.
 //! - [`share`]: fair sharing of the slots between concurrent runs.
 
-pub mod finish;
+pub mod batching;
+pub mod delivery;
+pub mod fair_share;
 pub mod ids;
 pub mod ledger;
 pub mod outcome;
 pub mod partition;
-pub mod path;
 pub mod run;
-pub mod share;
-pub mod split;
+pub mod test_path;
 
 pub use ids::*;
 pub use outcome::*;

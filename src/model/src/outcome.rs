@@ -27,16 +27,16 @@ impl Outcome {
 
 /// The reason why a result is provisional.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum HeldBy {
+pub enum ProvisionalReason {
     /// The test failed and has retries left.
-    Retry,
+    AwaitsRetry,
     /// Its process died during the test, which is to be rerun in isolation.
-    LoneRun,
+    AwaitsIsolatedRun,
 }
 
 /// The reason why a selected test was never run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum NotRun {
+pub enum NotRunReason {
     /// It cannot be run: its program is missing, cannot be listed, or cannot select it.
     Unrunnable,
     /// The user cancelled the run.
@@ -44,14 +44,14 @@ pub enum NotRun {
     /// The run reached its limit of failures.
     TooManyFailures,
     /// The run reached its time limit.
-    TimeIsUp,
+    TimeLimitReached,
     /// Its program kept dying outside any test.
-    GivenUp {
+    ProgramGivenUp {
         /// Number of consecutive processes of it, each with one test, that died so.
         deaths: u32,
     },
     /// Its program kept exiting successfully without running it, the last time in a process of its own.
-    NeverBegan,
+    NeverStarted,
     /// Its worker died during it, twice.
     WorkerDied,
     /// Workers kept dying, or none could be started.
@@ -60,30 +60,30 @@ pub enum NotRun {
 
 /// A synthesized result: no worker sends it, the finisher does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Told {
+pub enum SynthesizedResult {
     /// It never ran.
-    NotRun(NotRun),
+    NotRun(NotRunReason),
     /// Its provisional result is final, because nothing can replace it any more.
-    Held(HeldBy),
+    Provisional(ProvisionalReason),
 }
 
-impl Told {
+impl SynthesizedResult {
     /// Returns the state that is reported to the client.
     #[must_use]
     pub fn outcome(self) -> Outcome {
         match self {
-            Self::NotRun(NotRun::Cancelled | NotRun::TooManyFailures | NotRun::TimeIsUp) => {
-                Outcome::Cancelled
-            }
-            Self::NotRun(_) | Self::Held(HeldBy::LoneRun) => Outcome::Error,
-            Self::Held(HeldBy::Retry) => Outcome::Failed,
+            Self::NotRun(
+                NotRunReason::Cancelled | NotRunReason::TooManyFailures | NotRunReason::TimeLimitReached,
+            ) => Outcome::Cancelled,
+            Self::NotRun(_) | Self::Provisional(ProvisionalReason::AwaitsIsolatedRun) => Outcome::Error,
+            Self::Provisional(ProvisionalReason::AwaitsRetry) => Outcome::Failed,
         }
     }
 }
 
 /// How the process of a lease ended, as far as decisions depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum LeaseEnd {
+pub enum LeaseOutcome {
     /// The framework reported the end of its run.
     Complete,
     /// All tests have results, but the process exited with an error afterwards.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The rule that assigns tests to shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
+pub enum PartitionRule {
     /// Every n-th test of the sorted list: even counts, but a new test moves all that follow.
     Slice,
     /// By a hash of the uid: a test stays in its shard when others are added or removed.
@@ -16,38 +16,40 @@ pub enum Rule {
 
 /// Shard `index` (from 1) of `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Partition {
-    pub rule: Rule,
+pub struct TestPartition {
+    pub rule: PartitionRule,
     /// The number of this shard, from 1.
     pub index: u32,
     /// The number of shards, at least `index`.
     pub count: u32,
 }
 
-impl Partition {
+impl TestPartition {
     /// Returns for each test (uid and recorded duration) whether it belongs to this shard.
     #[must_use]
     pub fn select(&self, tests: &[(&str, Option<Duration>)]) -> Vec<bool> {
         let count = u64::from(self.count.max(1));
         let mine = u64::from(self.index.saturating_sub(1));
         match self.rule {
-            Rule::Hash => tests.iter().map(|(uid, _)| fnv1a(uid.as_bytes()) % count == mine).collect(),
-            Rule::Slice => {
+            PartitionRule::Hash => {
+                tests.iter().map(|(uid, _)| fnv1a(uid.as_bytes()) % count == mine).collect()
+            }
+            PartitionRule::Slice => {
                 let mut out = vec![false; tests.len()];
-                for (place, test) in (0_u64..).zip(by_uid(tests)) {
+                for (place, test) in (0_u64..).zip(order_by_uid(tests)) {
                     out[test] = place % count == mine;
                 }
                 out
             }
-            Rule::Time => self.by_time(tests),
+            PartitionRule::Time => self.select_by_time(tests),
         }
     }
 
-    fn by_time(&self, tests: &[(&str, Option<Duration>)]) -> Vec<bool> {
+    fn select_by_time(&self, tests: &[(&str, Option<Duration>)]) -> Vec<bool> {
         let mut known: Vec<_> = tests.iter().filter_map(|(_, weight)| *weight).collect();
         known.sort_unstable();
         let unknown = known.get(known.len() / 2).copied().unwrap_or(Duration::from_millis(1));
-        let mut order = by_uid(tests);
+        let mut order = order_by_uid(tests);
         order.sort_by_key(|test| std::cmp::Reverse(tests[*test].1.unwrap_or(unknown)));
         let mut loads = vec![(Duration::ZERO, 0_u32); self.count.max(1) as usize];
         let mut out = vec![false; tests.len()];
@@ -67,7 +69,7 @@ impl Partition {
     }
 }
 
-fn by_uid(tests: &[(&str, Option<Duration>)]) -> Vec<usize> {
+fn order_by_uid(tests: &[(&str, Option<Duration>)]) -> Vec<usize> {
     let mut order: Vec<_> = (0..tests.len()).collect();
     order.sort_by_key(|test| tests[*test].0);
     order
@@ -85,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shards_of_each_rule_cover_all_tests_once() {
+    fn shards_of_each_rule_cover_all_tests_once() {
         let names: Vec<_> = (0..101).map(|number| format!("s::t{number}")).collect();
         let tests: Vec<_> = (0_u64..)
             .zip(&names)
@@ -93,12 +95,12 @@ mod tests {
                 (name.as_str(), (number % 3 != 0).then(|| Duration::from_millis(number * 7 % 50)))
             })
             .collect();
-        for rule in [Rule::Slice, Rule::Hash, Rule::Time] {
+        for rule in [PartitionRule::Slice, PartitionRule::Hash, PartitionRule::Time] {
             for count in 1..6 {
                 let mut owners = vec![0; tests.len()];
                 for index in 1..=count {
                     for (owner, is_mine) in
-                        owners.iter_mut().zip(Partition { rule, index, count }.select(&tests))
+                        owners.iter_mut().zip(TestPartition { rule, index, count }.select(&tests))
                     {
                         *owner += u32::from(is_mine);
                     }
@@ -109,17 +111,20 @@ mod tests {
     }
 
     #[test]
-    fn by_time_the_longest_is_alone_when_it_outweighs_the_rest() {
+    fn time_rule_isolates_a_dominant_test() {
         let tests = [
             ("a", Some(Duration::from_secs(10))),
             ("b", Some(Duration::from_secs(3))),
             ("c", Some(Duration::from_secs(4))),
         ];
-        assert_eq!(Partition { rule: Rule::Time, index: 1, count: 2 }.select(&tests), [true, false, false]);
+        assert_eq!(
+            TestPartition { rule: PartitionRule::Time, index: 1, count: 2 }.select(&tests),
+            [true, false, false]
+        );
     }
 
     #[test]
-    fn a_hash_never_changes() {
+    fn fnv1a_hash_is_stable() {
         assert_eq!(fnv1a(b"kennel::herd::turns_left"), fnv1a(b"kennel::herd::turns_left"));
         assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
     }

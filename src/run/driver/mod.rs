@@ -6,8 +6,8 @@
 //!
 //! The driver waits for nothing by itself: the owner of the pool passes it the events of its run.
 
-mod news;
-mod orders;
+mod actions;
+mod inbound;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -16,25 +16,25 @@ use std::{
 
 use model::{
     TestId,
+    fair_share::SlotDemand,
     ledger::Ledger,
-    run::{Action, Event, Run, Stage},
-    share::Demand,
+    run::{RunAction, RunEvent, RunStage, RunState},
 };
 use tokio::time::Instant;
 use wire::{
-    control::{Debuggee, Finish, LeaseId, Proof, TestIndex, WorkerId},
+    control::{DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, TestIndex, WorkerId},
     mtp::{LogLevel, RunResult},
 };
 
 use super::{
-    Costs, RunPlan,
-    budget::DumpBudget,
+    RunPlan, RunResourceUsage,
+    client_log::ClientLog,
     convert::{from_model, to_model},
-    log::ClientLog,
+    dump_budget::DumpBudget,
     manifest,
-    told::{Charges, HeldBack},
+    synthesized::{ProgramFailures, ProvisionalResults},
 };
-use crate::pool::Pool;
+use crate::pool::WorkerPool;
 
 /// Time limit for a worker to end a cancelled lease, beyond a test's grace period.
 const CANCEL_DEADLINE: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ const JOURNAL_DEADLINE: Duration = Duration::from_secs(10);
 const STAGE_SLACK: Duration = Duration::from_secs(15);
 
 /// Logged as the reason when the coordinator finishes the run in place of the watchdog.
-const LATE: &str = "it did not finish in time";
+const FINISH_TIMED_OUT: &str = "it did not finish in time";
 
 /// The result of a run.
 #[derive(Debug)]
@@ -52,26 +52,26 @@ pub struct RunOutcome {
     /// The ledger of all tests.
     pub ledger: Ledger,
     /// Why no more tests were leased, if the run was stopped early.
-    pub stopped_by: Option<model::NotRun>,
+    pub stopped_by: Option<model::NotRunReason>,
     /// Durations of tests that ended, for the history.
     pub durations: Vec<(TestId, Duration)>,
     /// Tests during which a process died.
     pub crashed: BTreeSet<TestId>,
     /// Resource usage of its processes.
-    pub costs: Costs,
+    pub resource_usage: RunResourceUsage,
     /// Number of workers that died.
     pub worker_deaths: usize,
     /// Number of programs with failures outside any test.
-    pub charged_programs: usize,
+    pub failed_programs: usize,
     /// Proof level of the completion's delivery to the client.
-    pub proof: Proof,
+    pub proof: ProofLevel,
     /// The result member of the response.
     pub result: RunResult,
 }
 
 /// A test whose process is stopped and waits for a debugger.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct WaitingDebuggee {
     /// The worker that runs the process.
     pub worker: WorkerId,
     /// The lease that the test belongs to.
@@ -80,98 +80,98 @@ pub struct Standing {
     /// Process id of the test.
     pub pid: u32,
     /// Command that a debugger can launch instead.
-    pub debuggee: Option<Debuggee>,
+    pub debuggee: Option<DebuggeeCommand>,
 }
 
 /// One run, from its first lease to its completion.
-pub struct Driver {
+pub struct RunDriver {
     plan: RunPlan,
     client: link::Outbox,
-    run: Run,
-    actions: VecDeque<Action>,
+    run: RunState,
+    actions: VecDeque<RunAction>,
     /// Maximum number of leases that the run may have open.
     share: usize,
     /// Workers that the run has requested and the scheduler has not collected yet.
-    asked: usize,
+    requested_workers: usize,
     /// Number of leases granted so far.
-    served: u64,
+    leases_granted: u64,
     /// The program of each open lease.
-    leases: BTreeMap<LeaseId, usize>,
-    held: BTreeMap<TestIndex, HeldBack>,
-    charges: Charges,
+    lease_programs: BTreeMap<LeaseId, usize>,
+    provisional: BTreeMap<TestIndex, ProvisionalResults>,
+    program_failures: ProgramFailures,
     /// Attachments of tests, which are sent with the run as well, and leaked processes.
     result: RunResult,
     dumps: DumpBudget,
     /// Dead workers whose journals are being read: the position up to which their results were forwarded, and
     /// the deadline.
-    journals: BTreeMap<WorkerId, (u64, Instant)>,
+    pending_journals: BTreeMap<WorkerId, (u64, Instant)>,
     /// The finish request sent to the watchdog, kept so that it can be sent again to a replacement.
-    finish: Option<Box<Finish>>,
-    stage_until: Option<(Stage, Instant)>,
-    cancel_until: Option<Instant>,
+    finish: Option<Box<FinishRequest>>,
+    stage_deadline: Option<(RunStage, Instant)>,
+    cancel_deadline: Option<Instant>,
     /// Deadline of the whole run (`run-timeout`).
-    run_until: Option<Instant>,
-    proof: Proof,
+    run_deadline: Option<Instant>,
+    proof: ProofLevel,
     durations: Vec<(TestId, Duration)>,
     crashed: BTreeSet<TestId>,
-    costs: Costs,
+    resource_usage: RunResourceUsage,
     /// The test that each worker runs.
-    in_flight: BTreeMap<WorkerId, TestIndex>,
+    running_tests: BTreeMap<WorkerId, TestIndex>,
     /// Tests that wait for a debugger, until the scheduler collects them.
-    standing: Vec<Standing>,
+    waiting_debuggees: Vec<WaitingDebuggee>,
     /// Leases whose processes were launched by debuggers, until the scheduler collects them.
-    launched: Vec<(WorkerId, LeaseId)>,
+    launched_leases: Vec<(WorkerId, LeaseId)>,
     worker_deaths: usize,
     is_complete: bool,
     /// The manifest was written to the run's directory.
     has_manifest: bool,
 }
 
-impl Driver {
+impl RunDriver {
     /// Begins a run. It has no workers yet, and a share of 0 slots.
     ///
     /// Cancel safe: no, because a run that has begun must be completed.
-    pub async fn begin(pool: &mut Pool, plan: RunPlan, client: link::Outbox) -> Self {
-        let mut run = Run::new(plan.model.clone());
-        let mut actions: VecDeque<_> = run.handle(Event::Share(0)).into();
+    pub async fn begin(pool: &mut WorkerPool, plan: RunPlan, client: link::Outbox) -> Self {
+        let mut run = RunState::new(plan.model.clone());
+        let mut actions: VecDeque<_> = run.handle(RunEvent::SlotShare(0)).into();
         actions.extend(run.begin(&[]));
         let mut driver = Self {
             run,
             actions,
             share: 0,
-            asked: 0,
-            served: 0,
-            leases: BTreeMap::new(),
-            held: BTreeMap::new(),
-            charges: Charges::default(),
+            requested_workers: 0,
+            leases_granted: 0,
+            lease_programs: BTreeMap::new(),
+            provisional: BTreeMap::new(),
+            program_failures: ProgramFailures::default(),
             result: RunResult::default(),
             dumps: DumpBudget::default(),
-            journals: BTreeMap::new(),
+            pending_journals: BTreeMap::new(),
             finish: None,
-            stage_until: None,
-            cancel_until: None,
-            run_until: plan.time_limit.map(|limit| Instant::now() + limit),
-            proof: Proof::None,
+            stage_deadline: None,
+            cancel_deadline: None,
+            run_deadline: plan.time_limit.map(|limit| Instant::now() + limit),
+            proof: ProofLevel::None,
             durations: Vec::new(),
             crashed: BTreeSet::new(),
-            costs: Costs::default(),
-            in_flight: BTreeMap::new(),
-            standing: Vec::new(),
-            launched: Vec::new(),
+            resource_usage: RunResourceUsage::default(),
+            running_tests: BTreeMap::new(),
+            waiting_debuggees: Vec::new(),
+            launched_leases: Vec::new(),
             worker_deaths: 0,
             is_complete: false,
             has_manifest: true,
             plan,
             client,
         };
-        if let Err(error) = manifest::write(&driver.plan) {
+        if let Err(error) = manifest::write_manifest(&driver.plan) {
             driver.has_manifest = false;
             let text = format!(
                 "the run's manifest could not be written, so it can't be reported or gone on with later: {error}"
             );
             driver.log(LogLevel::Warning, text).await;
         }
-        driver.tell_begin(pool).await;
+        driver.send_begin_run(pool).await;
         host::fail::pass("run.begun");
         driver
     }
@@ -179,82 +179,82 @@ impl Driver {
     /// Returns the client's id of the run.
     #[must_use]
     pub fn run_id(&self) -> &str {
-        &self.plan.run
+        &self.plan.run_id
     }
 
     /// Returns the slots that the run could use.
     #[must_use]
-    pub fn demand(&self) -> Demand {
-        Demand { wanted: self.run.wanted_leases(), served: self.served }
+    pub fn demand(&self) -> SlotDemand {
+        SlotDemand { wanted: self.run.wanted_leases(), served: self.leases_granted }
     }
 
     /// Returns the number of open leases.
     #[must_use]
-    pub fn leases_in_hand(&self) -> usize {
-        self.run.leases_in_hand()
+    pub fn open_leases(&self) -> usize {
+        self.run.active_leases()
     }
 
     /// Returns whether the death of this worker affects this run.
     #[must_use]
-    pub fn has_to_do_with(&self, worker: WorkerId) -> bool {
-        self.run.has_to_do_with(to_model(worker))
+    pub fn is_affected_by(&self, worker: WorkerId) -> bool {
+        self.run.involves(to_model(worker))
     }
 
     /// Sets the maximum number of open leases.
-    pub fn share(&mut self, slots: usize) {
+    pub fn set_share(&mut self, slots: usize) {
         if self.share != slots {
             self.share = slots;
-            self.feed(Event::Share(slots));
+            self.apply_event(RunEvent::SlotShare(slots));
         }
     }
 
     /// Adds an idle worker to the run.
-    pub fn give(&mut self, worker: WorkerId) {
-        self.feed(Event::WorkerReady(to_model(worker)));
+    pub fn add_worker(&mut self, worker: WorkerId) {
+        self.apply_event(RunEvent::WorkerReady(to_model(worker)));
     }
 
     /// Reports to the run that a worker it requested did not start.
-    pub async fn not_started(&mut self, worker: WorkerId, error: &str) {
+    pub async fn on_worker_not_started(&mut self, worker: WorkerId, error: &str) {
         self.log(LogLevel::Warning, format!("worker {worker} could not be started: {error}")).await;
-        self.feed(Event::WorkerNotStarted);
+        self.apply_event(RunEvent::WorkerNotStarted);
     }
 
     /// Removes the idle workers from the run and returns them.
     pub fn take_idle(&mut self) -> Vec<WorkerId> {
         let idle = self.run.idle_workers().to_vec();
         for worker in &idle {
-            self.feed(Event::WorkerTaken(*worker));
+            self.apply_event(RunEvent::WorkerReassigned(*worker));
         }
         idle.into_iter().map(from_model).collect()
     }
 
     /// Returns the number of workers that the run has requested since the last call.
-    pub fn take_asked(&mut self) -> usize {
-        std::mem::take(&mut self.asked)
+    pub fn take_worker_requests(&mut self) -> usize {
+        std::mem::take(&mut self.requested_workers)
     }
 
     /// Returns the tests that wait for a debugger, each once.
-    pub fn take_standing(&mut self) -> Vec<Standing> {
-        std::mem::take(&mut self.standing)
+    pub fn take_waiting_debuggees(&mut self) -> Vec<WaitingDebuggee> {
+        std::mem::take(&mut self.waiting_debuggees)
     }
 
     /// Returns the leases whose processes were launched by debuggers, each once.
-    pub fn take_launched(&mut self) -> Vec<(WorkerId, LeaseId)> {
-        std::mem::take(&mut self.launched)
+    pub fn take_launched_leases(&mut self) -> Vec<(WorkerId, LeaseId)> {
+        std::mem::take(&mut self.launched_leases)
     }
 
     /// Returns whether this worker holds the lease.
     #[must_use]
     pub fn is_leased(&self, worker: WorkerId, lease: LeaseId) -> bool {
-        let is_alive = !self.journals.contains_key(&worker);
+        let is_alive = !self.pending_journals.contains_key(&worker);
         is_alive
-            && self.leases.contains_key(&lease)
+            && self.lease_programs.contains_key(&lease)
             && self.run.leasing_workers().any(|one| one == to_model(worker))
     }
 
     /// Cancels the run: running tests are cancelled, the rest is reported as not run.
     pub fn cancel(&mut self) {
-        self.feed(Event::Cancel);
+        self.apply_event(RunEvent::Cancel);
     }
 
     /// Returns whether the completion has been sent.
@@ -267,14 +267,14 @@ impl Driver {
     #[must_use]
     pub fn into_outcome(self) -> (RunPlan, RunOutcome) {
         let outcome = RunOutcome {
-            stopped_by: self.run.stopped_by(),
+            stopped_by: self.run.stop_reason(),
             ledger: self.run.ledger().clone(),
             durations: self.durations,
             crashed: self.crashed,
-            result: RunResult { largest: self.costs.largest(&self.plan), ..self.result },
-            costs: self.costs,
+            result: RunResult { largest: self.resource_usage.largest(&self.plan), ..self.result },
+            resource_usage: self.resource_usage,
             worker_deaths: self.worker_deaths,
-            charged_programs: self.charges.programs(),
+            failed_programs: self.program_failures.program_count(),
             proof: self.proof,
         };
         (self.plan, outcome)
@@ -283,63 +283,69 @@ impl Driver {
     /// Returns when [`Driver::expired`] must be called if no event comes before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let journals = self.journals.values().map(|(_, deadline)| *deadline);
-        let stage = self.stage_until.map(|(_, deadline)| deadline);
-        journals.chain(stage).chain(self.cancel_until).chain(self.run_until).min()
+        let journals = self.pending_journals.values().map(|(_, deadline)| *deadline);
+        let stage = self.stage_deadline.map(|(_, deadline)| deadline);
+        journals.chain(stage).chain(self.cancel_deadline).chain(self.run_deadline).min()
     }
 
-    fn feed(&mut self, event: Event) {
+    fn apply_event(&mut self, event: RunEvent) {
         self.actions.extend(self.run.handle(event));
     }
 
     /// Handles expired deadlines.
     ///
     /// Cancel safe: no, because a deadline is cleared before its action is complete.
-    pub async fn expired(&mut self, pool: &mut Pool, now: Instant) {
-        let late: Vec<_> =
-            self.journals.iter().filter(|(_, (_, deadline))| *deadline <= now).map(|(id, _)| *id).collect();
+    pub async fn on_deadline(&mut self, pool: &mut WorkerPool, now: Instant) {
+        let late: Vec<_> = self
+            .pending_journals
+            .iter()
+            .filter(|(_, (_, deadline))| *deadline <= now)
+            .map(|(id, _)| *id)
+            .collect();
         for worker in late {
             self.log(LogLevel::Warning, format!("the journal of worker {worker} was not read in time")).await;
-            let settled = super::last_resort::settled(&self.plan.run_dir.path, worker);
-            self.worker_lost(worker, &settled);
+            let settled = super::fallback_finish::journalled_results(&self.plan.run_dir.path, worker);
+            self.on_journal_read(worker, &settled);
         }
-        if self.run_until.is_some_and(|deadline| deadline <= now) {
-            self.run_until = None;
+        if self.run_deadline.is_some_and(|deadline| deadline <= now) {
+            self.run_deadline = None;
             self.log(LogLevel::Warning, "the run's time is up (run-timeout)".to_owned()).await;
-            self.feed(Event::TimeIsUp);
+            self.apply_event(RunEvent::TimeLimitReached);
         }
-        if self.cancel_until.is_some_and(|deadline| deadline <= now) {
-            self.cancel_until = None;
+        if self.cancel_deadline.is_some_and(|deadline| deadline <= now) {
+            self.cancel_deadline = None;
             for worker in self.run.leasing_workers() {
-                pool.kill(from_model(worker)).await;
+                pool.kill_worker(from_model(worker)).await;
             }
         }
-        if let Some((stage, deadline)) = self.stage_until
+        if let Some((stage, deadline)) = self.stage_deadline
             && deadline <= now
         {
-            self.stage_until = None;
-            self.stage_expired(pool, stage).await;
+            self.stage_deadline = None;
+            self.on_stage_deadline(pool, stage).await;
         }
     }
 
-    async fn stage_expired(&mut self, pool: &mut Pool, stage: Stage) {
+    async fn on_stage_deadline(&mut self, pool: &mut WorkerPool, stage: RunStage) {
         match stage {
-            Stage::Draining => {
+            RunStage::Draining => {
                 for worker in self.run.awaited_workers() {
                     let text = format!("worker {} did not drain in time and is killed", worker.0);
                     self.log(LogLevel::Warning, text).await;
-                    pool.kill(from_model(worker)).await;
+                    pool.kill_worker(from_model(worker)).await;
                 }
             }
             // The watchdog can't even be killed.
-            Stage::Finishing if self.run.is_finisher_given_up() => self.finish_ourselves(LATE).await,
-            Stage::Finishing => {
+            RunStage::Finishing if self.run.is_finisher_given_up() => {
+                self.finish_without_watchdog(FINISH_TIMED_OUT).await
+            }
+            RunStage::Finishing => {
                 let text = "the watchdog did not finish the run in time and is killed".to_owned();
                 self.log(LogLevel::Warning, text).await;
-                self.stage_until = Some((Stage::Finishing, Instant::now() + STAGE_SLACK));
-                self.feed(Event::FinisherLate);
+                self.stage_deadline = Some((RunStage::Finishing, Instant::now() + STAGE_SLACK));
+                self.apply_event(RunEvent::FinisherLate);
             }
-            Stage::Running | Stage::Completed => {}
+            RunStage::Running | RunStage::Completed => {}
         }
     }
 
@@ -350,11 +356,11 @@ impl Driver {
     /// Writes a message about one test to the client's log.
     ///
     /// Cancel safe: no, because only a part may be sent.
-    pub async fn log_of(&self, test: TestIndex, level: LogLevel, message: String) {
-        self.client_log().line(Some(test), level, message).await;
+    pub async fn log_test(&self, test: TestIndex, level: LogLevel, message: String) {
+        self.client_log().log_line(Some(test), level, message).await;
     }
 
     async fn log(&self, level: LogLevel, message: String) {
-        self.client_log().line(None, level, message).await;
+        self.client_log().log_line(None, level, message).await;
     }
 }

@@ -6,7 +6,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::Decode;
+use crate::StreamDecoder;
 
 /// Maximum body size that is read. A run request that names 100,000 tests with all their members is about 60
 /// MB.
@@ -15,7 +15,7 @@ pub const BODY_LIMIT_BYTES: usize = 256 << 20;
 pub const HEADERS_LIMIT_BYTES: usize = 8 << 10;
 
 /// Byte order mark in UTF-8.
-const MARK: &[u8] = b"\xef\xbb\xbf";
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Error after which a framed stream can't be read any further.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub enum FrameError {
 
 /// Decoder of framed bodies.
 #[derive(Debug)]
-pub struct Frames {
+pub struct FrameDecoder {
     limit_bytes: usize,
     is_first: bool,
     /// Length of the body, once its headers are read.
@@ -65,23 +65,24 @@ pub struct Frames {
     searched: usize,
 }
 
-impl Default for Frames {
+impl Default for FrameDecoder {
     fn default() -> Self {
         Self::with_limit(BODY_LIMIT_BYTES)
     }
 }
 
-impl Frames {
+impl FrameDecoder {
     /// Returns a decoder that refuses bodies of more than `limit_bytes`.
     #[must_use]
     pub fn with_limit(limit_bytes: usize) -> Self {
         Self { limit_bytes, is_first: true, expected: None, searched: 0 }
     }
 
-    fn headers(&mut self, buffer: &mut BytesMut) -> Result<Option<usize>, FrameError> {
+    fn decode_headers(&mut self, buffer: &mut BytesMut) -> Result<Option<usize>, FrameError> {
         // The mark stays in the buffer as long as the headers do: a reader must see that a frame has begun
         // and is not complete.
-        let mark = if self.is_first && buffer.starts_with(MARK) { MARK.len() } else { 0 };
+        let mark =
+            if self.is_first && buffer.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
         let Some(end) = end_of_headers(buffer, self.searched) else {
             if buffer.len() > HEADERS_LIMIT_BYTES {
                 return Err(FrameError::HeadersTooLong);
@@ -100,14 +101,14 @@ impl Frames {
     }
 }
 
-impl Decode for Frames {
+impl StreamDecoder for FrameDecoder {
     type Item = Bytes;
     type Error = FrameError;
 
     fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Bytes>, FrameError> {
         let length = match self.expected {
             Some(length) => length,
-            None => match self.headers(buffer)? {
+            None => match self.decode_headers(buffer)? {
                 Some(length) => *self.expected.insert(length),
                 None => return Ok(None),
             },
@@ -140,25 +141,25 @@ fn content_length(headers: &[u8], limit: usize) -> Result<usize, FrameError> {
         if line.is_empty() {
             continue;
         }
-        let malformed = || FrameError::MalformedHeader { line: cut(line) };
+        let malformed = || FrameError::MalformedHeader { line: printable_prefix(line) };
         let text = std::str::from_utf8(line).map_err(|_| malformed())?;
         let (name, value) = text.split_once(':').ok_or_else(malformed)?;
         let value = value.trim();
         if name.trim().eq_ignore_ascii_case("content-length") {
             let read = read_length(value, limit)?;
             if length.is_some_and(|earlier| earlier != read) {
-                return Err(FrameError::MalformedLength { value: cut(value.as_bytes()) });
+                return Err(FrameError::MalformedLength { value: printable_prefix(value.as_bytes()) });
             }
             length = Some(read);
         } else if name.trim().eq_ignore_ascii_case("content-type") && !is_utf8(value) {
-            return Err(FrameError::Charset { value: cut(value.as_bytes()) });
+            return Err(FrameError::Charset { value: printable_prefix(value.as_bytes()) });
         }
     }
     length.ok_or(FrameError::MissingLength)
 }
 
 fn read_length(value: &str, limit: usize) -> Result<usize, FrameError> {
-    let malformed = || FrameError::MalformedLength { value: cut(value.as_bytes()) };
+    let malformed = || FrameError::MalformedLength { value: printable_prefix(value.as_bytes()) };
     if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(malformed());
     }
@@ -180,20 +181,20 @@ fn is_utf8(content_type: &str) -> bool {
     })
 }
 
-fn cut(bytes: &[u8]) -> String {
+fn printable_prefix(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned()
 }
 
 /// Encodes one body as a frame.
 #[must_use]
 pub fn encode(body: &[u8]) -> Bytes {
-    let mut out = begin(body.len());
+    let mut out = frame_with_head(body.len());
     out.extend_from_slice(body);
     Bytes::from(out)
 }
 
 /// Returns the head of a frame, with capacity for its body.
-pub(crate) fn begin(body_bytes: usize) -> Vec<u8> {
+pub(crate) fn frame_with_head(body_bytes: usize) -> Vec<u8> {
     let head = format!("Content-Length: {body_bytes}\r\n\r\n");
     let mut out = Vec::with_capacity(head.len() + body_bytes);
     out.extend_from_slice(head.as_bytes());
@@ -206,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    fn all(decoder: &mut Frames, bytes: &[u8]) -> Result<Vec<Bytes>, FrameError> {
+    fn decode_all(decoder: &mut FrameDecoder, bytes: &[u8]) -> Result<Vec<Bytes>, FrameError> {
         let mut buffer = BytesMut::from(bytes);
         let mut out = Vec::new();
         while let Some(body) = decoder.decode(&mut buffer)? {
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_read_as_the_field_writes_them() {
+    fn headers_of_known_clients_are_read() {
         for headers in [
             "Content-Length: 2\r\n\r\n",
             "content-length:2\r\nContent-Type: application/vscode-jsonrpc; charset=utf-8\r\n\r\n",
@@ -226,14 +227,15 @@ mod tests {
             "Content-Length: 2\r\nContent-Type: a/b; charset=\"UTF8\"\r\n\r\n",
             "Content-Length: 2\r\nContent-Length: 2\r\n\r\n",
         ] {
-            let bodies = all(&mut Frames::default(), format!("{headers}{{}}").as_bytes()).unwrap();
+            let bodies =
+                decode_all(&mut FrameDecoder::default(), format!("{headers}{{}}").as_bytes()).unwrap();
             assert_eq!(bodies, vec![Bytes::from_static(b"{}")], "{headers:?}");
         }
     }
 
     #[test]
     fn each_bad_header_has_its_own_error() {
-        let error = |text: &str| all(&mut Frames::with_limit(100), text.as_bytes()).unwrap_err();
+        let error = |text: &str| decode_all(&mut FrameDecoder::with_limit(100), text.as_bytes()).unwrap_err();
         assert_eq!(error("Content-Type: a/b\r\n\r\n"), FrameError::MissingLength);
         assert_eq!(error("\r\n\r\n"), FrameError::MissingLength);
         assert!(matches!(error("Content-Length: -1\r\n\r\n"), FrameError::MalformedLength { .. }));
@@ -266,7 +268,7 @@ mod tests {
             for body in &bodies {
                 wire.extend_from_slice(&encode(body));
             }
-            let mut decoder = Frames::default();
+            let mut decoder = FrameDecoder::default();
             let mut buffer = BytesMut::new();
             let mut seen = Vec::new();
             for chunk in wire.chunks(step) {
@@ -280,7 +282,7 @@ mod tests {
 
         #[test]
         fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _outcome = all(&mut Frames::default(), &bytes);
+            let _outcome = decode_all(&mut FrameDecoder::default(), &bytes);
         }
     }
 }

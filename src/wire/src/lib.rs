@@ -13,20 +13,20 @@
 //!   watchdog.
 
 pub mod control;
+pub mod fork_server;
 pub mod frame;
 pub mod journal;
 pub mod manifest;
 pub mod mtp;
-pub mod nursery;
 pub mod packet;
-pub mod recovery;
 pub mod rpc;
+pub mod unfinished_tests;
 
 /// Streaming decoder: takes one item off the front of a buffer, or requests more bytes.
 ///
 /// Implementations never allocate by the peer's word: a length is checked against the limit before memory is
 /// allocated.
-pub trait Decode {
+pub trait StreamDecoder {
     /// Decoded item.
     type Item;
     /// Error that makes the stream unreadable. After an error the stream is over.

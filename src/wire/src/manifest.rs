@@ -6,10 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::control::{Group, OsBytes};
+use crate::control::{OsText, TestGroup};
 
 /// File name of the manifest in the run's directory.
-pub const FILE_NAME: &str = "manifest.jsonl";
+pub const MANIFEST_FILE_NAME: &str = "manifest.jsonl";
 /// Lock file beside the manifest, held by the coordinator while the run is in progress.
 pub const COORDINATOR_LOCK: &str = "coordinator.lock";
 /// Lock file of the watchdog; after the coordinator's death it is held until the whole process tree is gone
@@ -24,15 +24,15 @@ const FORMAT: &str = "heeler-manifest";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
     /// Head, which lists of runs show.
-    pub head: Head,
+    pub head: ManifestHead,
     /// Plan of the run.
-    pub plan: Plan,
+    pub plan: ManifestPlan,
 }
 
 /// Facts about a run that can be read without all its tests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Head {
+pub struct ManifestHead {
     pub format: String,
     /// Format version, [`VERSION`].
     pub version: u32,
@@ -46,19 +46,19 @@ pub struct Head {
     pub tests: usize,
     pub profile: String,
     /// State directory that the run's own directory belongs to, even if that could not be created there.
-    pub state_dir: OsBytes,
+    pub state_dir: OsText,
     /// Origin of the run.
-    pub origin: Origin,
+    pub origin: RunOrigin,
 }
 
 /// Origin of a run: command line, directory, programs, earlier run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Origin {
+pub struct RunOrigin {
     /// Arguments of the command line.
-    pub command: Vec<OsBytes>,
+    pub command: Vec<OsText>,
     /// Directory in which the command was given.
-    pub cwd: OsBytes,
+    pub cwd: OsText,
     /// Programs that the command line named; empty if those of the configuration ran, or if a client starts
     /// the server itself.
     pub programs: NamedPrograms,
@@ -71,9 +71,9 @@ pub struct Origin {
 #[serde(rename_all = "kebab-case", default)]
 pub struct NamedPrograms {
     /// Programs named by path.
-    pub paths: Vec<OsBytes>,
+    pub paths: Vec<OsText>,
     /// Cargo package or workspace whose test programs run.
-    pub cargo: Option<OsBytes>,
+    pub cargo: Option<OsText>,
     /// Arguments for cargo.
     pub cargo_args: Vec<String>,
     /// Framework of the programs, if it was given.
@@ -83,7 +83,7 @@ pub struct NamedPrograms {
 /// Rerun set: the tests of a run, by uid, that a later run should repeat.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Left {
+pub struct RerunSet {
     /// Tests that failed, in whatever way.
     pub failed: Vec<String>,
     /// Tests without a result of their own.
@@ -93,20 +93,20 @@ pub struct Left {
 /// Selected tests of a run, with their groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Plan {
+pub struct ManifestPlan {
     /// Selected tests; journals refer to them by their index here.
-    pub tests: Vec<PlannedTest>,
+    pub tests: Vec<ManifestTest>,
     /// Groups above the tests, each after its own parent group.
-    pub groups: Vec<Group>,
+    pub groups: Vec<TestGroup>,
     /// Rerun set of the earlier run that this one continues, whether its tests are selected this time or not.
     #[serde(default)]
-    pub left_before: Left,
+    pub earlier_rerun_set: RerunSet,
 }
 
 /// Selected test of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct PlannedTest {
+pub struct ManifestTest {
     /// Uid of the test for the client.
     pub uid: String,
     pub display_name: String,
@@ -114,7 +114,7 @@ pub struct PlannedTest {
     /// Group of the test: an index into the manifest's list.
     pub group: Option<u32>,
     /// Members that the client added, as JSON: `"name":value,…`.
-    pub foreign: Option<String>,
+    pub client_members: Option<String>,
 }
 
 /// Error that keeps a manifest from being read.
@@ -143,15 +143,15 @@ pub enum ManifestError {
 
 /// Format and version of a head; everything else may be different in another version.
 #[derive(Deserialize)]
-struct Named {
+struct ManifestFormat {
     format: String,
     version: u32,
 }
 
-impl Head {
+impl ManifestHead {
     /// Returns the head of a run that begins now, without the members that depend on its tests.
     #[must_use]
-    pub fn new(run: &str, origin: Origin) -> Self {
+    pub fn new(run: &str, origin: RunOrigin) -> Self {
         Self {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -160,7 +160,7 @@ impl Head {
             pid: 0,
             tests: 0,
             profile: String::new(),
-            state_dir: OsBytes::default(),
+            state_dir: OsText::default(),
             origin,
         }
     }
@@ -173,13 +173,13 @@ impl Head {
         let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let is_whole = line.len() < bytes.len();
         let read = serde_json::from_slice::<Self>(line);
-        match (serde_json::from_slice::<Named>(line), read) {
+        match (serde_json::from_slice::<ManifestFormat>(line), read) {
             (Ok(named), _) if named.format != FORMAT => Err(ManifestError::Format),
             (Ok(named), _) if named.version != VERSION => {
                 Err(ManifestError::Version { found: named.version })
             }
             (Ok(_), Ok(head)) if is_whole => Ok(head),
-            (Err(source), _) | (Ok(_), Err(source)) if is_ours(line) => Err(ManifestError::Damaged {
+            (Err(source), _) | (Ok(_), Err(source)) if is_damaged_head(line) => Err(ManifestError::Damaged {
                 offset: 0,
                 expected: "a line with the run's head",
                 source: Some(source),
@@ -195,7 +195,7 @@ impl Head {
 }
 
 /// Returns whether a line that is not a valid head was meant to be one.
-fn is_ours(line: &[u8]) -> bool {
+fn is_damaged_head(line: &[u8]) -> bool {
     let begin = format!("{{\"format\":\"{FORMAT}\"");
     line.starts_with(begin.as_bytes()) || begin.as_bytes().starts_with(line)
 }
@@ -216,12 +216,12 @@ impl Manifest {
     /// # Errors
     /// The file is not a manifest, has another version, or is damaged.
     pub fn read(bytes: &[u8]) -> Result<Self, ManifestError> {
-        let head = Head::read(bytes)?;
+        let head = ManifestHead::read(bytes)?;
         let offset = 1 + bytes.iter().position(|byte| *byte == b'\n').expect("the head is a whole line");
         let damaged =
             |source| ManifestError::Damaged { offset, expected: "a line with the run's tests", source };
         let line = bytes[offset..].strip_suffix(b"\n").ok_or_else(|| damaged(None))?;
-        let plan: Plan = serde_json::from_slice(line).map_err(|source| damaged(Some(source)))?;
+        let plan: ManifestPlan = serde_json::from_slice(line).map_err(|source| damaged(Some(source)))?;
         if plan.tests.len() != head.tests {
             let expected = "as many tests as the head says";
             return Err(ManifestError::Damaged { offset, expected, source: None });
@@ -235,35 +235,40 @@ mod tests {
     use super::*;
 
     fn manifest() -> Manifest {
-        let test = PlannedTest {
+        let test = ManifestTest {
             uid: "s::a\nb".into(),
             display_name: "a".into(),
             suite: "s".into(),
             group: Some(0),
-            foreign: Some("\"x.y\":1".into()),
+            client_members: Some("\"x.y\":1".into()),
         };
-        let origin = Origin {
+        let origin = RunOrigin {
             command: vec!["heeler".into(), "run".into()],
             continues: Some("r0".into()),
-            ..Origin::default()
+            ..RunOrigin::default()
         };
-        let groups = vec![Group { uid: "s::".into(), name: "s".into(), parent: None, foreign: None }];
-        let head =
-            Head { tests: 1, pid: 7, began_utc: "2026-11-20T00:00:00Z".into(), ..Head::new("r", origin) };
-        let left_before = Left { failed: vec!["s::c".into()], not_run: vec![] };
-        Manifest { head, plan: Plan { tests: vec![test], groups, left_before } }
+        let groups =
+            vec![TestGroup { uid: "s::".into(), name: "s".into(), parent: None, client_members: None }];
+        let head = ManifestHead {
+            tests: 1,
+            pid: 7,
+            began_utc: "2026-11-20T00:00:00Z".into(),
+            ..ManifestHead::new("r", origin)
+        };
+        let left_before = RerunSet { failed: vec!["s::c".into()], not_run: vec![] };
+        Manifest { head, plan: ManifestPlan { tests: vec![test], groups, earlier_rerun_set: left_before } }
     }
 
     #[test]
-    fn what_is_written_is_read_again_and_its_head_alone_too() {
+    fn manifest_round_trips_whole_and_head_only() {
         let bytes = manifest().to_bytes();
         assert_eq!(Manifest::read(&bytes).unwrap(), manifest());
         let line = bytes.iter().position(|byte| *byte == b'\n').unwrap();
-        assert_eq!(Head::read(&bytes[..=line]).unwrap(), manifest().head);
+        assert_eq!(ManifestHead::read(&bytes[..=line]).unwrap(), manifest().head);
     }
 
     #[test]
-    fn a_manifest_cut_anywhere_is_refused_with_the_place() {
+    fn truncated_manifest_is_refused_with_its_offset() {
         let bytes = manifest().to_bytes();
         let second = 1 + bytes.iter().position(|byte| *byte == b'\n').unwrap();
         for cut in 0..bytes.len() {
@@ -277,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_and_other_versions_are_refused_by_name() {
+    fn foreign_files_and_other_versions_are_refused() {
         for text in ["", "x\n", "{}\n", "{\"format\":\"x\",\"version\":3}\n", "[1]\n"] {
             let error = Manifest::read(text.as_bytes()).unwrap_err();
             let is_torn = text.is_empty() && matches!(error, ManifestError::Damaged { offset: 0, .. });

@@ -6,22 +6,22 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::Decode;
+use crate::StreamDecoder;
 
 /// Maximum size of a control message: a lease of 100,000 tests with long names is about 30 MB.
 pub const PACKET_LIMIT_BYTES: usize = 256 << 20;
 
 const HEADER_BYTES: usize = 5;
 const KIND_MESSAGE: u8 = 0;
-const KIND_RELAY: u8 = 1;
+const KIND_FORWARD: u8 = 1;
 
 /// Packet of a control connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Packet {
+pub enum ControlPacket {
     /// A control message, as JSON.
     Message(Bytes),
     /// A finished frame for the client, and the sender's stream position once it is forwarded.
-    Relay {
+    Forward {
         /// Number of terminal results of the run that the sender has sent with this frame and all before it.
         position: u64,
         /// The frame, headers included.
@@ -46,7 +46,7 @@ pub enum PacketError {
     },
     /// A forwarded frame is too short for its position.
     #[error("relay packet of {length} bytes has no room for its position")]
-    ShortRelay {
+    ShortForward {
         /// Length of the body.
         length: usize,
     },
@@ -54,20 +54,20 @@ pub enum PacketError {
 
 /// Decoder of control packets.
 #[derive(Debug, Default)]
-pub struct Packets;
+pub struct PacketDecoder;
 
-impl Decode for Packets {
-    type Item = Packet;
+impl StreamDecoder for PacketDecoder {
+    type Item = ControlPacket;
     type Error = PacketError;
 
-    fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Packet>, PacketError> {
+    fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<ControlPacket>, PacketError> {
         let Some(header) = buffer.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let [a, b, c, d, kind] = *header;
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
         if length > PACKET_LIMIT_BYTES {
             return Err(PacketError::TooLarge { length });
         }
-        if kind > KIND_RELAY {
+        if kind > KIND_FORWARD {
             return Err(PacketError::UnknownKind { kind });
         }
         if buffer.len() < HEADER_BYTES + length {
@@ -76,13 +76,13 @@ impl Decode for Packets {
         buffer.advance(HEADER_BYTES);
         let mut body = buffer.split_to(length).freeze();
         if kind == KIND_MESSAGE {
-            return Ok(Some(Packet::Message(body)));
+            return Ok(Some(ControlPacket::Message(body)));
         }
         if body.len() < 8 {
-            return Err(PacketError::ShortRelay { length });
+            return Err(PacketError::ShortForward { length });
         }
         let position = body.get_u64_le();
-        Ok(Some(Packet::Relay { position, frame: body }))
+        Ok(Some(ControlPacket::Forward { position, frame: body }))
     }
 }
 
@@ -91,7 +91,7 @@ impl Decode for Packets {
 /// # Panics
 /// Never for the messages of [`crate::control`]: they hold no map with keys that JSON can't write.
 #[must_use]
-pub fn message(message: &impl Serialize) -> Bytes {
+pub fn encode_message(message: &impl Serialize) -> Bytes {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(&[0; HEADER_BYTES]);
     serde_json::to_writer(&mut out, message).expect("control messages are plain structs and enums");
@@ -103,10 +103,10 @@ pub fn message(message: &impl Serialize) -> Bytes {
 
 /// Encodes a finished client frame, to be forwarded unchanged.
 #[must_use]
-pub fn relay(position: u64, frame: &[u8]) -> Bytes {
+pub fn forward(position: u64, frame: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(HEADER_BYTES + 8 + frame.len());
     out.put_u32_le(u32::try_from(frame.len() + 8).expect("a frame is far below 4 GiB"));
-    out.put_u8(KIND_RELAY);
+    out.put_u8(KIND_FORWARD);
     out.put_u64_le(position);
     out.put_slice(frame);
     out.freeze()
@@ -116,7 +116,7 @@ pub fn relay(position: u64, frame: &[u8]) -> Bytes {
 ///
 /// # Errors
 /// The body is not the JSON of such a message.
-pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, serde_json::Error> {
+pub fn decode_message<T: DeserializeOwned>(body: &[u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice(body)
 }
 
@@ -127,27 +127,29 @@ mod tests {
     #[test]
     fn packets_survive_any_cut() {
         let mut whole = Vec::new();
-        whole.extend_from_slice(&message(&"hello"));
-        whole.extend_from_slice(&relay(7, b"Content-Length: 2\r\n\r\n{}"));
+        whole.extend_from_slice(&encode_message(&"hello"));
+        whole.extend_from_slice(&forward(7, b"Content-Length: 2\r\n\r\n{}"));
         for cut in 0..=whole.len() {
             let mut buffer = BytesMut::from(&whole[..cut]);
             let mut seen = Vec::new();
-            while let Some(packet) = Packets.decode(&mut buffer).unwrap() {
+            while let Some(packet) = PacketDecoder.decode(&mut buffer).unwrap() {
                 seen.push(packet);
             }
             buffer.extend_from_slice(&whole[cut..]);
-            while let Some(packet) = Packets.decode(&mut buffer).unwrap() {
+            while let Some(packet) = PacketDecoder.decode(&mut buffer).unwrap() {
                 seen.push(packet);
             }
             assert_eq!(seen.len(), 2, "cut at {cut}");
-            assert_eq!(seen[0], Packet::Message(Bytes::from_static(b"\"hello\"")));
-            assert!(matches!(&seen[1], Packet::Relay { position: 7, frame } if frame.ends_with(b"{}")));
+            assert_eq!(seen[0], ControlPacket::Message(Bytes::from_static(b"\"hello\"")));
+            assert!(
+                matches!(&seen[1], ControlPacket::Forward { position: 7, frame } if frame.ends_with(b"{}"))
+            );
         }
     }
 
     #[test]
-    fn a_huge_length_is_refused_before_memory_is_taken() {
+    fn huge_length_is_refused_before_allocation() {
         let mut buffer = BytesMut::from(&[0xff, 0xff, 0xff, 0xff, 0][..]);
-        assert!(matches!(Packets.decode(&mut buffer), Err(PacketError::TooLarge { .. })));
+        assert!(matches!(PacketDecoder.decode(&mut buffer), Err(PacketError::TooLarge { .. })));
     }
 }

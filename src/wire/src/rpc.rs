@@ -43,7 +43,7 @@ impl RequestId {
         Self::Number(number.to_string().into())
     }
 
-    fn read(raw: &RawValue) -> Option<Self> {
+    fn parse(raw: &RawValue) -> Option<Self> {
         let text = raw.get();
         match text.as_bytes().first()? {
             b'"' => serde_json::from_str::<String>(text).ok().map(|id| Self::String(id.into())),
@@ -79,7 +79,7 @@ impl Serialize for RequestId {
 impl<'de> Deserialize<'de> for RequestId {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <Box<RawValue>>::deserialize(deserializer)?;
-        Self::read(&raw).ok_or_else(|| serde::de::Error::custom("an id is a number or a string"))
+        Self::parse(&raw).ok_or_else(|| serde::de::Error::custom("an id is a number or a string"))
     }
 }
 
@@ -109,7 +109,7 @@ impl RpcError {
 
 /// Received message: its envelope is parsed, its body is not.
 #[derive(Debug, Clone)]
-pub enum Message {
+pub enum RpcMessage {
     /// Requires a response with the same id.
     Request {
         /// Id to be echoed in the response.
@@ -148,7 +148,7 @@ pub struct InvalidMessage {
 /// Received message that borrows from its body: nothing is copied, so that hot paths read the body's content
 /// only once.
 #[derive(Debug, Clone)]
-pub enum BorrowedMessage<'a> {
+pub enum BorrowedRpcMessage<'a> {
     /// Requires a response with the same id.
     Request {
         /// Id to be echoed in the response.
@@ -177,14 +177,14 @@ pub enum BorrowedMessage<'a> {
 /// String that is borrowed unless it contains escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Word<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+pub(crate) struct BorrowedText<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct RpcEnvelope<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    method: Option<Word<'a>>,
+    method: Option<BorrowedText<'a>>,
     #[serde(borrow, default)]
     params: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -198,16 +198,16 @@ struct Envelope<'a> {
 /// # Errors
 /// The error to respond with: a parse error for a body that is not JSON, an invalid request for JSON that is
 /// not a message.
-pub fn parse(body: &[u8]) -> Result<Message, InvalidMessage> {
+pub fn parse(body: &[u8]) -> Result<RpcMessage, InvalidMessage> {
     Ok(match parse_borrowed(body)? {
-        BorrowedMessage::Request { id, method, params } => {
-            Message::Request { id, method: method.into_owned(), params: params.map(ToOwned::to_owned) }
+        BorrowedRpcMessage::Request { id, method, params } => {
+            RpcMessage::Request { id, method: method.into_owned(), params: params.map(ToOwned::to_owned) }
         }
-        BorrowedMessage::Notification { method, params } => {
-            Message::Notification { method: method.into_owned(), params: params.map(ToOwned::to_owned) }
+        BorrowedRpcMessage::Notification { method, params } => {
+            RpcMessage::Notification { method: method.into_owned(), params: params.map(ToOwned::to_owned) }
         }
-        BorrowedMessage::Response { id, outcome } => {
-            Message::Response { id, outcome: outcome.map(|result| result.map(ToOwned::to_owned)) }
+        BorrowedRpcMessage::Response { id, outcome } => {
+            RpcMessage::Response { id, outcome: outcome.map(|result| result.map(ToOwned::to_owned)) }
         }
     })
 }
@@ -216,34 +216,37 @@ pub fn parse(body: &[u8]) -> Result<Message, InvalidMessage> {
 ///
 /// # Errors
 /// The error to respond with, as for [`parse`].
-pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedMessage<'_>, InvalidMessage> {
+pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedRpcMessage<'_>, InvalidMessage> {
     if body.trim_ascii_start().starts_with(b"[") {
-        return Err(batch(body));
+        return Err(refuse_batch(body));
     }
     // Checked once for the whole body, so that its parts are already known to be text later.
     let text = std::str::from_utf8(body).map_err(|error| {
         let message = format!("expected a JSON body: byte {} begins no UTF-8", error.valid_up_to());
         InvalidMessage { id: RequestId::Null, error: RpcError::new(code::PARSE_ERROR, message) }
     })?;
-    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
+    let envelope: RpcEnvelope<'_> = serde_json::from_str(text).map_err(|error| parse_failure(&error))?;
     let id = match envelope.id {
         None => None,
-        Some(raw) => Some(RequestId::read(raw).ok_or_else(|| InvalidMessage {
+        Some(raw) => Some(RequestId::parse(raw).ok_or_else(|| InvalidMessage {
             id: RequestId::Null,
             error: RpcError::new(code::INVALID_REQUEST, "expected a number or a string as id"),
         })?),
     };
     match (envelope.method, id) {
-        (Some(Word(method)), Some(id)) => {
-            Ok(BorrowedMessage::Request { id, method, params: envelope.params })
+        (Some(BorrowedText(method)), Some(id)) => {
+            Ok(BorrowedRpcMessage::Request { id, method, params: envelope.params })
         }
-        (Some(Word(method)), None) => Ok(BorrowedMessage::Notification { method, params: envelope.params }),
-        (None, Some(id)) => {
-            Ok(BorrowedMessage::Response { outcome: outcome(envelope.result, envelope.error), id })
+        (Some(BorrowedText(method)), None) => {
+            Ok(BorrowedRpcMessage::Notification { method, params: envelope.params })
         }
+        (None, Some(id)) => Ok(BorrowedRpcMessage::Response {
+            outcome: response_outcome(envelope.result, envelope.error),
+            id,
+        }),
         // An error without an id answers a message that the peer could not read.
-        (None, None) if envelope.error.is_some() => Ok(BorrowedMessage::Response {
-            outcome: outcome(envelope.result, envelope.error),
+        (None, None) if envelope.error.is_some() => Ok(BorrowedRpcMessage::Response {
+            outcome: response_outcome(envelope.result, envelope.error),
             id: RequestId::Null,
         }),
         (None, None) => Err(InvalidMessage {
@@ -255,17 +258,17 @@ pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedMessage<'_>, InvalidMessage
 
 /// Refuses a batch: several messages in one frame. Serde would otherwise read a list as the envelope's
 /// members.
-fn batch(body: &[u8]) -> InvalidMessage {
+fn refuse_batch(body: &[u8]) -> InvalidMessage {
     match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
         Ok(_) => {
             let message = "batches are not supported: expected one JSON-RPC message in each frame";
             InvalidMessage { id: RequestId::Null, error: RpcError::new(code::INVALID_REQUEST, message) }
         }
-        Err(error) => unreadable(&error),
+        Err(error) => parse_failure(&error),
     }
 }
 
-fn unreadable(error: &serde_json::Error) -> InvalidMessage {
+fn parse_failure(error: &serde_json::Error) -> InvalidMessage {
     let error = match error.classify() {
         serde_json::error::Category::Data => {
             RpcError::new(code::INVALID_REQUEST, format!("expected one JSON-RPC message: {error}"))
@@ -275,7 +278,7 @@ fn unreadable(error: &serde_json::Error) -> InvalidMessage {
     InvalidMessage { id: RequestId::Null, error }
 }
 
-fn outcome<'a>(
+fn response_outcome<'a>(
     result: Option<&'a RawValue>,
     error: Option<&RawValue>,
 ) -> Result<Option<&'a RawValue>, RpcError> {
@@ -287,7 +290,7 @@ fn outcome<'a>(
 }
 
 #[derive(Serialize)]
-struct Out<'a, P: Serialize> {
+struct RequestEnvelope<'a, P: Serialize> {
     jsonrpc: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a RequestId>,
@@ -296,14 +299,14 @@ struct Out<'a, P: Serialize> {
 }
 
 #[derive(Serialize)]
-struct OutResult<'a, R: Serialize> {
+struct ResultEnvelope<'a, R: Serialize> {
     jsonrpc: &'static str,
     id: &'a RequestId,
     result: R,
 }
 
 #[derive(Serialize)]
-struct OutError<'a> {
+struct ErrorEnvelope<'a> {
     jsonrpc: &'static str,
     id: &'a RequestId,
     error: &'a RpcError,
@@ -311,26 +314,26 @@ struct OutError<'a> {
 
 /// Encodes a request as a frame.
 #[must_use]
-pub fn request(id: &RequestId, method: &str, params: &impl Serialize) -> Bytes {
-    encode(&Out { jsonrpc: "2.0", id: Some(id), method, params })
+pub fn encode_request(id: &RequestId, method: &str, params: &impl Serialize) -> Bytes {
+    encode(&RequestEnvelope { jsonrpc: "2.0", id: Some(id), method, params })
 }
 
 /// Encodes a notification as a frame.
 #[must_use]
-pub fn notification(method: &str, params: &impl Serialize) -> Bytes {
-    encode(&Out { jsonrpc: "2.0", id: None, method, params })
+pub fn encode_notification(method: &str, params: &impl Serialize) -> Bytes {
+    encode(&RequestEnvelope { jsonrpc: "2.0", id: None, method, params })
 }
 
 /// Encodes a successful response as a frame.
 #[must_use]
-pub fn result(id: &RequestId, result: &impl Serialize) -> Bytes {
-    encode(&OutResult { jsonrpc: "2.0", id, result })
+pub fn encode_result(id: &RequestId, result: &impl Serialize) -> Bytes {
+    encode(&ResultEnvelope { jsonrpc: "2.0", id, result })
 }
 
 /// Encodes an error response as a frame.
 #[must_use]
-pub fn error(id: &RequestId, error: &RpcError) -> Bytes {
-    encode(&OutError { jsonrpc: "2.0", id, error })
+pub fn encode_error(id: &RequestId, error: &RpcError) -> Bytes {
+    encode(&ErrorEnvelope { jsonrpc: "2.0", id, error })
 }
 
 fn encode(message: &impl Serialize) -> Bytes {
@@ -343,11 +346,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_echoed_with_their_type() {
+    fn request_ids_keep_their_type() {
         for id in ["1", "\"1\"", "-7", "18446744073709551616", "\"\\u00fc\"", "1.5"] {
             let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
-            let Message::Request { id: read, .. } = parse(body.as_bytes()).unwrap() else { panic!("{id}") };
-            let frame = result(&read, &());
+            let RpcMessage::Request { id: read, .. } = parse(body.as_bytes()).unwrap() else {
+                panic!("{id}")
+            };
+            let frame = encode_result(&read, &());
             let expected = id.replace("\\u00fc", "ü");
             let text = String::from_utf8(frame.to_vec()).unwrap();
             assert!(
@@ -358,20 +363,22 @@ mod tests {
     }
 
     #[test]
-    fn a_borrowed_message_lies_in_its_body() {
+    fn borrowed_message_copies_nothing() {
         let body = br#"{"jsonrpc":"2.0","method":"a/b","params":{"c":[1,2]}}"#;
-        let BorrowedMessage::Notification { method, params } = parse_borrowed(body).unwrap() else {
+        let BorrowedRpcMessage::Notification { method, params } = parse_borrowed(body).unwrap() else {
             panic!()
         };
         assert!(matches!(method, Cow::Borrowed("a/b")));
         assert_eq!(params.unwrap().get(), r#"{"c":[1,2]}"#);
         let escaped = br#"{"method":"a\/b"}"#;
-        let BorrowedMessage::Notification { method, .. } = parse_borrowed(escaped).unwrap() else { panic!() };
+        let BorrowedRpcMessage::Notification { method, .. } = parse_borrowed(escaped).unwrap() else {
+            panic!()
+        };
         assert!(matches!(method, Cow::Owned(text) if text == "a/b"));
     }
 
     #[test]
-    fn what_is_no_message_gets_the_right_code() {
+    fn invalid_messages_get_their_error_code() {
         let code_of = |body: &str| parse(body.as_bytes()).unwrap_err().error.code;
         assert_eq!(code_of("{"), code::PARSE_ERROR);
         assert_eq!(code_of("\u{1}"), code::PARSE_ERROR);
@@ -391,9 +398,9 @@ mod tests {
 
     #[test]
     fn responses_with_and_without_result_are_read() {
-        let Message::Response { outcome, .. } = parse(br#"{"id":1}"#).unwrap() else { panic!() };
+        let RpcMessage::Response { outcome, .. } = parse(br#"{"id":1}"#).unwrap() else { panic!() };
         assert!(outcome.unwrap().is_none());
-        let Message::Response { outcome, .. } = parse(br#"{"id":1,"error":{"message":"no"}}"#).unwrap()
+        let RpcMessage::Response { outcome, .. } = parse(br#"{"id":1,"error":{"message":"no"}}"#).unwrap()
         else {
             panic!()
         };

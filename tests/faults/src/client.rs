@@ -16,71 +16,71 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    plan::{Callback, ClientPlan, Plan, Transport},
+    round_plan::{ClientPlan, PlannedCallback, PlannedTransport, RoundPlan},
     support::{
-        books::Run,
-        listener::{Behaviour, Listener},
-        recorder::{DEADLINE, Event, On, Recorder, What},
-        schema::wrong_of_client,
-        wire::{self, Frames},
+        callback_listener::{ListenerBehaviour, RecordingListener},
+        checked_run::RequestedRun,
+        framing::{self, MessageReader},
+        recorder::{ClientConnection, DEADLINE, RecordedEvent, RecordedEventKind, TrafficRecorder},
+        schema::client_schema_violation,
     },
-    system::Counted,
+    system_limits::RoundCgroup,
 };
 
 /// Environment variable that marks the processes of a round, and all their descendants, with the round's id.
 pub(crate) const MARK: &str = "HEELER_FAULT_ROUND";
 
 /// The client and the program that it started.
-pub(crate) struct Client {
+pub(crate) struct FaultClient {
     pub(crate) child: Mutex<Child>,
     pub(crate) pid: u32,
-    pub(crate) recorder: Recorder,
+    pub(crate) recorder: TrafficRecorder,
     /// The control group that counts the round's processes, if there is one.
-    pub(crate) counted: Option<Counted>,
+    pub(crate) counted: Option<RoundCgroup>,
     to: Mutex<Box<dyn Write + Send>>,
-    /// Ends the connection from this side.
-    hang_up: Box<dyn Fn() + Send + Sync>,
+    /// ServerStreams the connection from this side.
+    disconnect: Box<dyn Fn() + Send + Sync>,
     /// The client has ended the connection, or is dead.
     is_gone: AtomicBool,
-    listener: Mutex<Option<Listener>>,
+    listener: Mutex<Option<RecordingListener>>,
     port: Option<u16>,
     /// The process that the client gives as its own in `initialize`.
-    named: Option<Mutex<Child>>,
+    named_process: Option<Mutex<Child>>,
     errors: Arc<Mutex<String>>,
     /// Standard output of a command line client.
     output: Arc<Mutex<String>>,
     all_gone: Mutex<Receiver<()>>,
     next_id: Mutex<u64>,
     /// The requested runs.
-    runs: Mutex<Vec<Run>>,
+    runs: Mutex<Vec<RequestedRun>>,
 }
 
-impl Client {
+impl FaultClient {
     /// Starts the program; `None` if it exited before it connected to its client.
     ///
     /// `words` are further arguments of the command line.
-    pub(crate) fn start(round: &Plan, dir: &Path, mark: &str, words: &[String]) -> Option<Self> {
+    pub(crate) fn start(round: &RoundPlan, dir: &Path, mark: &str, words: &[String]) -> Option<Self> {
         let plan = &round.client;
         let dialled = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut command = heeler(dir, mark);
         command.envs(round.environment(dir));
         let port = dialled.local_addr().unwrap().port().to_string();
         match plan.transport {
-            Transport::Dial => {
+            PlannedTransport::Dial => {
                 command.args(["--server", "--client-host", "localhost", "--client-port", &port])
             }
-            Transport::Stdio => command.args(["serve", "--stdio"]),
-            Transport::CommandLine => command.args(["run", "--junit", "report.xml"]).args(words),
+            PlannedTransport::Stdio => command.args(["serve", "--stdio"]),
+            PlannedTransport::CommandLine => command.args(["run", "--junit", "report.xml"]).args(words),
         };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let counted = round.counts_processes().then(|| Counted::new(mark)).flatten();
+        let counted = round.counts_processes().then(|| RoundCgroup::new(mark)).flatten();
         let mut child = command.spawn().unwrap();
         if let Some(group) = &counted {
-            group.take_in(child.id());
+            group.add_process(child.id());
         }
         let (errors, all_gone) = listen_to_errors(child.stderr.take().unwrap());
-        let recorder = Recorder::default();
-        let (from, to, hang_up) = if plan.transport == Transport::Dial {
+        let recorder = TrafficRecorder::default();
+        let (from, to, hang_up) = if plan.transport == PlannedTransport::Dial {
             tcp(accept(&dialled, &mut child)?)
         } else {
             (
@@ -91,19 +91,19 @@ impl Client {
         };
         let output = Arc::default();
         match plan.transport {
-            Transport::CommandLine => record_lines(from, recorder.clone(), Arc::clone(&output)),
-            Transport::Stdio | Transport::Dial => record(from, recorder.clone()),
+            PlannedTransport::CommandLine => record_lines(from, recorder.clone(), Arc::clone(&output)),
+            PlannedTransport::Stdio | PlannedTransport::Dial => record(from, recorder.clone()),
         }
-        let open = |all: Vec<Behaviour>| {
-            Listener::new(recorder.clone(), move |number| {
+        let open = |all: Vec<ListenerBehaviour>| {
+            RecordingListener::new(recorder.clone(), move |number| {
                 *all.get(number).or(all.last()).expect("one is drawn")
             })
         };
         let listener = match &plan.callback {
-            Some(Callback::Open(all)) => Some(open(all.clone())),
-            Some(Callback::Refused) | None => None,
+            Some(PlannedCallback::Open(all)) => Some(open(all.clone())),
+            Some(PlannedCallback::Refused) | None => None,
         };
-        let refused = matches!(plan.callback, Some(Callback::Refused)).then(free_port);
+        let refused = matches!(plan.callback, Some(PlannedCallback::Refused)).then(free_port);
         let named = plan.names_process.then(|| {
             let cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
             Mutex::new(cat.unwrap())
@@ -114,11 +114,11 @@ impl Client {
             recorder,
             counted,
             to: Mutex::new(to),
-            hang_up,
+            disconnect: hang_up,
             is_gone: AtomicBool::new(false),
             port: listener.as_ref().map(|listener| listener.port).or(refused),
             listener: Mutex::new(listener),
-            named,
+            named_process: named,
             errors,
             output,
             all_gone: Mutex::new(all_gone),
@@ -129,11 +129,11 @@ impl Client {
 
     /// Sends a message. A dead program does not receive it, which other checks detect.
     fn send(&self, message: &Value) {
-        wire::write(&mut **self.to.lock().unwrap(), message).ok();
+        framing::write_message(&mut **self.to.lock().unwrap(), message).ok();
     }
 
     pub(crate) fn notify(&self, method: &str, params: Value) {
-        self.send(&wire::notification(method, params));
+        self.send(&framing::notification(method, params));
     }
 
     pub(crate) fn request(&self, method: &str, params: Value) -> u64 {
@@ -142,14 +142,14 @@ impl Client {
             *next += 1;
             *next
         };
-        let request = wire::request(id, method, params);
-        assert_eq!(wrong_of_client(&request), None, "{request}");
+        let request = framing::request(id, method, params);
+        assert_eq!(client_schema_violation(&request), None, "{request}");
         self.send(&request);
         id
     }
 
     pub(crate) fn initialize(&self, plan: &ClientPlan) -> u64 {
-        let process = match &self.named {
+        let process = match &self.named_process {
             Some(named) => named.lock().unwrap().id(),
             None => std::process::id(),
         };
@@ -167,30 +167,30 @@ impl Client {
         )
     }
 
-    pub(crate) fn run(&self, number: u64, tests: Option<&[String]>) -> Run {
+    pub(crate) fn run(&self, number: u64, tests: Option<&[String]>) -> RequestedRun {
         let run_id = format!("00000000-0000-4000-8000-{number:012x}");
         let tests = tests.map(|all| all.iter().map(|uid| json!({"uid": uid})).collect::<Vec<_>>());
         let request = self.request("testing/runTests", json!({"runId": run_id, "tests": tests}));
-        let run = Run { run_id, request };
+        let run = RequestedRun { run_id, request };
         self.runs.lock().unwrap().push(run.clone());
         run
     }
 
     /// Returns the requested runs.
-    pub(crate) fn runs(&self) -> Vec<Run> {
+    pub(crate) fn runs(&self) -> Vec<RequestedRun> {
         self.runs.lock().unwrap().clone()
     }
 
-    /// Ends the connection without `exit`.
-    pub(crate) fn hang_up(&self) {
+    /// ServerStreams the connection without `exit`.
+    pub(crate) fn disconnect(&self) {
         self.is_gone.store(true, Ordering::SeqCst);
         *self.to.lock().unwrap() = Box::new(std::io::sink());
-        (self.hang_up)();
+        (self.disconnect)();
     }
 
     /// Kills the process that the client gave as its own; returns false if that is the client itself.
     pub(crate) fn kill_named(&self) -> bool {
-        let Some(named) = &self.named else { return false };
+        let Some(named) = &self.named_process else { return false };
         self.is_gone.store(true, Ordering::SeqCst);
         let mut named = named.lock().unwrap();
         named.kill().ok();
@@ -205,10 +205,12 @@ impl Client {
 
     /// Reads the remaining messages on all connections, whose writers have exited.
     pub(crate) fn read_to_the_end(&self) {
-        self.recorder.go_on();
+        self.recorder.resume();
         drop(self.listener.lock().unwrap().take());
         self.recorder.wait("the end of the first connection", |events| {
-            let is_end = |event: &Event| event.on == On::Main && matches!(event.what, What::Closed);
+            let is_end = |event: &RecordedEvent| {
+                event.on == ClientConnection::Main && matches!(event.what, RecordedEventKind::Closed)
+            };
             events.iter().any(is_end).then_some(())
         });
     }
@@ -232,15 +234,15 @@ impl Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for FaultClient {
     fn drop(&mut self) {
-        // Stopped readers would never reach the end.
-        self.recorder.go_on();
+        // PausedConnections readers would never reach the end.
+        self.recorder.resume();
         let mut child = self.child.lock().unwrap();
         // The process may be gone already.
         child.kill().ok();
         child.wait().ok();
-        if let Some(named) = &self.named {
+        if let Some(named) = &self.named_process {
             let mut named = named.lock().unwrap();
             named.kill().ok();
             named.wait().ok();
@@ -281,9 +283,9 @@ fn accept(listener: &TcpListener, child: &mut Child) -> Option<TcpStream> {
     }
 }
 
-type Ends = (Box<dyn Read + Send>, Box<dyn Write + Send>, Box<dyn Fn() + Send + Sync>);
+type ClientStreams = (Box<dyn Read + Send>, Box<dyn Write + Send>, Box<dyn Fn() + Send + Sync>);
 
-fn tcp(stream: TcpStream) -> Ends {
+fn tcp(stream: TcpStream) -> ClientStreams {
     let (from, end) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
     let hang_up = move || end.shutdown(Shutdown::Both).unwrap_or_default();
     (Box::new(from), Box::new(stream), Box::new(hang_up))
@@ -306,24 +308,24 @@ fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, Re
 }
 
 /// Records the end of a command line's output, which is not a protocol.
-fn record_lines(mut from: Box<dyn Read + Send>, recorder: Recorder, output: Arc<Mutex<String>>) {
+fn record_lines(mut from: Box<dyn Read + Send>, recorder: TrafficRecorder, output: Arc<Mutex<String>>) {
     std::thread::spawn(move || {
-        recorder.note(On::Main, What::Opened);
+        recorder.record(ClientConnection::Main, RecordedEventKind::Opened);
         let mut text = Vec::new();
         // The output of a killed process is read as well.
         from.read_to_end(&mut text).ok();
         output.lock().unwrap().push_str(&String::from_utf8_lossy(&text));
-        recorder.note(On::Main, What::Closed);
+        recorder.record(ClientConnection::Main, RecordedEventKind::Closed);
     });
 }
 
-fn record(from: Box<dyn Read + Send>, recorder: Recorder) {
+fn record(from: Box<dyn Read + Send>, recorder: TrafficRecorder) {
     std::thread::spawn(move || {
-        recorder.note(On::Main, What::Opened);
-        let mut frames = Frames::new(from);
+        recorder.record(ClientConnection::Main, RecordedEventKind::Opened);
+        let mut frames = MessageReader::new(from);
         while let Some(message) = frames.next() {
-            recorder.note(On::Main, What::Message(message));
+            recorder.record(ClientConnection::Main, RecordedEventKind::Message(message));
         }
-        recorder.note(On::Main, What::Closed);
+        recorder.record(ClientConnection::Main, RecordedEventKind::Closed);
     });
 }

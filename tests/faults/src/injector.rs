@@ -10,54 +10,54 @@ use std::{
 use host::process::{Pid, descendants};
 
 use crate::{
-    client::Client,
-    plan::{Action, Doing, Fault, Target, When},
+    client::FaultClient,
+    round_plan::{FaultMoment, FaultTarget, InjectedAction, PlannedFault, PointAction},
     support::{
-        process::{of_role, signal_if_there, state},
-        recorder::Event,
+        process::{processes_of_role, signal_if_there, state},
+        recorder::RecordedEvent,
     },
-    system::{limit_files, limit_memory},
+    system_limits::{limit_files, limit_memory},
 };
 
 const UPDATES: &str = "testing/testUpdates/tests";
 /// Polling interval for levels that cause no event.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The stage of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
+pub(crate) enum RoundStage {
     Launched,
     Requested,
-    Answered,
+    Responded,
     Leaving,
     Over,
 }
 
 /// The stage of the round, shared with all threads that wait for it.
-pub(crate) struct Progress {
+pub(crate) struct RoundProgress {
     start: Instant,
-    stage: Mutex<(Stage, Vec<(Stage, Instant)>)>,
+    stage: Mutex<(RoundStage, Vec<(RoundStage, Instant)>)>,
     changed: Condvar,
 }
 
 /// The outcome of a fault.
 #[derive(Debug, Clone)]
-pub(crate) struct Injected {
-    pub(crate) fault: Fault,
+pub(crate) struct InjectedFault {
+    pub(crate) fault: PlannedFault,
     /// Time since the round's start, and the target; `None` if there was no target, or the moment never came.
     pub(crate) hit: Option<(Duration, String)>,
     /// The stage at that time.
-    pub(crate) stage: Stage,
+    pub(crate) stage: RoundStage,
 }
 
-impl Progress {
+impl RoundProgress {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
-        let stage = (Stage::Launched, vec![(Stage::Launched, now)]);
+        let stage = (RoundStage::Launched, vec![(RoundStage::Launched, now)]);
         Self { start: now, stage: Mutex::new(stage), changed: Condvar::new() }
     }
 
-    pub(crate) fn reach(&self, stage: Stage) {
+    pub(crate) fn reach(&self, stage: RoundStage) {
         let mut now = self.stage.lock().unwrap();
         now.0 = stage;
         now.1.push((stage, Instant::now()));
@@ -67,59 +67,65 @@ impl Progress {
 
     /// Waits until `delay` after a stage and until `holds` returns true; returns whether that happened before
     /// the round's end.
-    fn wait(&self, stage: Stage, delay: Duration, holds: impl Fn(Stage) -> bool) -> bool {
+    fn wait(&self, stage: RoundStage, delay: Duration, holds: impl Fn(RoundStage) -> bool) -> bool {
         let mut now = self.stage.lock().unwrap();
         loop {
             let begun = now.1.iter().find(|(one, _)| *one == stage).map(|(_, at)| *at);
             if begun.is_some_and(|at| at.elapsed() >= delay) && holds(now.0) {
                 return true;
             }
-            if now.0 == Stage::Over {
+            if now.0 == RoundStage::Over {
                 return false;
             }
-            let left = begun.map_or(LOOK * 25, |at| delay.saturating_sub(at.elapsed()));
-            now = self.changed.wait_timeout(now, left.clamp(LOOK / 4, LOOK * 25)).unwrap().0;
+            let left = begun.map_or(POLL_INTERVAL * 25, |at| delay.saturating_sub(at.elapsed()));
+            now =
+                self.changed.wait_timeout(now, left.clamp(POLL_INTERVAL / 4, POLL_INTERVAL * 25)).unwrap().0;
         }
     }
 }
 
 /// Waits for the fault's moment and injects it.
-pub(crate) fn inject(fault: &Fault, client: &Client, dir: &Path, progress: &Progress) -> Injected {
-    if let Action::At(point, _, doing) = fault.action {
-        return at_a_point(fault, (point.name, doing), dir, progress);
+pub(crate) fn inject(
+    fault: &PlannedFault,
+    client: &FaultClient,
+    dir: &Path,
+    progress: &RoundProgress,
+) -> InjectedFault {
+    if let InjectedAction::At(point, _, doing) = fault.action {
+        return wait_for_point(fault, (point.name, doing), dir, progress);
     }
-    let missed = |stage| Injected { fault: *fault, hit: None, stage };
+    let missed = |stage| InjectedFault { fault: *fault, hit: None, stage };
     let is_due = match fault.when {
-        When::Launched(delay) => progress.wait(Stage::Launched, delay, |_| true),
-        When::Requested(delay) => progress.wait(Stage::Requested, delay, |_| true),
-        When::Leaving(delay) => progress.wait(Stage::Leaving, delay, |_| true),
-        When::Updates(count) => progress.wait(Stage::Requested, Duration::ZERO, |stage| {
-            stage > Stage::Requested || updates(client, |_| true) >= count
+        FaultMoment::Launched(delay) => progress.wait(RoundStage::Launched, delay, |_| true),
+        FaultMoment::Requested(delay) => progress.wait(RoundStage::Requested, delay, |_| true),
+        FaultMoment::Leaving(delay) => progress.wait(RoundStage::Leaving, delay, |_| true),
+        FaultMoment::Updates(count) => progress.wait(RoundStage::Requested, Duration::ZERO, |stage| {
+            stage > RoundStage::Requested || updates(client, |_| true) >= count
         }),
-        When::Completed => progress.wait(Stage::Requested, Duration::ZERO, |_| {
+        FaultMoment::Completed => progress.wait(RoundStage::Requested, Duration::ZERO, |_| {
             updates(client, |event| event.params(UPDATES).is_some_and(|params| params["changes"].is_null()))
                 > 0
         }),
     };
     if !is_due {
-        return missed(Stage::Over);
+        return missed(RoundStage::Over);
     }
     // Processes of some roles are short-lived: the first one that exists is the target.
     let hit = RefCell::new(None);
-    progress.wait(Stage::Launched, Duration::ZERO, |stage| {
+    progress.wait(RoundStage::Launched, Duration::ZERO, |stage| {
         let at = progress.start.elapsed();
-        *hit.borrow_mut() = victim(fault.action, client, dir).map(|victim| (at, victim, stage));
+        *hit.borrow_mut() = target_process(fault.action, client, dir).map(|victim| (at, victim, stage));
         hit.borrow().is_some()
     });
-    let Some((at, victim, stage)) = hit.into_inner() else { return missed(Stage::Over) };
-    match act(fault.action, victim, client, progress) {
-        Some(whom) => Injected { fault: *fault, hit: Some((at, whom)), stage },
+    let Some((at, victim, stage)) = hit.into_inner() else { return missed(RoundStage::Over) };
+    match apply_action(fault.action, victim, client, progress) {
+        Some(whom) => InjectedFault { fault: *fault, hit: Some((at, whom)), stage },
         None => missed(stage),
     }
 }
 
-fn updates(client: &Client, is_meant: impl Fn(&Event) -> bool) -> usize {
-    let count = |events: &[Event]| {
+fn updates(client: &FaultClient, is_meant: impl Fn(&RecordedEvent) -> bool) -> usize {
+    let count = |events: &[RecordedEvent]| {
         events.iter().filter(|event| event.params(UPDATES).is_some() && is_meant(event)).count()
     };
     client.recorder.wait("the record", |events| Some(count(events)))
@@ -127,20 +133,25 @@ fn updates(client: &Client, is_meant: impl Fn(&Event) -> bool) -> usize {
 
 /// Waits until the point has been passed, which the program notes in a file; resumes a process that was
 /// stopped there.
-fn at_a_point(fault: &Fault, (name, doing): (&str, Doing), dir: &Path, progress: &Progress) -> Injected {
+fn wait_for_point(
+    fault: &PlannedFault,
+    (name, doing): (&str, PointAction),
+    dir: &Path,
+    progress: &RoundProgress,
+) -> InjectedFault {
     let path = dir.join("points").join(name);
     let pid = || std::fs::read_to_string(&path).ok()?.parse::<u32>().ok();
-    let stage = RefCell::new(Stage::Over);
-    progress.wait(Stage::Launched, Duration::ZERO, |now| {
+    let stage = RefCell::new(RoundStage::Over);
+    progress.wait(RoundStage::Launched, Duration::ZERO, |now| {
         *stage.borrow_mut() = now;
         pid().is_some()
     });
     let at = progress.start.elapsed();
-    if let (Some(pid), Doing::Stop(pause)) = (pid(), doing) {
+    if let (Some(pid), PointAction::Stop(pause)) = (pid(), doing) {
         let until = Instant::now() + pause;
-        progress.wait(Stage::Launched, Duration::ZERO, |_| Instant::now() >= until);
+        progress.wait(RoundStage::Launched, Duration::ZERO, |_| Instant::now() >= until);
         // The program writes the note before it stops, however long that takes.
-        progress.wait(Stage::Launched, Duration::ZERO, |_| {
+        progress.wait(RoundStage::Launched, Duration::ZERO, |_| {
             if state(pid) == Some('T') {
                 signal_if_there(pid, "CONT");
             }
@@ -149,79 +160,87 @@ fn at_a_point(fault: &Fault, (name, doing): (&str, Doing), dir: &Path, progress:
     }
     // The process may have reached the point while it exited.
     let hit = pid().map(|pid| (at, format!("process {pid}")));
-    let stage =
-        if hit.is_some() && *stage.borrow() == Stage::Over { Stage::Leaving } else { stage.into_inner() };
-    Injected { fault: *fault, hit, stage }
+    let stage = if hit.is_some() && *stage.borrow() == RoundStage::Over {
+        RoundStage::Leaving
+    } else {
+        stage.into_inner()
+    };
+    InjectedFault { fault: *fault, hit, stage }
 }
 
 /// Returns the target process of an action; `Some(0)` if the action needs none.
-fn victim(action: Action, client: &Client, dir: &Path) -> Option<u32> {
+fn target_process(action: InjectedAction, client: &FaultClient, dir: &Path) -> Option<u32> {
     match action {
-        Action::Kill(target)
-        | Action::Stop(target, _)
-        | Action::FewFiles(target, _)
-        | Action::LittleMemory(target, _) => find(target, client.pid, dir),
+        InjectedAction::Kill(target)
+        | InjectedAction::Stop(target, _)
+        | InjectedAction::LimitFiles(target, _)
+        | InjectedAction::LimitMemory(target, _) => find_process(target, client.pid, dir),
         _ => Some(0),
     }
 }
 
-fn act(action: Action, pid: u32, client: &Client, progress: &Progress) -> Option<String> {
+fn apply_action(
+    action: InjectedAction,
+    pid: u32,
+    client: &FaultClient,
+    progress: &RoundProgress,
+) -> Option<String> {
     match action {
-        Action::Kill(_) => signal_if_there(pid, "KILL").then(|| format!("process {pid}")),
-        Action::Stop(_, pause) => {
+        InjectedAction::Kill(_) => signal_if_there(pid, "KILL").then(|| format!("process {pid}")),
+        InjectedAction::Stop(_, pause) => {
             if !signal_if_there(pid, "STOP") {
                 return None;
             }
             let until = Instant::now() + pause;
-            progress.wait(Stage::Launched, Duration::ZERO, |_| Instant::now() >= until);
+            progress.wait(RoundStage::Launched, Duration::ZERO, |_| Instant::now() >= until);
             signal_if_there(pid, "CONT");
             Some(format!("process {pid}"))
         }
-        Action::FewFiles(_, more) => limit_files(pid, more).then(|| format!("process {pid}")),
-        Action::LittleMemory(_, more) => limit_memory(pid, more).then(|| format!("process {pid}")),
-        Action::FewProcesses(more, pause) => {
+        InjectedAction::LimitFiles(_, more) => limit_files(pid, more).then(|| format!("process {pid}")),
+        InjectedAction::LimitMemory(_, more) => limit_memory(pid, more).then(|| format!("process {pid}")),
+        InjectedAction::LimitProcesses(more, pause) => {
             let group = client.counted.as_ref().filter(|group| group.limit(more))?;
             let until = Instant::now() + pause;
-            progress.wait(Stage::Launched, Duration::ZERO, |_| Instant::now() >= until);
+            progress.wait(RoundStage::Launched, Duration::ZERO, |_| Instant::now() >= until);
             group.unlimit();
             Some("all processes".to_owned())
         }
-        Action::Cancel => {
+        InjectedAction::Cancel => {
             let run_id = client.runs().first()?.run_id.clone();
             client.notify("testing/cancelTestRun", serde_json::json!({"runId": run_id}));
             Some(format!("run {run_id}"))
         }
-        Action::StopReadingMain(pause) => {
+        InjectedAction::StopReadingMain(pause) => {
             client.recorder.stop_main();
-            go_on_after(pause, client, progress)
+            resume_after(pause, client, progress)
         }
-        Action::StopReadingCallbacks(pause) => {
+        InjectedAction::StopReadingCallbacks(pause) => {
             client.recorder.stop_callbacks();
-            go_on_after(pause, client, progress)
+            resume_after(pause, client, progress)
         }
-        Action::HangUp => {
-            client.hang_up();
+        InjectedAction::Disconnect => {
+            client.disconnect();
             Some("the client".to_owned())
         }
-        Action::KillClient => client.kill_named().then(|| "the client's process".to_owned()),
+        InjectedAction::KillClient => client.kill_named().then(|| "the client's process".to_owned()),
         // The program injects it itself.
-        Action::At(..) => None,
+        InjectedAction::At(..) => None,
     }
 }
 
-fn go_on_after(pause: Duration, client: &Client, progress: &Progress) -> Option<String> {
+fn resume_after(pause: Duration, client: &FaultClient, progress: &RoundProgress) -> Option<String> {
     let until = Instant::now() + pause;
-    progress.wait(Stage::Launched, Duration::ZERO, |_| Instant::now() >= until);
-    client.recorder.go_on();
+    progress.wait(RoundStage::Launched, Duration::ZERO, |_| Instant::now() >= until);
+    client.recorder.resume();
     Some("the client".to_owned())
 }
 
 /// Returns a process in the role of a fault's target. The lowest number is the oldest; any will do.
-fn find(target: Target, coordinator: u32, dir: &Path) -> Option<u32> {
+fn find_process(target: FaultTarget, coordinator: u32, dir: &Path) -> Option<u32> {
     match target {
-        Target::Coordinator => Some(coordinator),
-        Target::Role(role) => of_role(coordinator, role).last().copied(),
-        Target::Test => {
+        FaultTarget::Coordinator => Some(coordinator),
+        FaultTarget::ProcessRole(role) => processes_of_role(coordinator, role).last().copied(),
+        FaultTarget::Test => {
             let below = descendants(Pid(i32::try_from(coordinator).unwrap()));
             let is_test = |pid: &&Pid| {
                 let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();

@@ -82,7 +82,7 @@ fn mounts(dir: &Path) -> Vec<String> {
 }
 
 /// Returns leftovers in the places that all rounds share: our control groups and shared memory.
-pub(crate) fn shared() -> Vec<String> {
+pub(crate) fn shared_leftovers() -> Vec<String> {
     let mut left = Vec::new();
     let mut waiting = vec![Path::new("/sys/fs/cgroup").to_owned()];
     while let Some(dir) = waiting.pop() {

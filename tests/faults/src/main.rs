@@ -9,21 +9,21 @@
     reason = "the harness stands outside: it starts heeler as a user's shell does"
 )]
 
-mod check;
 mod client;
-mod draws;
-mod earlier;
+mod fault_points;
+mod guarantees;
 mod injector;
 mod leftovers;
-mod panics;
-mod plan;
-mod points;
+mod panic_messages;
 #[path = "../../../src/main.rs"]
 mod program;
+mod random;
 mod round;
+mod round_plan;
+mod run_files;
 mod support;
-mod system;
-mod tally;
+mod system_limits;
+mod totals;
 
 use std::{
     process::ExitCode,
@@ -38,7 +38,7 @@ use clap::Parser;
 /// Plays rounds with injected faults.
 #[derive(Debug, Parser)]
 #[command(name = "heeler-faults", about)]
-struct Arguments {
+struct HarnessArguments {
     /// The seed of the first round; each further round has the next one.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -63,13 +63,13 @@ fn main() -> ExitCode {
     if std::env::var_os(client::MARK).is_some() {
         return program::main();
     }
-    let arguments = Arguments::parse();
-    panics::keep();
-    points::compare();
+    let arguments = HarnessArguments::parse();
+    panic_messages::capture();
+    fault_points::compare();
     // Built before the rounds, which would otherwise wait for each other.
     support::fixtures::gtest("faults");
     support::fixtures::libtest();
-    let tally = Mutex::new(tally::Tally::new());
+    let tally = Mutex::new(totals::RoundTotals::new());
     let next = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -82,9 +82,9 @@ fn main() -> ExitCode {
                     }
                     let seed = arguments.seed.wrapping_add(number);
                     let plan = if arguments.points {
-                        plan::Plan::at_point(seed, usize::try_from(seed).expect("seeds are small"))
+                        round_plan::RoundPlan::at_point(seed, usize::try_from(seed).expect("seeds are small"))
                     } else {
-                        plan::Plan::draw(seed)
+                        round_plan::RoundPlan::draw(seed)
                     };
                     if arguments.verbose {
                         println!("{plan:#?}\n{}", plan.config());
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
         }
     });
     let mut tally = tally.into_inner().unwrap();
-    tally.end(leftovers::shared());
+    tally.end(leftovers::shared_leftovers());
     println!("{tally}");
     if tally.has_findings() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

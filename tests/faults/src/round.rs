@@ -13,27 +13,29 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    check,
-    client::{Client, heeler},
-    earlier,
-    injector::{Injected, Progress, Stage, inject},
+    client::{FaultClient, heeler},
+    guarantees,
+    injector::{InjectedFault, RoundProgress, RoundStage, inject},
     leftovers,
-    plan::{Action, End, Plan, Program, Runs, Target, Transport},
-    support::{
-        books::Run,
-        fixtures,
-        process::{Role, of_role},
-        recorder::{Event, On, What},
+    round_plan::{
+        FaultTarget, InjectedAction, PlannedProgram, PlannedTransport, RoundPlan, RunPattern, SessionEnding,
     },
-    system::Mounted,
+    run_files,
+    support::{
+        checked_run::RequestedRun,
+        fixtures,
+        process::{ProcessRole, processes_of_role},
+        recorder::{ClientConnection, RecordedEvent, RecordedEventKind},
+    },
+    system_limits::MountedDisk,
 };
 
 /// Peak memory limit of a process of ours, including the pages of the harness's own image.
 const PEAK_MIB: u64 = 100;
 
 /// The result of a round.
-pub(crate) struct Played {
-    pub(crate) injected: Vec<Injected>,
+pub(crate) struct RoundResult {
+    pub(crate) injected: Vec<InjectedFault>,
     /// The peak memory of the coordinator, watchdog and workers, in MiB.
     pub(crate) peaks: BTreeMap<&'static str, u64>,
     pub(crate) took: Duration,
@@ -42,21 +44,21 @@ pub(crate) struct Played {
     /// Whether the drawn disk was available.
     pub(crate) has_disk: bool,
     /// The broken guarantee, and the directory where everything of the round is kept.
-    pub(crate) finding: Option<Finding>,
+    pub(crate) finding: Option<RoundFinding>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Finding {
+pub(crate) struct RoundFinding {
     pub(crate) what: String,
     pub(crate) kept: PathBuf,
 }
 
 /// Plays a round.
-pub(crate) fn play(plan: &Plan) -> Played {
+pub(crate) fn play(plan: &RoundPlan) -> RoundResult {
     let start = Instant::now();
     let dir = tempfile::Builder::new().prefix("hf-").tempdir().unwrap();
     let mark = format!("{}-{}", std::process::id(), plan.seed);
-    let mut round = Round {
+    let mut round = FaultRound {
         plan,
         dir: dir.path(),
         mark,
@@ -66,44 +68,44 @@ pub(crate) fn play(plan: &Plan) -> Played {
         has_disk: false,
     };
     let outcome = catch_unwind(AssertUnwindSafe(|| round.play()));
-    let Round { injected, peaks, errors, has_disk, .. } = round;
+    let FaultRound { injected, peaks, errors, has_disk, .. } = round;
     let finding = outcome.err().map(|_| {
-        let what = crate::panics::take();
+        let what = crate::panic_messages::take_first();
         let kept = dir.keep();
         let text = format!("{what}\n\n{injected:#?}\n\n{plan:#?}\n");
         fs::write(kept.join("finding.txt"), text).ok();
-        Finding { what, kept }
+        RoundFinding { what, kept }
     });
-    Played { injected, peaks, took: start.elapsed(), errors, has_disk, finding }
+    RoundResult { injected, peaks, took: start.elapsed(), errors, has_disk, finding }
 }
 
-struct Round<'a> {
-    plan: &'a Plan,
+struct FaultRound<'a> {
+    plan: &'a RoundPlan,
     dir: &'a Path,
     mark: String,
-    injected: Vec<Injected>,
+    injected: Vec<InjectedFault>,
     peaks: BTreeMap<&'static str, u64>,
     errors: String,
     has_disk: bool,
 }
 
-impl Round<'_> {
+impl FaultRound<'_> {
     fn play(&mut self) {
         self.prepare();
         let state_dir = self.dir.join(".heeler");
-        let disk = Mounted::new(self.plan.disk, &state_dir);
+        let disk = MountedDisk::new(self.plan.disk, &state_dir);
         self.has_disk = disk.is_there();
         let words = match (&self.plan.selection, self.plan.client.transport) {
-            (Some(uids), Transport::CommandLine) => chosen(uids),
+            (Some(uids), PlannedTransport::CommandLine) => selection_arguments(uids),
             _ => Vec::new(),
         };
-        let client = Client::start(self.plan, self.dir, &self.mark, &words);
+        let client = FaultClient::start(self.plan, self.dir, &self.mark, &words);
         // Only a fault at a named point can be that early.
         let Some(client) = client else { return };
         let outcome = catch_unwind(AssertUnwindSafe(|| self.play_with(&client)));
         self.errors = client.errors();
         if outcome.is_err() {
-            self.keep(&client);
+            self.save_record(&client);
             std::panic::resume_unwind(Box::new(()));
         }
     }
@@ -114,16 +116,16 @@ impl Round<'_> {
         }
         for suite in &self.plan.suites {
             let program = match suite.program {
-                Program::Gtest(_) => fixtures::gtest("faults"),
-                Program::Libtest => fixtures::libtest(),
+                PlannedProgram::Gtest(_) => fixtures::gtest("faults"),
+                PlannedProgram::Libtest => fixtures::libtest(),
             };
             symlink(program, self.dir.join(&suite.name)).unwrap();
         }
         fs::write(self.dir.join("heeler.toml"), self.plan.config()).unwrap();
     }
 
-    fn play_with(&mut self, client: &Client) {
-        let progress = Progress::new();
+    fn play_with(&mut self, client: &FaultClient) {
+        let progress = RoundProgress::new();
         let dir = self.dir;
         let plan = self.plan;
         std::thread::scope(|scope| {
@@ -133,8 +135,8 @@ impl Round<'_> {
                 .iter()
                 .map(|fault| scope.spawn(move || inject(fault, client, dir, progress)))
                 .collect();
-            let conversed = catch_unwind(AssertUnwindSafe(|| self.converse(client, progress)));
-            progress.reach(Stage::Over);
+            let conversed = catch_unwind(AssertUnwindSafe(|| self.run_session(client, progress)));
+            progress.reach(RoundStage::Over);
             for injection in injections {
                 self.injected.push(injection.join().expect("a fault is done or missed"));
             }
@@ -142,49 +144,49 @@ impl Round<'_> {
                 std::panic::resume_unwind(panic);
             }
         });
-        self.judge(client);
+        self.check_guarantees(client);
     }
 
     /// Exchanges messages with the program until it has exited.
-    fn converse(&mut self, client: &Client, progress: &Progress) {
-        if self.plan.client.transport == Transport::CommandLine {
-            progress.reach(Stage::Requested);
+    fn run_session(&mut self, client: &FaultClient, progress: &RoundProgress) {
+        if self.plan.client.transport == PlannedTransport::CommandLine {
+            progress.reach(RoundStage::Requested);
             wait_closed(client);
-            progress.reach(Stage::Leaving);
-        } else if self.ask(client, progress).is_some() {
-            progress.reach(Stage::Answered);
+            progress.reach(RoundStage::Leaving);
+        } else if self.request_runs(client, progress).is_some() {
+            progress.reach(RoundStage::Responded);
             self.measure(client);
-            progress.reach(Stage::Leaving);
+            progress.reach(RoundStage::Leaving);
             match self.plan.end {
-                End::Exit => client.notify("exit", json!({})),
-                End::HangUp => client.hang_up(),
+                SessionEnding::Exit => client.notify("exit", json!({})),
+                SessionEnding::Disconnect => client.disconnect(),
             }
         } else {
-            progress.reach(Stage::Leaving);
+            progress.reach(RoundStage::Leaving);
         }
         assert!(client.wait_gone(), "processes of Heeler's own are left\n{}", client.errors());
     }
 
     /// Requests all runs of the round and waits for their responses; `None` if the connection ended before.
-    fn ask(&self, client: &Client, progress: &Progress) -> Option<()> {
+    fn request_runs(&self, client: &FaultClient, progress: &RoundProgress) -> Option<()> {
         let initialized = client.initialize(&self.plan.client);
-        let answer = wait_answer(client, initialized)?;
+        let answer = wait_response(client, initialized)?;
         assert!(answer.get("error").is_none(), "{answer}");
         if self.plan.is_discovered_first {
             let id = client
                 .request("testing/discoverTests", json!({"runId": "00000000-0000-4000-8000-00000000aaaa"}));
-            let answer = wait_answer(client, id)?;
+            let answer = wait_response(client, id)?;
             let is_excused = self.plan.may_lose_a_request() && answer["error"]["code"] == -32603;
             assert!(answer.get("error").is_none() || is_excused, "{answer}");
         }
         let run = |number| client.run(number, self.plan.selection.as_deref());
-        let wait = |run: &Run| wait_answer(client, run.request).map(drop);
+        let wait = |run: &RequestedRun| wait_response(client, run.request).map(drop);
         let first = run(1);
-        progress.reach(Stage::Requested);
+        progress.reach(RoundStage::Requested);
         match self.plan.runs {
-            Runs::One => wait(&first),
-            Runs::OneBehindTheOther => wait(&first).and_then(|()| wait(&run(2))),
-            Runs::AtOnce => {
+            RunPattern::One => wait(&first),
+            RunPattern::Sequential => wait(&first).and_then(|()| wait(&run(2))),
+            RunPattern::Concurrent => {
                 let second = run(2);
                 wait(&first).and_then(|()| wait(&second))
             }
@@ -192,11 +194,11 @@ impl Round<'_> {
     }
 
     /// Records the memory of our processes.
-    fn measure(&mut self, client: &Client) {
-        let roles = [("watchdog", Role::Watchdog), ("worker", Role::Worker)];
-        let below = roles
-            .iter()
-            .flat_map(|(name, role)| of_role(client.pid, *role).into_iter().map(move |pid| (*name, pid)));
+    fn measure(&mut self, client: &FaultClient) {
+        let roles = [("watchdog", ProcessRole::Watchdog), ("worker", ProcessRole::Worker)];
+        let below = roles.iter().flat_map(|(name, role)| {
+            processes_of_role(client.pid, *role).into_iter().map(move |pid| (*name, pid))
+        });
         for (name, pid) in below.chain([("coordinator", client.pid)]) {
             let peak = peak_mib(pid).unwrap_or(0);
             let most = self.peaks.entry(name).or_default();
@@ -205,14 +207,16 @@ impl Round<'_> {
     }
 
     /// Checks every guarantee; panics at the first that is broken.
-    fn judge(&mut self, client: &Client) {
+    fn check_guarantees(&mut self, client: &FaultClient) {
         let killed = |target| {
-            let is_kill = |one: &&Injected| check::may_kill(one.fault.action, target) && one.hit.is_some();
+            let is_kill =
+                |one: &&InjectedFault| guarantees::may_kill(one.fault.action, target) && one.hit.is_some();
             self.injected.iter().find(is_kill).is_some()
         };
-        let is_coordinator_killed = killed(Target::Coordinator);
-        let is_starved = |one: &Injected| {
-            let is_short = matches!(one.fault.action, Action::FewFiles(..) | Action::LittleMemory(..));
+        let is_coordinator_killed = killed(FaultTarget::Coordinator);
+        let is_starved = |one: &InjectedFault| {
+            let is_short =
+                matches!(one.fault.action, InjectedAction::LimitFiles(..) | InjectedAction::LimitMemory(..));
             is_short && one.hit.is_some()
         };
         let has_no_owner = is_coordinator_killed || self.injected.iter().any(is_starved);
@@ -228,14 +232,15 @@ impl Round<'_> {
         // A process that reaches its limit before it has begun cannot create its runtime, which panics.
         let is_too_early = errors.contains("Too many open files") && self.plan.may_lose_a_request();
         // A process without memory aborts at any allocation.
-        let has_little =
-            |one: &Injected| matches!(one.fault.action, Action::LittleMemory(..)) && one.hit.is_some();
+        let has_little = |one: &InjectedFault| {
+            matches!(one.fault.action, InjectedAction::LimitMemory(..)) && one.hit.is_some()
+        };
         let is_excused = is_too_early || self.injected.iter().any(has_little);
         assert!(!errors.contains("panicked at") || is_excused, "{errors}");
         let code = client.exit_code();
         match self.plan.client.transport {
             _ if is_coordinator_killed => {}
-            Transport::CommandLine => self.judge_report(code),
+            PlannedTransport::CommandLine => self.check_report(code),
             _ if client.is_gone() => assert!(code.is_some(), "the coordinator died of a signal"),
             // It could not begin, and printed an error.
             _ if self.plan.may_lose_a_request() && matches!(code, Some(10 | 101)) => {
@@ -243,18 +248,18 @@ impl Round<'_> {
             }
             _ => assert_eq!(code, Some(0), "the exit code\n{errors}"),
         }
-        let licence = check::Licence::new(self.plan, &self.injected, client.is_gone());
-        if self.plan.client.transport != Transport::CommandLine {
-            check::check(self.plan, client, (&licence, &self.injected));
+        let licence = guarantees::PermittedEffects::new(self.plan, &self.injected, client.is_gone());
+        if self.plan.client.transport != PlannedTransport::CommandLine {
+            guarantees::check(self.plan, client, (&licence, &self.injected));
         }
-        earlier::check(self.plan, self.dir, client, (&licence, &self.injected));
+        run_files::check(self.plan, self.dir, client, (&licence, &self.injected));
         for (name, peak) in &self.peaks {
             assert!(*peak <= PEAK_MIB, "the {name} took {peak} MiB, and at most {PEAK_MIB} are allowed");
         }
     }
 
     /// Checks that the command line's report accounts for every test.
-    fn judge_report(&self, code: Option<i32>) {
+    fn check_report(&self, code: Option<i32>) {
         let expected = self.plan.expected();
         let is_bad = expected.iter().any(|(_, state)| !["passed", "skipped"].contains(state));
         let wanted: &[i32] = match () {
@@ -300,13 +305,15 @@ impl Round<'_> {
     }
 
     /// Writes the record beside the journals.
-    fn keep(&self, client: &Client) {
+    fn save_record(&self, client: &FaultClient) {
         let events = client.recorder.wait("the record", |events| Some(events.to_vec()));
-        let line = |event: &Event| match &event.what {
-            What::Opened => format!("{:?}: opened\n", event.on),
-            What::Closed => format!("{:?}: closed\n", event.on),
-            What::Wrong(wrong) => format!("{:?}: against the schema: {wrong}\n", event.on),
-            What::Message(message) => format!("{:?}: {message}\n", event.on),
+        let line = |event: &RecordedEvent| match &event.what {
+            RecordedEventKind::Opened => format!("{:?}: opened\n", event.on),
+            RecordedEventKind::Closed => format!("{:?}: closed\n", event.on),
+            RecordedEventKind::SchemaViolation(wrong) => {
+                format!("{:?}: against the schema: {wrong}\n", event.on)
+            }
+            RecordedEventKind::Message(message) => format!("{:?}: {message}\n", event.on),
         };
         fs::write(self.dir.join("traffic.txt"), events.iter().map(line).collect::<String>()).ok();
         fs::write(self.dir.join("stderr.txt"), client.errors()).ok();
@@ -315,7 +322,7 @@ impl Round<'_> {
 }
 
 /// Returns the arguments that select these tests on the command line.
-fn chosen(uids: &[String]) -> Vec<String> {
+fn selection_arguments(uids: &[String]) -> Vec<String> {
     if uids.is_empty() {
         return vec!["-E".to_owned(), "none()".to_owned()];
     }
@@ -323,18 +330,20 @@ fn chosen(uids: &[String]) -> Vec<String> {
 }
 
 /// Waits for a response; `None` if the connection ends before.
-fn wait_answer(client: &Client, id: u64) -> Option<Value> {
+fn wait_response(client: &FaultClient, id: u64) -> Option<Value> {
     client.recorder.wait(&format!("the answer to {id}"), |events| {
         let is_answer = |message: &&Value| message.get("method").is_none() && message["id"] == id;
-        let answer = events.iter().filter_map(Event::message).find(is_answer).cloned();
-        let is_closed = events.iter().any(|event| event.on == On::Main && matches!(event.what, What::Closed));
+        let answer = events.iter().filter_map(RecordedEvent::message).find(is_answer).cloned();
+        let is_closed = events.iter().any(|event| {
+            event.on == ClientConnection::Main && matches!(event.what, RecordedEventKind::Closed)
+        });
         answer.map(Some).or(is_closed.then_some(None))
     })
 }
 
-fn wait_closed(client: &Client) {
+fn wait_closed(client: &FaultClient) {
     client.recorder.wait("the end of the output", |events| {
-        events.iter().any(|event| matches!(event.what, What::Closed)).then_some(())
+        events.iter().any(|event| matches!(event.what, RecordedEventKind::Closed)).then_some(())
     });
 }
 

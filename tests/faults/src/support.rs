@@ -1,24 +1,24 @@
 //! Modules shared with the other tests: the client's side of the protocol, written from the specification,
-//! and the checks of a run's record. They are in `tests/it/support`; this module provides what they require
+//! and the checks of a run's record. They are in `tests/e2e/support`; this module provides what they require
 //! of their parent.
 #![expect(dead_code, reason = "the harness needs a part of it")]
 
 use std::path::{Path, PathBuf};
 
-#[path = "../../it/support/books.rs"]
-pub(crate) mod books;
-#[path = "../../it/support/fixtures.rs"]
+#[path = "../../e2e/support/callback_listener.rs"]
+pub(crate) mod callback_listener;
+#[path = "../../e2e/support/checked_run.rs"]
+pub(crate) mod checked_run;
+#[path = "../../e2e/support/fixtures.rs"]
 pub(crate) mod fixtures;
-#[path = "../../it/support/listener.rs"]
-pub(crate) mod listener;
-#[path = "../../it/support/process.rs"]
+#[path = "../../e2e/support/framing.rs"]
+pub(crate) mod framing;
+#[path = "../../e2e/support/process.rs"]
 pub(crate) mod process;
-#[path = "../../it/support/recorder.rs"]
+#[path = "../../e2e/support/recorder.rs"]
 pub(crate) mod recorder;
-#[path = "../../it/support/schema.rs"]
+#[path = "../../e2e/support/schema.rs"]
 pub(crate) mod schema;
-#[path = "../../it/support/wire.rs"]
-pub(crate) mod wire;
 
 /// Returns the directory of this repository's tests.
 fn tests() -> &'static Path {

@@ -18,11 +18,11 @@ fn play(words: &[&str]) {
 }
 
 #[test]
-fn rounds_with_faults_break_no_promise() {
+fn random_fault_rounds_break_no_guarantee() {
     play(&["--seed", "1", "--rounds", "120", "--jobs", "6"]);
 }
 
 #[test]
-fn whatever_happens_at_a_named_point_breaks_no_promise() {
+fn fault_points_break_no_guarantee() {
     play(&["--points", "--seed", "0", "--rounds", "80", "--jobs", "6"]);
 }

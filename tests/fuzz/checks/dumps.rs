@@ -4,7 +4,7 @@
 pub fn minidump(bytes: &[u8]) {
     match watchdog::dump::parse(bytes) {
         Ok(summary) => {
-            let _words = summary.stacks.text();
+            let _words = summary.stacks.to_text();
             assert!(summary.modules.iter().all(|module| module.range.start <= module.range.end));
         }
         Err(what) => assert!(!what.is_empty() && what.len() < 1 << 12, "{what}"),

@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use wire::{
-    control::{ListedTest, Program},
+    control::{ListedTest, TestProgram},
     mtp::ExecutionState,
 };
-use worker::adapter::{Adapter, Event, ListingOutput, by_name};
+use worker::adapter::{Adapter, ListingOutput, TranscriptEvent, by_name};
 
 use super::pieces::pieces;
 
@@ -34,37 +34,37 @@ fn transcript(framework: &str, bytes: &[u8]) {
     let mut in_flight = None;
     for event in &events {
         match event {
-            Event::Begun { place } => {
+            TranscriptEvent::Begun { place } => {
                 assert!(*place < NAMES.len());
                 assert_eq!(in_flight.replace(*place), None, "a test begins while another one runs");
             }
-            Event::Ended { place, verdict } => {
+            TranscriptEvent::Ended { place, verdict } => {
                 assert_eq!(in_flight.take(), Some(*place), "the test that ends is the one that runs");
                 let states = [ExecutionState::Passed, ExecutionState::Failed, ExecutionState::Skipped];
                 assert!(states.contains(&verdict.state));
             }
-            Event::Output(_) => {}
+            TranscriptEvent::Output(_) => {}
         }
     }
     assert_eq!(replay(framework, &pieces), events, "cut otherwise, {framework}");
 }
 
-fn replay(framework: &str, pieces: &[&[u8]]) -> Vec<Event> {
+fn replay(framework: &str, pieces: &[&[u8]]) -> Vec<TranscriptEvent> {
     let tests = NAMES.map(|name| ListedTest { name: name.to_owned(), ..ListedTest::default() });
-    let mut transcript = adapter(framework).transcript(&tests.iter().collect::<Vec<_>>());
+    let mut transcript = adapter(framework).transcript_parser(&tests.iter().collect::<Vec<_>>());
     let mut events = Vec::new();
-    pieces.iter().for_each(|piece| transcript.stdout(piece, &mut events));
-    transcript.end(&mut events);
-    assert!(!(transcript.explains(0) && transcript.outside_failure().is_some()));
+    pieces.iter().for_each(|piece| transcript.on_stdout(piece, &mut events));
+    transcript.on_output_end(&mut events);
+    assert!(!(transcript.explains_exit(0) && transcript.outside_failure().is_some()));
     merge(events)
 }
 
 /// Merges output events, because their splitting has no meaning.
-fn merge(events: Vec<Event>) -> Vec<Event> {
-    let mut merged: Vec<Event> = Vec::new();
+fn merge(events: Vec<TranscriptEvent>) -> Vec<TranscriptEvent> {
+    let mut merged: Vec<TranscriptEvent> = Vec::new();
     for event in events {
         match (merged.last_mut(), event) {
-            (Some(Event::Output(before)), Event::Output(bytes)) => before.extend(bytes),
+            (Some(TranscriptEvent::Output(before)), TranscriptEvent::Output(bytes)) => before.extend(bytes),
             (_, event) => merged.push(event),
         }
     }
@@ -90,8 +90,8 @@ fn printed(bytes: &[u8]) -> ListingOutput {
 }
 
 fn listing(framework: &str, outputs: &[ListingOutput]) {
-    let program = Program { path: "/p".into(), cwd: "/".into(), ..Program::default() };
-    let _more = adapter(framework).needs_more(outputs);
+    let program = TestProgram { path: "/p".into(), cwd: "/".into(), ..TestProgram::default() };
+    let _more = adapter(framework).needs_next_listing(outputs);
     let listing = match adapter(framework).read_listing(&program, outputs) {
         Ok(listing) => listing,
         Err(error) => {
@@ -101,12 +101,12 @@ fn listing(framework: &str, outputs: &[ListingOutput]) {
     };
     let adapter = adapter(listing.framework);
     for test in &listing.tests {
-        let _words = adapter.reproduce(&program, test);
+        let _words = adapter.reproduce_command(&program, test);
         let _bytes = adapter.selection_cost(test);
     }
     let tests: Vec<_> = listing.tests.iter().collect();
-    let _selected = adapter.command(&program, &tests, Path::new("/scratch"));
+    let _selected = adapter.run_command(&program, &tests, Path::new("/scratch"));
     let mut events = Vec::new();
-    adapter.transcript(&tests).end(&mut events);
+    adapter.transcript_parser(&tests).on_output_end(&mut events);
     assert!(events.is_empty());
 }

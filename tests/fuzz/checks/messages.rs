@@ -3,20 +3,21 @@
 use bytes::BytesMut;
 use serde::{Serialize, de::DeserializeOwned};
 use wire::{
-    Decode as _,
+    StreamDecoder as _,
     control::{
-        FromGuard, FromWatchdog, FromWorker, Join, OsBytes, ToGuard, ToWatchdog, ToWorker, worker_of_journal,
+        FromGuard, FromWatchdog, FromWorker, JoinMessage, OsText, ToGuard, ToWatchdog, ToWorker,
+        worker_of_journal,
     },
-    frame::Frames,
-    manifest::{Head, Plan},
+    frame::FrameDecoder,
+    manifest::{ManifestHead, ManifestPlan},
     mtp::{
-        AskedNode, AttachDebuggerParams, AttachmentParams, CancelParams, CancelRunParams, Change,
-        DebuggerResult, DiscoveryMetrics, HelloParams, InitializeParams, InitializeResult,
-        LaunchDebuggerParams, LogBatchParams, LogParams, RawChange, RunMetrics, RunResult, TelemetryParams,
-        TestNode, TestsParams, UpdateParams, change_json_with, file_uri, group_node, path_of_file_uri,
-        read_log,
+        AttachDebuggerParams, AttachmentParams, CancelParams, CancelRunParams, DebuggerResult,
+        DiscoveryMetrics, EncodedChange, HelloParams, InitializeParams, InitializeResult,
+        LaunchDebuggerParams, LogBatchParams, LogParams, NodeChange, RequestedNode, RunMetrics, RunResult,
+        TelemetryParams, TestNode, TestsParams, UpdateParams, encode_change_in_group, file_uri, group_node,
+        path_of_file_uri, read_log,
     },
-    rpc::{self, Message},
+    rpc::{self, RpcMessage},
 };
 
 /// Checks JSON-RPC envelopes.
@@ -32,65 +33,66 @@ pub fn envelope(bytes: &[u8]) {
         (one, other) => panic!("{one:?} or {other:?}"),
     }
     let frame = match read {
-        Ok(Message::Request { id, method, params }) => rpc::request(&id, &method, &params),
-        Ok(Message::Notification { method, params }) => rpc::notification(&method, &params),
-        Ok(Message::Response { id, outcome: Ok(result) }) => rpc::result(&id, &result),
-        Ok(Message::Response { id, outcome: Err(error) }) => rpc::error(&id, &error),
-        Err(invalid) => rpc::error(&invalid.id, &invalid.error),
+        Ok(RpcMessage::Request { id, method, params }) => rpc::encode_request(&id, &method, &params),
+        Ok(RpcMessage::Notification { method, params }) => rpc::encode_notification(&method, &params),
+        Ok(RpcMessage::Response { id, outcome: Ok(result) }) => rpc::encode_result(&id, &result),
+        Ok(RpcMessage::Response { id, outcome: Err(error) }) => rpc::encode_error(&id, &error),
+        Err(invalid) => rpc::encode_error(&invalid.id, &invalid.error),
     };
-    let body = Frames::default().decode(&mut BytesMut::from(&frame[..])).expect("a frame").expect("whole");
+    let body =
+        FrameDecoder::default().decode(&mut BytesMut::from(&frame[..])).expect("a frame").expect("whole");
     let again = rpc::parse(&body).expect("what we write is a message");
     let twice = match &again {
-        Message::Request { id, method, params } => rpc::request(id, method, params),
-        Message::Notification { method, params } => rpc::notification(method, params),
-        Message::Response { id, outcome: Ok(result) } => rpc::result(id, result),
-        Message::Response { id, outcome: Err(error) } => rpc::error(id, error),
+        RpcMessage::Request { id, method, params } => rpc::encode_request(id, method, params),
+        RpcMessage::Notification { method, params } => rpc::encode_notification(method, params),
+        RpcMessage::Response { id, outcome: Ok(result) } => rpc::encode_result(id, result),
+        RpcMessage::Response { id, outcome: Err(error) } => rpc::encode_error(id, error),
     };
     assert_eq!(frame, twice, "written again");
 }
 
 /// Checks every message of the test protocol and of our own.
 pub fn message(bytes: &[u8]) {
-    let mtp: [Trip; 22] = [
-        trip::<AttachDebuggerParams>,
-        trip::<LaunchDebuggerParams>,
-        trip::<DebuggerResult>,
-        trip::<InitializeParams>,
-        trip::<InitializeResult>,
-        trip::<TestsParams>,
-        trip::<TestsParams<AskedNode>>,
-        trip::<AskedNode>,
-        trip::<RawChange>,
-        trip::<UpdateParams>,
-        trip::<TestNode>,
-        trip::<AttachmentParams>,
-        trip::<RunResult>,
-        trip::<CancelParams>,
-        trip::<CancelRunParams>,
-        trip::<HelloParams>,
-        trip::<LogParams>,
-        trip::<LogBatchParams>,
-        trip::<TelemetryParams<RunMetrics>>,
-        trip::<TelemetryParams<DiscoveryMetrics>>,
-        trip::<rpc::RpcError>,
-        trip::<rpc::RequestId>,
+    let mtp: [RoundTripCheck; 22] = [
+        check_round_trip::<AttachDebuggerParams>,
+        check_round_trip::<LaunchDebuggerParams>,
+        check_round_trip::<DebuggerResult>,
+        check_round_trip::<InitializeParams>,
+        check_round_trip::<InitializeResult>,
+        check_round_trip::<TestsParams>,
+        check_round_trip::<TestsParams<RequestedNode>>,
+        check_round_trip::<RequestedNode>,
+        check_round_trip::<EncodedChange>,
+        check_round_trip::<UpdateParams>,
+        check_round_trip::<TestNode>,
+        check_round_trip::<AttachmentParams>,
+        check_round_trip::<RunResult>,
+        check_round_trip::<CancelParams>,
+        check_round_trip::<CancelRunParams>,
+        check_round_trip::<HelloParams>,
+        check_round_trip::<LogParams>,
+        check_round_trip::<LogBatchParams>,
+        check_round_trip::<TelemetryParams<RunMetrics>>,
+        check_round_trip::<TelemetryParams<DiscoveryMetrics>>,
+        check_round_trip::<rpc::RpcError>,
+        check_round_trip::<rpc::RequestId>,
     ];
-    let control: [Trip; 10] = [
-        trip::<Join>,
-        trip::<ToWorker>,
-        trip::<FromWorker>,
-        trip::<ToWatchdog>,
-        trip::<FromWatchdog>,
-        trip::<ToGuard>,
-        trip::<FromGuard>,
-        trip::<Head>,
-        trip::<Plan>,
-        trip::<OsBytes>,
+    let control: [RoundTripCheck; 10] = [
+        check_round_trip::<JoinMessage>,
+        check_round_trip::<ToWorker>,
+        check_round_trip::<FromWorker>,
+        check_round_trip::<ToWatchdog>,
+        check_round_trip::<FromWatchdog>,
+        check_round_trip::<ToGuard>,
+        check_round_trip::<FromGuard>,
+        check_round_trip::<ManifestHead>,
+        check_round_trip::<ManifestPlan>,
+        check_round_trip::<OsText>,
     ];
     mtp.iter().chain(&control).for_each(|trip| trip(bytes));
-    if let Ok(AskedNode { uid, foreign }) = serde_json::from_slice(bytes) {
-        let told = change_json_with(Some("group"), &group_node(&uid, "name"), foreign.as_deref());
-        let change: Change =
+    if let Ok(RequestedNode { uid, client_members: foreign }) = serde_json::from_slice(bytes) {
+        let told = encode_change_in_group(Some("group"), &group_node(&uid, "name"), foreign.as_deref());
+        let change: NodeChange =
             serde_json::from_slice(&told).expect("a change with a client's members is a change");
         assert_eq!((change.node.uid, change.parent.as_deref()), (uid, Some("group")));
     }
@@ -102,10 +104,10 @@ pub fn message(bytes: &[u8]) {
     }
 }
 
-type Trip = fn(&[u8]);
+type RoundTripCheck = fn(&[u8]);
 
 /// Checks that a value survives a round trip; values are equal if they serialize to the same text.
-fn trip<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
+fn check_round_trip<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
     let Ok(read) = serde_json::from_slice::<T>(bytes) else { return };
     let name = std::any::type_name::<T>();
     let write = |value: &T| serde_json::to_string(value).expect("what was read can be written");

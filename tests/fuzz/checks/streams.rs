@@ -3,14 +3,14 @@
 
 use bytes::BytesMut;
 use wire::{
-    Decode,
+    StreamDecoder,
     control::{Attempt, JournalledResult, TestIndex},
-    frame::{self, Frames},
-    journal::{self, Reading, Record, RunEnd},
-    manifest::{Head, Manifest},
+    fork_server::ForkReply,
+    frame::{self, FrameDecoder},
+    journal::{self, JournalContent, JournalRecord, RunEnd},
+    manifest::{Manifest, ManifestHead},
     mtp::ExecutionState,
-    nursery::Birth,
-    packet::{self, Packet, Packets},
+    packet::{self, ControlPacket, PacketDecoder},
 };
 
 use super::pieces::pieces;
@@ -19,7 +19,7 @@ use super::pieces::pieces;
 const BODY_BYTES: usize = 4096;
 
 /// Feeds pieces one after the other; returns the decoded items, and the error that ended them.
-fn decode<D: Decode>(mut decoder: D, pieces: &[&[u8]]) -> (Vec<D::Item>, Option<String>) {
+fn decode<D: StreamDecoder>(mut decoder: D, pieces: &[&[u8]]) -> (Vec<D::Item>, Option<String>) {
     let mut buffer = BytesMut::new();
     let mut items = Vec::new();
     for piece in pieces {
@@ -38,26 +38,30 @@ fn decode<D: Decode>(mut decoder: D, pieces: &[&[u8]]) -> (Vec<D::Item>, Option<
 /// Checks frames of the test protocol.
 pub fn frame(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
-    let (bodies, error) = decode(Frames::with_limit(BODY_BYTES), &[whole]);
-    assert_eq!(decode(Frames::with_limit(BODY_BYTES), &pieces), (bodies.clone(), error), "cut otherwise");
+    let (bodies, error) = decode(FrameDecoder::with_limit(BODY_BYTES), &[whole]);
+    assert_eq!(
+        decode(FrameDecoder::with_limit(BODY_BYTES), &pieces),
+        (bodies.clone(), error),
+        "cut otherwise"
+    );
     let mut again = Vec::new();
     bodies.iter().for_each(|body| again.extend_from_slice(&frame::encode(body)));
-    assert_eq!(decode(Frames::with_limit(BODY_BYTES), &[&again]), (bodies, None), "written again");
+    assert_eq!(decode(FrameDecoder::with_limit(BODY_BYTES), &[&again]), (bodies, None), "written again");
 }
 
 /// Checks packets of control connections, and the responses of fork servers.
 pub fn packet(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
-    let (packets, error) = decode(Packets, &[whole]);
-    assert_eq!(decode(Packets, &pieces), (packets.clone(), error), "cut otherwise");
+    let (packets, error) = decode(PacketDecoder, &[whole]);
+    assert_eq!(decode(PacketDecoder, &pieces), (packets.clone(), error), "cut otherwise");
     for one in packets {
         // Messages have their own check.
-        if let Packet::Relay { position, frame } = &one {
-            let again = packet::relay(*position, frame);
-            assert_eq!(decode(Packets, &[&again]), (vec![one], None), "written again");
+        if let ControlPacket::Forward { position, frame } = &one {
+            let again = packet::forward(*position, frame);
+            assert_eq!(decode(PacketDecoder, &[&again]), (vec![one], None), "written again");
         }
     }
-    if let Some(birth) = Birth::from_bytes(whole) {
+    if let Some(birth) = ForkReply::from_bytes(whole) {
         assert_eq!(birth.to_bytes(), whole);
     }
 }
@@ -65,15 +69,15 @@ pub fn packet(bytes: &[u8]) {
 /// Checks journals: any bytes, and those of a worker that died in the middle of a record.
 pub fn journal(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
-    let Reading { records, .. } = journal::read(whole);
-    let again = Reading { records: records.clone(), ..Reading::default() };
+    let JournalContent { records, .. } = journal::read(whole);
+    let again = JournalContent { records: records.clone(), ..JournalContent::default() };
     assert_eq!(journal::read(&written(&records)), again, "written again");
 
     let records: Vec<_> = pieces.iter().map(|piece| record(piece)).collect();
     let file = written(&records);
     let cut = whole.iter().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
     let cut = cut % (file.len() + 1);
-    let Reading { records: read, damage, .. } = journal::read(&file[..cut]);
+    let JournalContent { records: read, damage, .. } = journal::read(&file[..cut]);
     assert_eq!(damage, None, "a torn tail is no damage");
     assert_eq!(read, records[..read.len()]);
     let next =
@@ -83,7 +87,7 @@ pub fn journal(bytes: &[u8]) {
 
 /// Checks manifests: any bytes, and the reread of a manifest that was read once.
 pub fn manifest(bytes: &[u8]) {
-    let head = Head::read(bytes);
+    let head = ManifestHead::read(bytes);
     let Ok(read) = Manifest::read(bytes) else { return };
     assert_eq!(head.ok().as_ref(), Some(&read.head), "the head alone");
     let again = read.to_bytes();
@@ -94,35 +98,38 @@ pub fn manifest(bytes: &[u8]) {
     );
 }
 
-fn encoded(record: &Record) -> Vec<u8> {
+fn encoded(record: &JournalRecord) -> Vec<u8> {
     let mut out = Vec::new();
     journal::write(&mut out, record);
     out
 }
 
-fn written(records: &[Record]) -> Vec<u8> {
+fn written(records: &[JournalRecord]) -> Vec<u8> {
     let mut file = journal::MAGIC.to_vec();
     records.iter().for_each(|record| file.extend(encoded(record)));
     file
 }
 
-fn record(piece: &[u8]) -> Record {
+fn record(piece: &[u8]) -> JournalRecord {
     let test = TestIndex(piece.len() as u32);
     let duration_us = piece.iter().map(|byte| u64::from(*byte)).sum();
     match piece.first().map(|byte| byte % 5) {
-        None | Some(0) => Record::Started(test),
+        None | Some(0) => JournalRecord::Started(test),
         Some(1) => {
             let result = JournalledResult { test, state: ExecutionState::Failed, duration_us };
-            Record::Settled { result, change: piece.to_vec() }
+            JournalRecord::Settled { result, change: piece.to_vec() }
         }
-        Some(2) => Record::Charged { change: piece.to_vec() },
+        Some(2) => JournalRecord::ProgramFailure { change: piece.to_vec() },
         Some(3) => {
             let ended_utc = String::from_utf8_lossy(piece).into_owned();
-            Record::Ended(Box::new(RunEnd { ended_utc, ..RunEnd::default() }))
+            JournalRecord::Ended(Box::new(RunEnd { ended_utc, ..RunEnd::default() }))
         }
         Some(_) => {
             let message = String::from_utf8_lossy(piece).into_owned();
-            Record::Held { test, attempt: Attempt { message, duration_us, ..Attempt::default() } }
+            JournalRecord::Provisional {
+                test,
+                attempt: Attempt { message, duration_us, ..Attempt::default() },
+            }
         }
     }
 }

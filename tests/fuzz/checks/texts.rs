@@ -5,10 +5,10 @@ use std::{borrow::Cow, path::Path, str::FromStr};
 
 use heeler::{
     config::{Config, ConfigError},
-    filter::{Filter, FilterError, GraphQuery, Subject},
+    filter::{Filter, FilterError, FilterSubject, GraphQuery},
     history::LastOutcome,
 };
-use model::path::{Nesting, TestPath};
+use model::test_path::{NameNesting, TestPath};
 
 /// The full printed form may be longer than the input limit.
 const FILTER_BYTES: usize = 1024;
@@ -21,7 +21,7 @@ pub fn filter(bytes: &[u8]) {
         Err(error) => return check_error(text, &error),
     };
     let written = filter.expr().to_string();
-    let Some(again) = read_again::<Filter>(&written) else { return };
+    let Some(again) = reparse::<Filter>(&written) else { return };
     assert_eq!(again.expr(), filter.expr(), "{written}");
     for subject in subjects() {
         assert_eq!(again.is_match(&subject), filter.is_match(&subject), "{written}");
@@ -36,13 +36,13 @@ pub fn graph_query(bytes: &[u8]) {
         Err(error) => return check_error(text, &error),
     };
     let written = query.to_string();
-    let Some(again) = read_again::<GraphQuery>(&written) else { return };
+    let Some(again) = reparse::<GraphQuery>(&written) else { return };
     assert_eq!(again, query, "{written}");
     let tags = [("speed", "fast"), ("owner", "")];
     for (nesting, name) in [
-        (Nesting::Flat, "a"),
-        (Nesting::FullStop, "Inst/Parser.Reads/0"),
-        (Nesting::Colons, "net::tcp::dials"),
+        (NameNesting::Flat, "a"),
+        (NameNesting::FullStop, "Inst/Parser.Reads/0"),
+        (NameNesting::Colons, "net::tcp::dials"),
     ] {
         let path = TestPath::new(nesting, "unit", name);
         if query.is_match(&path, &tags) {
@@ -56,7 +56,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
 }
 
 /// Parses the printed form, which has more parentheses, possibly too many.
-fn read_again<T>(written: &str) -> Option<T>
+fn reparse<T>(written: &str) -> Option<T>
 where
     T: FromStr<Err = FilterError>,
 {
@@ -70,24 +70,24 @@ where
 fn check_error(text: &str, error: &FilterError) {
     assert!(error.column() >= 1 && error.column() <= text.chars().count() + 1, "{error}");
     assert!(text.is_char_boundary(error.offset()));
-    assert!(error.pointed().lines().count() >= 3, "{}", error.pointed());
+    assert!(error.with_carets().lines().count() >= 3, "{}", error.with_carets());
     assert!(!error.message().is_empty());
 }
 
-fn subjects() -> [Subject<'static>; 3] {
-    let unit = Subject {
+fn subjects() -> [FilterSubject<'static>; 3] {
+    let unit = FilterSubject {
         uid: "unit::Parser.Reads",
         suite: "unit",
         program: Cow::Borrowed("build/unit_test"),
         tags: vec![("speed", "fast"), ("owner", "")],
         last: Some(LastOutcome::Failed),
     };
-    let long = Subject {
+    let long = FilterSubject {
         uid: "net::aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",
         suite: "net",
-        ..Subject::default()
+        ..FilterSubject::default()
     };
-    [unit, long, Subject::default()]
+    [unit, long, FilterSubject::default()]
 }
 
 /// Checks `heeler.toml`.

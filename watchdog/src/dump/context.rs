@@ -5,10 +5,10 @@ use host::process::Pid;
 use minidump_writer::CrashContextExt;
 
 use super::write::CrashFacts;
-use crate::stacks::{FloatingRegisters, GeneralRegisters};
+use crate::stacks::{FloatingRegisterSet, GeneralRegisterSet};
 
 /// The index of each register in a context: the values of `REG_R8` and the constants next to it.
-fn general(registers: &GeneralRegisters) -> [(usize, u64); 19] {
+fn context_registers(registers: &GeneralRegisterSet) -> [(usize, u64); 19] {
     let r = registers;
     let segments = (r.cs & 0xffff) | ((r.gs & 0xffff) << 16) | ((r.fs & 0xffff) << 32);
     [
@@ -43,16 +43,16 @@ pub(super) fn crash_context(pid: Pid, facts: &CrashFacts) -> CrashContextExt {
     context.siginfo.ssi_signo = facts.signal.0.cast_unsigned();
     context.siginfo.ssi_code = facts.code;
     context.siginfo.ssi_addr = facts.address;
-    for (index, value) in general(&facts.registers.general) {
+    for (index, value) in context_registers(&facts.registers.general) {
         context.context.uc_mcontext.gregs[index] = value.cast_signed();
     }
     if let Some(floating) = &facts.registers.floating {
-        set_floating(&mut context, floating);
+        set_floating_registers(&mut context, floating);
     }
     CrashContextExt { inner: context }
 }
 
-fn set_floating(context: &mut CrashContext, floating: &FloatingRegisters) {
+fn set_floating_registers(context: &mut CrashContext, floating: &FloatingRegisterSet) {
     let state = &mut context.float_state;
     state.cwd = floating.cwd;
     state.swd = floating.swd;

@@ -17,31 +17,36 @@ pub(super) const LINUX_MAPS: u32 = 0x4767_0009;
 pub(super) const SOFT_ERRORS: u32 = 0x4d7a_0004;
 
 /// Returns whether a stream is text that the kernel provides openly, rather than memory of the process.
-pub(super) fn is_open_text(kind: u32) -> bool {
+pub(super) fn is_public_text(kind: u32) -> bool {
     let is_of_linux = (0x4767_0003..=0x4767_000a).contains(&kind) && kind != LINUX_ENVIRON;
     is_of_linux || (0x4d7a_0000..=0x4d7a_ffff).contains(&kind)
 }
 
 /// One entry of the directory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stream {
+pub(super) struct DumpStream {
     /// The type of the stream.
     pub(super) kind: u32,
     pub(super) size: usize,
     /// The offset of its bytes.
-    pub(super) at: usize,
+    pub(super) offset: usize,
     /// The offset of the entry itself.
-    pub(super) entry: usize,
+    pub(super) entry_offset: usize,
 }
 
 /// Returns the streams of a dump; streams that reach beyond its end are left out.
-pub(super) fn streams(dump: &[u8]) -> Vec<Stream> {
-    let (Some(count), Some(directory)) = (number(dump, 8), number(dump, 12)) else { return Vec::new() };
+pub(super) fn streams(dump: &[u8]) -> Vec<DumpStream> {
+    let (Some(count), Some(directory)) = (read_u32(dump, 8), read_u32(dump, 12)) else { return Vec::new() };
     let stream = |index: usize| {
         let entry = directory.checked_add(index.checked_mul(12)?)?;
-        let (size, at) = (number(dump, entry + 4)?, number(dump, entry + 8)?);
-        let kind = u32::try_from(number(dump, entry)?).ok()?;
-        (at.checked_add(size)? <= dump.len()).then_some(Stream { kind, size, at, entry })
+        let (size, at) = (read_u32(dump, entry + 4)?, read_u32(dump, entry + 8)?);
+        let kind = u32::try_from(read_u32(dump, entry)?).ok()?;
+        (at.checked_add(size)? <= dump.len()).then_some(DumpStream {
+            kind,
+            size,
+            offset: at,
+            entry_offset: entry,
+        })
     };
     (0..count.min(1024)).filter_map(stream).collect()
 }
@@ -49,23 +54,23 @@ pub(super) fn streams(dump: &[u8]) -> Vec<Stream> {
 /// Returns the bytes of the first stream of a type.
 pub(super) fn stream(dump: &[u8], kind: u32) -> Option<&[u8]> {
     let found = streams(dump).into_iter().find(|stream| stream.kind == kind)?;
-    Some(&dump[found.at..found.at + found.size])
+    Some(&dump[found.offset..found.offset + found.size])
 }
 
 /// Returns the 32-bit number at `at`.
-pub(super) fn number(dump: &[u8], at: usize) -> Option<usize> {
+pub(super) fn read_u32(dump: &[u8], at: usize) -> Option<usize> {
     let bytes = dump.get(at..at.checked_add(4)?)?.try_into().ok()?;
     usize::try_from(u32::from_le_bytes(bytes)).ok()
 }
 
 /// Returns the 64-bit number at `at`.
-pub(super) fn long_number(dump: &[u8], at: usize) -> Option<u64> {
+pub(super) fn read_u64(dump: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(dump.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
 /// Returns the number of threads in the dump.
 pub(super) fn thread_count(dump: &[u8]) -> usize {
-    stream(dump, THREAD_LIST).and_then(|list| number(list, 0)).unwrap_or(0)
+    stream(dump, THREAD_LIST).and_then(|list| read_u32(list, 0)).unwrap_or(0)
 }
 
 /// Returns the writer's soft errors, one per entry.

@@ -12,5 +12,5 @@ mod read;
 mod scrub;
 mod write;
 
-pub use read::{DumpModule, DumpReason, DumpSummary, DumpThread, ReadError, parse, read};
-pub use write::{CrashFacts, DumpError, DumpFile, DumpPlan, Subject, write};
+pub use read::{DumpModule, DumpReadError, DumpReason, DumpSummary, DumpThread, parse, read};
+pub use write::{CrashFacts, DumpError, DumpFile, DumpPlan, DumpTarget, write};

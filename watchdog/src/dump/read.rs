@@ -18,7 +18,8 @@ use minidump::{
 
 use super::layout;
 use crate::stacks::{
-    self, Content, GeneralRegisters, Layout, Mapping, Memory, Registers, Stacks, ThreadRegisters, hexadecimal,
+    self, AddressSpace, GeneralRegisterSet, ImageSource, MemoryMapping, MemoryReader, ProcessStacks,
+    RegisterSet, ThreadRegisters, to_hex,
 };
 
 /// The exception code of a dump that was requested, without a crash.
@@ -26,7 +27,7 @@ const REQUESTED: u32 = 0xffff_ffff;
 
 /// The error of reading a dump.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum DumpReadError {
     #[error("open {path}")]
     Open { path: PathBuf, source: io::Error },
     /// The file is not a minidump, or a broken one.
@@ -52,7 +53,7 @@ pub struct DumpSummary {
     /// The programs and libraries that it had mapped, by address.
     pub modules: Vec<DumpModule>,
     /// The threads' stacks, in the order of the threads.
-    pub stacks: Stacks,
+    pub stacks: ProcessStacks,
     /// The writer's soft errors, in its words.
     pub soft_errors: Vec<String>,
 }
@@ -79,7 +80,7 @@ pub struct DumpThread {
     /// Its name; empty if not recorded.
     pub name: String,
     /// Its registers; for the crashed thread, those at the moment of the crash.
-    pub registers: Registers,
+    pub registers: RegisterSet,
 }
 
 /// One program or library of a dump.
@@ -92,7 +93,7 @@ pub struct DumpModule {
     /// Its build id in hexadecimal.
     pub build_id: Option<String>,
     /// Whether this machine has the same build, so that frames in it can be symbolized.
-    pub is_here: bool,
+    pub is_available: bool,
 }
 
 /// Reads the dump at `path`.
@@ -100,9 +101,10 @@ pub struct DumpModule {
 /// # Errors
 ///
 /// When the file cannot be read, or is no minidump of a Linux process on x86-64.
-pub fn read(path: &Path) -> Result<DumpSummary, ReadError> {
-    let bytes = std::fs::read(path).map_err(|source| ReadError::Open { path: path.to_owned(), source })?;
-    parse(&bytes).map_err(|what| ReadError::Format { path: path.to_owned(), what })
+pub fn read(path: &Path) -> Result<DumpSummary, DumpReadError> {
+    let bytes =
+        std::fs::read(path).map_err(|source| DumpReadError::Open { path: path.to_owned(), source })?;
+    parse(&bytes).map_err(|what| DumpReadError::Format { path: path.to_owned(), what })
 }
 
 /// Parses the bytes of a dump.
@@ -129,11 +131,11 @@ pub fn parse(bytes: &[u8]) -> Result<DumpSummary, String> {
             Some(exception) => exception.context(&system, None).or_else(own),
             None => own(),
         };
-        let Some(general) = context.as_deref().and_then(general) else { continue };
+        let Some(general) = context.as_deref().and_then(general_register_set) else { continue };
         threads.push(DumpThread {
             tid: Pid(tid.cast_signed()),
             name: names.get_name(tid).map(|name| name.into_owned()).unwrap_or_default(),
-            registers: Registers { general, floating: None },
+            registers: RegisterSet { general, floating: None },
         });
     }
     threads.sort_by_key(|thread| Some(thread.tid) != blamed);
@@ -142,7 +144,7 @@ pub fn parse(bytes: &[u8]) -> Result<DumpSummary, String> {
     let text = |kind| layout::stream(bytes, kind).map(String::from_utf8_lossy).unwrap_or_default();
     Ok(DumpSummary {
         reason,
-        process: process(&text(layout::LINUX_STATUS)),
+        process: process_id(&text(layout::LINUX_STATUS)),
         command_line: text(layout::LINUX_COMMAND_LINE).trim_end_matches('\0').replace('\0', " "),
         threads,
         modules,
@@ -165,14 +167,14 @@ fn reason(
     (DumpReason::Crash { signal, address, tid }, Some(tid))
 }
 
-fn process(status: &str) -> Option<Pid> {
+fn process_id(status: &str) -> Option<Pid> {
     let id = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     id.trim().parse().ok().map(Pid)
 }
 
-fn general(context: &MinidumpContext) -> Option<GeneralRegisters> {
+fn general_register_set(context: &MinidumpContext) -> Option<GeneralRegisterSet> {
     let MinidumpRawContext::Amd64(raw) = &context.raw else { return None };
-    Some(GeneralRegisters {
+    Some(GeneralRegisterSet {
         r15: raw.r15,
         r14: raw.r14,
         r13: raw.r13,
@@ -197,7 +199,7 @@ fn general(context: &MinidumpContext) -> Option<GeneralRegisters> {
         es: u64::from(raw.es),
         fs: u64::from(raw.fs),
         gs: u64::from(raw.gs),
-        ..GeneralRegisters::default()
+        ..GeneralRegisterSet::default()
     })
 }
 
@@ -207,20 +209,25 @@ fn modules<'a>(dump: &'a Minidump<'a, &'a [u8]>) -> Vec<DumpModule> {
         let path = PathBuf::from(module.code_file().into_owned());
         let build_id = module.code_identifier().map(|id| id.to_string());
         // A module without a path in the file system is the kernel's own, and its absence is not reported.
-        let is_here = !path.is_absolute() || open(&path, build_id.as_deref()).is_some();
+        let is_here = !path.is_absolute() || open_matching_build(&path, build_id.as_deref()).is_some();
         let start = module.base_address();
-        DumpModule { path, range: start..start.saturating_add(module.size()), build_id, is_here }
+        DumpModule {
+            path,
+            range: start..start.saturating_add(module.size()),
+            build_id,
+            is_available: is_here,
+        }
     };
     list.by_addr().map(module).collect()
 }
 
 /// Opens the program if it is of that build. Without a build id any build is accepted.
-fn open(path: &Path, build_id: Option<&str>) -> Option<Content> {
-    let content = Content::File(File::open(path).ok().filter(|file| {
+fn open_matching_build(path: &Path, build_id: Option<&str>) -> Option<ImageSource> {
+    let content = ImageSource::File(File::open(path).ok().filter(|file| {
         // A pipe or device of that name must not be read.
         file.metadata().is_ok_and(|metadata| metadata.is_file())
     })?);
-    let own = content.build_id().map(|id| hexadecimal(&id));
+    let own = content.build_id().map(|id| to_hex(&id));
     (build_id.is_none() || own.as_deref() == build_id).then_some(content)
 }
 
@@ -229,11 +236,11 @@ fn unwind(
     dump: &Minidump<'_, &[u8]>,
     threads: &[DumpThread],
     modules: &[DumpModule],
-) -> Stacks {
+) -> ProcessStacks {
     let maps = layout::stream(bytes, layout::LINUX_MAPS).map(String::from_utf8_lossy).unwrap_or_default();
-    let open = |mapping: &Mapping| {
+    let open = |mapping: &MemoryMapping| {
         let module = modules.iter().find(|module| module.range.contains(&mapping.range.start));
-        open(Path::new(&mapping.path), module.and_then(|module| module.build_id.as_deref()))
+        open_matching_build(Path::new(&mapping.path), module.and_then(|module| module.build_id.as_deref()))
     };
     let memory = DumpMemory(dump.get_stream().unwrap_or_default());
     let threads: Vec<ThreadRegisters> = threads
@@ -244,14 +251,14 @@ fn unwind(
             name: thread.name.clone(),
         })
         .collect();
-    let layout = Layout { mappings: stacks::parse_maps(&maps), open: &open };
-    stacks::name(stacks::unwind_in(layout, &memory, &threads))
+    let layout = AddressSpace { mappings: stacks::parse_maps(&maps), open: &open };
+    stacks::symbolize(stacks::unwind_in(layout, &memory, &threads))
 }
 
 /// The process memory contained in a dump: mostly stacks.
 struct DumpMemory<'a>(MinidumpMemoryList<'a>);
 
-impl Memory for DumpMemory<'_> {
+impl MemoryReader for DumpMemory<'_> {
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
         let Some(region) = self.0.memory_at_address(address) else { return false };
         let Ok(offset) = usize::try_from(address - region.base_address) else { return false };

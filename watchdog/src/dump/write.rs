@@ -14,9 +14,9 @@ use minidump_writer::minidump_writer::MinidumpWriterConfig;
 
 use super::{
     context, layout,
-    scrub::{self, Environment},
+    scrub::{self, ProcessEnvironment},
 };
-use crate::stacks::Registers;
+use crate::stacks::RegisterSet;
 
 /// The process to dump.
 ///
@@ -24,7 +24,7 @@ use crate::stacks::Registers;
 /// (then it is **continued** afterwards, by a SIGCONT that the writer sends) or running (then it is stopped
 /// meanwhile).
 #[derive(Debug, Clone)]
-pub struct Subject {
+pub struct DumpTarget {
     pub pid: Pid,
     /// The blamed thread: the crashed one, or the first one of the process.
     pub blamed: Pid,
@@ -42,7 +42,7 @@ pub struct CrashFacts {
     pub address: u64,
     pub tid: Pid,
     /// Its registers when the signal arrived.
-    pub registers: Registers,
+    pub registers: RegisterSet,
 }
 
 /// How a dump is written.
@@ -95,10 +95,10 @@ pub enum DumpError {
 ///
 /// When it is gone or traced, or the dump would be too large or cannot be stored. Then nothing is left on
 /// disk.
-pub fn write(subject: &Subject, plan: &DumpPlan) -> Result<DumpFile, DumpError> {
+pub fn write(subject: &DumpTarget, plan: &DumpPlan) -> Result<DumpFile, DumpError> {
     let pid = subject.pid;
     // Read before the process continues, because it may exit then.
-    let environment = Environment::of(pid, subject.blamed);
+    let environment = ProcessEnvironment::read(pid, subject.blamed);
     let mut dump = capture(subject, plan)?;
     let soft_errors = layout::soft_errors(&dump);
     let threads = layout::thread_count(&dump);
@@ -116,7 +116,7 @@ pub fn write(subject: &Subject, plan: &DumpPlan) -> Result<DumpFile, DumpError> 
     Ok(DumpFile { path: plan.path.clone(), bytes, threads, soft_errors })
 }
 
-fn capture(subject: &Subject, plan: &DumpPlan) -> Result<Vec<u8>, DumpError> {
+fn capture(subject: &DumpTarget, plan: &DumpPlan) -> Result<Vec<u8>, DumpError> {
     let mut config = MinidumpWriterConfig::new(subject.pid.0, subject.blamed.0);
     config.stop_timeout(plan.stop_timeout);
     config.set_minidump_size_limit(plan.limit_bytes / 2);
@@ -124,7 +124,7 @@ fn capture(subject: &Subject, plan: &DumpPlan) -> Result<Vec<u8>, DumpError> {
         config.set_crash_context(context::crash_context(subject.pid, facts));
     }
     host::fail::pass("guard.capture");
-    let written = config.write(&mut Nowhere(0));
+    let written = config.write(&mut DiscardedFile(0));
     written.map_err(|source| DumpError::Capture { pid: subject.pid, source: Box::new(source) })
 }
 
@@ -149,9 +149,9 @@ fn create(path: &Path) -> io::Result<File> {
 
 /// A file that discards its contents: the writer writes a file and also returns all bytes, and only the
 /// latter is wanted.
-struct Nowhere(u64);
+struct DiscardedFile(u64);
 
-impl Write for Nowhere {
+impl Write for DiscardedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 += bytes.len() as u64;
         Ok(bytes.len())
@@ -162,7 +162,7 @@ impl Write for Nowhere {
     }
 }
 
-impl Seek for Nowhere {
+impl Seek for DiscardedFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.0 = match to {
             SeekFrom::Start(at) => at,

@@ -10,9 +10,9 @@ use std::{
 
 use bytes::BytesMut;
 use wire::{
-    Decode,
+    StreamDecoder,
     control::{FromGuard, ToGuard},
-    packet::{self, Packet, Packets},
+    packet::{self, ControlPacket, PacketDecoder},
 };
 
 /// Size of a read. A command with a usual environment arrives in one read or two; a larger buffer would cost
@@ -21,50 +21,52 @@ const CHUNK_BYTES: usize = 4 << 10;
 
 /// The worker is gone, or has sent a message that no worker sends: the guard has no client left to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gone;
+pub(crate) struct WorkerGone;
 
-pub(super) struct Control {
+pub(super) struct GuardSocket {
     stream: UnixStream,
     buffer: BytesMut,
 }
 
-impl Control {
+impl GuardSocket {
     pub(super) fn new(socket: OwnedFd) -> Self {
         Self { stream: UnixStream::from(socket), buffer: BytesMut::new() }
     }
 
     /// Reads the available bytes, and blocks if there are none. Afterwards [`Self::next`] returns the
     /// commands.
-    pub(super) fn fill(&mut self) -> Result<(), Gone> {
+    pub(super) fn fill(&mut self) -> Result<(), WorkerGone> {
         let mut chunk = [0; CHUNK_BYTES];
         loop {
             match self.stream.read(&mut chunk) {
-                Ok(0) => return Err(Gone),
+                Ok(0) => return Err(WorkerGone),
                 Ok(count) => {
                     self.buffer.extend_from_slice(&chunk[..count]);
                     return Ok(());
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => return Err(Gone),
+                Err(_) => return Err(WorkerGone),
             }
         }
     }
 
     /// Returns the next command that was read completely.
-    pub(super) fn next(&mut self) -> Result<Option<ToGuard>, Gone> {
-        match Packets.decode(&mut self.buffer) {
+    pub(super) fn next_command(&mut self) -> Result<Option<ToGuard>, WorkerGone> {
+        match PacketDecoder.decode(&mut self.buffer) {
             Ok(None) => Ok(None),
-            Ok(Some(Packet::Message(body))) => packet::read(&body).map(Some).map_err(|_| Gone),
-            Ok(Some(Packet::Relay { .. })) | Err(_) => Err(Gone),
+            Ok(Some(ControlPacket::Message(body))) => {
+                packet::decode_message(&body).map(Some).map_err(|_| WorkerGone)
+            }
+            Ok(Some(ControlPacket::Forward { .. })) | Err(_) => Err(WorkerGone),
         }
     }
 
-    pub(super) fn send(&mut self, message: &FromGuard) -> Result<(), Gone> {
-        self.stream.write_all(&packet::message(message)).map_err(|_| Gone)
+    pub(super) fn send(&mut self, message: &FromGuard) -> Result<(), WorkerGone> {
+        self.stream.write_all(&packet::encode_message(message)).map_err(|_| WorkerGone)
     }
 }
 
-impl AsFd for Control {
+impl AsFd for GuardSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

@@ -13,18 +13,18 @@
 //! - `debug`: a process stopped before its first instruction, to be handed over to a debugger.
 //! - `hang`: dumps of live processes. `sample`: their activity.
 
+mod activity;
 mod control;
-mod crash;
-mod debug;
-mod end;
-mod family;
-mod halt;
-mod hang;
-mod life;
-mod look;
-mod sample;
-mod sanitizer;
+mod crash_handler;
+mod debug_hold;
+mod exit_report;
+mod hang_dump;
+mod leak_sanitizer;
+mod process_tree;
+mod stop_threads;
+mod supervisor;
+mod thread_state;
 mod tracer;
 
-pub use life::main;
-pub(crate) use life::serve;
+pub use supervisor::main;
+pub(crate) use supervisor::serve;

@@ -12,17 +12,17 @@ use object::{
     Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, ReadRef, SegmentFlags, elf::PF_X,
 };
 
-use super::maps::Mapping;
+use super::maps::MemoryMapping;
 
 /// Unwind tables longer than this are treated as broken.
-const MOST_TABLE_BYTES: u64 = 64 << 20;
+const MAX_TABLE_BYTES: u64 = 64 << 20;
 
 /// The bits of an address within its page.
 const PAGE_MASK: u64 = 0xfff;
 
 /// The source of an image's bytes.
 #[derive(Debug)]
-pub(crate) enum Content {
+pub(crate) enum ImageSource {
     /// A file, kept open so that it can still be symbolized when its path leads to another file.
     File(File),
     /// Bytes read from memory.
@@ -30,7 +30,7 @@ pub(crate) enum Content {
 }
 
 /// The parts of an image that the unwinder needs.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedImage {
     /// The load bias: added to an address in the file, it gives the address in memory.
     pub(crate) bias: u64,
     /// The build id, if the linker wrote one.
@@ -38,9 +38,9 @@ pub(crate) struct Loaded {
     pub(crate) module: Module<Vec<u8>>,
 }
 
-impl Content {
+impl ImageSource {
     /// Reads the image that contains `mapping`. Returns `None` if it is not a program, or unreadable.
-    pub(crate) fn load(&self, range: &Range<u64>, mapping: &Mapping) -> Option<Loaded> {
+    pub(crate) fn load(&self, range: &Range<u64>, mapping: &MemoryMapping) -> Option<LoadedImage> {
         match self {
             Self::File(file) => load(&ReadCache::new(file), range, mapping),
             Self::Bytes(bytes) => load(bytes.as_slice(), range, mapping),
@@ -56,7 +56,7 @@ impl Content {
 
     /// Returns a path by which other code can open the image's file: its own path, unless that now leads to
     /// another file.
-    pub(crate) fn path(&self, own: &Path) -> Option<PathBuf> {
+    pub(crate) fn readable_path(&self, own: &Path) -> Option<PathBuf> {
         use std::os::{fd::AsRawFd, unix::fs::MetadataExt};
         let Self::File(file) = self else { return None };
         let held = file.metadata().ok()?;
@@ -81,7 +81,11 @@ impl Content {
     }
 }
 
-fn load<'data, R: ReadRef<'data>>(data: R, range: &Range<u64>, mapping: &Mapping) -> Option<Loaded> {
+fn load<'data, R: ReadRef<'data>>(
+    data: R,
+    range: &Range<u64>,
+    mapping: &MemoryMapping,
+) -> Option<LoadedImage> {
     let file = object::File::parse(data).ok()?;
     let shows = |segment: &object::Segment<'data, '_, R>| {
         let (start, length) = segment.file_range();
@@ -100,20 +104,20 @@ fn load<'data, R: ReadRef<'data>>(data: R, range: &Range<u64>, mapping: &Mapping
     let (start, _) = segment.file_range();
     let wanted = segment.address().wrapping_add(mapping.offset).wrapping_sub(start);
     let bias = mapping.range.start.wrapping_sub(wanted);
-    Some(Loaded { bias, build_id: build_id(&file), module: module(&file, range, bias) })
+    Some(LoadedImage { bias, build_id: build_id(&file), module: unwind_module(&file, range, bias) })
 }
 
 fn build_id<'data, R: ReadRef<'data>>(file: &object::File<'data, R>) -> Option<Vec<u8>> {
     file.build_id().ok().flatten().map(<[u8]>::to_vec)
 }
 
-fn module<'data, R: ReadRef<'data>>(
+fn unwind_module<'data, R: ReadRef<'data>>(
     file: &object::File<'data, R>,
     range: &Range<u64>,
     bias: u64,
 ) -> Module<Vec<u8>> {
     let data = |name: &str| {
-        let section = file.section_by_name(name).filter(|section| section.size() <= MOST_TABLE_BYTES)?;
+        let section = file.section_by_name(name).filter(|section| section.size() <= MAX_TABLE_BYTES)?;
         section.uncompressed_data().ok().map(std::borrow::Cow::into_owned)
     };
     let place = |name: &str| {
@@ -134,7 +138,7 @@ fn module<'data, R: ReadRef<'data>>(
 }
 
 /// Returns bytes in hexadecimal, as build ids are written.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string cannot fail.

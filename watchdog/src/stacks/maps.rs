@@ -5,11 +5,11 @@ use std::ops::Range;
 
 const PAGE_BYTES: u64 = 4096;
 /// Twice the largest alignment that linkers use for segments.
-const MOST_APART_BYTES: u64 = 4 << 20;
+const MAX_SEGMENT_GAP_BYTES: u64 = 4 << 20;
 
 /// One line: an address range that maps a part of a file, or a special region (`[vdso]`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mapping {
+pub(crate) struct MemoryMapping {
     pub(crate) range: Range<u64>,
     /// The offset in the file.
     pub(crate) offset: u64,
@@ -20,11 +20,11 @@ pub(crate) struct Mapping {
 }
 
 /// Returns the mappings of files and of the vDSO; other lines are left out.
-pub(crate) fn parse(text: &str) -> Vec<Mapping> {
-    text.lines().filter_map(line).collect()
+pub(crate) fn parse_maps(text: &str) -> Vec<MemoryMapping> {
+    text.lines().filter_map(parse_line).collect()
 }
 
-fn line(line: &str) -> Option<Mapping> {
+fn parse_line(line: &str) -> Option<MemoryMapping> {
     // "start-end rwxp offset major:minor inode      path with spaces"
     let mut words = line.splitn(6, ' ');
     let (start, end) = words.next()?.split_once('-')?;
@@ -41,7 +41,7 @@ fn line(line: &str) -> Option<Mapping> {
     if start > end {
         return None;
     }
-    Some(Mapping {
+    Some(MemoryMapping {
         range: start..end,
         offset: number(offset)?,
         path: path.to_owned(),
@@ -52,10 +52,13 @@ fn line(line: &str) -> Option<Mapping> {
 /// Groups the mappings into programs and libraries: adjacent mappings of the same file belong together, if
 /// their offsets fit. A program may also have mapped a file to read it, even its own, in addition to the
 /// loader's mappings.
-pub(crate) fn group(mappings: Vec<Mapping>) -> Vec<Vec<Mapping>> {
-    let mut groups: Vec<Vec<Mapping>> = Vec::new();
+pub(crate) fn group_by_module(mappings: Vec<MemoryMapping>) -> Vec<Vec<MemoryMapping>> {
+    let mut groups: Vec<Vec<MemoryMapping>> = Vec::new();
     for mapping in mappings {
-        match groups.last_mut().filter(|group| group.last().is_some_and(|last| last.goes_on_in(&mapping))) {
+        match groups
+            .last_mut()
+            .filter(|group| group.last().is_some_and(|last| last.is_continued_by(&mapping)))
+        {
             Some(group) => group.push(mapping),
             None => groups.push(vec![mapping]),
         }
@@ -64,15 +67,15 @@ pub(crate) fn group(mappings: Vec<Mapping>) -> Vec<Vec<Mapping>> {
     groups
 }
 
-impl Mapping {
+impl MemoryMapping {
     /// Returns whether `next` can be the next segment of the same program. Segments follow each other in the
     /// file as in memory, where they may be further apart: linkers let adjacent segments share a page of the
     /// file, and align segments to large pages.
-    fn goes_on_in(&self, next: &Self) -> bool {
+    fn is_continued_by(&self, next: &Self) -> bool {
         let length = self.range.end - self.range.start;
         let steps = next.range.start.checked_sub(self.range.start).zip(next.offset.checked_sub(self.offset));
         let is_near = |(in_memory, in_file): (u64, u64)| {
-            in_memory.checked_sub(in_file).is_some_and(|further| further <= MOST_APART_BYTES)
+            in_memory.checked_sub(in_file).is_some_and(|further| further <= MAX_SEGMENT_GAP_BYTES)
                 && length <= in_file.saturating_add(PAGE_BYTES)
         };
         self.path == next.path && steps.is_some_and(is_near)
@@ -93,8 +96,8 @@ mod tests {
 ";
 
     #[test]
-    fn paths_keep_their_spaces_and_lose_the_mark_of_deletion() {
-        let mappings = parse(MAPS);
+    fn path_keeps_spaces_and_loses_deleted_mark() {
+        let mappings = parse_maps(MAPS);
         assert_eq!(mappings[1].path, "/home/a b/test");
         assert_eq!(mappings[1].range, 0x5555_5555_6000..0x5555_5555_9000);
         assert_eq!(mappings[1].offset, 0x2000);
@@ -102,42 +105,42 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_no_system_writes_are_no_mappings_and_join_nothing() {
-        assert!(parse("2000-1000 r-xp 00000000 fe:00 42 /a").is_empty());
+    fn malformed_lines_are_ignored() {
+        assert!(parse_maps("2000-1000 r-xp 00000000 fe:00 42 /a").is_empty());
         let last = "ffffffffffffe000-ffffffffffffffff r-xp ffffffffffffffff fe:00 42 /a\n";
         let first = "1000-2000 r-xp fffffffffffffffe fe:00 42 /a\n";
-        assert_eq!(group(parse(&format!("{last}{first}{last}"))).len(), 3);
+        assert_eq!(group_by_module(parse_maps(&format!("{last}{first}{last}"))).len(), 3);
     }
 
     #[test]
-    fn only_what_holds_code_is_a_program() {
-        let groups = group(parse(MAPS));
+    fn mappings_without_code_are_not_modules() {
+        let groups = group_by_module(parse_maps(MAPS));
         let names: Vec<&str> = groups.iter().map(|group| group[0].path.as_str()).collect();
         assert_eq!(names, ["/home/a b/test", "[vdso]"]);
     }
 
     #[test]
-    fn the_same_library_twice_is_two_programs() {
+    fn library_mapped_twice_is_two_modules() {
         let twice = "\
 1000-2000 r--p 00000000 fe:00 7 /lib/x.so
 2000-3000 r-xp 00001000 fe:00 7 /lib/x.so
 9000-a000 r--p 00000000 fe:00 7 /lib/x.so
 a000-b000 r-xp 00001000 fe:00 7 /lib/x.so
 ";
-        assert_eq!(group(parse(twice)).len(), 2);
+        assert_eq!(group_by_module(parse_maps(twice)).len(), 2);
     }
 
     /// Checks where the programs of these mappings begin and end.
     #[track_caller]
     fn check(text: &str, expected: &[(u64, u64)]) {
-        let groups = group(parse(text));
+        let groups = group_by_module(parse_maps(text));
         let ranges: Vec<_> =
             groups.iter().map(|group| (group[0].range.start, group[group.len() - 1].range.end)).collect();
         assert_eq!(ranges, expected);
     }
 
     #[test]
-    fn a_file_that_is_also_mapped_to_be_read_is_no_longer_program() {
+    fn file_mapped_for_reading_does_not_extend_module() {
         let whole_below = "\
 0ff00000-0ff09000 r--p 00000000 fe:00 7 /lib/x.so
 10000000-10002000 r--p 00000000 fe:00 7 /lib/x.so
@@ -156,7 +159,7 @@ a000-b000 r-xp 00001000 fe:00 7 /lib/x.so
     }
 
     #[test]
-    fn parts_at_large_pages_or_on_a_shared_page_belong_together() {
+    fn segments_on_large_or_shared_pages_are_grouped() {
         let large = "\
 00400000-00401000 r--p 00000000 fe:00 7 /bin/x
 00600000-00604000 r-xp 00000000 fe:00 7 /bin/x

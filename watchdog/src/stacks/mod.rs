@@ -10,16 +10,16 @@
 mod image;
 mod maps;
 mod memory;
-mod name;
 mod registers;
+mod symbolize;
 mod text;
 mod unwind;
 
-pub use name::{Frame, Stacks, ThreadStack, name, name_all};
-pub use registers::{FloatingRegisters, GeneralRegisters, Registers, ThreadRegisters};
+pub use registers::{FloatingRegisterSet, GeneralRegisterSet, RegisterSet, ThreadRegisters};
+pub use symbolize::{ProcessStacks, StackFrame, ThreadStack, symbolize, symbolize_all};
 pub use unwind::{RawStacks, StacksError, unwind};
 
-pub(crate) use image::{Content, hexadecimal};
-pub(crate) use maps::{Mapping, parse as parse_maps};
-pub(crate) use memory::Memory;
-pub(crate) use unwind::{Layout, unwind_in};
+pub(crate) use image::{ImageSource, to_hex};
+pub(crate) use maps::{MemoryMapping, parse_maps};
+pub(crate) use memory::MemoryReader;
+pub(crate) use unwind::{AddressSpace, unwind_in};

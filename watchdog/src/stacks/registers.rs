@@ -5,17 +5,17 @@ use host::process::Pid;
 
 /// The registers of one stopped thread (x86-64).
 #[derive(Debug, Clone, Default)]
-pub struct Registers {
+pub struct RegisterSet {
     /// General-purpose registers, instruction pointer, flags and segments.
-    pub general: GeneralRegisters,
+    pub general: GeneralRegisterSet,
     /// Floating-point and vector registers, if they could be read.
-    pub floating: Option<Box<FloatingRegisters>>,
+    pub floating: Option<Box<FloatingRegisterSet>>,
 }
 
 /// The kernel's `user_regs_struct`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the documentation")]
-pub struct GeneralRegisters {
+pub struct GeneralRegisterSet {
     pub r15: u64,
     pub r14: u64,
     pub r13: u64,
@@ -48,7 +48,7 @@ pub struct GeneralRegisters {
 /// The kernel's `user_fpregs_struct`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the documentation")]
-pub struct FloatingRegisters {
+pub struct FloatingRegisterSet {
     pub cwd: u16,
     pub swd: u16,
     pub ftw: u16,
@@ -66,7 +66,7 @@ pub struct FloatingRegisters {
 pub struct ThreadRegisters {
     pub tid: Pid,
     /// The registers at the top of its stack: now, or at the moment of its crash.
-    pub registers: Registers,
+    pub registers: RegisterSet,
     /// Its name as the kernel knows it (`comm`).
     pub name: String,
 }

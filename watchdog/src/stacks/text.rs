@@ -2,13 +2,13 @@
 
 use std::{fmt::Write, path::PathBuf};
 
-use super::name::{Frame, SIGNAL_HANDLER, Stacks, ThreadStack};
+use super::symbolize::{ProcessStacks, SIGNAL_HANDLER, StackFrame, ThreadStack};
 
 /// Threads listed by name when many have the same stack.
-const MOST_NAMED: usize = 8;
+const MAX_THREAD_NAMES: usize = 8;
 
 /// Functions below which only frameworks and runtimes are found; each entry is a prefix of a function's name.
-const BELOW_THE_TEST: [&str; 19] = [
+const RUNTIME_FRAME_PREFIXES: [&str; 19] = [
     "testing::internal::HandleSehExceptionsInMethodIfSupported",
     "testing::internal::HandleExceptionsInMethodIfSupported",
     "testing::Test::Run",
@@ -30,12 +30,12 @@ const BELOW_THE_TEST: [&str; 19] = [
     "clone3",
 ];
 
-impl Stacks {
+impl ProcessStacks {
     /// Returns the stacks of all threads, the blamed one first; equal stacks are printed once with all their
     /// threads.
     #[must_use]
-    pub fn text(&self) -> String {
-        let mut groups: Vec<(&[Frame], Vec<&ThreadStack>)> = Vec::new();
+    pub fn to_text(&self) -> String {
+        let mut groups: Vec<(&[StackFrame], Vec<&ThreadStack>)> = Vec::new();
         for thread in &self.threads {
             match groups.iter_mut().find(|(frames, _)| *frames == thread.frames) {
                 Some((_, threads)) => threads.push(thread),
@@ -47,8 +47,8 @@ impl Stacks {
             if !text.is_empty() {
                 text.push('\n');
             }
-            heading(&mut text, &threads);
-            lines(&mut text, 0, (frames, frames.len()));
+            append_heading(&mut text, &threads);
+            append_frames(&mut text, 0, (frames, frames.len()));
         }
         text
     }
@@ -73,39 +73,39 @@ impl Stacks {
     fn blamed_text(&self, most_frames: usize, handler: usize) -> String {
         let Some(thread) = self.threads.first() else { return String::new() };
         let (folded, rest) = thread.frames.split_at(handler);
-        let rest: Vec<Frame> = rest.iter().map(with_short_file).collect();
+        let rest: Vec<StackFrame> = rest.iter().map(shorten_rust_path).collect();
         let folded = folded.iter().map(|frame| frame.omitted.max(1)).sum();
         let mut text = String::new();
         if folded > 0 {
-            put(&mut text, format_args!("       … {folded} frames of the signal handler …\n"));
+            append(&mut text, format_args!("       … {folded} frames of the signal handler …\n"));
         }
-        let shown = bottom_of_the_test(&rest).min(most_frames.max(1));
-        lines(&mut text, folded, (&rest, shown));
+        let shown = test_frame_count(&rest).min(most_frames.max(1));
+        append_frames(&mut text, folded, (&rest, shown));
         text
     }
 }
 
 /// Shortens the path of a frame in Rust's own libraries: the prefix from the machine that built them is cut.
-fn with_short_file(frame: &Frame) -> Frame {
+fn shorten_rust_path(frame: &StackFrame) -> StackFrame {
     let short = frame.file.as_deref().and_then(|file| {
         let file = file.to_str()?;
         let (before, after) = file.split_once("/library/")?;
         let is_ours = before.starts_with("/rustc/") || before.ends_with("/lib/rustlib/src/rust");
         is_ours.then(|| PathBuf::from(format!("<rust>/{after}")))
     });
-    Frame { file: short.or_else(|| frame.file.clone()), ..frame.clone() }
+    StackFrame { file: short.or_else(|| frame.file.clone()), ..frame.clone() }
 }
 
 /// Returns the number of frames of the test itself and of the functions that it called.
-fn bottom_of_the_test(frames: &[Frame]) -> usize {
-    let is_below = |frame: &Frame| {
+fn test_frame_count(frames: &[StackFrame]) -> usize {
+    let is_below = |frame: &StackFrame| {
         let function = frame.function.as_deref().unwrap_or_default();
         // Generic functions carry their return type before their name: "void testing::internal::…".
         let plain = function.strip_prefix("void ").unwrap_or(function);
-        BELOW_THE_TEST.iter().any(|name| plain.starts_with(name))
+        RUNTIME_FRAME_PREFIXES.iter().any(|name| plain.starts_with(name))
     };
     let own = frames.iter().position(is_below).unwrap_or(frames.len());
-    let glue = frames[..own].iter().rev().take_while(|frame| is_glue(frame)).count();
+    let glue = frames[..own].iter().rev().take_while(|frame| is_call_glue(frame)).count();
     match own - glue {
         0 => frames.len(),
         own => own,
@@ -114,7 +114,7 @@ fn bottom_of_the_test(frames: &[Frame]) -> usize {
 
 /// Returns whether a frame is glue between a framework or runtime and the function passed to it: it carries
 /// no information at the bottom of a stack, but anywhere else it may be called by the test itself.
-fn is_glue(frame: &Frame) -> bool {
+fn is_call_glue(frame: &StackFrame) -> bool {
     let function = frame.function.as_deref().unwrap_or_default();
     function.starts_with("core::ops::function::FnOnce::call_once")
         || function.contains(" as core::ops::function::FnOnce<")
@@ -123,37 +123,40 @@ fn is_glue(frame: &Frame) -> bool {
         || function.contains("std::thread::_State_impl<")
 }
 
-fn heading(text: &mut String, threads: &[&ThreadStack]) {
-    let names: Vec<String> =
-        threads.iter().take(MOST_NAMED).map(|thread| format!("{} {:?}", thread.tid, thread.name)).collect();
-    let more = if threads.len() > MOST_NAMED { ", …" } else { "" };
+fn append_heading(text: &mut String, threads: &[&ThreadStack]) {
+    let names: Vec<String> = threads
+        .iter()
+        .take(MAX_THREAD_NAMES)
+        .map(|thread| format!("{} {:?}", thread.tid, thread.name))
+        .collect();
+    let more = if threads.len() > MAX_THREAD_NAMES { ", …" } else { "" };
     let count = match threads.len() {
         1 => "thread".to_owned(),
         count => format!("{count} threads, same stack:"),
     };
-    put(text, format_args!("{count} {}{more}\n", names.join(", ")));
+    append(text, format_args!("{count} {}{more}\n", names.join(", ")));
 }
 
-fn lines(text: &mut String, first: usize, (frames, shown): (&[Frame], usize)) {
+fn append_frames(text: &mut String, first: usize, (frames, shown): (&[StackFrame], usize)) {
     let mut number = first;
     for frame in &frames[..shown] {
         if frame.omitted > 0 {
-            put(text, format_args!("       … {} frames left out …\n", frame.omitted));
+            append(text, format_args!("       … {} frames left out …\n", frame.omitted));
             number += frame.omitted;
             continue;
         }
-        put(text, format_args!("  #{number:<3} {}\n", describe(frame)));
+        append(text, format_args!("  #{number:<3} {}\n", format_frame(frame)));
         number += 1;
     }
     let cut: usize = frames[shown..].iter().map(|frame| frame.omitted.max(1)).sum();
     if cut > 0 {
-        put(text, format_args!("       … {cut} more …\n"));
+        append(text, format_args!("       … {cut} more …\n"));
     }
 }
 
 /// Returns a frame as one line: with function and source line if known, otherwise with everything that helps
 /// to find them.
-fn describe(frame: &Frame) -> String {
+fn format_frame(frame: &StackFrame) -> String {
     let function = frame.function.as_deref();
     if function == Some(SIGNAL_HANDLER) {
         return SIGNAL_HANDLER.to_owned();
@@ -163,26 +166,26 @@ fn describe(frame: &Frame) -> String {
         line.push_str(" (inlined)");
     }
     if let Some(file) = &frame.file {
-        put(&mut line, format_args!(" at {}", file.display()));
+        append(&mut line, format_args!(" at {}", file.display()));
         if let Some(number) = frame.line {
-            put(&mut line, format_args!(":{number}"));
+            append(&mut line, format_args!(":{number}"));
         }
         return line;
     }
     let Some(module) = &frame.module else {
-        put(&mut line, format_args!(" at {:#x}, which is in no program", frame.offset));
+        append(&mut line, format_args!(" at {:#x}, which is in no program", frame.offset));
         return line;
     };
     let module = module.file_name().unwrap_or(module.as_os_str());
-    put(&mut line, format_args!(" in {}+{:#x}", module.to_string_lossy(), frame.offset));
+    append(&mut line, format_args!(" in {}+{:#x}", module.to_string_lossy(), frame.offset));
     if let (None, Some(build_id)) = (function, &frame.build_id) {
-        put(&mut line, format_args!(" (build id {build_id})"));
+        append(&mut line, format_args!(" (build id {build_id})"));
     }
     line
 }
 
 /// Appends to the text; writing to a string cannot fail.
-fn put(text: &mut String, words: std::fmt::Arguments<'_>) {
+fn append(text: &mut String, words: std::fmt::Arguments<'_>) {
     let _never = text.write_fmt(words);
 }
 
@@ -192,10 +195,11 @@ mod tests {
 
     use super::*;
 
-    fn stacks(functions: &[&str]) -> Stacks {
-        let frame = |function: &&str| Frame { function: Some((*function).to_owned()), ..Frame::default() };
+    fn stacks(functions: &[&str]) -> ProcessStacks {
+        let frame =
+            |function: &&str| StackFrame { function: Some((*function).to_owned()), ..StackFrame::default() };
         let frames = functions.iter().map(frame).collect();
-        Stacks { threads: vec![ThreadStack { tid: Pid(7), name: "main".to_owned(), frames }] }
+        ProcessStacks { threads: vec![ThreadStack { tid: Pid(7), name: "main".to_owned(), frames }] }
     }
 
     #[track_caller]
@@ -211,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_ends_where_its_framework_begins() {
+    fn stack_is_cut_at_framework_frames() {
         let gtest = "void testing::internal::HandleSehExceptionsInMethodIfSupported<testing::Test,_void>";
         check(
             &["abort", "Pen_Opens_Test::TestBody()", gtest, "testing::Test::Run()", "main"],
@@ -228,26 +232,26 @@ mod tests {
     }
 
     #[test]
-    fn glue_between_the_tests_own_functions_stays() {
+    fn call_glue_between_test_functions_is_kept() {
         let glue = "void std::__invoke_impl<void,_F&>";
         check(&["inner", glue, "outer", "__libc_start_call_main"], &["inner", "void", "outer"], 1);
     }
 
     #[test]
-    fn a_crash_of_the_framework_itself_is_shown_whole() {
+    fn framework_crash_is_shown_completely() {
         check(&["testing::Test::Run()", "main"], &["testing::Test::Run()", "main"], 0);
         check(&[], &[], 0);
     }
 
     #[test]
-    fn a_limit_never_takes_the_top() {
+    fn frame_limit_keeps_the_top_frame() {
         let text = stacks(&["a", "b", "c"]).crash_text(0);
         assert!(text.contains("#0   a"), "{text}");
         assert!(text.contains("… 2 more …"), "{text}");
     }
 
     #[test]
-    fn a_handler_that_ended_it_is_one_line_above_what_it_interrupted() {
+    fn signal_handler_frames_are_folded_into_one_line() {
         let frames = ["raise", "abort", "handle", SIGNAL_HANDLER, "deeper", "deeper", "main"];
         let text = stacks(&frames).interrupted_text(2);
         assert_eq!(
@@ -264,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_libraries_of_rust_are_told_without_the_place_of_their_build() {
+    fn rust_library_paths_are_shortened() {
         let cases = [
             ("/rustc/59807616e1fa/library/std/src/panicking.rs", "<rust>/std/src/panicking.rs"),
             (
@@ -274,11 +278,11 @@ mod tests {
             ("/home/a/library/shelf.rs", "/home/a/library/shelf.rs"),
         ];
         for (file, expected) in cases {
-            let frame = Frame { file: Some(file.into()), line: Some(7), ..Frame::default() };
+            let frame = StackFrame { file: Some(file.into()), line: Some(7), ..StackFrame::default() };
             let thread = ThreadStack { tid: Pid(7), name: String::new(), frames: vec![frame] };
-            let stacks = Stacks { threads: vec![thread] };
+            let stacks = ProcessStacks { threads: vec![thread] };
             assert_eq!(stacks.crash_text(5), format!("  #0   ?? at {expected}:7\n"));
-            assert!(stacks.text().contains(file), "{}", stacks.text());
+            assert!(stacks.to_text().contains(file), "{}", stacks.to_text());
         }
     }
 }

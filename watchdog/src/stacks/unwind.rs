@@ -17,10 +17,10 @@ use framehop::{
 use host::process::Pid;
 
 use super::{
-    image::Content,
-    maps::{self, Mapping},
-    memory::{Memory, ProcessMemory},
-    registers::{GeneralRegisters, ThreadRegisters},
+    image::ImageSource,
+    maps::{self, MemoryMapping},
+    memory::{MemoryReader, ProcessMemory},
+    registers::{GeneralRegisterSet, ThreadRegisters},
 };
 
 /// Frames kept at the top of a deep stack.
@@ -28,7 +28,7 @@ const HEAD_FRAMES: usize = 48;
 /// Frames kept at the bottom of a deep stack.
 const TAIL_FRAMES: usize = 16;
 /// Frame limit of a walk: an overflowed stack of 8 MiB has at most about this many.
-const MOST_FRAMES: usize = 200_000;
+const MAX_FRAMES: usize = 200_000;
 /// `mov $15, %rax; syscall`: the code that a signal handler returns to.
 const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 /// Offset of the interrupted registers in a signal frame.
@@ -47,25 +47,25 @@ pub enum StacksError {
 /// programs open.
 #[derive(Debug)]
 pub struct RawStacks {
-    pub(super) modules: Vec<Module>,
+    pub(super) modules: Vec<MappedModule>,
     pub(super) threads: Vec<RawThread>,
 }
 
 /// One program or library.
 #[derive(Debug)]
-pub(super) struct Module {
+pub(super) struct MappedModule {
     pub(super) path: PathBuf,
     pub(super) range: Range<u64>,
     /// `None` until a frame lies in it.
-    pub(super) image: Option<Image>,
-    mapping: Mapping,
-    is_tried: bool,
+    pub(super) image: Option<ModuleImage>,
+    mapping: MemoryMapping,
+    is_load_attempted: bool,
 }
 
 /// The parts of a module that were read from its image.
 #[derive(Debug)]
-pub(super) struct Image {
-    pub(super) content: Content,
+pub(super) struct ModuleImage {
+    pub(super) content: ImageSource,
     pub(super) bias: u64,
     pub(super) build_id: Option<Vec<u8>>,
 }
@@ -91,10 +91,10 @@ pub(super) enum RawFrame {
 }
 
 /// The mapped programs of a process, and how to open them.
-pub(crate) struct Layout<'a> {
-    pub(crate) mappings: Vec<Mapping>,
+pub(crate) struct AddressSpace<'a> {
+    pub(crate) mappings: Vec<MemoryMapping>,
     /// Opens the image of a mapping.
-    pub(crate) open: &'a dyn Fn(&Mapping) -> Option<Content>,
+    pub(crate) open: &'a dyn Fn(&MemoryMapping) -> Option<ImageSource>,
 }
 
 /// Unwinds `threads` of the process `pid`, all of which are stopped; the first one is the blamed thread.
@@ -106,63 +106,68 @@ pub(crate) struct Layout<'a> {
 pub fn unwind(pid: Pid, threads: &[ThreadRegisters]) -> Result<RawStacks, StacksError> {
     let memory = ProcessMemory::open(pid).map_err(|source| StacksError::Memory { pid, source })?;
     let text = std::fs::read_to_string(format!("/proc/{pid}/maps"));
-    let mappings = maps::parse(&text.map_err(|source| StacksError::Maps { pid, source })?);
-    let open = |mapping: &Mapping| open_live(pid, mapping, &memory);
-    Ok(unwind_in(Layout { mappings, open: &open }, &memory, threads))
+    let mappings = maps::parse_maps(&text.map_err(|source| StacksError::Maps { pid, source })?);
+    let open = |mapping: &MemoryMapping| open_live_image(pid, mapping, &memory);
+    Ok(unwind_in(AddressSpace { mappings, open: &open }, &memory, threads))
 }
 
 /// Unwinds `threads` in any memory.
-pub(crate) fn unwind_in(layout: Layout<'_>, memory: &dyn Memory, threads: &[ThreadRegisters]) -> RawStacks {
-    let mut walker = Walker::new(layout, memory);
-    let threads = threads.iter().map(|thread| walker.thread(thread)).collect();
+pub(crate) fn unwind_in(
+    layout: AddressSpace<'_>,
+    memory: &dyn MemoryReader,
+    threads: &[ThreadRegisters],
+) -> RawStacks {
+    let mut walker = StackWalker::new(layout, memory);
+    let threads = threads.iter().map(|thread| walker.unwind_thread(thread)).collect();
     RawStacks { modules: walker.modules, threads }
 }
 
 /// Opens the image of a live mapping: by the mapping itself, which needs privileges but cannot be wrong; then
 /// by path, in the process's file system and in this one.
-fn open_live(pid: Pid, mapping: &Mapping, memory: &dyn Memory) -> Option<Content> {
+fn open_live_image(pid: Pid, mapping: &MemoryMapping, memory: &dyn MemoryReader) -> Option<ImageSource> {
     if mapping.path == "[vdso]" {
         let mut bytes = vec![0; usize::try_from(mapping.range.end - mapping.range.start).ok()?];
-        return memory.read(mapping.range.start, &mut bytes).then_some(Content::Bytes(bytes));
+        return memory.read(mapping.range.start, &mut bytes).then_some(ImageSource::Bytes(bytes));
     }
     let Range { start, end } = mapping.range;
     File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
         .or_else(|_| File::open(format!("/proc/{pid}/root{}", mapping.path)))
         .or_else(|_| File::open(Path::new(&mapping.path)))
         .ok()
-        .map(Content::File)
+        .map(ImageSource::File)
 }
 
-struct Walker<'a> {
-    modules: Vec<Module>,
-    open: &'a dyn Fn(&Mapping) -> Option<Content>,
-    memory: &'a dyn Memory,
+struct StackWalker<'a> {
+    modules: Vec<MappedModule>,
+    open: &'a dyn Fn(&MemoryMapping) -> Option<ImageSource>,
+    memory: &'a dyn MemoryReader,
     unwinder: UnwinderX86_64<Vec<u8>>,
     cache: CacheX86_64,
 }
 
-impl<'a> Walker<'a> {
-    fn new(layout: Layout<'a>, memory: &'a dyn Memory) -> Self {
-        let modules = maps::group(layout.mappings).into_iter().filter_map(Module::new).collect();
+impl<'a> StackWalker<'a> {
+    fn new(layout: AddressSpace<'a>, memory: &'a dyn MemoryReader) -> Self {
+        let modules =
+            maps::group_by_module(layout.mappings).into_iter().filter_map(MappedModule::new).collect();
         let (unwinder, cache) = (UnwinderX86_64::new(), CacheX86_64::new());
         Self { modules, open: layout.open, memory, unwinder, cache }
     }
 
     /// Reads a module's unwind tables when the first frame in it is found: most libraries of a process appear
     /// in no stack.
-    fn meet(&mut self, address: u64) -> bool {
+    fn load_module(&mut self, address: u64) -> bool {
         let Some(module) = self.modules.iter_mut().find(|module| module.range.contains(&address)) else {
             return false;
         };
-        if !module.is_tried {
-            module.is_tried = true;
+        if !module.is_load_attempted {
+            module.is_load_attempted = true;
             let content = (self.open)(&module.mapping);
             let loaded = content.and_then(|content| {
                 let loaded = content.load(&module.range, &module.mapping)?;
                 Some((content, loaded))
             });
             if let Some((content, loaded)) = loaded {
-                module.image = Some(Image { content, bias: loaded.bias, build_id: loaded.build_id });
+                module.image = Some(ModuleImage { content, bias: loaded.bias, build_id: loaded.build_id });
                 self.unwinder.add_module(loaded.module);
             }
         }
@@ -176,35 +181,35 @@ impl<'a> Walker<'a> {
         if self.memory.read(address, &mut code) {
             return code == TRAMPOLINE;
         }
-        self.meet(address);
+        self.load_module(address);
         let module = self.modules.iter().find(|module| module.range.contains(&address));
         module.is_some_and(|module| module.read_code(address, &mut code)) && code == TRAMPOLINE
     }
 
-    fn thread(&mut self, thread: &ThreadRegisters) -> RawThread {
-        let mut frames = Frames::default();
+    fn unwind_thread(&mut self, thread: &ThreadRegisters) -> RawThread {
+        let mut frames = FrameBuffer::default();
         self.walk(&thread.registers.general, &mut frames);
         RawThread { tid: thread.tid, name: thread.name.clone(), frames: frames.into_vec() }
     }
 
-    fn walk(&mut self, general: &GeneralRegisters, frames: &mut Frames) {
+    fn walk(&mut self, general: &GeneralRegisterSet, frames: &mut FrameBuffer) {
         let memory = self.memory;
         let mut registers = UnwindRegsX86_64::new(general.rip, general.rsp, general.rbp);
-        let mut at = self.begin(&mut registers, frames);
-        while frames.count < MOST_FRAMES {
+        let mut at = self.first_frame(&mut registers, frames);
+        while frames.count < MAX_FRAMES {
             let address = at.address_for_lookup();
             frames.push(RawFrame::Code(address));
-            self.meet(address);
-            let mut word = |address| memory.word(address).ok_or(());
+            self.load_module(address);
+            let mut word = |address| memory.read_u64(address).ok_or(());
             let step = self.unwinder.unwind_frame(at, &mut registers, &mut self.cache, &mut word);
             let Ok(Some(caller)) = step else { break };
             if self.is_trampoline(caller) {
                 // Few unwinders can follow the tables of trampolines; the interrupted registers are in the
                 // frame itself.
-                let Some(interrupted) = interrupted(memory, registers.sp()) else { break };
+                let Some(interrupted) = interrupted_registers(memory, registers.sp()) else { break };
                 frames.push(RawFrame::Signal);
                 registers = interrupted;
-                at = self.begin(&mut registers, frames);
+                at = self.first_frame(&mut registers, frames);
                 continue;
             }
             let Some(next) = FrameAddress::from_return_address(caller) else { break };
@@ -214,13 +219,14 @@ impl<'a> Walker<'a> {
 
     /// Returns where a walk begins. After a call through a null or wild pointer that is the caller, whose
     /// address is on top of the stack.
-    fn begin(&mut self, registers: &mut UnwindRegsX86_64, frames: &mut Frames) -> FrameAddress {
+    fn first_frame(&mut self, registers: &mut UnwindRegsX86_64, frames: &mut FrameBuffer) -> FrameAddress {
         let at = FrameAddress::from_instruction_pointer(registers.ip());
-        if self.meet(registers.ip()) {
+        if self.load_module(registers.ip()) {
             return at;
         }
-        let Some(caller) = self.memory.word(registers.sp()) else { return at };
-        let Some(next) = FrameAddress::from_return_address(caller).filter(|_| self.meet(caller)) else {
+        let Some(caller) = self.memory.read_u64(registers.sp()) else { return at };
+        let Some(next) = FrameAddress::from_return_address(caller).filter(|_| self.load_module(caller))
+        else {
             return at;
         };
         frames.push(RawFrame::Code(registers.ip()));
@@ -230,21 +236,27 @@ impl<'a> Walker<'a> {
 }
 
 /// Returns the registers that were interrupted by the signal whose frame begins at `frame`.
-fn interrupted(memory: &dyn Memory, frame: u64) -> Option<UnwindRegsX86_64> {
-    let saved = |index: u64| memory.word(frame.checked_add(SAVED_REGISTERS + 8 * index)?);
+fn interrupted_registers(memory: &dyn MemoryReader, frame: u64) -> Option<UnwindRegsX86_64> {
+    let saved = |index: u64| memory.read_u64(frame.checked_add(SAVED_REGISTERS + 8 * index)?);
     let (rbp, rsp, rip) = (saved(10)?, saved(15)?, saved(16)?);
     Some(UnwindRegsX86_64::new(rip, rsp, rbp))
 }
 
-impl Module {
-    fn new(mappings: Vec<Mapping>) -> Option<Self> {
+impl MappedModule {
+    fn new(mappings: Vec<MemoryMapping>) -> Option<Self> {
         let range = mappings.first()?.range.start..mappings.last()?.range.end;
         let mapping = mappings.into_iter().find(|mapping| mapping.is_executable)?;
-        Some(Self { path: PathBuf::from(&mapping.path), range, image: None, mapping, is_tried: false })
+        Some(Self {
+            path: PathBuf::from(&mapping.path),
+            range,
+            image: None,
+            mapping,
+            is_load_attempted: false,
+        })
     }
 
     fn read_code(&self, address: u64, code: &mut [u8]) -> bool {
-        let Some(Image { content: Content::File(file), .. }) = &self.image else { return false };
+        let Some(ModuleImage { content: ImageSource::File(file), .. }) = &self.image else { return false };
         let within = address.checked_sub(self.mapping.range.start);
         let Some(offset) = within.and_then(|within| within.checked_add(self.mapping.offset)) else {
             return false;
@@ -255,13 +267,13 @@ impl Module {
 
 /// Frames of one thread; a deep stack keeps only its two ends.
 #[derive(Default)]
-struct Frames {
+struct FrameBuffer {
     head: Vec<RawFrame>,
     tail: VecDeque<RawFrame>,
     count: usize,
 }
 
-impl Frames {
+impl FrameBuffer {
     fn push(&mut self, frame: RawFrame) {
         self.count += 1;
         if self.head.len() < HEAD_FRAMES {

@@ -5,46 +5,46 @@ use std::{future::Future, path::PathBuf};
 use bytes::Bytes;
 use host::{
     dirs::{SocketDir, socket_dir},
-    process::own_image,
-    spawn::{Child, Spawn, Stream, spawn},
+    process::own_program_path,
+    spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
 };
 use link::{
     LinkTask,
-    control::{ControlReceiver, ControlSender, Received},
-    local::Listener,
+    control::{ControlReceiver, ControlSender, ReceivedPacket},
+    local::LocalListener,
 };
 use tokio::time::timeout;
-use wire::control::{CallbackAddress, DeliveryLimits, FromWatchdog, Join, ToWatchdog};
+use wire::control::{CallbackAddress, DeliveryLimits, FromWatchdog, JoinMessage, ToWatchdog};
 
-use crate::support::{Feet, PATIENCE};
+use crate::support::{HeldPipe, WAIT_LIMIT};
 
 /// Limits that suffice for a client on a busy machine.
 const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 10_000, stall_ms: 10_000, drain_ms: 10_000 };
 
 /// Environment variable with the role of a worker that a watchdog of these tests starts; see
 /// `sessions::worker`.
-pub(crate) const WORKER: &str = "HEELER_TEST_WORKER";
+pub(crate) const WORKER_ROLE: &str = "HEELER_TEST_WORKER";
 
-pub(crate) struct Coordinator {
-    pub(crate) watchdog: Child,
+pub(crate) struct TestCoordinator {
+    pub(crate) watchdog: SpawnedChild,
     /// The standard error of the watchdog and all below it.
-    pub(crate) feet: Feet,
+    pub(crate) stderr: HeldPipe,
     pub(crate) control: ControlSender,
     receiver: ControlReceiver,
     writer: LinkTask,
-    listener: Listener,
+    listener: LocalListener,
     directory: SocketDir,
     /// Completions that were announced before the watchdog sent them on its own connection.
     pub(crate) announced: usize,
 }
 
 /// Runs an asynchronous test on the main thread.
-pub(crate) fn run(test: impl Future<Output = ()>) {
+pub(crate) fn run_async(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { timeout(PATIENCE * 3, test).await.unwrap() });
+    runtime.block_on(async { timeout(WAIT_LIMIT * 3, test).await.unwrap() });
 }
 
-impl Coordinator {
+impl TestCoordinator {
     /// Starts a watchdog whose workers play `worker`, and sends it the `Welcome`.
     pub(crate) async fn start(worker: &str, callback: Option<CallbackAddress>) -> Self {
         Self::start_with(worker, callback, LIMITS).await
@@ -58,77 +58,77 @@ impl Coordinator {
     async fn start_with(worker: &str, callback: Option<CallbackAddress>, limits: DeliveryLimits) -> Self {
         let directory = socket_dir().unwrap();
         let path = directory.path().join("control");
-        let mut listener = Listener::bind(&path).unwrap();
-        let (feet, stderr) = Feet::new();
+        let mut listener = LocalListener::bind(&path).unwrap();
+        let (feet, stderr) = HeldPipe::new();
         let mut env: Vec<_> = std::env::vars_os().collect();
-        env.push((WORKER.into(), worker.into()));
-        let watchdog = spawn(Spawn {
+        env.push((WORKER_ROLE.into(), worker.into()));
+        let watchdog = spawn(SpawnOptions {
             args: vec!["__watchdog".into(), path.into()],
             env: Some(env),
-            stdout: Stream::Null,
-            stderr: Stream::Fd(stderr),
-            ..Spawn::new(own_image())
+            stdout: ChildStdio::Null,
+            stderr: ChildStdio::Fd(stderr),
+            ..SpawnOptions::new(own_program_path())
         })
         .unwrap();
-        let stream = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+        let stream = timeout(WAIT_LIMIT, listener.accept()).await.unwrap().unwrap();
         let (control, mut receiver, writer) = link::control::open(stream);
-        let joined = receiver.next::<Join>().await.unwrap();
-        let join = Join::Watchdog { pid: watchdog.pid().as_u32() };
-        assert_eq!(joined, Some(Received::Message(join)));
-        control.send(&ToWatchdog::Welcome { callback, limits }).await.unwrap();
-        Self { watchdog, feet, control, receiver, writer, listener, directory, announced: 0 }
+        let joined = receiver.next::<JoinMessage>().await.unwrap();
+        let join = JoinMessage::Watchdog { pid: watchdog.pid().as_u32() };
+        assert_eq!(joined, Some(ReceivedPacket::Message(join)));
+        control.send(&ToWatchdog::Configure { callback, limits }).await.unwrap();
+        Self { watchdog, stderr: feet, control, receiver, writer, listener, directory, announced: 0 }
     }
 
-    pub(crate) async fn tell(&self, message: ToWatchdog) {
+    pub(crate) async fn send(&self, message: ToWatchdog) {
         self.control.send(&message).await.unwrap();
     }
 
     /// Returns the next message other than announcements of completions, which are counted.
-    pub(crate) async fn next(&mut self) -> Received<FromWatchdog> {
+    pub(crate) async fn next(&mut self) -> ReceivedPacket<FromWatchdog> {
         loop {
-            let next = timeout(PATIENCE, self.receiver.next()).await.expect("the watchdog is silent");
+            let next = timeout(WAIT_LIMIT, self.receiver.next()).await.expect("the watchdog is silent");
             match next.unwrap().expect("the watchdog has left") {
-                Received::Message(FromWatchdog::Completing { .. }) => self.announced += 1,
+                ReceivedPacket::Message(FromWatchdog::Completing { .. }) => self.announced += 1,
                 other => return other,
             }
         }
     }
 
-    pub(crate) async fn message(&mut self) -> FromWatchdog {
+    pub(crate) async fn next_message(&mut self) -> FromWatchdog {
         match self.next().await {
-            Received::Message(message) => message,
-            Received::Relay { .. } => panic!("a relayed frame instead of a message"),
+            ReceivedPacket::Message(message) => message,
+            ReceivedPacket::Forward { .. } => panic!("a relayed frame instead of a message"),
         }
     }
 
     /// Returns the relayed frames with their positions, and the message after them.
-    pub(crate) async fn relayed(&mut self) -> (Vec<(u64, Bytes)>, FromWatchdog) {
+    pub(crate) async fn next_relayed(&mut self) -> (Vec<(u64, Bytes)>, FromWatchdog) {
         let mut frames = Vec::new();
         loop {
             match self.next().await {
-                Received::Message(message) => return (frames, message),
-                Received::Relay { position, frame } => frames.push((position, frame)),
+                ReceivedPacket::Message(message) => return (frames, message),
+                ReceivedPacket::Forward { position, frame } => frames.push((position, frame)),
             }
         }
     }
 
     /// Ends the watchdog as at the end of a session.
-    pub(crate) async fn leave(mut self) {
-        self.tell(ToWatchdog::Leave).await;
+    pub(crate) async fn end_session(mut self) {
+        self.send(ToWatchdog::Exit).await;
         self.control.flush().await.unwrap();
-        self.feet.wait_for_end();
+        self.stderr.wait_for_end();
         assert_eq!(self.watchdog.wait().unwrap().code, Some(0));
     }
 
     /// Cuts the connection as the kernel does for a killed coordinator, and returns what remains: the
     /// watchdog, its output pipe, and the directory, which the killed coordinator does not remove.
-    pub(crate) async fn die(mut self) -> (Child, Feet, PathBuf) {
+    pub(crate) async fn cut_connection(mut self) -> (SpawnedChild, HeldPipe, PathBuf) {
         let path = self.directory.path().to_owned();
         std::mem::forget(self.directory);
         drop(self.listener);
         drop(self.control);
         self.writer.cut().await;
         drop(self.receiver);
-        (self.watchdog, self.feet, path)
+        (self.watchdog, self.stderr, path)
     }
 }

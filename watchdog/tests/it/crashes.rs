@@ -12,51 +12,53 @@ use std::{
 
 use host::{
     process::{Pid, Signal, kill_group},
-    spawn::{Spawn, Stream, spawn},
+    spawn::{ChildStdio, SpawnOptions, spawn},
 };
-use wire::control::{Command, CrashReport, DumpKinds, FromGuard, RawEnd, ToGuard, TraceMode, TracePlan};
+use wire::control::{
+    CrashReport, DumpKinds, FromGuard, ProcessExit, TestCommand, ToGuard, TraceMode, TracePlan,
+};
 
 use crate::{
-    Test,
-    support::{Guarded, shell, state_of, until},
+    NamedTest,
+    support::{GuardedTest, shell_command, state_of, wait_until},
     tests,
 };
 
-pub(crate) const TESTS: &[Test] = tests![
-    each_fatal_signal_is_told_with_its_stack_and_its_dump,
-    ends_that_are_no_crashes_are_not_called_so,
-    a_traced_program_ends_as_an_untraced_one,
-    a_crash_in_a_thread_blames_that_thread,
-    a_program_that_has_mapped_programs_to_read_them_is_unwound,
-    many_threads_that_crash_at_once_give_one_dump,
-    a_crash_after_the_first_thread_has_ended_is_told,
-    a_thread_that_cannot_be_stopped_costs_the_dump_alone,
-    a_handler_that_raises_again_shows_the_faulting_line,
-    a_handler_that_exits_leaves_the_stack_of_the_fault,
-    a_handler_that_aborts_names_the_fault_as_the_cause,
-    a_recovered_fault_is_not_blamed_for_a_later_failure,
-    death_tests_of_the_test_process_are_not_told,
-    a_program_behind_a_shell_is_followed,
-    a_child_that_crashes_in_a_tree_is_told_only_if_the_test_fails,
-    a_traced_test_can_stop_itself_and_be_continued,
-    a_traced_family_can_be_paused_and_resumed,
-    panics_of_rust_are_no_crashes_but_its_overflows_are,
-    dumps_that_are_off_leave_the_stack,
-    a_sample_names_what_processes_do,
-    a_family_that_hangs_is_dumped_and_lives_on,
-    crashes_under_stress_are_all_told,
+pub(crate) const TESTS: &[NamedTest] = tests![
+    fatal_signal_is_reported_with_stack_and_dump,
+    non_crash_exits_are_not_reported_as_crashes,
+    traced_program_ends_like_untraced_one,
+    thread_crash_blames_that_thread,
+    program_that_maps_itself_is_unwound,
+    simultaneous_thread_crashes_give_one_dump,
+    crash_after_main_thread_exit_is_reported,
+    unstoppable_thread_prevents_only_the_dump,
+    reraising_handler_shows_the_faulting_line,
+    exiting_handler_keeps_the_fault_stack,
+    aborting_handler_reports_fault_as_cause,
+    recovered_fault_is_not_blamed_later,
+    death_tests_are_not_reported,
+    program_started_by_shell_is_traced,
+    child_crash_is_reported_only_if_test_fails,
+    traced_test_can_stop_and_continue,
+    traced_tree_can_be_paused_and_resumed,
+    rust_overflows_are_crashes_and_panics_are_not,
+    disabled_dumps_keep_the_stack,
+    sample_reports_process_activity,
+    hung_tree_is_dumped_and_continues,
+    crashes_under_load_are_all_reported,
 ];
 
 /// The end of a program under a guard.
-pub(crate) struct Outcome {
+pub(crate) struct GuardedOutcome {
     pub(crate) untraced: Vec<String>,
     pub(crate) crashes: Vec<CrashReport>,
-    pub(crate) end: RawEnd,
+    pub(crate) end: ProcessExit,
     pub(crate) output: String,
     _directory: tempfile::TempDir,
 }
 
-impl Outcome {
+impl GuardedOutcome {
     pub(crate) fn crash(&self) -> &CrashReport {
         assert_eq!(self.crashes.len(), 1, "{:?} {:?}", self.crashes, self.untraced);
         &self.crashes[0]
@@ -79,17 +81,18 @@ pub(crate) fn compile(name: &str, flags: &[&str]) -> PathBuf {
     let mut find = vec![std::ffi::OsString::from(compiler)];
     find.append(&mut args);
     let mut child =
-        spawn(Spawn { args: find, stdout: Stream::Inherit, ..Spawn::new("/usr/bin/env") }).unwrap();
+        spawn(SpawnOptions { args: find, stdout: ChildStdio::Inherit, ..SpawnOptions::new("/usr/bin/env") })
+            .unwrap();
     assert_eq!(child.wait().unwrap().code, Some(0), "compile {name}");
     program
 }
 
-pub(crate) fn crasher() -> &'static Path {
+pub(crate) fn crash_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| compile("crash.cpp", &["-g", "-O1", "-pthread"]))
 }
 
-pub(crate) fn plan(directory: &Path, mode: TraceMode) -> TracePlan {
+pub(crate) fn trace_plan(directory: &Path, mode: TraceMode) -> TracePlan {
     TracePlan {
         mode,
         dumps: DumpKinds { crash: true, hang: true },
@@ -97,32 +100,36 @@ pub(crate) fn plan(directory: &Path, mode: TraceMode) -> TracePlan {
         name: "test".to_owned(),
         limit_bytes: 64 << 20,
         keeps_environment: false,
-        doomed_words: Vec::new(),
+        expected_crash_markers: Vec::new(),
     }
 }
 
-pub(crate) fn command(program: &Path, args: &[&str]) -> Command {
-    Command { program: program.into(), args: args.iter().map(|arg| (*arg).into()).collect(), ..shell("") }
+pub(crate) fn command(program: &Path, args: &[&str]) -> TestCommand {
+    TestCommand {
+        program: program.into(),
+        args: args.iter().map(|arg| (*arg).into()).collect(),
+        ..shell_command("")
+    }
 }
 
 /// Starts a command under a guard, traced in a mode.
-pub(crate) fn begin(command: Command, mode: TraceMode) -> (Guarded, tempfile::TempDir) {
+pub(crate) fn start_traced(command: TestCommand, mode: TraceMode) -> (GuardedTest, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    let mut guarded = Guarded::start();
-    let trace = Some(plan(directory.path(), mode));
-    guarded.send(&ToGuard::Exec(Command { trace, ..command }));
+    let mut guarded = GuardedTest::start();
+    let trace = Some(trace_plan(directory.path(), mode));
+    guarded.send(&ToGuard::Exec(TestCommand { trace, ..command }));
     (guarded, directory)
 }
 
-pub(crate) fn run(command: Command, mode: TraceMode) -> Outcome {
-    let (guarded, directory) = begin(command, mode);
-    finish(guarded, directory)
+pub(crate) fn run_traced(command: TestCommand, mode: TraceMode) -> GuardedOutcome {
+    let (guarded, directory) = start_traced(command, mode);
+    collect_outcome(guarded, directory)
 }
 
-pub(crate) fn finish(mut guarded: Guarded, directory: tempfile::TempDir) -> Outcome {
+pub(crate) fn collect_outcome(mut guarded: GuardedTest, directory: tempfile::TempDir) -> GuardedOutcome {
     let (mut untraced, mut crashes) = (Vec::new(), Vec::new());
     let end = loop {
-        match guarded.next() {
+        match guarded.next_message() {
             Some(FromGuard::Started { .. }) => {}
             Some(FromGuard::Untraced { reason }) => untraced.push(reason),
             Some(FromGuard::Crashed(report)) => crashes.push(report),
@@ -132,15 +139,15 @@ pub(crate) fn finish(mut guarded: Guarded, directory: tempfile::TempDir) -> Outc
     };
     let output = guarded.output.wait_for_end().to_owned();
     guarded.guard.wait().unwrap();
-    Outcome { untraced, crashes, end, output, _directory: directory }
+    GuardedOutcome { untraced, crashes, end, output, _directory: directory }
 }
 
 /// Prints the reports of a guard for any program: `cargo test -p heeler-watchdog --test it -- watch root
 /// PROGRAM ARGS`.
-pub(crate) fn watch(line: &[String]) -> ExitCode {
+pub(crate) fn print_reports(line: &[String]) -> ExitCode {
     let mode = if line[0] == "tree" { TraceMode::Tree } else { TraceMode::Root };
     let args: Vec<&str> = line[2..].iter().map(String::as_str).collect();
-    let outcome = run(command(Path::new(&line[1]), &args), mode);
+    let outcome = run_traced(command(Path::new(&line[1]), &args), mode);
     println!("{}\n{:?} untraced {:?}", outcome.output, outcome.ending(), outcome.untraced);
     for report in outcome.crashes {
         println!("{:#?}\n{}", CrashReport { stack: String::new(), ..report.clone() }, report.stack);
@@ -148,8 +155,8 @@ pub(crate) fn watch(line: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-pub(crate) fn crash(mode: &str) -> Outcome {
-    run(command(crasher(), &[mode]), TraceMode::Root)
+pub(crate) fn run_crasher(mode: &str) -> GuardedOutcome {
+    run_traced(command(crash_program(), &[mode]), TraceMode::Root)
 }
 
 /// Asserts that the dump can be read, and agrees with the report.
@@ -161,7 +168,7 @@ fn assert_dump(report: &CrashReport) {
     assert!(text.contains(&Signal(report.signal).name()), "{text}");
 }
 
-fn each_fatal_signal_is_told_with_its_stack_and_its_dump() {
+fn fatal_signal_is_reported_with_stack_and_dump() {
     let cases = [
         ("segv", "SIGSEGV", "deref"),
         ("nullcall", "SIGSEGV", "main"),
@@ -182,7 +189,7 @@ fn each_fatal_signal_is_told_with_its_stack_and_its_dump() {
         ("hreset", "SIGSEGV", "deref"),
     ];
     for (mode, signal, function) in cases {
-        let outcome = crash(mode);
+        let outcome = run_crasher(mode);
         let report = outcome.crash();
         assert_eq!(Signal(report.signal).name(), signal, "{mode}");
         assert_eq!(outcome.ending(), (None, Some(report.signal)), "{mode}");
@@ -191,33 +198,33 @@ fn each_fatal_signal_is_told_with_its_stack_and_its_dump() {
         assert_eq!(report.thread.id, report.pid, "{mode}");
         assert_dump(report);
     }
-    let outcome = crash("segv");
+    let outcome = run_crasher("segv");
     let top = outcome.crash().stack.lines().next().unwrap().to_owned();
     assert!(top.contains("deref") && top.contains("crash.cpp:"), "{top}");
     assert_eq!(outcome.crash().address, Some(0));
 }
 
-fn ends_that_are_no_crashes_are_not_called_so() {
+fn non_crash_exits_are_not_reported_as_crashes() {
     for mode in
         ["ok", "exit1", "_exit1", "kill9", "term", "ignored", "hrecover", "hdivert", "hdivertfail", "syskill"]
     {
-        let outcome = crash(mode);
+        let outcome = run_crasher(mode);
         assert_eq!((&outcome.crashes, &outcome.untraced), (&vec![], &vec![]), "{mode}");
         assert_ne!(outcome.end.code, Some(99), "{mode}");
     }
 }
 
-fn a_traced_program_ends_as_an_untraced_one() {
+fn traced_program_ends_like_untraced_one() {
     let modes = "ok exit1 _exit1 segv nullcall bus ill fpe abort assert terminate trap sys syskill stackoverflow \
                  kill9 killsegv raisefpe term thread manythreads leaderexit forkchild spawnchild vforkchild \
                  execself threadexec hexit hexitalt hreraise hreraisealt hreset habort hoverflow hrecover \
                  hrecoverfail hdivert hdivertfail hdivertabort ignored nodump traceme ptraces";
     let mut differences = BTreeMap::new();
     for mode in modes.split_ascii_whitespace() {
-        let mut guarded = Guarded::start();
-        guarded.send(&ToGuard::Exec(command(crasher(), &[mode])));
-        let bare = finish(guarded, tempfile::tempdir().unwrap());
-        let traced = crash(mode);
+        let mut guarded = GuardedTest::start();
+        guarded.send(&ToGuard::Exec(command(crash_program(), &[mode])));
+        let bare = collect_outcome(guarded, tempfile::tempdir().unwrap());
+        let traced = run_crasher(mode);
         if (bare.ending(), &bare.output) != (traced.ending(), &traced.output) || bare.end.code == Some(99) {
             differences.insert(mode, (bare.end, bare.output, traced.end, traced.output));
         }
@@ -225,8 +232,8 @@ fn a_traced_program_ends_as_an_untraced_one() {
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
-fn a_crash_in_a_thread_blames_that_thread() {
-    let outcome = crash("thread");
+fn thread_crash_blames_that_thread() {
+    let outcome = run_crasher("thread");
     let report = outcome.crash();
     assert_eq!(report.thread.name, "worker-5");
     assert_ne!(report.thread.id, report.pid);
@@ -237,29 +244,29 @@ fn a_crash_in_a_thread_blames_that_thread() {
     assert!((0..8).all(|worker| text.contains(&format!("worker-{worker}"))), "{text}");
 }
 
-fn a_program_that_has_mapped_programs_to_read_them_is_unwound() {
-    let report = crash("mapsself").crash().stack.clone();
+fn program_that_maps_itself_is_unwound() {
+    let report = run_crasher("mapsself").crash().stack.clone();
     assert!(report.contains("abort") && report.contains("main at"), "{report}");
 }
 
-fn many_threads_that_crash_at_once_give_one_dump() {
+fn simultaneous_thread_crashes_give_one_dump() {
     for _ in 0..10 {
-        let outcome = crash("manythreads");
+        let outcome = run_crasher("manythreads");
         assert_eq!(outcome.end.signal, Some(Signal::SEGV.0));
         assert_dump(outcome.crash());
     }
 }
 
-fn a_crash_after_the_first_thread_has_ended_is_told() {
-    let outcome = crash("leaderexit");
+fn crash_after_main_thread_exit_is_reported() {
+    let outcome = run_crasher("leaderexit");
     let report = outcome.crash();
     assert!(report.stack.contains("deref"), "{report:?}");
     assert_eq!(outcome.end.signal, Some(Signal::SEGV.0));
 }
 
-fn a_thread_that_cannot_be_stopped_costs_the_dump_alone() {
+fn unstoppable_thread_prevents_only_the_dump() {
     let started = Instant::now();
-    let outcome = crash("vforkcrash");
+    let outcome = run_crasher("vforkcrash");
     let report = outcome.crash();
     assert!(report.dump.is_none() && report.soft_errors.len() == 1, "{report:?}");
     assert!(report.stack.contains("deref"), "{report:?}");
@@ -267,9 +274,9 @@ fn a_thread_that_cannot_be_stopped_costs_the_dump_alone() {
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
 }
 
-fn a_handler_that_raises_again_shows_the_faulting_line() {
+fn reraising_handler_shows_the_faulting_line() {
     for (mode, function) in [("hreraise", "deref"), ("hreraisealt", "deref"), ("hoverflow", "overflow")] {
-        let outcome = crash(mode);
+        let outcome = run_crasher(mode);
         let report = outcome.crash();
         let top = report.stack.lines().next().unwrap();
         assert!(top.contains(function), "{mode}: {}", report.stack);
@@ -279,9 +286,9 @@ fn a_handler_that_raises_again_shows_the_faulting_line() {
     }
 }
 
-fn a_handler_that_exits_leaves_the_stack_of_the_fault() {
+fn exiting_handler_keeps_the_fault_stack() {
     for mode in ["hexit", "hexitalt"] {
-        let outcome = crash(mode);
+        let outcome = run_crasher(mode);
         let report = outcome.crash();
         assert!(report.is_handled && report.stack.contains("deref"), "{mode}: {report:?}");
         assert_eq!((report.signal, report.address), (Signal::SEGV.0, Some(0)));
@@ -289,8 +296,8 @@ fn a_handler_that_exits_leaves_the_stack_of_the_fault() {
     }
 }
 
-fn a_handler_that_aborts_names_the_fault_as_the_cause() {
-    let outcome = crash("habort");
+fn aborting_handler_reports_fault_as_cause() {
+    let outcome = run_crasher("habort");
     let report = outcome.crash();
     assert_eq!(report.signal, Signal::ABRT.0);
     assert_eq!(report.cause.map(|cause| cause.signal), Some(Signal::SEGV.0));
@@ -301,9 +308,9 @@ fn a_handler_that_aborts_names_the_fault_as_the_cause() {
     assert!(text.contains("aborts"), "{text}");
 }
 
-fn a_recovered_fault_is_not_blamed_for_a_later_failure() {
+fn recovered_fault_is_not_blamed_later() {
     for (mode, code) in [("hrecoverfail", 1), ("hdivertfail", 2)] {
-        let outcome = crash(mode);
+        let outcome = run_crasher(mode);
         assert_eq!(
             (outcome.ending(), outcome.crashes.len()),
             ((Some(code), None), 0),
@@ -311,54 +318,54 @@ fn a_recovered_fault_is_not_blamed_for_a_later_failure() {
             outcome.crashes
         );
     }
-    let outcome = crash("hdivertabort");
+    let outcome = run_crasher("hdivertabort");
     assert_eq!((outcome.crash().signal, &outcome.crash().cause), (Signal::ABRT.0, &None));
 }
 
-fn death_tests_of_the_test_process_are_not_told() {
+fn death_tests_are_not_reported() {
     for mode in ["forkchild", "vforkchild", "spawnchild"] {
-        let outcome = crash(mode);
+        let outcome = run_crasher(mode);
         assert!(outcome.crashes.is_empty(), "{mode}: {:?}", outcome.crashes);
         assert!(outcome.output.contains("child signal 11"), "{mode}: {}", outcome.output);
     }
-    let outcome = run(command(crasher(), &["forkchild"]), TraceMode::Tree);
+    let outcome = run_traced(command(crash_program(), &["forkchild"]), TraceMode::Tree);
     assert!(outcome.crashes.is_empty(), "{:?}", outcome.crashes);
 }
 
-fn a_program_behind_a_shell_is_followed() {
-    let script = format!("{} segv; exit $?", crasher().display());
-    let outcome = run(shell(&script), TraceMode::Root);
+fn program_started_by_shell_is_traced() {
+    let script = format!("{} segv; exit $?", crash_program().display());
+    let outcome = run_traced(shell_command(&script), TraceMode::Root);
     let report = outcome.crash();
     assert_eq!((report.is_root, outcome.ending()), (false, (Some(139), None)));
     assert!(report.stack.contains("deref"), "{report:?}");
     assert_dump(report);
     // The program started by the shell is traced as if there were no shell: its own children are not.
-    let script = format!("{} spawnchild; exit $?", crasher().display());
-    assert!(run(shell(&script), TraceMode::Root).crashes.is_empty());
-    let script = format!("{} traceme; exit $?", crasher().display());
-    assert_eq!(run(shell(&script), TraceMode::Root).ending(), (Some(0), None));
+    let script = format!("{} spawnchild; exit $?", crash_program().display());
+    assert!(run_traced(shell_command(&script), TraceMode::Root).crashes.is_empty());
+    let script = format!("{} traceme; exit $?", crash_program().display());
+    assert_eq!(run_traced(shell_command(&script), TraceMode::Root).ending(), (Some(0), None));
     // A shell that executes the program in its place.
-    let script = format!("exec {} segv", crasher().display());
-    assert!(run(shell(&script), TraceMode::Root).crash().is_root);
+    let script = format!("exec {} segv", crash_program().display());
+    assert!(run_traced(shell_command(&script), TraceMode::Root).crash().is_root);
 }
 
-fn a_child_that_crashes_in_a_tree_is_told_only_if_the_test_fails() {
-    let outcome = run(command(crasher(), &["spawnchild"]), TraceMode::Tree);
+fn child_crash_is_reported_only_if_test_fails() {
+    let outcome = run_traced(command(crash_program(), &["spawnchild"]), TraceMode::Tree);
     assert_eq!(outcome.ending(), (Some(1), None));
     assert!(!outcome.crash().is_root);
-    let outcome = run(command(crasher(), &["vforkchild"]), TraceMode::Tree);
+    let outcome = run_traced(command(crash_program(), &["vforkchild"]), TraceMode::Tree);
     assert_eq!((outcome.ending(), outcome.crashes.len()), ((Some(0), None), 0));
     assert_eq!(std::fs::read_dir(outcome._directory.path()).unwrap().count(), 0);
 }
 
-fn a_traced_test_can_stop_itself_and_be_continued() {
-    let (mut guarded, directory) = begin(command(crasher(), &["stopcont"]), TraceMode::Root);
-    let pid = guarded.started();
+fn traced_test_can_stop_and_continue() {
+    let (mut guarded, directory) = start_traced(command(crash_program(), &["stopcont"]), TraceMode::Root);
+    let pid = guarded.expect_started();
     guarded.output.wait_for("stops\n");
     // A group-stop that the tracer listens to looks like a tracing stop.
-    until("it has stopped", || state_of(pid), |state| *state == Some('t'));
+    wait_until("it has stopped", || state_of(pid), |state| *state == Some('t'));
     kill_group(Pid(pid.cast_signed()), Signal::CONT).unwrap();
-    let outcome = finish(guarded, directory);
+    let outcome = collect_outcome(guarded, directory);
     assert_eq!((outcome.ending(), outcome.output.as_str()), ((Some(0), None), "stops\ncontinued\n"));
 }
 
@@ -366,68 +373,70 @@ fn a_traced_test_can_stop_itself_and_be_continued() {
 fn await_idle(pid: Pid) {
     let calls = || {
         let threads = host::trace::threads(pid).into_iter();
-        threads.filter_map(|tid| host::trace::doing(tid)?.call).collect::<Vec<_>>()
+        threads.filter_map(|tid| host::trace::read_syscall_state(tid)?.syscall).collect::<Vec<_>>()
     };
-    until("all threads pause", calls, |calls| calls.len() == 5 && calls.iter().all(|call| call == "pause"));
+    wait_until("all threads pause", calls, |calls| {
+        calls.len() == 5 && calls.iter().all(|call| call == "pause")
+    });
 }
 
-fn a_traced_family_can_be_paused_and_resumed() {
-    let (mut guarded, directory) = begin(command(crasher(), &["busy"]), TraceMode::Root);
-    let pid = guarded.started();
+fn traced_tree_can_be_paused_and_resumed() {
+    let (mut guarded, directory) = start_traced(command(crash_program(), &["busy"]), TraceMode::Root);
+    let pid = guarded.expect_started();
     guarded.output.wait_for("ready");
     guarded.send(&ToGuard::Pause);
-    assert_eq!(guarded.next(), Some(FromGuard::Paused));
+    assert_eq!(guarded.next_message(), Some(FromGuard::Paused));
     assert_eq!(state_of(pid), Some('t'));
     guarded.send(&ToGuard::Resume);
-    until("it runs on", || state_of(pid), |state| *state == Some('R'));
+    wait_until("it runs on", || state_of(pid), |state| *state == Some('R'));
     guarded.send(&ToGuard::Terminate { grace_ms: 60_000 });
-    assert_eq!(finish(guarded, directory).ending(), (None, Some(Signal::TERM.0)));
+    assert_eq!(collect_outcome(guarded, directory).ending(), (None, Some(Signal::TERM.0)));
 }
 
-fn panics_of_rust_are_no_crashes_but_its_overflows_are() {
+fn rust_overflows_are_crashes_and_panics_are_not() {
     let program = compile("ends.rs", &["-g", "--edition=2024", "-Aunconditional_recursion"]);
     for mode in ["panic", "caught"] {
-        let outcome = run(command(&program, &[mode]), TraceMode::Root);
+        let outcome = run_traced(command(&program, &[mode]), TraceMode::Root);
         assert_eq!(outcome.crashes, [], "{mode}");
         assert_eq!(outcome.end.code, Some(if mode == "panic" { 101 } else { 0 }));
     }
-    let outcome = run(command(&program, &["overflow"]), TraceMode::Root);
+    let outcome = run_traced(command(&program, &["overflow"]), TraceMode::Root);
     let report = outcome.crash();
     assert_eq!((report.signal, outcome.end.signal), (Signal::ABRT.0, Some(Signal::ABRT.0)));
     assert_eq!(report.cause.map(|cause| cause.signal), Some(Signal::SEGV.0));
     assert!(report.stack.lines().nth(1).unwrap().contains("ends::deeper"), "{}", report.stack);
     assert_dump(report);
-    let outcome = run(command(&program, &["wild"]), TraceMode::Root);
+    let outcome = run_traced(command(&program, &["wild"]), TraceMode::Root);
     assert_eq!((outcome.crash().signal, outcome.crash().address), (Signal::SEGV.0, Some(8)));
     assert!(outcome.crash().stack.contains("ends::wild"), "{}", outcome.crash().stack);
 }
 
-fn dumps_that_are_off_leave_the_stack() {
+fn disabled_dumps_keep_the_stack() {
     for mode in ["thread", "abort", "stackoverflow", "manythreads"] {
         let directory = tempfile::tempdir().unwrap();
         let dumps = DumpKinds::default();
-        let trace = Some(TracePlan { dumps, ..plan(directory.path(), TraceMode::Root) });
-        let mut guarded = Guarded::start();
-        guarded.send(&ToGuard::Exec(Command { trace, ..command(crasher(), &[mode]) }));
-        let outcome = finish(guarded, directory);
+        let trace = Some(TracePlan { dumps, ..trace_plan(directory.path(), TraceMode::Root) });
+        let mut guarded = GuardedTest::start();
+        guarded.send(&ToGuard::Exec(TestCommand { trace, ..command(crash_program(), &[mode]) }));
+        let outcome = collect_outcome(guarded, directory);
         let report = outcome.crash();
         assert!(report.dump.is_none() && !report.stack.is_empty(), "{mode}: {report:?}");
         assert_eq!(outcome.end.signal, Some(report.signal));
     }
 }
 
-fn a_sample_names_what_processes_do() {
+fn sample_reports_process_activity() {
     for (mode, state) in [("idle", "BLOCKED in pause (5 threads)"), ("busy", "BUSY"), ("polling", "POLLING")]
     {
-        let (mut guarded, directory) = begin(command(crasher(), &[mode]), TraceMode::Root);
-        let pid = guarded.started();
+        let (mut guarded, directory) = start_traced(command(crash_program(), &[mode]), TraceMode::Root);
+        let pid = guarded.expect_started();
         guarded.output.wait_for("ready");
         if mode == "idle" {
             await_idle(Pid(pid.cast_signed()));
         }
         let asked = Instant::now();
         guarded.send(&ToGuard::Sample);
-        let Some(FromGuard::Sampled(sample)) = guarded.next() else { panic!("no sample") };
+        let Some(FromGuard::Sampled(sample)) = guarded.next_message() else { panic!("no sample") };
         assert!(asked.elapsed() >= Duration::from_millis(400));
         assert_eq!(sample.processes.len(), 1, "{sample:?}");
         assert_eq!(sample.processes[0].pid, pid);
@@ -435,27 +444,27 @@ fn a_sample_names_what_processes_do() {
         let is_starved = mode != "idle" && sample.processes[0].state == "STARVED";
         assert!(sample.processes[0].state == state || is_starved, "{sample:?}");
         guarded.send(&ToGuard::Pause);
-        assert_eq!(guarded.next(), Some(FromGuard::Paused));
+        assert_eq!(guarded.next_message(), Some(FromGuard::Paused));
         guarded.send(&ToGuard::Sample);
-        let Some(FromGuard::Sampled(sample)) = guarded.next() else { panic!("no sample") };
+        let Some(FromGuard::Sampled(sample)) = guarded.next_message() else { panic!("no sample") };
         assert_eq!(sample.processes[0].state, "STOPPED");
         assert!(sample.stopped_us > 400_000, "{sample:?}");
         guarded.send(&ToGuard::Kill);
-        finish(guarded, directory);
+        collect_outcome(guarded, directory);
     }
 }
 
-fn a_family_that_hangs_is_dumped_and_lives_on() {
-    let script = format!("{0} idle & {0} busy & wait", crasher().display());
+fn hung_tree_is_dumped_and_continues() {
+    let script = format!("{0} idle & {0} busy & wait", crash_program().display());
     for mode in [TraceMode::Off, TraceMode::Root, TraceMode::Tree] {
-        let (mut guarded, directory) = begin(shell(&script), mode);
-        let pid = guarded.started();
+        let (mut guarded, directory) = start_traced(shell_command(&script), mode);
+        let pid = guarded.expect_started();
         guarded.output.wait_for("ready\nready\n");
         let below = host::process::descendants(Pid(pid.cast_signed()));
         await_idle(*below.iter().find(|pid| host::process::command_line(**pid).ends_with("idle")).unwrap());
         for _ in 0..2 {
             guarded.send(&ToGuard::Dump);
-            let Some(FromGuard::Dumped(report)) = guarded.next() else { panic!("no dumps") };
+            let Some(FromGuard::Dumped(report)) = guarded.next_message() else { panic!("no dumps") };
             assert_eq!(report.processes.len(), 3, "{report:?}");
             assert_eq!(report.processes[0].pid, pid);
             for process in &report.processes {
@@ -468,24 +477,24 @@ fn a_family_that_hangs_is_dumped_and_lives_on() {
         }
         // It is still running, and traced as before.
         guarded.send(&ToGuard::Pause);
-        assert_eq!(guarded.next(), Some(FromGuard::Paused));
+        assert_eq!(guarded.next_message(), Some(FromGuard::Paused));
         guarded.send(&ToGuard::Dump);
-        let Some(FromGuard::Dumped(report)) = guarded.next() else { panic!("no dumps") };
+        let Some(FromGuard::Dumped(report)) = guarded.next_message() else { panic!("no dumps") };
         assert!(report.processes.iter().all(|process| process.state == "STOPPED"), "{report:?}");
-        until("it stands again", || state_of(pid), |state| matches!(state, Some('T' | 't')));
+        wait_until("it stands again", || state_of(pid), |state| matches!(state, Some('T' | 't')));
         guarded.send(&ToGuard::Resume);
-        until("it runs on", || state_of(pid), |state| *state == Some('S'));
+        wait_until("it runs on", || state_of(pid), |state| *state == Some('S'));
         guarded.send(&ToGuard::Kill);
-        let outcome = finish(guarded, directory);
+        let outcome = collect_outcome(guarded, directory);
         assert!(outcome.crashes.is_empty());
     }
 }
 
-fn crashes_under_stress_are_all_told() {
+fn crashes_under_load_are_all_reported() {
     const AT_A_TIME: usize = 8;
     const CRASHES: usize = 500;
     // Used alternately: one links its libraries dynamically, the other one statically.
-    let programs = [crasher(), &compile("crash.cpp", &["-g", "-O1", "-pthread", "-static"])];
+    let programs = [crash_program(), &compile("crash.cpp", &["-g", "-O1", "-pthread", "-static"])];
     // Each with the signal that kills it, and a function of its stack.
     let modes = [
         ("segv", Signal::SEGV, "deref"),
@@ -502,12 +511,16 @@ fn crashes_under_stress_are_all_told() {
     let mut running = std::collections::VecDeque::new();
     let mut told = 0;
     for (index, mode) in modes.iter().cycle().take(CRASHES).enumerate() {
-        running.push_back((index, mode, begin(command(programs[index % 2], &[mode.0]), TraceMode::Root)));
+        running.push_back((
+            index,
+            mode,
+            start_traced(command(programs[index % 2], &[mode.0]), TraceMode::Root),
+        ));
         let is_last = index + 1 == CRASHES;
         while running.len() == AT_A_TIME || is_last && !running.is_empty() {
             let (index, (mode, signal, function), (mut guarded, directory)) = running.pop_front().unwrap();
-            let pid = guarded.started();
-            let outcome = finish(guarded, directory);
+            let pid = guarded.expect_started();
+            let outcome = collect_outcome(guarded, directory);
             let report = outcome.crash();
             assert_eq!((report.pid, report.is_root, report.signal), (pid, true, signal.0), "{index} {mode}");
             assert_eq!(outcome.ending(), (None, Some(signal.0)), "{index} {mode}");

@@ -3,43 +3,43 @@
 //! children die with the thread that started them. Arguments select tests by a part of their name.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
+mod blocked_program;
 mod coordinator;
 mod crashes;
 mod debug;
 mod dumps;
 mod finishes;
+mod fork_server;
 mod guards;
-mod nursery;
 mod sessions;
 mod stacks;
-mod standing;
 mod support;
 mod untraced;
 
 use std::{panic::catch_unwind, process::ExitCode, time::Instant};
 
-type Test = (&'static str, fn());
+type NamedTest = (&'static str, fn());
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("__guard") => return watchdog::guard::main(),
-        Some("__nursery") => return watchdog::nursery::main(),
+        Some("__nursery") => return watchdog::fork_server::main(),
         Some("__watchdog") => return watchdog::main(std::path::Path::new(&args[1])),
-        Some("__worker") => return sessions::worker(),
+        Some("__worker") => return sessions::play_worker(),
         Some("__dump_into_small_files") => {
             return dumps::dump_into_small_files(std::path::Path::new(&args[1]));
         }
-        Some("measure_stacks") => return standing::measure(args.get(1)),
+        Some("measure_stacks") => return blocked_program::measure(args.get(1)),
         Some("measure") => return guards::measure(),
-        Some("watch") => return crashes::watch(&args[1..]),
+        Some("watch") => return crashes::print_reports(&args[1..]),
         _ => {}
     }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
     let houses = [
         guards::TESTS,
-        nursery::TESTS,
+        fork_server::TESTS,
         crashes::TESTS,
         untraced::TESTS,
         debug::TESTS,
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         dumps::TESTS,
     ];
     let all = houses.concat();
-    let tests: Vec<Test> = all.into_iter().filter(|(name, _)| is_chosen(name)).collect();
+    let tests: Vec<NamedTest> = all.into_iter().filter(|(name, _)| is_chosen(name)).collect();
     println!("running {} tests", tests.len());
     let mut failed = Vec::new();
     for (name, test) in tests {

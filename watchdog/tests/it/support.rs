@@ -15,24 +15,24 @@ use bytes::BytesMut;
 use host::{
     io::{pipe, socket_pair, wait_readable},
     process::stat,
-    spawn::{Child, Spawn, Stream, Twin, spawn},
+    spawn::{ChildStdio, ForkedChild, SpawnOptions, SpawnedChild, spawn},
 };
 use wire::{
-    Decode,
-    control::{Command, FromGuard, OsBytes, RawEnd, ToGuard},
-    packet::{self, Packet, Packets},
+    StreamDecoder,
+    control::{FromGuard, OsText, ProcessExit, TestCommand, ToGuard},
+    packet::{self, ControlPacket, PacketDecoder},
 };
 
 /// Deadline of every wait; none takes long unless something is wrong.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// Waits until a level is reached; a failure prints the last `state`.
-pub(crate) fn until<T: std::fmt::Debug>(
+pub(crate) fn wait_until<T: std::fmt::Debug>(
     what: &str,
     state: impl Fn() -> T,
     is_reached: impl Fn(&T) -> bool,
 ) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_LIMIT;
     loop {
         let now = state();
         if is_reached(&now) {
@@ -52,12 +52,12 @@ pub(crate) fn state_of(pid: u32) -> Option<char> {
 }
 
 /// The reading end of a pipe that the observed processes hold open.
-pub(crate) struct Feet {
+pub(crate) struct HeldPipe {
     file: File,
     pub(crate) text: String,
 }
 
-impl Feet {
+impl HeldPipe {
     pub(crate) fn new() -> (Self, OwnedFd) {
         let (reader, writer) = pipe().unwrap();
         (Self { file: File::from(reader), text: String::new() }, writer)
@@ -89,7 +89,7 @@ impl Feet {
 
     fn read(&mut self) -> bool {
         let fds = [Some(self.file.as_fd())];
-        assert!(wait_readable(fds, Some(Instant::now() + PATIENCE)).unwrap()[0], "still {:?}", self.text);
+        assert!(wait_readable(fds, Some(Instant::now() + WAIT_LIMIT)).unwrap()[0], "still {:?}", self.text);
         let mut chunk = [0; 4096];
         let count = self.file.read(&mut chunk).unwrap();
         self.text.push_str(&String::from_utf8_lossy(&chunk[..count]));
@@ -98,20 +98,20 @@ impl Feet {
 }
 
 /// A guard, its control connection, and the output of its test.
-pub(crate) struct Guarded<P = Child> {
+pub(crate) struct GuardedTest<P = SpawnedChild> {
     pub(crate) guard: P,
     pub(crate) control: Option<UnixStream>,
-    pub(crate) output: Feet,
+    pub(crate) output: HeldPipe,
     buffer: BytesMut,
 }
 
-impl Guarded {
+impl GuardedTest {
     pub(crate) fn start() -> Self {
-        Self::start_behind(&[])
+        Self::start_under(&[])
     }
 
     /// Starts a guard that is executed by another program, whose command line is `wrapper`.
-    pub(crate) fn start_behind(wrapper: &[std::ffi::OsString]) -> Self {
+    pub(crate) fn start_under(wrapper: &[std::ffi::OsString]) -> Self {
         Self::start_as(wrapper, &std::env::current_exe().unwrap())
     }
 
@@ -119,15 +119,15 @@ impl Guarded {
     pub(crate) fn start_as(wrapper: &[std::ffi::OsString], image: &std::path::Path) -> Self {
         let mut line = [wrapper, &[image.into(), "__guard".into()]].concat();
         let program = line.remove(0);
-        let (output, writer) = Feet::new();
+        let (output, writer) = HeldPipe::new();
         let (ours, theirs) = socket_pair().unwrap();
         let stderr = writer.try_clone().unwrap();
-        let guard = spawn(Spawn {
+        let guard = spawn(SpawnOptions {
             args: line,
-            stdin: Stream::Fd(theirs),
-            stdout: Stream::Fd(writer),
-            stderr: Stream::Fd(stderr),
-            ..Spawn::new(program)
+            stdin: ChildStdio::Fd(theirs),
+            stdout: ChildStdio::Fd(writer),
+            stderr: ChildStdio::Fd(stderr),
+            ..SpawnOptions::new(program)
         })
         .unwrap();
         Self::of(guard, UnixStream::from(ours), output)
@@ -136,48 +136,48 @@ impl Guarded {
     /// Starts a guard that runs a shell script.
     pub(crate) fn shell(script: &str) -> Self {
         let mut guarded = Self::start();
-        guarded.send(&ToGuard::Exec(shell(script)));
+        guarded.send(&ToGuard::Exec(shell_command(script)));
         guarded
     }
 }
 
 /// The process of a guard, after its last message.
-pub(crate) trait Leaving {
-    fn check_left(&mut self);
+pub(crate) trait GuardExit {
+    fn assert_exited(&mut self);
 }
 
-impl Leaving for Child {
-    fn check_left(&mut self) {
+impl GuardExit for SpawnedChild {
+    fn assert_exited(&mut self) {
         assert_eq!(self.wait().unwrap().code, Some(0));
     }
 }
 
-impl Leaving for Twin {
-    fn check_left(&mut self) {
-        let readable = wait_readable([Some(self.pidfd.as_fd())], Some(Instant::now() + PATIENCE)).unwrap();
+impl GuardExit for ForkedChild {
+    fn assert_exited(&mut self) {
+        let readable = wait_readable([Some(self.pidfd.as_fd())], Some(Instant::now() + WAIT_LIMIT)).unwrap();
         assert!(readable[0], "the guard stays");
     }
 }
 
-impl<P: Leaving> Guarded<P> {
-    pub(crate) fn of(guard: P, control: UnixStream, output: Feet) -> Self {
+impl<P: GuardExit> GuardedTest<P> {
+    pub(crate) fn of(guard: P, control: UnixStream, output: HeldPipe) -> Self {
         Self { guard, control: Some(control), output, buffer: BytesMut::new() }
     }
 
     pub(crate) fn send(&mut self, message: &ToGuard) {
-        self.control.as_mut().unwrap().write_all(&packet::message(message)).unwrap();
+        self.control.as_mut().unwrap().write_all(&packet::encode_message(message)).unwrap();
     }
 
-    pub(crate) fn next(&mut self) -> Option<FromGuard> {
+    pub(crate) fn next_message(&mut self) -> Option<FromGuard> {
         let control = self.control.as_mut().unwrap();
         loop {
-            match Packets.decode(&mut self.buffer).unwrap() {
-                Some(Packet::Message(body)) => return Some(packet::read(&body).unwrap()),
+            match PacketDecoder.decode(&mut self.buffer).unwrap() {
+                Some(ControlPacket::Message(body)) => return Some(packet::decode_message(&body).unwrap()),
                 Some(other) => panic!("{other:?}"),
                 None => {}
             }
             let fds = [Some(control.as_fd())];
-            assert!(wait_readable(fds, Some(Instant::now() + PATIENCE)).unwrap()[0], "the guard is silent");
+            assert!(wait_readable(fds, Some(Instant::now() + WAIT_LIMIT)).unwrap()[0], "the guard is silent");
             let mut chunk = [0; 4096];
             match control.read(&mut chunk).unwrap() {
                 0 => return None,
@@ -186,18 +186,18 @@ impl<P: Leaving> Guarded<P> {
         }
     }
 
-    pub(crate) fn started(&mut self) -> u32 {
-        match self.next() {
+    pub(crate) fn expect_started(&mut self) -> u32 {
+        match self.next_message() {
             Some(FromGuard::Started { pid, .. }) => pid,
             other => panic!("{other:?}"),
         }
     }
 
-    pub(crate) fn ended(&mut self) -> RawEnd {
-        match self.next() {
+    pub(crate) fn expect_ended(&mut self) -> ProcessExit {
+        match self.next_message() {
             Some(FromGuard::Ended(end)) => {
-                assert_eq!(self.next(), None, "nothing follows the end");
-                self.guard.check_left();
+                assert_eq!(self.next_message(), None, "nothing follows the end");
+                self.guard.assert_exited();
                 end
             }
             other => panic!("{other:?}"),
@@ -206,16 +206,16 @@ impl<P: Leaving> Guarded<P> {
 }
 
 /// Returns a shell script as a guard's command.
-pub(crate) fn shell(script: &str) -> Command {
-    Command {
+pub(crate) fn shell_command(script: &str) -> TestCommand {
+    TestCommand {
         program: "/bin/sh".into(),
         args: vec!["-c".into(), script.into()],
         env: std::env::vars_os()
-            .map(|(name, value)| (OsBytes::from(name.as_os_str()), OsBytes::from(value.as_os_str())))
+            .map(|(name, value)| (OsText::from(name.as_os_str()), OsText::from(value.as_os_str())))
             .collect(),
         cwd: "/".into(),
         trace: None,
         memory_bytes: None,
-        is_held: false,
+        is_stopped_at_start: false,
     }
 }

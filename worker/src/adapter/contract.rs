@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use model::path::Nesting;
+use model::test_path::NameNesting;
 use wire::{
-    control::{ListedTest, OsBytes, Program},
+    control::{ListedTest, OsText, TestProgram},
     mtp::ExecutionState,
 };
 
@@ -19,14 +19,14 @@ pub trait Adapter: Sync {
 
     /// Returns whether the program's bytes look like this framework. The hint orders the adapters to try, and
     /// keeps a program from being listed that would ignore the arguments and run; the listing itself decides.
-    fn hint(&self, image: &[u8]) -> bool;
+    fn looks_like(&self, image: &[u8]) -> bool;
 
     /// Returns the listing commands, to be run one after the other while [`Adapter::needs_more`] returns
     /// true.
-    fn listing(&self, program: &Program, scratch: &Path) -> Vec<Invocation>;
+    fn listing_commands(&self, program: &TestProgram, scratch: &Path) -> Vec<AdapterInvocation>;
 
     /// Returns whether the next listing command must run too, after these outputs of the first ones.
-    fn needs_more(&self, outputs: &[ListingOutput]) -> bool {
+    fn needs_next_listing(&self, outputs: &[ListingOutput]) -> bool {
         let _ = outputs;
         true
     }
@@ -35,15 +35,19 @@ pub trait Adapter: Sync {
     ///
     /// # Errors
     /// The program is not of this framework, died while listing, or its listing is damaged.
-    fn read_listing(&self, program: &Program, outputs: &[ListingOutput]) -> Result<Listing, ListingError>;
+    fn read_listing(
+        &self,
+        program: &TestProgram,
+        outputs: &[ListingOutput],
+    ) -> Result<AdapterListing, ListingError>;
 
     /// Returns how names of tests nest.
-    fn nesting(&self) -> Nesting {
-        Nesting::Flat
+    fn nesting(&self) -> NameNesting {
+        NameNesting::Flat
     }
 
     /// Returns command-line markers of processes that crash on purpose, as death tests do.
-    fn doomed_words(&self) -> &'static [&'static str] {
+    fn expected_crash_markers(&self) -> &'static [&'static str] {
         &[]
     }
 
@@ -63,37 +67,37 @@ pub trait Adapter: Sync {
     ///
     /// # Errors
     /// One of the tests cannot be selected; the others still can.
-    fn command(
+    fn run_command(
         &self,
-        program: &Program,
+        program: &TestProgram,
         tests: &[&ListedTest],
         scratch: &Path,
-    ) -> Result<Invocation, CommandError>;
+    ) -> Result<AdapterInvocation, CommandLineError>;
 
     /// Returns the parser of that process's standard output.
-    fn transcript(&self, tests: &[&ListedTest]) -> Box<dyn Transcript + Send>;
+    fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send>;
 
     /// Adds the details of a failed test that the framework writes to standard error, if it writes them
     /// there.
-    fn complete_verdict(&self, verdict: &mut Verdict, stderr: &str) {
+    fn complete_verdict(&self, verdict: &mut FrameworkVerdict, stderr: &str) {
         let _ = (verdict, stderr);
     }
 
     /// Returns a quoted shell command line that runs only this test.
-    fn reproduce(&self, program: &Program, test: &ListedTest) -> String;
+    fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String;
 }
 
 /// A command of an adapter, without the program's own path, arguments and environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Invocation {
+pub struct AdapterInvocation {
     /// Arguments that follow the program's own, which are not repeated here.
-    pub args: Vec<OsBytes>,
+    pub args: Vec<OsText>,
     /// Environment variables set in addition to the program's own; `None` unsets one.
-    pub env: Vec<(OsBytes, Option<OsBytes>)>,
+    pub env: Vec<(OsText, Option<OsText>)>,
     /// Files to write before the start, all of them in the scratch directory.
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// The file that a listing writes; must not exist before.
-    pub reads: Option<PathBuf>,
+    pub listing_file: Option<PathBuf>,
 }
 
 /// The output of one listing command.
@@ -113,7 +117,7 @@ pub struct ListingOutput {
 
 /// The tests of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listing {
+pub struct AdapterListing {
     /// The name of the adapter that must run them: the one that listed, or a variant of it.
     pub framework: &'static str,
     /// The tests, in the order in which the framework runs them. A name may occur more than once.
@@ -140,7 +144,7 @@ pub enum ListingError {
         reason: String,
     },
     /// It was killed, or exited with a code other than 0.
-    #[error("list tests: the program {}{}", end_in_words(*signal, *code), tail_in_words(stderr))]
+    #[error("list tests: the program {}{}", describe_exit(*signal, *code), describe_tail(stderr))]
     Died {
         /// The number of the signal that killed it, if any.
         signal: Option<i32>,
@@ -153,7 +157,7 @@ pub enum ListingError {
 
 impl ListingError {
     /// Returns the error of a listing command that did not exit with code 0.
-    pub(super) fn of_death(output: &ListingOutput) -> Self {
+    pub(super) fn of_exit(output: &ListingOutput) -> Self {
         let said = if output.stderr.trim_ascii().is_empty() { &output.stdout } else { &output.stderr };
         Self::Died { signal: output.signal, code: output.code, stderr: tail(said) }
     }
@@ -168,7 +172,7 @@ fn tail(said: &[u8]) -> String {
     if cut == 0 { text.into_owned() } else { format!("... {}", text.trim_start_matches('\u{fffd}')) }
 }
 
-fn end_in_words(signal: Option<i32>, code: Option<i32>) -> String {
+fn describe_exit(signal: Option<i32>, code: Option<i32>) -> String {
     match (signal, code) {
         (Some(signal), _) => format!("was killed by signal {signal}"),
         (None, Some(code)) => format!("left with exit code {code}"),
@@ -176,13 +180,13 @@ fn end_in_words(signal: Option<i32>, code: Option<i32>) -> String {
     }
 }
 
-fn tail_in_words(stderr: &str) -> String {
+fn describe_tail(stderr: &str) -> String {
     if stderr.is_empty() { String::new() } else { format!("; it said:\n{stderr}") }
 }
 
 /// The error of building the command of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CommandError {
+pub enum CommandLineError {
     /// One test cannot be selected.
     #[error("select test {place} of the batch: {reason}")]
     Unselectable {
@@ -195,12 +199,12 @@ pub enum CommandError {
 
 /// Parser of a framework's standard output. Its memory is bounded by the names of the tests plus a constant,
 /// whatever the input.
-pub trait Transcript {
+pub trait TranscriptParser {
     /// Parses the next chunk of output, and appends the recognized events.
-    fn stdout(&mut self, chunk: &[u8], events: &mut Vec<Event>);
+    fn on_stdout(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>);
 
     /// Handles the end of the output. A test that is running then has no [`Event::Ended`].
-    fn end(&mut self, events: &mut Vec<Event>);
+    fn on_output_end(&mut self, events: &mut Vec<TranscriptEvent>);
 
     /// Returns whether the framework printed its final line.
     fn is_complete(&self) -> bool;
@@ -208,7 +212,7 @@ pub trait Transcript {
     /// Returns whether the reported results explain this exit code. A failure that the framework reports
     /// outside of any test is in no result, so the exit code that it causes is not explained; see
     /// [`Transcript::outside_failure`].
-    fn explains(&self, code: i32) -> bool;
+    fn explains_exit(&self, code: i32) -> bool;
 
     /// Returns whether the running test already wrote its end marker, which is confirmed only when the
     /// framework continues after it. A process that dies then died in the test, or in the tear-down of its
@@ -222,7 +226,7 @@ pub trait Transcript {
 
 /// An event recognized in a transcript.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
+pub enum TranscriptEvent {
     /// A test has begun.
     Begun {
         /// Index in the tests given.
@@ -235,13 +239,13 @@ pub enum Event {
         /// Index in the tests given.
         place: usize,
         /// Result that the framework reported.
-        verdict: Verdict,
+        verdict: FrameworkVerdict,
     },
 }
 
 /// The end of a test, as reported by the framework.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
+pub struct FrameworkVerdict {
     /// One of passed, failed and skipped.
     pub state: ExecutionState,
     /// Duration measured by the framework.
@@ -262,7 +266,7 @@ pub struct Verdict {
     pub stdout: Option<String>,
 }
 
-impl Verdict {
+impl FrameworkVerdict {
     /// Returns a verdict with only a state and a duration.
     #[must_use]
     pub fn new(state: ExecutionState, duration: Option<Duration>) -> Self {

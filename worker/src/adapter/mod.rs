@@ -9,17 +9,18 @@
 //! - `shell`: quoting, for the command lines that users copy.
 
 mod contract;
-mod follow;
+mod expected_tests;
 mod gtest;
-mod known;
 mod libtest;
+mod registry;
 mod scan;
-mod sequence;
 mod shell;
+mod stream_parser;
 #[cfg(test)]
 mod tests;
 
 pub use contract::{
-    Adapter, CommandError, Event, Invocation, Listing, ListingError, ListingOutput, Transcript, Verdict,
+    Adapter, AdapterInvocation, AdapterListing, CommandLineError, FrameworkVerdict, ListingError,
+    ListingOutput, TranscriptEvent, TranscriptParser,
 };
-pub use known::{all, by_name};
+pub use registry::{by_name, detectable_adapters};

@@ -3,36 +3,36 @@
 
 /// The reason why a step did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum ScanStop {
     /// The bytes do not match.
-    No,
+    Mismatch,
     /// The bytes match so far, and end before the marker does.
-    Partial,
+    NeedsMore,
 }
 
 /// The result of a step.
-pub(super) type Step<T> = Result<T, Stop>;
+pub(super) type ScanResult<T> = Result<T, ScanStop>;
 
 /// Returns the first of two alternatives that succeeds, otherwise [`Stop::Partial`] if one of them needs more
 /// bytes.
-pub(super) fn either<T>(first: Step<T>, second: impl FnOnce() -> Step<T>) -> Step<T> {
+pub(super) fn either<T>(first: ScanResult<T>, second: impl FnOnce() -> ScanResult<T>) -> ScanResult<T> {
     match first {
         Ok(value) => Ok(value),
-        Err(Stop::No) => second(),
-        Err(Stop::Partial) => second().map_err(|_| Stop::Partial),
+        Err(ScanStop::Mismatch) => second(),
+        Err(ScanStop::NeedsMore) => second().map_err(|_| ScanStop::NeedsMore),
     }
 }
 
 /// A position in bytes that moves forward over recognized parts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cursor<'a> {
+pub(super) struct ByteCursor<'a> {
     bytes: &'a [u8],
     used: usize,
 }
 
 const LONGEST_NUMBER: usize = 20;
 
-impl<'a> Cursor<'a> {
+impl<'a> ByteCursor<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, used: 0 }
     }
@@ -51,50 +51,50 @@ impl<'a> Cursor<'a> {
         self.used += count;
     }
 
-    pub(super) fn literal(&mut self, literal: &[u8]) -> Step<()> {
+    pub(super) fn literal(&mut self, literal: &[u8]) -> ScanResult<()> {
         let rest = self.rest();
         if rest.starts_with(literal) {
             self.used += literal.len();
             return Ok(());
         }
-        Err(if literal.starts_with(rest) { Stop::Partial } else { Stop::No })
+        Err(if literal.starts_with(rest) { ScanStop::NeedsMore } else { ScanStop::Mismatch })
     }
 
     /// Reads one of several literals, of which none is a prefix of another; returns its index.
-    pub(super) fn one_of(&mut self, literals: &[&[u8]]) -> Step<usize> {
-        let mut stop = Stop::No;
+    pub(super) fn one_of(&mut self, literals: &[&[u8]]) -> ScanResult<usize> {
+        let mut stop = ScanStop::Mismatch;
         for (place, literal) in literals.iter().enumerate() {
             match self.literal(literal) {
                 Ok(()) => return Ok(place),
-                Err(Stop::Partial) => stop = Stop::Partial,
-                Err(Stop::No) => {}
+                Err(ScanStop::NeedsMore) => stop = ScanStop::NeedsMore,
+                Err(ScanStop::Mismatch) => {}
             }
         }
         Err(stop)
     }
 
     /// Reads a decimal number that is followed by another byte.
-    pub(super) fn number(&mut self) -> Step<u64> {
+    pub(super) fn number(&mut self) -> ScanResult<u64> {
         let rest = self.rest();
         let length = rest.iter().take(LONGEST_NUMBER).take_while(|byte| byte.is_ascii_digit()).count();
         if length == rest.len() {
-            return Err(Stop::Partial);
+            return Err(ScanStop::NeedsMore);
         }
-        let text = std::str::from_utf8(&rest[..length]).map_err(|_| Stop::No)?;
-        let number = text.parse().map_err(|_| Stop::No)?;
+        let text = std::str::from_utf8(&rest[..length]).map_err(|_| ScanStop::Mismatch)?;
+        let number = text.parse().map_err(|_| ScanStop::Mismatch)?;
         self.used += length;
         Ok(number)
     }
 
     /// Reads a noun that ends with an `s` unless the number before it is 1.
-    pub(super) fn noun(&mut self, noun: &[u8], number: u64) -> Step<()> {
+    pub(super) fn noun(&mut self, noun: &[u8], number: u64) -> ScanResult<()> {
         self.literal(noun)?;
         if number == 1 { Ok(()) } else { self.literal(b"s") }
     }
 
     /// Reads everything before the next `end`, which must come within `limit` bytes; `end` itself is consumed
     /// too.
-    pub(super) fn until(&mut self, end: &[u8], limit: usize) -> Step<&'a [u8]> {
+    pub(super) fn until(&mut self, end: &[u8], limit: usize) -> ScanResult<&'a [u8]> {
         let rest = self.rest();
         let window = &rest[..rest.len().min(limit + end.len())];
         match memchr::memmem::find(window, end) {
@@ -102,30 +102,30 @@ impl<'a> Cursor<'a> {
                 self.used += length + end.len();
                 Ok(&rest[..length])
             }
-            None if window.len() == limit + end.len() => Err(Stop::No),
-            None => Err(Stop::Partial),
+            None if window.len() == limit + end.len() => Err(ScanStop::Mismatch),
+            None => Err(ScanStop::NeedsMore),
         }
     }
 
     /// Reads a name as the listing spelled it. Each U+FFFD in it may represent one byte that was not UTF-8.
-    pub(super) fn name(&mut self, name: &[u8]) -> Step<()> {
+    pub(super) fn name(&mut self, name: &[u8]) -> ScanResult<()> {
         if self.literal(name).is_ok() {
             return Ok(());
         }
-        let (used, of_name) = common(self.rest(), name);
+        let (used, of_name) = common_prefix(self.rest(), name);
         if of_name == name.len() {
             self.used += used;
             return Ok(());
         }
         let rest = &self.rest()[used..];
-        Err(if name[of_name..].starts_with(rest) { Stop::Partial } else { Stop::No })
+        Err(if name[of_name..].starts_with(rest) { ScanStop::NeedsMore } else { ScanStop::Mismatch })
     }
 }
 
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 
 /// Returns the lengths of the common prefix of `bytes` and `name`, in each of the two.
-pub(super) fn common(bytes: &[u8], name: &[u8]) -> (usize, usize) {
+pub(super) fn common_prefix(bytes: &[u8], name: &[u8]) -> (usize, usize) {
     let (mut at, mut of_name) = (0, 0);
     while of_name < name.len() && at < bytes.len() {
         if bytes[at] == name[of_name] {
@@ -143,7 +143,7 @@ pub(super) fn common(bytes: &[u8], name: &[u8]) -> (usize, usize) {
 
 /// Decodes bytes as text, with one U+FFFD for each byte that is not UTF-8: the form in which listings spell
 /// names.
-pub(super) fn spell(bytes: &[u8]) -> String {
+pub(super) fn decode_lossy(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
@@ -153,7 +153,7 @@ pub(super) fn spell(bytes: &[u8]) -> String {
 }
 
 /// Returns the longest prefix of at most `limit` bytes.
-pub(super) fn head(text: &str, limit: usize) -> &str {
+pub(super) fn truncated(text: &str, limit: usize) -> &str {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -166,29 +166,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_torn_literal_wants_more_and_a_wrong_one_does_not() {
-        assert_eq!(Cursor::new(b"[ RU").literal(b"[ RUN"), Err(Stop::Partial));
-        assert_eq!(Cursor::new(b"[ RX").literal(b"[ RUN"), Err(Stop::No));
-        assert_eq!(Cursor::new(b"12").number(), Err(Stop::Partial));
-        assert_eq!(Cursor::new(b"12 ").number(), Ok(12));
-        assert_eq!(Cursor::new(b"x").number(), Err(Stop::No));
-        assert_eq!(Cursor::new(&[b'9'; 30]).number(), Err(Stop::No));
+    fn partial_literal_needs_more_bytes() {
+        assert_eq!(ByteCursor::new(b"[ RU").literal(b"[ RUN"), Err(ScanStop::NeedsMore));
+        assert_eq!(ByteCursor::new(b"[ RX").literal(b"[ RUN"), Err(ScanStop::Mismatch));
+        assert_eq!(ByteCursor::new(b"12").number(), Err(ScanStop::NeedsMore));
+        assert_eq!(ByteCursor::new(b"12 ").number(), Ok(12));
+        assert_eq!(ByteCursor::new(b"x").number(), Err(ScanStop::Mismatch));
+        assert_eq!(ByteCursor::new(&[b'9'; 30]).number(), Err(ScanStop::Mismatch));
     }
 
     #[test]
-    fn a_name_that_is_no_text_is_matched_byte_for_replacement() {
-        let name = spell(b"a\xff\xfe\xef\xbf\xbdb");
-        let mut cursor = Cursor::new(b"a\xff\xfe\xef\xbf\xbdb!");
+    fn non_utf8_name_matches_its_replacements() {
+        let name = decode_lossy(b"a\xff\xfe\xef\xbf\xbdb");
+        let mut cursor = ByteCursor::new(b"a\xff\xfe\xef\xbf\xbdb!");
         assert_eq!(cursor.name(name.as_bytes()), Ok(()));
         assert_eq!(cursor.rest(), b"!");
-        assert_eq!(Cursor::new(b"a\xff").name(name.as_bytes()), Err(Stop::Partial));
-        assert_eq!(Cursor::new(b"axx").name(name.as_bytes()), Err(Stop::No));
+        assert_eq!(ByteCursor::new(b"a\xff").name(name.as_bytes()), Err(ScanStop::NeedsMore));
+        assert_eq!(ByteCursor::new(b"axx").name(name.as_bytes()), Err(ScanStop::Mismatch));
     }
 
     #[test]
-    fn a_search_gives_up_at_its_limit() {
-        assert_eq!(Cursor::new(b"abc\n").until(b"\n", 3), Ok(&b"abc"[..]));
-        assert_eq!(Cursor::new(b"abcd\n").until(b"\n", 3), Err(Stop::No));
-        assert_eq!(Cursor::new(b"abc").until(b"\n", 3), Err(Stop::Partial));
+    fn search_fails_at_its_limit() {
+        assert_eq!(ByteCursor::new(b"abc\n").until(b"\n", 3), Ok(&b"abc"[..]));
+        assert_eq!(ByteCursor::new(b"abcd\n").until(b"\n", 3), Err(ScanStop::Mismatch));
+        assert_eq!(ByteCursor::new(b"abc").until(b"\n", 3), Err(ScanStop::NeedsMore));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use wire::control::{OsBytes, Program};
+use wire::control::{OsText, TestProgram};
 
 /// Quotes one word, only if necessary.
 #[must_use]
@@ -26,28 +26,30 @@ fn escape(word: &[u8]) -> String {
                 '\n' => quoted.push_str(r"\n"),
                 '\t' => quoted.push_str(r"\t"),
                 '\'' | '\\' => quoted.extend(['\\', character]),
-                _ if character.is_control() && character.is_ascii() => octal(&mut quoted, character as u8),
+                _ if character.is_control() && character.is_ascii() => {
+                    push_octal(&mut quoted, character as u8)
+                }
                 _ => quoted.push(character),
             }
         }
-        chunk.invalid().iter().for_each(|byte| octal(&mut quoted, *byte));
+        chunk.invalid().iter().for_each(|byte| push_octal(&mut quoted, *byte));
     }
     quoted.push('\'');
     quoted
 }
 
-fn octal(quoted: &mut String, byte: u8) {
+fn push_octal(quoted: &mut String, byte: u8) {
     write!(quoted, "\\{byte:03o}").expect("a string takes everything");
 }
 
 /// Returns a command line that runs a program with further words in its working directory, in a subshell.
 #[must_use]
-pub(super) fn line(given: &Program, words: &str) -> String {
-    format!("(cd {} && {} {words})", quote(given.cwd.as_bytes()), program(given))
+pub(super) fn command_line(given: &TestProgram, words: &str) -> String {
+    format!("(cd {} && {} {words})", quote(given.cwd.as_bytes()), program_words(given))
 }
 
 /// Returns the start of a command line: the configured environment, the program, its arguments.
-fn program(program: &Program) -> String {
+fn program_words(program: &TestProgram) -> String {
     let mut words = Vec::new();
     for (name, _) in program.env.iter().filter(|(_, value)| value.is_none()) {
         words.extend(["-u".to_owned(), quote(name.as_bytes())]);
@@ -59,7 +61,7 @@ fn program(program: &Program) -> String {
         let Some(value) = value else { continue };
         words.push(format!("{}={}", name.to_text(), quote_value(value)));
     }
-    let path = below(program.path.as_bytes(), program.cwd.as_bytes());
+    let path = relative_path(program.path.as_bytes(), program.cwd.as_bytes());
     let local: &[u8] = if path.starts_with(b"/") { b"" } else { b"./" };
     words.push(quote(&[local, path].concat()));
     words.extend(program.args.iter().map(|arg| quote(arg.as_bytes())));
@@ -67,12 +69,12 @@ fn program(program: &Program) -> String {
 }
 
 /// Returns a path relative to the directory, if it is below it.
-fn below<'a>(path: &'a [u8], dir: &[u8]) -> &'a [u8] {
+fn relative_path<'a>(path: &'a [u8], dir: &[u8]) -> &'a [u8] {
     let dir = dir.strip_suffix(b"/").unwrap_or(dir);
     path.strip_prefix(dir).and_then(|rest| rest.strip_prefix(b"/")).unwrap_or(path)
 }
 
-fn quote_value(value: &OsBytes) -> String {
+fn quote_value(value: &OsText) -> String {
     if value.as_bytes().is_empty() { String::new() } else { quote(value.as_bytes()) }
 }
 
@@ -96,8 +98,8 @@ mod tests {
     }
 
     #[test]
-    fn a_program_comes_with_the_environment_and_arguments_of_the_configuration() {
-        let given = Program {
+    fn command_line_has_configured_environment_and_arguments() {
+        let given = TestProgram {
             suite: "s".into(),
             path: "/src/build/prog".into(),
             args: vec!["--data dir".into()],
@@ -106,8 +108,11 @@ mod tests {
             cwd: "/src".into(),
             framework: None,
         };
-        assert_eq!(line(&given, "-x"), "(cd /src && env -u B A='1 2' C= ./build/prog '--data dir' -x)");
-        let elsewhere = Program { cwd: "/else where".into(), env: Vec::new(), args: Vec::new(), ..given };
-        assert_eq!(line(&elsewhere, "-x"), "(cd '/else where' && /src/build/prog -x)");
+        assert_eq!(
+            command_line(&given, "-x"),
+            "(cd /src && env -u B A='1 2' C= ./build/prog '--data dir' -x)"
+        );
+        let elsewhere = TestProgram { cwd: "/else where".into(), env: Vec::new(), args: Vec::new(), ..given };
+        assert_eq!(command_line(&elsewhere, "-x"), "(cd '/else where' && /src/build/prog -x)");
     }
 }

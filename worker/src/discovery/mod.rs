@@ -2,21 +2,21 @@
 //! itself lists its tests; its bytes only suggest which framework to try first. Each error becomes one
 //! sentence for the user.
 
-mod image;
+mod framework_hints;
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use host::process::Signal;
-use model::path::Nesting;
+use model::test_path::NameNesting;
 use tokio::{sync::mpsc, time::Instant};
-use wire::control::{self, DiscoverJob, FromWorker, Program};
+use wire::control::{self, DiscoveryJob, FromWorker, TestProgram};
 
 use crate::{
-    adapter::{self, Adapter, Invocation, Listing, ListingError, ListingOutput},
-    chain::chain,
-    listing::{Budget, CaptureError, Captured, capture},
-    runner::Order,
-    setting::{PrepareError, Setting},
+    adapter::{self, Adapter, AdapterInvocation, AdapterListing, ListingError, ListingOutput},
+    chain::error_chain,
+    listing_process::{CaptureError, CapturedListing, ListingTimeLimit, capture_listing},
+    runner::JobOrder,
+    worker_context::{PrepareError, WorkerContext},
 };
 
 /// Size limit of a listing file, the same as for printed listings.
@@ -35,7 +35,7 @@ enum DiscoverError {
     Unreadable { program: String, source: std::io::Error },
     #[error("there is no framework {name:?}; there are {known}")]
     UnknownFramework { name: String, known: String },
-    #[error("the listing of {program} can't be prepared: {}", chain(.source))]
+    #[error("the listing of {program} can't be prepared: {}", error_chain(.source))]
     Prepare { program: String, source: PrepareError },
     #[error("failed to ask {program} for its tests: failed to {source}")]
     Capture { program: String, source: CaptureError },
@@ -53,7 +53,7 @@ enum DiscoverError {
 
 impl DiscoverError {
     /// Returns whether a second attempt may succeed.
-    fn may_be_chance(&self) -> bool {
+    fn may_succeed_on_retry(&self) -> bool {
         let not_started = |source: &CaptureError| matches!(source, CaptureError::NotStarted(_));
         matches!(self, Self::Crashed { .. } | Self::Lost { .. })
             || matches!(self, Self::Capture { source, .. } if not_started(source))
@@ -66,25 +66,31 @@ impl DiscoverError {
 }
 
 /// A program's reply to a listing command, in one short line.
-struct Answer {
-    asked: String,
-    answer: String,
+struct ListingReply {
+    argument: String,
+    reply: String,
 }
 
 /// Runs one discovery job.
 ///
 /// Cancel safe: no, because the listing process is abandoned with the call: its guard ends it.
 pub(crate) async fn discover(
-    job: DiscoverJob,
-    setting: Arc<Setting>,
-    orders: mpsc::Receiver<Order>,
+    job: DiscoveryJob,
+    setting: Arc<WorkerContext>,
+    orders: mpsc::Receiver<JobOrder>,
 ) -> FromWorker {
-    let DiscoverJob { job, program, timeout_ms } = job;
+    let DiscoveryJob { job, program, timeout_ms } = job;
     let limit = Duration::from_millis(timeout_ms);
-    let budget = Budget { limit, deadline: Instant::now() + limit };
-    let mut asking =
-        Asking { program: &program, setting: &setting, orders, budget, first: None, start_us: None };
-    match asking.ask_all().await {
+    let budget = ListingTimeLimit { limit, deadline: Instant::now() + limit };
+    let mut asking = ProgramDiscovery {
+        program: &program,
+        setting: &setting,
+        orders,
+        budget,
+        first_reply: None,
+        start_us: None,
+    };
+    match asking.list_tests().await {
         Ok(listing) => FromWorker::Discovered {
             job,
             framework: listing.framework.to_owned(),
@@ -96,38 +102,39 @@ pub(crate) async fn discover(
     }
 }
 
-fn nesting(framework: &str) -> control::Nesting {
+fn nesting(framework: &str) -> control::FrameworkNesting {
     match adapter::by_name(framework).map(Adapter::nesting).unwrap_or_default() {
-        Nesting::Flat => control::Nesting::Flat,
-        Nesting::FullStop => control::Nesting::FullStop,
-        Nesting::Colons => control::Nesting::Colons,
+        NameNesting::Flat => control::FrameworkNesting::Flat,
+        NameNesting::FullStop => control::FrameworkNesting::FullStop,
+        NameNesting::Colons => control::FrameworkNesting::Colons,
     }
 }
 
-struct Asking<'a> {
-    program: &'a Program,
-    setting: &'a Setting,
-    orders: mpsc::Receiver<Order>,
-    budget: Budget,
+struct ProgramDiscovery<'a> {
+    program: &'a TestProgram,
+    setting: &'a WorkerContext,
+    orders: mpsc::Receiver<JobOrder>,
+    budget: ListingTimeLimit,
     /// The reply to the first listing command.
-    first: Option<Answer>,
+    first_reply: Option<ListingReply>,
     /// The shortest run time of a listing process.
     start_us: Option<u64>,
 }
 
-impl Asking<'_> {
-    async fn ask_all(&mut self) -> Result<Listing, DiscoverError> {
+impl ProgramDiscovery<'_> {
+    async fn list_tests(&mut self) -> Result<AdapterListing, DiscoverError> {
         let path = self.program.path.as_path();
-        look(path)?;
+        check_executable(path)?;
         if let Some(name) = &self.program.framework {
-            return self.ask(named(name)?).await;
+            return self.list_with_retry(find_adapter(name)?).await;
         }
-        let hinted = image::hinted(path).await;
+        let hinted = framework_hints::hinted_frameworks(path).await;
         let is_hinted = |adapter: &dyn Adapter| hinted.contains(&adapter.name());
-        let (first, then): (Vec<_>, Vec<_>) = adapter::all().iter().partition(|one| is_hinted(**one));
+        let (first, then): (Vec<_>, Vec<_>) =
+            adapter::detectable_adapters().iter().partition(|one| is_hinted(**one));
         let mut told = None;
         for adapter in first.into_iter().chain(then) {
-            match self.ask(adapter).await {
+            match self.list_with_retry(adapter).await {
                 Ok(listing) => return Ok(listing),
                 Err(error) if error.is_final() => return Err(error),
                 // The bytes indicate this framework, so its error is the one to report.
@@ -135,13 +142,13 @@ impl Asking<'_> {
                 Err(_) => {}
             }
         }
-        Err(told.unwrap_or_else(|| self.no_test()))
+        Err(told.unwrap_or_else(|| self.no_test_error()))
     }
 
-    fn no_test(&self) -> DiscoverError {
+    fn no_test_error(&self) -> DiscoverError {
         let program = self.program.path.to_text().into_owned();
-        let (asked, answer) = match &self.first {
-            Some(first) => (first.asked.clone(), first.answer.clone()),
+        let (asked, answer) = match &self.first_reply {
+            Some(first) => (first.argument.clone(), first.reply.clone()),
             None => ("--list".into(), "nothing".into()),
         };
         DiscoverError::NoTest { program, asked, answer }
@@ -149,53 +156,57 @@ impl Asking<'_> {
 
     /// Lists with one framework, and retries once if the process or its guard was killed: the kill may be
     /// unrelated, and giving up would cost a whole program.
-    async fn ask(&mut self, adapter: &'static dyn Adapter) -> Result<Listing, DiscoverError> {
-        match self.ask_once(adapter).await {
-            Err(error) if error.may_be_chance() => self.ask_once(adapter).await,
+    async fn list_with_retry(
+        &mut self,
+        adapter: &'static dyn Adapter,
+    ) -> Result<AdapterListing, DiscoverError> {
+        match self.list_once(adapter).await {
+            Err(error) if error.may_succeed_on_retry() => self.list_once(adapter).await,
             answer => answer,
         }
     }
 
-    async fn ask_once(&mut self, adapter: &'static dyn Adapter) -> Result<Listing, DiscoverError> {
+    async fn list_once(&mut self, adapter: &'static dyn Adapter) -> Result<AdapterListing, DiscoverError> {
         let program = || self.program.path.to_text().into_owned();
         let prepare = |source| DiscoverError::Prepare { program: program(), source };
-        let scratch = self.setting.sweep().map_err(prepare)?;
+        let scratch = self.setting.clean_scratch().map_err(prepare)?;
         let mut outputs = Vec::new();
-        for invocation in adapter.listing(self.program, scratch) {
-            if !outputs.is_empty() && !adapter.needs_more(&outputs) {
+        for invocation in adapter.listing_commands(self.program, scratch) {
+            if !outputs.is_empty() && !adapter.needs_next_listing(&outputs) {
                 break;
             }
-            let command = self.setting.prepare(self.program, &invocation, None).map_err(prepare)?;
-            let captured = capture(&self.setting.guards, command, self.budget, &mut self.orders).await;
+            let command = self.setting.prepare_command(self.program, &invocation, None).map_err(prepare)?;
+            let captured =
+                capture_listing(&self.setting.guards, command, self.budget, &mut self.orders).await;
             let captured =
                 captured.map_err(|source| DiscoverError::Capture { program: program(), source })?;
-            self.note(&invocation, &captured);
+            self.record_reply(&invocation, &captured);
             if let Some(signal) = captured.end.signal {
-                let (signal, said) = (Signal(signal).name(), said(&captured));
+                let (signal, said) = (Signal(signal).name(), last_output_note(&captured));
                 return Err(DiscoverError::Crashed { program: program(), signal, said });
             }
             if captured.end.code.is_none() {
                 return Err(DiscoverError::Lost { program: program() });
             }
-            outputs.push(output(&invocation, captured));
+            outputs.push(listing_output(&invocation, captured));
         }
         adapter
             .read_listing(self.program, &outputs)
             .map_err(|source| DiscoverError::Listing { program: program(), source })
     }
 
-    fn note(&mut self, invocation: &Invocation, captured: &Captured) {
+    fn record_reply(&mut self, invocation: &AdapterInvocation, captured: &CapturedListing) {
         let wall_us = captured.end.wall_us;
         self.start_us = Some(self.start_us.map_or(wall_us, |shortest| shortest.min(wall_us)));
-        if self.first.is_none() {
+        if self.first_reply.is_none() {
             let asked = invocation.args.first().map_or(String::new(), |arg| arg.to_text().into_owned());
-            self.first = Some(Answer { asked, answer: answer(captured) });
+            self.first_reply = Some(ListingReply { argument: asked, reply: reply_summary(captured) });
         }
     }
 }
 
 /// Checks the file without starting it.
-fn look(path: &Path) -> Result<(), DiscoverError> {
+fn check_executable(path: &Path) -> Result<(), DiscoverError> {
     use std::os::unix::fs::PermissionsExt as _;
     let program = path.display().to_string();
     match fs::metadata(path) {
@@ -207,16 +218,16 @@ fn look(path: &Path) -> Result<(), DiscoverError> {
     }
 }
 
-fn named(name: &str) -> Result<&'static dyn Adapter, DiscoverError> {
+fn find_adapter(name: &str) -> Result<&'static dyn Adapter, DiscoverError> {
     adapter::by_name(name).ok_or_else(|| {
-        let known: Vec<_> = adapter::all().iter().map(|adapter| adapter.name()).collect();
+        let known: Vec<_> = adapter::detectable_adapters().iter().map(|adapter| adapter.name()).collect();
         DiscoverError::UnknownFramework { name: name.to_owned(), known: known.join(", ") }
     })
 }
 
-fn output(invocation: &Invocation, captured: Captured) -> ListingOutput {
-    let Captured { stdout, stderr, end } = captured;
-    let file = invocation.reads.as_deref().and_then(read_file);
+fn listing_output(invocation: &AdapterInvocation, captured: CapturedListing) -> ListingOutput {
+    let CapturedListing { stdout, stderr, end } = captured;
+    let file = invocation.listing_file.as_deref().and_then(read_file);
     ListingOutput { stdout, stderr, file, code: end.code, signal: end.signal }
 }
 
@@ -227,7 +238,7 @@ fn read_file(path: &Path) -> Option<Vec<u8>> {
 }
 
 /// Returns the first line that a program printed, truncated, and its exit code.
-fn answer(captured: &Captured) -> String {
+fn reply_summary(captured: &CapturedListing) -> String {
     let line = first_line(&captured.stdout).or_else(|| first_line(&captured.stderr));
     let words = line.map_or("nothing".to_owned(), |line| format!("{line:?}"));
     match captured.end.code {
@@ -236,7 +247,7 @@ fn answer(captured: &Captured) -> String {
     }
 }
 
-fn said(captured: &Captured) -> String {
+fn last_output_note(captured: &CapturedListing) -> String {
     let last = last_line(&captured.stderr).or_else(|| last_line(&captured.stdout));
     last.map_or(String::new(), |line| format!("; it said {line:?}"))
 }
@@ -261,29 +272,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_program_is_told_before_any_start() {
+    fn invalid_program_is_reported_before_start() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
-        let said = |path: &Path| look(path).unwrap_err().to_string();
+        let said = |path: &Path| check_executable(path).unwrap_err().to_string();
         assert_eq!(said(&file), format!("{} does not exist", file.display()));
         assert_eq!(said(dir.path()), format!("{} is a directory, not a test program", dir.path().display()));
         fs::write(&file, "").unwrap();
         assert_eq!(said(&file), format!("{} is not executable", file.display()));
         fs::set_permissions(&file, fs::Permissions::from_mode(0o700)).unwrap();
-        look(&file).unwrap();
+        check_executable(&file).unwrap();
     }
 
     #[test]
-    fn an_answer_is_one_short_line() {
-        let captured = |stdout: &str, stderr: &str, code| Captured {
+    fn reply_summary_is_one_short_line() {
+        let captured = |stdout: &str, stderr: &str, code| CapturedListing {
             stdout: stdout.into(),
             stderr: stderr.into(),
-            end: wire::control::RawEnd { code: Some(code), ..Default::default() },
+            end: wire::control::ProcessExit { code: Some(code), ..Default::default() },
         };
-        assert_eq!(answer(&captured("\n  usage: x\nmore", "", 1)), "\"usage: x\" and exit code 1");
-        assert_eq!(answer(&captured("", "bad\n", 0)), "\"bad\"");
-        assert_eq!(answer(&captured("", "", 0)), "nothing");
-        assert!(answer(&captured(&"x".repeat(1000), "", 0)).len() < 110);
-        assert_eq!(said(&captured("a\nb\n", "", 0)), "; it said \"b\"");
+        assert_eq!(reply_summary(&captured("\n  usage: x\nmore", "", 1)), "\"usage: x\" and exit code 1");
+        assert_eq!(reply_summary(&captured("", "bad\n", 0)), "\"bad\"");
+        assert_eq!(reply_summary(&captured("", "", 0)), "nothing");
+        assert!(reply_summary(&captured(&"x".repeat(1000), "", 0)).len() < 110);
+        assert_eq!(last_output_note(&captured("a\nb\n", "", 0)), "; it said \"b\"");
     }
 }

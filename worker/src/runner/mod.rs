@@ -2,39 +2,42 @@
 //! coordinator's orders to its guard, and passes on the results. `batch` decides what all of it means for the
 //! tests.
 
-mod debugger;
-mod keeper;
-mod launch;
-mod live;
-mod memory;
-mod witness;
+mod debugger_handover;
+mod diagnostics;
+mod launch_offer;
+mod memory_watch;
+mod process_handle;
+mod test_process;
 
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use wire::{
-    control::{Command, DebuggerDecision, Lease, LeaseEnd, LeaseId, ListedTest, LogLine, Program, TestIndex},
+    control::{
+        DebuggerDecision, LeaseEnd, LeaseId, ListedTest, LogLine, TestCommand, TestIndex, TestProgram,
+        WorkerLease,
+    },
     mtp::LogLevel,
 };
 
 use crate::{
-    adapter::{self, Adapter, CommandError, Invocation, Transcript, Verdict},
-    batch::{Batch, Framework},
-    chain::chain,
-    clock::Clock,
-    guard_link::Guard,
+    adapter::{self, Adapter, AdapterInvocation, CommandLineError, FrameworkVerdict, TranscriptParser},
+    batch::{FrameworkQueries, RunningBatch},
+    chain::error_chain,
+    guarded_process::GuardedProcess,
     journal::Journal,
-    parcel::Parcel,
-    setting::Setting,
-    uplink::ToUplink,
+    process_clock::ProcessClock,
+    update_batch::UpdateBatch,
+    uplink::SenderMessage,
+    worker_context::WorkerContext,
 };
-use launch::Offer;
-use live::Live;
-use witness::Witness;
+use diagnostics::CrashDiagnostics;
+use launch_offer::LaunchOffer;
+use test_process::RunningProcess;
 
 /// An order from the coordinator for the running process.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum JobOrder {
     /// End the process; the running test becomes cancelled.
     Cancel { grace_ms: u64 },
     /// Pause the process. The sender is used or dropped when nothing runs any more.
@@ -52,35 +55,41 @@ pub(crate) enum Order {
 pub(crate) const QUEUED_ORDERS: usize = 16;
 
 /// Resources that a lease runs with.
-pub(crate) struct Tools {
-    pub(crate) setting: Arc<Setting>,
-    pub(crate) uplink: mpsc::Sender<ToUplink>,
-    pub(crate) orders: mpsc::Receiver<Order>,
+pub(crate) struct LeaseResources {
+    pub(crate) context: Arc<WorkerContext>,
+    pub(crate) result_sender: mpsc::Sender<SenderMessage>,
+    pub(crate) orders: mpsc::Receiver<JobOrder>,
     pub(crate) journal: Journal,
 }
 
 /// Destination of one lease's results: first the journal, then the result sender.
-struct Outlet {
+struct ResultSink {
     run: Arc<str>,
     lease: LeaseId,
     journal: Journal,
-    uplink: mpsc::Sender<ToUplink>,
+    result_sender: mpsc::Sender<SenderMessage>,
     /// Updates that are not handed over yet.
-    parcel: Parcel,
+    updates: UpdateBatch,
 }
 
 /// Runs one lease to its end, and returns the journal.
 ///
 /// Cancel safe: no, because the test process is abandoned with the call: its guard ends it.
-pub(crate) async fn run(lease: Lease, tools: Tools) -> Journal {
-    let Tools { setting, uplink, orders, journal } = tools;
+pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Journal {
+    let LeaseResources { context: setting, result_sender: uplink, orders, journal } = tools;
     let mut journal = journal;
-    let mut parcel = Parcel::behind(journal.position());
-    parcel.told_groups = std::mem::take(&mut journal.told_groups);
-    let mut outlet = Outlet { run: lease.run.as_str().into(), lease: lease.lease, journal, uplink, parcel };
-    match prepare(lease, &setting, &mut outlet).await {
+    let mut parcel = UpdateBatch::at_position(journal.position());
+    parcel.sent_groups = std::mem::take(&mut journal.sent_groups);
+    let mut outlet = ResultSink {
+        run: lease.run.as_str().into(),
+        lease: lease.lease,
+        journal,
+        result_sender: uplink,
+        updates: parcel,
+    };
+    match prepare_process(lease, &setting, &mut outlet).await {
         Ok(ready) => {
-            let (end, start_us, keeper) = Live::new(ready, &mut outlet, orders).run().await;
+            let (end, start_us, keeper) = RunningProcess::new(ready, &mut outlet, orders).run().await;
             // The coordinator does not have to wait for the guard's own exit.
             outlet.finish(end, start_us).await;
             keeper.reap().await;
@@ -91,27 +100,31 @@ pub(crate) async fn run(lease: Lease, tools: Tools) -> Journal {
             outlet.finish(end, None).await;
         }
     }
-    outlet.journal.told_groups = outlet.parcel.told_groups;
+    outlet.journal.sent_groups = outlet.updates.sent_groups;
     outlet.journal
 }
 
 /// A process that has just been started.
-struct Ready {
-    batch: Batch,
-    transcript: Box<dyn Transcript + Send>,
-    guard: Guard,
-    clock: Clock,
+struct StartedProcess {
+    batch: RunningBatch,
+    transcript: Box<dyn TranscriptParser + Send>,
+    guard: GuardedProcess,
+    clock: ProcessClock,
     is_output_shown: bool,
     grace_ms: u64,
     memory_bytes: Option<u64>,
     is_debugged: bool,
     /// Another process, for a debugger to launch instead.
-    offer: Option<Offer>,
-    witness: Witness,
+    offer: Option<LaunchOffer>,
+    diagnostics: CrashDiagnostics,
 }
 
 /// Settles the tests that need no process, and starts a process for the others.
-async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result<Ready, LeaseEnd> {
+async fn prepare_process(
+    lease: WorkerLease,
+    setting: &WorkerContext,
+    outlet: &mut ResultSink,
+) -> Result<StartedProcess, LeaseEnd> {
     let not_started = |error: String| LeaseEnd::NotStarted { error };
     let name = lease.program.framework.as_deref().unwrap_or_default();
     let Some(adapter) = adapter::by_name(name) else {
@@ -120,27 +133,30 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
     let program = lease.program.clone();
     let (is_output_shown, grace_ms) = (lease.is_output_shown, lease.limits.grace_ms);
     let (memory_bytes, is_debugged) = (lease.limits.memory_bytes, lease.is_debugged);
-    let witness = Witness::new(&lease, setting.worker, adapter.doomed_words());
-    let framework = Box::new(Asked { adapter, program: program.clone() });
-    let mut batch = Batch::new(lease, setting.worker, &mut outlet.parcel, framework);
-    setting.sweep().map_err(|error| not_started(chain(&error)))?;
-    let Some(invocation) = select(adapter, &program, setting, (&mut batch, &mut outlet.parcel)) else {
+    let witness = CrashDiagnostics::new(&lease, setting.worker, adapter.expected_crash_markers());
+    let framework = Box::new(LeaseFramework { adapter, program: program.clone() });
+    let mut batch = RunningBatch::new(lease, setting.worker, &mut outlet.updates, framework);
+    setting.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
+    let Some(invocation) = select_command(adapter, &program, setting, (&mut batch, &mut outlet.updates))
+    else {
         return Err(LeaseEnd::Complete);
     };
     outlet.write_ahead();
-    outlet.try_hand_over();
-    let transcript = adapter.transcript(&listed(&batch));
-    let command = setting.prepare(&program, &invocation, Some(&outlet.run));
-    let mut command = command.map_err(|error| not_started(chain(&error)))?;
+    outlet.try_send_batch();
+    let transcript = adapter.transcript_parser(&listed_tests(&batch));
+    let command = setting.prepare_command(&program, &invocation, Some(&outlet.run));
+    let mut command = command.map_err(|error| not_started(error_chain(&error)))?;
     // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory
     // instead.
     command.memory_bytes = memory_bytes.filter(|_| !is_debugged);
-    command.is_held = is_debugged;
-    command.trace = witness.plan(&mut outlet.parcel.logs);
-    let offer = if is_debugged { offer(setting, &command, &mut outlet.parcel) } else { None };
-    let clock = Clock::start();
-    let guard = Guard::start(&setting.guards, command).await.map_err(|error| not_started(chain(&error)))?;
-    Ok(Ready {
+    command.is_stopped_at_start = is_debugged;
+    command.trace = witness.trace_plan(&mut outlet.updates.logs);
+    let offer = if is_debugged { create_launch_offer(setting, &command, &mut outlet.updates) } else { None };
+    let clock = ProcessClock::start();
+    let guard = GuardedProcess::start(&setting.guards, command)
+        .await
+        .map_err(|error| not_started(error_chain(&error)))?;
+    Ok(StartedProcess {
         batch,
         transcript,
         guard,
@@ -150,16 +166,20 @@ async fn prepare(lease: Lease, setting: &Setting, outlet: &mut Outlet) -> Result
         memory_bytes,
         is_debugged,
         offer,
-        witness,
+        diagnostics: witness,
     })
 }
 
 /// Offers a process for a debugger to launch. Without the offer a debugger can still attach.
-fn offer(setting: &Setting, command: &Command, parcel: &mut Parcel) -> Option<Offer> {
-    match Offer::make(&setting.scratch, command) {
+fn create_launch_offer(
+    setting: &WorkerContext,
+    command: &TestCommand,
+    parcel: &mut UpdateBatch,
+) -> Option<LaunchOffer> {
+    match LaunchOffer::create(&setting.scratch, command) {
         Ok(offer) => Some(offer),
         Err(error) => {
-            let message = format!("no debugger can launch the test: failed to {}", chain(&error));
+            let message = format!("no debugger can launch the test: failed to {}", error_chain(&error));
             parcel.logs.push(LogLine { test: None, level: LogLevel::Warning, message });
             None
         }
@@ -168,12 +188,12 @@ fn offer(setting: &Setting, command: &Command, parcel: &mut Parcel) -> Option<Of
 
 /// Returns the command for the batch, without the tests that no command can select; `None` if no test
 /// remains.
-fn select(
+fn select_command(
     adapter: &'static dyn Adapter,
-    program: &Program,
-    setting: &Setting,
-    (batch, parcel): (&mut Batch, &mut Parcel),
-) -> Option<Invocation> {
+    program: &TestProgram,
+    setting: &WorkerContext,
+    (batch, parcel): (&mut RunningBatch, &mut UpdateBatch),
+) -> Option<AdapterInvocation> {
     let mut budget = adapter.selection_budget();
     let fitting = batch.tests().iter().take_while(|test| {
         let cost = adapter.selection_cost(&test.listed);
@@ -183,84 +203,91 @@ fn select(
     });
     // A test that is too long by itself is left to the adapter, which refuses it.
     let fitting = fitting.count().max(1);
-    batch.cut_at(fitting);
+    batch.truncate(fitting);
     while !batch.tests().is_empty() {
-        match adapter.command(program, &listed(batch), &setting.scratch) {
+        match adapter.run_command(program, &listed_tests(batch), &setting.scratch) {
             Ok(invocation) => return Some(invocation),
-            Err(CommandError::Unselectable { place, reason }) => batch.refuse(place, &reason, parcel),
+            Err(CommandLineError::Unselectable { place, reason }) => batch.refuse(place, &reason, parcel),
         }
     }
     None
 }
 
-fn listed(batch: &Batch) -> Vec<&ListedTest> {
+fn listed_tests(batch: &RunningBatch) -> Vec<&ListedTest> {
     batch.tests().iter().map(|test| &test.listed).collect()
 }
 
 /// The framework of one lease.
-struct Asked {
+struct LeaseFramework {
     adapter: &'static dyn Adapter,
-    program: Program,
+    program: TestProgram,
 }
 
-impl Framework for Asked {
+impl FrameworkQueries for LeaseFramework {
     fn reproduce(&self, test: &ListedTest) -> String {
-        self.adapter.reproduce(&self.program, test)
+        self.adapter.reproduce_command(&self.program, test)
     }
 
-    fn complete(&self, verdict: &mut Verdict, stderr: &str) {
+    fn complete_verdict(&self, verdict: &mut FrameworkVerdict, stderr: &str) {
         self.adapter.complete_verdict(verdict, stderr);
     }
 }
 
-impl Outlet {
+impl ResultSink {
     /// Writes new records to the journal, before any result is sent.
     fn write_ahead(&mut self) {
-        let written = self.journal.append(&self.parcel.journal, self.parcel.position());
-        self.parcel.journal.clear();
-        self.parcel.is_unjournalled = self.journal.is_given_up();
+        let written = self.journal.append(&self.updates.journal, self.updates.position());
+        self.updates.journal.clear();
+        self.updates.is_unjournalled = self.journal.is_given_up();
         if let Err(error) = written {
-            let message = format!("failed to {}; results go on to the client without it", chain(&error));
-            self.log(None, LogLevel::Error, message);
+            let message =
+                format!("failed to {}; results go on to the client without it", error_chain(&error));
+            self.add_log_line(None, LogLevel::Error, message);
         }
     }
 
     /// Adds a line to the client's log, sent with the next update batch.
-    fn log(&mut self, test: Option<TestIndex>, level: LogLevel, message: String) {
-        self.parcel.logs.push(LogLine { test, level, message });
+    fn add_log_line(&mut self, test: Option<TestIndex>, level: LogLevel, message: String) {
+        self.updates.logs.push(LogLine { test, level, message });
     }
 
     /// Hands the update batch over if there is room; otherwise it is kept and grows.
-    fn try_hand_over(&mut self) {
-        if self.parcel.is_empty() {
+    fn try_send_batch(&mut self) {
+        if self.updates.is_empty() {
             return;
         }
-        match self.uplink.try_reserve() {
-            Ok(permit) => permit.send(ToUplink::Parcel {
+        match self.result_sender.try_reserve() {
+            Ok(permit) => permit.send(SenderMessage::Updates {
                 run: Arc::clone(&self.run),
                 lease: self.lease,
-                parcel: Box::new(self.parcel.take()),
+                updates: Box::new(self.updates.take()),
             }),
             Err(mpsc::error::TrySendError::Full(())) => {}
             // The coordinator has disconnected, and this worker is about to exit.
-            Err(mpsc::error::TrySendError::Closed(())) => drop(self.parcel.take()),
+            Err(mpsc::error::TrySendError::Closed(())) => drop(self.updates.take()),
         }
     }
 
     /// Returns whether an update batch waits for room.
     fn is_blocked(&self) -> bool {
-        !self.parcel.is_empty()
+        !self.updates.is_empty()
     }
 
     /// Hands over the remaining updates and the end of the lease.
     async fn finish(&mut self, end: LeaseEnd, start_us: Option<u64>) {
         self.write_ahead();
         let lease = self.lease;
-        if !self.parcel.is_empty() {
-            let parcel = Box::new(self.parcel.take());
+        if !self.updates.is_empty() {
+            let parcel = Box::new(self.updates.take());
             // Sending fails only when the coordinator has disconnected, and this worker is about to exit.
-            drop(self.uplink.send(ToUplink::Parcel { run: Arc::clone(&self.run), lease, parcel }).await);
+            drop(
+                self.result_sender
+                    .send(SenderMessage::Updates { run: Arc::clone(&self.run), lease, updates: parcel })
+                    .await,
+            );
         }
-        drop(self.uplink.send(ToUplink::LeaseEnded { lease, end: Box::new(end), start_us }).await);
+        drop(
+            self.result_sender.send(SenderMessage::LeaseEnded { lease, end: Box::new(end), start_us }).await,
+        );
     }
 }

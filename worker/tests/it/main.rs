@@ -1,7 +1,7 @@
 //! Tests with a real worker process, real guards and real test programs; each test is the coordinator.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
-mod bench;
+mod harness;
 
 use std::{
     fs::File,
@@ -9,18 +9,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench::{Bench, lease};
-use host::spawn::Stream;
+use harness::{WorkerHarness, lease};
+use host::spawn::ChildStdio;
 use tokio::task::spawn_blocking;
 use wire::{
-    control::{FromWorker, Lease, LeaseEnd, Proof, Report, ToWorker},
-    journal::{self, Reading, Record},
+    control::{FromWorker, LeaseEnd, LeaseEvent, ProofLevel, ToWorker, WorkerLease},
+    journal::{self, JournalContent, JournalRecord},
     mtp::ExecutionState,
 };
 
 #[tokio::test]
-async fn a_lease_runs_to_its_end_and_is_journalled_sent_and_reported() {
-    let mut bench = Bench::new().await;
+async fn lease_is_run_journalled_sent_and_reported() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench
         .script("begin t0; echo hello; ok t0; begin t1; echo oops >&2; bad t1; begin t2; ok t2; last 2 1");
     let seen = bench.run(lease(&script, 3)).await;
@@ -29,28 +29,28 @@ async fn a_lease_runs_to_its_end_and_is_journalled_sent_and_reported() {
     assert_eq!(seen.nodes[&"A.t0".to_owned()].standard_output.as_deref(), Some("hello\n"));
     assert!(seen.nodes["A.t1"].standard_error.as_deref().unwrap().ends_with("oops\n"));
     assert!(seen.start_us.unwrap() > 0);
-    let Reading { records, damage, .. } =
+    let JournalContent { records, damage, .. } =
         journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
     assert_eq!((records.len(), damage), (6, None));
     // A second lease continues the same journal, and the order on the one connection proves all of it.
     let mut second = lease(&script, 3);
     second.tests.truncate(1);
     let seen = bench.run(second).await;
-    assert!(matches!(seen.reports[1], Report::Settled { position: 4, .. }), "{:?}", seen.reports);
-    bench.tell(&ToWorker::Drain { run: "run".into() }).await;
-    let FromWorker::Drained { proof, position, .. } = bench.hear().await else { panic!() };
-    assert_eq!((proof, position), (Proof::Ordered, 4));
+    assert!(matches!(seen.reports[1], LeaseEvent::Settled { position: 4, .. }), "{:?}", seen.reports);
+    bench.send(&ToWorker::Drain { run: "run".into() }).await;
+    let FromWorker::Drained { proof, position, .. } = bench.receive().await else { panic!() };
+    assert_eq!((proof, position), (ProofLevel::Ordered, 4));
 }
 
 #[tokio::test]
-async fn the_journal_of_a_run_that_is_drained_at_once_is_closed() {
-    let mut bench = Bench::new().await;
+async fn journal_of_drained_run_is_closed() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; ok t0; last 1 0");
     for number in 0..100 {
         let run = format!("run {number}");
-        bench.run(Lease { run: run.clone(), ..lease(&script, 1) }).await;
-        bench.tell(&ToWorker::Drain { run }).await;
-        assert!(matches!(bench.hear().await, FromWorker::Drained { position: 1, .. }));
+        bench.run(WorkerLease { run: run.clone(), ..lease(&script, 1) }).await;
+        bench.send(&ToWorker::Drain { run }).await;
+        assert!(matches!(bench.receive().await, FromWorker::Drained { position: 1, .. }));
     }
     // A worker that lists a program has finished all earlier leases.
     bench.discover(&script, 20_000).await.unwrap_err();
@@ -58,23 +58,26 @@ async fn the_journal_of_a_run_that_is_drained_at_once_is_closed() {
 }
 
 #[tokio::test]
-async fn a_crash_costs_the_test_in_flight_and_is_held_for_a_lone_run() {
-    let mut bench = Bench::new().await;
+async fn crash_of_running_test_awaits_isolated_rerun() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; ok t0; begin t1; echo last words >&2; kill -SEGV $$");
     let seen = bench.run(lease(&script, 3)).await;
     let LeaseEnd::DiedInTest { end } = &seen.end else { panic!("{:?}", seen.end) };
     assert_eq!(end.signal, Some(11));
     assert_eq!(seen.states(), ["A.t0 passed"]);
-    let Some(Report::Died { attempt, .. }) = seen.reports.last() else { panic!("{:?}", seen.reports) };
+    let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = seen.reports.last() else {
+        panic!("{:?}", seen.reports)
+    };
     assert_eq!(attempt.message, "crashed with SIGSEGV");
     assert!(attempt.stderr.ends_with("last words\n"), "{attempt:?}");
-    let Reading { records, .. } = journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
-    assert!(matches!(records.last(), Some(Record::Held { .. })));
+    let JournalContent { records, .. } =
+        journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
+    assert!(matches!(records.last(), Some(JournalRecord::Provisional { .. })));
     // The isolated rerun: the same crash, so the result is final.
     let mut lone = lease(&script, 3);
     lone.tests = vec![lone.tests[1].clone()];
-    lone.tests[0].death = Some(attempt.as_ref().clone());
-    lone.is_alone = true;
+    lone.tests[0].crashed_attempt = Some(attempt.as_ref().clone());
+    lone.is_isolated = true;
     let script = bench.script("begin t1; kill -SEGV $$");
     lone.program.path = script.path();
     let seen = bench.run(lone).await;
@@ -84,11 +87,11 @@ async fn a_crash_costs_the_test_in_flight_and_is_held_for_a_lone_run() {
 }
 
 #[tokio::test]
-async fn exit_code_zero_in_the_middle_of_a_test_passes_nothing() {
-    let mut bench = Bench::new().await;
+async fn exit_code_zero_during_test_is_no_pass() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; exit 0");
     let mut alone = lease(&script, 1);
-    alone.is_alone = true;
+    alone.is_isolated = true;
     let seen = bench.run(alone).await;
     assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }));
     let node = &seen.nodes["A.t0"];
@@ -98,8 +101,8 @@ async fn exit_code_zero_in_the_middle_of_a_test_passes_nothing() {
 }
 
 #[tokio::test]
-async fn a_test_that_hangs_is_timed_out_within_its_limit_and_grace() {
-    let mut bench = Bench::new().await;
+async fn hanging_test_times_out_within_limit_and_grace() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; ok t0; begin t1; trap '' TERM; while :; do sleep 1000; done");
     let mut hanging = lease(&script, 3);
     hanging.limits.timeout_ms = Some(300);
@@ -112,52 +115,52 @@ async fn a_test_that_hangs_is_timed_out_within_its_limit_and_grace() {
 }
 
 #[tokio::test]
-async fn a_cancel_ends_the_lease_and_the_test_in_flight() {
-    let mut bench = Bench::new().await;
+async fn cancel_ends_lease_and_running_test() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; sleep 1000; ok t0");
-    bench.tell(&ToWorker::Lease(Box::new(lease(&script, 2)))).await;
-    bench.started().await;
-    bench.tell(&ToWorker::Cancel { grace_ms: 1000 }).await;
-    let seen = bench.until_end().await;
+    bench.send(&ToWorker::Lease(Box::new(lease(&script, 2)))).await;
+    bench.wait_until_started().await;
+    bench.send(&ToWorker::Cancel { grace_ms: 1000 }).await;
+    let seen = bench.wait_for_lease_end().await;
     assert_eq!(seen.end, LeaseEnd::Cancelled);
     assert_eq!(seen.states(), ["A.t0 cancelled"]);
 }
 
 #[tokio::test]
-async fn a_lease_taken_ahead_is_given_back_by_a_cancel() {
-    let mut bench = Bench::new().await;
+async fn cancel_returns_the_queued_lease() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; sleep 1000; ok t0");
     for _ in 0..2 {
-        bench.tell(&ToWorker::Lease(Box::new(lease(&script, 1)))).await;
+        bench.send(&ToWorker::Lease(Box::new(lease(&script, 1)))).await;
     }
-    bench.started().await;
-    bench.tell(&ToWorker::Cancel { grace_ms: 1000 }).await;
-    let ends = [bench.until_end().await.end, bench.until_end().await.end];
+    bench.wait_until_started().await;
+    bench.send(&ToWorker::Cancel { grace_ms: 1000 }).await;
+    let ends = [bench.wait_for_lease_end().await.end, bench.wait_for_lease_end().await.end];
     assert_eq!(ends, [LeaseEnd::Cancelled, LeaseEnd::Cancelled]);
 }
 
 #[tokio::test]
-async fn a_paused_test_stands_still_and_so_does_its_clock() {
-    let mut bench = Bench::new().await;
+async fn pause_stops_test_and_its_clock() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; sleep 0.2; ok t0; begin t1; ok t1; last 2 0");
     let mut paused = lease(&script, 2);
     paused.limits.timeout_ms = Some(600);
-    bench.tell(&ToWorker::Lease(Box::new(paused))).await;
-    bench.started().await;
-    bench.tell(&ToWorker::Pause).await;
-    assert_eq!(bench.hear().await, FromWorker::Paused);
-    bench.hear_nothing(Duration::from_millis(900)).await;
-    bench.tell(&ToWorker::Resume).await;
-    let seen = bench.until_end().await;
+    bench.send(&ToWorker::Lease(Box::new(paused))).await;
+    bench.wait_until_started().await;
+    bench.send(&ToWorker::Pause).await;
+    assert_eq!(bench.receive().await, FromWorker::Paused);
+    bench.receive_nothing(Duration::from_millis(900)).await;
+    bench.send(&ToWorker::Resume).await;
+    let seen = bench.wait_for_lease_end().await;
     assert_eq!(seen.states(), ["A.t0 passed", "A.t1 passed"]);
     // Without a process there is nothing to stop.
-    bench.tell(&ToWorker::Pause).await;
-    assert_eq!(bench.hear().await, FromWorker::Paused);
+    bench.send(&ToWorker::Pause).await;
+    assert_eq!(bench.receive().await, FromWorker::Paused);
 }
 
 #[tokio::test]
-async fn a_child_that_outlives_its_test_process_is_told_and_holds_up_nothing() {
-    let mut bench = Bench::new().await;
+async fn child_outliving_test_process_is_reported_without_delay() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; sleep 1000 & ok t0; last 1 0");
     let started = Instant::now();
     let seen = bench.run(lease(&script, 1)).await;
@@ -168,8 +171,8 @@ async fn a_child_that_outlives_its_test_process_is_told_and_holds_up_nothing() {
 }
 
 #[tokio::test]
-async fn a_process_that_left_its_family_holds_up_nothing() {
-    let mut bench = Bench::new().await;
+async fn process_with_own_session_delays_nothing() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; setsid -f sleep 1000; ok t0; last 1 0");
     let started = Instant::now();
     assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
@@ -177,19 +180,19 @@ async fn a_process_that_left_its_family_holds_up_nothing() {
 }
 
 #[tokio::test]
-async fn a_death_before_the_first_test_is_told_with_the_last_output() {
-    let mut bench = Bench::new().await;
+async fn exit_before_first_test_is_reported_with_output() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("echo no license >&2; exit 3");
     let seen = bench.run(lease(&script, 2)).await;
-    let LeaseEnd::DiedOutside { end, message } = &seen.end else { panic!("{:?}", seen.end) };
+    let LeaseEnd::DiedOutsideTest { end, message } = &seen.end else { panic!("{:?}", seen.end) };
     assert_eq!(end.code, Some(3));
     assert!(message.starts_with("the process left with exit code 3 before its first test"), "{message}");
     assert!(message.ends_with("no license"), "{message}");
 }
 
 #[tokio::test]
-async fn what_can_not_be_executed_is_not_started() {
-    let mut bench = Bench::new().await;
+async fn unexecutable_program_is_not_started() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("");
     std::fs::write(script.path().as_path(), "\u{1}\u{2}").unwrap();
     let seen = bench.run(lease(&script, 2)).await;
@@ -203,7 +206,7 @@ async fn what_can_not_be_executed_is_not_started() {
 
 #[tokio::test]
 async fn skipped_tests_need_no_process() {
-    let mut bench = Bench::new().await;
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("exit 9");
     let mut skipped = lease(&script, 2);
     for test in &mut skipped.tests {
@@ -215,8 +218,8 @@ async fn skipped_tests_need_no_process() {
 }
 
 #[tokio::test]
-async fn a_flood_of_output_takes_no_memory() {
-    let mut bench = Bench::new().await;
+async fn output_flood_takes_bounded_memory() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; head -c 300000000 /dev/zero | tr '\\0' x; ok t0; last 1 0");
     let seen = bench.run(lease(&script, 1)).await;
     assert_eq!(seen.states(), ["A.t0 passed"]);
@@ -226,33 +229,35 @@ async fn a_flood_of_output_takes_no_memory() {
 }
 
 #[tokio::test]
-async fn when_the_coordinator_is_gone_the_test_and_the_worker_are_gone() {
-    let mut bench = Bench::new().await;
+async fn coordinator_disconnect_ends_test_and_worker() {
+    let mut bench = WorkerHarness::new().await;
     let fifo = bench.fifo("held");
     let script = bench.script(&format!("exec 9>{}; begin t0; sleep 1000; ok t0", fifo.display()));
-    bench.tell(&ToWorker::Lease(Box::new(lease(&script, 1)))).await;
+    bench.send(&ToWorker::Lease(Box::new(lease(&script, 1)))).await;
     // Opening blocks until there is a writer, and the end of file until all writers are dead.
     let opened = spawn_blocking(move || File::open(&fifo).unwrap());
-    bench.started().await;
+    bench.wait_until_started().await;
     let mut held = opened.await.unwrap();
     let started = Instant::now();
-    let worker = bench.leave_without_a_word();
+    let worker = bench.disconnect();
     let ended = spawn_blocking(move || {
         assert_eq!(held.read(&mut [0]).unwrap(), 0);
-        worker.wait_for_the_end();
+        worker.wait_for_exit();
     });
     ended.await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(2));
 }
 
 #[tokio::test]
-async fn a_guard_that_is_killed_costs_the_test_in_flight() {
-    let mut bench = Bench::new().await;
+async fn killed_guard_affects_only_the_running_test() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; ok t0; begin t1; kill -KILL $PPID; exec sleep 1000");
     let seen = bench.run(lease(&script, 3)).await;
     assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }), "{:?}", seen.end);
     assert_eq!(seen.states(), ["A.t0 passed"]);
-    let Some(Report::Died { attempt, .. }) = seen.reports.last() else { panic!("{:?}", seen.reports) };
+    let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = seen.reports.last() else {
+        panic!("{:?}", seen.reports)
+    };
     assert_eq!(attempt.message, "the process was lost before the test ended");
     // The worker continues.
     let script = bench.script("begin t0; ok t0; last 1 0");
@@ -263,9 +268,9 @@ async fn a_guard_that_is_killed_costs_the_test_in_flight() {
 const ABOVE: &str = "above() { cut -d' ' -f4 /proc/$PPID/stat; }; name() { cat /proc/$(above)/comm; };";
 
 #[tokio::test]
-async fn a_nursery_that_is_killed_is_replaced_and_its_guards_serve_on() {
+async fn killed_fork_server_is_replaced_and_guards_continue() {
     // In a session, the watchdog would become the parent of those guards and end them.
-    let mut bench = Bench::new().await;
+    let mut bench = WorkerHarness::new().await;
     let script =
         bench.script(&format!("{ABOVE} begin t0; ok t0; begin t1; kill -KILL $(above); ok t1; last 2 0"));
     for _ in 0..5 {
@@ -279,8 +284,8 @@ async fn a_nursery_that_is_killed_is_replaced_and_its_guards_serve_on() {
 }
 
 #[tokio::test]
-async fn all_guards_of_a_worker_come_from_one_nursery() {
-    let mut bench = Bench::new().await;
+async fn one_fork_server_forks_all_guards_of_worker() {
+    let mut bench = WorkerHarness::new().await;
     let noted = bench.path("noted");
     let note = format!("{ABOVE} begin t0; echo $(name) $(above) >> {}; ok t0; last 1 0", noted.display());
     let script = bench.script(&note);
@@ -294,8 +299,8 @@ async fn all_guards_of_a_worker_come_from_one_nursery() {
 }
 
 #[tokio::test]
-async fn where_there_can_be_no_nursery_each_guard_is_executed_and_serves_as_well() {
-    let mut bench = Bench::without_nursery().await;
+async fn guards_are_executed_without_fork_server() {
+    let mut bench = WorkerHarness::without_fork_server().await;
     let script =
         bench.script(&format!("{ABOVE} begin t0; [ $(name) != heeler-nursery ] || exit 3; ok t0; last 1 0"));
     for _ in 0..5 {
@@ -307,9 +312,9 @@ async fn where_there_can_be_no_nursery_each_guard_is_executed_and_serves_as_well
 }
 
 #[tokio::test]
-async fn output_is_shown_as_it_comes_when_it_is_wished() {
+async fn output_is_shown_immediately_when_enabled() {
     let (mut shown, output) = host::io::pipe().map(|(read, write)| (File::from(read), write)).unwrap();
-    let mut bench = Bench::with_output(Stream::Fd(output)).await;
+    let mut bench = WorkerHarness::with_output(ChildStdio::Fd(output)).await;
     let script = bench.script("begin t0; echo visible; ok t0; last 1 0");
     let mut open = lease(&script, 1);
     open.is_output_shown = true;
@@ -320,8 +325,8 @@ async fn output_is_shown_as_it_comes_when_it_is_wished() {
 }
 
 #[tokio::test]
-async fn a_missing_journal_directory_is_told_once_and_the_run_goes_on() {
-    let mut bench = Bench::new().await;
+async fn missing_journal_directory_is_reported_once() {
+    let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; ok t0; begin t1; ok t1; last 2 0");
     let mut homeless = lease(&script, 2);
     homeless.run_dir = "/nowhere/at/all".into();
@@ -331,8 +336,8 @@ async fn a_missing_journal_directory_is_told_once_and_the_run_goes_on() {
 }
 
 #[tokio::test]
-async fn what_is_no_test_program_gets_one_clear_sentence() {
-    let mut bench = Bench::new().await;
+async fn invalid_test_program_yields_one_clear_error() {
+    let mut bench = WorkerHarness::new().await;
     let talker = bench.script_without_markers("echo hi there; exit 1");
     let sleeper = bench.script_without_markers("sleep 1000");
     let crasher = bench.script_without_markers("echo boom >&2; kill -SEGV $$");
@@ -354,8 +359,8 @@ async fn what_is_no_test_program_gets_one_clear_sentence() {
 }
 
 #[tokio::test]
-async fn a_rust_test_program_is_recognised_listed_and_run() {
-    let mut bench = Bench::new().await;
+async fn rust_test_program_is_recognised_listed_and_run() {
+    let mut bench = WorkerHarness::new().await;
     let program = bench.rust_program(
         "#[test] fn good() { println!(\"hello\"); }
          #[test] fn bad() { assert_eq!(1, 2); }
@@ -370,8 +375,12 @@ async fn a_rust_test_program_is_recognised_listed_and_run() {
     );
     let mut all = lease(&program, 0);
     all.program.framework = Some(framework);
-    all.tests = bench::leased(tests);
+    all.tests = harness::leased(tests);
     let seen = bench.run(all).await;
     assert_eq!(seen.states(), ["bad failed", "good passed", "off skipped"]);
-    assert!(matches!(seen.reports.last(), Some(Report::Died { .. })), "{:?}", seen.reports);
+    assert!(
+        matches!(seen.reports.last(), Some(LeaseEvent::CrashedProvisionally { .. })),
+        "{:?}",
+        seen.reports
+    );
 }

@@ -12,11 +12,12 @@ use super::Pid;
 #[must_use]
 pub fn core_file(process: Pid, working_directory: &Path) -> Option<PathBuf> {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
-    let name = expand(read("core_pattern").trim_end(), process, read("core_uses_pid").trim() == "1")?;
+    let name =
+        expand_core_pattern(read("core_pattern").trim_end(), process, read("core_uses_pid").trim() == "1")?;
     Some(working_directory.join(name)).filter(|path| path.is_file())
 }
 
-fn expand(pattern: &str, process: Pid, has_suffix: bool) -> Option<String> {
+fn expand_core_pattern(pattern: &str, process: Pid, has_suffix: bool) -> Option<String> {
     if pattern.is_empty() || pattern.starts_with('|') {
         return None;
     }
@@ -46,8 +47,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_gives_a_name_where_all_of_it_is_known() {
-        let name = |pattern, has_suffix| expand(pattern, Pid(7), has_suffix);
+    fn core_pattern_expands_only_known_specifiers() {
+        let name = |pattern, has_suffix| expand_core_pattern(pattern, Pid(7), has_suffix);
         assert_eq!(name("core", false).as_deref(), Some("core"));
         assert_eq!(name("core", true).as_deref(), Some("core.7"));
         assert_eq!(name("/var/cores/%p-100%%", true).as_deref(), Some("/var/cores/7-100%"));

@@ -1,25 +1,26 @@
 //! Processes: ids and signals, exits, process trees, and the attributes of this process.
 
 mod core_file;
-mod end;
-mod family;
+mod exit_status;
 mod id;
-mod own;
-mod reserve;
-mod tether;
+mod lifeline;
+mod process_tree;
+mod reserved_fds;
+mod this_process;
 
 pub use core_file::core_file;
-pub use end::{RawExit, has_children, reap_any, reap_child};
-pub use family::{
-    Stat, children, command_line, descendants, kill_child, kill_group, memory_kills, pidfd_open,
-    resident_bytes, signal_descendants, since_boot, start_tick, started_after_boot, stat,
-};
+pub use exit_status::{ExitStatus, has_children, reap_any, reap_child};
 pub use id::{Pid, Signal};
-pub use own::{
-    ChildEnds, become_subreaper, die_with_parent, effective_uid, ignore_terminal_signals, leave_at_once,
-    named_image, outlive_parent, own_image, set_name, survive_full_files, wake_with_parent,
+pub use lifeline::{Lifeline, bind_to};
+pub use process_tree::{
+    ProcessStat, children, command_line, descendants, kill_child, kill_group, oom_kill_count, pidfd_open,
+    resident_bytes, signal_descendants, start_time_resolution, start_time_since_boot, stat, time_since_boot,
 };
-pub use tether::{Tether, tie};
+pub use this_process::{
+    ChildExits, become_subreaper, clear_parent_death_signal, effective_uid, exit_immediately,
+    ignore_file_size_signal, ignore_terminal_signals, kill_on_parent_exit, own_program_path, set_name,
+    shared_program_path, wake_on_parent_exit,
+};
 
-pub(crate) use end::wait_for;
-pub(crate) use family::pidfd_signal;
+pub(crate) use exit_status::wait_for;
+pub(crate) use process_tree::pidfd_signal;

@@ -11,10 +11,10 @@ use std::{
 
 /// The steps of a child, as its failure report names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum SpawnStep {
     Start,
     Group,
-    Orphan,
+    ParentDeath,
     Streams,
     Signals,
     Gate,
@@ -22,11 +22,11 @@ pub(super) enum Step {
     Execute,
 }
 
-impl Step {
+impl SpawnStep {
     pub(super) const ALL: [Self; 8] = [
         Self::Start,
         Self::Group,
-        Self::Orphan,
+        Self::ParentDeath,
         Self::Streams,
         Self::Signals,
         Self::Gate,
@@ -38,7 +38,7 @@ impl Step {
         match self {
             Self::Start | Self::Execute => "start",
             Self::Group => "set the process group",
-            Self::Orphan => "tie the life to its parent's",
+            Self::ParentDeath => "tie the life to its parent's",
             Self::Streams => "set the standard streams",
             Self::Signals => "reset the signals",
             Self::Gate => "wait for the permission to begin",
@@ -48,13 +48,13 @@ impl Step {
 }
 
 /// Gate byte: the child continues.
-pub(crate) const GO_ON: u8 = 1;
+pub(crate) const GATE_CONTINUE: u8 = 1;
 /// Gate byte: the child continues, and stops itself as its last step before its program.
-pub(crate) const STAND_FIRST: u8 = 2;
+pub(crate) const GATE_CONTINUE_STOPPED: u8 = 2;
 
 /// Input of the child, and where it writes its failure report. Lives on the stack of the parent, which is
 /// suspended.
-pub(crate) struct Plan {
+pub(crate) struct SpawnPlan {
     pub(super) program: *const c_char,
     pub(super) argv: *const *const c_char,
     pub(super) envp: *const *const c_char,
@@ -73,29 +73,29 @@ pub(crate) struct Plan {
 
 /// Runs the child until its program is executed. It runs in the parent's memory: system calls only; no
 /// allocation, no lock, no formatting, no panic, and no return.
-pub(super) extern "C" fn child(plan: *mut c_void) -> c_int {
+pub(super) extern "C" fn run_child(plan: *mut c_void) -> c_int {
     // SAFETY: the parent passed a pointer to its plan and is suspended while the child shares its memory.
-    let plan = unsafe { &*plan.cast::<Plan>() };
-    become_program(plan);
+    let plan = unsafe { &*plan.cast::<SpawnPlan>() };
+    prepare_and_exec(plan);
     // SAFETY: _exit runs no code of the parent's.
     unsafe { libc::_exit(127) }
 }
 
 /// Executes the program, or stores the reason of the failure in the plan. Same rules as [`child`].
-pub(crate) fn become_program(plan: &Plan) {
+pub(crate) fn prepare_and_exec(plan: &SpawnPlan) {
     execute(plan, prepare(plan));
 }
 
 /// Executes the program in a process that other code has created: its group, its parent and its open
 /// descriptors stay as they are.
-pub(super) fn replace_program(plan: &Plan) {
-    execute(plan, dress(plan));
+pub(super) fn exec_in_place(plan: &SpawnPlan) {
+    execute(plan, prepare_in_place(plan));
 }
 
 /// Executes the program after its preparation. Same rules as [`child`].
-fn execute(plan: &Plan, is_ready: Option<()>) {
+fn execute(plan: &SpawnPlan, is_ready: Option<()>) {
     if is_ready.is_some() {
-        plan.step.store(Step::Execute as i32, Relaxed);
+        plan.step.store(SpawnStep::Execute as i32, Relaxed);
         // SAFETY: program, argv and envp are zero-terminated and live in the parent's memory.
         unsafe { libc::execve(plan.program, plan.argv, plan.envp) };
     }
@@ -108,12 +108,12 @@ fn execute(plan: &Plan, is_ready: Option<()>) {
 
 /// Prepares the child. `None`: the system call of the step that is stored in the plan failed, and errno has
 /// the reason. Same rules as [`child`].
-fn prepare(plan: &Plan) -> Option<()> {
-    let begin = |step: Step| plan.step.store(step as i32, Relaxed);
-    begin(Step::Group);
+fn prepare(plan: &SpawnPlan) -> Option<()> {
+    let begin = |step: SpawnStep| plan.step.store(step as i32, Relaxed);
+    begin(SpawnStep::Group);
     // SAFETY: setpgid touches no memory.
     ok(unsafe { libc::setpgid(0, 0) })?;
-    begin(Step::Orphan);
+    begin(SpawnStep::ParentDeath);
     // SAFETY: this option takes one integer.
     ok(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0) })?;
     // A parent that exited before the line above raised no signal.
@@ -122,41 +122,41 @@ fn prepare(plan: &Plan) -> Option<()> {
         // SAFETY: _exit runs no code of the parent's.
         unsafe { libc::_exit(127) }
     }
-    begin(Step::Streams);
+    begin(SpawnStep::Streams);
     set_streams(plan.streams)?;
-    close_others();
-    begin(Step::Signals);
+    set_cloexec_on_others();
+    begin(SpawnStep::Signals);
     reset_signals();
-    begin(Step::Gate);
-    let word = pass_gate(plan.gate)?;
+    begin(SpawnStep::Gate);
+    let word = wait_at_gate(plan.gate)?;
     enter_directory(plan)?;
-    if word == STAND_FIRST {
-        stand();
+    if word == GATE_CONTINUE_STOPPED {
+        stop_self();
     }
     Some(())
 }
 
 /// Prepares the process as [`prepare`] does, for [`replace_program`].
-fn dress(plan: &Plan) -> Option<()> {
-    plan.step.store(Step::Streams as i32, Relaxed);
+fn prepare_in_place(plan: &SpawnPlan) -> Option<()> {
+    plan.step.store(SpawnStep::Streams as i32, Relaxed);
     set_streams(plan.streams)?;
-    plan.step.store(Step::Signals as i32, Relaxed);
+    plan.step.store(SpawnStep::Signals as i32, Relaxed);
     reset_signals();
     enter_directory(plan)
 }
 
 /// Enters the working directory. Same rules as [`child`].
-fn enter_directory(plan: &Plan) -> Option<()> {
+fn enter_directory(plan: &SpawnPlan) -> Option<()> {
     if plan.cwd.is_null() {
         return Some(());
     }
-    plan.step.store(Step::Directory as i32, Relaxed);
+    plan.step.store(SpawnStep::Directory as i32, Relaxed);
     // SAFETY: a zero-terminated string in the parent's memory.
     ok(unsafe { libc::chdir(plan.cwd) }).map(|_| ())
 }
 
 /// Stops this process until another process continues it. Same rules as [`child`].
-fn stand() {
+fn stop_self() {
     let mut cont = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the set that it is given.
     unsafe { libc::sigemptyset(cont.as_mut_ptr()) };
@@ -171,10 +171,10 @@ fn stand() {
 }
 
 /// Waits for the one byte that lets the program start, and returns it. Same rules as [`child`].
-fn pass_gate(gate: [RawFd; 2]) -> Option<u8> {
+fn wait_at_gate(gate: [RawFd; 2]) -> Option<u8> {
     let [reader, writer] = gate;
     if reader == -1 {
-        return Some(GO_ON);
+        return Some(GATE_CONTINUE);
     }
     // The read must see the end of file when the parent closes its own copy.
     // SAFETY: close takes an integer; the table of descriptors is the child's own.
@@ -213,7 +213,7 @@ fn set_streams(mut streams: [RawFd; 3]) -> Option<()> {
 }
 
 /// Marks all other descriptors as close-on-exec. Same rules as [`child`].
-fn close_others() {
+fn set_cloexec_on_others() {
     // Kernels before 5.11 refuse; there all descriptors that we open ourselves are close-on-exec anyway.
     // SAFETY: close_range takes three integers.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };

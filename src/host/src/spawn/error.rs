@@ -7,7 +7,7 @@ use std::{io, path::PathBuf};
 pub enum SpawnError {
     /// A string contains a zero byte, which no program can receive.
     #[error("hand a string with a zero byte to {}: {text:?}", program.display())]
-    ZeroByte {
+    NulByte {
         program: PathBuf,
         /// The string, made printable.
         text: String,

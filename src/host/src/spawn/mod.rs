@@ -6,8 +6,8 @@
 
 mod child;
 mod error;
+mod fork;
 mod prepared;
-mod twin;
 
 use std::{
     ffi::{OsString, c_int, c_void},
@@ -20,21 +20,21 @@ use std::{
 
 use crate::{
     check,
-    process::{self, Pid, RawExit, Signal},
+    process::{self, ExitStatus, Pid, Signal},
 };
 
 pub use error::SpawnError;
-pub use twin::{OneThread, Side, Twin};
+pub use fork::{ForkResult, ForkedChild, SingleThreaded};
 
-pub(crate) use child::{GO_ON, Plan, STAND_FIRST, become_program};
-pub(crate) use prepared::Prepared;
+pub(crate) use child::{GATE_CONTINUE, GATE_CONTINUE_STOPPED, SpawnPlan, prepare_and_exec};
+pub(crate) use prepared::PreparedSpawn;
 
 /// Size of the child's stack: sufficient for the few system calls between clone and exec.
 const CHILD_STACK_BYTES: usize = 64 << 10;
 
 /// Target of one of the three standard streams of a child.
 #[derive(Debug)]
-pub enum Stream {
+pub enum ChildStdio {
     /// `/dev/null`.
     Null,
     /// The stream of this process.
@@ -45,7 +45,7 @@ pub enum Stream {
 
 /// Parameters of a process start.
 #[derive(Debug)]
-pub struct Spawn {
+pub struct SpawnOptions {
     /// Path of the program, without search in `PATH`. A relative path starts at the child's working
     /// directory.
     pub program: PathBuf,
@@ -56,14 +56,14 @@ pub struct Spawn {
     /// Working directory; `None` is this process's own.
     pub cwd: Option<PathBuf>,
     /// Descriptor 0.
-    pub stdin: Stream,
+    pub stdin: ChildStdio,
     /// Descriptor 1.
-    pub stdout: Stream,
+    pub stdout: ChildStdio,
     /// Descriptor 2.
-    pub stderr: Stream,
+    pub stderr: ChildStdio,
 }
 
-impl Spawn {
+impl SpawnOptions {
     /// Returns the start of `program` without arguments and input, with the environment and the outputs of
     /// this process.
     #[must_use]
@@ -73,22 +73,22 @@ impl Spawn {
             args: Vec::new(),
             env: None,
             cwd: None,
-            stdin: Stream::Null,
-            stdout: Stream::Inherit,
-            stderr: Stream::Inherit,
+            stdin: ChildStdio::Null,
+            stdout: ChildStdio::Inherit,
+            stderr: ChildStdio::Inherit,
         }
     }
 }
 
 /// A process that was started here. Dropping it neither terminates nor reaps the process.
 #[derive(Debug)]
-pub struct Child {
+pub struct SpawnedChild {
     pub(crate) pid: Pid,
     pub(crate) pidfd: OwnedFd,
-    pub(crate) exit: Option<RawExit>,
+    pub(crate) exit: Option<ExitStatus>,
 }
 
-impl Child {
+impl SpawnedChild {
     /// Returns the process id, which is also its process group.
     #[must_use]
     pub fn pid(&self) -> Pid {
@@ -113,7 +113,7 @@ impl Child {
     ///
     /// # Errors
     /// Another call has reaped it ([`process::reap_any`]).
-    pub fn try_wait(&mut self) -> io::Result<Option<RawExit>> {
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.exit.is_none() {
             self.exit = process::wait_for(self.pid, libc::WNOHANG)?;
         }
@@ -124,7 +124,7 @@ impl Child {
     ///
     /// # Errors
     /// Another call has reaped it ([`process::reap_any`]).
-    pub fn wait(&mut self) -> io::Result<RawExit> {
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
         loop {
             if let Some(exit) = self.exit {
                 return Ok(exit);
@@ -139,38 +139,38 @@ impl Child {
 ///
 /// # Errors
 /// Reports which step failed, including the execution of the program itself.
-pub fn spawn(spawn: Spawn) -> Result<Child, SpawnError> {
-    let prepared = Prepared::new(spawn)?;
+pub fn spawn(spawn: SpawnOptions) -> Result<SpawnedChild, SpawnError> {
+    let prepared = PreparedSpawn::new(spawn)?;
     let plan = prepared.plan();
     let (pid, pidfd) = match clone_child(&plan) {
         Ok(born) => born,
-        Err(source) => return Err(prepared.not_created(source)),
+        Err(source) => return Err(prepared.create_error(source)),
     };
     let errno = plan.errno.load(Relaxed);
     if errno == 0 {
-        return Ok(Child { pid, pidfd, exit: None });
+        return Ok(SpawnedChild { pid, pidfd, exit: None });
     }
     // The child has failed and is a zombie. If a general reaper has reaped it already, that serves as well.
     let _exit = process::wait_for(pid, 0);
-    Err(prepared.failed(plan.step.load(Relaxed), errno))
+    Err(prepared.step_error(plan.step.load(Relaxed), errno))
 }
 
 /// Replaces this process by a program (exec): with its parent, its group and its open descriptors beyond the
 /// three streams; no signal blocked and none ignored. Returns only on failure, and then this process's
 /// streams and signals are changed already: the caller must exit.
 #[must_use]
-pub fn become_program_of(spawn: Spawn) -> SpawnError {
-    let prepared = match Prepared::new(spawn) {
+pub fn exec(spawn: SpawnOptions) -> SpawnError {
+    let prepared = match PreparedSpawn::new(spawn) {
         Ok(prepared) => prepared,
         Err(error) => return error,
     };
     let plan = prepared.plan();
-    child::replace_program(&plan);
+    child::exec_in_place(&plan);
     let (step, errno) = (plan.step.load(Relaxed), plan.errno.load(Relaxed));
-    prepared.failed(step, errno)
+    prepared.step_error(step, errno)
 }
 
-fn clone_child(plan: &Plan) -> io::Result<(Pid, OwnedFd)> {
+fn clone_child(plan: &SpawnPlan) -> io::Result<(Pid, OwnedFd)> {
     let mut stack = vec![MaybeUninit::<u128>::uninit(); CHILD_STACK_BYTES / size_of::<u128>()];
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();
     let mut pidfd: c_int = -1;
@@ -182,7 +182,7 @@ fn clone_child(plan: &Plan) -> io::Result<(Pid, OwnedFd)> {
     // SAFETY: the stack is large enough, aligned and lives until the call returns, which is (CLONE_VFORK)
     // after the child has left our memory; so do the plan and what it points to. `child::child` keeps the
     // rules stated there.
-    let pid = unsafe { libc::clone(child::child, top, flags, argument, &raw mut pidfd) };
+    let pid = unsafe { libc::clone(child::run_child, top, flags, argument, &raw mut pidfd) };
     let outcome = check(pid);
     swap_mask(&old_mask);
     let pid = outcome?;

@@ -12,38 +12,38 @@ use std::{
 };
 
 use super::{
-    Spawn, SpawnError, Stream,
-    child::{Plan, Step},
+    ChildStdio, SpawnError, SpawnOptions,
+    child::{SpawnPlan, SpawnStep},
 };
 use crate::process::Pid;
 
 /// A process start with all data that the child needs, allocated before the child is created.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedSpawn {
     program: PathBuf,
     cwd: Option<PathBuf>,
-    strings: Strings,
-    streams: [Stream; 3],
+    strings: ExecStrings,
+    streams: [ChildStdio; 3],
     null: Option<OwnedFd>,
 }
 
-impl Prepared {
-    pub(crate) fn new(spawn: Spawn) -> Result<Self, SpawnError> {
-        let Spawn { program, args, env, cwd, stdin, stdout, stderr } = spawn;
-        let strings = Strings::new(&program, args, env, cwd.as_deref())?;
+impl PreparedSpawn {
+    pub(crate) fn new(spawn: SpawnOptions) -> Result<Self, SpawnError> {
+        let SpawnOptions { program, args, env, cwd, stdin, stdout, stderr } = spawn;
+        let strings = ExecStrings::new(&program, args, env, cwd.as_deref())?;
         let streams = [stdin, stdout, stderr];
-        let null = null_for(streams.each_ref())?;
+        let null = open_null_if_needed(streams.each_ref())?;
         Ok(Self { program, cwd, strings, streams, null })
     }
 
     /// Returns the input of the child: valid as long as `self` stays where it is.
-    pub(crate) fn plan(&self) -> Plan {
+    pub(crate) fn plan(&self) -> SpawnPlan {
         let streams = self.streams.each_ref().map(|stream| match stream {
-            Stream::Null => self.null.as_ref().map_or(-1, AsRawFd::as_raw_fd),
-            Stream::Inherit => -1,
-            Stream::Fd(fd) => fd.as_raw_fd(),
+            ChildStdio::Null => self.null.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+            ChildStdio::Inherit => -1,
+            ChildStdio::Fd(fd) => fd.as_raw_fd(),
         });
-        Plan {
+        SpawnPlan {
             program: self.strings.program.as_ptr(),
             argv: self.strings.argv.as_ptr(),
             envp: self.strings.envp.as_ptr(),
@@ -51,35 +51,37 @@ impl Prepared {
             streams,
             parent: Pid::own().0,
             gate: [-1; 2],
-            step: AtomicI32::new(Step::Start as i32),
+            step: AtomicI32::new(SpawnStep::Start as i32),
             errno: AtomicI32::new(0),
         }
     }
 
-    pub(crate) fn not_created(self, source: io::Error) -> SpawnError {
+    pub(crate) fn create_error(self, source: io::Error) -> SpawnError {
         SpawnError::Create { program: self.program, source }
     }
 
     /// Converts a child's failure report into an error.
-    pub(crate) fn failed(self, step: i32, errno: i32) -> SpawnError {
+    pub(crate) fn step_error(self, step: i32, errno: i32) -> SpawnError {
         let Self { program, cwd, .. } = self;
         let source = io::Error::from_raw_os_error(errno);
-        match Step::ALL.into_iter().find(|one| *one as i32 == step) {
-            Some(Step::Execute) => SpawnError::Execute { program, source },
-            Some(Step::Directory) => SpawnError::Directory {
+        match SpawnStep::ALL.into_iter().find(|one| *one as i32 == step) {
+            Some(SpawnStep::Execute) => SpawnError::Execute { program, source },
+            Some(SpawnStep::Directory) => SpawnError::Directory {
                 cwd: cwd.expect("only a given directory is entered"),
                 program,
                 source,
             },
-            other => {
-                SpawnError::Prepare { step: other.map_or("preparation", Step::description), program, source }
-            }
+            other => SpawnError::Prepare {
+                step: other.map_or("preparation", SpawnStep::description),
+                program,
+                source,
+            },
         }
     }
 }
 
-fn null_for(streams: [&Stream; 3]) -> Result<Option<OwnedFd>, SpawnError> {
-    if !streams.iter().any(|stream| matches!(stream, Stream::Null)) {
+fn open_null_if_needed(streams: [&ChildStdio; 3]) -> Result<Option<OwnedFd>, SpawnError> {
+    if !streams.iter().any(|stream| matches!(stream, ChildStdio::Null)) {
         return Ok(None);
     }
     let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
@@ -88,7 +90,7 @@ fn null_for(streams: [&Stream; 3]) -> Result<Option<OwnedFd>, SpawnError> {
 
 /// Arguments of exec, allocated before the child is created, because the child may not allocate.
 #[derive(Debug)]
-struct Strings {
+struct ExecStrings {
     program: CString,
     argv: Vec<*const c_char>,
     envp: Vec<*const c_char>,
@@ -97,7 +99,7 @@ struct Strings {
     _owned: Vec<CString>,
 }
 
-impl Strings {
+impl ExecStrings {
     fn new(
         program: &Path,
         args: Vec<OsString>,
@@ -105,7 +107,7 @@ impl Strings {
         cwd: Option<&Path>,
     ) -> Result<Self, SpawnError> {
         let string = |bytes: Vec<u8>| {
-            CString::new(bytes).map_err(|error| SpawnError::ZeroByte {
+            CString::new(bytes).map_err(|error| SpawnError::NulByte {
                 program: program.to_owned(),
                 text: String::from_utf8_lossy(&error.into_vec()).into_owned(),
             })

@@ -10,22 +10,24 @@
 //! - `doing`: the kernel's counters of a thread.
 //! - `fuse`: a time limit for calls that may never return.
 
-mod calls;
-mod doing;
-mod fuse;
+mod held_process;
+mod kill_timer;
 mod privileges;
-mod start;
+mod requests;
 mod stops;
-mod tasks;
+mod syscall_state;
+mod threads;
 
-pub use calls::{
-    FloatingRegisters, GeneralRegisters, Options, SignalInfo, block, cont, detach, event_message,
+pub use held_process::{HeldProcess, ReleasedProcess, spawn_held};
+pub use kill_timer::KillTimer;
+pub use privileges::loses_privileges_when_traced;
+pub use requests::{
+    FloatingRegisters, GeneralRegisters, SignalInfo, TraceOptions, block_signal, cont, detach, event_message,
     floating_registers, general_registers, interrupt, listen, seize, set_options, signal_info,
-    signal_process, signal_thread, unblock,
+    signal_process, signal_thread, unblock_signal,
 };
-pub use doing::{Doing, cpu_us, doing};
-pub use fuse::Fuse;
-pub use privileges::takes_privileges;
-pub use start::{Held, Released, hold};
-pub use stops::{Stop, Waited, next, wait_for};
-pub use tasks::{Disposition, disposition, group_of, has_ended, thread_name, threads, tracer_of};
+pub use stops::{TraceStop, WaitEvent, next_event, wait_for};
+pub use syscall_state::{SyscallState, cpu_us, read_syscall_state};
+pub use threads::{
+    SignalDisposition, has_ended, process_of_thread, signal_disposition, thread_name, threads, tracer_of,
+};

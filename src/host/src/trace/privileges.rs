@@ -8,22 +8,23 @@ use std::{
     path::Path,
 };
 
-use super::tasks::{field, status};
+use super::threads::{read_status, status_field};
 use crate::process::{Pid, effective_uid};
 
 /// `CAP_SYS_PTRACE`, as a bit of a set.
-const MAY_TRACE_ALL: u64 = 1 << 19;
+const CAP_SYS_PTRACE_BIT: u64 = 1 << 19;
 
 /// Returns whether a program would have fewer privileges if this process traced it.
 #[must_use]
-pub fn takes_privileges(program: &Path) -> bool {
+pub fn loses_privileges_when_traced(program: &Path) -> bool {
     if !has_other_user(program) && !has_capabilities(program) {
         return false;
     }
-    let status = status(Pid::own()).unwrap_or_default();
-    let effective = field(&status, "CapEff:").and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or(0);
+    let status = read_status(Pid::own()).unwrap_or_default();
+    let effective =
+        status_field(&status, "CapEff:").and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or(0);
     // With `no_new_privs` the program gains no privileges anyway, so it loses none.
-    effective & MAY_TRACE_ALL == 0 && field(&status, "NoNewPrivs:") != Some("1")
+    effective & CAP_SYS_PTRACE_BIT == 0 && status_field(&status, "NoNewPrivs:") != Some("1")
 }
 
 fn has_other_user(program: &Path) -> bool {

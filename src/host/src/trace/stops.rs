@@ -7,35 +7,35 @@ use std::{
 
 use crate::{
     check,
-    process::{Pid, RawExit, Signal},
+    process::{ExitStatus, Pid, Signal},
 };
 
 /// Number of polls with `yield` before the first sleep: most stops come as soon as the processor is yielded
 /// to the traced thread.
-const YIELDS: u32 = 50;
+const YIELDS_BEFORE_SLEEP: u32 = 50;
 /// Length of one sleep between later polls.
-const NAP: Duration = Duration::from_micros(100);
+const POLL_SLEEP: Duration = Duration::from_micros(100);
 
 /// A state change of a child or of a traced thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitEvent {
     /// It has exited and is reaped.
-    Ended(RawExit),
+    Exited(ExitStatus),
     /// It is traced and stopped.
-    Stopped(Stop),
+    Stopped(TraceStop),
 }
 
 /// The reason why a traced thread is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum TraceStop {
     /// A signal is about to be delivered.
     Signal(Signal),
     /// A stop signal has stopped its process.
     Group(Signal),
     /// It was interrupted, has just been created, or continues after a stop signal.
-    Trap,
+    Interrupt,
     /// It has created a thread or process.
-    Birth,
+    Clone,
     /// It has executed another program.
     Exec,
     /// It is about to exit; its memory still exists.
@@ -44,16 +44,16 @@ pub enum Stop {
     Other(i32),
 }
 
-impl Stop {
+impl TraceStop {
     fn new(status: libc::c_int) -> Self {
         let signal = libc::WSTOPSIG(status);
         match status >> 16 {
             0 => Self::Signal(Signal(signal)),
             libc::PTRACE_EVENT_STOP => match signal {
                 libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Self::Group(Signal(signal)),
-                _ => Self::Trap,
+                _ => Self::Interrupt,
             },
-            libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => Self::Birth,
+            libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => Self::Clone,
             libc::PTRACE_EVENT_EXEC => Self::Exec,
             libc::PTRACE_EVENT_EXIT => Self::Exit,
             event => Self::Other(event),
@@ -69,7 +69,7 @@ impl Stop {
 ///
 /// # Errors
 /// The system call failed with another error than `ECHILD`.
-pub fn next() -> io::Result<Option<(Pid, Waited)>> {
+pub fn next_event() -> io::Result<Option<(Pid, WaitEvent)>> {
     match wait(-1) {
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
         outcome => outcome,
@@ -80,7 +80,7 @@ pub fn next() -> io::Result<Option<(Pid, Waited)>> {
 ///
 /// # Errors
 /// The thread is not traced by this thread, or another wait has collected its exit.
-pub fn wait_for(tid: Pid, deadline: Instant) -> io::Result<Option<Waited>> {
+pub fn wait_for(tid: Pid, deadline: Instant) -> io::Result<Option<WaitEvent>> {
     let mut looks = 0;
     loop {
         if let Some((_, waited)) = wait(tid.0)? {
@@ -90,18 +90,18 @@ pub fn wait_for(tid: Pid, deadline: Instant) -> io::Result<Option<Waited>> {
             return Ok(None);
         }
         looks += 1;
-        if looks < YIELDS { std::thread::yield_now() } else { nap() }
+        if looks < YIELDS_BEFORE_SLEEP { std::thread::yield_now() } else { nap() }
     }
 }
 
 fn nap() {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: NAP.subsec_nanos().into() };
+    let time = libc::timespec { tv_sec: 0, tv_nsec: POLL_SLEEP.subsec_nanos().into() };
     // A signal shortens the sleep, which does no harm.
     // SAFETY: the kernel reads one timespec; the remaining time is not requested.
     unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
 }
 
-fn wait(tid: libc::pid_t) -> io::Result<Option<(Pid, Waited)>> {
+fn wait(tid: libc::pid_t) -> io::Result<Option<(Pid, WaitEvent)>> {
     // `__WALL`: exits of cloned threads are not signalled to their parents. `__WNOTHREAD`: each thread of
     // this process receives events only of the threads that it has seized itself.
     let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
@@ -118,9 +118,9 @@ fn wait(tid: libc::pid_t) -> io::Result<Option<(Pid, Waited)>> {
             Err(error) => return Err(error),
         };
         let waited = if libc::WIFSTOPPED(status) {
-            Waited::Stopped(Stop::new(status))
+            WaitEvent::Stopped(TraceStop::new(status))
         } else {
-            Waited::Ended(RawExit::new(status, &usage))
+            WaitEvent::Exited(ExitStatus::new(status, &usage))
         };
         return Ok(Some((pid, waited)));
     }

@@ -11,24 +11,24 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use wire::{
-    control::{CallbackAddress, DeliveryLimits, Proof},
-    frame::Frames,
+    control::{CallbackAddress, DeliveryLimits, ProofLevel},
+    frame::FrameDecoder,
     mtp::{HelloParams, method},
     rpc::{self, RequestId},
 };
 
-use super::peer::{self, Ended, Peer};
+use super::peer::{self, PeerEnd, PeerState};
 use crate::{
     LinkTask, Outbox, TrySendError,
     tcp::{self, DialError},
 };
 
 /// Maximum duration of a drain with progress, as a multiple of its limit.
-const DRAIN_LIMITS_AT_MOST: u32 = 6;
+const DRAIN_LIMIT_FACTOR: u32 = 6;
 
 /// Reason why nothing more can be sent on a callback connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum CallbackBroken {
     /// The client closed or reset it.
     #[error("send to the client's callback port: the client closed the connection")]
     Closed,
@@ -42,16 +42,16 @@ pub enum Broken {
 /// If it is dropped while it is broken or unproven, it is reset: the content of its kernel buffer is
 /// discarded, because the sender is about to send the same results on another route.
 #[derive(Debug)]
-pub struct Callback {
+pub struct CallbackConnection {
     pub(super) outbox: Outbox,
     task: LinkTask,
     /// Task of the background reader.
     reader: JoinSet<()>,
-    pub(super) peer: watch::Receiver<Peer>,
+    pub(super) peer: watch::Receiver<PeerState>,
     /// Second descriptor of the same socket, for socket state that the two halves don't expose.
     socket: TcpStream,
     limits: DeliveryLimits,
-    broken: Option<Broken>,
+    broken: Option<CallbackBroken>,
     barriers: u64,
 }
 
@@ -69,20 +69,28 @@ pub async fn dial(
     address: &CallbackAddress,
     limits: &DeliveryLimits,
     from: &str,
-) -> Result<Callback, DialError> {
+) -> Result<CallbackConnection, DialError> {
     let deadline = Instant::now() + Duration::from_millis(limits.connect_ms);
     let stream = tcp::dial(&address.host, address.port, deadline).await?;
     let refused = |source| DialError::Refused { host: address.host.clone(), port: address.port, source };
     let socket = second_handle(&stream).map_err(refused)?;
-    let (outbox, inbox, task) = crate::open(stream, Frames::default());
-    let (peer, seen) = watch::channel(Peer::default());
+    let (outbox, inbox, task) = crate::open(stream, FrameDecoder::default());
+    let (peer, seen) = watch::channel(PeerState::default());
     let mut reader = JoinSet::new();
     reader.spawn(peer::read(inbox, outbox.clone(), peer));
-    let callback =
-        Callback { outbox, task, reader, peer: seen, socket, limits: *limits, broken: None, barriers: 0 };
+    let callback = CallbackConnection {
+        outbox,
+        task,
+        reader,
+        peer: seen,
+        socket,
+        limits: *limits,
+        broken: None,
+        barriers: 0,
+    };
     if let Some(token) = &address.token {
         let hello = HelloParams { token: token.clone(), from: from.to_owned() };
-        let frame = rpc::notification(method::HELLO, &hello);
+        let frame = rpc::encode_notification(method::HELLO, &hello);
         callback.outbox.send(frame).await.map_err(|closed| refused(into_io(closed)))?;
     }
     Ok(callback)
@@ -93,11 +101,11 @@ fn second_handle(stream: &TcpStream) -> io::Result<TcpStream> {
     TcpStream::from_std(duplicate.into())
 }
 
-fn into_io(closed: crate::Closed) -> io::Error {
+fn into_io(closed: crate::LinkClosed) -> io::Error {
     closed.cause.map_or_else(|| io::ErrorKind::NotConnected.into(), io::Error::other)
 }
 
-impl Callback {
+impl CallbackConnection {
     /// Queues one frame, waiting while a megabyte is queued.
     ///
     /// Cancel safe: yes, because the frame is queued in one step after the wait; a cancelled call has sent
@@ -106,26 +114,26 @@ impl Callback {
     /// # Errors
     /// The connection is broken, now or since an earlier call. What the client has of earlier frames is
     /// unproven, and nothing more can be sent here.
-    pub async fn send(&mut self, frame: Bytes) -> Result<(), Broken> {
-        if let Some(broken) = self.broken().copied() {
+    pub async fn send(&mut self, frame: Bytes) -> Result<(), CallbackBroken> {
+        if let Some(broken) = self.break_reason().copied() {
             return Err(*self.broken.insert(broken));
         }
         match self.outbox.try_send(frame) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(frame)) => {
                 let limit = Duration::from_millis(self.limits.stall_ms);
-                self.send_waiting(frame, Watch { limit, end: None }).await
+                self.send_waiting(frame, WaitLimits { limit, end: None }).await
             }
-            Err(TrySendError::Closed(_)) => Err(*self.broken.insert(Broken::Closed)),
+            Err(TrySendError::Closed(_)) => Err(*self.broken.insert(CallbackBroken::Closed)),
         }
     }
 
-    async fn send_waiting(&mut self, frame: Bytes, watch: Watch) -> Result<(), Broken> {
+    async fn send_waiting(&mut self, frame: Bytes, watch: WaitLimits) -> Result<(), CallbackBroken> {
         let sent = tokio::select! {
             biased;
-            sent = self.outbox.send(frame) => sent.map_err(|_| Broken::Closed),
-            () = ended(self.peer.clone()) => Err(Broken::Closed),
-            () = no_progress(&self.outbox, &self.socket, watch) => Err(Broken::Stalled),
+            sent = self.outbox.send(frame) => sent.map_err(|_| CallbackBroken::Closed),
+            () = wait_for_peer_end(self.peer.clone()) => Err(CallbackBroken::Closed),
+            () = wait_for_stall(&self.outbox, &self.socket, watch) => Err(CallbackBroken::Stalled),
         };
         sent.map_err(|broken| *self.broken.insert(broken))
     }
@@ -138,20 +146,20 @@ impl Callback {
     /// [`Proof::None`].
     ///
     /// Cancel safe: yes, because a late answer to a barrier that no caller waits for is ignored.
-    pub async fn prove(&mut self) -> Proof {
-        if self.broken().is_some() {
-            return self.without_answer();
+    pub async fn prove(&mut self) -> ProofLevel {
+        if self.break_reason().is_some() {
+            return self.kernel_proof();
         }
-        let watch = self.drain_watch();
+        let watch = self.drain_limits();
         self.barriers += 1;
         let id = RequestId::String(peer::barrier_id(self.barriers).into());
-        let request = rpc::request(&id, method::BARRIER, &serde_json::Map::new());
+        let request = rpc::encode_request(&id, method::BARRIER, &serde_json::Map::new());
         if self.send_waiting(request, watch).await.is_err() {
-            return self.without_answer();
+            return self.kernel_proof();
         }
         match self.wait_for_peer(watch).await {
-            Heard::Answer => Proof::Answered,
-            Heard::End | Heard::Nothing => self.without_answer(),
+            PeerResponse::Answer => ProofLevel::Answered,
+            PeerResponse::End | PeerResponse::Nothing => self.kernel_proof(),
         }
     }
 
@@ -163,9 +171,9 @@ impl Callback {
     /// routes.
     ///
     /// Cancel safe: no, because the connection is given up with the call.
-    pub async fn finish(mut self) -> Proof {
+    pub async fn finish(mut self) -> ProofLevel {
         let proof = match self.prove().await {
-            Proof::Answered => Proof::Answered,
+            ProofLevel::Answered => ProofLevel::Answered,
             below => self.wait_for_close().await.unwrap_or(below),
         };
         self.outbox.close();
@@ -183,58 +191,58 @@ impl Callback {
 
     /// Returns the reason why nothing more can be sent, if there is one.
     #[must_use]
-    pub fn broken(&self) -> Option<&Broken> {
+    pub fn break_reason(&self) -> Option<&CallbackBroken> {
         self.broken.as_ref().or_else(|| {
             let is_over = self.peer.borrow().ended.is_some() || self.outbox.is_closed();
-            is_over.then_some(&Broken::Closed)
+            is_over.then_some(&CallbackBroken::Closed)
         })
     }
 
     /// Half-closes and waits until the client closes too; `None` if that proves nothing.
-    async fn wait_for_close(&mut self) -> Option<Proof> {
-        if self.broken().is_some() {
+    async fn wait_for_close(&mut self) -> Option<ProofLevel> {
+        if self.break_reason().is_some() {
             return None;
         }
         self.outbox.close();
-        Some(match self.wait_for_peer(self.drain_watch()).await {
+        Some(match self.wait_for_peer(self.drain_limits()).await {
             // A late answer still proves delivery, because the barrier followed everything else.
-            Heard::Answer => Proof::Answered,
+            PeerResponse::Answer => ProofLevel::Answered,
             // A peer that closes with unread bytes resets the connection, and one that closes before it has
             // received them leaves them unacknowledged: only an orderly end with nothing outstanding proves
             // that it read to our end of stream.
-            Heard::End if self.kernel_has_all() => Proof::Closed,
-            Heard::End => Proof::None,
-            Heard::Nothing => self.without_answer(),
+            PeerResponse::End if self.kernel_has_all() => ProofLevel::Closed,
+            PeerResponse::End => ProofLevel::None,
+            PeerResponse::Nothing => self.kernel_proof(),
         })
     }
 
     /// Waits for the answer to the latest barrier, for the peer's end, or until the peer times out.
-    async fn wait_for_peer(&self, watch: Watch) -> Heard {
+    async fn wait_for_peer(&self, watch: WaitLimits) -> PeerResponse {
         let barrier = self.barriers;
         let mut peer = self.peer.clone();
         tokio::select! {
             biased;
             seen = peer.wait_for(|peer| peer.answered >= barrier || peer.ended.is_some()) => match seen {
-                Ok(peer) if peer.answered >= barrier => Heard::Answer,
-                Ok(_) | Err(_) => Heard::End,
+                Ok(peer) if peer.answered >= barrier => PeerResponse::Answer,
+                Ok(_) | Err(_) => PeerResponse::End,
             },
-            () = no_progress(&self.outbox, &self.socket, watch) => Heard::Nothing,
+            () = wait_for_stall(&self.outbox, &self.socket, watch) => PeerResponse::Nothing,
         }
     }
 
-    fn drain_watch(&self) -> Watch {
+    fn drain_limits(&self) -> WaitLimits {
         let limit = Duration::from_millis(self.limits.drain_ms);
-        Watch { limit, end: Some(Instant::now() + limit * DRAIN_LIMITS_AT_MOST) }
+        WaitLimits { limit, end: Some(Instant::now() + limit * DRAIN_LIMIT_FACTOR) }
     }
 
-    fn without_answer(&self) -> Proof {
-        if self.kernel_has_all() { Proof::Delivered } else { Proof::None }
+    fn kernel_proof(&self) -> ProofLevel {
+        if self.kernel_has_all() { ProofLevel::Delivered } else { ProofLevel::None }
     }
 
     /// Returns whether the peer's kernel acknowledged every byte, and nothing indicates that it discarded
     /// some.
     fn kernel_has_all(&self) -> bool {
-        let is_reset = matches!(self.peer.borrow().ended, Some(Ended::Failed))
+        let is_reset = matches!(self.peer.borrow().ended, Some(PeerEnd::Failed))
             || !matches!(self.socket.take_error(), Ok(None));
         let is_written = self.outbox.backlog_bytes() == 0;
         let unacknowledged = host::io::unacknowledged_bytes(self.socket.as_fd());
@@ -249,7 +257,7 @@ impl Callback {
     }
 }
 
-impl Drop for Callback {
+impl Drop for CallbackConnection {
     fn drop(&mut self) {
         if self.broken.is_some() {
             self.reset();
@@ -258,13 +266,13 @@ impl Drop for Callback {
 }
 
 /// Waits until the peer's side has ended.
-pub(super) async fn ended(mut peer: watch::Receiver<Peer>) {
+pub(super) async fn wait_for_peer_end(mut peer: watch::Receiver<PeerState>) {
     // An error means that the reader task is gone, which is an end too.
     drop(peer.wait_for(|peer| peer.ended.is_some()).await);
 }
 
 /// Result of waiting for a peer's proof.
-enum Heard {
+enum PeerResponse {
     Answer,
     End,
     Nothing,
@@ -272,7 +280,7 @@ enum Heard {
 
 /// Timeouts of a peer.
 #[derive(Clone, Copy)]
-struct Watch {
+struct WaitLimits {
     /// Limit without progress.
     limit: Duration,
     /// Limit in any case.
@@ -280,7 +288,7 @@ struct Watch {
 }
 
 /// Waits until the peer has taken no bytes for the limit, or until the end.
-async fn no_progress(outbox: &Outbox, socket: &TcpStream, watch: Watch) {
+async fn wait_for_stall(outbox: &Outbox, socket: &TcpStream, watch: WaitLimits) {
     // Interval between two checks of progress; a peer may get this much more than its limit.
     let look = (watch.limit / 8).clamp(Duration::from_millis(1), Duration::from_millis(250));
     let mut best = taken_bytes(outbox, socket);

@@ -11,4 +11,4 @@ mod peer;
 mod tests;
 
 pub use crate::tcp::DialError;
-pub use connection::{Broken, Callback, dial};
+pub use connection::{CallbackBroken, CallbackConnection, dial};

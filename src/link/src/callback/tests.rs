@@ -9,54 +9,54 @@ use tokio::{
     time::timeout,
 };
 use wire::{
-    control::{CallbackAddress, DeliveryLimits, Proof},
-    frame::Frames,
+    control::{CallbackAddress, DeliveryLimits, ProofLevel},
+    frame::FrameDecoder,
     mtp::{self, HelloParams, method},
-    rpc::{self, Message, RequestId, RpcError, code},
+    rpc::{self, RequestId, RpcError, RpcMessage, code},
 };
 
-use super::{Broken, Callback, DialError, connection, dial};
+use super::{CallbackBroken, CallbackConnection, DialError, connection, dial};
 use crate::{Inbox, LinkTask, Outbox};
 
 /// Upper bound of every wait in these tests.
-const GENEROUS: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 5_000, stall_ms: 300, drain_ms: 300 };
 
 /// Client's end of a callback connection.
-struct Client {
+struct LinkTestClient {
     outbox: Outbox,
-    inbox: Inbox<Frames>,
+    inbox: Inbox<FrameDecoder>,
     task: LinkTask,
 }
 
-impl Client {
+impl LinkTestClient {
     fn new(stream: TcpStream) -> Self {
-        let (outbox, inbox, task) = crate::open(stream, Frames::default());
+        let (outbox, inbox, task) = crate::open(stream, FrameDecoder::default());
         Self { outbox, inbox, task }
     }
 
-    async fn message(&mut self) -> Option<Message> {
-        let body = timeout(GENEROUS, self.inbox.next()).await.unwrap().unwrap()?;
+    async fn next_message(&mut self) -> Option<RpcMessage> {
+        let body = timeout(TEST_TIMEOUT, self.inbox.next()).await.unwrap().unwrap()?;
         Some(rpc::parse(&body).unwrap())
     }
 
     /// Reads up to the next request; returns its id and the number of notifications before it.
-    async fn barrier(&mut self) -> (RequestId, usize) {
+    async fn next_barrier(&mut self) -> (RequestId, usize) {
         let mut notifications = 0;
         loop {
-            match self.message().await.unwrap() {
-                Message::Notification { .. } => notifications += 1,
-                Message::Request { id, method, .. } => {
+            match self.next_message().await.unwrap() {
+                RpcMessage::Notification { .. } => notifications += 1,
+                RpcMessage::Request { id, method, .. } => {
                     assert_eq!(method, method::BARRIER);
                     return (id, notifications);
                 }
-                Message::Response { .. } => panic!("a response that nobody asked for"),
+                RpcMessage::Response { .. } => panic!("a response that nobody asked for"),
             }
         }
     }
 }
 
-async fn pair_with(token: Option<&str>, limits: DeliveryLimits) -> (Callback, TcpStream) {
+async fn connect_with(token: Option<&str>, limits: DeliveryLimits) -> (CallbackConnection, TcpStream) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = CallbackAddress {
         host: "localhost".to_owned(),
@@ -67,9 +67,9 @@ async fn pair_with(token: Option<&str>, limits: DeliveryLimits) -> (Callback, Tc
     (callback.unwrap(), accepted.unwrap().0)
 }
 
-async fn pair() -> (Callback, Client) {
-    let (callback, stream) = pair_with(None, LIMITS).await;
-    (callback, Client::new(stream))
+async fn connect_pair() -> (CallbackConnection, LinkTestClient) {
+    let (callback, stream) = connect_with(None, LIMITS).await;
+    (callback, LinkTestClient::new(stream))
 }
 
 fn update() -> Bytes {
@@ -80,87 +80,87 @@ fn big_frame() -> Bytes {
     wire::frame::encode(&vec![b' '; 64 << 10])
 }
 
-fn unknown() -> RpcError {
+fn unknown_method_error() -> RpcError {
     RpcError::new(code::METHOD_NOT_FOUND, "what?")
 }
 
 #[tokio::test]
-async fn an_error_reply_to_the_barrier_proves_all_before_it_and_the_connection_goes_on() {
-    let (mut callback, mut client) = pair().await;
+async fn barrier_error_reply_proves_delivery_and_keeps_connection() {
+    let (mut callback, mut client) = connect_pair().await;
     let client = async {
         for _ in 0..2 {
-            let (id, before) = client.barrier().await;
+            let (id, before) = client.next_barrier().await;
             assert_eq!(before, 3);
-            client.outbox.send(rpc::error(&id, &unknown())).await.unwrap();
+            client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
         }
-        let (id, _) = client.barrier().await;
-        client.outbox.send(rpc::error(&id, &unknown())).await.unwrap();
-        assert!(client.message().await.is_none(), "the connection ends in order");
+        let (id, _) = client.next_barrier().await;
+        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
+        assert!(client.next_message().await.is_none(), "the connection ends in order");
     };
     let worker = async {
         for _ in 0..2 {
             for _ in 0..3 {
                 callback.send(update()).await.unwrap();
             }
-            assert_eq!(callback.prove().await, Proof::Answered);
+            assert_eq!(callback.prove().await, ProofLevel::Answered);
         }
-        assert_eq!(callback.broken(), None);
-        assert_eq!(callback.finish().await, Proof::Answered);
+        assert_eq!(callback.break_reason(), None);
+        assert_eq!(callback.finish().await, ProofLevel::Answered);
     };
     tokio::join!(client, worker);
 }
 
 #[tokio::test]
-async fn a_result_as_reply_to_the_barrier_is_as_good() {
-    let (callback, mut client) = pair().await;
+async fn barrier_result_reply_proves_delivery() {
+    let (callback, mut client) = connect_pair().await;
     let client = async {
-        let (id, _) = client.barrier().await;
-        client.outbox.send(rpc::result(&id, &())).await.unwrap();
-        assert!(client.message().await.is_none());
+        let (id, _) = client.next_barrier().await;
+        client.outbox.send(rpc::encode_result(&id, &())).await.unwrap();
+        assert!(client.next_message().await.is_none());
     };
     let ((), proof) = tokio::join!(client, callback.finish());
-    assert_eq!(proof, Proof::Answered);
+    assert_eq!(proof, ProofLevel::Answered);
 }
 
 #[tokio::test]
-async fn a_stray_reply_proves_nothing() {
-    let (mut callback, mut client) = pair().await;
+async fn stray_reply_proves_nothing() {
+    let (mut callback, mut client) = connect_pair().await;
     let client = async {
-        let (id, _) = client.barrier().await;
+        let (id, _) = client.next_barrier().await;
         for stray in [RequestId::number(1), RequestId::Null, RequestId::String("1".into())] {
             assert_ne!(stray, id);
-            client.outbox.send(rpc::error(&stray, &unknown())).await.unwrap();
+            client.outbox.send(rpc::encode_error(&stray, &unknown_method_error())).await.unwrap();
         }
         client
     };
     let (_client, proof) = tokio::join!(client, callback.prove());
-    assert_eq!(proof, Proof::Delivered);
+    assert_eq!(proof, ProofLevel::Delivered);
 }
 
 #[tokio::test]
-async fn a_client_that_reads_to_the_end_and_closes_has_proven_it() {
-    let (mut callback, mut client) = pair().await;
+async fn client_close_after_end_proves_delivery() {
+    let (mut callback, mut client) = connect_pair().await;
     callback.send(update()).await.unwrap();
     let client = async {
-        client.barrier().await;
-        assert!(client.message().await.is_none());
+        client.next_barrier().await;
+        assert!(client.next_message().await.is_none());
         drop(client);
     };
     let ((), proof) = tokio::join!(client, callback.finish());
-    assert_eq!(proof, Proof::Closed);
+    assert_eq!(proof, ProofLevel::Closed);
 }
 
 #[tokio::test]
-async fn a_client_that_neither_answers_nor_closes_leaves_what_its_kernel_knows() {
-    let (mut callback, stream) = pair_with(None, LIMITS).await;
+async fn silent_client_leaves_kernel_proof() {
+    let (mut callback, stream) = connect_with(None, LIMITS).await;
     callback.send(update()).await.unwrap();
-    assert_eq!(callback.finish().await, Proof::Delivered);
+    assert_eq!(callback.finish().await, ProofLevel::Delivered);
     drop(stream);
 }
 
 #[tokio::test]
-async fn a_client_that_never_reads_stalls_the_sender_in_bounded_memory_and_is_cut() {
-    let (mut callback, mut stream) = pair_with(None, LIMITS).await;
+async fn client_that_never_reads_is_cut_as_stalled() {
+    let (mut callback, mut stream) = connect_with(None, LIMITS).await;
     let frame = big_frame();
     let sending = async {
         loop {
@@ -170,16 +170,16 @@ async fn a_client_that_never_reads_stalls_the_sender_in_bounded_memory_and_is_cu
             }
         }
     };
-    assert_eq!(timeout(GENEROUS, sending).await.unwrap(), Broken::Stalled);
-    assert_eq!(callback.broken(), Some(&Broken::Stalled));
-    assert_eq!(callback.send(update()).await, Err(Broken::Stalled), "nothing more is ever sent here");
+    assert_eq!(timeout(TEST_TIMEOUT, sending).await.unwrap(), CallbackBroken::Stalled);
+    assert_eq!(callback.break_reason(), Some(&CallbackBroken::Stalled));
+    assert_eq!(callback.send(update()).await, Err(CallbackBroken::Stalled), "nothing more is ever sent here");
     let sent = callback.outbox.progress().written_bytes;
-    assert_eq!(callback.finish().await, Proof::None);
+    assert_eq!(callback.finish().await, ProofLevel::None);
     // Bytes that had not reached the client's kernel are discarded, so they do not arrive late.
     let mut buffer = vec![0; 64 << 10];
     let mut read = 0;
     let end = loop {
-        match timeout(GENEROUS, stream.read(&mut buffer)).await.unwrap() {
+        match timeout(TEST_TIMEOUT, stream.read(&mut buffer)).await.unwrap() {
             Ok(0) => panic!("the cut must not look like an orderly end"),
             Ok(count) => read += count as u64,
             Err(error) => break error,
@@ -190,8 +190,8 @@ async fn a_client_that_never_reads_stalls_the_sender_in_bounded_memory_and_is_cu
 }
 
 #[tokio::test]
-async fn a_client_that_closes_in_the_middle_proves_nothing() {
-    let (mut callback, mut stream) = pair_with(None, LIMITS).await;
+async fn client_close_with_unread_bytes_proves_nothing() {
+    let (mut callback, mut stream) = connect_with(None, LIMITS).await;
     for _ in 0..8 {
         callback.send(big_frame()).await.unwrap();
     }
@@ -206,25 +206,25 @@ async fn a_client_that_closes_in_the_middle_proves_nothing() {
             tokio::task::yield_now().await;
         }
     };
-    assert_eq!(timeout(GENEROUS, sending).await.unwrap(), Broken::Closed);
-    assert_eq!(callback.prove().await, Proof::None);
-    assert_eq!(callback.finish().await, Proof::None);
+    assert_eq!(timeout(TEST_TIMEOUT, sending).await.unwrap(), CallbackBroken::Closed);
+    assert_eq!(callback.prove().await, ProofLevel::None);
+    assert_eq!(callback.finish().await, ProofLevel::None);
 }
 
 #[tokio::test]
-async fn a_client_that_only_stops_to_speak_does_not_count_as_having_read_to_the_end() {
-    let (mut callback, mut stream) = pair_with(None, LIMITS).await;
+async fn client_half_close_proves_nothing() {
+    let (mut callback, mut stream) = connect_with(None, LIMITS).await;
     stream.shutdown().await.unwrap();
-    timeout(GENEROUS, connection::ended(callback.peer.clone())).await.unwrap();
-    assert_eq!(callback.broken(), Some(&Broken::Closed));
-    assert_eq!(callback.send(update()).await, Err(Broken::Closed));
+    timeout(TEST_TIMEOUT, connection::wait_for_peer_end(callback.peer.clone())).await.unwrap();
+    assert_eq!(callback.break_reason(), Some(&CallbackBroken::Closed));
+    assert_eq!(callback.send(update()).await, Err(CallbackBroken::Closed));
     let proof = callback.finish().await;
     assert!(!proof.is_enough(), "{proof}");
 }
 
 #[tokio::test]
-async fn a_client_that_reads_one_byte_at_a_time_still_answers() {
-    let (mut callback, mut stream) = pair_with(None, LIMITS).await;
+async fn client_reading_bytewise_still_answers() {
+    let (mut callback, mut stream) = connect_with(None, LIMITS).await;
     for _ in 0..20 {
         callback.send(update()).await.unwrap();
     }
@@ -243,17 +243,17 @@ async fn a_client_that_reads_one_byte_at_a_time_still_answers() {
         frames = text.windows(6).rposition(|part| part == br#""id":""#).unwrap() + 6;
         let id: Vec<u8> = text[frames..].iter().copied().take_while(|byte| *byte != b'"').collect();
         let id = RequestId::String(String::from_utf8(id).unwrap().into());
-        stream.write_all(&rpc::error(&id, &unknown())).await.unwrap();
+        stream.write_all(&rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
         stream
     };
     let (_stream, proof) = tokio::join!(client, callback.prove());
-    assert_eq!(proof, Proof::Answered);
+    assert_eq!(proof, ProofLevel::Answered);
 }
 
 #[tokio::test]
-async fn progress_keeps_a_slow_client_from_being_given_up() {
+async fn slow_client_with_progress_is_not_given_up() {
     let limits = DeliveryLimits { drain_ms: 400, ..LIMITS };
-    let (mut callback, mut stream) = pair_with(None, limits).await;
+    let (mut callback, mut stream) = connect_with(None, limits).await;
     // More than the kernel's buffers hold, so that the client needs several limits to read it.
     let frame = big_frame();
     let mut total = 0;
@@ -276,21 +276,21 @@ async fn progress_keeps_a_slow_client_from_being_given_up() {
             stream.read_exact(&mut buffer[..part]).await.unwrap();
             left -= part;
         }
-        let mut client = Client::new(stream);
-        let (id, _) = client.barrier().await;
-        client.outbox.send(rpc::error(&id, &unknown())).await.unwrap();
+        let mut client = LinkTestClient::new(stream);
+        let (id, _) = client.next_barrier().await;
+        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
         client
     };
     let started = tokio::time::Instant::now();
     let (_client, proof) = tokio::join!(client, callback.prove());
-    assert_eq!(proof, Proof::Answered);
+    assert_eq!(proof, ProofLevel::Answered);
     assert!(started.elapsed() > Duration::from_millis(limits.drain_ms), "the client was not slow enough");
 }
 
 #[tokio::test]
-async fn a_drain_ends_after_six_limits_however_busy_the_client_seems() {
+async fn drain_ends_after_six_limits_despite_progress() {
     let limits = DeliveryLimits { drain_ms: 100, ..LIMITS };
-    let (mut callback, mut stream) = pair_with(None, limits).await;
+    let (mut callback, mut stream) = connect_with(None, limits).await;
     let frame = big_frame();
     while callback.outbox.try_send(frame.clone()).is_ok() || callback.outbox.progress().written_bytes == 0 {
         tokio::task::yield_now().await;
@@ -306,34 +306,36 @@ async fn a_drain_ends_after_six_limits_however_busy_the_client_seems() {
     };
     let mut client = pin!(client);
     let proof = tokio::select! {
-        proof = timeout(GENEROUS, callback.prove()) => proof.unwrap(),
+        proof = timeout(TEST_TIMEOUT, callback.prove()) => proof.unwrap(),
         () = &mut client => unreachable!("the client reads for ever"),
     };
-    assert_eq!(proof, Proof::None, "it ended before the client had everything");
+    assert_eq!(proof, ProofLevel::None, "it ended before the client had everything");
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_after_the_half_close_still_counts() {
-    let (callback, mut client) = pair().await;
+async fn barrier_answer_after_half_close_counts() {
+    let (callback, mut client) = connect_pair().await;
     let client = async {
-        let (id, _) = client.barrier().await;
-        assert!(client.message().await.is_none());
-        client.outbox.send(rpc::error(&id, &unknown())).await.unwrap();
+        let (id, _) = client.next_barrier().await;
+        assert!(client.next_message().await.is_none());
+        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
         client
     };
     let (_client, proof) = tokio::join!(client, callback.finish());
-    assert_eq!(proof, Proof::Answered);
+    assert_eq!(proof, ProofLevel::Answered);
 }
 
 #[tokio::test]
-async fn the_client_s_own_requests_are_answered() {
-    let (mut callback, mut client) = pair().await;
+async fn client_requests_are_answered() {
+    let (mut callback, mut client) = connect_pair().await;
     let requests = [("initialize", None), ("testing/runTests", Some(code::METHOD_NOT_FOUND))];
     let client = async {
         for (number, (method, expected)) in requests.into_iter().enumerate() {
             let id = RequestId::number(number as u64);
-            client.outbox.send(rpc::request(&id, method, &())).await.unwrap();
-            let Some(Message::Response { id: echoed, outcome }) = client.message().await else { panic!() };
+            client.outbox.send(rpc::encode_request(&id, method, &())).await.unwrap();
+            let Some(RpcMessage::Response { id: echoed, outcome }) = client.next_message().await else {
+                panic!()
+            };
             assert_eq!(echoed, id);
             match expected {
                 None => assert!(outcome.unwrap().unwrap().get().contains(r#""name":"heeler""#)),
@@ -341,10 +343,10 @@ async fn the_client_s_own_requests_are_answered() {
             }
         }
         client.outbox.send(wire::frame::encode(b"no json")).await.unwrap();
-        let Some(Message::Response { outcome, .. }) = client.message().await else { panic!() };
+        let Some(RpcMessage::Response { outcome, .. }) = client.next_message().await else { panic!() };
         assert_eq!(outcome.unwrap_err().code, code::PARSE_ERROR);
-        let (id, _) = client.barrier().await;
-        client.outbox.send(rpc::error(&id, &unknown())).await.unwrap();
+        let (id, _) = client.next_barrier().await;
+        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
         client
     };
     let worker = async {
@@ -353,14 +355,14 @@ async fn the_client_s_own_requests_are_answered() {
         callback.prove().await
     };
     let (_client, proof) = tokio::join!(client, worker);
-    assert_eq!(proof, Proof::Answered);
+    assert_eq!(proof, ProofLevel::Answered);
 }
 
 #[tokio::test]
-async fn a_listener_with_a_token_hears_it_first() {
-    let (_callback, stream) = pair_with(Some("secret"), LIMITS).await;
-    let mut client = Client::new(stream);
-    let Some(Message::Notification { method, params }) = client.message().await else { panic!() };
+async fn listener_with_token_receives_it_first() {
+    let (_callback, stream) = connect_with(Some("secret"), LIMITS).await;
+    let mut client = LinkTestClient::new(stream);
+    let Some(RpcMessage::Notification { method, params }) = client.next_message().await else { panic!() };
     assert_eq!(method, method::HELLO);
     let hello: HelloParams = serde_json::from_str(params.unwrap().get()).unwrap();
     assert_eq!((hello.token.as_str(), hello.from.as_str()), ("secret", "worker 3"));
@@ -368,7 +370,7 @@ async fn a_listener_with_a_token_hears_it_first() {
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_listens_is_named() {
+async fn refused_dial_names_port() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);

@@ -3,33 +3,33 @@
 use std::time::Duration;
 
 use crate::{
-    HeldBy, LeaseEnd, LeaseId, Outcome, ProgramId, TestId, Told, WorkerId,
-    split::{Batch, ProgramCosts},
+    LeaseId, LeaseOutcome, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
+    batching::{ProgramCosts, TestBatch},
 };
 
 /// The tests and limits of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Plan {
+pub struct SchedulingPlan {
     pub programs: Vec<ProgramCosts>,
     /// The selected tests; those of one program in the framework's order (or the shuffled one).
-    pub tests: Vec<PlannedTest>,
+    pub tests: Vec<ScheduledTest>,
     /// Maximum number of concurrent workers.
     pub slots: usize,
     /// The number of failures at which the run stops.
     pub max_failures: Option<usize>,
     /// The number of consecutive processes with a batch of one that end without a report about any test after
     /// which a program is given up.
-    pub give_up_after: u32,
+    pub max_startup_crashes: u32,
 }
 
 /// One selected test.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct PlannedTest {
+pub struct ScheduledTest {
     pub program: ProgramId,
     /// Its duration in earlier runs.
     pub weight: Option<Duration>,
     /// Whether it gets a process of its own: requested, or because it crashed in earlier runs.
-    pub is_alone: bool,
+    pub is_isolated: bool,
     /// Number of times that it may be retried when it fails.
     pub retries: u32,
     /// Bytes that its name takes on the command line.
@@ -40,17 +40,17 @@ pub struct PlannedTest {
 
 /// An input of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Event {
+pub enum RunEvent {
     /// A worker has started and is free.
     WorkerReady(WorkerId),
     /// A requested worker could not be started.
     WorkerNotStarted,
     /// A worker without work here was assigned to another run. It may come back as ready; its stream has to
     /// be proven all the same.
-    WorkerTaken(WorkerId),
+    WorkerReassigned(WorkerId),
     /// The number of leases that the run may hold at once from now on; existing leases continue. It may be 0
     /// for a while.
-    Share(usize),
+    SlotShare(usize),
     /// A test has started.
     Started { lease: LeaseId, test: TestId },
     /// A test has its result on the worker's stream.
@@ -64,12 +64,12 @@ pub enum Event {
         position: u64,
     },
     /// A test has a provisional result, which may still be replaced.
-    Held { lease: LeaseId, test: TestId, by: HeldBy },
+    Provisional { lease: LeaseId, test: TestId, by: ProvisionalReason },
     /// The process of a lease has exited.
     LeaseEnded {
         worker: WorkerId,
         lease: LeaseId,
-        end: LeaseEnd,
+        end: LeaseOutcome,
         /// Time that its process took before its first test.
         start: Option<Duration>,
     },
@@ -97,22 +97,22 @@ pub enum Event {
     /// The user cancels the run.
     Cancel,
     /// The run has reached its time limit.
-    TimeIsUp,
+    TimeLimitReached,
 }
 
 /// An output of the run, to be carried out by the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Action {
+pub enum RunAction {
     /// Start a worker; [`Event::WorkerReady`] or [`Event::WorkerNotStarted`] follows.
     StartWorker,
     /// Lease a batch to a worker.
-    Lease(Box<Lease>),
+    Lease(Box<BatchLease>),
     /// Cancel a worker's lease; [`Event::LeaseEnded`] follows.
     CancelLease(WorkerId),
     /// Have a worker prove its stream; [`Event::Drained`] or [`Event::WorkerLost`] follows.
     Drain(WorkerId),
     /// Have the finisher send what is due, then the completion; [`Event::Finished`] follows.
-    Finish(Due),
+    Finish(DueResults),
     /// Kill the finisher: its remaining messages must not arrive after the completion. When it is dead, and
     /// all its messages are read, [`Run::succession`](super::Run::succession) returns the next step.
     KillFinisher,
@@ -122,43 +122,43 @@ pub enum Action {
 
 /// Results that the client may lack when all streams are closed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Due {
+pub struct DueResults {
     /// Streams that may have lost results, with their proven positions.
     pub resend: Vec<(WorkerId, u64)>,
     /// Synthesized results, which no worker sends.
-    pub told: Vec<(TestId, Told)>,
+    pub synthesized: Vec<(TestId, SynthesizedResult)>,
 }
 
 /// The task of a finisher that replaces a dead one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Succession {
+pub enum FinisherTask {
     /// Register the run, which continues.
-    Begin,
+    Register,
     /// Send what is due, then the completion.
-    Finish(Due),
+    Finish(DueResults),
     /// Send only the completion. The client is proven to have everything before it, and may have the
     /// completion too.
     Complete,
     /// None: the coordinator completes the run itself.
-    Alone,
+    CoordinatorCompletes,
     /// None: the run is complete.
-    Nothing,
+    None,
 }
 
 /// A batch that is assigned to a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Lease {
+pub struct BatchLease {
     pub lease: LeaseId,
     /// The worker that holds the lease.
     pub worker: WorkerId,
-    pub batch: Batch,
+    pub batch: TestBatch,
     /// For each test of the batch, whether a failure is to be reported as provisional.
-    pub is_failure_held: Vec<bool>,
+    pub is_failure_provisional: Vec<bool>,
 }
 
 /// The stage of a run: what it waits for. A deadline names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Stage {
+pub enum RunStage {
     /// Tests wait or run.
     Running,
     /// Workers prove their streams.

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use super::{Action, Due, Event, Run, Stage, Succession};
-use crate::{NotRun, Outcome, TestId, WorkerId};
+use super::{DueResults, FinisherTask, RunAction, RunEvent, RunStage, RunState};
+use crate::{NotRunReason, Outcome, TestId, WorkerId};
 
-impl Run {
+impl RunState {
     /// Returns the task of a finisher that replaces a dead one.
     #[must_use]
-    pub fn succession(&self) -> Succession {
+    pub fn finisher_task(&self) -> FinisherTask {
         match self.stage {
-            Stage::Running | Stage::Draining => Succession::Begin,
-            Stage::Finishing if self.is_finisher_given_up => Succession::Alone,
-            Stage::Finishing => self.what_is_left(),
-            Stage::Completed => Succession::Nothing,
+            RunStage::Running | RunStage::Draining => FinisherTask::Register,
+            RunStage::Finishing if self.is_finisher_given_up => FinisherTask::CoordinatorCompletes,
+            RunStage::Finishing => self.remaining_task(),
+            RunStage::Completed => FinisherTask::None,
         }
     }
 
@@ -27,33 +27,33 @@ impl Run {
     /// and unproven streams of workers are settled by their journals, all other tests are recorded as not run
     /// for lack of workers. Returns what remains to be done in the finisher's place; the run is complete
     /// afterwards.
-    pub fn end_alone(
+    pub fn complete_without_finisher(
         &mut self,
         mut journal: impl FnMut(WorkerId) -> Vec<(TestId, Outcome, Duration)>,
-    ) -> Succession {
+    ) -> FinisherTask {
         // The stop comes first: tests that a lost worker returns must not be assigned to the next one.
-        self.stop(NotRun::NoWorker);
+        self.stop(NotRunReason::NoWorker);
         while let Some(worker) = self.awaited_workers().first().copied() {
             let settled = journal(worker);
-            let _ordered_of_nobody = self.handle(Event::WorkerLost { worker, proven: 0, settled });
+            let _ordered_of_nobody = self.handle(RunEvent::WorkerLost { worker, proven: 0, settled });
         }
-        let is_over = self.stage == Stage::Completed;
-        self.stage = Stage::Completed;
-        if is_over { Succession::Nothing } else { self.what_is_left() }
+        let is_over = self.stage == RunStage::Completed;
+        self.stage = RunStage::Completed;
+        if is_over { FinisherTask::None } else { self.remaining_task() }
     }
 
-    fn what_is_left(&self) -> Succession {
-        if self.is_completing { Succession::Complete } else { Succession::Finish(self.due()) }
+    fn remaining_task(&self) -> FinisherTask {
+        if self.is_completing { FinisherTask::Complete } else { FinisherTask::Finish(self.due()) }
     }
 
-    pub(super) fn finisher_late(&mut self) -> Vec<Action> {
-        let is_given_up = self.stage == Stage::Finishing && !self.is_finisher_given_up;
+    pub(super) fn on_finisher_late(&mut self) -> Vec<RunAction> {
+        let is_given_up = self.stage == RunStage::Finishing && !self.is_finisher_given_up;
         self.is_finisher_given_up |= is_given_up;
-        if is_given_up { vec![Action::KillFinisher] } else { Vec::new() }
+        if is_given_up { vec![RunAction::KillFinisher] } else { Vec::new() }
     }
 
     /// Returns the results that the client may lack, now that all streams are closed.
-    pub(super) fn due(&self) -> Due {
-        Due { resend: self.ledger.unproven(), told: self.ledger.told() }
+    pub(super) fn due(&self) -> DueResults {
+        DueResults { resend: self.ledger.unproven_streams(), synthesized: self.ledger.synthesized_results() }
     }
 }

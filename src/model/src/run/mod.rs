@@ -15,13 +15,13 @@
 //! first makes the program's batches smaller and then gives the program up; a dead worker is counted against
 //! a test, at most twice for each.
 
-mod ends;
 mod event;
+mod failure_policy;
 mod finisher;
-mod machine;
+mod state;
 
 #[cfg(test)]
 mod tests;
 
 pub use event::*;
-pub use machine::Run;
+pub use state::RunState;

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 
 use model::TestId;
 
-use crate::system::{Frame, Source};
+use crate::system::{ResultSource, SimFrame};
 
 /// A rule that was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Broken {
+pub(crate) enum BrokenRule {
     /// A test got two results.
     TwoResults(TestId),
     /// The completion came before the client was sure to have the result of a test.
@@ -26,7 +26,7 @@ pub(crate) enum Broken {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Completion {
+pub(crate) enum CompletionState {
     None,
     Sent,
     /// The client has it, or has it on its main connection, before whatever comes there.
@@ -34,56 +34,56 @@ pub(crate) enum Completion {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Client {
+pub(crate) struct SimClient {
     /// For each test, the one result that was ever sent to it.
-    results: Vec<Option<Source>>,
+    results: Vec<Option<ResultSource>>,
     has: BTreeSet<TestId>,
-    pub(crate) completion: Completion,
+    pub(crate) completion: CompletionState,
     pub(crate) has_response: bool,
     /// It has refused or reset the watchdog's connection.
     pub(crate) has_cut_watchdog: bool,
-    pub(crate) broken: Option<Broken>,
+    pub(crate) broken: Option<BrokenRule>,
 }
 
-impl Client {
+impl SimClient {
     pub(crate) fn new(tests: usize) -> Self {
         Self {
             results: vec![None; tests],
             has: BTreeSet::new(),
-            completion: Completion::None,
+            completion: CompletionState::None,
             has_response: false,
             has_cut_watchdog: false,
             broken: None,
         }
     }
 
-    pub(crate) fn fail(&mut self, broken: Broken) {
+    pub(crate) fn fail(&mut self, broken: BrokenRule) {
         self.broken.get_or_insert(broken);
     }
 
     /// A frame goes out; `line` holds what is on the same connection and not proven. `None`: the main connection.
-    pub(crate) fn send(&mut self, frame: &Frame, line: Option<&mut BTreeSet<TestId>>) {
+    pub(crate) fn send(&mut self, frame: &SimFrame, line: Option<&mut BTreeSet<TestId>>) {
         match (frame, line) {
-            (Frame::Results(results), line) => {
-                if self.completion != Completion::None {
-                    self.fail(Broken::UpdateAfterCompletion);
+            (SimFrame::Results(results), line) => {
+                if self.completion != CompletionState::None {
+                    self.fail(BrokenRule::UpdateAfterCompletion);
                 }
                 for (test, source) in results {
                     if *self.results[test.index()].get_or_insert(*source) != *source {
-                        self.fail(Broken::TwoResults(*test));
+                        self.fail(BrokenRule::TwoResults(*test));
                     }
                 }
                 let tests = results.iter().map(|(test, _)| *test);
                 line.unwrap_or(&mut self.has).extend(tests);
             }
-            (Frame::Completion, line) => {
+            (SimFrame::Completion, line) => {
                 let on_line = |test: &TestId| line.as_ref().is_some_and(|line| line.contains(test));
                 let tests = (0..).map(TestId).take(self.results.len());
                 if let Some(test) = tests.filter(|test| !self.has.contains(test)).find(|test| !on_line(test))
                 {
-                    self.fail(Broken::ResultMissing(test));
+                    self.fail(BrokenRule::ResultMissing(test));
                 }
-                let new = if line.is_some() { Completion::Sent } else { Completion::Here };
+                let new = if line.is_some() { CompletionState::Sent } else { CompletionState::Here };
                 self.completion = self.completion.max(new);
             }
         }
@@ -95,11 +95,11 @@ impl Client {
     }
 
     pub(crate) fn answer(&mut self) {
-        if self.completion != Completion::Here {
-            self.fail(Broken::ResponseBeforeCompletion);
+        if self.completion != CompletionState::Here {
+            self.fail(BrokenRule::ResponseBeforeCompletion);
         }
         if std::mem::replace(&mut self.has_response, true) {
-            self.fail(Broken::TwoResponses);
+            self.fail(BrokenRule::TwoResponses);
         }
     }
 }

@@ -16,6 +16,6 @@ mod system;
 mod watchdog;
 mod worker;
 
-mod planted;
+mod planted_mistakes;
+mod random_walks;
 mod search;
-mod walks;

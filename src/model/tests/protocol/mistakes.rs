@@ -2,7 +2,7 @@
 
 /// What the program would do wrong.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Mistake {
+pub(crate) enum PlantedMistake {
     #[default]
     None,
     /// The coordinator has the run finished as soon as nothing waits to be handed out.

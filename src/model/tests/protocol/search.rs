@@ -4,43 +4,43 @@ use std::time::Instant;
 
 use model::{
     ProgramId,
-    run::{Plan, PlannedTest},
-    split::ProgramCosts,
+    batching::ProgramCosts,
+    run::{ScheduledTest, SchedulingPlan},
 };
 use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::{
-    mistakes::Mistake,
-    system::{Faults, Scenario},
+    mistakes::PlantedMistake,
+    system::{ProtocolFaults, ProtocolScenario},
 };
 
 /// Tests of programs, by their numbers.
-pub(crate) fn plan(programs: &[u32], slots: usize) -> Plan {
-    let planned = |program: &u32| PlannedTest {
+pub(crate) fn plan(programs: &[u32], slots: usize) -> SchedulingPlan {
+    let planned = |program: &u32| ScheduledTest {
         program: ProgramId(*program),
         weight: None,
-        is_alone: false,
+        is_isolated: false,
         retries: 0,
         selection_bytes: 0,
         is_unrunnable: false,
     };
-    Plan {
+    SchedulingPlan {
         programs: vec![ProgramCosts::default(); programs.iter().max().map_or(0, |most| *most as usize + 1)],
         tests: programs.iter().map(planned).collect(),
         slots,
         max_failures: None,
-        give_up_after: 3,
+        max_startup_crashes: 3,
     }
 }
 
-pub(crate) fn scenario(deaths: u8) -> Scenario {
-    Scenario {
+pub(crate) fn scenario(deaths: u8) -> ProtocolScenario {
+    ProtocolScenario {
         plan: plan(&[0, 0, 1], 2),
         workers: 2,
         has_callback: true,
-        faults: Faults { deaths, failures: 0, cancels: 0 },
+        faults: ProtocolFaults { deaths, failures: 0, cancels: 0 },
         watchdogs: 4,
-        mistake: Mistake::None,
+        mistake: PlantedMistake::None,
     }
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn wish(name: &str, usual: usize) -> usize {
 }
 
 /// Tries everything.
-fn all(scenario: Scenario) {
+fn all(scenario: ProtocolScenario) {
     let begun = Instant::now();
     let checker = scenario.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     println!(
@@ -70,7 +70,7 @@ fn all(scenario: Scenario) {
 }
 
 /// Fails with what is not true and a way to where it is not: a shortest one, where all ways were tried.
-pub(crate) fn fail_on_discoveries(checker: &impl Checker<Scenario>) {
+pub(crate) fn fail_on_discoveries(checker: &impl Checker<ProtocolScenario>) {
     if let Some((name, path)) = checker.discoveries().into_iter().next() {
         let last = path.last_state().clone();
         panic!("not true: {name}\n{:#?}\n{:?}", path.into_actions(), last.client);
@@ -84,20 +84,20 @@ fn two_deaths_of_anything_at_any_step_lose_nothing() {
 
 #[test]
 fn two_deaths_lose_nothing_where_all_goes_over_the_main_connection() {
-    all(Scenario { has_callback: false, ..scenario(deaths(2)) });
+    all(ProtocolScenario { has_callback: false, ..scenario(deaths(2)) });
 }
 
 #[test]
 fn a_run_whose_watchdog_cannot_be_replaced_is_ended_by_its_coordinator() {
-    all(Scenario { watchdogs: 1, ..scenario(deaths(1)) });
-    all(Scenario { watchdogs: 1, has_callback: false, ..scenario(deaths(1)) });
+    all(ProtocolScenario { watchdogs: 1, ..scenario(deaths(1)) });
+    all(ProtocolScenario { watchdogs: 1, has_callback: false, ..scenario(deaths(1)) });
 }
 
 #[test]
 fn tests_in_processes_of_their_own_survive_two_deaths() {
     let mut scenario = scenario(deaths(2));
     scenario.plan = plan(&[0, 0], 2);
-    scenario.plan.tests.iter_mut().for_each(|test| test.is_alone = true);
+    scenario.plan.tests.iter_mut().for_each(|test| test.is_isolated = true);
     all(scenario);
 }
 
@@ -106,6 +106,6 @@ fn retries_a_cancel_and_a_death_mix_in_every_order() {
     let mut scenario = scenario(deaths(1));
     scenario.plan = plan(&[0, 1], 2);
     scenario.plan.tests.iter_mut().for_each(|test| test.retries = 1);
-    scenario.faults = Faults { failures: 1, cancels: 1, ..scenario.faults };
+    scenario.faults = ProtocolFaults { failures: 1, cancels: 1, ..scenario.faults };
     all(scenario);
 }

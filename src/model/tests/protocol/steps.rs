@@ -2,15 +2,15 @@
 
 use model::{
     WorkerId,
-    finish::{Order, Went},
-    run::{Event, Stage},
+    delivery::{DeliveryStep, StepResult},
+    run::{RunEvent, RunStage},
 };
 use stateright::{Model, Property};
 
 use crate::{
-    client::{Broken, Completion},
-    system::{Scenario, System},
-    worker::Deed,
+    client::{BrokenRule, CompletionState},
+    system::{ProtocolScenario, ProtocolSystem},
+    worker::SimWorkerStep,
 };
 
 /// The properties.
@@ -26,8 +26,8 @@ const LONGEST_PATH: u16 = 400;
 
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Step {
-    Worker(WorkerId, Deed),
+pub(crate) enum ProtocolStep {
+    Worker(WorkerId, SimWorkerStep),
     /// A worker that was asked for is there.
     WorkerStarts,
     WorkerNotStarted,
@@ -40,7 +40,7 @@ pub(crate) enum Step {
     /// The watchdog reads a journal.
     ReadJournal(WorkerId),
     /// The watchdog obeys the next order of its finish.
-    Deliver(Went),
+    Deliver(StepResult),
     /// It says that it has finished.
     SayFinished,
     /// The watchdog sees the coordinator's death.
@@ -56,9 +56,9 @@ pub(crate) enum Step {
     JournalLate(WorkerId),
 }
 
-impl Step {
+impl ProtocolStep {
     /// Whether it is one of the deaths.
-    pub(crate) fn is_fault(self, system: &System) -> bool {
+    pub(crate) fn is_fault(self, system: &ProtocolSystem) -> bool {
         match self {
             Self::Worker(_, deed) => deed.is_fault(),
             Self::KillCoordinator
@@ -67,10 +67,12 @@ impl Step {
             | Self::FinishLate
             | Self::JournalLate(_)
             | Self::WorkerNotStarted => true,
-            Self::Deliver(Went::Badly) => system.watchdog.as_ref().is_some_and(|watchdog| {
-                watchdog.order().is_some_and(|order| order != Order::Close && !watchdog.must_fail(order))
+            Self::Deliver(StepResult::Failed) => system.watchdog.as_ref().is_some_and(|watchdog| {
+                watchdog
+                    .order()
+                    .is_some_and(|order| order != DeliveryStep::Close && !watchdog.must_fail(order))
             }),
-            Self::Deliver(Went::Well)
+            Self::Deliver(StepResult::Ok)
             | Self::SayFinished
             | Self::WorkerStarts
             | Self::Hear(_)
@@ -84,8 +86,8 @@ impl Step {
     }
 }
 
-impl System {
-    fn steps(&self, scenario: &Scenario) -> Vec<Step> {
+impl ProtocolSystem {
+    fn steps(&self, scenario: &ProtocolScenario) -> Vec<ProtocolStep> {
         let mut steps = Vec::new();
         let is_client_cut_off = self.coordinator.is_none() && !scenario.has_callback;
         if self.client.broken.is_some() || self.client.has_response || is_client_cut_off {
@@ -102,141 +104,141 @@ impl System {
         steps
     }
 
-    fn worker_steps(&self, scenario: &Scenario, steps: &mut Vec<Step>) {
+    fn worker_steps(&self, scenario: &ProtocolScenario, steps: &mut Vec<ProtocolStep>) {
         let mut deeds = Vec::new();
         for (id, worker) in &self.workers {
             deeds.clear();
             worker.deeds(scenario, &mut deeds);
-            deeds.push(Deed::Die);
-            deeds.retain(|deed| *deed != Deed::Fail || self.faults.failures > 0);
-            steps.extend(deeds.iter().map(|deed| Step::Worker(*id, *deed)));
+            deeds.push(SimWorkerStep::Die);
+            deeds.retain(|deed| *deed != SimWorkerStep::Fail || self.faults.failures > 0);
+            steps.extend(deeds.iter().map(|deed| ProtocolStep::Worker(*id, *deed)));
         }
     }
 
-    fn coordinator_steps(&self, steps: &mut Vec<Step>) {
+    fn coordinator_steps(&self, steps: &mut Vec<ProtocolStep>) {
         let Some(coordinator) = &self.coordinator else { return };
         for (id, queue) in &self.from_workers {
             if !queue.is_empty() {
-                steps.push(Step::Hear(*id));
+                steps.push(ProtocolStep::Hear(*id));
             } else if !self.workers.contains_key(id) {
-                steps.push(Step::WorkerGone(*id));
+                steps.push(ProtocolStep::WorkerGone(*id));
             }
         }
         if !self.from_watchdog.is_empty() {
-            steps.push(Step::HearWatchdog);
+            steps.push(ProtocolStep::HearWatchdog);
         } else if self.watchdog.is_none() {
-            steps.push(Step::WatchdogGone);
+            steps.push(ProtocolStep::WatchdogGone);
         }
         if coordinator.starting > 0 && self.watchdog.is_some() {
-            steps.extend([Step::WorkerStarts, Step::WorkerNotStarted]);
+            steps.extend([ProtocolStep::WorkerStarts, ProtocolStep::WorkerNotStarted]);
         }
-        if self.faults.cancels > 0 && coordinator.run.stage() == Stage::Running {
-            steps.push(Step::Cancel);
+        if self.faults.cancels > 0 && coordinator.run.stage() == RunStage::Running {
+            steps.push(ProtocolStep::Cancel);
         }
-        let is_finishing = coordinator.run.stage() == Stage::Finishing && self.watchdog.is_some();
+        let is_finishing = coordinator.run.stage() == RunStage::Finishing && self.watchdog.is_some();
         if is_finishing && !coordinator.run.is_finisher_given_up() {
-            steps.push(Step::FinishLate);
+            steps.push(ProtocolStep::FinishLate);
         }
-        steps.extend(coordinator.asked.keys().map(|worker| Step::JournalLate(*worker)));
-        steps.push(Step::KillCoordinator);
+        steps.extend(coordinator.asked.keys().map(|worker| ProtocolStep::JournalLate(*worker)));
+        steps.push(ProtocolStep::KillCoordinator);
     }
 
-    fn watchdog_steps(&self, steps: &mut Vec<Step>) {
+    fn watchdog_steps(&self, steps: &mut Vec<ProtocolStep>) {
         let Some(watchdog) = &self.watchdog else { return };
-        steps.extend(watchdog.asked.iter().map(|worker| Step::ReadJournal(*worker)));
+        steps.extend(watchdog.asked.iter().map(|worker| ProtocolStep::ReadJournal(*worker)));
         if self.coordinator.is_none() && !watchdog.is_alone {
-            steps.push(Step::LeftAlone);
+            steps.push(ProtocolStep::LeftAlone);
         }
         if watchdog.has_finished() {
-            steps.push(Step::SayFinished);
+            steps.push(ProtocolStep::SayFinished);
         }
         if let Some(order) = watchdog.order() {
             if !watchdog.must_fail(order) {
-                steps.push(Step::Deliver(Went::Well));
+                steps.push(ProtocolStep::Deliver(StepResult::Ok));
             }
-            let may_fail = matches!(order, Order::Dial | Order::Prove | Order::Close);
+            let may_fail = matches!(order, DeliveryStep::Dial | DeliveryStep::Prove | DeliveryStep::Close);
             if may_fail || watchdog.must_fail(order) {
-                steps.push(Step::Deliver(Went::Badly));
+                steps.push(ProtocolStep::Deliver(StepResult::Failed));
             }
         }
-        if watchdog.line == model::finish::Line::Up && !watchdog.is_reset {
-            steps.push(Step::ResetWatchdog);
+        if watchdog.line == model::delivery::FinisherConnection::Open && !watchdog.is_reset {
+            steps.push(ProtocolStep::ResetWatchdog);
         }
-        steps.push(Step::KillWatchdog);
+        steps.push(ProtocolStep::KillWatchdog);
     }
 
     /// Lets a step happen.
-    fn take(&mut self, scenario: &Scenario, step: Step) {
+    fn take(&mut self, scenario: &ProtocolScenario, step: ProtocolStep) {
         self.steps += 1;
         self.faults.deaths -= u8::from(step.is_fault(self));
         match step {
-            Step::Worker(worker, deed) => {
-                self.faults.failures -= u8::from(deed == Deed::Fail);
+            ProtocolStep::Worker(worker, deed) => {
+                self.faults.failures -= u8::from(deed == SimWorkerStep::Fail);
                 self.work(scenario, worker, deed);
             }
-            Step::WorkerStarts => {
+            ProtocolStep::WorkerStarts => {
                 let Some(coordinator) = &mut self.coordinator else { return };
                 coordinator.starting -= 1;
                 let worker = WorkerId(coordinator.last_worker);
                 coordinator.last_worker += 1;
                 self.add_worker(scenario, worker);
-                self.feed(scenario, Event::WorkerReady(worker));
+                self.feed(scenario, RunEvent::WorkerReady(worker));
             }
-            Step::WorkerNotStarted => {
+            ProtocolStep::WorkerNotStarted => {
                 self.coordinator.iter_mut().for_each(|coordinator| coordinator.starting -= 1);
-                self.feed(scenario, Event::WorkerNotStarted);
+                self.feed(scenario, RunEvent::WorkerNotStarted);
             }
-            Step::Hear(worker) => self.hear(scenario, worker),
-            Step::WorkerGone(worker) => self.worker_gone(scenario, worker),
-            Step::HearWatchdog => self.hear_watchdog(scenario),
-            Step::WatchdogGone => self.watchdog_gone(scenario),
-            Step::ReadJournal(worker) => self.answer_journal(worker),
-            Step::Deliver(went) => self.deliver(went),
-            Step::SayFinished => self.say_finished(scenario),
-            Step::LeftAlone => self.left_alone(scenario),
-            Step::Cancel => {
+            ProtocolStep::Hear(worker) => self.hear(scenario, worker),
+            ProtocolStep::WorkerGone(worker) => self.worker_gone(scenario, worker),
+            ProtocolStep::HearWatchdog => self.hear_watchdog(scenario),
+            ProtocolStep::WatchdogGone => self.watchdog_gone(scenario),
+            ProtocolStep::ReadJournal(worker) => self.answer_journal(worker),
+            ProtocolStep::Deliver(went) => self.deliver(went),
+            ProtocolStep::SayFinished => self.say_finished(scenario),
+            ProtocolStep::LeftAlone => self.left_alone(scenario),
+            ProtocolStep::Cancel => {
                 self.faults.cancels -= 1;
-                self.feed(scenario, Event::Cancel);
+                self.feed(scenario, RunEvent::Cancel);
             }
-            Step::KillCoordinator => self.kill_coordinator(),
-            Step::KillWatchdog => self.kill_watchdog(),
-            Step::ResetWatchdog => {
+            ProtocolStep::KillCoordinator => self.kill_coordinator(),
+            ProtocolStep::KillWatchdog => self.kill_watchdog(),
+            ProtocolStep::ResetWatchdog => {
                 self.client.has_cut_watchdog = true;
                 self.watchdog.iter_mut().for_each(|watchdog| {
                     watchdog.is_reset = true;
                     watchdog.unproven.clear();
                 });
             }
-            Step::FinishLate => self.finish_is_late(scenario),
-            Step::JournalLate(worker) => self.worker_lost(scenario, worker),
+            ProtocolStep::FinishLate => self.finish_is_late(scenario),
+            ProtocolStep::JournalLate(worker) => self.worker_lost(scenario, worker),
         }
     }
 
     /// Whether nothing more is to be hoped for: the coordinator is dead, and so is the watchdog or its way to the client.
-    fn is_beyond_promise(&self, scenario: &Scenario) -> bool {
+    fn is_beyond_promise(&self, scenario: &ProtocolScenario) -> bool {
         let has_watchdog_way = scenario.has_callback && !self.client.has_cut_watchdog;
         self.coordinator.is_none() && (self.watchdog.is_none() || !has_watchdog_way)
     }
 
-    fn has_ended_well(&self, scenario: &Scenario) -> bool {
+    fn has_ended_well(&self, scenario: &ProtocolScenario) -> bool {
         let is_answered = self.client.has_response || self.coordinator.is_none();
-        (self.client.completion == Completion::Here && is_answered) || self.is_beyond_promise(scenario)
+        (self.client.completion == CompletionState::Here && is_answered) || self.is_beyond_promise(scenario)
     }
 }
 
-impl Model for Scenario {
-    type State = System;
-    type Action = Step;
+impl Model for ProtocolScenario {
+    type State = ProtocolSystem;
+    type Action = ProtocolStep;
 
-    fn init_states(&self) -> Vec<System> {
-        vec![System::new(self)]
+    fn init_states(&self) -> Vec<ProtocolSystem> {
+        vec![ProtocolSystem::new(self)]
     }
 
-    fn actions(&self, system: &System, steps: &mut Vec<Step>) {
+    fn actions(&self, system: &ProtocolSystem, steps: &mut Vec<ProtocolStep>) {
         steps.extend(system.steps(self));
     }
 
-    fn next_state(&self, system: &System, step: Step) -> Option<System> {
+    fn next_state(&self, system: &ProtocolSystem, step: ProtocolStep) -> Option<ProtocolSystem> {
         let mut next = system.clone();
         next.take(self, step);
         Some(next)
@@ -244,24 +246,27 @@ impl Model for Scenario {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always(ONE_RESULT, |_, system: &System| {
-                !matches!(system.client.broken, Some(Broken::TwoResults(_)))
+            Property::always(ONE_RESULT, |_, system: &ProtocolSystem| {
+                !matches!(system.client.broken, Some(BrokenRule::TwoResults(_)))
             }),
-            Property::always(COMPLETE, |_, system: &System| {
-                !matches!(system.client.broken, Some(Broken::ResultMissing(_)))
+            Property::always(COMPLETE, |_, system: &ProtocolSystem| {
+                !matches!(system.client.broken, Some(BrokenRule::ResultMissing(_)))
             }),
-            Property::always(NOTHING_AFTER, |_, system: &System| {
-                system.client.broken != Some(Broken::UpdateAfterCompletion)
+            Property::always(NOTHING_AFTER, |_, system: &ProtocolSystem| {
+                system.client.broken != Some(BrokenRule::UpdateAfterCompletion)
             }),
-            Property::always(RESPONSE, |_, system: &System| {
-                !matches!(system.client.broken, Some(Broken::ResponseBeforeCompletion | Broken::TwoResponses))
+            Property::always(RESPONSE, |_, system: &ProtocolSystem| {
+                !matches!(
+                    system.client.broken,
+                    Some(BrokenRule::ResponseBeforeCompletion | BrokenRule::TwoResponses)
+                )
             }),
-            Property::always(REACHED, |scenario: &Scenario, system: &System| {
+            Property::always(REACHED, |scenario: &ProtocolScenario, system: &ProtocolSystem| {
                 system.client.broken.is_some()
                     || system.has_ended_well(scenario)
                     || !system.steps(scenario).is_empty()
             }),
-            Property::always(ENDS, |_, system: &System| system.steps <= LONGEST_PATH),
+            Property::always(ENDS, |_, system: &ProtocolSystem| system.steps <= LONGEST_PATH),
         ]
     }
 }

@@ -4,30 +4,30 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::{
-    HeldBy, LeaseEnd, LeaseId, Outcome, TestId, WorkerId,
-    finish::{Delivery, HeldFrame, Line, Said},
-    run::{Lease, Plan, Run},
+    LeaseId, LeaseOutcome, Outcome, ProvisionalReason, TestId, WorkerId,
+    delivery::{Delivery, FinisherConnection, JournalMark, LastRelayedFrame},
+    run::{BatchLease, RunState, SchedulingPlan},
 };
 
-use crate::{client::Client, mistakes::Mistake};
+use crate::{client::SimClient, mistakes::PlantedMistake};
 
 /// What is tried.
 #[derive(Debug, Clone)]
-pub(crate) struct Scenario {
-    pub(crate) plan: Plan,
+pub(crate) struct ProtocolScenario {
+    pub(crate) plan: SchedulingPlan,
     /// Workers that are there already.
     pub(crate) workers: u32,
     /// Whether the client offers a callback port.
     pub(crate) has_callback: bool,
-    pub(crate) faults: Faults,
+    pub(crate) faults: ProtocolFaults,
     /// So many watchdogs can be had, one after the other.
     pub(crate) watchdogs: u8,
-    pub(crate) mistake: Mistake,
+    pub(crate) mistake: PlantedMistake,
 }
 
 /// What may still go wrong.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Faults {
+pub(crate) struct ProtocolFaults {
     /// Deaths of any process, and connections that the client refuses, resets or does not answer.
     pub(crate) deaths: u8,
     /// Failing tests.
@@ -38,33 +38,33 @@ pub(crate) struct Faults {
 
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct System {
+pub(crate) struct ProtocolSystem {
     /// `None`: it is dead.
-    pub(crate) coordinator: Option<Coordinator>,
+    pub(crate) coordinator: Option<SimCoordinator>,
     /// `None`: it is dead.
-    pub(crate) watchdog: Option<Watchdog>,
+    pub(crate) watchdog: Option<SimWatchdog>,
     /// Those that live.
-    pub(crate) workers: BTreeMap<WorkerId, Worker>,
-    pub(crate) journals: BTreeMap<WorkerId, Vec<(TestId, Said)>>,
+    pub(crate) workers: BTreeMap<WorkerId, SimWorker>,
+    pub(crate) journals: BTreeMap<WorkerId, Vec<(TestId, JournalMark)>>,
     /// What workers said and the coordinator has not heard, of the living and the dead.
-    pub(crate) from_workers: BTreeMap<WorkerId, VecDeque<FromWorker>>,
-    pub(crate) from_watchdog: VecDeque<FromWatchdog>,
-    pub(crate) client: Client,
-    pub(crate) faults: Faults,
+    pub(crate) from_workers: BTreeMap<WorkerId, VecDeque<SimWorkerMessage>>,
+    pub(crate) from_watchdog: VecDeque<SimWatchdogMessage>,
+    pub(crate) client: SimClient,
+    pub(crate) faults: ProtocolFaults,
     /// So many steps led here. With them no system is its own past: a circle would be a path without end.
     pub(crate) steps: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Coordinator {
-    pub(crate) run: Run,
+pub(crate) struct SimCoordinator {
+    pub(crate) run: RunState,
     /// Workers that were asked for.
     pub(crate) starting: u8,
     /// Results passed on to the main connection, by worker.
     pub(crate) relayed: BTreeMap<WorkerId, u64>,
     /// Dead workers whose journals are being read, with what was relayed of them.
     pub(crate) asked: BTreeMap<WorkerId, u64>,
-    pub(crate) held: HeldFrame<Frame>,
+    pub(crate) held: LastRelayedFrame<SimFrame>,
     pub(crate) has_ordered_finish: bool,
     /// Watchdogs that can be had yet.
     pub(crate) watchdogs: u8,
@@ -72,14 +72,14 @@ pub(crate) struct Coordinator {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Watchdog {
+pub(crate) struct SimWatchdog {
     /// It knows of the run, and must finish it should the coordinator die.
     pub(crate) has_open_run: bool,
     /// Journals that it was asked for.
     pub(crate) asked: BTreeSet<WorkerId>,
-    pub(crate) finish: Option<Finish>,
+    pub(crate) finish: Option<SimFinish>,
     pub(crate) delivery: Option<Delivery>,
-    pub(crate) line: Line,
+    pub(crate) line: FinisherConnection,
     /// The client has reset the line, which is noticed with the next use.
     pub(crate) is_reset: bool,
     /// On the line, and not proven to be read.
@@ -90,7 +90,7 @@ pub(crate) struct Watchdog {
 
 /// What a finisher is to send.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Finish {
+pub(crate) struct SimFinish {
     pub(crate) resend: Vec<(WorkerId, u64)>,
     pub(crate) told: Vec<TestId>,
     /// All but the completion is proven.
@@ -99,7 +99,7 @@ pub(crate) struct Finish {
 
 /// Where a result of a test stands, which makes it that result and no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Source {
+pub(crate) enum ResultSource {
     /// In a worker's journal, at a position from 1.
     Journal(WorkerId, u64),
     Finisher,
@@ -107,17 +107,17 @@ pub(crate) enum Source {
 
 /// What goes to the client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Frame {
-    Results(Vec<(TestId, Source)>),
+pub(crate) enum SimFrame {
+    Results(Vec<(TestId, ResultSource)>),
     Completion,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Worker {
-    pub(crate) hand: Option<Hand>,
+pub(crate) struct SimWorker {
+    pub(crate) hand: Option<SimLease>,
     /// Results handed to its stream.
     pub(crate) position: u64,
-    pub(crate) route: Route,
+    pub(crate) route: SimRoute,
     /// On its own connection, and not proven to be read.
     pub(crate) unproven: BTreeSet<TestId>,
     pub(crate) is_cancelled: bool,
@@ -126,17 +126,17 @@ pub(crate) struct Worker {
 
 /// A lease in a worker's hand.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Hand {
-    pub(crate) lease: Lease,
+pub(crate) struct SimLease {
+    pub(crate) lease: BatchLease,
     pub(crate) next: usize,
-    pub(crate) at: At,
+    pub(crate) at: SimTestPhase,
     /// How the process ends behind the result in hand, if it does.
-    pub(crate) end: Option<LeaseEnd>,
+    pub(crate) end: Option<LeaseOutcome>,
 }
 
 /// What is done with the next test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum At {
+pub(crate) enum SimTestPhase {
     Idle,
     Running,
     /// Its result has come so far: journalled, sent, reported, in the order of the program.
@@ -145,7 +145,7 @@ pub(crate) enum At {
 
 /// A worker's way to the client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Route {
+pub(crate) enum SimRoute {
     #[default]
     Relay,
     NotDialled,
@@ -156,34 +156,34 @@ pub(crate) enum Route {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum FromWorker {
+pub(crate) enum SimWorkerMessage {
     Started { lease: LeaseId, test: TestId },
-    Relayed { frame: Frame, position: u64 },
+    Relayed { frame: SimFrame, position: u64 },
     Settled { test: TestId, outcome: Outcome, position: u64 },
-    Held { lease: LeaseId, test: TestId, by: HeldBy },
-    Ended { lease: LeaseId, end: LeaseEnd },
+    Held { lease: LeaseId, test: TestId, by: ProvisionalReason },
+    Ended { lease: LeaseId, end: LeaseOutcome },
     Drained { proven: u64 },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum FromWatchdog {
+pub(crate) enum SimWatchdogMessage {
     Journal(WorkerId),
-    Relayed(Frame),
+    Relayed(SimFrame),
     Completing,
     Finished,
 }
 
-impl System {
+impl ProtocolSystem {
     /// Returns everything as it is when a run begins.
-    pub(crate) fn new(scenario: &Scenario) -> Self {
+    pub(crate) fn new(scenario: &ProtocolScenario) -> Self {
         let mut system = Self {
             coordinator: None,
-            watchdog: Some(Watchdog::new(scenario)),
+            watchdog: Some(SimWatchdog::new(scenario)),
             workers: BTreeMap::new(),
             journals: BTreeMap::new(),
             from_workers: BTreeMap::new(),
             from_watchdog: VecDeque::new(),
-            client: Client::new(scenario.plan.tests.len()),
+            client: SimClient::new(scenario.plan.tests.len()),
             faults: scenario.faults,
             steps: 0,
         };
@@ -191,14 +191,14 @@ impl System {
         for worker in &there {
             system.add_worker(scenario, *worker);
         }
-        let mut run = Run::new(scenario.plan.clone());
+        let mut run = RunState::new(scenario.plan.clone());
         let actions = run.begin(&there);
-        system.coordinator = Some(Coordinator {
+        system.coordinator = Some(SimCoordinator {
             run,
             starting: 0,
             relayed: BTreeMap::new(),
             asked: BTreeMap::new(),
-            held: HeldFrame::default(),
+            held: LastRelayedFrame::default(),
             has_ordered_finish: false,
             watchdogs: scenario.watchdogs,
             last_worker: scenario.workers,
@@ -207,9 +207,9 @@ impl System {
         system
     }
 
-    pub(crate) fn add_worker(&mut self, scenario: &Scenario, worker: WorkerId) {
-        let route = if scenario.has_callback { Route::NotDialled } else { Route::Relay };
-        self.workers.insert(worker, Worker { route, ..Worker::default() });
+    pub(crate) fn add_worker(&mut self, scenario: &ProtocolScenario, worker: WorkerId) {
+        let route = if scenario.has_callback { SimRoute::NotDialled } else { SimRoute::Relay };
+        self.workers.insert(worker, SimWorker { route, ..SimWorker::default() });
         self.from_workers.insert(worker, VecDeque::new());
     }
 
@@ -226,14 +226,18 @@ impl System {
     }
 }
 
-impl Watchdog {
-    pub(crate) fn new(scenario: &Scenario) -> Self {
+impl SimWatchdog {
+    pub(crate) fn new(scenario: &ProtocolScenario) -> Self {
         Self {
             has_open_run: true,
             asked: BTreeSet::new(),
             finish: None,
             delivery: None,
-            line: if scenario.has_callback { Line::Down } else { Line::Relayed },
+            line: if scenario.has_callback {
+                FinisherConnection::Closed
+            } else {
+                FinisherConnection::Relayed
+            },
             is_reset: false,
             unproven: BTreeSet::new(),
             is_alone: false,
@@ -241,8 +245,8 @@ impl Watchdog {
     }
 }
 
-impl From<Lease> for Hand {
-    fn from(lease: Lease) -> Self {
-        Self { lease, next: 0, at: At::Idle, end: None }
+impl From<BatchLease> for SimLease {
+    fn from(lease: BatchLease) -> Self {
+        Self { lease, next: 0, at: SimTestPhase::Idle, end: None }
     }
 }

@@ -1,16 +1,19 @@
 //! What workers do: they run their leases, and bring each result into the journal, to the client, to the coordinator,
 //! in this order.
 
-use model::{HeldBy, LeaseEnd, Outcome, TestId, WorkerId, finish::Said};
+use model::{LeaseOutcome, Outcome, ProvisionalReason, TestId, WorkerId, delivery::JournalMark};
 
 use crate::{
-    mistakes::Mistake,
-    system::{At, Frame, FromWorker, Hand, Route, Scenario, Source, System, Worker},
+    mistakes::PlantedMistake,
+    system::{
+        ProtocolScenario, ProtocolSystem, ResultSource, SimFrame, SimLease, SimRoute, SimTestPhase,
+        SimWorker, SimWorkerMessage,
+    },
 };
 
 /// What a worker does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Deed {
+pub(crate) enum SimWorkerStep {
     /// The next test begins.
     Begin,
     /// It ends with its result.
@@ -35,145 +38,145 @@ pub(crate) enum Deed {
     Die,
 }
 
-const STEPS: [Settling; 3] = [Settling::Journal, Settling::Send, Settling::Report];
-const STEPS_MISTAKEN: [Settling; 3] = [Settling::Send, Settling::Journal, Settling::Report];
+const STEPS: [SettlingStep; 3] = [SettlingStep::Journal, SettlingStep::Send, SettlingStep::Report];
+const STEPS_MISTAKEN: [SettlingStep; 3] = [SettlingStep::Send, SettlingStep::Journal, SettlingStep::Report];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Settling {
+enum SettlingStep {
     Journal,
     Send,
     Report,
 }
 
-fn settling(scenario: &Scenario, step: u8) -> Settling {
-    let steps = if scenario.mistake == Mistake::JournalAfterSend { STEPS_MISTAKEN } else { STEPS };
+fn settling(scenario: &ProtocolScenario, step: u8) -> SettlingStep {
+    let steps = if scenario.mistake == PlantedMistake::JournalAfterSend { STEPS_MISTAKEN } else { STEPS };
     steps[usize::from(step)]
 }
 
-impl Deed {
+impl SimWorkerStep {
     /// Whether it is one of the deaths.
     pub(crate) fn is_fault(self) -> bool {
         matches!(self, Self::DieInTest | Self::Refused | Self::Unanswered | Self::Reset | Self::Die)
     }
 }
 
-impl Worker {
+impl SimWorker {
     /// Lists what it may do, beside dying.
-    pub(crate) fn deeds(&self, scenario: &Scenario, deeds: &mut Vec<Deed>) {
-        if self.route == Route::Open {
-            deeds.push(Deed::Reset);
+    pub(crate) fn deeds(&self, scenario: &ProtocolScenario, deeds: &mut Vec<SimWorkerStep>) {
+        if self.route == SimRoute::Open {
+            deeds.push(SimWorkerStep::Reset);
         }
         let Some(hand) = &self.hand else {
             if self.is_to_drain {
-                deeds.push(Deed::Drain);
-                deeds.extend((self.route == Route::Open).then_some(Deed::Unanswered));
+                deeds.push(SimWorkerStep::Drain);
+                deeds.extend((self.route == SimRoute::Open).then_some(SimWorkerStep::Unanswered));
             }
             return;
         };
         match hand.at {
-            At::Idle if self.is_cancelled || hand.next == hand.lease.batch.tests.len() => {
-                deeds.push(Deed::Leave);
+            SimTestPhase::Idle if self.is_cancelled || hand.next == hand.lease.batch.tests.len() => {
+                deeds.push(SimWorkerStep::Leave);
             }
-            At::Idle => deeds.push(Deed::Begin),
-            At::Running => {
-                deeds.extend([Deed::End, Deed::DieInTest]);
-                deeds.extend(hand.lease.is_failure_held[hand.next].then_some(Deed::Fail));
+            SimTestPhase::Idle => deeds.push(SimWorkerStep::Begin),
+            SimTestPhase::Running => {
+                deeds.extend([SimWorkerStep::End, SimWorkerStep::DieInTest]);
+                deeds.extend(hand.lease.is_failure_provisional[hand.next].then_some(SimWorkerStep::Fail));
             }
-            At::Settling(step) => {
-                deeds.push(Deed::Settle);
+            SimTestPhase::Settling(step) => {
+                deeds.push(SimWorkerStep::Settle);
                 let is_dialling =
-                    self.route == Route::NotDialled && settling(scenario, step) == Settling::Send;
-                deeds.extend(is_dialling.then_some(Deed::Refused));
+                    self.route == SimRoute::NotDialled && settling(scenario, step) == SettlingStep::Send;
+                deeds.extend(is_dialling.then_some(SimWorkerStep::Refused));
             }
         }
     }
 }
 
-impl System {
+impl ProtocolSystem {
     /// Lets a worker do something.
-    pub(crate) fn work(&mut self, scenario: &Scenario, id: WorkerId, deed: Deed) {
+    pub(crate) fn work(&mut self, scenario: &ProtocolScenario, id: WorkerId, deed: SimWorkerStep) {
         match deed {
-            Deed::Begin => {
+            SimWorkerStep::Begin => {
                 let hand = self.hand(id);
-                hand.at = At::Running;
+                hand.at = SimTestPhase::Running;
                 let (lease, test) = (hand.lease.lease, hand.lease.batch.tests[hand.next]);
-                self.journal(id, test, Said::Started);
-                self.say(id, FromWorker::Started { lease, test });
+                self.journal(id, test, JournalMark::Started);
+                self.say(id, SimWorkerMessage::Started { lease, test });
             }
-            Deed::End => {
-                self.hand(id).at = At::Settling(0);
+            SimWorkerStep::End => {
+                self.hand(id).at = SimTestPhase::Settling(0);
                 self.worker(id).position += 1;
                 self.settle(scenario, id);
             }
-            Deed::Fail => self.hold(id, HeldBy::Retry),
-            Deed::DieInTest => {
-                if self.hand(id).lease.batch.is_alone {
-                    self.hand(id).end = Some(LeaseEnd::DiedInTest);
-                    self.work(scenario, id, Deed::End);
+            SimWorkerStep::Fail => self.hold(id, ProvisionalReason::AwaitsRetry),
+            SimWorkerStep::DieInTest => {
+                if self.hand(id).lease.batch.is_isolated {
+                    self.hand(id).end = Some(LeaseOutcome::DiedInTest);
+                    self.work(scenario, id, SimWorkerStep::End);
                 } else {
-                    self.hold(id, HeldBy::LoneRun);
-                    self.leave(id, LeaseEnd::DiedInTest);
+                    self.hold(id, ProvisionalReason::AwaitsIsolatedRun);
+                    self.leave(id, LeaseOutcome::DiedInTest);
                 }
             }
-            Deed::Settle => self.settle(scenario, id),
-            Deed::Refused => {
-                self.worker(id).route = Route::Broken;
+            SimWorkerStep::Settle => self.settle(scenario, id),
+            SimWorkerStep::Refused => {
+                self.worker(id).route = SimRoute::Broken;
                 self.settle(scenario, id);
             }
-            Deed::Leave => {
+            SimWorkerStep::Leave => {
                 let is_whole = self.hand(id).next == self.hand(id).lease.batch.tests.len();
-                self.leave(id, if is_whole { LeaseEnd::Complete } else { LeaseEnd::Cancelled });
+                self.leave(id, if is_whole { LeaseOutcome::Complete } else { LeaseOutcome::Cancelled });
             }
-            Deed::Drain => self.drain(id),
-            Deed::Unanswered => {
-                self.break_route(id, Route::Broken);
+            SimWorkerStep::Drain => self.drain(id),
+            SimWorkerStep::Unanswered => {
+                self.break_route(id, SimRoute::Broken);
                 self.drain(id);
             }
-            Deed::Reset => self.break_route(id, Route::Reset),
-            Deed::Die => drop(self.workers.remove(&id)),
+            SimWorkerStep::Reset => self.break_route(id, SimRoute::Reset),
+            SimWorkerStep::Die => drop(self.workers.remove(&id)),
         }
     }
 
-    fn worker(&mut self, id: WorkerId) -> &mut Worker {
+    fn worker(&mut self, id: WorkerId) -> &mut SimWorker {
         self.workers.get_mut(&id).expect("only the living do something")
     }
 
-    fn hand(&mut self, id: WorkerId) -> &mut Hand {
+    fn hand(&mut self, id: WorkerId) -> &mut SimLease {
         self.worker(id).hand.as_mut().expect("only workers with a lease do this")
     }
 
-    fn journal(&mut self, id: WorkerId, test: TestId, said: Said) {
+    fn journal(&mut self, id: WorkerId, test: TestId, said: JournalMark) {
         self.journals.entry(id).or_default().push((test, said));
     }
 
-    fn say(&mut self, id: WorkerId, message: FromWorker) {
+    fn say(&mut self, id: WorkerId, message: SimWorkerMessage) {
         if self.coordinator.is_some() {
             self.from_workers.entry(id).or_default().push_back(message);
         }
     }
 
     /// A result is held back, because something may replace it.
-    fn hold(&mut self, id: WorkerId, by: HeldBy) {
+    fn hold(&mut self, id: WorkerId, by: ProvisionalReason) {
         let hand = self.hand(id);
         let (lease, test) = (hand.lease.lease, hand.lease.batch.tests[hand.next]);
-        (hand.at, hand.next) = (At::Idle, hand.next + 1);
-        self.journal(id, test, Said::Held);
-        self.say(id, FromWorker::Held { lease, test, by });
+        (hand.at, hand.next) = (SimTestPhase::Idle, hand.next + 1);
+        self.journal(id, test, JournalMark::Provisional);
+        self.say(id, SimWorkerMessage::Held { lease, test, by });
     }
 
-    fn settle(&mut self, scenario: &Scenario, id: WorkerId) {
+    fn settle(&mut self, scenario: &ProtocolScenario, id: WorkerId) {
         let position = self.worker(id).position;
         let hand = self.hand(id);
-        let At::Settling(step) = hand.at else { return };
+        let SimTestPhase::Settling(step) = hand.at else { return };
         let test = hand.lease.batch.tests[hand.next];
-        hand.at = At::Settling(step + 1);
+        hand.at = SimTestPhase::Settling(step + 1);
         match settling(scenario, step) {
-            Settling::Journal => self.journal(id, test, Said::Settled),
-            Settling::Send => self.send(id, (test, Source::Journal(id, position))),
-            Settling::Report => {
+            SettlingStep::Journal => self.journal(id, test, JournalMark::Settled),
+            SettlingStep::Send => self.send(id, (test, ResultSource::Journal(id, position))),
+            SettlingStep::Report => {
                 let (next, end) = (hand.next + 1, hand.end);
-                (hand.at, hand.next) = (At::Idle, next);
-                self.say(id, FromWorker::Settled { test, outcome: Outcome::Passed, position });
+                (hand.at, hand.next) = (SimTestPhase::Idle, next);
+                self.say(id, SimWorkerMessage::Settled { test, outcome: Outcome::Passed, position });
                 if let Some(end) = end {
                     self.leave(id, end);
                 }
@@ -181,29 +184,29 @@ impl System {
         }
     }
 
-    fn send(&mut self, id: WorkerId, result: (TestId, Source)) {
-        let frame = Frame::Results(vec![result]);
+    fn send(&mut self, id: WorkerId, result: (TestId, ResultSource)) {
+        let frame = SimFrame::Results(vec![result]);
         let worker = self.workers.get_mut(&id).expect("only the living do something");
         match worker.route {
-            Route::Relay => {
+            SimRoute::Relay => {
                 let position = worker.position;
-                self.say(id, FromWorker::Relayed { frame, position });
+                self.say(id, SimWorkerMessage::Relayed { frame, position });
             }
-            Route::NotDialled | Route::Open => {
-                worker.route = Route::Open;
+            SimRoute::NotDialled | SimRoute::Open => {
+                worker.route = SimRoute::Open;
                 self.client.send(&frame, Some(&mut worker.unproven));
             }
-            Route::Reset | Route::Broken => worker.route = Route::Broken,
+            SimRoute::Reset | SimRoute::Broken => worker.route = SimRoute::Broken,
         }
     }
 
-    fn leave(&mut self, id: WorkerId, end: LeaseEnd) {
+    fn leave(&mut self, id: WorkerId, end: LeaseOutcome) {
         let lease = self.hand(id).lease.lease;
         self.worker(id).hand = None;
-        self.say(id, FromWorker::Ended { lease, end });
+        self.say(id, SimWorkerMessage::Ended { lease, end });
     }
 
-    fn break_route(&mut self, id: WorkerId, route: Route) {
+    fn break_route(&mut self, id: WorkerId, route: SimRoute) {
         let worker = self.worker(id);
         worker.route = route;
         worker.unproven.clear();
@@ -213,13 +216,13 @@ impl System {
         let worker = self.workers.get_mut(&id).expect("only the living do something");
         worker.is_to_drain = false;
         let proven = match worker.route {
-            Route::Relay | Route::NotDialled => worker.position,
-            Route::Open => {
+            SimRoute::Relay | SimRoute::NotDialled => worker.position,
+            SimRoute::Open => {
                 self.client.read(&mut worker.unproven);
                 worker.position
             }
-            Route::Reset | Route::Broken => 0,
+            SimRoute::Reset | SimRoute::Broken => 0,
         };
-        self.say(id, FromWorker::Drained { proven });
+        self.say(id, SimWorkerMessage::Drained { proven });
     }
 }

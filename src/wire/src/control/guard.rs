@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuard {
     /// First message: the command to run.
-    Exec(Command),
+    Exec(TestCommand),
     /// Sends SIGTERM to the process group and, after the grace period, SIGKILL to the whole process tree.
     Terminate {
         /// Grace period in milliseconds.
@@ -32,26 +32,26 @@ pub enum ToGuard {
     Dump,
     /// Ends all tracing at once, so that a debugger can attach to the processes; answered by
     /// [`FromGuard::LetGone`].
-    LetGo,
+    DetachTracer,
     /// Continues a process that is stopped before its first instruction, untraced, because it belongs to a
     /// debugger.
-    HandOver,
+    ContinueUntraced,
     /// Continues a process that is stopped before its first instruction and has no debugger, traced as its
     /// command says.
-    TakeBack,
+    ContinueTraced,
 }
 
 /// Command of a test process. Program, arguments, environment and directory are byte strings, because paths
 /// and arguments may be any bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Command {
+pub struct TestCommand {
     /// Path of the program; no search in `PATH`.
-    pub program: OsBytes,
+    pub program: OsText,
     /// Arguments without the program's own name.
-    pub args: Vec<OsBytes>,
+    pub args: Vec<OsText>,
     /// The whole environment.
-    pub env: Vec<(OsBytes, OsBytes)>,
-    pub cwd: OsBytes,
+    pub env: Vec<(OsText, OsText)>,
+    pub cwd: OsText,
     /// Crash capture of the process; `None`: the process is not traced.
     #[serde(default)]
     pub trace: Option<TracePlan>,
@@ -62,7 +62,7 @@ pub struct Command {
     /// Whether the process is stopped before its first instruction, traced by no process, until
     /// [`ToGuard::HandOver`] or [`ToGuard::TakeBack`].
     #[serde(default)]
-    pub is_held: bool,
+    pub is_stopped_at_start: bool,
 }
 
 /// Crash capture of a test process: which processes are traced, and which files are written.
@@ -73,7 +73,7 @@ pub struct TracePlan {
     /// Which dumps are written.
     pub dumps: DumpKinds,
     /// Existing directory for dumps and stack texts.
-    pub dir: OsBytes,
+    pub dir: OsText,
     /// Prefix of the names of all files, without extension.
     pub name: String,
     /// Size limit of one dump in bytes; 0: no limit.
@@ -83,7 +83,7 @@ pub struct TracePlan {
     /// Expected crash markers: a process with one of these words in its command line dies on purpose, because
     /// its framework wants it to (death tests).
     #[serde(default)]
-    pub doomed_words: Vec<String>,
+    pub expected_crash_markers: Vec<String>,
 }
 
 /// Set of processes that are traced.
@@ -111,20 +111,20 @@ pub struct DumpKinds {
 /// String of the operating system: text if it is UTF-8, otherwise its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum OsBytes {
+pub enum OsText {
     /// A string in UTF-8.
     Text(String),
     /// Any other bytes.
     Bytes(Vec<u8>),
 }
 
-impl Default for OsBytes {
+impl Default for OsText {
     fn default() -> Self {
         Self::Text(String::new())
     }
 }
 
-impl OsBytes {
+impl OsText {
     /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -141,7 +141,7 @@ impl OsBytes {
     }
 }
 
-impl From<Vec<u8>> for OsBytes {
+impl From<Vec<u8>> for OsText {
     fn from(bytes: Vec<u8>) -> Self {
         match String::from_utf8(bytes) {
             Ok(text) => Self::Text(text),
@@ -150,34 +150,34 @@ impl From<Vec<u8>> for OsBytes {
     }
 }
 
-impl From<&str> for OsBytes {
+impl From<&str> for OsText {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
 }
 
-impl From<String> for OsBytes {
+impl From<String> for OsText {
     fn from(text: String) -> Self {
         Self::Text(text)
     }
 }
 
 #[cfg(unix)]
-impl From<&std::ffi::OsStr> for OsBytes {
+impl From<&std::ffi::OsStr> for OsText {
     fn from(text: &std::ffi::OsStr) -> Self {
         Self::from(std::os::unix::ffi::OsStrExt::as_bytes(text).to_vec())
     }
 }
 
 #[cfg(unix)]
-impl From<&std::path::Path> for OsBytes {
+impl From<&std::path::Path> for OsText {
     fn from(path: &std::path::Path) -> Self {
         Self::from(path.as_os_str())
     }
 }
 
 #[cfg(unix)]
-impl OsBytes {
+impl OsText {
     /// Returns the string in the operating system's form.
     #[must_use]
     pub fn as_os_str(&self) -> &std::ffi::OsStr {
@@ -204,7 +204,7 @@ pub enum FromGuard {
         is_limited: bool,
     },
     /// The program could not be started. Last message.
-    Failed {
+    StartFailed {
         /// System error, such as `exec: No such file or directory`.
         error: String,
     },
@@ -223,17 +223,17 @@ pub enum FromGuard {
     /// Answers [`ToGuard::Dump`].
     Dumped(HangReport),
     /// Answers [`ToGuard::LetGo`].
-    LetGone,
+    TracerDetached,
     /// The process is stopped before its first instruction, as its command requires.
-    Standing {
+    StoppedAtStart {
         /// Whether it is stopped at the first instruction of its program. `false` if the system did not let
         /// the guard stop it there; it is then stopped just before `exec`.
         is_program: bool,
     },
     /// The debugger has exited and left the process stopped; the guard continues the process.
-    Deserted,
+    DebuggerExited,
     /// The process has ended and no process of its tree is left. Last message.
-    Ended(RawEnd),
+    Ended(ProcessExit),
 }
 
 /// Crash of one process, with everything that the guard could collect about it.
@@ -255,19 +255,19 @@ pub struct CrashReport {
     pub thread: CrashedThread,
     /// Fault whose handler the thread was running when this signal arrived, such as the stack overflow before
     /// an `abort`.
-    pub cause: Option<Fault>,
+    pub cause: Option<SignalFault>,
     /// Whether the program's own handler ended the process with an exit code; `signal` is the one that it
     /// handled.
     pub is_handled: bool,
     /// Whether the worker had ordered the process to end before, so that the crash may be its way of exiting.
     #[serde(default)]
-    pub is_asked: bool,
+    pub is_termination_requested: bool,
     /// Symbolized stack of the thread; empty if nothing could be read.
     pub stack: String,
     /// Path of the minidump.
-    pub dump: Option<OsBytes>,
+    pub dump: Option<OsText>,
     /// Path of the file with the stacks of all threads as text.
-    pub stacks_file: Option<OsBytes>,
+    pub stacks_file: Option<OsText>,
     /// Diagnostics that could not be collected, each with its reason.
     pub soft_errors: Vec<String>,
 }
@@ -283,7 +283,7 @@ pub struct CrashedThread {
 
 /// Signal that the kernel raised because of what a thread did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Fault {
+pub struct SignalFault {
     /// Signal number.
     pub signal: i32,
     /// `si_code` of the signal.
@@ -341,14 +341,14 @@ pub struct HungProcess {
     /// Symbolized stack of the first living thread; empty if nothing could be read.
     pub stack: String,
     /// Path of the minidump.
-    pub dump: Option<OsBytes>,
+    pub dump: Option<OsText>,
     /// Path of the file with the stacks of all threads as text.
-    pub stacks_file: Option<OsBytes>,
+    pub stacks_file: Option<OsText>,
 }
 
 /// Exit status and resource usage of a process, as the operating system reports them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
-pub struct RawEnd {
+pub struct ProcessExit {
     /// Exit code, if the process exited by itself.
     pub code: Option<i32>,
     /// Number of the signal that killed the process.
@@ -356,7 +356,7 @@ pub struct RawEnd {
     /// Whether the system wrote a core file.
     pub has_core: bool,
     /// Processes of the tree that outlived the process and were killed.
-    pub leaked: Vec<Leaked>,
+    pub leaked: Vec<LeakedProcess>,
     /// CPU time of the process and its reaped children, in microseconds.
     pub cpu_us: u64,
     /// Peak resident memory in KiB.
@@ -368,10 +368,10 @@ pub struct RawEnd {
     pub limit_peak_bytes: Option<u64>,
     /// Path of the core file, if it can be found.
     #[serde(default)]
-    pub core: Option<OsBytes>,
+    pub core: Option<OsText>,
 }
 
-impl RawEnd {
+impl ProcessExit {
     /// Returns the resource usage; `None` for a process that was lost, about which nothing is known.
     #[must_use]
     pub fn usage(&self) -> Option<super::ProcessUsage> {
@@ -382,7 +382,7 @@ impl RawEnd {
 
 /// Process that outlived its test process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leaked {
+pub struct LeakedProcess {
     pub pid: u32,
     /// Command line, truncated.
     pub command: String,

@@ -35,7 +35,7 @@ pub struct LeaseId(pub u32);
 
 /// First message on every control connection, from the process that dialled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Join {
+pub enum JoinMessage {
     /// The session's watchdog.
     Watchdog { pid: u32 },
     /// Worker that the watchdog started.
@@ -71,7 +71,7 @@ pub struct DeliveryLimits {
 /// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Proof {
+pub enum ProofLevel {
     /// The client answered the barrier, which followed everything else.
     Answered,
     /// The sender half-closed, and the client read to the end and closed.
@@ -84,7 +84,7 @@ pub enum Proof {
     None,
 }
 
-impl Proof {
+impl ProofLevel {
     /// Returns whether nothing needs to be sent again.
     #[must_use]
     pub fn is_enough(self) -> bool {
@@ -92,7 +92,7 @@ impl Proof {
     }
 }
 
-impl std::fmt::Display for Proof {
+impl std::fmt::Display for ProofLevel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Answered => "answered",

@@ -2,17 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CallbackAddress, DeliveryLimits, OsBytes, Proof, TestIndex, WorkerId};
+use super::{CallbackAddress, DeliveryLimits, OsText, ProofLevel, TestIndex, WorkerId};
 use crate::{
-    manifest::Plan,
-    mtp::{Attachment, ExecutionState, RawChange},
+    manifest::ManifestPlan,
+    mtp::{Attachment, EncodedChange, ExecutionState},
 };
 
 /// Messages from coordinator to watchdog.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWatchdog {
     /// First message.
-    Welcome {
+    Configure {
         /// Callback address to report to; `None` forwards results through the coordinator.
         callback: Option<CallbackAddress>,
         /// Timeouts of client connections.
@@ -29,39 +29,39 @@ pub enum ToWatchdog {
     /// and the journals.
     BeginRun {
         run: String,
-        run_dir: OsBytes,
+        run_dir: OsText,
         /// Whether the client reads the attachments stream.
         has_attachments_stream: bool,
         /// Plan of the run, if the manifest could not be written.
-        plan: Option<Plan>,
+        plan: Option<ManifestPlan>,
     },
     /// Requests the content of a dead worker's journal.
     ReadJournal {
         run: String,
-        run_dir: OsBytes,
+        run_dir: OsText,
         /// Worker whose journal is read.
         worker: WorkerId,
     },
     /// Sends the remaining updates, then the end of the attachments and the completion; answered by
     /// [`FromWatchdog::Finished`].
-    Finish(Box<Finish>),
+    Finish(Box<FinishRequest>),
     /// Orders the watchdog to end all workers and exit.
-    Leave,
+    Exit,
 }
 
 /// Updates that a watchdog sends at the end of a run, in this order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Finish {
+pub struct FinishRequest {
     pub run: String,
     /// Directory of the run, which holds the journals.
-    pub run_dir: OsBytes,
+    pub run_dir: OsText,
     /// Results that streams may have lost: per worker, those after a position in its journal.
-    pub resend: Vec<Resend>,
+    pub resend: Vec<JournalResend>,
     /// Groups above all that is sent, each after its own parent group.
-    pub groups: Vec<RawChange>,
+    pub groups: Vec<EncodedChange>,
     /// Synthesized results, which no worker reported: tests that never ran, programs that died outside any
     /// test.
-    pub told: Vec<RawChange>,
+    pub synthesized: Vec<EncodedChange>,
     /// Attachments of the run.
     pub attachments: Vec<Attachment>,
     /// Whether the client reads the attachments stream.
@@ -70,7 +70,7 @@ pub struct Finish {
 
 /// Part of a journal that must be sent again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Resend {
+pub struct JournalResend {
     /// Worker whose journal is sent again.
     pub worker: WorkerId,
     /// Results up to this position are proven; those after it are sent.
@@ -79,9 +79,9 @@ pub struct Resend {
     pub known: Vec<KnownResult>,
 }
 
-impl Resend {
+impl JournalResend {
     /// Returns the changes of the known results that a journal with `journalled` results does not hold.
-    pub fn behind(&self, journalled: usize) -> impl Iterator<Item = &RawChange> {
+    pub fn missing_changes(&self, journalled: usize) -> impl Iterator<Item = &EncodedChange> {
         let journalled = journalled as u64;
         self.known.iter().filter(move |known| known.position > journalled).map(|known| &known.change)
     }
@@ -92,7 +92,7 @@ impl Resend {
 pub struct KnownResult {
     /// Position in the worker's journal, from 1.
     pub position: u64,
-    pub change: RawChange,
+    pub change: EncodedChange,
 }
 
 /// Messages from watchdog to coordinator.
@@ -128,10 +128,10 @@ pub enum FromWatchdog {
     Finished {
         run: String,
         /// Proof level of the delivery to the client.
-        proof: Proof,
+        proof: ProofLevel,
         /// Whether the completion went over the coordinator's connection (as forwarded frames before this
         /// message).
-        is_relayed: bool,
+        is_forwarded: bool,
         /// Errors on the way, for the client's log.
         soft_errors: Vec<String>,
     },

@@ -3,16 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CallbackAddress, DeliveryLimits, DumpKinds, Leaked, LeaseId, OsBytes, Proof, RawEnd, TestIndex,
-    TraceMode, WorkerId,
+    CallbackAddress, DeliveryLimits, DumpKinds, LeakedProcess, LeaseId, OsText, ProcessExit, ProofLevel,
+    TestIndex, TraceMode, WorkerId,
 };
-use crate::mtp::{ExecutionState, LogLevel, Trait};
+use crate::mtp::{ExecutionState, LogLevel, TestTrait};
 
 /// Messages from coordinator to worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker {
     /// First message.
-    Welcome {
+    Configure {
         /// Callback address to report to; `None` forwards results through the coordinator.
         callback: Option<CallbackAddress>,
         /// Timeouts of client connections.
@@ -20,9 +20,9 @@ pub enum ToWorker {
     },
     /// Lists the tests of one program; answered by [`FromWorker::Discovered`] or
     /// [`FromWorker::NotDiscovered`].
-    Discover(DiscoverJob),
+    Discover(DiscoveryJob),
     /// Runs a batch; answered by reports and finally by [`FromWorker::LeaseEnded`].
-    Lease(Box<Lease>),
+    Lease(Box<WorkerLease>),
     /// Ends the current lease: the running test becomes `cancelled`, the tests not yet started are returned.
     Cancel {
         /// Milliseconds between SIGTERM and SIGKILL.
@@ -42,35 +42,35 @@ pub enum ToWorker {
     /// while the worker has no lease.
     Drain { run: String },
     /// Orders the worker to exit.
-    Leave,
+    Exit,
 }
 
 /// Test program with everything needed to run it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Program {
+pub struct TestProgram {
     /// Suite name: the first part of each uid.
     pub suite: String,
     /// Path of the program.
-    pub path: OsBytes,
+    pub path: OsText,
     /// Arguments that precede all of ours.
-    pub args: Vec<OsBytes>,
+    pub args: Vec<OsText>,
     /// Environment that the build tool sets for its tests, on top of the worker's own environment. Command
     /// lines shown to users omit it, because it is long and nearly always right as it is.
     #[serde(default)]
-    pub tool_env: Vec<(OsBytes, OsBytes)>,
+    pub tool_env: Vec<(OsText, OsText)>,
     /// Environment set on top of `tool_env`; `None` unsets a variable.
-    pub env: Vec<(OsBytes, Option<OsBytes>)>,
-    pub cwd: OsBytes,
+    pub env: Vec<(OsText, Option<OsText>)>,
+    pub cwd: OsText,
     /// Framework name (`gtest`, `libtest`), or `None` to detect it by running the program.
     pub framework: Option<String>,
 }
 
 /// Discovery job for a worker: list the tests of one program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DiscoverJob {
+pub struct DiscoveryJob {
     /// Job number, echoed in the answer.
     pub job: u32,
-    pub program: Program,
+    pub program: TestProgram,
     /// Timeout of the listing in milliseconds.
     pub timeout_ms: u64,
 }
@@ -99,7 +99,7 @@ pub struct ListedTest {
 
 /// Nesting of a framework's test names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Nesting {
+pub enum FrameworkNesting {
     /// Names are not nested.
     #[default]
     Flat,
@@ -116,7 +116,7 @@ pub struct TraitPair {
     pub value: String,
 }
 
-impl From<&TraitPair> for Trait {
+impl From<&TraitPair> for TestTrait {
     fn from(pair: &TraitPair) -> Self {
         Self { name: pair.name.clone(), value: pair.value.clone() }
     }
@@ -124,26 +124,26 @@ impl From<&TraitPair> for Trait {
 
 /// Batch of tests of one program, leased to one worker for one test process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Lease {
+pub struct WorkerLease {
     pub lease: LeaseId,
     /// Run id, as the client named it.
     pub run: String,
     /// Directory of the run, which holds the journal.
-    pub run_dir: OsBytes,
+    pub run_dir: OsText,
     /// Program, with its framework known.
-    pub program: Program,
+    pub program: TestProgram,
     /// Tests, in the framework's listing order.
     pub tests: Vec<LeasedTest>,
     /// Groups above the tests, each after its own parent group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<Group>,
+    pub groups: Vec<TestGroup>,
     pub limits: TestLimits,
     /// Crash and hang capture of the process.
     #[serde(default)]
-    pub watch: WatchPlan,
+    pub crash_capture: CrashCapturePlan,
     /// Whether this is an isolated run of one test in a process of its own: no further isolated rerun checks
     /// its failures.
-    pub is_alone: bool,
+    pub is_isolated: bool,
     /// Whether the process is for a debugger: it is stopped before its first instruction until
     /// [`ToWorker::Debugger`] decides about it, or a debugger has launched another one.
     #[serde(default)]
@@ -156,24 +156,24 @@ pub struct Lease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DebuggerDecision {
     /// The process belongs to its debugger and continues without limits and without crash capture.
-    HandOver,
+    ReleaseToDebugger,
     /// The process continues as any other.
-    TakeBack,
+    RunWithoutDebugger,
 }
 
 /// Command that becomes a lease's test process, wherever it is started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Debuggee {
+pub struct DebuggeeCommand {
     /// Path of the program.
-    pub program: OsBytes,
-    pub args: Vec<OsBytes>,
+    pub program: OsText,
+    pub args: Vec<OsText>,
     /// Working directory of the test process.
-    pub cwd: OsBytes,
+    pub cwd: OsText,
 }
 
 /// Crash capture of a test process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct WatchPlan {
+pub struct CrashCapturePlan {
     /// Set of processes that are traced; `None`: no process is traced, and no diagnostics are kept.
     pub mode: Option<TraceMode>,
     /// Which dumps are written.
@@ -203,7 +203,7 @@ pub struct TestLimits {
 
 /// Group of tests in the tree that clients show: a suite, a class, a module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
+pub struct TestGroup {
     /// Common prefix of the uids of all tests below it, with the separator: no test has this uid.
     pub uid: String,
     /// Name of the group itself, without its parents.
@@ -213,7 +213,7 @@ pub struct Group {
     pub parent: Option<u32>,
     /// Members that the client added, as JSON: `"name":value,…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub foreign: Option<String>,
+    pub client_members: Option<String>,
 }
 
 /// Test of a lease.
@@ -229,13 +229,13 @@ pub struct LeasedTest {
     pub group: Option<u32>,
     /// Members that the client added, as JSON: `"name":value,…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub foreign: Option<String>,
+    pub client_members: Option<String>,
     /// Timeout of this test; `None` applies the lease's limits.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
     /// Idle timeout: a test that shows no activity for this long, while it was not paused, is ended.
     #[serde(default)]
-    pub silence_ms: Option<u64>,
+    pub idle_timeout_ms: Option<u64>,
     /// Period after which the test is logged as slow, again each time it elapses; `None`: never.
     #[serde(default)]
     pub slow_ms: Option<u64>,
@@ -244,9 +244,9 @@ pub struct LeasedTest {
     pub attempts: Vec<Attempt>,
     /// Crash that this isolated rerun checks.
     #[serde(default)]
-    pub death: Option<Attempt>,
+    pub crashed_attempt: Option<Attempt>,
     /// Whether a failure is provisional, because a retry may still replace it.
-    pub is_failure_held: bool,
+    pub is_failure_provisional: bool,
 }
 
 /// Attempt that did not decide the outcome; reported with the final result.
@@ -258,7 +258,7 @@ pub struct Attempt {
     pub message: String,
     /// Exit reason of the process, if it died: signal name or `exit code 0`.
     #[serde(default)]
-    pub death: Option<Death>,
+    pub exit_reason: Option<ExitReason>,
     /// Standard output, truncated.
     #[serde(default)]
     pub stdout: String,
@@ -267,33 +267,33 @@ pub struct Attempt {
     pub stderr: String,
     /// Diagnostics of the process, collected while it died or hung.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evidence: Option<Box<Evidence>>,
+    pub diagnostics: Option<Box<TestDiagnostics>>,
     /// Duration in microseconds.
     pub duration_us: u64,
 }
 
 /// Diagnostics of a process, collected while it died or hung.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Evidence {
+pub struct TestDiagnostics {
     /// Stack of the thread that caused the failure, as text; empty if there is none.
     pub stack: String,
     /// Files: dumps, stacks, outputs.
-    pub files: Vec<EvidenceFile>,
+    pub files: Vec<DiagnosticsFile>,
     /// Diagnostics that could not be collected, as text.
     pub notes: Vec<String>,
 }
 
 /// Diagnostics file in the run's directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EvidenceFile {
-    pub path: OsBytes,
+pub struct DiagnosticsFile {
+    pub path: OsText,
     /// Kind of file, as text: `minidump`, `stacks of all threads`, `standard output`.
     pub description: String,
 }
 
 /// Exit reason of a test process that died during a test, or outside any test.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Death {
+pub struct ExitReason {
     /// Signal name, such as `SIGSEGV`.
     pub signal: Option<String>,
     /// Exit code of a process that exited by itself.
@@ -308,7 +308,7 @@ pub struct Death {
     pub cause: Option<String>,
 }
 
-impl std::fmt::Display for Death {
+impl std::fmt::Display for ExitReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.signal, self.code) {
             (Some(signal), _) => f.write_str(signal),
@@ -329,7 +329,7 @@ pub enum FromWorker {
         framework: String,
         /// Nesting of the test names.
         #[serde(default)]
-        nesting: Nesting,
+        nesting: FrameworkNesting,
         /// Tests in the framework's order. Names may occur twice.
         tests: Vec<ListedTest>,
         /// Startup cost of a process of this program before its first test, in microseconds, as far as the
@@ -344,7 +344,7 @@ pub enum FromWorker {
         error: String,
     },
     /// Events of the tests of a lease, in order.
-    Reports { lease: LeaseId, reports: Vec<Report> },
+    LeaseEvents { lease: LeaseId, events: Vec<LeaseEvent> },
     /// The lease's process has exited and everything about it is reported.
     LeaseEnded {
         lease: LeaseId,
@@ -359,7 +359,7 @@ pub enum FromWorker {
     Drained {
         run: String,
         /// Proof level of the delivery.
-        proof: Proof,
+        proof: ProofLevel,
         /// Journal position up to which the proof holds.
         position: u64,
     },
@@ -385,20 +385,20 @@ pub struct LogLine {
 
 /// Event of one test or of its process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Report {
+pub enum LeaseEvent {
     /// The test's process is stopped for a debugger, traced by no process, until [`ToWorker::Debugger`]
     /// arrives.
-    Standing {
+    StoppedForDebugger {
         test: TestIndex,
         pid: u32,
         /// Whether it is stopped at the first instruction of its program; otherwise just before `exec`.
         is_program: bool,
         /// Command that a debugger can launch instead.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        debuggee: Option<Debuggee>,
+        debuggee: Option<DebuggeeCommand>,
     },
     /// A debugger launched the test as [`Debuggee`] and owns its process: no limits, no crash capture.
-    Launched { test: TestIndex, pid: u32 },
+    LaunchedByDebugger { test: TestIndex, pid: u32 },
     /// The test is running.
     Started(TestIndex),
     /// The test has its terminal result, which is journalled and queued for the client's stream.
@@ -412,13 +412,13 @@ pub enum Report {
         position: u64,
     },
     /// Files of a test's result, which may come before or after this event.
-    Attached {
+    FilesAttached {
         /// Test that the files belong to; `None` for the program itself.
         test: Option<TestIndex>,
-        files: Vec<EvidenceFile>,
+        files: Vec<DiagnosticsFile>,
     },
     /// The lease's process has exited; carries its resource usage.
-    Ended {
+    ProcessEnded {
         /// Test, if the process ran only one; `None` for several.
         test: Option<TestIndex>,
         /// Number of tests leased to the process.
@@ -426,19 +426,19 @@ pub enum Report {
         usage: ProcessUsage,
     },
     /// Processes outlived their test process and were killed.
-    Leaked {
+    ProcessesLeaked {
         /// Test that started them; if that is unknown, every test that may have; empty if no test can have.
         tests: Vec<TestIndex>,
-        processes: Vec<Leaked>,
+        processes: Vec<LeakedProcess>,
     },
     /// The test failed, but a retry may replace the result: journalled, not sent.
-    Failed {
+    FailedProvisionally {
         test: TestIndex,
         /// Attempt that is reported with the final result.
         attempt: Box<Attempt>,
     },
     /// The process died during the test, which awaits an isolated rerun: journalled, not sent.
-    Died {
+    CrashedProvisionally {
         test: TestIndex,
         /// Attempt that is reported with the final result.
         attempt: Box<Attempt>,
@@ -464,15 +464,15 @@ pub enum LeaseEnd {
     /// All tests have results, but the process then died, or exited with a code that the results don't
     /// explain.
     BadExit {
-        end: RawEnd,
+        end: ProcessExit,
         /// Description for the user, with the tail of the output.
         message: String,
     },
     /// The process died during a test (which is reported), or was ended because of the test's time limit.
-    DiedInTest { end: RawEnd },
+    DiedInTest { end: ProcessExit },
     /// The process died before, between or after tests, with tests still waiting.
-    DiedOutside {
-        end: RawEnd,
+    DiedOutsideTest {
+        end: ProcessExit,
         /// Description for the user, with the tail of the output.
         message: String,
     },

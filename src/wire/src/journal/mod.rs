@@ -16,8 +16,8 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use read::{JournalError, Reading, read};
-pub use record::{EndCounts, Record, RunEnd, StopReason};
+pub use read::{JournalContent, JournalError, read};
+pub use record::{EndCounts, JournalRecord, RunEnd, StopReason};
 pub use write::{write, write_settled};
 
 /// First bytes of each journal; the number is [`VERSION`].
@@ -26,9 +26,9 @@ pub const MAGIC: &[u8] = b"heeler-journal 2\n";
 pub const VERSION: u32 = 2;
 /// File name of the journal of synthesized results, in the run's directory beside the workers' journals;
 /// written by the coordinator when it finishes the run.
-pub const FINISH_NAME: &str = "finish.journal";
+pub const SYNTHESIZED_JOURNAL_NAME: &str = "finish.journal";
 
 /// The magic line without its number and line end.
-const NAME: &[u8] = b"heeler-journal ";
+const MAGIC_PREFIX: &[u8] = b"heeler-journal ";
 const HEAD_BYTES: usize = 4 + 4 + 4;
 const FIXED_BYTES: usize = 1 + 4 + 1 + 8;

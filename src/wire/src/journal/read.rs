@@ -1,6 +1,6 @@
 //! Journal reader: from bytes to whole records, torn ends and damage.
 
-use super::{FIXED_BYTES, HEAD_BYTES, MAGIC, NAME, Record, VERSION};
+use super::{FIXED_BYTES, HEAD_BYTES, JournalRecord, MAGIC, MAGIC_PREFIX, VERSION};
 use crate::{
     control::{JournalledResult, TestIndex},
     mtp::ExecutionState,
@@ -8,9 +8,9 @@ use crate::{
 
 /// Content of a journal.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Reading {
+pub struct JournalContent {
     /// Whole records, up to the end or to the first damage.
-    pub records: Vec<Record>,
+    pub records: Vec<JournalRecord>,
     /// Offset of a record that was never written to its end, if there is one. Nothing else is missing.
     pub torn_at: Option<usize>,
     /// Reason why the journal can't be read to its end, if so.
@@ -41,29 +41,29 @@ pub enum JournalError {
 
 /// Reads a whole journal.
 #[must_use]
-pub fn read(bytes: &[u8]) -> Reading {
-    let mut reading = Reading::default();
+pub fn read(bytes: &[u8]) -> JournalContent {
+    let mut reading = JournalContent::default();
     // A version may have more digits than ours.
     if bytes.len() < MAGIC.len() && MAGIC.starts_with(bytes) || bytes.iter().all(|byte| *byte == 0) {
         reading.torn_at = (!bytes.is_empty()).then_some(0);
         return reading;
     }
     if !bytes.starts_with(MAGIC) {
-        reading.damage = Some(foreign(bytes));
+        reading.damage = Some(format_error(bytes));
         return reading;
     }
     let mut offset = MAGIC.len();
     while offset < bytes.len() {
-        match next(&bytes[offset..]) {
-            Next::Record(record, length) => {
+        match decode_next(&bytes[offset..]) {
+            DecodedRecord::Record(record, length) => {
                 reading.records.push(record);
                 offset += length;
             }
-            Next::Torn => {
+            DecodedRecord::Torn => {
                 reading.torn_at = Some(offset);
                 break;
             }
-            Next::Damaged(expected) => {
+            DecodedRecord::Damaged(expected) => {
                 reading.damage = Some(JournalError::Damaged { offset, expected });
                 break;
             }
@@ -72,8 +72,8 @@ pub fn read(bytes: &[u8]) -> Reading {
     reading
 }
 
-fn foreign(bytes: &[u8]) -> JournalError {
-    let number = bytes.strip_prefix(NAME).and_then(|rest| {
+fn format_error(bytes: &[u8]) -> JournalError {
+    let number = bytes.strip_prefix(MAGIC_PREFIX).and_then(|rest| {
         let digits = rest.iter().take(10).take_while(|byte| byte.is_ascii_digit()).count();
         (digits > 0).then(|| String::from_utf8_lossy(&rest[..digits]).into_owned())
     });
@@ -84,21 +84,21 @@ fn foreign(bytes: &[u8]) -> JournalError {
 }
 
 /// Result of reading one record from the remaining bytes.
-enum Next {
+enum DecodedRecord {
     /// A whole record and its length in bytes.
-    Record(Record, usize),
+    Record(JournalRecord, usize),
     /// A record that was never written to its end.
     Torn,
     /// Anything else, with the content that was expected.
     Damaged(String),
 }
 
-fn next(rest: &[u8]) -> Next {
+fn decode_next(rest: &[u8]) -> DecodedRecord {
     // A machine that dies may leave a file of the right length without its last bytes.
     if rest.iter().all(|byte| *byte == 0) {
-        return Next::Torn;
+        return DecodedRecord::Torn;
     }
-    let Some(head) = rest.first_chunk::<HEAD_BYTES>() else { return Next::Torn };
+    let Some(head) = rest.first_chunk::<HEAD_BYTES>() else { return DecodedRecord::Torn };
     let number =
         |place: usize| u32::from_le_bytes([head[place], head[place + 1], head[place + 2], head[place + 3]]);
     let (length, inverse, sum) = (number(0), number(4), number(8));
@@ -106,36 +106,40 @@ fn next(rest: &[u8]) -> Next {
     if inverse != !length {
         // A page may end within a number.
         if (1..8).any(is_unwritten) {
-            return Next::Torn;
+            return DecodedRecord::Torn;
         }
-        return Next::Damaged(format!("the inverse of the length {length:#010x}, found {inverse:#010x}"));
+        return DecodedRecord::Damaged(format!(
+            "the inverse of the length {length:#010x}, found {inverse:#010x}"
+        ));
     }
     let end = HEAD_BYTES.saturating_add(length as usize);
-    let Some(payload) = rest.get(HEAD_BYTES..end) else { return Next::Torn };
+    let Some(payload) = rest.get(HEAD_BYTES..end) else { return DecodedRecord::Torn };
     let found = crc32fast::hash(payload);
-    match record(payload).filter(|_| found == sum) {
-        Some(record) => Next::Record(record, end),
-        None if is_unwritten(end) => Next::Torn,
-        None if found == sum => Next::Damaged("a record of a kind that this version knows".to_owned()),
-        None => Next::Damaged(format!("bytes with the checksum {sum:#010x}, found {found:#010x}")),
+    match decode_record(payload).filter(|_| found == sum) {
+        Some(record) => DecodedRecord::Record(record, end),
+        None if is_unwritten(end) => DecodedRecord::Torn,
+        None if found == sum => {
+            DecodedRecord::Damaged("a record of a kind that this version knows".to_owned())
+        }
+        None => DecodedRecord::Damaged(format!("bytes with the checksum {sum:#010x}, found {found:#010x}")),
     }
 }
 
-fn record(payload: &[u8]) -> Option<Record> {
+fn decode_record(payload: &[u8]) -> Option<JournalRecord> {
     let fixed = payload.first_chunk::<FIXED_BYTES>()?;
     let test = TestIndex(u32::from_le_bytes([fixed[1], fixed[2], fixed[3], fixed[4]]));
     let body = &payload[FIXED_BYTES..];
     match fixed[0] {
-        0 => Some(Record::Started(test)),
+        0 => Some(JournalRecord::Started(test)),
         1 => {
             let state = state_of(fixed[5])?;
             let duration_us = u64::from_le_bytes(fixed[6..14].try_into().ok()?);
             let result = JournalledResult { test, state, duration_us };
-            Some(Record::Settled { result, change: body.to_vec() })
+            Some(JournalRecord::Settled { result, change: body.to_vec() })
         }
-        2 => Some(Record::Held { test, attempt: serde_json::from_slice(body).ok()? }),
-        3 => Some(Record::Charged { change: body.to_vec() }),
-        4 => Some(Record::Ended(serde_json::from_slice(body).ok()?)),
+        2 => Some(JournalRecord::Provisional { test, attempt: serde_json::from_slice(body).ok()? }),
+        3 => Some(JournalRecord::ProgramFailure { change: body.to_vec() }),
+        4 => Some(JournalRecord::Ended(serde_json::from_slice(body).ok()?)),
         _ => None,
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 
 /// Record of a journal.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Record {
+pub enum JournalRecord {
     /// The test is running.
     Started(TestIndex),
     /// The test has its terminal result.
@@ -20,9 +20,9 @@ pub enum Record {
         change: Vec<u8>,
     },
     /// The test has a provisional result, which a retry or an isolated rerun may still replace.
-    Held { test: TestIndex, attempt: Attempt },
+    Provisional { test: TestIndex, attempt: Attempt },
     /// A program failed outside its tests.
-    Charged {
+    ProgramFailure {
         /// JSON of the change, as it is sent to the client.
         change: Vec<u8>,
     },
@@ -43,7 +43,7 @@ pub struct RunEnd {
     /// Number of tests by outcome.
     pub counts: EndCounts,
     /// Number of programs that failed outside their tests.
-    pub charged_programs: usize,
+    pub failed_programs: usize,
     /// Result that answered the client's request.
     pub result: RunResult,
 }
@@ -57,7 +57,7 @@ pub enum StopReason {
     /// The limit of failures was reached.
     TooManyFailures,
     /// The time limit was reached.
-    TimeIsUp,
+    TimeLimitReached,
     /// A reason that this version does not know.
     #[serde(other)]
     Unknown,

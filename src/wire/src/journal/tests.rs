@@ -6,47 +6,47 @@ use crate::{
     mtp::ExecutionState,
 };
 
-fn sample() -> Vec<Record> {
+fn sample_records() -> Vec<JournalRecord> {
     let result =
         |test, state| JournalledResult { test: TestIndex(test), state, duration_us: 1_234_567_890_123 };
     vec![
-        Record::Started(TestIndex(3)),
-        Record::Settled { result: result(3, ExecutionState::Passed), change: b"{}".to_vec() },
-        Record::Held {
+        JournalRecord::Started(TestIndex(3)),
+        JournalRecord::Settled { result: result(3, ExecutionState::Passed), change: b"{}".to_vec() },
+        JournalRecord::Provisional {
             test: TestIndex(9),
             attempt: Attempt {
                 state: ExecutionState::Failed,
                 message: "m".into(),
-                death: None,
+                exit_reason: None,
                 stdout: String::new(),
                 stderr: "e".into(),
-                evidence: None,
+                diagnostics: None,
                 duration_us: 5,
             },
         },
-        Record::Settled { result: result(4, ExecutionState::Cancelled), change: vec![b'x'; 300] },
-        Record::Charged { change: b"{\"node\":{}}".to_vec() },
-        Record::Ended(Box::new(RunEnd {
+        JournalRecord::Settled { result: result(4, ExecutionState::Cancelled), change: vec![b'x'; 300] },
+        JournalRecord::ProgramFailure { change: b"{\"node\":{}}".to_vec() },
+        JournalRecord::Ended(Box::new(RunEnd {
             duration_ms: 7,
-            stopped_by: Some(StopReason::TimeIsUp),
+            stopped_by: Some(StopReason::TimeLimitReached),
             ..RunEnd::default()
         })),
     ]
 }
 
-fn bytes() -> Vec<u8> {
+fn sample_bytes() -> Vec<u8> {
     let mut out = MAGIC.to_vec();
-    for record in sample() {
+    for record in sample_records() {
         write(&mut out, &record);
     }
     out
 }
 
 /// Returns the offset of each record, and of the end.
-fn places() -> Vec<usize> {
+fn record_offsets() -> Vec<usize> {
     let mut out = MAGIC.to_vec();
     let mut places = vec![out.len()];
-    for record in sample() {
+    for record in sample_records() {
         write(&mut out, &record);
         places.push(out.len());
     }
@@ -54,8 +54,8 @@ fn places() -> Vec<usize> {
 }
 
 #[test]
-fn a_journal_cut_anywhere_gives_its_whole_records_and_says_where_it_is_torn() {
-    let (bytes, places) = (bytes(), places());
+fn truncated_journal_keeps_whole_records_and_names_torn_offset() {
+    let (bytes, places) = (sample_bytes(), record_offsets());
     for cut in 0..=bytes.len() {
         let reading = read(&bytes[..cut]);
         let whole = places.iter().rposition(|place| *place <= cut).unwrap_or(0);
@@ -64,20 +64,21 @@ fn a_journal_cut_anywhere_gives_its_whole_records_and_says_where_it_is_torn() {
             cut if cut < MAGIC.len() => Some(0),
             cut => Some(places[whole]).filter(|place| *place < cut),
         };
-        let expected = Reading { records: sample()[..whole].to_vec(), torn_at: torn, damage: None };
+        let expected =
+            JournalContent { records: sample_records()[..whole].to_vec(), torn_at: torn, damage: None };
         assert_eq!(reading, expected, "cut at {cut}");
     }
 }
 
 #[test]
-fn a_machine_that_died_leaves_zeros_that_are_no_damage() {
-    let (bytes, places) = (bytes(), places());
+fn trailing_zeros_are_torn_not_damaged() {
+    let (bytes, places) = (sample_bytes(), record_offsets());
     for written in 0..=bytes.len() {
         let mut zeroed = bytes.clone();
         zeroed[written..].fill(0);
         zeroed.extend([0; 700]);
         let reading = read(&zeroed);
-        assert_eq!(reading.records, sample()[..reading.records.len()], "written up to {written}");
+        assert_eq!(reading.records, sample_records()[..reading.records.len()], "written up to {written}");
         if written >= MAGIC.len() || written == 0 {
             let whole = places.iter().rposition(|place| *place <= written).unwrap_or(0);
             assert_eq!(reading.damage, None, "written up to {written}");
@@ -89,14 +90,14 @@ fn a_machine_that_died_leaves_zeros_that_are_no_damage() {
 }
 
 #[test]
-fn a_bit_that_is_turned_anywhere_before_the_last_record_is_damage_with_its_place() {
-    let (whole, places) = (bytes(), places());
+fn flipped_bit_is_damage_with_record_offset() {
+    let (whole, places) = (sample_bytes(), record_offsets());
     for place in MAGIC.len()..places[places.len() - 2] {
         let mut bytes = whole.clone();
         bytes[place] ^= 0x55;
         let reading = read(&bytes);
         let record = places.iter().rposition(|begin| *begin <= place).unwrap();
-        assert_eq!(reading.records, sample()[..record], "turned at {place}");
+        assert_eq!(reading.records, sample_records()[..record], "turned at {place}");
         let offset = places[record];
         assert!(
             matches!(&reading.damage, Some(JournalError::Damaged { offset: at, .. }) if *at == offset),
@@ -106,7 +107,7 @@ fn a_bit_that_is_turned_anywhere_before_the_last_record_is_damage_with_its_place
 }
 
 #[test]
-fn files_of_others_and_of_other_versions_are_refused_by_name() {
+fn foreign_files_and_other_versions_are_refused() {
     assert_eq!(read(b"something else entirely").damage, Some(JournalError::Magic));
     assert_eq!(read(b"heeler-journal x\n").damage, Some(JournalError::Magic));
     for (text, found) in [("heeler-journal 1\n", "1"), ("heeler-journal 31\nwhat", "31")] {

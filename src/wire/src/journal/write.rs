@@ -1,22 +1,26 @@
 //! Journal writer: from records to bytes.
 
-use super::{FIXED_BYTES, HEAD_BYTES, Record, read::state_number};
+use super::{FIXED_BYTES, HEAD_BYTES, JournalRecord, read::state_number};
 use crate::control::{JournalledResult, TestIndex};
 
 /// Appends one record to `out`.
-pub fn write(out: &mut Vec<u8>, record: &Record) {
+pub fn write(out: &mut Vec<u8>, record: &JournalRecord) {
     let no_test = TestIndex(0);
     match record {
-        Record::Started(test) => frame(out, Head { kind: 0, test: *test, result: None }, &[]),
-        Record::Settled { result, change } => write_settled(out, *result, change),
-        Record::Held { test, attempt } => {
-            let body = serde_json::to_vec(attempt).expect("an attempt is a plain struct");
-            frame(out, Head { kind: 2, test: *test, result: None }, &body);
+        JournalRecord::Started(test) => {
+            append_record(out, RecordHead { kind: 0, test: *test, result: None }, &[])
         }
-        Record::Charged { change } => frame(out, Head { kind: 3, test: no_test, result: None }, change),
-        Record::Ended(end) => {
+        JournalRecord::Settled { result, change } => write_settled(out, *result, change),
+        JournalRecord::Provisional { test, attempt } => {
+            let body = serde_json::to_vec(attempt).expect("an attempt is a plain struct");
+            append_record(out, RecordHead { kind: 2, test: *test, result: None }, &body);
+        }
+        JournalRecord::ProgramFailure { change } => {
+            append_record(out, RecordHead { kind: 3, test: no_test, result: None }, change)
+        }
+        JournalRecord::Ended(end) => {
             let body = serde_json::to_vec(end).expect("an end is a plain struct");
-            frame(out, Head { kind: 4, test: no_test, result: None }, &body);
+            append_record(out, RecordHead { kind: 4, test: no_test, result: None }, &body);
         }
     }
 }
@@ -24,18 +28,18 @@ pub fn write(out: &mut Vec<u8>, record: &Record) {
 /// Appends one [`Record::Settled`] to `out` without owning its change, because workers write hundreds of
 /// thousands a second.
 pub fn write_settled(out: &mut Vec<u8>, result: JournalledResult, change: &[u8]) {
-    frame(out, Head { kind: 1, test: result.test, result: Some(result) }, change);
+    append_record(out, RecordHead { kind: 1, test: result.test, result: Some(result) }, change);
 }
 
 /// Fixed part of a record.
-struct Head {
+struct RecordHead {
     kind: u8,
     test: TestIndex,
     result: Option<JournalledResult>,
 }
 
-fn frame(out: &mut Vec<u8>, head: Head, body: &[u8]) {
-    let Head { kind, test, result } = head;
+fn append_record(out: &mut Vec<u8>, head: RecordHead, body: &[u8]) {
+    let RecordHead { kind, test, result } = head;
     let start = out.len();
     let length = u32::try_from(FIXED_BYTES + body.len()).expect("a result is far below 4 GiB");
     out.extend_from_slice(&length.to_le_bytes());

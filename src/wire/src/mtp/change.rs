@@ -8,38 +8,38 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::{Attachment, Change, NodeType, TestNode, key};
-use crate::rpc::Word;
+use super::{Attachment, NodeChange, NodeType, TestNode, key};
+use crate::rpc::BorrowedText;
 
 /// Initial buffer size; a change without output is seldom larger.
-const CHANGE_BYTES: usize = 512;
+const CHANGE_CAPACITY_BYTES: usize = 512;
 /// Maximum size of the client's own members of one test. Frameworks' keys take a few hundred bytes; larger
 /// data belongs in a file.
-pub const FOREIGN_BYTES_AT_MOST: usize = 8 << 10;
+pub const CLIENT_MEMBERS_LIMIT_BYTES: usize = 8 << 10;
 /// Maximum number of the client's own members of one test.
-const FOREIGN_MEMBERS_AT_MOST: usize = 64;
+const CLIENT_MEMBERS_LIMIT: usize = 64;
 /// Maximum nesting depth of such a member: readers have limits of their own, and the node is already nested
 /// inside other values.
-const FOREIGN_DEPTH_AT_MOST: usize = 64;
+const CLIENT_MEMBERS_DEPTH_LIMIT: usize = 64;
 
 /// Returns the attachments that a change (as JSON) names beside its result.
 #[must_use]
 pub fn attachments_of(change: &[u8]) -> Vec<Attachment> {
     // Few changes have attachments, and parsing a change costs far more than a search for the first one.
     let has_some = std::str::from_utf8(change).is_ok_and(|text| text.contains("\"attachments.0.uri\""));
-    let change = has_some.then(|| serde_json::from_slice::<Change>(change).ok()).flatten();
+    let change = has_some.then(|| serde_json::from_slice::<NodeChange>(change).ok()).flatten();
     change.map(|change| change.node.attachments()).unwrap_or_default()
 }
 
 /// Change encoded as JSON: `{"parent":…,"node":{…}}`.
 #[derive(Debug, Clone)]
-pub struct RawChange(Box<RawValue>);
+pub struct EncodedChange(Box<RawValue>);
 
-impl RawChange {
+impl EncodedChange {
     /// Returns the change of a node below a group, with the members that a client added to the test.
     #[must_use]
     pub fn new(parent: Option<&str>, node: &TestNode, foreign: Option<&str>) -> Self {
-        let text = String::from_utf8(change_json_with(parent, node, foreign)).expect("JSON is text");
+        let text = String::from_utf8(encode_change_in_group(parent, node, foreign)).expect("JSON is text");
         Self(RawValue::from_string(text).expect("it was just encoded"))
     }
 
@@ -56,19 +56,19 @@ impl RawChange {
     }
 }
 
-impl PartialEq for RawChange {
+impl PartialEq for EncodedChange {
     fn eq(&self, other: &Self) -> bool {
         self.0.get() == other.0.get()
     }
 }
 
-impl Serialize for RawChange {
+impl Serialize for EncodedChange {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for RawChange {
+impl<'de> Deserialize<'de> for EncodedChange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Box::<RawValue>::deserialize(deserializer).map(Self)
     }
@@ -96,20 +96,21 @@ pub fn group_path<'a>(uid: &'a str, suite: &str) -> &'a str {
 
 /// Encodes one top-level change as JSON for the journal and the client.
 #[must_use]
-pub fn change_json(node: &TestNode) -> Vec<u8> {
-    change_json_with(None, node, None)
+pub fn encode_change(node: &TestNode) -> Vec<u8> {
+    encode_change_in_group(None, node, None)
 }
 
 /// Encodes one change as JSON; `foreign` are members as [`AskedNode`] reads them.
 #[must_use]
-pub fn change_json_with(parent: Option<&str>, node: &TestNode, foreign: Option<&str>) -> Vec<u8> {
+pub fn encode_change_in_group(parent: Option<&str>, node: &TestNode, foreign: Option<&str>) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Borrowed<'a> {
+    struct BorrowedChange<'a> {
         parent: Option<&'a str>,
         node: &'a TestNode,
     }
-    let mut out = Vec::with_capacity(CHANGE_BYTES);
-    serde_json::to_writer(&mut out, &Borrowed { parent, node }).expect("a node is a struct with text keys");
+    let mut out = Vec::with_capacity(CHANGE_CAPACITY_BYTES);
+    serde_json::to_writer(&mut out, &BorrowedChange { parent, node })
+        .expect("a node is a struct with text keys");
     if let Some(foreign) = foreign {
         let end = out.split_off(out.len() - "}}".len());
         out.push(b',');
@@ -121,27 +122,27 @@ pub fn change_json_with(parent: Option<&str>, node: &TestNode, foreign: Option<&
 
 /// Test selector of a request: a uid, and the members that are not Heeler's, to be returned unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AskedNode {
+pub struct RequestedNode {
     /// Uid of a test, or of a group to select all tests below it.
     pub uid: String,
     /// Client's own members, `"name":value,…`, with the values as the client wrote them; `None` if there are
     /// none. If a name occurs twice, the last one counts.
-    pub foreign: Option<Arc<str>>,
+    pub client_members: Option<Arc<str>>,
 }
 
 /// Members that the client added to the tests of a request, by uid.
-pub type Foreign = HashMap<String, Arc<str>>;
+pub type ClientMembers = HashMap<String, Arc<str>>;
 
-impl<'de> Deserialize<'de> for AskedNode {
+impl<'de> Deserialize<'de> for RequestedNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(AskedVisitor)
+        deserializer.deserialize_map(RequestedNodeVisitor)
     }
 }
 
-impl Serialize for AskedNode {
+impl Serialize for RequestedNode {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut text = format!("{{\"uid\":{}", serde_json::Value::from(self.uid.as_str()));
-        if let Some(foreign) = &self.foreign {
+        if let Some(foreign) = &self.client_members {
             text.push(',');
             text.push_str(foreign);
         }
@@ -150,54 +151,54 @@ impl Serialize for AskedNode {
     }
 }
 
-struct AskedVisitor;
+struct RequestedNodeVisitor;
 
-impl<'de> Visitor<'de> for AskedVisitor {
-    type Value = AskedNode;
+impl<'de> Visitor<'de> for RequestedNodeVisitor {
+    type Value = RequestedNode;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a test node with a member \"uid\"")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AskedNode, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RequestedNode, A::Error> {
         let mut uid: Option<String> = None;
         let mut foreign: Vec<(String, &'de RawValue)> = Vec::new();
         let (mut bytes, mut count) = (0, 0);
-        while let Some(Word(name)) = map.next_key()? {
+        while let Some(BorrowedText(name)) = map.next_key()? {
             if name == "uid" {
                 uid = Some(map.next_value()?);
-            } else if is_ours(&name) {
+            } else if is_reserved_member(&name) {
                 map.next_value::<IgnoredAny>()?;
             } else {
                 let value: &'de RawValue = map.next_value()?;
                 (bytes, count) = (bytes + name.len() + value.get().len(), count + 1);
-                if bytes <= FOREIGN_BYTES_AT_MOST && count <= FOREIGN_MEMBERS_AT_MOST {
+                if bytes <= CLIENT_MEMBERS_LIMIT_BYTES && count <= CLIENT_MEMBERS_LIMIT {
                     foreign.retain(|(known, _)| *known != name);
                     foreign.push((name.into_owned(), value));
                 }
             }
         }
         let uid = uid.ok_or_else(|| A::Error::missing_field("uid"))?;
-        if bytes > FOREIGN_BYTES_AT_MOST {
+        if bytes > CLIENT_MEMBERS_LIMIT_BYTES {
             return Err(A::Error::custom(format_args!(
-                "members of the test {uid:?} that are none of the protocol's take {bytes} bytes, more than {FOREIGN_BYTES_AT_MOST}"
+                "members of the test {uid:?} that are none of the protocol's take {bytes} bytes, more than {CLIENT_MEMBERS_LIMIT_BYTES}"
             )));
         }
-        if count > FOREIGN_MEMBERS_AT_MOST {
+        if count > CLIENT_MEMBERS_LIMIT {
             return Err(A::Error::custom(format_args!(
-                "the test {uid:?} has {count} members that are none of the protocol's, more than {FOREIGN_MEMBERS_AT_MOST}"
+                "the test {uid:?} has {count} members that are none of the protocol's, more than {CLIENT_MEMBERS_LIMIT}"
             )));
         }
-        if foreign.iter().any(|(_, value)| depth(value.get()) > FOREIGN_DEPTH_AT_MOST) {
+        if foreign.iter().any(|(_, value)| nesting_depth(value.get()) > CLIENT_MEMBERS_DEPTH_LIMIT) {
             return Err(A::Error::custom(format_args!(
-                "a member of the test {uid:?} nests deeper than {FOREIGN_DEPTH_AT_MOST} levels"
+                "a member of the test {uid:?} nests deeper than {CLIENT_MEMBERS_DEPTH_LIMIT} levels"
             )));
         }
-        Ok(AskedNode { uid, foreign: fragment(&foreign) })
+        Ok(RequestedNode { uid, client_members: join_members(&foreign) })
     }
 }
 
-fn fragment(members: &[(String, &RawValue)]) -> Option<Arc<str>> {
+fn join_members(members: &[(String, &RawValue)]) -> Option<Arc<str>> {
     let member = |(name, value): &(String, &RawValue)| {
         format!("{}:{}", serde_json::Value::from(name.as_str()), value.get())
     };
@@ -207,13 +208,13 @@ fn fragment(members: &[(String, &RawValue)]) -> Option<Arc<str>> {
 
 /// Returns whether a member of this name belongs to the protocol or to Heeler, so that the client's is not
 /// kept.
-fn is_ours(name: &str) -> bool {
+fn is_reserved_member(name: &str) -> bool {
     const PREFIXES: [&str; 3] = [key::OWN_PREFIX, "attachments.", "retry."];
     super::node::is_field(name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Returns the nesting depth of valid JSON.
-fn depth(json: &str) -> usize {
+fn nesting_depth(json: &str) -> usize {
     let (mut depth, mut deepest, mut is_text, mut is_escaped) = (0_usize, 0, false, false);
     for byte in json.bytes() {
         match byte {
@@ -234,38 +235,40 @@ fn depth(json: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mtp::{Change, ExecutionState};
+    use crate::mtp::{ExecutionState, NodeChange};
 
-    fn read(text: &str) -> Result<AskedNode, String> {
+    fn read(text: &str) -> Result<RequestedNode, String> {
         serde_json::from_str(text).map_err(|error: serde_json::Error| error.to_string())
     }
 
     #[test]
-    fn members_that_nobody_knows_come_back_as_they_were_written() {
+    fn unknown_members_are_returned_unchanged() {
         let asked = read(
             r#"{"x.big":12345678901234567890123,"uid":"s::t","display-name":"no","x.b":{ "a" : [1.0,"]\"}"]},"heeler.worker":9,"attachments.0.uri":"u","traits":[],"x.\"q":null,"x.b":1e2}"#,
         )
         .unwrap();
         assert_eq!(
-            asked.foreign.as_deref(),
+            asked.client_members.as_deref(),
             Some(r#""x.big":12345678901234567890123,"x.\"q":null,"x.b":1e2"#)
         );
         let node = TestNode::test("s::t", "t", ExecutionState::Passed);
-        let json = String::from_utf8(change_json_with(Some("s::"), &node, asked.foreign.as_deref())).unwrap();
+        let json =
+            String::from_utf8(encode_change_in_group(Some("s::"), &node, asked.client_members.as_deref()))
+                .unwrap();
         assert!(json.starts_with(r#"{"parent":"s::","node":{"uid":"s::t","#), "{json}");
         assert!(json.ends_with(r#","x.big":12345678901234567890123,"x.\"q":null,"x.b":1e2}}"#), "{json}");
-        let change: Change = serde_json::from_str(&json).unwrap();
-        assert_eq!(change.node.other["x.b"], 100.0);
-        let again: AskedNode = serde_json::from_str(&serde_json::to_string(&asked).unwrap()).unwrap();
+        let change: NodeChange = serde_json::from_str(&json).unwrap();
+        assert_eq!(change.node.members["x.b"], 100.0);
+        let again: RequestedNode = serde_json::from_str(&serde_json::to_string(&asked).unwrap()).unwrap();
         assert_eq!(again, asked);
-        assert_eq!(read(r#"{"uid":"u"}"#), Ok(AskedNode { uid: "u".into(), foreign: None }));
+        assert_eq!(read(r#"{"uid":"u"}"#), Ok(RequestedNode { uid: "u".into(), client_members: None }));
     }
 
     #[test]
-    fn members_beyond_their_limits_are_refused_by_name() {
+    fn client_members_beyond_limits_are_refused() {
         let text = |bytes: usize| format!(r#"{{"uid":"s::t","x":"{}"}}"#, "y".repeat(bytes));
-        assert!(read(&text(FOREIGN_BYTES_AT_MOST - 3)).is_ok());
-        let error = read(&text(FOREIGN_BYTES_AT_MOST)).unwrap_err();
+        assert!(read(&text(CLIENT_MEMBERS_LIMIT_BYTES - 3)).is_ok());
+        let error = read(&text(CLIENT_MEMBERS_LIMIT_BYTES)).unwrap_err();
         assert!(error.contains("\"s::t\"") && error.contains("8192"), "{error}");
         let deep = |levels| format!(r#"{{"uid":"u","x":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
         assert!(read(&deep(64)).is_ok());
@@ -274,10 +277,10 @@ mod tests {
     }
 
     #[test]
-    fn a_raw_change_survives_other_messages() {
-        let change = RawChange::group(None, "s::", "s");
+    fn encoded_change_round_trips_in_other_messages() {
+        let change = EncodedChange::group(None, "s::", "s");
         let text = serde_json::to_string(&[&change]).unwrap();
         assert_eq!(text, r#"[{"parent":null,"node":{"uid":"s::","display-name":"s","node-type":"group"}}]"#);
-        assert_eq!(serde_json::from_str::<Vec<RawChange>>(&text).unwrap(), [change]);
+        assert_eq!(serde_json::from_str::<Vec<EncodedChange>>(&text).unwrap(), [change]);
     }
 }

@@ -125,7 +125,7 @@ pub enum LogForm {
 /// Encodes one log message that is not about a test, in the form that every client reads.
 #[must_use]
 pub fn log_frame(level: LogLevel, message: impl Into<String>) -> Bytes {
-    crate::rpc::notification(method::LOG, &LogParams { level, message: message.into() })
+    crate::rpc::encode_notification(method::LOG, &LogParams { level, message: message.into() })
 }
 
 /// Encodes log messages of a run in the form that the client reads. The single form has no member for the
@@ -136,13 +136,13 @@ pub fn log_frames(form: LogForm, run_id: Option<&str>, messages: Vec<LogMessage>
         LogForm::Batch if messages.is_empty() => Vec::new(),
         LogForm::Batch => {
             let params = LogBatchParams { run_id: run_id.map(str::to_owned), messages };
-            vec![crate::rpc::notification(method::LOG, &params)]
+            vec![crate::rpc::encode_notification(method::LOG, &params)]
         }
-        LogForm::Single => messages.into_iter().map(single).collect(),
+        LogForm::Single => messages.into_iter().map(single_log_frame).collect(),
     }
 }
 
-fn single(message: LogMessage) -> Bytes {
+fn single_log_frame(message: LogMessage) -> Bytes {
     let LogMessage { node_uid, level, message } = message;
     log_frame(level, node_uid.map_or(message.clone(), |uid| format!("{uid}: {message}")))
 }
@@ -154,13 +154,13 @@ fn single(message: LogMessage) -> Bytes {
 pub fn read_log(text: &str) -> Result<LogBatchParams, serde_json::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Either {
+    enum LogParamsForm {
         Batch(LogBatchParams),
         Single(LogParams),
     }
     Ok(match serde_json::from_str(text)? {
-        Either::Batch(batch) => batch,
-        Either::Single(LogParams { level, message }) => {
+        LogParamsForm::Batch(batch) => batch,
+        LogParamsForm::Single(LogParams { level, message }) => {
             LogBatchParams { run_id: None, messages: vec![LogMessage::new(level, message)] }
         }
     })
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_says_run_and_test_and_a_single_message_names_the_test_in_its_text() {
+    fn log_forms_name_run_and_test() {
         assert_eq!(
             bodies(&log_frames(LogForm::Batch, Some("r"), messages())),
             [
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_are_read_and_a_level_may_be_a_number() {
+    fn log_forms_are_read_with_numeric_levels() {
         let read = |text| read_log(text).unwrap();
         assert_eq!(read(r#"{"level":"warning","message":"m"}"#).messages[0].level, LogLevel::Warning);
         let batch = read(

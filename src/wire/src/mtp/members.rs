@@ -8,15 +8,15 @@ use super::node::key;
 
 /// Maximum number of members that are read, ten times more than any node of ours has; further members of a
 /// peer are dropped, because lookups would take too long.
-const READ_AT_MOST: usize = 1024;
+const MEMBERS_LIMIT: usize = 1024;
 
 /// Additional members of a node, each name once. A node has a handful of them and a run has a hundred
 /// thousand nodes, so they are stored in one small block of memory, are searched linearly, and Heeler's own
 /// names are not copied.
 #[derive(Clone, Default)]
-pub struct Members(Vec<(Cow<'static, str>, Value)>);
+pub struct NodeMembers(Vec<(Cow<'static, str>, Value)>);
 
-impl Members {
+impl NodeMembers {
     /// Sets a member; returns its previous value.
     pub fn insert(&mut self, name: String, value: Value) -> Option<Value> {
         self.set(Cow::Owned(name), value)
@@ -28,8 +28,8 @@ impl Members {
     }
 
     /// Sets a member that was read; Heeler's own names are not copied.
-    pub(super) fn read(&mut self, name: &str, value: Value) {
-        if self.0.len() >= READ_AT_MOST {
+    pub(super) fn insert_read(&mut self, name: &str, value: Value) {
+        if self.0.len() >= MEMBERS_LIMIT {
             return;
         }
         let known = key::ALL.into_iter().find(|known| *known == name);
@@ -69,13 +69,13 @@ impl Members {
 }
 
 /// Compares without regard to order, because the order of JSON members has no meaning.
-impl PartialEq for Members {
+impl PartialEq for NodeMembers {
     fn eq(&self, other: &Self) -> bool {
         self.0.len() == other.0.len() && self.iter().all(|(name, value)| other.get(name) == Some(value))
     }
 }
 
-impl Index<&str> for Members {
+impl Index<&str> for NodeMembers {
     type Output = Value;
 
     /// Returns the member's value; null if it does not exist, as `serde_json` does for objects.
@@ -84,7 +84,7 @@ impl Index<&str> for Members {
     }
 }
 
-impl fmt::Debug for Members {
+impl fmt::Debug for NodeMembers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }
@@ -95,11 +95,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_stands_once_and_its_latest_value_counts() {
-        let mut members = Members::default();
+    fn member_is_stored_once_with_latest_value() {
+        let mut members = NodeMembers::default();
         assert!(members.is_empty());
-        members.read(key::SUITE, "a".into());
-        members.read("vendor", 1.into());
+        members.insert_read(key::SUITE, "a".into());
+        members.insert_read("vendor", 1.into());
         assert_eq!(members.insert(key::SUITE.to_owned(), "b".into()), Some("a".into()));
         assert_eq!(members.set_own(key::WORKER, 2), None);
         let names: Vec<_> = members.iter().map(|(name, _)| name).collect();
@@ -109,18 +109,18 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_members_is_cut() {
-        let mut members = Members::default();
-        (0..3000).for_each(|number: u32| members.read(&number.to_string(), number.into()));
-        assert_eq!(members.iter().count(), READ_AT_MOST);
+    fn members_beyond_limit_are_dropped() {
+        let mut members = NodeMembers::default();
+        (0..3000).for_each(|number: u32| members.insert_read(&number.to_string(), number.into()));
+        assert_eq!(members.iter().count(), MEMBERS_LIMIT);
         assert_eq!(members["7"], 7);
     }
 
     #[test]
-    fn the_order_of_members_means_nothing() {
+    fn member_order_does_not_affect_equality() {
         let of = |names: &[&str]| {
-            let mut members = Members::default();
-            names.iter().for_each(|name| members.read(name, (*name).into()));
+            let mut members = NodeMembers::default();
+            names.iter().for_each(|name| members.insert_read(name, (*name).into()));
             members
         };
         assert_eq!(of(&["a", "b"]), of(&["b", "a"]));

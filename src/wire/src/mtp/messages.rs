@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::TestNode;
-use crate::control::Leaked;
+use crate::control::LeakedProcess;
 
 /// Method names of the protocol and of Heeler's extensions.
 pub mod method {
@@ -75,14 +75,14 @@ pub struct PeerInfo {
 #[serde(default)]
 pub struct ClientCapabilities {
     /// Capabilities that concern tests.
-    pub testing: ClientTesting,
+    pub testing: ClientTestingCapabilities,
 }
 
 /// Test capabilities of a client.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
-pub struct ClientTesting {
+pub struct ClientTestingCapabilities {
     /// Whether the client can attach and launch debuggers.
     pub debugger_provider: bool,
     /// Whether the client reads several log messages in one notification.
@@ -128,14 +128,14 @@ pub struct InitializeResult {
 #[serde(default)]
 pub struct ServerCapabilities {
     /// Capabilities that concern tests.
-    pub testing: ServerTesting,
+    pub testing: ServerTestingCapabilities,
 }
 
 /// Test capabilities of a server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
-pub struct ServerTesting {
+pub struct ServerTestingCapabilities {
     /// Whether the server answers `testing/discoverTests`.
     pub supports_discovery: bool,
     /// Whether one process serves many requests.
@@ -227,13 +227,13 @@ pub struct UpdateParams {
     pub run_id: String,
     /// Changes of nodes. Null completes the stream: no update follows. The member is always present.
     #[serde(default)]
-    pub changes: Option<Vec<Change>>,
+    pub changes: Option<Vec<NodeChange>>,
 }
 
 /// Change of one node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Change {
+pub struct NodeChange {
     /// Uid of the parent group; null for a top-level node.
     #[serde(default)]
     pub parent: Option<String>,
@@ -257,7 +257,7 @@ where
     // Measured first, so that each change is copied once and no memory is moved.
     let (count, bytes) = changes.clone().fold((0, 0), |(count, bytes), one| (count + 1, bytes + one.len()));
     let length = head.len() + bytes + usize::saturating_sub(count, 1) + tail.len();
-    let mut frame = crate::frame::begin(length);
+    let mut frame = crate::frame::frame_with_head(length);
     frame.extend_from_slice(&head);
     for (index, change) in changes.enumerate() {
         if index > 0 {
@@ -272,7 +272,10 @@ where
 /// Encodes the completion of a run's updates: `changes` is present and null.
 #[must_use]
 pub fn completion_frame(run_id: &str) -> Bytes {
-    crate::rpc::notification(method::UPDATES, &UpdateParams { run_id: run_id.to_owned(), changes: None })
+    crate::rpc::encode_notification(
+        method::UPDATES,
+        &UpdateParams { run_id: run_id.to_owned(), changes: None },
+    )
 }
 
 /// Parameters of `testing/testUpdates/attachments`.
@@ -291,7 +294,7 @@ pub struct AttachmentParams {
 /// Encodes attachments of a run, or with `None` the end of their stream.
 #[must_use]
 pub fn attachments_frame(run_id: &str, attachments: Option<Vec<Attachment>>) -> Bytes {
-    crate::rpc::notification(
+    crate::rpc::encode_notification(
         method::ATTACHMENTS,
         &AttachmentParams { run_id: run_id.to_owned(), attachments },
     )
@@ -322,7 +325,7 @@ pub struct Attachment {
 impl Attachment {
     /// Returns the attachment for a diagnostics file of a test or a run.
     #[must_use]
-    pub fn file(path: &crate::control::OsBytes, description: &str) -> Self {
+    pub fn file(path: &crate::control::OsText, description: &str) -> Self {
         let text = path.to_text();
         let name = text.rsplit('/').next().unwrap_or_default().to_owned();
         Self {
@@ -338,7 +341,7 @@ impl Attachment {
 
 /// Returns the `file://` form of an absolute path; bytes that are not allowed in a URI are escaped.
 #[must_use]
-pub fn file_uri(path: &crate::control::OsBytes) -> String {
+pub fn file_uri(path: &crate::control::OsText) -> String {
     let mut uri = String::from("file://");
     for byte in path.as_bytes() {
         if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(byte) {
@@ -376,7 +379,7 @@ pub struct RunResult {
     /// Extension by Heeler: processes that tests left running. They are reported here because a test's own
     /// result has mostly been sent to the client before its process ends.
     #[serde(rename = "heeler.leaks", skip_serializing_if = "Vec::is_empty")]
-    pub leaks: Vec<Leak>,
+    pub leaks: Vec<RunLeak>,
     /// Extension by Heeler: the largest processes that several tests shared, largest first, only a few. The
     /// usage of a test with a process of its own is in its node.
     #[serde(rename = "heeler.largest", skip_serializing_if = "Vec::is_empty")]
@@ -404,29 +407,29 @@ pub struct LargeProcess {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Leak {
+pub struct RunLeak {
     /// Suite whose program started the test process.
     pub suite: String,
     /// Uid of the test that started them; if that is unknown, of every test that may have; empty if the
     /// program started them outside its tests.
     pub tests: Vec<String>,
     /// Processes that were left running.
-    pub processes: Vec<LeftBehind>,
+    pub processes: Vec<LeakedProcessInfo>,
 }
 
 /// Process that outlived its test process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct LeftBehind {
+pub struct LeakedProcessInfo {
     /// Process id of the process that was left running.
     pub pid: u32,
     /// Command line, truncated.
     pub command: String,
 }
 
-impl From<&Leaked> for LeftBehind {
-    fn from(leaked: &Leaked) -> Self {
+impl From<&LeakedProcess> for LeakedProcessInfo {
+    fn from(leaked: &LeakedProcess) -> Self {
         Self { pid: leaked.pid, command: leaked.command.clone() }
     }
 }
@@ -467,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn the_completion_has_its_member_changes_and_it_is_null() {
+    fn completion_has_null_changes() {
         assert_eq!(
             body(&completion_frame("r")),
             r#"{"jsonrpc":"2.0","method":"testing/testUpdates/tests","params":{"runId":"r","changes":null}}"#
@@ -475,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_survives_its_uri() {
+    fn file_path_round_trips_through_uri() {
         let path = "/runs/a b/ü%20#?.dmp";
         assert_eq!(file_uri(&path.into()), "file:///runs/a%20b/%C3%BC%2520%23%3F.dmp");
         assert_eq!(path_of_file_uri(&file_uri(&path.into())).as_deref(), Some(path));
@@ -484,22 +487,22 @@ mod tests {
     }
 
     #[test]
-    fn raw_changes_and_typed_changes_read_the_same() {
+    fn encoded_changes_read_like_typed_changes() {
         let node = TestNode::test("s::t", "t", super::super::ExecutionState::Passed);
-        let json = super::super::change_json(&node);
+        let json = super::super::encode_change(&node);
         let frame = updates_frame("r\"", [json.as_slice(), json.as_slice()]);
-        let crate::rpc::Message::Notification { params, .. } =
+        let crate::rpc::RpcMessage::Notification { params, .. } =
             crate::rpc::parse(body(&frame).as_bytes()).unwrap()
         else {
             panic!()
         };
         let params: UpdateParams = serde_json::from_str(params.unwrap().get()).unwrap();
         assert_eq!(params.run_id, "r\"");
-        assert_eq!(params.changes.unwrap()[1], Change { parent: None, node });
+        assert_eq!(params.changes.unwrap()[1], NodeChange { parent: None, node });
     }
 
     #[test]
-    fn an_initialize_of_a_foreign_client_is_read() {
+    fn initialize_with_unknown_members_is_read() {
         let params: InitializeParams = serde_json::from_str(
             r#"{"processId":null,"rootUri":null,"capabilities":{"textDocument":{},"testing":{"callbackProvider":{"port":5}}},"trace":"off"}"#,
         )

@@ -11,7 +11,7 @@ mod telemetry;
 
 pub use change::*;
 pub use log::*;
-pub use members::Members;
+pub use members::NodeMembers;
 pub use messages::*;
 pub use node::*;
 #[cfg(feature = "schema")]

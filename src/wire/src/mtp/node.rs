@@ -9,8 +9,8 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::{Attachment, Members};
-use crate::rpc::Word;
+use super::{Attachment, NodeMembers};
+use crate::rpc::BorrowedText;
 
 /// Kind of a node: a test or a group of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,7 +69,7 @@ impl ExecutionState {
         }
     }
 
-    fn read(word: &str) -> Self {
+    fn parse(word: &str) -> Self {
         match word {
             "discovered" => Self::Discovered,
             "in-progress" => Self::InProgress,
@@ -98,13 +98,13 @@ impl Serialize for ExecutionState {
 
 impl<'de> Deserialize<'de> for ExecutionState {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self::read(&Word::deserialize(deserializer)?.0))
+        Ok(Self::parse(&BorrowedText::deserialize(deserializer)?.0))
     }
 }
 
 /// Name and value that a framework assigns to a test; on the wire `{"name":"value"}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trait {
+pub struct TestTrait {
     /// Name, such as `Category`.
     pub name: String,
     /// Value; empty for a bare tag.
@@ -155,9 +155,9 @@ pub struct TestNode {
     /// Standard error of the test, truncated.
     pub standard_error: Option<String>,
     /// Traits of the test; not sent if empty.
-    pub traits: Vec<Trait>,
+    pub traits: Vec<TestTrait>,
     /// All other members, among them `heeler.*`, `attachments.N.*`, `retry.*`.
-    pub other: Members,
+    pub members: NodeMembers,
 }
 
 impl TestNode {
@@ -168,13 +168,13 @@ impl TestNode {
     }
 
     /// Adds the files of the result as numbered `attachments.N.*` members.
-    pub fn attach(&mut self, files: &[crate::control::EvidenceFile]) {
+    pub fn add_attachments(&mut self, files: &[crate::control::DiagnosticsFile]) {
         for (number, file) in files.iter().enumerate() {
             let Attachment { uri, display_name, description, .. } =
                 Attachment::file(&file.path, &file.description);
             for (member, text) in [("uri", uri), ("display-name", display_name), ("description", description)]
             {
-                self.other.insert(format!("attachments.{number}.{member}"), text.into());
+                self.members.insert(format!("attachments.{number}.{member}"), text.into());
             }
         }
     }
@@ -183,14 +183,15 @@ impl TestNode {
     #[must_use]
     pub fn attachments(&self) -> Vec<Attachment> {
         let attachment = |number: usize| {
-            let text = |member: &str| self.text(&format!("attachments.{number}.{member}")).map(str::to_owned);
+            let text =
+                |member: &str| self.text_member(&format!("attachments.{number}.{member}")).map(str::to_owned);
             let name = text("display-name").unwrap_or_default();
             Some(Attachment {
                 uri: text("uri")?,
                 display_name_camel: name.clone(),
                 display_name: name,
                 description: text("description").unwrap_or_default(),
-                ..Attachment::file(&crate::control::OsBytes::default(), "")
+                ..Attachment::file(&crate::control::OsText::default(), "")
             })
         };
         (0..).map_while(attachment).collect()
@@ -198,8 +199,8 @@ impl TestNode {
 
     /// Returns the text member `key` among the other members.
     #[must_use]
-    pub fn text(&self, key: &str) -> Option<&str> {
-        self.other.get(key)?.as_str()
+    pub fn text_member(&self, key: &str) -> Option<&str> {
+        self.members.get(key)?.as_str()
     }
 }
 
@@ -221,7 +222,7 @@ pub mod key {
     pub const PROGRAM: &str = "heeler.program";
     /// Result of the isolated rerun of the test that crashed: `crashes-alone`, `passes-alone`, `fails-alone`,
     /// `hangs-alone`.
-    pub const ALONE: &str = "heeler.alone";
+    pub const ISOLATED_RERUN: &str = "heeler.alone";
     /// Number of the attempt that decided, from 1.
     pub const ATTEMPT: &str = "retry.attempt";
     /// Attempts before the one that decided, in order: a list of [`crate::control::Attempt`].
@@ -246,7 +247,7 @@ pub mod key {
         REPRODUCE,
         SIGNAL,
         EXIT_CODE,
-        ALONE,
+        ISOLATED_RERUN,
         ATTEMPT,
         ATTEMPTS,
         LEAKED,
@@ -291,18 +292,18 @@ impl Serialize for TestNode {
             map.serialize_entry("time.duration-ms", &duration)?;
         }
         if !self.traits.is_empty() {
-            map.serialize_entry("traits", &Traits(&self.traits))?;
+            map.serialize_entry("traits", &TraitsSerializer(&self.traits))?;
         }
-        for (name, value) in self.other.iter() {
+        for (name, value) in self.members.iter() {
             map.serialize_entry(name, value)?;
         }
         map.end()
     }
 }
 
-struct Traits<'a>(&'a [Trait]);
+struct TraitsSerializer<'a>(&'a [TestTrait]);
 
-impl Serialize for Traits<'_> {
+impl Serialize for TraitsSerializer<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut seq = serializer.serialize_seq(Some(self.0.len()))?;
         for one in self.0 {
@@ -334,7 +335,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TestNode, A::Error> {
         let mut node = TestNode::default();
         let mut has_uid = false;
-        while let Some(Word(name)) = map.next_key()? {
+        while let Some(BorrowedText(name)) = map.next_key()? {
             match name.as_ref() {
                 "uid" => {
                     node.uid = map.next_value()?;
@@ -344,18 +345,18 @@ impl<'de> Visitor<'de> for NodeVisitor {
                 "traits" => node.traits = read_traits(&map.next_value()?),
                 "node-type" => {
                     let is_group =
-                        map.next_value::<Option<Word<'de>>>()?.is_some_and(|word| word.0 == "group");
+                        map.next_value::<Option<BorrowedText<'de>>>()?.is_some_and(|word| word.0 == "group");
                     node.node_type = if is_group { NodeType::Group } else { NodeType::Action };
                 }
                 "display-name" => node.display_name = map.next_value::<Option<String>>()?.unwrap_or_default(),
                 "time.duration-ms" => node.duration_ms = map.next_value()?,
-                "location.line-start" => node.location_line_start = line(&map.next_value()?),
-                "location.line-end" => node.location_line_end = line(&map.next_value()?),
+                "location.line-start" => node.location_line_start = line_number(&map.next_value()?),
+                "location.line-end" => node.location_line_end = line_number(&map.next_value()?),
                 other => match text_field(&mut node, other) {
                     Some(field) => *field = map.next_value()?,
                     None => {
                         let value = map.next_value()?;
-                        node.other.read(&name, value);
+                        node.members.insert_read(&name, value);
                     }
                 },
             }
@@ -426,12 +427,12 @@ pub(super) fn is_field(name: &str) -> bool {
     OTHERS.contains(&name) || text_field(&mut TestNode::default(), name).is_some()
 }
 
-fn line(value: &Value) -> Option<u32> {
+fn line_number(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|line| u32::try_from(line).ok())
 }
 
 /// Reads both spellings: `[{"name":"value"}]` and `[{"key":"name","value":"value"}]`.
-fn read_traits(value: &Value) -> Vec<Trait> {
+fn read_traits(value: &Value) -> Vec<TestTrait> {
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -441,9 +442,10 @@ fn read_traits(value: &Value) -> Vec<Trait> {
     for one in value.as_array().into_iter().flatten().filter_map(Value::as_object) {
         match (one.get("key"), one.get("value")) {
             (Some(Value::String(name)), value) if one.len() <= 2 && (one.len() == 1 || value.is_some()) => {
-                out.push(Trait { name: name.clone(), value: value.map(text).unwrap_or_default() });
+                out.push(TestTrait { name: name.clone(), value: value.map(text).unwrap_or_default() });
             }
-            _ => out.extend(one.iter().map(|(name, value)| Trait { name: name.clone(), value: text(value) })),
+            _ => out
+                .extend(one.iter().map(|(name, value)| TestTrait { name: name.clone(), value: text(value) })),
         }
     }
     out
@@ -454,10 +456,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_survives_the_round_trip_with_members_that_nobody_knows() {
+    fn node_round_trips_with_unknown_members() {
         let text = r#"{"uid":"a::b","display-name":"b","node-type":"action","execution-state":"passed","outcome-kind":"x","location.file":"t.cc","error.message":"m\n","location.line-start":7,"time.duration-ms":1.5,"traits":[{"Category":"fast"},{"Tag":""}],"vendor.thing":{"a":[1,2]}}"#;
         let node: TestNode = serde_json::from_str(text).unwrap();
-        assert_eq!(node.other["vendor.thing"]["a"][1], 2);
+        assert_eq!(node.members["vendor.thing"]["a"][1], 2);
         let again = serde_json::to_string(&node).unwrap();
         assert_eq!(serde_json::from_str::<TestNode>(&again).unwrap(), node);
         assert_eq!(
@@ -467,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_needs_only_its_uid() {
+    fn node_requires_only_uid() {
         let node: TestNode = serde_json::from_str(r#"{"uid":"u"}"#).unwrap();
         assert_eq!(node, TestNode { uid: "u".into(), ..TestNode::default() });
         assert!(serde_json::from_str::<TestNode>(r#"{"display-name":"u"}"#).is_err());
@@ -475,8 +477,8 @@ mod tests {
     }
 
     #[test]
-    fn a_trait_of_any_name_comes_back() {
-        let pair = |(name, value): (&str, &str)| Trait { name: name.into(), value: value.into() };
+    fn trait_of_any_name_round_trips() {
+        let pair = |(name, value): (&str, &str)| TestTrait { name: name.into(), value: value.into() };
         let traits = [("key", "owner"), ("key", ""), ("value", "b"), ("", "")].map(pair).to_vec();
         let node = TestNode { traits, ..TestNode::test("u", "n", ExecutionState::Passed) };
         let text = serde_json::to_string(&node).unwrap();

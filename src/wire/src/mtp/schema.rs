@@ -6,9 +6,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, js
 use serde_json::{Map, Value, json};
 
 use super::{
-    AskedNode, AttachDebuggerParams, AttachmentParams, CancelParams, CancelRunParams, DiscoveryMetrics,
-    ExecutionState, HelloParams, InitializeParams, InitializeResult, LaunchDebuggerParams, LogBatchParams,
-    LogParams, RunMetrics, RunResult, TelemetryParams, TestNode, TestsParams, Trait, UpdateParams, method,
+    AttachDebuggerParams, AttachmentParams, CancelParams, CancelRunParams, DiscoveryMetrics, ExecutionState,
+    HelloParams, InitializeParams, InitializeResult, LaunchDebuggerParams, LogBatchParams, LogParams,
+    RequestedNode, RunMetrics, RunResult, TelemetryParams, TestNode, TestTrait, TestsParams, UpdateParams,
+    method,
 };
 use crate::rpc::{RequestId, RpcError};
 
@@ -17,28 +18,28 @@ use crate::rpc::{RequestId, RpcError};
 #[must_use]
 pub fn server_schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
-    let log = json!({"oneOf": [part::<LogParams>(&mut generator), part::<LogBatchParams>(&mut generator)]});
+    let log = json!({"oneOf": [subschema::<LogParams>(&mut generator), subschema::<LogBatchParams>(&mut generator)]});
     let telemetry = json!({"oneOf": [
-        part::<TelemetryParams<RunMetrics>>(&mut generator),
-        part::<TelemetryParams<DiscoveryMetrics>>(&mut generator),
+        subschema::<TelemetryParams<RunMetrics>>(&mut generator),
+        subschema::<TelemetryParams<DiscoveryMetrics>>(&mut generator),
     ]});
     let methods = [
-        (method::UPDATES, part::<UpdateParams>(&mut generator)),
-        (method::ATTACHMENTS, part::<AttachmentParams>(&mut generator)),
+        (method::UPDATES, subschema::<UpdateParams>(&mut generator)),
+        (method::ATTACHMENTS, subschema::<AttachmentParams>(&mut generator)),
         (method::LOG, log),
         (method::TELEMETRY, telemetry),
-        (method::CANCEL, part::<CancelParams>(&mut generator)),
-        (method::HELLO, part::<HelloParams>(&mut generator)),
+        (method::CANCEL, subschema::<CancelParams>(&mut generator)),
+        (method::HELLO, subschema::<HelloParams>(&mut generator)),
         (method::BARRIER, json!({"type": "object"})),
-        (method::ATTACH_DEBUGGER, part::<AttachDebuggerParams>(&mut generator)),
-        (method::LAUNCH_DEBUGGER, part::<LaunchDebuggerParams>(&mut generator)),
+        (method::ATTACH_DEBUGGER, subschema::<AttachDebuggerParams>(&mut generator)),
+        (method::LAUNCH_DEBUGGER, subschema::<LaunchDebuggerParams>(&mut generator)),
     ];
     let results = vec![
-        part::<InitializeResult>(&mut generator),
-        part::<RunResult>(&mut generator),
+        subschema::<InitializeResult>(&mut generator),
+        subschema::<RunResult>(&mut generator),
         json!({"type": "object", "additionalProperties": false}),
     ];
-    let mut schema = envelope(&mut generator, "What Heeler says to a client", &methods, results);
+    let mut schema = envelope_schema(&mut generator, "What Heeler says to a client", &methods, results);
     close_objects(&mut schema);
     schema
 }
@@ -47,25 +48,25 @@ pub fn server_schema() -> Value {
 #[must_use]
 pub fn client_schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
-    let tests = part::<TestsParams<AskedNode>>(&mut generator);
+    let tests = subschema::<TestsParams<RequestedNode>>(&mut generator);
     let nothing = json!({"type": ["object", "null"]});
     let methods = [
-        (method::INITIALIZE, part::<InitializeParams>(&mut generator)),
+        (method::INITIALIZE, subschema::<InitializeParams>(&mut generator)),
         ("initialized", nothing.clone()),
         (method::DISCOVER, tests.clone()),
         (method::RUN, tests),
-        (method::CANCEL, part::<CancelParams>(&mut generator)),
-        (method::CANCEL_RUN, part::<CancelRunParams>(&mut generator)),
+        (method::CANCEL, subschema::<CancelParams>(&mut generator)),
+        (method::CANCEL_RUN, subschema::<CancelRunParams>(&mut generator)),
         (method::EXIT, nothing),
     ];
-    envelope(&mut generator, "What Heeler takes from a client", &methods, vec![json!({})])
+    envelope_schema(&mut generator, "What Heeler takes from a client", &methods, vec![json!({})])
 }
 
-fn part<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+fn subschema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
     generator.subschema_for::<T>().to_value()
 }
 
-fn envelope(
+fn envelope_schema(
     generator: &mut SchemaGenerator,
     title: &str,
     methods: &[(&str, Value)],
@@ -81,8 +82,8 @@ fn envelope(
             })
         })
         .collect();
-    let id = part::<RequestId>(generator);
-    let error = part::<RpcError>(generator);
+    let id = subschema::<RequestId>(generator);
+    let error = subschema::<RpcError>(generator);
     let definitions = generator.take_definitions(true);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -149,7 +150,7 @@ impl JsonSchema for ExecutionState {
     }
 }
 
-impl JsonSchema for Trait {
+impl JsonSchema for TestTrait {
     fn schema_name() -> Cow<'static, str> {
         "Trait".into()
     }
@@ -175,8 +176,8 @@ impl JsonSchema for TestNode {
             ("uid", json!({"type": "string"})),
             ("display-name", json!({"type": "string"})),
             ("node-type", json!({"enum": ["action", "group"]})),
-            ("execution-state", part::<ExecutionState>(generator)),
-            ("traits", json!({"type": "array", "minItems": 1, "items": part::<Trait>(generator)})),
+            ("execution-state", subschema::<ExecutionState>(generator)),
+            ("traits", json!({"type": "array", "minItems": 1, "items": subschema::<TestTrait>(generator)})),
             ("location.line-start", line.clone()),
             ("location.line-end", line),
             ("time.duration-ms", json!({"type": "number", "minimum": 0})),
@@ -195,7 +196,7 @@ impl JsonSchema for TestNode {
     }
 }
 
-impl JsonSchema for AskedNode {
+impl JsonSchema for RequestedNode {
     fn schema_name() -> Cow<'static, str> {
         "AskedNode".into()
     }

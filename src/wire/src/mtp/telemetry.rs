@@ -48,7 +48,7 @@ pub struct RunMetrics {
     /// Programs that took part in the run.
     pub programs: usize,
     /// Programs that failed outside any test.
-    pub charged_programs: usize,
+    pub failed_programs: usize,
     /// Workers that took part in the run.
     pub workers: usize,
     /// Workers that died.
@@ -79,7 +79,7 @@ pub struct DiscoveryMetrics {
 /// Encodes one telemetry event.
 #[must_use]
 pub fn telemetry_frame(event_name: &str, metrics: &impl Serialize) -> Bytes {
-    crate::rpc::notification(
+    crate::rpc::encode_notification(
         method::TELEMETRY,
         &TelemetryParams { event_name: event_name.to_owned(), metrics },
     )

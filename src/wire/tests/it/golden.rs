@@ -6,35 +6,35 @@ use std::collections::BTreeSet;
 
 use crate::{
     check_file, is_update,
-    messages::{Sample, samples},
-    of_repository,
+    messages::{MessageSample, samples},
+    repository_path,
 };
 
 #[test]
-fn every_message_is_written_as_its_golden_file_says_and_read_back_as_it_was() {
-    for Sample { name, body, read_back } in samples() {
+fn messages_match_golden_files_and_round_trip() {
+    for MessageSample { name, body, read_back } in samples() {
         check_file(&format!("tests/golden/{name}.json"), &pretty(&body));
         assert_eq!(read_back(&body), Ok(()), "{name} is not read as it was written");
     }
 }
 
 #[test]
-fn every_golden_file_is_a_message_and_has_its_line_in_the_readme_with_its_hash() {
+fn golden_files_are_listed_in_readme_with_hash() {
     if is_update() {
         return;
     }
     let named: BTreeSet<String> = samples().iter().map(|sample| format!("{}.json", sample.name)).collect();
-    let files = std::fs::read_dir(of_repository("tests/golden")).unwrap();
+    let files = std::fs::read_dir(repository_path("tests/golden")).unwrap();
     let found: BTreeSet<String> =
         files.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(found, named, "each golden file belongs to one message of src/wire/tests/it/messages.rs");
-    let readme = std::fs::read_to_string(of_repository("README.md")).unwrap();
+    let readme = std::fs::read_to_string(repository_path("README.md")).unwrap();
     let table =
         readme.split_once("<!-- messages -->").and_then(|(_, rest)| rest.split_once("<!-- /messages -->"));
     let (table, _) = table.expect("README.md has a table of messages between its two marks");
     let mut wrong = Vec::new();
     for file in &found {
-        let bytes = std::fs::read(of_repository("tests/golden").join(file)).unwrap();
+        let bytes = std::fs::read(repository_path("tests/golden").join(file)).unwrap();
         let cell = format!("| `{}` {:08x} |", file.trim_end_matches(".json"), crc32fast::hash(&bytes));
         if table.matches(&cell).count() != 1 {
             wrong.push(cell);

@@ -9,7 +9,7 @@ mod schema;
 use std::path::PathBuf;
 
 /// Returns a path below the repository's root.
-fn of_repository(path: &str) -> PathBuf {
+fn repository_path(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
@@ -21,7 +21,7 @@ fn is_update() -> bool {
 /// Compares a file with its expected content, or writes it.
 #[track_caller]
 fn check_file(path: &str, expected: &str) {
-    let file = of_repository(path);
+    let file = repository_path(path);
     if is_update() {
         return std::fs::write(file, expected).unwrap();
     }

@@ -6,27 +6,27 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use wire::{
     mtp::*,
-    rpc::{self, Message, RequestId, RpcError, code},
+    rpc::{self, RequestId, RpcError, RpcMessage, code},
 };
 
 /// Reads a body back and returns the difference from the sample.
-type ReadBack = dyn Fn(&str) -> Result<(), String>;
+type ReadBackCheck = dyn Fn(&str) -> Result<(), String>;
 
 /// Sample of one message.
-pub(crate) struct Sample {
+pub(crate) struct MessageSample {
     /// Name of the golden file, without extension.
     pub(crate) name: &'static str,
     /// Body of the frame.
     pub(crate) body: String,
     /// Reads the body back and returns the difference from the sample.
-    pub(crate) read_back: Box<ReadBack>,
+    pub(crate) read_back: Box<ReadBackCheck>,
 }
 
 const RUN: &str = "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11";
 
-pub(crate) fn samples() -> Vec<Sample> {
+pub(crate) fn samples() -> Vec<MessageSample> {
     let mut all = requests();
-    all.extend(answers());
+    all.extend(responses());
     all.extend(notifications());
     all.extend(updates());
     all
@@ -36,7 +36,11 @@ fn id() -> RequestId {
     RequestId::number(7)
 }
 
-fn sample(name: &'static str, frame: &Bytes, read_back: impl Fn(Message) -> bool + 'static) -> Sample {
+fn sample(
+    name: &'static str,
+    frame: &Bytes,
+    read_back: impl Fn(RpcMessage) -> bool + 'static,
+) -> MessageSample {
     let frame = String::from_utf8(frame.to_vec()).unwrap();
     let (_, body) = frame.split_once("\r\n\r\n").unwrap();
     let read_back = move |text: &str| {
@@ -44,60 +48,65 @@ fn sample(name: &'static str, frame: &Bytes, read_back: impl Fn(Message) -> bool
         let told = format!("{message:?}");
         if read_back(message) { Ok(()) } else { Err(told) }
     };
-    Sample { name, body: body.to_owned(), read_back: Box::new(read_back) }
+    MessageSample { name, body: body.to_owned(), read_back: Box::new(read_back) }
 }
 
 fn is_same<P: DeserializeOwned + PartialEq>(text: Option<&str>, expected: &P) -> bool {
     serde_json::from_str::<P>(text.unwrap_or("null")).is_ok_and(|read| read == *expected)
 }
 
-fn request<P>(name: &'static str, method: &'static str, params: P) -> Sample
+fn request<P>(name: &'static str, method: &'static str, params: P) -> MessageSample
 where
     P: serde::Serialize + DeserializeOwned + PartialEq + Debug + 'static,
 {
-    sample(name, &rpc::request(&id(), method, &params), move |message| match message {
-        Message::Request { id: read, method: called, params: text } => {
+    sample(name, &rpc::encode_request(&id(), method, &params), move |message| match message {
+        RpcMessage::Request { id: read, method: called, params: text } => {
             read == id() && called == method && is_same(text.as_deref().map(|raw| raw.get()), &params)
         }
-        Message::Notification { .. } | Message::Response { .. } => false,
+        RpcMessage::Notification { .. } | RpcMessage::Response { .. } => false,
     })
 }
 
-fn notification<P>(name: &'static str, method: &'static str, params: P) -> Sample
+fn notification<P>(name: &'static str, method: &'static str, params: P) -> MessageSample
 where
     P: serde::Serialize + DeserializeOwned + PartialEq + Debug + 'static,
 {
-    let frame = rpc::notification(method, &params);
-    told(name, method, &frame, params)
+    let frame = rpc::encode_notification(method, &params);
+    encoded_notification(name, method, &frame, params)
 }
 
 /// Returns the sample of a notification with an encoder of its own.
-fn told<P>(name: &'static str, method: &'static str, frame: &Bytes, params: P) -> Sample
+fn encoded_notification<P>(
+    name: &'static str,
+    method: &'static str,
+    frame: &Bytes,
+    params: P,
+) -> MessageSample
 where
     P: DeserializeOwned + PartialEq + Debug + 'static,
 {
     sample(name, frame, move |message| match message {
-        Message::Notification { method: called, params: text } => {
+        RpcMessage::Notification { method: called, params: text } => {
             called == method && is_same(text.as_deref().map(|raw| raw.get()), &params)
         }
-        Message::Request { .. } | Message::Response { .. } => false,
+        RpcMessage::Request { .. } | RpcMessage::Response { .. } => false,
     })
 }
 
-fn answer<R>(name: &'static str, result: R) -> Sample
+fn response<R>(name: &'static str, result: R) -> MessageSample
 where
     R: serde::Serialize + DeserializeOwned + PartialEq + Debug + 'static,
 {
-    sample(name, &rpc::result(&id(), &result), move |message| match message {
-        Message::Response { id: read, outcome: Ok(text) } => {
+    sample(name, &rpc::encode_result(&id(), &result), move |message| match message {
+        RpcMessage::Response { id: read, outcome: Ok(text) } => {
             read == id() && is_same(text.as_deref().map(|raw| raw.get()), &result)
         }
-        Message::Response { .. } | Message::Request { .. } | Message::Notification { .. } => false,
+        RpcMessage::Response { .. } | RpcMessage::Request { .. } | RpcMessage::Notification { .. } => false,
     })
 }
 
-fn requests() -> Vec<Sample> {
-    let testing = ClientTesting {
+fn requests() -> Vec<MessageSample> {
+    let testing = ClientTestingCapabilities {
         debugger_provider: true,
         batch_logging_support: true,
         attachments_support: true,
@@ -109,9 +118,9 @@ fn requests() -> Vec<Sample> {
         capabilities: ClientCapabilities { testing },
         protocol_versions: Some(vec![PROTOCOL_VERSION.to_owned()]),
     };
-    let asked = |uid: &str, foreign: Option<&str>| AskedNode {
+    let asked = |uid: &str, foreign: Option<&str>| RequestedNode {
         uid: uid.to_owned(),
-        foreign: foreign.map(Into::into),
+        client_members: foreign.map(Into::into),
     };
     let run_id = RUN.to_owned();
     let tests = vec![
@@ -123,7 +132,7 @@ fn requests() -> Vec<Sample> {
         request(
             "discover",
             method::DISCOVER,
-            TestsParams::<AskedNode> { run_id: run_id.clone(), ..TestsParams::default() },
+            TestsParams::<RequestedNode> { run_id: run_id.clone(), ..TestsParams::default() },
         ),
         request(
             "run",
@@ -138,7 +147,7 @@ fn requests() -> Vec<Sample> {
         request(
             "run-by-filter",
             method::RUN,
-            TestsParams::<AskedNode> {
+            TestsParams::<RequestedNode> {
                 run_id: run_id.clone(),
                 filter: Some("/unit/Parser*/**[speed=fast]".to_owned()),
                 ..TestsParams::default()
@@ -147,7 +156,7 @@ fn requests() -> Vec<Sample> {
         request(
             "run-for-debuggers",
             method::RUN,
-            TestsParams::<AskedNode> { run_id, is_debug: true, ..TestsParams::default() },
+            TestsParams::<RequestedNode> { run_id, is_debug: true, ..TestsParams::default() },
         ),
         request("attach-debugger", method::ATTACH_DEBUGGER, AttachDebuggerParams { process_id: 4711 }),
         request("launch-debugger", method::LAUNCH_DEBUGGER, launch()),
@@ -164,13 +173,13 @@ fn launch() -> LaunchDebuggerParams {
     }
 }
 
-fn answers() -> Vec<Sample> {
+fn responses() -> Vec<MessageSample> {
     let initialized = InitializeResult {
         process_id: 40123,
         server_info: PeerInfo { name: "heeler".to_owned(), version: "0.1.0".to_owned() },
         protocol_version: PROTOCOL_VERSION.to_owned(),
         capabilities: ServerCapabilities {
-            testing: ServerTesting {
+            testing: ServerTestingCapabilities {
                 supports_discovery: true,
                 experimental_multi_request_support: true,
                 vstest_provider: false,
@@ -181,19 +190,20 @@ fn answers() -> Vec<Sample> {
             },
         },
     };
-    let left = LeftBehind { pid: 4711, command: "sleep 1000".to_owned() };
-    let leak = Leak { suite: "unit".to_owned(), tests: vec!["unit::A.b".to_owned()], processes: vec![left] };
+    let left = LeakedProcessInfo { pid: 4711, command: "sleep 1000".to_owned() };
+    let leak =
+        RunLeak { suite: "unit".to_owned(), tests: vec!["unit::A.b".to_owned()], processes: vec![left] };
     let shared = LargeProcess { suite: "unit".to_owned(), tests: 100, cpu_ms: 12.5, peak_memory_kib: 65_536 };
     let largest = vec![shared];
     let error = RpcError::new(code::REQUEST_CANCELLED, "the request was cancelled");
-    let refused = rpc::error(&id(), &error);
+    let refused = rpc::encode_error(&id(), &error);
     vec![
-        answer("initialize-answer", initialized),
-        answer("discover-answer", serde_json::json!({})),
-        answer("debugger-answer", DebuggerResult { success: true }),
-        answer("run-answer", RunResult { attachments: vec![dump()], leaks: vec![leak], largest }),
+        response("initialize-answer", initialized),
+        response("discover-answer", serde_json::json!({})),
+        response("debugger-answer", DebuggerResult { success: true }),
+        response("run-answer", RunResult { attachments: vec![dump()], leaks: vec![leak], largest }),
         sample("error-answer", &refused, move |message| {
-            matches!(message, Message::Response { id: read, outcome: Err(read_error) }
+            matches!(message, RpcMessage::Response { id: read, outcome: Err(read_error) }
                 if read == id() && read_error == error)
         }),
     ]
@@ -203,7 +213,7 @@ fn dump() -> Attachment {
     Attachment::file(&"/project/.heeler/runs/1/evidence/unit.A.b.dmp".into(), "minidump")
 }
 
-fn notifications() -> Vec<Sample> {
+fn notifications() -> Vec<MessageSample> {
     let line = LogMessage {
         node_uid: Some("unit::A.b".to_owned()),
         ..LogMessage::new(LogLevel::Warning, "worker 2 died; what it had not settled is run again")
@@ -233,15 +243,15 @@ fn notifications() -> Vec<Sample> {
         notification("cancel-run", method::CANCEL_RUN, CancelRunParams { run_id: RUN.to_owned() }),
         notification("exit", method::EXIT, serde_json::json!({})),
         notification("hello", method::HELLO, hello),
-        told("log", method::LOG, &log_frame(single.level, single.message.clone()), single),
-        told("log-batch", method::LOG, &batch_frame, batch),
-        told(
+        encoded_notification("log", method::LOG, &log_frame(single.level, single.message.clone()), single),
+        encoded_notification("log-batch", method::LOG, &batch_frame, batch),
+        encoded_notification(
             "telemetry-run",
             method::TELEMETRY,
             &telemetry_frame(event::RUN, &ran),
             TelemetryParams { event_name: event(event::RUN), metrics: ran.clone() },
         ),
-        told(
+        encoded_notification(
             "telemetry-discovery",
             method::TELEMETRY,
             &telemetry_frame(event::DISCOVERY, &listed),
@@ -250,36 +260,43 @@ fn notifications() -> Vec<Sample> {
     ]
 }
 
-fn updates() -> Vec<Sample> {
-    let group = |parent: Option<&str>, uid: &str, name: &str| Change {
+fn updates() -> Vec<MessageSample> {
+    let group = |parent: Option<&str>, uid: &str, name: &str| NodeChange {
         parent: parent.map(str::to_owned),
         node: group_node(uid, name),
     };
     let changes = vec![
         group(None, "unit::", "unit"),
         group(Some("unit::"), "unit::Parser.", "Parser"),
-        Change { parent: Some("unit::Parser.".to_owned()), node: node() },
+        NodeChange { parent: Some("unit::Parser.".to_owned()), node: node() },
     ];
-    let json: Vec<_> =
-        changes.iter().map(|change| change_json_with(change.parent.as_deref(), &change.node, None)).collect();
+    let json: Vec<_> = changes
+        .iter()
+        .map(|change| encode_change_in_group(change.parent.as_deref(), &change.node, None))
+        .collect();
     let frame = updates_frame(RUN, json.iter().map(Vec::as_slice));
     let completion = UpdateParams { run_id: RUN.to_owned(), changes: None };
     let attached = |attachments| AttachmentParams { run_id: RUN.to_owned(), attachments };
     vec![
-        told(
+        encoded_notification(
             "updates",
             method::UPDATES,
             &frame,
             UpdateParams { run_id: RUN.to_owned(), changes: Some(changes) },
         ),
-        told("updates-completion", method::UPDATES, &completion_frame(RUN), completion),
-        told(
+        encoded_notification("updates-completion", method::UPDATES, &completion_frame(RUN), completion),
+        encoded_notification(
             "attachments",
             method::ATTACHMENTS,
             &attachments_frame(RUN, Some(vec![dump()])),
             attached(Some(vec![dump()])),
         ),
-        told("attachments-end", method::ATTACHMENTS, &attachments_frame(RUN, None), attached(None)),
+        encoded_notification(
+            "attachments-end",
+            method::ATTACHMENTS,
+            &attachments_frame(RUN, None),
+            attached(None),
+        ),
     ]
 }
 
@@ -302,13 +319,13 @@ fn node() -> TestNode {
         assert_expected: some("3"),
         standard_output: some("out\n"),
         standard_error: some("errors\n"),
-        traits: vec![Trait { name: "speed".to_owned(), value: "fast".to_owned() }],
+        traits: vec![TestTrait { name: "speed".to_owned(), value: "fast".to_owned() }],
         ..TestNode::test("unit::Parser.ReadsNothing", "ReadsNothing", ExecutionState::Passed)
     };
     for (name, value) in [(key::SUITE, "unit"), (key::PROGRAM, "/build/unit"), (key::REPRODUCE, "./unit")] {
-        node.other.insert(name.to_owned(), value.into());
+        node.members.insert(name.to_owned(), value.into());
     }
-    node.other.insert(key::WORKER.to_owned(), 1.into());
-    node.other.insert("vendor.handle".to_owned(), serde_json::json!({"id": 7}));
+    node.members.insert(key::WORKER.to_owned(), 1.into());
+    node.members.insert("vendor.handle".to_owned(), serde_json::json!({"id": 7}));
     node
 }

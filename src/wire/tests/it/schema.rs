@@ -10,11 +10,11 @@ fn text(schema: &serde_json::Value) -> String {
 }
 
 #[test]
-fn the_schema_of_what_a_server_says_follows_from_the_types() {
+fn server_schema_matches_types() {
     check_file("tests/schema/server.schema.json", &text(&wire::mtp::server_schema()));
 }
 
 #[test]
-fn the_schema_of_what_a_client_says_follows_from_the_types() {
+fn client_schema_matches_types() {
     check_file("tests/schema/client.schema.json", &text(&wire::mtp::client_schema()));
 }

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use model::path::Nesting;
-use wire::control::{ListedTest, Program};
+use model::test_path::NameNesting;
+use wire::control::{ListedTest, TestProgram};
 
 use super::{command, grammar, listing};
 use crate::adapter::{
-    Adapter, CommandError, Invocation, Listing, ListingError, ListingOutput, Transcript, shell,
+    Adapter, AdapterInvocation, AdapterListing, CommandLineError, ListingError, ListingOutput,
+    TranscriptParser, shell,
 };
 
 /// The GoogleTest adapter.
@@ -25,43 +26,47 @@ impl Adapter for GoogleTest {
         NAME
     }
 
-    fn hint(&self, image: &[u8]) -> bool {
+    fn looks_like(&self, image: &[u8]) -> bool {
         HINTS.iter().any(|hint| memchr::memmem::find(image, hint).is_some())
     }
 
-    fn listing(&self, _program: &Program, scratch: &Path) -> Vec<Invocation> {
-        vec![command::listing(scratch)]
+    fn listing_commands(&self, _program: &TestProgram, scratch: &Path) -> Vec<AdapterInvocation> {
+        vec![command::listing_command(scratch)]
     }
 
-    fn read_listing(&self, _program: &Program, outputs: &[ListingOutput]) -> Result<Listing, ListingError> {
-        let tests = listing::read(outputs.first().unwrap_or(&ListingOutput::default()))?;
-        Ok(Listing { framework: NAME, tests })
-    }
-
-    fn command(
+    fn read_listing(
         &self,
-        program: &Program,
+        _program: &TestProgram,
+        outputs: &[ListingOutput],
+    ) -> Result<AdapterListing, ListingError> {
+        let tests = listing::read(outputs.first().unwrap_or(&ListingOutput::default()))?;
+        Ok(AdapterListing { framework: NAME, tests })
+    }
+
+    fn run_command(
+        &self,
+        program: &TestProgram,
         tests: &[&ListedTest],
         scratch: &Path,
-    ) -> Result<Invocation, CommandError> {
-        Ok(command::run(&program.args, tests, scratch))
+    ) -> Result<AdapterInvocation, CommandLineError> {
+        Ok(command::run_command(&program.args, tests, scratch))
     }
 
-    fn nesting(&self) -> Nesting {
-        Nesting::FullStop
+    fn nesting(&self) -> NameNesting {
+        NameNesting::FullStop
     }
 
-    fn transcript(&self, tests: &[&ListedTest]) -> Box<dyn Transcript + Send> {
-        Box::new(grammar::follow(tests))
+    fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
+        Box::new(grammar::gtest_parser(tests))
     }
 
-    fn doomed_words(&self) -> &'static [&'static str] {
+    fn expected_crash_markers(&self) -> &'static [&'static str] {
         &["--gtest_internal_run_death_test"]
     }
 
-    fn reproduce(&self, program: &Program, test: &ListedTest) -> String {
+    fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
         let mut pattern = Vec::new();
         command::write_pattern(&mut pattern, &test.name);
-        shell::line(program, &format!("--gtest_filter={}", shell::quote(&pattern)))
+        shell::command_line(program, &format!("--gtest_filter={}", shell::quote(&pattern)))
     }
 }

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use wire::control::{ListedTest, OsBytes};
+use wire::control::{ListedTest, OsText};
 
-use crate::adapter::Invocation;
+use crate::adapter::AdapterInvocation;
 
 /// Environment variables that would select, repeat, reorder, redirect or silence tests, and Bazel's variables
 /// for the same. The shard variables change nothing in a listing, and would drop most of a batch in a run.
-const UNSET: [&str; 22] = [
+const UNSET_VARIABLES: [&str; 22] = [
     "GTEST_ALSO_RUN_DISABLED_TESTS",
     "GTEST_BREAK_ON_FAILURE",
     "GTEST_BRIEF",
@@ -47,42 +47,47 @@ const RUN_FLAGS: [&str; 7] = [
 ];
 
 /// Newer flags, which are reset only if the program's own arguments set them: such a program knows them.
-const YOUNG_FLAGS: [(&str, &str); 2] =
+const NEWER_FLAGS: [(&str, &str); 2] =
     [("gtest_brief", "--gtest_brief=0"), ("gtest_fail_fast", "--gtest_fail_fast=0")];
 
-fn environment() -> Vec<(OsBytes, Option<OsBytes>)> {
-    UNSET.iter().map(|name| ((*name).into(), None)).collect()
+fn unset_variables() -> Vec<(OsText, Option<OsText>)> {
+    UNSET_VARIABLES.iter().map(|name| ((*name).into(), None)).collect()
 }
 
 /// Returns the listing command.
-pub(super) fn listing(scratch: &Path) -> Invocation {
+pub(super) fn listing_command(scratch: &Path) -> AdapterInvocation {
     let file = scratch.join("gtest-list.xml");
     let output = [b"--gtest_output=xml:", file.as_os_str().as_encoded_bytes()].concat();
-    Invocation {
+    AdapterInvocation {
         args: vec!["--gtest_list_tests".into(), output.into()],
-        env: environment(),
+        env: unset_variables(),
         files: Vec::new(),
-        reads: Some(file),
+        listing_file: Some(file),
     }
 }
 
 /// Returns the command that runs these tests. Flags and files are read in their order and the last one wins,
 /// so these win over the program's own; and the flags that a thread-safe death test appends win over these.
-pub(super) fn run(own: &[OsBytes], tests: &[&ListedTest], scratch: &Path) -> Invocation {
+pub(super) fn run_command(own: &[OsText], tests: &[&ListedTest], scratch: &Path) -> AdapterInvocation {
     let file = scratch.join("gtest-flags");
     let flag = [b"--gtest_flagfile=", file.as_os_str().as_encoded_bytes()].concat();
-    let mut args: Vec<OsBytes> = RUN_FLAGS.iter().map(|flag| (*flag).into()).collect();
-    for (name, flag) in YOUNG_FLAGS {
-        let sets = |arg: &OsBytes| memchr::memmem::find(arg.as_bytes(), name.as_bytes()).is_some();
+    let mut args: Vec<OsText> = RUN_FLAGS.iter().map(|flag| (*flag).into()).collect();
+    for (name, flag) in NEWER_FLAGS {
+        let sets = |arg: &OsText| memchr::memmem::find(arg.as_bytes(), name.as_bytes()).is_some();
         if own.iter().any(sets) {
             args.push(flag.into());
         }
     }
     args.push(flag.into());
-    Invocation { args, env: environment(), files: vec![(file, flags(tests))], reads: None }
+    AdapterInvocation {
+        args,
+        env: unset_variables(),
+        files: vec![(file, flag_file(tests))],
+        listing_file: None,
+    }
 }
 
-fn flags(tests: &[&ListedTest]) -> Vec<u8> {
+fn flag_file(tests: &[&ListedTest]) -> Vec<u8> {
     let mut flags = b"--gtest_filter=".to_vec();
     for (place, test) in tests.iter().enumerate() {
         if place > 0 {
@@ -108,7 +113,7 @@ pub(super) fn write_pattern(out: &mut Vec<u8>, name: &str) {
 }
 
 /// Returns whether the pattern of a test may select other tests.
-pub(super) fn is_vague(name: &str) -> bool {
+pub(super) fn matches_other_names(name: &str) -> bool {
     name.contains([':', '*', '?', '-', '\n', char::REPLACEMENT_CHARACTER])
 }
 
@@ -121,27 +126,27 @@ mod tests {
     }
 
     #[test]
-    fn what_the_filter_language_knows_becomes_any_one_character() {
+    fn filter_metacharacters_become_question_marks() {
         let tests = ["A.b", "C.a:b*c?d-e\nf", "Ü. x'\"", "\u{fffd}"].map(test);
-        let command = run(&[], &tests.each_ref(), Path::new("/s"));
+        let command = run_command(&[], &tests.each_ref(), Path::new("/s"));
         let (path, flags) = &command.files[0];
         assert_eq!(path, Path::new("/s/gtest-flags"));
         assert_eq!(String::from_utf8_lossy(flags), "--gtest_filter=A.b:C.a?b?c?d?e?f:Ü. x'\":*\n");
         assert!(command.args.contains(&"--gtest_flagfile=/s/gtest-flags".into()));
-        assert!(!is_vague("A.b/0") && is_vague("A.b-0"));
+        assert!(!matches_other_names("A.b/0") && matches_other_names("A.b-0"));
     }
 
     #[test]
-    fn a_flag_that_old_versions_do_not_know_is_only_taken_back() {
-        let args = |own: &[OsBytes]| run(own, &[], Path::new("/s")).args;
+    fn newer_flags_are_reset_only_if_set() {
+        let args = |own: &[OsText]| run_command(own, &[], Path::new("/s")).args;
         assert!(!args(&["--data".into()]).contains(&"--gtest_brief=0".into()));
         assert!(args(&["--gtest_brief=1".into()]).contains(&"--gtest_brief=0".into()));
     }
 
     #[test]
-    fn twenty_thousand_names_go_into_one_file() {
+    fn large_batch_names_go_into_flag_file() {
         let tests: Vec<_> = (0..20_000).map(|number| test(&format!("N/Big.Case/{number}"))).collect();
-        let command = run(&[], &tests.iter().collect::<Vec<_>>(), Path::new("/s"));
+        let command = run_command(&[], &tests.iter().collect::<Vec<_>>(), Path::new("/s"));
         assert!(command.args.iter().all(|arg| arg.as_bytes().len() < 100));
         let flags = String::from_utf8(command.files[0].1.clone()).unwrap();
         assert_eq!(flags.split(':').count(), 20_000);

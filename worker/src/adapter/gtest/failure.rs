@@ -4,14 +4,14 @@
 
 use wire::mtp::ExecutionState;
 
-use crate::adapter::{Verdict, scan::spell};
+use crate::adapter::{FrameworkVerdict, scan::decode_lossy};
 
 const LINE_BYTES: usize = 4096;
 const TEXT_BYTES: usize = 64 * 1024;
 
 /// One failure with all that follow it, or one skip.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Block {
+pub(super) struct FailureBlock {
     pub(super) file: Option<String>,
     pub(super) line: Option<u32>,
     /// No suite had begun: it came from an environment.
@@ -20,7 +20,7 @@ pub(super) struct Block {
     is_cut: bool,
 }
 
-impl Block {
+impl FailureBlock {
     fn append(&mut self, bytes: &[u8]) {
         let room = TEXT_BYTES - self.text.len();
         self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -29,7 +29,7 @@ impl Block {
 
     /// Returns the text, if there is any.
     pub(super) fn text(&self) -> Option<String> {
-        let mut text = spell(self.text.trim_ascii_end());
+        let mut text = decode_lossy(self.text.trim_ascii_end());
         if self.is_cut {
             text.push_str("\n[the rest is left out]");
         }
@@ -38,17 +38,17 @@ impl Block {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum BlockKind {
     Failure,
     Skip,
 }
 
 /// Collects blocks from output. Keeps a constant amount of text.
 #[derive(Debug, Default)]
-pub(super) struct Blocks {
-    pub(super) failure: Option<Block>,
-    pub(super) skip: Option<Block>,
-    open: Option<Kind>,
+pub(super) struct BlockCollector {
+    pub(super) failure: Option<FailureBlock>,
+    pub(super) skip: Option<FailureBlock>,
+    open: Option<BlockKind>,
     line: Vec<u8>,
     /// The line is too long to be a heading, and its bytes so far are already handled.
     is_overlong: bool,
@@ -59,10 +59,10 @@ pub(super) struct Blocks {
     is_outside: bool,
     has_suites: bool,
     /// A test that is not of this batch is running: its failures are not reported.
-    has_stranger: bool,
+    is_other_test_running: bool,
 }
 
-impl Blocks {
+impl BlockCollector {
     pub(super) fn new(listed_file: Option<String>) -> Self {
         Self { listed_file, ..Self::default() }
     }
@@ -73,14 +73,14 @@ impl Blocks {
     }
 
     /// Reads output. Calls `on_line` with each complete line of reasonable length.
-    pub(super) fn take(&mut self, bytes: &[u8], mut on_line: impl FnMut(&[u8])) {
+    pub(super) fn feed(&mut self, bytes: &[u8], mut on_line: impl FnMut(&[u8])) {
         let mut rest = bytes;
         while !rest.is_empty() {
             let end = memchr::memchr(b'\n', rest).map_or(rest.len(), |end| end + 1);
             let (piece, behind) = rest.split_at(end);
             rest = behind;
             if self.line.len() + piece.len() > LINE_BYTES {
-                self.spill(piece);
+                self.continue_overlong_line(piece);
             } else {
                 self.line.extend_from_slice(piece);
             }
@@ -101,7 +101,7 @@ impl Blocks {
     }
 
     /// Appends the blocks of another collector, found after this one's.
-    pub(super) fn absorb(&mut self, later: Self) {
+    pub(super) fn append_later(&mut self, later: Self) {
         self.finish();
         for (mine, theirs) in [(&mut self.failure, later.failure), (&mut self.skip, later.skip)] {
             match (mine.as_mut(), theirs) {
@@ -115,7 +115,7 @@ impl Blocks {
         self.is_overlong = later.is_overlong;
     }
 
-    fn spill(&mut self, piece: &[u8]) {
+    fn continue_overlong_line(&mut self, piece: &[u8]) {
         let line = std::mem::take(&mut self.line);
         self.continue_block(&line);
         self.continue_block(piece);
@@ -125,21 +125,21 @@ impl Blocks {
     fn handle(&mut self, line: &[u8]) {
         if self.is_outside && line.starts_with(b"[----------] ") {
             self.open = None;
-            self.has_stranger = false;
+            self.is_other_test_running = false;
             self.has_suites |= line.get(13).is_some_and(u8::is_ascii_digit);
         }
-        self.has_stranger |= self.is_outside && line.starts_with(b"[ RUN      ] ");
-        if self.has_stranger {
+        self.is_other_test_running |= self.is_outside && line.starts_with(b"[ RUN      ] ");
+        if self.is_other_test_running {
             return;
         }
         match self.heading(line) {
-            Some((Kind::Failure, block)) if self.failure.is_none() => {
+            Some((BlockKind::Failure, block)) if self.failure.is_none() => {
                 self.failure = Some(block);
-                self.open = Some(Kind::Failure);
+                self.open = Some(BlockKind::Failure);
             }
-            Some((Kind::Skip, block)) if self.failure.is_none() && self.skip.is_none() => {
+            Some((BlockKind::Skip, block)) if self.failure.is_none() && self.skip.is_none() => {
                 self.skip = Some(block);
-                self.open = Some(Kind::Skip);
+                self.open = Some(BlockKind::Skip);
             }
             _ => self.continue_block(line),
         }
@@ -147,25 +147,28 @@ impl Blocks {
 
     fn continue_block(&mut self, bytes: &[u8]) {
         match self.open {
-            Some(Kind::Failure) => self.failure.as_mut(),
-            Some(Kind::Skip) => self.skip.as_mut(),
+            Some(BlockKind::Failure) => self.failure.as_mut(),
+            Some(BlockKind::Skip) => self.skip.as_mut(),
             None => None,
         }
         .into_iter()
         .for_each(|block| block.append(bytes));
     }
 
-    fn heading(&self, line: &[u8]) -> Option<(Kind, Block)> {
+    fn heading(&self, line: &[u8]) -> Option<(BlockKind, FailureBlock)> {
         let line = line.trim_ascii_end();
         let (place, kind) = if let Some(place) = line.strip_suffix(b": Failure") {
-            (place, Kind::Failure)
+            (place, BlockKind::Failure)
         } else {
-            (line.strip_suffix(b": Skipped")?, Kind::Skip)
+            (line.strip_suffix(b": Skipped")?, BlockKind::Skip)
         };
         if place.ends_with(b"unknown file") {
-            return Some((kind, Block { is_before_suites: !self.has_suites, ..Block::default() }));
+            return Some((
+                kind,
+                FailureBlock { is_before_suites: !self.has_suites, ..FailureBlock::default() },
+            ));
         }
-        let text = spell(place);
+        let text = decode_lossy(place);
         let (file, number) = text.rsplit_once(':')?;
         let line = number.parse().ok().filter(|_| !file.is_empty())?;
         let file = match &self.listed_file {
@@ -175,13 +178,18 @@ impl Blocks {
         let is_before_suites = !self.has_suites;
         Some((
             kind,
-            Block { file: Some(file.to_owned()), line: Some(line), is_before_suites, ..Block::default() },
+            FailureBlock {
+                file: Some(file.to_owned()),
+                line: Some(line),
+                is_before_suites,
+                ..FailureBlock::default()
+            },
         ))
     }
 }
 
 /// Completes a verdict from the blocks.
-pub(super) fn complete(verdict: &mut Verdict, blocks: &Blocks) {
+pub(super) fn complete(verdict: &mut FrameworkVerdict, blocks: &BlockCollector) {
     let block = match verdict.state {
         ExecutionState::Failed => blocks.failure.as_ref(),
         ExecutionState::Skipped => blocks.skip.as_ref(),
@@ -193,16 +201,16 @@ pub(super) fn complete(verdict: &mut Verdict, blocks: &Blocks) {
     verdict.line = block.line;
     if verdict.state == ExecutionState::Failed {
         let text = verdict.message.clone().unwrap_or_default();
-        (verdict.expected, verdict.actual) = compared(&text).unzip();
+        (verdict.expected, verdict.actual) = compared_values(&text).unzip();
     }
 }
 
 /// Returns the expected and the actual value of the first failure, if it is known which is which.
-fn compared(text: &str) -> Option<(String, String)> {
+fn compared_values(text: &str) -> Option<(String, String)> {
     let mut lines = text.lines();
     let first = lines.next()?;
     if first == "Expected equality of these values:" {
-        return equality(lines);
+        return equality_values(lines);
     }
     // `Value of: x`, then `  Actual: y` and `Expected: z` in either order.
     first.strip_prefix("Value of: ")?;
@@ -219,7 +227,7 @@ fn compared(text: &str) -> Option<(String, String)> {
 
 /// Returns the values of `EXPECT_EQ`, whose sides may be in either order. A side whose value is not shown is
 /// a literal, and a literal compared with a computed value is the expected one.
-fn equality<'a>(lines: impl Iterator<Item = &'a str>) -> Option<(String, String)> {
+fn equality_values<'a>(lines: impl Iterator<Item = &'a str>) -> Option<(String, String)> {
     let mut lines = lines.peekable();
     let mut side = || {
         let expression = lines.next()?.strip_prefix("  ")?;
@@ -239,17 +247,17 @@ fn equality<'a>(lines: impl Iterator<Item = &'a str>) -> Option<(String, String)
 mod tests {
     use super::*;
 
-    fn verdict(state: ExecutionState, output: &str) -> Verdict {
-        let mut blocks = Blocks::new(Some("t.cc".to_owned()));
-        blocks.take(output.as_bytes(), |_| {});
+    fn verdict(state: ExecutionState, output: &str) -> FrameworkVerdict {
+        let mut blocks = BlockCollector::new(Some("t.cc".to_owned()));
+        blocks.feed(output.as_bytes(), |_| {});
         blocks.finish();
-        let mut verdict = Verdict::new(state, None);
+        let mut verdict = FrameworkVerdict::new(state, None);
         complete(&mut verdict, &blocks);
         verdict
     }
 
     #[test]
-    fn the_computed_side_is_the_actual_one() {
+    fn computed_side_is_the_actual_value() {
         for sides in ["  3\n  1 + 1\n    Which is: 2\n", "  1 + 1\n    Which is: 2\n  3\n"] {
             let output = format!("noise\nt.cc:7: Failure\nExpected equality of these values:\n{sides}why\n");
             let verdict = verdict(ExecutionState::Failed, &output);
@@ -262,14 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn a_glued_heading_names_the_listed_file() {
+    fn glued_heading_uses_the_listed_file() {
         let verdict = verdict(ExecutionState::Failed, "partialt.cc:9: Failure\nFailed\n");
         assert_eq!((verdict.file.as_deref(), verdict.line), (Some("t.cc"), Some(9)));
         assert_eq!(verdict.message.as_deref(), Some("Failed"));
     }
 
     #[test]
-    fn a_failure_after_a_skip_is_the_message_of_a_failed_test() {
+    fn failure_after_skip_becomes_the_message() {
         let output = "t.cc:1: Skipped\nno device\nt.cc:2: Failure\nbad\nt.cc:3: Failure\nworse\n";
         let failed = verdict(ExecutionState::Failed, output);
         assert_eq!(failed.message.as_deref(), Some("bad\nt.cc:3: Failure\nworse"));
@@ -277,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_behind_a_failure_is_cut() {
+    fn long_failure_text_is_truncated() {
         let output = format!("t.cc:1: Failure\nbad\n{}\nend", "x".repeat(1 << 20));
         let message = verdict(ExecutionState::Failed, &output).message.unwrap();
         assert!(message.len() < TEXT_BYTES + 100 && message.ends_with("[the rest is left out]"));

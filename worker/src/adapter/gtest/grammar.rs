@@ -5,14 +5,16 @@ use std::time::Duration;
 use wire::{control::ListedTest, mtp::ExecutionState};
 
 use super::{
-    command::is_vague,
-    failure::{Block, Blocks, complete},
+    command::matches_other_names,
+    failure::{BlockCollector, FailureBlock, complete},
 };
 use crate::adapter::{
-    Verdict,
-    follow::{Follower, Grammar, Marker, Rest, Side, Situation, Tally},
-    scan::{Cursor, Step, Stop, common, either, spell},
-    sequence::Sequence,
+    FrameworkVerdict,
+    expected_tests::ExpectedTests,
+    scan::{ByteCursor, ScanResult, ScanStop, common_prefix, decode_lossy, either},
+    stream_parser::{
+        FrameworkCounts, LongMarker, Marker, MarkerGrammar, OutputOrigin, ParserState, StreamParser,
+    },
 };
 
 const BEGIN: &[u8] = b"[ RUN      ] ";
@@ -26,61 +28,61 @@ const RUN: &[u8] = b"[==========] ";
 const FILTER_NOTE: &[u8] = b"Note: Google Test filter = ";
 
 /// Returns the parser for a run of these tests.
-pub(in crate::adapter) fn follow(tests: &[&ListedTest]) -> Follower<Markers> {
-    let sequence = Sequence::new(tests.iter().map(|test| test.name.clone().into_bytes()));
-    Follower::new(Markers::new(tests), sequence)
+pub(in crate::adapter) fn gtest_parser(tests: &[&ListedTest]) -> StreamParser<GtestGrammar> {
+    let sequence = ExpectedTests::new(tests.iter().map(|test| test.name.clone().into_bytes()));
+    StreamParser::new(GtestGrammar::new(tests), sequence)
 }
 
 /// State beside the expected sequence.
-pub(in crate::adapter) struct Markers {
+pub(in crate::adapter) struct GtestGrammar {
     files: Vec<Option<String>>,
     /// Blocks of the running test up to its end marker, after that, and outside of any test.
-    test: Blocks,
-    after: Blocks,
-    outside: Blocks,
+    test: BlockCollector,
+    after: BlockCollector,
+    outside: BlockCollector,
     first_outside: Option<String>,
     /// The reason of skips without a reason of their own: the environment, or the suite, failed to set up.
     failed_environment: Option<String>,
     failed_suite: Option<String>,
     /// Tests run that are not of this batch: patterns select more than names do, and names may occur twice.
-    has_uninvited: bool,
+    may_run_other_tests: bool,
     has_started: bool,
     is_timed: bool,
     is_suite_over: bool,
-    summary: Summary,
+    summary: GtestSummary,
 }
 
 /// The counts that GoogleTest prints after its final line. It prints no count of failed tests when there are
 /// none.
 #[derive(Debug, Default)]
-struct Summary {
+struct GtestSummary {
     passed: Option<u64>,
     failed: Option<u64>,
 }
 
-impl Markers {
+impl GtestGrammar {
     fn new(tests: &[&ListedTest]) -> Self {
         Self {
             files: tests.iter().map(|test| test.file.clone()).collect(),
-            test: Blocks::default(),
-            after: Blocks::outside(),
-            outside: Blocks::outside(),
+            test: BlockCollector::default(),
+            after: BlockCollector::outside(),
+            outside: BlockCollector::outside(),
             first_outside: None,
             failed_environment: None,
             failed_suite: None,
-            has_uninvited: tests.iter().any(|test| is_vague(&test.name)),
+            may_run_other_tests: tests.iter().any(|test| matches_other_names(&test.name)),
             has_started: false,
             is_timed: true,
             is_suite_over: false,
-            summary: Summary::default(),
+            summary: GtestSummary::default(),
         }
     }
 
-    fn read_begin(&mut self, at: &[u8], situation: &Situation<'_>) -> Step<(usize, Marker)> {
-        let mut cursor = Cursor::new(at);
+    fn read_begin(&mut self, at: &[u8], situation: &ParserState<'_>) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
         cursor.literal(BEGIN)?;
         let sequence = situation.sequence;
-        let expected = sequence.expected().map_or(Err(Stop::No), |place| {
+        let expected = sequence.next_expected().map_or(Err(ScanStop::Mismatch), |place| {
             let mut cursor = cursor;
             cursor.name(sequence.name(place))?;
             cursor.literal(b"\n")?;
@@ -89,19 +91,19 @@ impl Markers {
         either(expected, || {
             // On a line with other output before it, only the next expected test may begin.
             if !situation.is_line_start {
-                return Err(Stop::No);
+                return Err(ScanStop::Mismatch);
             }
             let mut line = cursor;
             let line = line.until(b"\n", sequence.longest_line())?;
-            let line = spell(line);
+            let line = decode_lossy(line);
             let found = sequence.find(line.as_bytes(), cursor, b"\n");
-            self.has_uninvited |= found == Err(Stop::No) && situation.in_flight.is_none();
+            self.may_run_other_tests |= found == Err(ScanStop::Mismatch) && situation.running.is_none();
             found.map(|(place, used)| (used, Marker::Begin(place)))
         })
     }
 
-    fn read_end(&mut self, at: &[u8], name: &[u8]) -> Step<(usize, Marker)> {
-        let mut cursor = Cursor::new(at);
+    fn read_end(&mut self, at: &[u8], name: &[u8]) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
         let state = ENDS[cursor.one_of(&ENDS.map(|(text, _)| text))?].1;
         cursor.name(name)?;
         let duration = match cursor.one_of(&[b"\n", b" (", b", where "])? {
@@ -113,39 +115,39 @@ impl Markers {
             }
             _ if state == ExecutionState::Failed => {
                 self.is_timed = true;
-                let rest = Parameters { text: at[..cursor.used()].to_vec(), last: Vec::new() };
-                return Ok((cursor.used(), Marker::Open(Box::new(rest))));
+                let rest = ParameterSuffix { text: at[..cursor.used()].to_vec(), last: Vec::new() };
+                return Ok((cursor.used(), Marker::Long(Box::new(rest))));
             }
-            _ => return Err(Stop::No),
+            _ => return Err(ScanStop::Mismatch),
         };
         self.is_timed = duration.is_some();
-        Ok((cursor.used(), Marker::End(Verdict::new(state, duration))))
+        Ok((cursor.used(), Marker::End(FrameworkVerdict::new(state, duration))))
     }
 
     /// Reads the end of a suite. With a test running it must be the test's own suite: a test that forges an
     /// end marker is not confirmed by just any dashed line.
-    fn read_suite_end(at: &[u8], in_flight: &[u8]) -> Step<(usize, Marker)> {
-        let mut cursor = Cursor::new(at);
+    fn read_suite_end(at: &[u8], in_flight: &[u8]) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
         cursor.literal(SUITE)?;
         let count = cursor.number()?;
         cursor.noun(b" test", count)?;
         cursor.literal(b" from ")?;
-        let (used, of_name) = common(cursor.rest(), in_flight);
+        let (used, of_name) = common_prefix(cursor.rest(), in_flight);
         if used == cursor.rest().len() {
-            return Err(Stop::Partial);
+            return Err(ScanStop::NeedsMore);
         }
         if in_flight.get(of_name) != Some(&b'.') {
-            return Err(Stop::No);
+            return Err(ScanStop::Mismatch);
         }
         cursor.advance(used);
         cursor.literal(b" (")?;
         cursor.number()?;
         cursor.literal(b" ms total)\n")?;
-        Ok((cursor.used(), Marker::Close))
+        Ok((cursor.used(), Marker::Confirm))
     }
 
-    fn read_last(at: &[u8]) -> Step<(usize, Marker)> {
-        let mut cursor = Cursor::new(at);
+    fn read_last(at: &[u8]) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
         cursor.literal(RUN)?;
         let tests = cursor.number()?;
         cursor.noun(b" test", tests)?;
@@ -155,11 +157,11 @@ impl Markers {
         cursor.one_of(&[b" test suite", b" test case"])?;
         cursor.noun(b"", suites)?;
         cursor.literal(b" ran.")?;
-        Ok((cursor.used(), Marker::Last(None)))
+        Ok((cursor.used(), Marker::FinalLine(None)))
     }
 
-    fn hear_line(summary: &mut Summary, line: &[u8]) {
-        let count = |line: &[u8]| Cursor::new(line).number().ok();
+    fn read_summary_line(summary: &mut GtestSummary, line: &[u8]) {
+        let count = |line: &[u8]| ByteCursor::new(line).number().ok();
         if let Some(line) = line.strip_prefix(b"[  PASSED  ] ") {
             summary.passed = summary.passed.or(count(line));
         } else if let Some(line) = line.strip_prefix(b"[  FAILED  ] ") {
@@ -167,10 +169,10 @@ impl Markers {
         }
     }
 
-    fn note_outside(&mut self) {
+    fn record_outside_failure(&mut self) {
         self.outside.finish();
         let Some(block) = self.outside.failure.take() else { return };
-        let text = in_words(&block);
+        let text = format_block(&block);
         self.first_outside.get_or_insert_with(|| text.clone());
         if block.is_before_suites {
             self.failed_environment = Some(text);
@@ -180,27 +182,27 @@ impl Markers {
     }
 }
 
-impl Grammar for Markers {
-    fn find(&self, bytes: &[u8], _situation: &Situation<'_>) -> Option<usize> {
+impl MarkerGrammar for GtestGrammar {
+    fn find_marker(&self, bytes: &[u8], _situation: &ParserState<'_>) -> Option<usize> {
         if self.has_started { memchr::memchr(b'[', bytes) } else { memchr::memchr2(b'[', b'N', bytes) }
     }
 
-    fn read(&mut self, at: &[u8], situation: &Situation<'_>) -> Step<(usize, Marker)> {
+    fn read_marker(&mut self, at: &[u8], situation: &ParserState<'_>) -> ScanResult<(usize, Marker)> {
         if situation.is_complete {
-            return Err(Stop::No);
+            return Err(ScanStop::Mismatch);
         }
         if at.first() == Some(&b'N') {
             // The filter of a large batch is as long as all its names.
             let is_possible = situation.is_line_start && !self.has_started;
-            let mut cursor = Cursor::new(at);
+            let mut cursor = ByteCursor::new(at);
             if is_possible {
                 cursor.literal(FILTER_NOTE)?
             } else {
-                return Err(Stop::No);
+                return Err(ScanStop::Mismatch);
             }
-            return Ok((cursor.used(), Marker::Open(Box::new(Line))));
+            return Ok((cursor.used(), Marker::Long(Box::new(IgnoredLine))));
         }
-        let Some(place) = situation.in_flight else {
+        let Some(place) = situation.running else {
             let marker = either(self.read_begin(at, situation), || Self::read_last(at));
             self.has_started |= marker.is_ok() || at.starts_with(RUN);
             return marker;
@@ -210,39 +212,39 @@ impl Grammar for Markers {
         if !situation.has_end {
             return end;
         }
-        let last = |at| if self.is_timed { Err(Stop::No) } else { Self::read_last(at) };
+        let last = |at| if self.is_timed { Err(ScanStop::Mismatch) } else { Self::read_last(at) };
         let suite_end = Self::read_suite_end(at, name);
         self.is_suite_over = suite_end.is_ok();
         let goes_on = either(suite_end, || last(at));
         either(end, || either(goes_on, || self.read_begin(at, situation)))
     }
 
-    fn begin(&mut self, place: usize) {
-        self.note_outside();
-        self.test = Blocks::new(self.files[place].clone());
+    fn on_begin(&mut self, place: usize) {
+        self.record_outside_failure();
+        self.test = BlockCollector::new(self.files[place].clone());
     }
 
-    fn observe(&mut self, bytes: &[u8], side: Side) {
+    fn on_output(&mut self, bytes: &[u8], side: OutputOrigin) {
         match side {
-            Side::Test => self.test.take(bytes, |_| {}),
-            Side::AfterEnd => self.after.take(bytes, |_| {}),
-            Side::Outside => {
+            OutputOrigin::Test => self.test.feed(bytes, |_| {}),
+            OutputOrigin::AfterEnd => self.after.feed(bytes, |_| {}),
+            OutputOrigin::Outside => {
                 let summary = &mut self.summary;
-                self.outside.take(bytes, |line| Self::hear_line(summary, line));
+                self.outside.feed(bytes, |line| Self::read_summary_line(summary, line));
             }
         }
     }
 
-    fn end(&mut self) {
-        let after = std::mem::replace(&mut self.after, Blocks::outside());
-        self.test.absorb(after);
+    fn on_end_marker(&mut self) {
+        let after = std::mem::replace(&mut self.after, BlockCollector::outside());
+        self.test.append_later(after);
     }
 
-    fn settle(&mut self, verdict: &mut Verdict) {
+    fn complete_verdict(&mut self, verdict: &mut FrameworkVerdict) {
         self.test.finish();
         complete(verdict, &self.test);
         // The output after the end marker was written by the suite's tear-down.
-        let mut after = std::mem::replace(&mut self.after, Blocks::outside());
+        let mut after = std::mem::replace(&mut self.after, BlockCollector::outside());
         after.finish();
         if verdict.state == ExecutionState::Skipped && verdict.message.is_none() {
             // A suite or environment that failed to set up skips its tests without a reason.
@@ -250,29 +252,29 @@ impl Grammar for Markers {
             verdict.message = reason.map(|reason| format!("not run, because set-up failed: {reason}"));
         }
         if let Some(block) = after.failure {
-            self.first_outside.get_or_insert_with(|| in_words(&block));
+            self.first_outside.get_or_insert_with(|| format_block(&block));
         }
         if std::mem::take(&mut self.is_suite_over) {
             self.failed_suite = None;
         }
     }
 
-    fn last(&mut self) {
-        self.note_outside();
+    fn on_final_line(&mut self) {
+        self.record_outside_failure();
     }
 
-    fn blanket(&mut self) -> Option<Verdict> {
+    fn verdict_for_all(&mut self) -> Option<FrameworkVerdict> {
         self.outside.skip.as_ref()?;
-        let mut verdict = Verdict::new(ExecutionState::Skipped, None);
+        let mut verdict = FrameworkVerdict::new(ExecutionState::Skipped, None);
         complete(&mut verdict, &self.outside);
         // GoogleTest counts these as passed.
-        self.has_uninvited = true;
+        self.may_run_other_tests = true;
         Some(verdict)
     }
 
-    fn explains(&self, code: i32, told: &Tally, _counted: Option<&Tally>) -> bool {
+    fn explains_exit(&self, code: i32, told: &FrameworkCounts, _counted: Option<&FrameworkCounts>) -> bool {
         let agrees = |counted: Option<u64>, told: u64| match counted {
-            Some(counted) if self.has_uninvited => counted >= told || told == 0,
+            Some(counted) if self.may_run_other_tests => counted >= told || told == 0,
             Some(counted) => counted == told,
             None => true,
         };
@@ -293,7 +295,7 @@ impl Grammar for Markers {
     }
 }
 
-fn in_words(block: &Block) -> String {
+fn format_block(block: &FailureBlock) -> String {
     let text = block.text().unwrap_or_else(|| "Failure".to_owned());
     match (&block.file, block.line) {
         (Some(file), Some(line)) => format!("{file}:{line}: {text}"),
@@ -303,7 +305,7 @@ fn in_words(block: &Block) -> String {
 
 /// The rest of `[  FAILED  ] A.b/0, where GetParam() = ... (3 ms)`. A value may be long, and contain
 /// anything.
-struct Parameters {
+struct ParameterSuffix {
     text: Vec<u8>,
     /// Enough of the line to recognize its end.
     last: Vec<u8>,
@@ -312,7 +314,7 @@ struct Parameters {
 const TEXT_BYTES: usize = 64 * 1024;
 const END_BYTES: usize = 40;
 
-impl Parameters {
+impl ParameterSuffix {
     fn keep(&mut self, piece: &[u8]) {
         let room = TEXT_BYTES.saturating_sub(self.text.len());
         self.text.extend_from_slice(&piece[..piece.len().min(room)]);
@@ -330,21 +332,21 @@ impl Parameters {
     }
 }
 
-impl Rest for Parameters {
+impl LongMarker for ParameterSuffix {
     fn feed(&mut self, bytes: &[u8]) -> Option<(usize, Marker)> {
         let mut used = 0;
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             used += piece.len();
             self.keep(piece);
             if let Some(duration) = self.duration() {
-                let verdict = Verdict::new(ExecutionState::Failed, Some(duration));
+                let verdict = FrameworkVerdict::new(ExecutionState::Failed, Some(duration));
                 return Some((used, Marker::End(verdict)));
             }
         }
         None
     }
 
-    fn give_up(&mut self) -> Vec<u8> {
+    fn take_text(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.text)
     }
 
@@ -355,14 +357,14 @@ impl Rest for Parameters {
 }
 
 /// The rest of a line that is dropped.
-struct Line;
+struct IgnoredLine;
 
-impl Rest for Line {
+impl LongMarker for IgnoredLine {
     fn feed(&mut self, bytes: &[u8]) -> Option<(usize, Marker)> {
-        memchr::memchr(b'\n', bytes).map(|end| (end + 1, Marker::Noise))
+        memchr::memchr(b'\n', bytes).map(|end| (end + 1, Marker::Ignore))
     }
 
-    fn give_up(&mut self) -> Vec<u8> {
+    fn take_text(&mut self) -> Vec<u8> {
         Vec::new()
     }
 

@@ -9,7 +9,7 @@ use crate::adapter::{ListingError, ListingOutput, scan};
 /// Parses a listing.
 pub(super) fn read(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
     if output.code != Some(0) {
-        return Err(ListingError::of_death(output));
+        return Err(ListingError::of_exit(output));
     }
     match &output.file {
         Some(file) => read_xml(file),
@@ -23,7 +23,7 @@ fn damaged(reason: impl std::fmt::Display) -> ListingError {
 
 fn read_xml(file: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
     // Names need not be UTF-8, and are spelled with U+FFFD from here on.
-    let text = scan::spell(file);
+    let text = scan::decode_lossy(file);
     let mut reader = quick_xml::Reader::from_str(&text);
     let mut tests = Vec::new();
     let mut suite = String::new();
@@ -34,10 +34,10 @@ fn read_xml(file: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
         match event {
             Event::Start(tag) | Event::Empty(tag) if tag.name().as_ref() == "testsuites" => is_listing = true,
             Event::Start(tag) | Event::Empty(tag) if tag.name().as_ref() == "testsuite" => {
-                suite = Case::read(&tag)?.name;
+                suite = ListedCase::read(&tag)?.name;
             }
             Event::Start(tag) | Event::Empty(tag) if tag.name().as_ref() == "testcase" => {
-                tests.push(Case::read(&tag)?.into_test(&suite));
+                tests.push(ListedCase::read(&tag)?.into_test(&suite));
             }
             Event::End(tag) if tag.name().as_ref() == "testsuites" => is_whole = true,
             Event::Eof if !is_listing => return Err(damaged("the XML file is no listing of tests")),
@@ -50,7 +50,7 @@ fn read_xml(file: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
 
 /// One test of the listing, or one suite.
 #[derive(Default)]
-struct Case {
+struct ListedCase {
     name: String,
     value: Option<String>,
     kind: Option<String>,
@@ -58,7 +58,7 @@ struct Case {
     line: Option<u32>,
 }
 
-impl Case {
+impl ListedCase {
     fn read(tag: &BytesStart<'_>) -> Result<Self, ListingError> {
         let mut case = Self::default();
         for attribute in tag.attributes() {
@@ -103,18 +103,18 @@ fn is_disabled(name: &str) -> bool {
 /// Parses `Suite.` lines with indented names below them. Any other line makes it no listing: a program that
 /// ignores its arguments must not look like one.
 fn read_text(stdout: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
-    let text = scan::spell(stdout);
+    let text = scan::decode_lossy(stdout);
     let mut tests = Vec::new();
     let mut suite: Option<(&str, Option<&str>)> = None;
     for line in text.lines().skip_while(|line| line.starts_with("Running main() from ")) {
         if let Some(line) = line.strip_prefix("  ") {
             let Some((suite, kind)) = suite else { return Err(no_listing(line)) };
             let (name, value) = split_comment(line, "  # GetParam() = ");
-            let case = Case {
+            let case = ListedCase {
                 name: name.to_owned(),
                 value: value.map(str::to_owned),
                 kind: kind.map(str::to_owned),
-                ..Case::default()
+                ..ListedCase::default()
             };
             tests.push(case.into_test(suite));
         } else {
@@ -136,7 +136,7 @@ fn no_listing(line: &str) -> ListingError {
     let reason = if line.is_empty() {
         "it listed nothing, neither in its file nor on standard output".to_owned()
     } else {
-        format!("instead of a listing it wrote {:?}", scan::head(line, 200))
+        format!("instead of a listing it wrote {:?}", scan::truncated(line, 200))
     };
     ListingError::NotThisFramework { framework: NAME, reason }
 }

@@ -10,4 +10,4 @@ mod listing;
 pub(super) use adapter::GoogleTest;
 
 #[cfg(test)]
-pub(super) use grammar::follow;
+pub(super) use grammar::gtest_parser;

@@ -2,20 +2,21 @@
 
 use std::path::Path;
 
-use model::path::Nesting;
+use model::test_path::NameNesting;
 use wire::{
-    control::{ListedTest, Program},
+    control::{ListedTest, TestProgram},
     mtp::ExecutionState,
 };
 
 use super::{command, events, listing, panic, plain};
 use crate::adapter::{
-    Adapter, CommandError, Invocation, Listing, ListingError, ListingOutput, Transcript, Verdict, shell,
+    Adapter, AdapterInvocation, AdapterListing, CommandLineError, FrameworkVerdict, ListingError,
+    ListingOutput, TranscriptParser, shell,
 };
 
 /// The libtest adapters, by output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::adapter) enum Libtest {
+pub(in crate::adapter) enum LibtestFormat {
     /// JSON events. Needs `RUSTC_BOOTSTRAP=1`, which the test's own children then inherit too.
     Events,
     /// Human-readable lines, from one thread.
@@ -26,7 +27,7 @@ pub(in crate::adapter) enum Libtest {
 /// programs.
 const HINTS: [&[u8]; 2] = [b"include-ignored", b"test-threads"];
 
-impl Adapter for Libtest {
+impl Adapter for LibtestFormat {
     fn name(&self) -> &'static str {
         match self {
             Self::Events => "libtest",
@@ -34,31 +35,35 @@ impl Adapter for Libtest {
         }
     }
 
-    fn hint(&self, image: &[u8]) -> bool {
+    fn looks_like(&self, image: &[u8]) -> bool {
         HINTS.iter().all(|hint| memchr::memmem::find(image, hint).is_some())
     }
 
-    fn listing(&self, _program: &Program, _scratch: &Path) -> Vec<Invocation> {
+    fn listing_commands(&self, _program: &TestProgram, _scratch: &Path) -> Vec<AdapterInvocation> {
         match self {
-            Self::Events => command::listings(),
-            Self::Plain => command::listings().split_off(1),
+            Self::Events => command::listing_commands(),
+            Self::Plain => command::listing_commands().split_off(1),
         }
     }
 
-    fn needs_more(&self, outputs: &[ListingOutput]) -> bool {
+    fn needs_next_listing(&self, outputs: &[ListingOutput]) -> bool {
         match self {
-            Self::Events => listing::needs_more(outputs),
+            Self::Events => listing::needs_next_listing(outputs),
             Self::Plain => outputs.last().is_none_or(|output| output.code == Some(0)),
         }
     }
 
-    fn read_listing(&self, program: &Program, outputs: &[ListingOutput]) -> Result<Listing, ListingError> {
+    fn read_listing(
+        &self,
+        program: &TestProgram,
+        outputs: &[ListingOutput],
+    ) -> Result<AdapterListing, ListingError> {
         let is_told = program.framework.is_some();
         let (form, tests) = match self {
             Self::Events => listing::read(outputs, is_told)?,
             Self::Plain => (Self::Plain, listing::read_terse(outputs, is_told)?),
         };
-        Ok(Listing { framework: form.name(), tests })
+        Ok(AdapterListing { framework: form.name(), tests })
     }
 
     fn selection_cost(&self, test: &ListedTest) -> usize {
@@ -66,37 +71,37 @@ impl Adapter for Libtest {
     }
 
     fn selection_budget(&self) -> usize {
-        command::SELECTION_BYTES
+        command::MAX_SELECTION_BYTES
     }
 
-    fn command(
+    fn run_command(
         &self,
-        _program: &Program,
+        _program: &TestProgram,
         tests: &[&ListedTest],
         _scratch: &Path,
-    ) -> Result<Invocation, CommandError> {
-        command::run(*self, tests)
+    ) -> Result<AdapterInvocation, CommandLineError> {
+        command::run_command(*self, tests)
     }
 
-    fn nesting(&self) -> Nesting {
-        Nesting::Colons
+    fn nesting(&self) -> NameNesting {
+        NameNesting::Colons
     }
 
-    fn transcript(&self, tests: &[&ListedTest]) -> Box<dyn Transcript + Send> {
+    fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
         match self {
-            Self::Events => Box::new(events::follow(tests)),
-            Self::Plain => Box::new(plain::follow(tests)),
+            Self::Events => Box::new(events::event_parser(tests)),
+            Self::Plain => Box::new(plain::plain_parser(tests)),
         }
     }
 
-    fn complete_verdict(&self, verdict: &mut Verdict, stderr: &str) {
+    fn complete_verdict(&self, verdict: &mut FrameworkVerdict, stderr: &str) {
         if *self == Self::Plain && verdict.state == ExecutionState::Failed && verdict.message.is_none() {
             panic::complete(verdict, stderr, None);
         }
     }
 
-    fn reproduce(&self, program: &Program, test: &ListedTest) -> String {
+    fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
         let name = shell::quote(test.name.as_bytes());
-        shell::line(program, &format!("--exact {name} --nocapture"))
+        shell::command_line(program, &format!("--exact {name} --nocapture"))
     }
 }

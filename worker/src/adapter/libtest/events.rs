@@ -8,10 +8,10 @@ use wire::{control::ListedTest, mtp::ExecutionState};
 
 use super::panic;
 use crate::adapter::{
-    Verdict,
-    follow::{Follower, Grammar, Marker, Rest, Situation, Tally},
-    scan::{Cursor, Step, Stop, either},
-    sequence::Sequence,
+    FrameworkVerdict,
+    expected_tests::ExpectedTests,
+    scan::{ByteCursor, ScanResult, ScanStop, either},
+    stream_parser::{FrameworkCounts, LongMarker, Marker, MarkerGrammar, ParserState, StreamParser},
 };
 
 const BEGIN: &[u8] = br#"{ "type": "test", "event": "started", "name": ""#;
@@ -29,10 +29,10 @@ const SUITE: &[u8] = br#"{ "type": "suite", "event": ""#;
 const LINE_BYTES: usize = 64 * 1024;
 
 /// Returns the parser for a run of these tests.
-pub(in crate::adapter) fn follow(tests: &[&ListedTest]) -> Follower<Events> {
+pub(in crate::adapter) fn event_parser(tests: &[&ListedTest]) -> StreamParser<EventGrammar> {
     let names = tests.iter().map(|test| test.name.clone()).collect();
-    let sequence = Sequence::new(tests.iter().map(|test| escape(&test.name).into_bytes()));
-    Follower::new(Events { names, in_flight: 0 }, sequence)
+    let sequence = ExpectedTests::new(tests.iter().map(|test| escape(&test.name).into_bytes()));
+    StreamParser::new(EventGrammar { names, in_flight: 0 }, sequence)
 }
 
 /// Escapes a name as libtest does.
@@ -55,26 +55,26 @@ fn escape(name: &str) -> String {
 }
 
 /// State beside the expected sequence.
-pub(in crate::adapter) struct Events {
+pub(in crate::adapter) struct EventGrammar {
     names: Vec<String>,
     in_flight: usize,
 }
 
 /// Parses a complete line as JSON; returns it with its length.
-fn line(at: &[u8]) -> Step<(usize, Value)> {
-    let mut cursor = Cursor::new(at);
+fn parse_json_line(at: &[u8]) -> ScanResult<(usize, Value)> {
+    let mut cursor = ByteCursor::new(at);
     let line = cursor.until(b"\n", LINE_BYTES)?;
-    let value = serde_json::from_slice(line).map_err(|_| Stop::No)?;
+    let value = serde_json::from_slice(line).map_err(|_| ScanStop::Mismatch)?;
     Ok((cursor.used(), value))
 }
 
-impl Events {
-    fn read_begin(at: &[u8], situation: &Situation<'_>) -> Step<(usize, Marker)> {
+impl EventGrammar {
+    fn read_begin(at: &[u8], situation: &ParserState<'_>) -> ScanResult<(usize, Marker)> {
         const CLOSE: &[u8] = b"\" }\n";
-        let mut cursor = Cursor::new(at);
+        let mut cursor = ByteCursor::new(at);
         cursor.literal(BEGIN)?;
         let sequence = situation.sequence;
-        let expected = sequence.expected().map_or(Err(Stop::No), |place| {
+        let expected = sequence.next_expected().map_or(Err(ScanStop::Mismatch), |place| {
             let mut cursor = cursor;
             cursor.literal(sequence.name(place))?;
             cursor.literal(CLOSE)?;
@@ -83,7 +83,7 @@ impl Events {
         either(expected, || {
             // On a line with other output before it, only the next expected test may begin.
             if !situation.is_line_start {
-                return Err(Stop::No);
+                return Err(ScanStop::Mismatch);
             }
             let mut line = cursor;
             let name = line.until(CLOSE, sequence.longest_line())?;
@@ -91,8 +91,8 @@ impl Events {
         })
     }
 
-    fn read_end(&self, at: &[u8], name: &[u8]) -> Step<(usize, Marker)> {
-        let mut cursor = Cursor::new(at);
+    fn read_end(&self, at: &[u8], name: &[u8]) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
         cursor.literal(END)?;
         cursor.literal(name)?;
         cursor.literal(END_EVENT)?;
@@ -101,72 +101,83 @@ impl Events {
         // The line of a failed test contains all of its output.
         let is_long = cursor.rest().len() > LINE_BYTES && !cursor.rest()[..LINE_BYTES].contains(&b'\n');
         if is_long {
-            let fields =
-                Fields { state, own_thread: own_thread.clone(), ..Fields::new(&at[..cursor.used()]) };
-            return Ok((cursor.used(), Marker::Open(Box::new(fields))));
+            let fields = LongFailureEvent {
+                state,
+                own_thread: own_thread.clone(),
+                ..LongFailureEvent::new(&at[..cursor.used()])
+            };
+            return Ok((cursor.used(), Marker::Long(Box::new(fields))));
         }
         let mut rest = cursor;
         rest.until(b"\n", LINE_BYTES)?;
-        let value: Value = serde_json::from_slice(&at[..rest.used()]).map_err(|_| Stop::No)?;
+        let value: Value = serde_json::from_slice(&at[..rest.used()]).map_err(|_| ScanStop::Mismatch)?;
         Ok((rest.used(), Marker::End(verdict(state, &value, own_thread))))
     }
 
-    fn read_timeout(at: &[u8], name: &[u8]) -> Step<(usize, Marker)> {
-        let mut cursor = Cursor::new(at);
+    fn read_timeout(at: &[u8], name: &[u8]) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
         cursor.literal(TIMEOUT)?;
         cursor.literal(name)?;
         cursor.literal(b"\" }\n")?;
-        Ok((cursor.used(), Marker::Noise))
+        Ok((cursor.used(), Marker::Ignore))
     }
 
-    fn read_suite(at: &[u8]) -> Step<(usize, Marker)> {
-        let mut cursor = Cursor::new(at);
+    fn read_suite(at: &[u8]) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
         cursor.literal(SUITE)?;
         let event = cursor.one_of(&[br#"started""#, br#"ok""#, br#"failed""#])?;
-        let (used, value) = line(at)?;
+        let (used, value) = parse_json_line(at)?;
         if event == 0 {
-            return Ok((used, Marker::Noise));
+            return Ok((used, Marker::Ignore));
         }
-        let count = |key: &str| value[key].as_u64().ok_or(Stop::No);
-        let tally = Tally { passed: count("passed")?, failed: count("failed")?, skipped: count("ignored")? };
-        Ok((used, Marker::Last(Some(tally))))
+        let count = |key: &str| value[key].as_u64().ok_or(ScanStop::Mismatch);
+        let tally = FrameworkCounts {
+            passed: count("passed")?,
+            failed: count("failed")?,
+            skipped: count("ignored")?,
+        };
+        Ok((used, Marker::FinalLine(Some(tally))))
     }
 }
 
-impl Grammar for Events {
-    fn find(&self, bytes: &[u8], _situation: &Situation<'_>) -> Option<usize> {
+impl MarkerGrammar for EventGrammar {
+    fn find_marker(&self, bytes: &[u8], _situation: &ParserState<'_>) -> Option<usize> {
         memchr::memchr(b'{', bytes)
     }
 
-    fn read(&mut self, at: &[u8], situation: &Situation<'_>) -> Step<(usize, Marker)> {
+    fn read_marker(&mut self, at: &[u8], situation: &ParserState<'_>) -> ScanResult<(usize, Marker)> {
         if situation.is_complete {
-            return Err(Stop::No);
+            return Err(ScanStop::Mismatch);
         }
-        let own = match situation.in_flight {
+        let own = match situation.running {
             Some(place) => {
                 let name = situation.sequence.name(place);
                 either(self.read_end(at, name), || Self::read_timeout(at, name))
             }
-            None => Err(Stop::No),
+            None => Err(ScanStop::Mismatch),
         };
-        if !situation.is_free() {
+        if !situation.may_continue() {
             return own;
         }
         either(own, || either(Self::read_begin(at, situation), || Self::read_suite(at)))
     }
 
-    fn begin(&mut self, place: usize) {
+    fn on_begin(&mut self, place: usize) {
         self.in_flight = place;
     }
 
-    fn explains(&self, code: i32, told: &Tally, counted: Option<&Tally>) -> bool {
-        explains(code, told, counted)
+    fn explains_exit(&self, code: i32, told: &FrameworkCounts, counted: Option<&FrameworkCounts>) -> bool {
+        counts_explain_exit(code, told, counted)
     }
 }
 
 /// Returns whether the counts explain an exit code of libtest. Counts that disagree mean that an event was
 /// forged.
-pub(super) fn explains(code: i32, told: &Tally, counted: Option<&Tally>) -> bool {
+pub(super) fn counts_explain_exit(
+    code: i32,
+    told: &FrameworkCounts,
+    counted: Option<&FrameworkCounts>,
+) -> bool {
     counted.is_none_or(|counted| counted == told)
         && match code {
             0 => told.failed == 0,
@@ -175,17 +186,17 @@ pub(super) fn explains(code: i32, told: &Tally, counted: Option<&Tally>) -> bool
         }
 }
 
-fn verdict(state: ExecutionState, value: &Value, own_thread: &str) -> Verdict {
+fn verdict(state: ExecutionState, value: &Value, own_thread: &str) -> FrameworkVerdict {
     let duration = value["exec_time"].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let text = |key: &str| value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    let mut verdict = Verdict::new(state, duration);
+    let mut verdict = FrameworkVerdict::new(state, duration);
     verdict.message = text("message").or_else(|| text("reason"));
     verdict.stdout = text("stdout");
     complete(&mut verdict, own_thread);
     verdict
 }
 
-fn complete(verdict: &mut Verdict, own_thread: &str) {
+fn complete(verdict: &mut FrameworkVerdict, own_thread: &str) {
     if verdict.state == ExecutionState::Failed {
         let output = verdict.stdout.take().unwrap_or_default();
         panic::complete(verdict, &output, Some(own_thread));
@@ -198,7 +209,7 @@ const TAIL_BYTES: usize = 1024 * 1024;
 
 /// The rest of the event of a test with much output. Keeps head and tail: the fields before the output are in
 /// the head, the panic and the fields after the output in the tail.
-struct Fields {
+struct LongFailureEvent {
     state: ExecutionState,
     own_thread: String,
     head: Vec<u8>,
@@ -207,7 +218,7 @@ struct Fields {
     left_out: u64,
 }
 
-impl Fields {
+impl LongFailureEvent {
     fn new(head: &[u8]) -> Self {
         let state = ExecutionState::Failed;
         Self { state, own_thread: String::new(), head: head.to_vec(), tail: Vec::new(), left_out: 0 }
@@ -226,7 +237,7 @@ impl Fields {
         }
     }
 
-    fn finish(&self) -> Option<Verdict> {
+    fn finish(&self) -> Option<FrameworkVerdict> {
         if self.left_out == 0 {
             let line = [self.head.as_slice(), &self.tail].concat();
             let value: Value = serde_json::from_slice(&line).ok()?;
@@ -237,7 +248,7 @@ impl Fields {
 
     /// Parses a line whose middle was dropped. Quotes in the output are escaped, so `", "` can only occur
     /// between fields.
-    fn finish_cut(&self) -> Option<Verdict> {
+    fn finish_cut(&self) -> Option<FrameworkVerdict> {
         const STDOUT: &[u8] = br#", "stdout": ""#;
         const MESSAGE: &[u8] = br#"", "message": ""#;
         let at = memchr::memmem::find(&self.head, STDOUT)?;
@@ -274,7 +285,7 @@ fn unescape(piece: &[u8]) -> String {
     String::from_utf8_lossy(piece).into_owned()
 }
 
-impl Rest for Fields {
+impl LongMarker for LongFailureEvent {
     fn feed(&mut self, bytes: &[u8]) -> Option<(usize, Marker)> {
         let Some(end) = memchr::memchr(b'\n', bytes) else {
             self.keep(bytes);
@@ -283,12 +294,12 @@ impl Rest for Fields {
         self.keep(&bytes[..=end]);
         let marker = match self.finish() {
             Some(verdict) => Marker::End(verdict),
-            None => Marker::Text(self.give_up()),
+            None => Marker::Text(self.take_text()),
         };
         Some((end + 1, marker))
     }
 
-    fn give_up(&mut self) -> Vec<u8> {
+    fn take_text(&mut self) -> Vec<u8> {
         let mut text = std::mem::take(&mut self.head);
         text.append(&mut self.tail);
         text
@@ -305,12 +316,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_escaped_as_libtest_does() {
+    fn names_are_escaped_like_libtest() {
         assert_eq!(escape("a\"\\\n\t\u{1}\u{7f}ü"), "a\\\"\\\\\\n\\t\\u0001\\u007fü");
     }
 
     #[test]
-    fn a_piece_of_a_string_loses_no_more_than_a_torn_escape() {
+    fn string_fragment_loses_only_partial_escapes() {
         assert_eq!(unescape(br"a\nb\u00"), "a\nb");
         assert_eq!(unescape(br"fc\nb"), "fc\nb");
         assert_eq!(unescape(br#"u00fcx\"y\"#), "u00fcx\"y");

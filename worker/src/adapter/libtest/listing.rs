@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 use wire::control::{ListedTest, TraitPair};
 
-use super::Libtest;
+use super::LibtestFormat;
 use crate::adapter::{ListingError, ListingOutput, scan};
 
 const NAME: &str = "libtest";
@@ -15,7 +15,7 @@ const COMPLETED: &[u8] = br#"{ "type": "suite", "event": "completed", "#;
 
 /// Returns whether the terse listings are needed too. A program that was killed by a signal is not listed
 /// again.
-pub(super) fn needs_more(outputs: &[ListingOutput]) -> bool {
+pub(super) fn needs_next_listing(outputs: &[ListingOutput]) -> bool {
     match outputs {
         [] => true,
         [json] => json.signal.is_none() && !is_json(json),
@@ -31,12 +31,12 @@ fn is_json(output: &ListingOutput) -> bool {
 pub(super) fn read(
     outputs: &[ListingOutput],
     is_told: bool,
-) -> Result<(Libtest, Vec<ListedTest>), ListingError> {
+) -> Result<(LibtestFormat, Vec<ListedTest>), ListingError> {
     match outputs {
-        [json, ..] if is_json(json) => Ok((Libtest::Events, read_json(&json.stdout)?)),
-        [json, ..] if json.signal.is_some() => Err(ListingError::of_death(json)),
-        [_, terse @ ..] => Ok((Libtest::Plain, read_terse(terse, is_told)?)),
-        [] => Ok((Libtest::Plain, read_terse(&[], is_told)?)),
+        [json, ..] if is_json(json) => Ok((LibtestFormat::Events, read_json(&json.stdout)?)),
+        [json, ..] if json.signal.is_some() => Err(ListingError::of_exit(json)),
+        [_, terse @ ..] => Ok((LibtestFormat::Plain, read_terse(terse, is_told)?)),
+        [] => Ok((LibtestFormat::Plain, read_terse(&[], is_told)?)),
     }
 }
 
@@ -59,7 +59,7 @@ fn read_json(stdout: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
 
 fn read_test(entry: &[u8]) -> Result<ListedTest, ListingError> {
     let unreadable =
-        || damaged(format!("unreadable entry {:?}", scan::head(&String::from_utf8_lossy(entry), 200)));
+        || damaged(format!("unreadable entry {:?}", scan::truncated(&String::from_utf8_lossy(entry), 200)));
     let (entry, message) = without_message(entry).ok_or_else(unreadable)?;
     let value: Value = serde_json::from_slice(&entry).map_err(|_| unreadable())?;
     let text = |key: &str| value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -85,7 +85,7 @@ fn without_message(entry: &[u8]) -> Option<(Vec<u8>, String)> {
     };
     let behind = memchr::memmem::rfind(entry, BEHIND)?;
     let message = entry.get(before + BEFORE.len()..behind)?;
-    Some(([&entry[..before], &entry[behind + 1..]].concat(), scan::spell(message)))
+    Some(([&entry[..before], &entry[behind + 1..]].concat(), scan::decode_lossy(message)))
 }
 
 fn ignored_trait(message: String) -> TraitPair {
@@ -100,10 +100,10 @@ fn ignored(message: &str) -> String {
 /// most programs that ignore their arguments print nothing.
 pub(super) fn read_terse(outputs: &[ListingOutput], is_told: bool) -> Result<Vec<ListedTest>, ListingError> {
     if let Some(dead) = outputs.iter().find(|output| output.code != Some(0)) {
-        return Err(ListingError::of_death(dead));
+        return Err(ListingError::of_exit(dead));
     }
     let [all, ignored] = outputs else { return Err(damaged("a command did not run")) };
-    let (all, skipped) = (scan::spell(&all.stdout), scan::spell(&ignored.stdout));
+    let (all, skipped) = (scan::decode_lossy(&all.stdout), scan::decode_lossy(&ignored.stdout));
     let skipped: HashSet<&str> = names(&skipped)?.into_iter().collect();
     let tests: Vec<ListedTest> = names(&all)?
         .into_iter()
@@ -129,7 +129,7 @@ fn names(text: &str) -> Result<Vec<&str>, ListingError> {
             Some((name, "test")) => names.push(name),
             Some((_, "benchmark")) => {}
             _ => {
-                let reason = format!("instead of a listing it wrote {:?}", scan::head(line, 200));
+                let reason = format!("instead of a listing it wrote {:?}", scan::truncated(line, 200));
                 return Err(ListingError::NotThisFramework { framework: NAME, reason });
             }
         }

@@ -9,7 +9,7 @@ mod listing;
 mod panic;
 mod plain;
 
-pub(super) use adapter::Libtest;
+pub(super) use adapter::LibtestFormat;
 
 #[cfg(test)]
-pub(super) use {events::follow as follow_events, plain::follow as follow_plain};
+pub(super) use {events::event_parser as follow_events, plain::plain_parser as follow_plain};

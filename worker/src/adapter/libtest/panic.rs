@@ -1,16 +1,16 @@
 //! Parser of a failed test's output: the panic message, its location, and the values of an assertion.
 
-use crate::adapter::{Verdict, scan::head};
+use crate::adapter::{FrameworkVerdict, scan::truncated};
 
 const MESSAGE_BYTES: usize = 64 * 1024;
 
 /// Completes the verdict of a failed test from its output. A panic in `own_thread` takes precedence.
-pub(super) fn complete(verdict: &mut Verdict, output: &str, own_thread: Option<&str>) {
-    let panic = last_panic(output, own_thread);
+pub(super) fn complete(verdict: &mut FrameworkVerdict, output: &str, own_thread: Option<&str>) {
+    let panic = deciding_panic(output, own_thread);
     if let Some(panic) = &panic {
         verdict.file = Some(panic.file.to_owned());
         verdict.line = Some(panic.line);
-        verdict.stacktrace = panic.stack.map(|stack| head(stack, MESSAGE_BYTES).to_owned());
+        verdict.stacktrace = panic.stack.map(|stack| truncated(stack, MESSAGE_BYTES).to_owned());
     }
     match verdict.message.clone() {
         // A test that should have panicked, or with another message: then libtest itself gives the reason.
@@ -19,28 +19,28 @@ pub(super) fn complete(verdict: &mut Verdict, output: &str, own_thread: Option<&
     }
 }
 
-fn complete_from_panic(verdict: &mut Verdict, message: Option<&str>, output: &str) {
+fn complete_from_panic(verdict: &mut FrameworkVerdict, message: Option<&str>, output: &str) {
     let Some(message) = message else {
         // `fn test() -> Result<(), E>` that returned an error.
         verdict.message = output
             .lines()
             .rev()
             .find(|line| line.starts_with("Error: "))
-            .map(|line| head(line, MESSAGE_BYTES).to_owned());
+            .map(|line| truncated(line, MESSAGE_BYTES).to_owned());
         return;
     };
-    verdict.message = Some(head(message, MESSAGE_BYTES).to_owned());
+    verdict.message = Some(truncated(message, MESSAGE_BYTES).to_owned());
     if message.starts_with("assertion `left == right`")
         || message.starts_with("assertion `left matches right`")
     {
-        (verdict.actual, verdict.expected) = sides(message).unzip();
+        (verdict.actual, verdict.expected) = compared_values(message).unzip();
     }
 }
 
 /// Reads `test did not panic as expected at FILE:LINE:COLUMN`, or a panic with another message than expected.
-fn complete_should_panic(verdict: &mut Verdict, message: &str) {
+fn complete_should_panic(verdict: &mut FrameworkVerdict, message: &str) {
     if let Some((_, place)) = message.split_once("did not panic as expected at ")
-        && let Some((file, line)) = location(place)
+        && let Some((file, line)) = parse_location(place)
     {
         (verdict.file, verdict.line) = (Some(file.to_owned()), Some(line));
     }
@@ -51,13 +51,13 @@ fn complete_should_panic(verdict: &mut Verdict, message: &str) {
     }
 }
 
-fn sides(message: &str) -> Option<(String, String)> {
+fn compared_values(message: &str) -> Option<(String, String)> {
     let (_, values) = message.split_once("\n  left: ")?;
     let (left, right) = values.rsplit_once("\n right: ")?;
     Some((left.to_owned(), right.to_owned()))
 }
 
-struct Panic<'a> {
+struct PanicReport<'a> {
     file: &'a str,
     line: u32,
     message: &'a str,
@@ -68,7 +68,7 @@ const MARK: &str = " panicked at ";
 
 /// Returns the panic that decides: the last one of the test's own thread, otherwise the last of another
 /// thread. Panics of other threads are often the cause, but may also be caught.
-fn last_panic<'a>(output: &'a str, own_thread: Option<&str>) -> Option<Panic<'a>> {
+fn deciding_panic<'a>(output: &'a str, own_thread: Option<&str>) -> Option<PanicReport<'a>> {
     let mut last = None;
     let mut own = None;
     for (at, _) in output.match_indices(MARK) {
@@ -86,11 +86,11 @@ fn last_panic<'a>(output: &'a str, own_thread: Option<&str>) -> Option<Panic<'a>
     own.or(last)
 }
 
-fn read_panic(text: &str) -> Option<Panic<'_>> {
+fn read_panic(text: &str) -> Option<PanicReport<'_>> {
     let (header, rest) = text.split_once('\n').unwrap_or((text, ""));
-    let (message, (file, line)) = match header.strip_suffix(':').and_then(location) {
+    let (message, (file, line)) = match header.strip_suffix(':').and_then(parse_location) {
         Some(place) => (rest, place),
-        None => old_panic(text)?,
+        None => read_old_panic(text)?,
     };
     let end = message.find("\n\nthread '").unwrap_or(message.len());
     let (message, rest) = message.split_at(end_of_message(&message[..end]));
@@ -98,7 +98,7 @@ fn read_panic(text: &str) -> Option<Panic<'_>> {
         let end = stack.find("\nnote: ").or_else(|| stack.find("\n\n")).unwrap_or(stack.len());
         stack[..end].trim_end()
     });
-    Some(Panic { file, line, message: message.trim_end(), stack })
+    Some(PanicReport { file, line, message: message.trim_end(), stack })
 }
 
 fn end_of_message(text: &str) -> usize {
@@ -110,12 +110,12 @@ fn end_of_message(text: &str) -> usize {
 }
 
 /// Reads a panic of Rust before 1.73: `thread 'x' panicked at 'MESSAGE', FILE:LINE:COLUMN`.
-fn old_panic(text: &str) -> Option<(&str, (&str, u32))> {
+fn read_old_panic(text: &str) -> Option<(&str, (&str, u32))> {
     let text = text.strip_prefix('\'')?;
     let mut at = 0;
     while let Some(found) = text[at..].find("', ") {
         let (message, place) = (&text[..at + found], &text[at + found + 3..]);
-        if let Some(place) = location(place.lines().next().unwrap_or_default()) {
+        if let Some(place) = parse_location(place.lines().next().unwrap_or_default()) {
             return Some((message, place));
         }
         at += found + 3;
@@ -124,7 +124,7 @@ fn old_panic(text: &str) -> Option<(&str, (&str, u32))> {
 }
 
 /// Parses `FILE:LINE:COLUMN`.
-fn location(text: &str) -> Option<(&str, u32)> {
+fn parse_location(text: &str) -> Option<(&str, u32)> {
     let (rest, column) = text.rsplit_once(':')?;
     let (file, line) = rest.rsplit_once(':')?;
     column.parse::<u32>().ok()?;
@@ -137,15 +137,15 @@ mod tests {
 
     use super::*;
 
-    fn verdict(message: Option<&str>, output: &str) -> Verdict {
-        let mut verdict = Verdict::new(ExecutionState::Failed, None);
+    fn verdict(message: Option<&str>, output: &str) -> FrameworkVerdict {
+        let mut verdict = FrameworkVerdict::new(ExecutionState::Failed, None);
         verdict.message = message.map(str::to_owned);
         complete(&mut verdict, output, Some("t::a"));
         verdict
     }
 
     #[test]
-    fn an_assertion_gives_message_place_and_values() {
+    fn assertion_gives_message_location_and_values() {
         let output = "out\n\nthread 't::a' (7) panicked at src/l.rs:5:51:\nassertion `left == right` failed: why\n  left: 1\n right: 2\nstack backtrace:\n   0: f\n   1: g\nnote: Some details\n";
         let verdict = verdict(None, output);
         assert_eq!(
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_panic_of_the_own_thread_decides() {
+    fn last_panic_of_own_thread_decides() {
         let output = "\nthread 't::a' panicked at a.rs:1:1:\nfirst\n\nthread 't::a' panicked at a.rs:2:1:\nsecond\n\nthread '<unnamed>' panicked at a.rs:3:1:\nother\n";
         let own = verdict(None, output);
         assert_eq!((own.message.as_deref(), own.line), (Some("second"), Some(2)));
@@ -167,19 +167,19 @@ mod tests {
     }
 
     #[test]
-    fn panics_before_rust_1_73_are_read() {
+    fn panic_before_rust_1_73_is_read() {
         let verdict = verdict(None, "thread 't::a' panicked at 'it's, bad', src/l.rs:9:5\nnote: run with\n");
         assert_eq!((verdict.message.as_deref(), verdict.line), (Some("it's, bad"), Some(9)));
     }
 
     #[test]
-    fn a_returned_error_is_the_message() {
+    fn returned_error_is_the_message() {
         assert_eq!(verdict(None, "x\nError: \"bad\"\n").message.as_deref(), Some("Error: \"bad\""));
         assert_eq!(verdict(None, "").message, None);
     }
 
     #[test]
-    fn a_missing_or_other_panic_is_told_in_the_frameworks_words() {
+    fn should_panic_failure_keeps_libtest_message() {
         let missing = verdict(Some("test did not panic as expected at src/l.rs:34:32"), "alive\n");
         assert_eq!((missing.file.as_deref(), missing.line), (Some("src/l.rs"), Some(34)));
         let message =

@@ -4,12 +4,12 @@
 
 use wire::{control::ListedTest, mtp::ExecutionState};
 
-use super::events::explains;
+use super::events::counts_explain_exit;
 use crate::adapter::{
-    Verdict,
-    follow::{Follower, Grammar, Marker, Situation, Tally},
-    scan::{Cursor, Step, Stop, either, spell},
-    sequence::Sequence,
+    FrameworkVerdict,
+    expected_tests::ExpectedTests,
+    scan::{ByteCursor, ScanResult, ScanStop, decode_lossy, either},
+    stream_parser::{FrameworkCounts, Marker, MarkerGrammar, ParserState, StreamParser},
 };
 
 const DOTS: &[u8] = b" ... ";
@@ -20,33 +20,33 @@ const ENDS: [(&[u8], ExecutionState); 2] =
 const REASON_BYTES: usize = 4096;
 
 /// Returns the parser for a run of these tests.
-pub(in crate::adapter) fn follow(tests: &[&ListedTest]) -> Follower<Lines> {
-    let sequence = Sequence::new(tests.iter().map(|test| test.name.clone().into_bytes()));
-    Follower::new(Lines { is_over: false }, sequence)
+pub(in crate::adapter) fn plain_parser(tests: &[&ListedTest]) -> StreamParser<PlainGrammar> {
+    let sequence = ExpectedTests::new(tests.iter().map(|test| test.name.clone().into_bytes()));
+    StreamParser::new(PlainGrammar { is_over: false }, sequence)
 }
 
 /// State beside the expected sequence.
-pub(in crate::adapter) struct Lines {
+pub(in crate::adapter) struct PlainGrammar {
     /// The run's summary has begun: it contains no tests.
     is_over: bool,
 }
 
-impl Lines {
-    fn read_begin(at: &[u8], situation: &Situation<'_>) -> Step<(usize, Marker)> {
-        let mut cursor = Cursor::new(at);
+impl PlainGrammar {
+    fn read_begin(at: &[u8], situation: &ParserState<'_>) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
         cursor.literal(b"test ")?;
         let sequence = situation.sequence;
-        let expected = sequence.expected().map_or(Err(Stop::No), |place| {
+        let expected = sequence.next_expected().map_or(Err(ScanStop::Mismatch), |place| {
             let mut cursor = cursor;
             cursor.name(sequence.name(place))?;
-            notes(&mut cursor)?;
+            read_note(&mut cursor)?;
             Ok((cursor.used(), Marker::Begin(place)))
         });
         either(expected, || {
             if !situation.is_line_start {
-                return Err(Stop::No);
+                return Err(ScanStop::Mismatch);
             }
-            let mut found = Err(Stop::No);
+            let mut found = Err(ScanStop::Mismatch);
             for note in NOTES {
                 found = either(found, || Self::read_later(cursor, sequence, note));
             }
@@ -55,41 +55,45 @@ impl Lines {
     }
 
     /// Reads the begin of any test that has not begun, whose name is at the cursor and then this note.
-    fn read_later(cursor: Cursor<'_>, sequence: &Sequence, note: &[u8]) -> Step<(usize, Marker)> {
+    fn read_later(
+        cursor: ByteCursor<'_>,
+        sequence: &ExpectedTests,
+        note: &[u8],
+    ) -> ScanResult<(usize, Marker)> {
         let mut line = cursor;
-        let name = spell(line.until(note, sequence.longest_line())?);
+        let name = decode_lossy(line.until(note, sequence.longest_line())?);
         let (place, _) = sequence.find(name.trim_end().as_bytes(), cursor, b"")?;
         Ok((line.used(), Marker::Begin(place)))
     }
 
-    fn read_end(at: &[u8]) -> Step<(usize, Marker)> {
-        let mut cursor = Cursor::new(at);
+    fn read_end(at: &[u8]) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
         let state = ENDS[cursor.one_of(&ENDS.map(|(text, _)| text))?].1;
-        Ok((cursor.used(), Marker::End(Verdict::new(state, None))))
+        Ok((cursor.used(), Marker::End(FrameworkVerdict::new(state, None))))
     }
 
-    fn read_ignored(at: &[u8]) -> Step<(usize, Marker)> {
-        let mut cursor = Cursor::new(at);
+    fn read_ignored(at: &[u8]) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
         cursor.literal(b"ignored")?;
         let reason = match cursor.one_of(&[b"\n", b", "])? {
             0 => None,
-            _ => Some(spell(cursor.until(b"\n", REASON_BYTES)?)),
+            _ => Some(decode_lossy(cursor.until(b"\n", REASON_BYTES)?)),
         };
-        let mut verdict = Verdict::new(ExecutionState::Skipped, None);
+        let mut verdict = FrameworkVerdict::new(ExecutionState::Skipped, None);
         verdict.message = reason;
         Ok((cursor.used(), Marker::End(verdict)))
     }
 
     /// Reads the blank line before the summary.
-    fn read_close(&mut self, at: &[u8]) -> Step<(usize, Marker)> {
-        let mut cursor = Cursor::new(at);
+    fn read_close(&mut self, at: &[u8]) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
         cursor.one_of(&[b"\nfailures:\n", b"\ntest result: "])?;
         self.is_over = true;
-        Ok((1, Marker::Close))
+        Ok((1, Marker::Confirm))
     }
 
-    fn read_last(at: &[u8]) -> Step<(usize, Marker)> {
-        let mut cursor = Cursor::new(at);
+    fn read_last(at: &[u8]) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
         cursor.literal(b"test result: ")?;
         cursor.one_of(&[b"ok. ", b"FAILED. "])?;
         let passed = cursor.number()?;
@@ -98,47 +102,47 @@ impl Lines {
         cursor.literal(b" failed; ")?;
         let skipped = cursor.number()?;
         cursor.literal(b" ignored; ")?;
-        Ok((cursor.used(), Marker::Last(Some(Tally { passed, failed, skipped }))))
+        Ok((cursor.used(), Marker::FinalLine(Some(FrameworkCounts { passed, failed, skipped }))))
     }
 }
 
 /// Reads the note between a name and the test's output; harnesses that imitate libtest align it.
-fn notes(cursor: &mut Cursor<'_>) -> Step<()> {
+fn read_note(cursor: &mut ByteCursor<'_>) -> ScanResult<()> {
     while cursor.rest().starts_with(b"  ") {
         cursor.advance(1);
     }
     cursor.one_of(&NOTES).map(|_| ())
 }
 
-impl Grammar for Lines {
-    fn find(&self, bytes: &[u8], situation: &Situation<'_>) -> Option<usize> {
-        match (situation.in_flight, situation.has_end) {
+impl MarkerGrammar for PlainGrammar {
+    fn find_marker(&self, bytes: &[u8], situation: &ParserState<'_>) -> Option<usize> {
+        match (situation.running, situation.has_end) {
             (None, _) => memchr::memchr2(b't', b'\n', bytes),
             (Some(_), false) => memchr::memchr3(b'o', b'F', b'i', bytes),
             (Some(_), true) => bytes.iter().position(|byte| b"oFit\n".contains(byte)),
         }
     }
 
-    fn read(&mut self, at: &[u8], situation: &Situation<'_>) -> Step<(usize, Marker)> {
+    fn read_marker(&mut self, at: &[u8], situation: &ParserState<'_>) -> ScanResult<(usize, Marker)> {
         if situation.is_complete {
-            return Err(Stop::No);
+            return Err(ScanStop::Mismatch);
         }
-        let last = || if situation.is_line_start { Self::read_last(at) } else { Err(Stop::No) };
+        let last = || if situation.is_line_start { Self::read_last(at) } else { Err(ScanStop::Mismatch) };
         if self.is_over {
             return last();
         }
-        let own = match situation.in_flight {
+        let own = match situation.running {
             Some(_) => either(Self::read_end(at), || Self::read_ignored(at)),
-            None => Err(Stop::No),
+            None => Err(ScanStop::Mismatch),
         };
-        if !situation.is_free() {
+        if !situation.may_continue() {
             return own;
         }
         let begin = either(own, || Self::read_begin(at, situation));
-        either(begin, || if situation.is_line_start { self.read_close(at) } else { Err(Stop::No) })
+        either(begin, || if situation.is_line_start { self.read_close(at) } else { Err(ScanStop::Mismatch) })
     }
 
-    fn explains(&self, code: i32, told: &Tally, counted: Option<&Tally>) -> bool {
-        explains(code, told, counted)
+    fn explains_exit(&self, code: i32, told: &FrameworkCounts, counted: Option<&FrameworkCounts>) -> bool {
+        counts_explain_exit(code, told, counted)
     }
 }

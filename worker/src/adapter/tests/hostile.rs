@@ -5,16 +5,15 @@ use wire::mtp::ExecutionState;
 
 use super::{merge, output, replay, summary, tests, transcript};
 use crate::adapter::{
-    Event, Transcript,
-    follow::{Follower, Grammar},
-    gtest, libtest,
+    TranscriptEvent, TranscriptParser, gtest, libtest,
+    stream_parser::{MarkerGrammar, StreamParser},
 };
 
-fn gtest_run(names: &[&str], text: &str) -> (Vec<Event>, Box<dyn Transcript + Send>) {
+fn gtest_run(names: &[&str], text: &str) -> (Vec<TranscriptEvent>, Box<dyn TranscriptParser + Send>) {
     replay("gtest", &tests(names.to_vec()), [text.as_bytes()])
 }
 
-fn libtest_run(names: &[&str], text: &str) -> (Vec<Event>, Box<dyn Transcript + Send>) {
+fn libtest_run(names: &[&str], text: &str) -> (Vec<TranscriptEvent>, Box<dyn TranscriptParser + Send>) {
     replay("libtest", &tests(names.to_vec()), [text.as_bytes()])
 }
 
@@ -25,11 +24,11 @@ fn markers_of_other_tests_are_output() {
     let text = "[ RUN      ] A.a\n[       OK ] A.b (0 ms)\n[ RUN      ] A.b\n[==========] 2 tests from 1 test suite ran. (0 ms total)\n[  FAILED  ] A.a (3 ms)\n[ RUN      ] A.b\n[       OK ] A.b (0 ms)\n[----------] 2 tests from A (3 ms total)\n\n";
     let (events, transcript) = gtest_run(&["A.a", "A.b"], &format!("{text}{RAN}"));
     assert_eq!(summary(&events), ["begun 0", "failed 0", "begun 1", "passed 1"]);
-    assert!(transcript.is_complete() && transcript.explains(1) && !transcript.explains(0));
+    assert!(transcript.is_complete() && transcript.explains_exit(1) && !transcript.explains_exit(0));
 }
 
 #[test]
-fn a_test_that_forges_its_own_end_and_dies_has_not_ended() {
+fn forged_end_marker_before_death_is_not_confirmed() {
     for forged in [
         "[       OK ] A.a (0 ms)\n",
         "[       OK ] A.a (0 ms)\nmore\n",
@@ -56,11 +55,12 @@ fn a_test_that_forges_its_own_end_and_dies_has_not_ended() {
 }
 
 #[test]
-fn the_last_of_several_own_end_markers_counts() {
+fn last_end_marker_counts() {
     let text = "[ RUN      ] A.a\n[       OK ] A.a (0 ms)\nf.cc:3: Failure\nbad\n[  FAILED  ] A.a (7 ms)\n[----------] 1 test from A (7 ms total)\n\n";
     let (events, _) = gtest_run(&["A.a"], text);
     assert_eq!(summary(&events), ["begun 0", "failed 0"]);
-    let Some(Event::Ended { verdict, .. }) = events.iter().find(|event| matches!(event, Event::Ended { .. }))
+    let Some(TranscriptEvent::Ended { verdict, .. }) =
+        events.iter().find(|event| matches!(event, TranscriptEvent::Ended { .. }))
     else {
         panic!("no end");
     };
@@ -68,37 +68,37 @@ fn the_last_of_several_own_end_markers_counts() {
 }
 
 #[test]
-fn a_forged_pass_that_was_believed_is_not_explained_by_the_exit() {
+fn forged_pass_is_not_explained_by_exit_code() {
     // A test that forges all later markers too is confirmed for the moment; the framework's own counts reveal
     // it.
     let text = "[ RUN      ] A.a\n[       OK ] A.a (0 ms)\n[----------] 1 test from A (0 ms total)\n\nf.cc:1: Failure\nbad\n[  FAILED  ] A.a (0 ms)\n[==========] 1 test from 1 test suite ran. (0 ms total)\n[  PASSED  ] 0 tests.\n[  FAILED  ] 1 test, listed below:\n[  FAILED  ] A.a\n";
     let (events, transcript) = gtest_run(&["A.a"], text);
     assert_eq!(summary(&events), ["begun 0", "passed 0"]);
-    assert!(transcript.is_complete() && !transcript.explains(0) && !transcript.explains(1));
+    assert!(transcript.is_complete() && !transcript.explains_exit(0) && !transcript.explains_exit(1));
 }
 
 #[test]
-fn a_failed_set_up_is_not_explained_by_a_main_that_leaves_with_0() {
+fn failed_setup_is_not_explained_by_exit_0() {
     let text = "[----------] 1 test from A\nf.cc:1: Failure\nFailed\nset-up\n[ RUN      ] A.a\n[       OK ] A.a (0 ms)\n[----------] 1 test from A (0 ms total)\n\n[==========] 1 test from 1 test suite ran. (0 ms total)\n[  PASSED  ] 1 test.\n";
     let (events, transcript) = gtest_run(&["A.a"], text);
     assert_eq!(summary(&events), ["begun 0", "passed 0"]);
     assert!(transcript.is_complete() && transcript.outside_failure().unwrap().contains("set-up"));
-    assert!(!transcript.explains(0) && !transcript.explains(1));
+    assert!(!transcript.explains_exit(0) && !transcript.explains_exit(1));
 }
 
 #[test]
-fn markers_glued_to_partial_output_are_seen() {
+fn markers_glued_to_output_are_recognized() {
     let text = "noise[ RUN      ] A.a\nx[y[       OK ] A.a (0 ms)\n[----------] 1 test from A (0 ms total)\nz[ RUN      ] B.b\n[[[  SKIPPED ] B.b (1 ms)\n[----------] 1 test from B (0 ms total)\n";
     let (events, _) = gtest_run(&["A.a", "B.b"], text);
     assert_eq!(summary(&events), ["begun 0", "passed 0", "begun 1", "skipped 1"]);
     let text = "p{ \"type\": \"test\", \"event\": \"started\", \"name\": \"a\" }\n{{ \"x{ \"type\": \"test\", \"name\": \"a\", \"event\": \"ok\", \"exec_time\": 0.5 }\n{ \"type\": \"suite\", \"event\": \"ok\", \"passed\": 1, \"failed\": 0, \"ignored\": 0 }\n";
     let (events, transcript) = libtest_run(&["a"], text);
     assert_eq!(summary(&events), ["begun 0", "passed 0"]);
-    assert!(transcript.is_complete() && transcript.explains(0));
+    assert!(transcript.is_complete() && transcript.explains_exit(0));
 }
 
 #[test]
-fn tests_that_never_begin_are_passed_over() {
+fn tests_that_never_begin_are_skipped() {
     let text = "[ RUN      ] A.c\n[       OK ] A.c (0 ms)\n[ RUN      ] A.e\n[       OK ] A.e (0 ms)\n[----------] 2 tests from A (0 ms total)\n\n";
     let (events, transcript) = gtest_run(&["A.a", "A.b", "A.c", "A.d", "A.e"], &format!("{text}{RAN}"));
     assert_eq!(summary(&events), ["begun 2", "passed 2", "begun 4", "passed 4"]);
@@ -106,15 +106,15 @@ fn tests_that_never_begin_are_passed_over() {
 }
 
 #[test]
-fn a_test_that_was_not_invited_disturbs_nobody() {
+fn unselected_test_affects_no_result() {
     let text = "[ RUN      ] S.a*b\n[       OK ] S.a*b (0 ms)\n[ RUN      ] S.axb\nf.cc:1: Failure\nbad\n[  FAILED  ] S.axb (0 ms)\n[----------] 2 tests from S (0 ms total)\n\n[==========] 2 tests from 1 test suite ran. (0 ms total)\n[  PASSED  ] 1 test.\n[  FAILED  ] 1 test, listed below:\n[  FAILED  ] S.axb\n";
     let (events, transcript) = gtest_run(&["S.a*b"], text);
     assert_eq!(summary(&events), ["begun 0", "passed 0"]);
-    assert!(transcript.explains(1) && transcript.outside_failure().is_none());
+    assert!(transcript.explains_exit(1) && transcript.outside_failure().is_none());
 }
 
 #[test]
-fn a_value_with_anything_in_it_does_not_hide_the_end() {
+fn parameter_value_does_not_hide_end_marker() {
     let value = "\"(3 ms) [ RUN      ] P.b/1\"\nline (x ms)\n";
     let text = format!(
         "[ RUN      ] P.b/0\n[  FAILED  ] P.b/0, where GetParam() = {value} (12 ms)\n[----------] 1 test from P (0 ms total)\n"
@@ -124,7 +124,7 @@ fn a_value_with_anything_in_it_does_not_hide_the_end() {
 }
 
 #[test]
-fn programs_that_switch_times_off_are_followed_too() {
+fn output_without_times_is_parsed() {
     let text = "[ RUN      ] A.a\n[       OK ] A.a\n[ RUN      ] A.b\n[  FAILED  ] A.b\n[----------] Global test environment tear-down\n";
     let (events, transcript) = gtest_run(&["A.a", "A.b"], &format!("{text}{RAN}"));
     assert_eq!(summary(&events), ["begun 0", "passed 0", "begun 1", "failed 1"]);
@@ -132,14 +132,14 @@ fn programs_that_switch_times_off_are_followed_too() {
 }
 
 #[test]
-fn the_note_that_repeats_the_filter_is_dropped() {
+fn filter_note_is_dropped() {
     let note = format!("Running main() from x\nNote: Google Test filter = {}\n", "A.a:".repeat(100_000));
     let (events, _) = gtest_run(&["A.a"], &format!("{note}[==========] Running 1 test\n[ RUN      ] A.a\n"));
     assert_eq!(output(&events), "Running main() from x\n[==========] Running 1 test\n");
 }
 
 #[test]
-fn a_name_of_a_megabyte_is_followed() {
+fn megabyte_name_is_parsed() {
     let name = format!("L.{}", "n".repeat(1 << 20));
     let text =
         format!("[ RUN      ] {name}\n[       OK ] {name} (0 ms)\n[----------] 1 test from L (0 ms total)\n");
@@ -148,52 +148,53 @@ fn a_name_of_a_megabyte_is_followed() {
 }
 
 /// Feeds a flood of output after the test began, and returns the maximum number of bytes buffered.
-fn flood<G: Grammar>(mut follower: Follower<G>, head: &str, piece: &[u8], total: usize) -> usize {
+fn flood<G: MarkerGrammar>(mut follower: StreamParser<G>, head: &str, piece: &[u8], total: usize) -> usize {
     let mut events = Vec::new();
-    follower.stdout(head.as_bytes(), &mut events);
+    follower.on_stdout(head.as_bytes(), &mut events);
     let (mut fed, mut told, mut most) = (0, 0, 0);
     while fed < total {
         events.clear();
-        follower.stdout(piece, &mut events);
+        follower.on_stdout(piece, &mut events);
         fed += piece.len();
-        most = most.max(follower.held_bytes());
+        most = most.max(follower.buffered_bytes());
         told += output_bytes(&events);
     }
     events.clear();
-    follower.end(&mut events);
+    follower.on_output_end(&mut events);
     assert!(told <= fed + head.len());
-    assert!(!events.iter().any(|event| matches!(event, Event::Ended { .. })));
+    assert!(!events.iter().any(|event| matches!(event, TranscriptEvent::Ended { .. })));
     most
 }
 
-fn output_bytes(events: &[Event]) -> usize {
-    let bytes = |event: &Event| if let Event::Output(bytes) = event { bytes.len() } else { 0 };
+fn output_bytes(events: &[TranscriptEvent]) -> usize {
+    let bytes =
+        |event: &TranscriptEvent| if let TranscriptEvent::Output(bytes) = event { bytes.len() } else { 0 };
     events.iter().map(bytes).sum()
 }
 
 #[test]
-fn a_flood_without_a_newline_is_not_held() {
+fn flood_without_newline_is_not_buffered() {
     let given = tests(["A.a", "A.b"]);
     let given: Vec<_> = given.iter().collect();
     let piece = vec![b'x'; 1 << 16];
     let begin = "[ RUN      ] A.a\n";
-    assert!(flood(gtest::follow(&given), begin, &piece, 200 << 20) < 1 << 18);
+    assert!(flood(gtest::gtest_parser(&given), begin, &piece, 200 << 20) < 1 << 18);
     let started = "{ \"type\": \"test\", \"event\": \"started\", \"name\": \"A.a\" }\n";
     assert!(flood(libtest::follow_events(&given), started, &piece, 200 << 20) < 1 << 18);
     assert!(flood(libtest::follow_plain(&given), "test A.a ... ", &piece, 200 << 20) < 1 << 18);
 }
 
 #[test]
-fn a_flood_of_beginnings_of_markers_is_not_held() {
+fn flood_of_partial_markers_is_not_buffered() {
     let given = tests(["A.a", "A.b"]);
     let given: Vec<_> = given.iter().collect();
     let begin = "[ RUN      ] A.a\n";
     for piece in ["[", "[       OK ] A.a (", "[  FAILED  ] A.a (1234567890123456789", "\n[ RUN      ] "] {
-        let most = flood(gtest::follow(&given), begin, piece.repeat(4000).as_bytes(), 2 << 20);
+        let most = flood(gtest::gtest_parser(&given), begin, piece.repeat(4000).as_bytes(), 2 << 20);
         assert!(most < 1 << 19, "{piece} holds {most}");
     }
     let where_value = format!("{begin}[  FAILED  ] A.a, where GetParam() = ");
-    assert!(flood(gtest::follow(&given), &where_value, &[b'v'; 65_536], 8 << 20) < 1 << 19);
+    assert!(flood(gtest::gtest_parser(&given), &where_value, &[b'v'; 65_536], 8 << 20) < 1 << 19);
     let started = "{ \"type\": \"test\", \"event\": \"started\", \"name\": \"A.a\" }\n";
     let failed = "{ \"type\": \"test\", \"name\": \"A.a\", \"event\": \"failed\", \"stdout\": \"";
     for (head, piece, total) in [
@@ -213,7 +214,7 @@ fn a_flood_of_beginnings_of_markers_is_not_held() {
 }
 
 #[test]
-fn a_failed_test_that_wrote_much_keeps_head_tail_and_reason() {
+fn long_failure_output_keeps_head_tail_and_reason() {
     let begin = "{ \"type\": \"test\", \"event\": \"started\", \"name\": \"a\" }\n";
     let panic = "\\nthread 'a' (1) panicked at src/l.rs:5:1:\\nassertion `left == right` failed\\n  left: 1\\n right: 2\\n";
     for (lines, is_cut) in [(10_000, false), (1_000_000, true)] {
@@ -222,8 +223,8 @@ fn a_failed_test_that_wrote_much_keeps_head_tail_and_reason() {
             "{begin}{{ \"type\": \"test\", \"name\": \"a\", \"event\": \"failed\", \"exec_time\": 1.5, \"stdout\": \"first\\n{flood}{panic}\" }}\n{{ \"type\": \"suite\", \"event\": \"failed\", \"passed\": 0, \"failed\": 1, \"ignored\": 0 }}\n"
         );
         let (events, transcript) = replay("libtest", &tests(["a"]), text.as_bytes().chunks(65_536));
-        assert!(transcript.is_complete() && transcript.explains(101));
-        let Some(Event::Ended { verdict, .. }) = events.get(1) else {
+        assert!(transcript.is_complete() && transcript.explains_exit(101));
+        let Some(TranscriptEvent::Ended { verdict, .. }) = events.get(1) else {
             panic!("no end: {:?}", summary(&events))
         };
         assert_eq!((verdict.state, verdict.line), (ExecutionState::Failed, Some(5)));
@@ -283,7 +284,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_stream_makes_a_panic_or_a_pass_without_a_marker(
+    fn random_stream_never_panics_or_forges_pass(
         bytes in stream(),
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..5),
     ) {
@@ -293,14 +294,14 @@ proptest! {
             let mut in_flight = None;
             for event in &whole {
                 match event {
-                    Event::Begun { place } => prop_assert!(in_flight.replace(*place).is_none()),
-                    Event::Ended { place, verdict } => {
+                    TranscriptEvent::Begun { place } => prop_assert!(in_flight.replace(*place).is_none()),
+                    TranscriptEvent::Ended { place, verdict } => {
                         prop_assert_eq!(in_flight.take(), Some(*place));
                         let marker = pass_marker(framework, &given[*place].name);
                         let is_there = memchr::memmem::find(&bytes, marker.as_bytes()).is_some();
                         prop_assert!(verdict.state != ExecutionState::Passed || is_there);
                     }
-                    Event::Output(_) => {}
+                    TranscriptEvent::Output(_) => {}
                 }
             }
             let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
@@ -309,10 +310,10 @@ proptest! {
             let mut events = Vec::new();
             let mut done = 0;
             for place in places.into_iter().chain([bytes.len()]) {
-                transcript.stdout(&bytes[done..place], &mut events);
+                transcript.on_stdout(&bytes[done..place], &mut events);
                 done = place;
             }
-            transcript.end(&mut events);
+            transcript.on_output_end(&mut events);
             prop_assert_eq!(merge(events), whole, "{}", framework);
         }
     }

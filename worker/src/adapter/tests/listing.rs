@@ -1,11 +1,11 @@
 //! Invalid listings, and the listing of the real harness of this test program.
 
-use wire::control::Program;
+use wire::control::TestProgram;
 
 use crate::adapter::{Adapter, ListingError, ListingOutput, by_name};
 
-fn program(framework: Option<&str>) -> Program {
-    Program {
+fn program(framework: Option<&str>) -> TestProgram {
+    TestProgram {
         suite: "s".into(),
         path: "/p".into(),
         args: Vec::new(),
@@ -16,7 +16,7 @@ fn program(framework: Option<&str>) -> Program {
     }
 }
 
-fn said(stdout: &str) -> ListingOutput {
+fn printed(stdout: &str) -> ListingOutput {
     ListingOutput { stdout: stdout.into(), code: Some(0), ..ListingOutput::default() }
 }
 
@@ -34,15 +34,15 @@ fn gtest() -> &'static dyn Adapter {
 }
 
 #[test]
-fn a_program_that_does_something_else_is_not_of_the_framework() {
-    let garbage = said("Hello. I ignore arguments.\n");
+fn other_program_is_not_of_the_framework() {
+    let garbage = printed("Hello. I ignore arguments.\n");
     for (adapter, outputs) in [
-        ("gtest", vec![said("")]),
+        ("gtest", vec![printed("")]),
         ("gtest", vec![garbage.clone()]),
-        ("gtest", vec![said("Suite.\n  A\nbut then something else\n")]),
-        ("libtest", vec![said(""), said(""), said("")]),
+        ("gtest", vec![printed("Suite.\n  A\nbut then something else\n")]),
+        ("libtest", vec![printed(""), printed(""), printed("")]),
         ("libtest", vec![garbage.clone(), garbage.clone(), garbage.clone()]),
-        ("libtest-plain", vec![said("a: test\nnoise\n"), said("")]),
+        ("libtest-plain", vec![printed("a: test\nnoise\n"), printed("")]),
     ] {
         let error = names(adapter, &outputs).unwrap_err();
         assert!(matches!(error, ListingError::NotThisFramework { .. }), "{adapter}: {error}");
@@ -50,7 +50,7 @@ fn a_program_that_does_something_else_is_not_of_the_framework() {
 }
 
 #[test]
-fn a_death_while_listing_is_told_with_its_last_words() {
+fn death_while_listing_is_reported_with_output() {
     let dead = ListingOutput {
         stderr: [b"x".repeat(5000), b"\nno config\n".to_vec()].concat(),
         signal: Some(11),
@@ -67,22 +67,23 @@ fn a_death_while_listing_is_told_with_its_last_words() {
 }
 
 #[test]
-fn a_listing_that_ends_in_the_middle_is_damaged() {
+fn truncated_listing_is_damaged() {
     let xml = b"<?xml version=\"1.0\"?><testsuites name=\"AllTests\"><testsuite name=\"A\"><testcase name=\"b\" /></testsuite></testsuites>";
     assert_eq!(names("gtest", &[written(xml)]).unwrap(), ["A.b"]);
     for cut in 0..xml.len() {
         let error = names("gtest", &[written(&xml[..cut])]).unwrap_err();
         assert!(matches!(error, ListingError::Damaged { .. }), "cut at {cut}: {error}");
     }
-    let json =
-        said("{ \"type\": \"suite\", \"event\": \"discovery\" }\n{ \"type\": \"test\", \"event\": \"discov");
+    let json = printed(
+        "{ \"type\": \"suite\", \"event\": \"discovery\" }\n{ \"type\": \"test\", \"event\": \"discov",
+    );
     assert!(matches!(names("libtest", &[json]).unwrap_err(), ListingError::Damaged { .. }));
 }
 
 #[test]
-fn versions_without_an_xml_listing_are_read_from_their_text() {
+fn old_versions_are_listed_from_text() {
     let text = "Running main() from gtest_main.cc\nMath.\n  Add\n  DISABLED_Off\nTyped/0.  # TypeParam = int\n  Default\nInst/P.\n  Works/0  # GetParam() = \"a b\"\n";
-    let tests = gtest().read_listing(&program(None), &[said(text)]).unwrap().tests;
+    let tests = gtest().read_listing(&program(None), &[printed(text)]).unwrap().tests;
     let read: Vec<_> = tests
         .iter()
         .map(|test| (test.name.as_str(), test.display.as_deref(), test.skip.as_deref()))
@@ -99,7 +100,7 @@ fn versions_without_an_xml_listing_are_read_from_their_text() {
 }
 
 #[test]
-fn an_ignore_reason_may_hold_anything() {
+fn ignore_reason_may_contain_anything() {
     let entry = |name: &str, message: &str| {
         format!(
             "{{ \"type\": \"test\", \"event\": \"discovered\", \"name\": \"{name}\", \"ignore\": true, \"ignore_message\": \"{message}\", \"source_path\": \"src/l.rs\", \"start_line\": 7, \"start_col\": 1, \"end_line\": 7, \"end_col\": 2 }}\n"
@@ -110,7 +111,7 @@ fn an_ignore_reason_may_hold_anything() {
         entry("a", "needs \"net\" }\nand \\ more"),
         entry("b", ""),
     );
-    let listing = by_name("libtest").unwrap().read_listing(&program(None), &[said(&json)]).unwrap();
+    let listing = by_name("libtest").unwrap().read_listing(&program(None), &[printed(&json)]).unwrap();
     assert_eq!(listing.framework, "libtest");
     let read: Vec<_> =
         listing.tests.iter().map(|test| (test.name.as_str(), test.skip.as_deref(), test.line)).collect();
@@ -121,32 +122,32 @@ fn an_ignore_reason_may_hold_anything() {
 }
 
 #[test]
-fn a_program_that_refuses_json_is_run_in_the_plain_form() {
+fn program_refusing_json_runs_as_plain() {
     let libtest = by_name("libtest").unwrap();
     let refused = ListingOutput { code: Some(101), ..ListingOutput::default() };
-    assert!(libtest.needs_more(std::slice::from_ref(&refused)));
-    let outputs = [refused, said("a: test\nb::c: test\nd: benchmark\n"), said("b::c: test\n")];
+    assert!(libtest.needs_next_listing(std::slice::from_ref(&refused)));
+    let outputs = [refused, printed("a: test\nb::c: test\nd: benchmark\n"), printed("b::c: test\n")];
     let listing = libtest.read_listing(&program(None), &outputs).unwrap();
     let read: Vec<_> = listing.tests.iter().map(|test| (test.name.as_str(), test.skip.as_deref())).collect();
     assert_eq!((listing.framework, read), ("libtest-plain", vec![("a", None), ("b::c", Some("ignored"))]));
 }
 
 #[test]
-fn no_tests_are_believed_when_the_user_names_the_framework() {
+fn empty_listing_is_accepted_if_framework_is_named() {
     let told = program(Some("libtest-plain"));
-    let listing = by_name("libtest-plain").unwrap().read_listing(&told, &[said(""), said("")]).unwrap();
+    let listing = by_name("libtest-plain").unwrap().read_listing(&told, &[printed(""), printed("")]).unwrap();
     assert!(listing.tests.is_empty());
 }
 
 #[test]
-fn this_very_test_program_lists_itself() {
+fn test_program_lists_itself() {
     let libtest = by_name("libtest").unwrap();
     let image = std::env::current_exe().unwrap();
-    assert!(libtest.hint(&std::fs::read(&image).unwrap()));
-    let commands = libtest.listing(&program(None), std::path::Path::new("/"));
+    assert!(libtest.looks_like(&std::fs::read(&image).unwrap()));
+    let commands = libtest.listing_commands(&program(None), std::path::Path::new("/"));
     #[expect(clippy::disallowed_methods, reason = "a test may start a program without the host crate")]
     let mut command = std::process::Command::new(&image);
-    command.args(commands[0].args.iter().map(wire::control::OsBytes::as_os_str));
+    command.args(commands[0].args.iter().map(wire::control::OsText::as_os_str));
     for (name, value) in &commands[0].env {
         match value {
             Some(value) => command.env(name.as_os_str(), value.as_os_str()),
@@ -161,7 +162,7 @@ fn this_very_test_program_lists_itself() {
         code: output.status.code(),
         signal: None,
     };
-    assert!(!libtest.needs_more(std::slice::from_ref(&output)));
+    assert!(!libtest.needs_next_listing(std::slice::from_ref(&output)));
     let listing = libtest.read_listing(&program(None), &[output]).unwrap();
     let own = "this_very_test_program_lists_itself";
     let found = listing.tests.iter().find(|test| test.name.ends_with(own)).unwrap();
@@ -169,7 +170,7 @@ fn this_very_test_program_lists_itself() {
 }
 
 #[test]
-fn twenty_thousand_tests_are_listed_in_one_pass() {
+fn large_program_is_listed_in_one_pass() {
     let mut xml = String::from("<testsuites name=\"AllTests\"><testsuite name=\"S\">");
     for number in 0..20_000 {
         xml.push_str(&format!(

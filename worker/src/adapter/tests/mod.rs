@@ -6,22 +6,22 @@ mod recorded;
 
 use wire::control::ListedTest;
 
-use super::{Event, Transcript, by_name};
+use super::{TranscriptEvent, TranscriptParser, by_name};
 
 fn tests(names: impl IntoIterator<Item: Into<String>>) -> Vec<ListedTest> {
     names.into_iter().map(|name| ListedTest { name: name.into(), ..ListedTest::default() }).collect()
 }
 
-fn transcript(framework: &str, tests: &[ListedTest]) -> Box<dyn Transcript + Send> {
-    by_name(framework).unwrap().transcript(&tests.iter().collect::<Vec<_>>())
+fn transcript(framework: &str, tests: &[ListedTest]) -> Box<dyn TranscriptParser + Send> {
+    by_name(framework).unwrap().transcript_parser(&tests.iter().collect::<Vec<_>>())
 }
 
 /// Joins adjacent outputs: how output is cut into events has no meaning.
-fn merge(events: Vec<Event>) -> Vec<Event> {
-    let mut merged: Vec<Event> = Vec::new();
+fn merge(events: Vec<TranscriptEvent>) -> Vec<TranscriptEvent> {
+    let mut merged: Vec<TranscriptEvent> = Vec::new();
     for event in events {
         match (merged.last_mut(), event) {
-            (Some(Event::Output(before)), Event::Output(bytes)) => before.extend(bytes),
+            (Some(TranscriptEvent::Output(before)), TranscriptEvent::Output(bytes)) => before.extend(bytes),
             (_, event) => merged.push(event),
         }
     }
@@ -33,27 +33,27 @@ fn replay<'a>(
     framework: &str,
     tests: &[ListedTest],
     chunks: impl IntoIterator<Item = &'a [u8]>,
-) -> (Vec<Event>, Box<dyn Transcript + Send>) {
+) -> (Vec<TranscriptEvent>, Box<dyn TranscriptParser + Send>) {
     let mut transcript = transcript(framework, tests);
     let mut events = Vec::new();
-    chunks.into_iter().for_each(|chunk| transcript.stdout(chunk, &mut events));
-    transcript.end(&mut events);
+    chunks.into_iter().for_each(|chunk| transcript.on_stdout(chunk, &mut events));
+    transcript.on_output_end(&mut events);
     (merge(events), transcript)
 }
 
 /// Returns one line for each begin and end.
-fn summary(events: &[Event]) -> Vec<String> {
-    let line = |event: &Event| match event {
-        Event::Begun { place } => Some(format!("begun {place}")),
-        Event::Ended { place, verdict } => Some(format!("{} {place}", verdict.state.as_str())),
-        Event::Output(_) => None,
+fn summary(events: &[TranscriptEvent]) -> Vec<String> {
+    let line = |event: &TranscriptEvent| match event {
+        TranscriptEvent::Begun { place } => Some(format!("begun {place}")),
+        TranscriptEvent::Ended { place, verdict } => Some(format!("{} {place}", verdict.state.as_str())),
+        TranscriptEvent::Output(_) => None,
     };
     events.iter().filter_map(line).collect()
 }
 
-fn output(events: &[Event]) -> String {
-    let bytes = |event: &Event| match event {
-        Event::Output(bytes) => Some(bytes.clone()),
+fn output(events: &[TranscriptEvent]) -> String {
+    let bytes = |event: &TranscriptEvent| match event {
+        TranscriptEvent::Output(bytes) => Some(bytes.clone()),
         _ => None,
     };
     String::from_utf8_lossy(&events.iter().filter_map(bytes).collect::<Vec<_>>().concat()).into_owned()

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use wire::control::{ListedTest, Program};
+use wire::control::{ListedTest, TestProgram};
 
 use super::{merge, replay, transcript};
-use crate::adapter::{Event, ListingOutput, by_name};
+use crate::adapter::{ListingOutput, TranscriptEvent, by_name};
 
-struct Recording {
+struct TranscriptRecording {
     name: &'static str,
     framework: &'static str,
     listings: &'static [&'static str],
@@ -19,16 +19,26 @@ const GTEST: &[&str] = &["gtest.list.xml"];
 const LIBTEST: &[&str] = &["libtest.list.json"];
 const PLAIN: &[&str] = &["libtest-plain.list", "libtest-plain.ignored.list"];
 
-const RECORDINGS: [Recording; 8] = [
+const RECORDINGS: [TranscriptRecording; 8] = [
     // Set-up and tear-down of suites failed, which is in no test's result.
-    Recording { name: "gtest", framework: "gtest", listings: GTEST, exit: Some((1, false)) },
-    Recording { name: "gtest-died", framework: "gtest", listings: GTEST, exit: None },
-    Recording { name: "gtest-forging", framework: "gtest", listings: GTEST, exit: None },
-    Recording { name: "libtest", framework: "libtest", listings: LIBTEST, exit: Some((101, true)) },
-    Recording { name: "libtest-died", framework: "libtest", listings: LIBTEST, exit: None },
-    Recording { name: "libtest-forging", framework: "libtest", listings: LIBTEST, exit: None },
-    Recording { name: "libtest-plain", framework: "libtest-plain", listings: PLAIN, exit: Some((101, true)) },
-    Recording { name: "libtest-plain-died", framework: "libtest-plain", listings: PLAIN, exit: None },
+    TranscriptRecording { name: "gtest", framework: "gtest", listings: GTEST, exit: Some((1, false)) },
+    TranscriptRecording { name: "gtest-died", framework: "gtest", listings: GTEST, exit: None },
+    TranscriptRecording { name: "gtest-forging", framework: "gtest", listings: GTEST, exit: None },
+    TranscriptRecording { name: "libtest", framework: "libtest", listings: LIBTEST, exit: Some((101, true)) },
+    TranscriptRecording { name: "libtest-died", framework: "libtest", listings: LIBTEST, exit: None },
+    TranscriptRecording { name: "libtest-forging", framework: "libtest", listings: LIBTEST, exit: None },
+    TranscriptRecording {
+        name: "libtest-plain",
+        framework: "libtest-plain",
+        listings: PLAIN,
+        exit: Some((101, true)),
+    },
+    TranscriptRecording {
+        name: "libtest-plain-died",
+        framework: "libtest-plain",
+        listings: PLAIN,
+        exit: None,
+    },
 ];
 
 fn path(name: &str) -> std::path::PathBuf {
@@ -39,8 +49,8 @@ fn read(name: &str) -> Vec<u8> {
     std::fs::read(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-fn listed(recording: &Recording) -> Vec<ListedTest> {
-    let program = Program {
+fn listed(recording: &TranscriptRecording) -> Vec<ListedTest> {
+    let program = TestProgram {
         suite: "s".into(),
         path: "/p".into(),
         args: Vec::new(),
@@ -58,18 +68,20 @@ fn listed(recording: &Recording) -> Vec<ListedTest> {
     by_name(recording.framework).unwrap().read_listing(&program, &outputs).unwrap().tests
 }
 
-fn selected(recording: &Recording) -> (Vec<ListedTest>, Vec<u8>) {
+fn selected(recording: &TranscriptRecording) -> (Vec<ListedTest>, Vec<u8>) {
     let tests = listed(recording).into_iter().filter(|test| test.skip.is_none()).collect();
     (tests, read(&format!("{}.stdout", recording.name)))
 }
 
-fn in_words(tests: &[ListedTest], events: &[Event]) -> String {
+fn format_events(tests: &[ListedTest], events: &[TranscriptEvent]) -> String {
     let mut text = String::new();
     for event in events {
         match event {
-            Event::Begun { place } => writeln!(text, "begun {:?}", tests[*place].name).unwrap(),
-            Event::Output(bytes) => writeln!(text, "  {:?}", String::from_utf8_lossy(bytes)).unwrap(),
-            Event::Ended { place, verdict } => {
+            TranscriptEvent::Begun { place } => writeln!(text, "begun {:?}", tests[*place].name).unwrap(),
+            TranscriptEvent::Output(bytes) => {
+                writeln!(text, "  {:?}", String::from_utf8_lossy(bytes)).unwrap()
+            }
+            TranscriptEvent::Ended { place, verdict } => {
                 write!(text, "{} {:?}", verdict.state.as_str(), tests[*place].name).unwrap();
                 if let Some(duration) = verdict.duration {
                     write!(text, " in {duration:?}").unwrap();
@@ -104,7 +116,7 @@ fn recorded_listings_and_runs_give_the_recorded_events() {
         if recording.exit.is_none() {
             text.clear();
         }
-        text.push_str(&in_words(&tests, &events));
+        text.push_str(&format_events(&tests, &events));
         writeln!(text, "complete: {}", transcript.is_complete()).unwrap();
         writeln!(text, "after an end marker: {}", transcript.is_after_end_marker()).unwrap();
         writeln!(text, "failed outside: {:?}", transcript.outside_failure()).unwrap();
@@ -116,14 +128,14 @@ fn recorded_listings_and_runs_give_the_recorded_events() {
         assert!(text == expected, "{} gives:\n{text}", recording.name);
         assert_eq!(transcript.is_complete(), recording.exit.is_some());
         if let Some((code, is_explained)) = recording.exit {
-            assert_eq!(transcript.explains(code), is_explained, "{}", recording.name);
-            assert!(!transcript.explains(0) && !transcript.explains(3), "{}", recording.name);
+            assert_eq!(transcript.explains_exit(code), is_explained, "{}", recording.name);
+            assert!(!transcript.explains_exit(0) && !transcript.explains_exit(3), "{}", recording.name);
         }
     }
 }
 
 #[test]
-fn byte_by_byte_the_same_events_come_and_no_test_ends_before_its_marker_is_whole() {
+fn bytewise_input_gives_the_same_events() {
     for recording in &RECORDINGS {
         let (tests, stdout) = selected(recording);
         let (whole, _) = replay(recording.framework, &tests, [stdout.as_slice()]);
@@ -131,9 +143,9 @@ fn byte_by_byte_the_same_events_come_and_no_test_ends_before_its_marker_is_whole
         let mut events = Vec::new();
         for (at, byte) in stdout.iter().enumerate() {
             let before = events.len();
-            transcript.stdout(std::slice::from_ref(byte), &mut events);
+            transcript.on_stdout(std::slice::from_ref(byte), &mut events);
             for event in &events[before..] {
-                if let Event::Ended { place, verdict } = event {
+                if let TranscriptEvent::Ended { place, verdict } = event {
                     let name = &tests[*place].name;
                     let has_marker =
                         has_end_marker(recording.framework, &stdout[..=at], name, verdict.state.as_str());
@@ -141,7 +153,7 @@ fn byte_by_byte_the_same_events_come_and_no_test_ends_before_its_marker_is_whole
                 }
             }
         }
-        transcript.end(&mut events);
+        transcript.on_output_end(&mut events);
         assert!(merge(events) == whole, "{} differs byte by byte", recording.name);
     }
 }
@@ -169,7 +181,7 @@ fn finds_word(so_far: &[u8], name: &str, word: &[u8]) -> bool {
 }
 
 #[test]
-fn cut_in_two_anywhere_the_same_events_come() {
+fn split_input_gives_the_same_events() {
     for recording in &RECORDINGS {
         let (tests, stdout) = selected(recording);
         let (whole, _) = replay(recording.framework, &tests, [stdout.as_slice()]);

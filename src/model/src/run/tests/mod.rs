@@ -4,6 +4,6 @@ mod checks;
 mod steps;
 mod world;
 
+mod cost_bounds;
 mod exhaustive;
-mod facts;
-mod walks;
+mod random_walks;

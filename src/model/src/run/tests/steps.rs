@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::world::{SHORT, UNLIMITED, Verdict, Worker, World};
-use crate::{HeldBy, LeaseEnd, Outcome, TestId, WorkerId, run::Event};
+use super::world::{CheckResult, ModelWorker, ModelWorld, SHORT, UNLIMITED};
+use crate::{LeaseOutcome, Outcome, ProvisionalReason, TestId, WorkerId, run::RunEvent};
 
 /// One step of the world.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum WorldStep {
     StartSucceeds,
     StartFails,
     /// The process begins the test at this place of its batch.
@@ -19,7 +19,7 @@ pub(super) enum Step {
     /// The test in flight is ended by its limit, and its process with it.
     TimeOut(WorkerId),
     /// The process ends outside any test.
-    Leave(WorkerId, LeaseEnd),
+    Leave(WorkerId, LeaseOutcome),
     /// The process is ended by our wish.
     EndCancelled(WorkerId),
     /// The run hears a message.
@@ -38,9 +38,9 @@ pub(super) enum Step {
     Share(usize),
 }
 
-impl Step {
+impl WorldStep {
     /// Whether the adversary pays for it.
-    pub(super) fn is_fault(&self, world: &World) -> bool {
+    pub(super) fn is_fault(&self, world: &ModelWorld) -> bool {
         match self {
             Self::StartFails | Self::Die(_) | Self::TimeOut(_) | Self::WorkerDies(..) | Self::Cancel => true,
             Self::Lend(_) => true,
@@ -48,7 +48,7 @@ impl Step {
             Self::Share(share) => world.share > 0 || *share < world.slots,
             Self::End(_, outcome) => outcome.is_failure(),
             Self::Begin(worker, place) => world.next_of(*worker) != Some(*place),
-            Self::Leave(worker, end) => *end != LeaseEnd::Complete || world.next_of(*worker).is_some(),
+            Self::Leave(worker, end) => *end != LeaseOutcome::Complete || world.next_of(*worker).is_some(),
             Self::StartSucceeds
             | Self::EndCancelled(_)
             | Self::Deliver(_)
@@ -59,7 +59,7 @@ impl Step {
     }
 }
 
-impl World {
+impl ModelWorld {
     /// The place that the process begins next; `None` when it is through.
     fn next_of(&self, worker: WorkerId) -> Option<usize> {
         let hand = self.workers[&worker].hand.as_ref()?;
@@ -67,7 +67,7 @@ impl World {
     }
 
     /// All that can happen now.
-    pub(super) fn steps(&self) -> Vec<Step> {
+    pub(super) fn steps(&self) -> Vec<WorldStep> {
         let mut steps = Vec::new();
         if self.is_completed {
             return steps;
@@ -76,145 +76,151 @@ impl World {
             self.worker_steps(*id, worker, &mut steps);
         }
         if self.starting > 0 {
-            steps.push(Step::StartSucceeds);
+            steps.push(WorldStep::StartSucceeds);
             if self.faults.deaths > 0 {
-                steps.push(Step::StartFails);
+                steps.push(WorldStep::StartFails);
             }
         }
         if self.is_finishing {
-            steps.push(Step::Finished);
+            steps.push(WorldStep::Finished);
         }
         if self.faults.cancels > 0 {
-            steps.push(Step::Cancel);
+            steps.push(WorldStep::Cancel);
         }
         self.loan_steps(&mut steps);
         steps
     }
 
-    fn loan_steps(&self, steps: &mut Vec<Step>) {
-        steps.extend(self.away.iter().map(|worker| Step::GiveBack(*worker)));
+    fn loan_steps(&self, steps: &mut Vec<WorldStep>) {
+        steps.extend(self.away.iter().map(|worker| WorldStep::GiveBack(*worker)));
         if self.faults.loans > 0 {
-            steps.extend(self.run.idle_workers().iter().map(|worker| Step::Lend(*worker)));
-            steps.extend((0..=self.slots).filter(|share| *share != self.share).map(Step::Share));
+            steps.extend(self.run.idle_workers().iter().map(|worker| WorldStep::Lend(*worker)));
+            steps.extend((0..=self.slots).filter(|share| *share != self.share).map(WorldStep::Share));
         } else if self.share == 0 {
-            steps.push(Step::Share(self.slots));
+            steps.push(WorldStep::Share(self.slots));
         }
     }
 
-    fn worker_steps(&self, id: WorkerId, worker: &Worker, steps: &mut Vec<Step>) {
+    fn worker_steps(&self, id: WorkerId, worker: &ModelWorker, steps: &mut Vec<WorldStep>) {
         let may_die = self.faults.deaths > 0;
         let journal = self.journals.get(&id).map_or(0, Vec::len);
         // Where everything may die at any time, fewer proofs are enough.
         let is_endless = self.faults.deaths == UNLIMITED;
         let proofs = || [0, journal.min(1), journal].into_iter().skip(usize::from(is_endless));
         if !worker.outbox.is_empty() {
-            steps.push(Step::Deliver(id));
+            steps.push(WorldStep::Deliver(id));
         } else if worker.is_asked_to_drain && !worker.is_drained {
-            steps.extend(proofs().map(|proven| Step::Drained(id, proven)));
+            steps.extend(proofs().map(|proven| WorldStep::Drained(id, proven)));
         }
         if worker.outbox.len() < self.outbox {
             self.process_steps(id, worker, steps);
         }
         if may_die {
-            steps.extend(proofs().map(|proven| Step::WorkerDies(id, proven)));
+            steps.extend(proofs().map(|proven| WorldStep::WorkerDies(id, proven)));
         }
         steps.dedup();
     }
 
-    fn process_steps(&self, id: WorkerId, worker: &Worker, steps: &mut Vec<Step>) {
+    fn process_steps(&self, id: WorkerId, worker: &ModelWorker, steps: &mut Vec<WorldStep>) {
         let Some(hand) = &worker.hand else { return };
         let may_die = self.faults.deaths > 0;
         let count = hand.lease.batch.tests.len();
         if hand.in_flight.is_some() {
-            steps.push(Step::End(id, Outcome::Passed));
+            steps.push(WorldStep::End(id, Outcome::Passed));
             if self.faults.failures > 0 {
-                steps.push(Step::End(id, Outcome::Failed));
+                steps.push(WorldStep::End(id, Outcome::Failed));
             }
             if may_die {
-                steps.extend([Step::Die(id), Step::TimeOut(id)]);
+                steps.extend([WorldStep::Die(id), WorldStep::TimeOut(id)]);
             }
         } else {
             steps.extend(
-                (hand.next..count).take(if may_die { 2 } else { 1 }).map(|place| Step::Begin(id, place)),
+                (hand.next..count).take(if may_die { 2 } else { 1 }).map(|place| WorldStep::Begin(id, place)),
             );
             if hand.next == count || may_die {
-                steps.push(Step::Leave(id, LeaseEnd::Complete));
+                steps.push(WorldStep::Leave(id, LeaseOutcome::Complete));
             }
             if may_die {
-                let end = if hand.next == count { LeaseEnd::BadExit } else { LeaseEnd::DiedOutside };
-                steps.push(Step::Leave(id, end));
+                let end = if hand.next == count { LeaseOutcome::BadExit } else { LeaseOutcome::DiedOutside };
+                steps.push(WorldStep::Leave(id, end));
             }
             if may_die && hand.next == 0 {
-                steps.push(Step::Leave(id, LeaseEnd::NotStarted));
+                steps.push(WorldStep::Leave(id, LeaseOutcome::NotStarted));
             }
         }
         if worker.is_cancelled {
-            steps.push(Step::EndCancelled(id));
+            steps.push(WorldStep::EndCancelled(id));
         }
     }
 
     /// Lets a step happen.
-    pub(super) fn take(&mut self, step: &Step) -> Verdict {
+    pub(super) fn take(&mut self, step: &WorldStep) -> CheckResult {
         if step.is_fault(self) {
             let left = match step {
-                Step::End(..) => &mut self.faults.failures,
-                Step::Cancel => &mut self.faults.cancels,
-                Step::Lend(_) | Step::Share(_) => &mut self.faults.loans,
+                WorldStep::End(..) => &mut self.faults.failures,
+                WorldStep::Cancel => &mut self.faults.cancels,
+                WorldStep::Lend(_) | WorldStep::Share(_) => &mut self.faults.loans,
                 _ => &mut self.faults.deaths,
             };
             *left -= u8::from(*left != UNLIMITED);
         }
         match step {
-            Step::StartSucceeds => {
+            WorldStep::StartSucceeds => {
                 self.starting -= 1;
                 self.last_worker += 1;
-                self.tell(Event::WorkerReady(WorkerId(self.last_worker)))
+                self.tell(RunEvent::WorkerReady(WorkerId(self.last_worker)))
             }
-            Step::StartFails => {
+            WorldStep::StartFails => {
                 self.starting -= 1;
-                self.tell(Event::WorkerNotStarted)
+                self.tell(RunEvent::WorkerNotStarted)
             }
-            Step::Begin(worker, place) => self.begin_test(*worker, *place),
-            Step::End(worker, outcome) => self.end_test(*worker, *outcome, None),
-            Step::Die(worker) => self.die(*worker),
-            Step::TimeOut(worker) => self.end_test(*worker, Outcome::TimedOut, Some(LeaseEnd::DiedInTest)),
-            Step::Leave(worker, end) => self.leave(*worker, *end),
-            Step::EndCancelled(worker) => self.end_cancelled(*worker),
-            Step::Deliver(worker) => {
+            WorldStep::Begin(worker, place) => self.begin_test(*worker, *place),
+            WorldStep::End(worker, outcome) => self.end_test(*worker, *outcome, None),
+            WorldStep::Die(worker) => self.die(*worker),
+            WorldStep::TimeOut(worker) => {
+                self.end_test(*worker, Outcome::TimedOut, Some(LeaseOutcome::DiedInTest))
+            }
+            WorldStep::Leave(worker, end) => self.leave(*worker, *end),
+            WorldStep::EndCancelled(worker) => self.end_cancelled(*worker),
+            WorldStep::Deliver(worker) => {
                 let event = self.workers.get_mut(worker).unwrap().outbox.pop_front().unwrap();
                 self.tell(event)
             }
-            Step::WorkerDies(worker, proven) => self.worker_dies(*worker, *proven),
-            Step::Drained(worker, proven) => {
+            WorldStep::WorkerDies(worker, proven) => self.worker_dies(*worker, *proven),
+            WorldStep::Drained(worker, proven) => {
                 self.workers.get_mut(worker).unwrap().is_drained = true;
-                self.tell(Event::Drained { worker: *worker, proven: *proven as u64 })
+                self.tell(RunEvent::Drained { worker: *worker, proven: *proven as u64 })
             }
-            Step::Finished => self.tell(Event::Finished),
-            Step::Cancel => self.tell(Event::Cancel),
-            Step::Lend(worker) => self.tell(Event::WorkerTaken(*worker)),
-            Step::GiveBack(worker) => self.tell(Event::WorkerReady(*worker)),
-            Step::Share(share) => self.tell(Event::Share(*share)),
+            WorldStep::Finished => self.tell(RunEvent::Finished),
+            WorldStep::Cancel => self.tell(RunEvent::Cancel),
+            WorldStep::Lend(worker) => self.tell(RunEvent::WorkerReassigned(*worker)),
+            WorldStep::GiveBack(worker) => self.tell(RunEvent::WorkerReady(*worker)),
+            WorldStep::Share(share) => self.tell(RunEvent::SlotShare(*share)),
         }
     }
 
-    fn outbox(&mut self, worker: WorkerId) -> &mut VecDeque<Event> {
+    fn outbox(&mut self, worker: WorkerId) -> &mut VecDeque<RunEvent> {
         &mut self.workers.get_mut(&worker).unwrap().outbox
     }
 
-    fn begin_test(&mut self, worker: WorkerId, place: usize) -> Verdict {
+    fn begin_test(&mut self, worker: WorkerId, place: usize) -> CheckResult {
         let hand = self.workers.get_mut(&worker).unwrap().hand.as_mut().unwrap();
         (hand.in_flight, hand.next) = (Some(place), place + 1);
-        let event = Event::Started { lease: hand.lease.lease, test: hand.lease.batch.tests[place] };
+        let event = RunEvent::Started { lease: hand.lease.lease, test: hand.lease.batch.tests[place] };
         self.outbox(worker).push_back(event);
         Ok(())
     }
 
-    fn end_test(&mut self, worker: WorkerId, outcome: Outcome, end: Option<LeaseEnd>) -> Verdict {
+    fn end_test(&mut self, worker: WorkerId, outcome: Outcome, end: Option<LeaseOutcome>) -> CheckResult {
         let hand = self.workers.get_mut(&worker).unwrap().hand.as_mut().unwrap();
         let place = hand.in_flight.take().unwrap();
         let (lease, test) = (hand.lease.lease, hand.lease.batch.tests[place]);
-        if outcome.is_failure() && hand.lease.is_failure_held[place] {
-            self.outbox(worker).push_back(Event::Held { lease, test, by: HeldBy::Retry });
+        if outcome.is_failure() && hand.lease.is_failure_provisional[place] {
+            self.outbox(worker).push_back(RunEvent::Provisional {
+                lease,
+                test,
+                by: ProvisionalReason::AwaitsRetry,
+            });
         } else {
             self.settle(worker, test, outcome);
         }
@@ -225,40 +231,44 @@ impl World {
         let journal = self.journals.entry(worker).or_default();
         journal.push((test, outcome));
         let position = journal.len() as u64;
-        self.outbox(worker).push_back(Event::Settled { worker, test, outcome, duration: SHORT, position });
+        self.outbox(worker).push_back(RunEvent::Settled { worker, test, outcome, duration: SHORT, position });
     }
 
-    fn die(&mut self, worker: WorkerId) -> Verdict {
+    fn die(&mut self, worker: WorkerId) -> CheckResult {
         let hand = self.workers.get_mut(&worker).unwrap().hand.as_mut().unwrap();
-        if hand.lease.batch.is_alone {
-            return self.end_test(worker, Outcome::Error, Some(LeaseEnd::DiedInTest));
+        if hand.lease.batch.is_isolated {
+            return self.end_test(worker, Outcome::Error, Some(LeaseOutcome::DiedInTest));
         }
         let place = hand.in_flight.take().unwrap();
         let (lease, test) = (hand.lease.lease, hand.lease.batch.tests[place]);
-        self.outbox(worker).push_back(Event::Held { lease, test, by: HeldBy::LoneRun });
-        self.leave(worker, LeaseEnd::DiedInTest)
+        self.outbox(worker).push_back(RunEvent::Provisional {
+            lease,
+            test,
+            by: ProvisionalReason::AwaitsIsolatedRun,
+        });
+        self.leave(worker, LeaseOutcome::DiedInTest)
     }
 
-    fn leave(&mut self, worker: WorkerId, end: LeaseEnd) -> Verdict {
+    fn leave(&mut self, worker: WorkerId, end: LeaseOutcome) -> CheckResult {
         let hand = self.workers.get_mut(&worker).unwrap().hand.take().unwrap();
-        let event = Event::LeaseEnded { worker, lease: hand.lease.lease, end, start: None };
+        let event = RunEvent::LeaseEnded { worker, lease: hand.lease.lease, end, start: None };
         self.outbox(worker).push_back(event);
         Ok(())
     }
 
-    fn end_cancelled(&mut self, worker: WorkerId) -> Verdict {
+    fn end_cancelled(&mut self, worker: WorkerId) -> CheckResult {
         let hand = self.workers[&worker].hand.as_ref().unwrap();
         if let Some(place) = hand.in_flight {
             self.settle(worker, hand.lease.batch.tests[place], Outcome::Cancelled);
         }
-        self.leave(worker, LeaseEnd::Cancelled)
+        self.leave(worker, LeaseOutcome::Cancelled)
     }
 
-    fn worker_dies(&mut self, worker: WorkerId, proven: usize) -> Verdict {
+    fn worker_dies(&mut self, worker: WorkerId, proven: usize) -> CheckResult {
         let journal = self.journals.get(&worker).cloned().unwrap_or_default();
         let settled = journal.iter().map(|(test, outcome)| (*test, *outcome, SHORT)).collect();
         let outbox = std::mem::take(self.outbox(worker));
-        self.tell(Event::WorkerLost { worker, proven: proven as u64, settled })?;
+        self.tell(RunEvent::WorkerLost { worker, proven: proven as u64, settled })?;
         self.check_stale(worker, outbox)
     }
 }

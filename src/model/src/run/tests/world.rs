@@ -7,9 +7,9 @@ use std::{
 };
 
 use crate::{
-    HeldBy, LeaseId, NotRun, Outcome, TestId, Told, WorkerId,
-    ledger::Entry,
-    run::{Action, Due, Event, Lease, Plan, Run, machine::Place},
+    LeaseId, NotRunReason, Outcome, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
+    ledger::LedgerEntry,
+    run::{BatchLease, DueResults, RunAction, RunEvent, RunState, SchedulingPlan, state::TestLocation},
 };
 
 /// An adversary may do something so often as it likes.
@@ -17,7 +17,7 @@ pub(super) const UNLIMITED: u8 = u8::MAX;
 
 /// What an adversary may still do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(super) struct Faults {
+pub(super) struct RunFaults {
     /// Deaths of tests, processes and workers, workers that do not start, processes that do not run what they should.
     pub(super) deaths: u8,
     /// Failing tests.
@@ -30,7 +30,7 @@ pub(super) struct Faults {
 
 /// A deliberate mistake, which the checks must find.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(super) enum Mutation {
+pub(super) enum RunMutation {
     #[default]
     None,
     /// The run is finished as soon as nothing waits to be handed out.
@@ -43,29 +43,29 @@ pub(super) enum Mutation {
 
 /// What to try.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Scenario {
-    pub(super) plan: Plan,
+pub(super) struct RunScenario {
+    pub(super) plan: SchedulingPlan,
     /// Workers that are there already.
     pub(super) workers: u32,
-    pub(super) faults: Faults,
-    pub(super) mutation: Mutation,
+    pub(super) faults: RunFaults,
+    pub(super) mutation: RunMutation,
     /// So many messages of a worker may be under way.
     pub(super) outbox: usize,
 }
 
 /// Where a test is, as far as the run was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Whereabouts {
+pub(super) enum ModelTestLocation {
     Waiting,
     With(WorkerId),
     Running(WorkerId),
     Settled(Outcome),
-    Told(Told),
+    Told(SynthesizedResult),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Subject {
-    pub(super) place: Whereabouts,
+pub(super) struct ModelTest {
+    pub(super) place: ModelTestLocation,
     pub(super) attempts: u32,
     /// It died among others, and a lone check is due or in hand.
     pub(super) is_check_due: bool,
@@ -73,12 +73,12 @@ pub(super) struct Subject {
 
 /// A living worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(super) struct Worker {
-    pub(super) hand: Option<Hand>,
+pub(super) struct ModelWorker {
+    pub(super) hand: Option<ModelProcess>,
     /// Messages under way to the run.
-    pub(super) outbox: VecDeque<Event>,
+    pub(super) outbox: VecDeque<RunEvent>,
     /// The lease that the run knows to be here.
-    pub(super) leased: Option<Lease>,
+    pub(super) leased: Option<BatchLease>,
     pub(super) has_had_lease: bool,
     pub(super) is_cancelled: bool,
     pub(super) is_asked_to_drain: bool,
@@ -87,20 +87,20 @@ pub(super) struct Worker {
 
 /// A process that runs a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Hand {
-    pub(super) lease: Lease,
+pub(super) struct ModelProcess {
+    pub(super) lease: BatchLease,
     pub(super) next: usize,
     pub(super) in_flight: Option<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct World {
-    pub(super) run: Run,
+pub(super) struct ModelWorld {
+    pub(super) run: RunState,
     pub(super) slots: usize,
-    pub(super) faults: Faults,
-    pub(super) mutation: Mutation,
+    pub(super) faults: RunFaults,
+    pub(super) mutation: RunMutation,
     pub(super) outbox: usize,
-    pub(super) workers: BTreeMap<WorkerId, Worker>,
+    pub(super) workers: BTreeMap<WorkerId, ModelWorker>,
     pub(super) last_worker: u32,
     pub(super) starting: usize,
     /// Workers that serve another run.
@@ -111,7 +111,7 @@ pub(super) struct World {
     pub(super) journals: BTreeMap<WorkerId, Vec<(TestId, Outcome)>>,
     /// What the client has of the streams that are closed.
     pub(super) proven: BTreeMap<WorkerId, usize>,
-    pub(super) tests: Vec<Subject>,
+    pub(super) tests: Vec<ModelTest>,
     /// Rests of dead batches, each due in one lease.
     pub(super) rests: Vec<Vec<TestId>>,
     /// By program: processes with one test that brought nothing, in a row.
@@ -124,28 +124,28 @@ pub(super) struct World {
 }
 
 /// How a rule was broken.
-pub(super) type Verdict = Result<(), String>;
+pub(super) type CheckResult = Result<(), String>;
 
 pub(super) const SHORT: Duration = Duration::from_millis(1);
 
-impl Whereabouts {
+impl ModelTestLocation {
     pub(super) fn is_with(self, worker: WorkerId) -> bool {
         self == Self::With(worker) || self == Self::Running(worker)
     }
 }
 
-impl World {
+impl ModelWorld {
     /// Builds a world and begins the run.
-    pub(super) fn begin(scenario: &Scenario) -> Result<Self, String> {
+    pub(super) fn begin(scenario: &RunScenario) -> Result<Self, String> {
         let plan = &scenario.plan;
-        let subject = Subject { place: Whereabouts::Waiting, attempts: 0, is_check_due: false };
+        let subject = ModelTest { place: ModelTestLocation::Waiting, attempts: 0, is_check_due: false };
         let mut world = Self {
-            run: Run::new(plan.clone()),
+            run: RunState::new(plan.clone()),
             slots: plan.slots,
             faults: scenario.faults,
             mutation: scenario.mutation,
             outbox: scenario.outbox,
-            workers: (0..scenario.workers).map(|id| (WorkerId(id), Worker::default())).collect(),
+            workers: (0..scenario.workers).map(|id| (WorkerId(id), ModelWorker::default())).collect(),
             last_worker: scenario.workers,
             starting: 0,
             away: BTreeSet::new(),
@@ -168,7 +168,7 @@ impl World {
     }
 
     /// Tells the run an event and does what it orders.
-    pub(super) fn tell(&mut self, event: Event) -> Verdict {
+    pub(super) fn tell(&mut self, event: RunEvent) -> CheckResult {
         let barren = self.barren.clone();
         self.note(&event);
         let actions = self.run.handle(event);
@@ -178,31 +178,31 @@ impl World {
     }
 
     /// Takes note of what the run is told.
-    fn note(&mut self, event: &Event) {
+    fn note(&mut self, event: &RunEvent) {
         match event {
-            Event::WorkerReady(worker) => {
+            RunEvent::WorkerReady(worker) => {
                 // One that comes back is one that need not be started.
                 if self.away.remove(worker) {
                     self.starting = self.starting.saturating_sub(1);
                 }
                 self.workers.entry(*worker).or_default();
             }
-            Event::WorkerTaken(worker) => {
+            RunEvent::WorkerReassigned(worker) => {
                 self.away.insert(*worker);
             }
-            Event::Share(share) => self.share = *share,
-            Event::Settled { test, outcome, .. } => self.note_settled(*test, *outcome),
-            Event::Held { test, by, .. } => {
+            RunEvent::SlotShare(share) => self.share = *share,
+            RunEvent::Settled { test, outcome, .. } => self.note_settled(*test, *outcome),
+            RunEvent::Provisional { test, by, .. } => {
                 let subject = &mut self.tests[test.index()];
-                subject.place = Whereabouts::Waiting;
+                subject.place = ModelTestLocation::Waiting;
                 match by {
-                    HeldBy::Retry => subject.attempts += 1,
-                    HeldBy::LoneRun => subject.is_check_due = true,
+                    ProvisionalReason::AwaitsRetry => subject.attempts += 1,
+                    ProvisionalReason::AwaitsIsolatedRun => subject.is_check_due = true,
                 }
                 self.barren[self.run.plan.tests[test.index()].program.index()] = 0;
             }
-            Event::LeaseEnded { worker, .. } => self.note_end(*worker),
-            Event::WorkerLost { worker, settled, proven } => {
+            RunEvent::LeaseEnded { worker, .. } => self.note_end(*worker),
+            RunEvent::WorkerLost { worker, settled, proven } => {
                 for (test, outcome, _) in settled {
                     if self.tests[test.index()].place.is_with(*worker) {
                         self.note_settled(*test, *outcome);
@@ -211,15 +211,18 @@ impl World {
                 self.note_proven(*worker, *proven);
                 self.note_death(*worker);
             }
-            Event::Drained { worker, proven } => self.note_proven(*worker, *proven),
-            Event::Started { test, .. } => {
+            RunEvent::Drained { worker, proven } => self.note_proven(*worker, *proven),
+            RunEvent::Started { test, .. } => {
                 let place = &mut self.tests[test.index()].place;
-                if let Whereabouts::With(worker) = *place {
-                    *place = Whereabouts::Running(worker);
+                if let ModelTestLocation::With(worker) = *place {
+                    *place = ModelTestLocation::Running(worker);
                 }
             }
-            Event::Cancel | Event::TimeIsUp => self.is_stopped = true,
-            Event::WorkerNotStarted | Event::Completing | Event::Finished | Event::FinisherLate => {}
+            RunEvent::Cancel | RunEvent::TimeLimitReached => self.is_stopped = true,
+            RunEvent::WorkerNotStarted
+            | RunEvent::Completing
+            | RunEvent::Finished
+            | RunEvent::FinisherLate => {}
         }
     }
 
@@ -229,7 +232,7 @@ impl World {
     }
 
     fn note_death(&mut self, worker: WorkerId) {
-        let has_begun = |subject: &Subject| subject.place == Whereabouts::Running(worker);
+        let has_begun = |subject: &ModelTest| subject.place == ModelTestLocation::Running(worker);
         let begun: Vec<_> = self.tests.iter().map(has_begun).collect();
         let mut rest = self.put_back(worker);
         let count = rest.len();
@@ -243,7 +246,7 @@ impl World {
     }
 
     fn note_settled(&mut self, test: TestId, outcome: Outcome) {
-        self.tests[test.index()].place = Whereabouts::Settled(outcome);
+        self.tests[test.index()].place = ModelTestLocation::Settled(outcome);
         self.barren[self.run.plan.tests[test.index()].program.index()] = 0;
     }
 
@@ -268,7 +271,7 @@ impl World {
         let tests = self.workers[&worker].leased.iter().flat_map(|lease| &lease.batch.tests);
         for test in tests.copied().collect::<Vec<_>>() {
             if self.tests[test.index()].place.is_with(worker) {
-                self.tests[test.index()].place = Whereabouts::Waiting;
+                self.tests[test.index()].place = ModelTestLocation::Waiting;
                 rest.push(test);
             }
         }
@@ -278,45 +281,45 @@ impl World {
     /// Takes note of what the run has given up itself.
     fn learn(&mut self) {
         for (subject, entry) in self.tests.iter_mut().zip(self.run.ledger().entries()) {
-            if let (Whereabouts::Waiting, Entry::Told(told)) = (subject.place, entry) {
-                subject.place = Whereabouts::Told(*told);
+            if let (ModelTestLocation::Waiting, LedgerEntry::Synthesized(told)) = (subject.place, entry) {
+                subject.place = ModelTestLocation::Told(*told);
             }
         }
         let failures = self.tests.iter().filter(|subject| match subject.place {
-            Whereabouts::Waiting | Whereabouts::With(_) | Whereabouts::Running(_) => false,
-            Whereabouts::Settled(outcome) => outcome.is_failure(),
-            Whereabouts::Told(told) => told.outcome().is_failure(),
+            ModelTestLocation::Waiting | ModelTestLocation::With(_) | ModelTestLocation::Running(_) => false,
+            ModelTestLocation::Settled(outcome) => outcome.is_failure(),
+            ModelTestLocation::Told(told) => told.outcome().is_failure(),
         });
         self.is_stopped |= self.run.plan.max_failures.is_some_and(|most| failures.count() >= most);
-        self.is_stopped |= self.run.stopped_by() == Some(NotRun::NoWorker);
+        self.is_stopped |= self.run.stop_reason() == Some(NotRunReason::NoWorker);
     }
 
-    fn obey(&mut self, actions: Vec<Action>) -> Verdict {
+    fn obey(&mut self, actions: Vec<RunAction>) -> CheckResult {
         let actions = self.mutate(actions);
         for action in actions {
             if self.is_completed {
                 return Err(format!("{action:?} after the completion"));
             }
             match action {
-                Action::StartWorker => {
+                RunAction::StartWorker => {
                     self.check_start()?;
                     self.starting += 1;
                 }
-                Action::Lease(lease) => self.take_lease(*lease)?,
-                Action::CancelLease(worker) => {
+                RunAction::Lease(lease) => self.take_lease(*lease)?,
+                RunAction::CancelLease(worker) => {
                     self.check_cancel(worker)?;
                     self.workers.get_mut(&worker).unwrap().is_cancelled = true;
                 }
-                Action::Drain(worker) => {
+                RunAction::Drain(worker) => {
                     self.check_drain(worker)?;
                     self.workers.get_mut(&worker).unwrap().is_asked_to_drain = true;
                 }
-                Action::Finish(Due { resend, told }) => {
+                RunAction::Finish(DueResults { resend, synthesized: told }) => {
                     self.check_finish(&resend, &told)?;
                     self.is_finishing = true;
                 }
-                Action::KillFinisher => return Err("a finisher in time is killed".into()),
-                Action::Complete => {
+                RunAction::KillFinisher => return Err("a finisher in time is killed".into()),
+                RunAction::Complete => {
                     if !self.is_finishing {
                         return Err("the run is complete before it is finished".into());
                     }
@@ -327,41 +330,45 @@ impl World {
         Ok(())
     }
 
-    fn take_lease(&mut self, lease: Lease) -> Verdict {
+    fn take_lease(&mut self, lease: BatchLease) -> CheckResult {
         self.check_lease(&lease)?;
         self.rests.retain(|rest| *rest != lease.batch.tests);
         for test in &lease.batch.tests {
-            self.tests[test.index()].place = Whereabouts::With(lease.worker);
+            self.tests[test.index()].place = ModelTestLocation::With(lease.worker);
         }
         let worker = self.workers.get_mut(&lease.worker).unwrap();
         worker.leased = Some(lease.clone());
-        worker.hand = Some(Hand { lease, next: 0, in_flight: None });
+        worker.hand = Some(ModelProcess { lease, next: 0, in_flight: None });
         worker.has_had_lease = true;
         worker.is_cancelled = false;
         Ok(())
     }
 
     /// Makes the mistake.
-    fn mutate(&mut self, mut actions: Vec<Action>) -> Vec<Action> {
-        let finish =
-            || Action::Finish(Due { resend: self.run.ledger().unproven(), told: self.run.ledger().told() });
+    fn mutate(&mut self, mut actions: Vec<RunAction>) -> Vec<RunAction> {
+        let finish = || {
+            RunAction::Finish(DueResults {
+                resend: self.run.ledger().unproven_streams(),
+                synthesized: self.run.ledger().synthesized_results(),
+            })
+        };
         match self.mutation {
-            Mutation::None => {}
-            Mutation::FinishOnEmptyQueue => {
+            RunMutation::None => {}
+            RunMutation::FinishOnEmptyQueue => {
                 if self.run.queue.is_empty() && !self.is_finishing {
                     actions.push(finish());
                 }
             }
-            Mutation::NoResend => {
+            RunMutation::NoResend => {
                 for action in &mut actions {
-                    if let Action::Finish(due) = action {
+                    if let RunAction::Finish(due) = action {
                         due.resend.clear();
                     }
                 }
             }
-            Mutation::FinishBeforeDrain => {
+            RunMutation::FinishBeforeDrain => {
                 for action in &mut actions {
-                    if let Action::Drain(_) = action {
+                    if let RunAction::Drain(_) = action {
                         *action = finish();
                     }
                 }
@@ -380,7 +387,7 @@ impl World {
         self.run.next_lease = u32::try_from(old.len()).unwrap();
         self.run.leases.values_mut().for_each(|held| new(&mut held.lease));
         for test in &mut self.run.tests {
-            if let Place::Leased(lease) | Place::InFlight(lease) = &mut test.place {
+            if let TestLocation::Leased(lease) | TestLocation::InFlight(lease) = &mut test.location {
                 new(lease);
             }
         }
@@ -388,9 +395,9 @@ impl World {
             worker.leased.iter_mut().for_each(|lease| new(&mut lease.lease));
             worker.hand.iter_mut().for_each(|hand| new(&mut hand.lease.lease));
             for event in &mut worker.outbox {
-                if let Event::Started { lease, .. }
-                | Event::Held { lease, .. }
-                | Event::LeaseEnded { lease, .. } = event
+                if let RunEvent::Started { lease, .. }
+                | RunEvent::Provisional { lease, .. }
+                | RunEvent::LeaseEnded { lease, .. } = event
                 {
                     new(lease);
                 }
@@ -400,7 +407,7 @@ impl World {
 
     /// Workers that the run may not forget to drain.
     pub(super) fn undrained(&self) -> BTreeSet<WorkerId> {
-        let speaks = |worker: &Worker| worker.has_had_lease && !worker.is_drained;
+        let speaks = |worker: &ModelWorker| worker.has_had_lease && !worker.is_drained;
         self.workers.iter().filter(|(_, worker)| speaks(worker)).map(|(id, _)| *id).collect()
     }
 }

@@ -1,0 +1,433 @@
+//! The display itself: receives events, decides what is printed and when, and writes.
+
+use std::{
+    io::{self, Write},
+    time::{Duration, Instant},
+};
+
+use wire::mtp::{LogLevel, NodeChange, TestNode, key};
+
+use super::{
+    DisplayKind, DisplayOptions, RunHead, Style, StyledLine, SummaryExtras,
+    format::{self, NAME_COLUMNS, SuiteNames, count_of, grouped_number},
+    github,
+    live::{self, LiveView},
+    progress::{DisplayProgress, ProgressEvent},
+    screen::LiveScreen,
+    summary,
+    test_line::{self, DetailLevel},
+};
+use crate::config::StatusLevel;
+use crate::report::{ReportedOutcome, RunSummary, TestReport, sanitise};
+
+/// Minimum interval between redraws of the live view.
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum size of the lines that wait for the next redraw.
+const PENDING_BYTES: usize = 256 * 1024;
+/// Up to this many tests, a plain log has a line for each passed test; a longer log would not be read.
+const MAX_TESTS_WITH_PASS_LINES: usize = 200;
+/// A plain log prints its progress after this much silence, so that people and CI servers do not assume a
+/// hang.
+const PROGRESS_AFTER_SILENCE: Duration = Duration::from_secs(30);
+/// A log without lines for passed tests prints its progress at each tenth of the tests, but at most once in
+/// this interval.
+const MIN_PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Displays one run. All calls come from one task; the display has no thread and no clock.
+///
+/// Writing does not fail: after the first error nothing more is written, and [`Display::end`] returns the
+/// error.
+pub struct RunDisplay {
+    options: DisplayOptions,
+    out: Box<dyn Write + Send>,
+    progress: Option<DisplayProgress>,
+    phase: Option<(String, String)>,
+    screen: LiveScreen,
+    /// Rendered lines with their line ends, not yet written.
+    pending: String,
+    last_write: Option<Instant>,
+    milestone: usize,
+    annotations: usize,
+    write_error: Option<io::Error>,
+}
+
+impl RunDisplay {
+    /// Returns a display that has written nothing yet.
+    #[must_use]
+    pub fn new(options: DisplayOptions, out: Box<dyn Write + Send>) -> Self {
+        Self {
+            screen: LiveScreen::new(options.colour),
+            options,
+            out,
+            progress: None,
+            phase: None,
+            pending: String::new(),
+            last_write: None,
+            milestone: 0,
+            annotations: 0,
+            write_error: None,
+        }
+    }
+
+    /// Shows the current phase before the run begins: a label such as `Building` or `Listing`, and its
+    /// object.
+    pub fn show_phase(&mut self, label: &str, words: &str, now: Instant) {
+        if self.options.kind == DisplayKind::Live {
+            self.phase = Some((label.to_owned(), words.to_owned()));
+        } else {
+            self.print_lines(&[phase_line(label, words)]);
+        }
+        self.flush(now);
+    }
+
+    /// Shows the beginning of a run.
+    pub fn begin(&mut self, head: &RunHead, now: Instant) {
+        self.print_lines(&[head_line(head)]);
+        self.progress = Some(DisplayProgress::new(head.clone(), now));
+        self.phase = None;
+        self.flush(now);
+    }
+
+    /// Processes changes of tests.
+    pub fn apply_changes(&mut self, changes: &[NodeChange], now: Instant) {
+        for change in changes {
+            self.apply_change(&change.node, now);
+        }
+        self.flush_if_due(now);
+    }
+
+    /// Shows a log message. The live view shows it with the next changes or tick.
+    pub fn log(&mut self, level: LogLevel, message: &str) {
+        if level < self.options.log_level {
+            return;
+        }
+        let (tone, label) = match level {
+            LogLevel::Trace | LogLevel::Debug => (Style::Dim, "debug"),
+            LogLevel::Information => (Style::Dim, "info"),
+            LogLevel::Warning => (Style::Warning, "warning"),
+            LogLevel::Error | LogLevel::Critical => (Style::Failure, "error"),
+            LogLevel::None => return,
+        };
+        let lines =
+            sanitise::sanitised_lines(message, sanitise::ColourPolicy::Dropped).into_iter().enumerate();
+        let lines: Vec<StyledLine> = lines
+            .map(|(place, line)| {
+                StyledLine::with_label(tone, if place == 0 { label } else { "" }).with_plain(line)
+            })
+            .collect();
+        self.print_lines(&lines);
+        if self.options.kind != DisplayKind::Live {
+            self.write_pending();
+        }
+    }
+
+    /// Advances the time. Call about ten times a second; the display decides whether to redraw.
+    pub fn tick(&mut self, now: Instant) {
+        if self.options.kind != DisplayKind::Live {
+            self.print_slow_tests(now);
+            self.print_progress(now);
+        }
+        self.flush_if_due(now);
+    }
+
+    /// Stops the clocks and removes the live view: the user has suspended the process.
+    pub fn pause(&mut self, now: Instant) {
+        if let Some(progress) = &mut self.progress {
+            progress.pause(now);
+        }
+        self.clear();
+    }
+
+    /// Removes the live view until there is something to show: another program is about to write to the
+    /// terminal.
+    pub fn hide(&mut self) {
+        self.clear();
+    }
+
+    /// Continues after [`Display::pause`].
+    pub fn resume(&mut self, now: Instant) {
+        if let Some(progress) = &mut self.progress {
+            progress.resume(now);
+        }
+        self.flush(now);
+    }
+
+    /// Ends the run: removes the live view and prints the summary.
+    ///
+    /// # Errors
+    /// The first write error, such as a closed pipe; everything after it was not written.
+    pub fn end(&mut self, summary: &RunSummary, end: &SummaryExtras) -> io::Result<()> {
+        let programs = self.progress.take().map_or(0, |progress| progress.head().programs);
+        self.phase = None;
+        let suites = SuiteNames::for_program_count(programs.max(summary.suite_count()));
+        let lines = summary::summary_lines(summary, end, &self.detail_level(suites));
+        self.print_lines(&lines);
+        self.clear();
+        self.write_error.take().map_or(Ok(()), Err)
+    }
+
+    /// Returns whether writing has failed, which means that the output has no reader any more.
+    #[must_use]
+    pub fn has_write_failed(&self) -> bool {
+        self.write_error.is_some()
+    }
+
+    fn apply_change(&mut self, node: &TestNode, now: Instant) {
+        let Some(progress) = &mut self.progress else { return };
+        match progress.apply(node, now) {
+            ProgressEvent::Nothing | ProgressEvent::Started => {}
+            ProgressEvent::Ended(outcome) => {
+                let took = Duration::try_from_secs_f64(node.duration_ms.unwrap_or(0.0) / 1000.0);
+                let is_slow = took.is_ok_and(|took| took >= self.options.slow_after);
+                let is_noteworthy = is_slow || node.members.contains_key(key::LEAKED);
+                if self.status_level() >= result_status_level(outcome, is_noteworthy)
+                    && let Some(record) = TestReport::new(node)
+                {
+                    self.print_result(&record);
+                }
+            }
+        }
+    }
+
+    fn print_result(&mut self, record: &TestReport) {
+        let Some(progress) = &self.progress else { return };
+        let total = grouped_number(progress.total());
+        let place = format!("{:>width$}/{total}", grouped_number(progress.done()), width = total.len());
+        let place = if record.is_group { String::new() } else { place };
+        let manner = self.detail_level(progress.suites());
+        let line = test_line::result_line(record, &manner, &place);
+        if !record.outcome.fails_run() || record.outcome == ReportedOutcome::NotRun {
+            let left = test_line::leaked_process_lines(record.leaked());
+            let left = left.map(|line| StyledLine::with_label(Style::Warning, "left").join(line));
+            self.print_lines(&std::iter::once(line).chain(left).collect::<Vec<_>>());
+            return;
+        }
+        let block = test_line::failure_details(record, &manner);
+        self.print_lines(&[line]);
+        if self.options.kind != DisplayKind::GitHub {
+            self.print_lines(&block);
+            return;
+        }
+        self.print_workflow_command(&github::group(record));
+        self.print_lines(&block);
+        self.print_workflow_command(github::END_GROUP);
+        if self.annotations < github::MAX_ANNOTATIONS {
+            self.annotations += 1;
+            self.print_workflow_command(&github::annotation(record, &self.options.root));
+        }
+    }
+
+    fn print_slow_tests(&mut self, now: Instant) {
+        if self.status_level() < StatusLevel::Slow {
+            return;
+        }
+        let Some(progress) = &mut self.progress else { return };
+        let slow = progress.newly_slow(now, self.options.slow_after);
+        let suites = progress.suites();
+        let lines: Vec<StyledLine> = slow
+            .iter()
+            .map(|one| {
+                let ran = format!(">{:>8}", format::rough_duration(now.saturating_duration_since(one.since)));
+                let line =
+                    StyledLine::with_label(Style::Warning, "SLOW").with(Style::Warning, ran).with_plain("  ");
+                let line = line.join(live::running_name(one, suites, NAME_COLUMNS));
+                match one.worker {
+                    Some(worker) => line.with(Style::Dim, format!("  (runs in worker {worker})")),
+                    None => line,
+                }
+            })
+            .collect();
+        self.print_lines(&lines);
+    }
+
+    /// Prints the progress in a log: at each tenth of the tests where passed tests have no line, and always
+    /// after a long silence.
+    fn print_progress(&mut self, now: Instant) {
+        let level = self.status_level();
+        let Some(progress) = &self.progress else { return };
+        if level == StatusLevel::None || progress.done() == progress.total() {
+            return;
+        }
+        let silence = self.last_write.map_or(Duration::MAX, |last| now.saturating_duration_since(last));
+        let tenth = progress.percent() / 10;
+        let is_milestone =
+            level < StatusLevel::Pass && tenth > self.milestone && silence >= MIN_PROGRESS_INTERVAL;
+        if !(is_milestone || silence >= PROGRESS_AFTER_SILENCE) {
+            return;
+        }
+        self.milestone = tenth;
+        let line = progress_line(progress, now);
+        self.print_lines(&[line]);
+    }
+
+    fn status_level(&self) -> StatusLevel {
+        let tests = self.progress.as_ref().map_or(0, |progress| progress.head().tests);
+        self.options.status_level.unwrap_or(match self.options.kind {
+            DisplayKind::Plain | DisplayKind::GitHub if tests <= MAX_TESTS_WITH_PASS_LINES => {
+                StatusLevel::Pass
+            }
+            DisplayKind::Plain | DisplayKind::GitHub | DisplayKind::Live => StatusLevel::Slow,
+        })
+    }
+
+    fn detail_level(&self, suites: SuiteNames) -> DetailLevel<'_> {
+        DetailLevel {
+            suites,
+            colour: self.options.colour,
+            root: &self.options.root,
+            slow_after: self.options.slow_after,
+            columns: match self.options.kind {
+                DisplayKind::Live => (self.options.size)().columns,
+                DisplayKind::Plain | DisplayKind::GitHub => usize::MAX,
+            },
+        }
+    }
+
+    fn print_lines(&mut self, lines: &[StyledLine]) {
+        for line in lines {
+            let mut rendered = String::new();
+            line.render(self.options.colour, &mut rendered);
+            if self.options.kind == DisplayKind::GitHub {
+                rendered = github::escape_commands(rendered);
+            }
+            self.pending.push_str(rendered.trim_end_matches(' '));
+            self.pending.push('\n');
+        }
+    }
+
+    fn print_workflow_command(&mut self, command: &str) {
+        self.pending.push_str(command);
+        self.pending.push('\n');
+    }
+
+    fn flush_if_due(&mut self, now: Instant) {
+        let is_due = match self.options.kind {
+            DisplayKind::Plain | DisplayKind::GitHub => !self.pending.is_empty(),
+            DisplayKind::Live => {
+                self.last_write.is_none_or(|last| now.saturating_duration_since(last) >= REDRAW_INTERVAL)
+                    || self.pending.len() > PENDING_BYTES
+            }
+        };
+        if is_due {
+            self.flush(now);
+        }
+    }
+
+    fn flush(&mut self, now: Instant) {
+        if self.options.kind == DisplayKind::Live {
+            self.draw(now);
+        } else {
+            self.write_pending();
+        }
+        self.last_write = Some(now);
+    }
+
+    fn draw(&mut self, now: Instant) {
+        let size = (self.options.size)();
+        let view = match (&self.progress, &self.phase) {
+            (Some(progress), _) => {
+                LiveView { progress, slow_after: self.options.slow_after, size, now }.lines()
+            }
+            (None, Some((label, words))) => {
+                vec![phase_line(label, words).cut(size.columns.saturating_sub(1))]
+            }
+            (None, None) => Vec::new(),
+        };
+        let above = std::mem::take(&mut self.pending);
+        let bytes = self.screen.replace(&above, &view, size);
+        self.write(&bytes);
+    }
+
+    /// Removes the live view and writes the pending lines.
+    fn clear(&mut self) {
+        if self.screen.is_empty() {
+            self.write_pending();
+            return;
+        }
+        let above = std::mem::take(&mut self.pending);
+        let bytes = self.screen.replace(&above, &[], (self.options.size)());
+        self.write(&bytes);
+    }
+
+    fn write_pending(&mut self) {
+        let text = std::mem::take(&mut self.pending);
+        self.write(&text);
+    }
+
+    fn write(&mut self, text: &str) {
+        if self.write_error.is_none() {
+            let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+            self.write_error = written.err();
+        }
+    }
+}
+
+impl Drop for RunDisplay {
+    /// Removes the live view, also when a panic or an error ends the run early, so that the next prompt
+    /// appears below all printed lines.
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// Returns the lowest status level at which a result has a line; a slow or leaky pass has one at a lower
+/// level.
+fn result_status_level(outcome: ReportedOutcome, is_noteworthy: bool) -> StatusLevel {
+    match outcome {
+        ReportedOutcome::Failed
+        | ReportedOutcome::Crashed
+        | ReportedOutcome::TimedOut
+        | ReportedOutcome::Error => StatusLevel::Fail,
+        ReportedOutcome::Flaky => StatusLevel::Retry,
+        ReportedOutcome::Passed if is_noteworthy => StatusLevel::Slow,
+        ReportedOutcome::Passed => StatusLevel::Pass,
+        // Tests that did not run are numerous and share one reason; the summary groups them.
+        ReportedOutcome::Skipped | ReportedOutcome::Cancelled | ReportedOutcome::NotRun => StatusLevel::Skip,
+    }
+}
+
+fn phase_line(label: &str, words: &str) -> StyledLine {
+    StyledLine::with_label(Style::Success, label).with_plain(sanitise::one_line(words))
+}
+
+fn head_line(head: &RunHead) -> StyledLine {
+    let mut words =
+        format!(" of {} on {}", count_of(head.programs, "program"), count_of(head.workers, "worker"));
+    if head.filtered > 0 {
+        words.push_str(&format!(", {} filtered out", grouped_number(head.filtered)));
+    }
+    for note in &head.notes {
+        words.push_str(&format!(", {}", sanitise::one_line(note)));
+    }
+    let run: String = head.run.chars().take(8).collect();
+    StyledLine::with_label(Style::Success, "Running")
+        .with(Style::Bold, count_of(head.tests, "test"))
+        .with_plain(words)
+        .with(Style::Dim, format!(" (run {})", sanitise::one_line(&run)))
+}
+
+/// Returns a line such as `Running 4,000/20,000 (20%) in 12s, about 48s left: 3,998 passed, 2 failed;
+/// longest: suite name (9.2s)`.
+fn progress_line(progress: &DisplayProgress, now: Instant) -> StyledLine {
+    let mut words = format!(
+        "{}/{} ({}%) in {}",
+        grouped_number(progress.done()),
+        grouped_number(progress.total()),
+        progress.percent(),
+        format::rough_duration(progress.elapsed(now)),
+    );
+    if let Some(left) = progress.remaining(now) {
+        words.push_str(&format!(", about {} left", format::estimated_duration(left)));
+    }
+    let line = StyledLine::with_label(Style::Success, "Running")
+        .with_plain(words)
+        .with_plain(": ")
+        .join(format::counts(progress.counts()));
+    let Some(longest) = progress.running().into_iter().next() else { return line };
+    let ran = now.saturating_duration_since(longest.since);
+    if ran < MIN_PROGRESS_INTERVAL {
+        return line;
+    }
+    let name = live::running_name(longest, progress.suites(), NAME_COLUMNS);
+    line.with_plain("; longest: ").join(name).with_plain(format!(" ({})", format::rough_duration(ran)))
+}

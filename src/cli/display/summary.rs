@@ -1,0 +1,288 @@
+//! Summary at the end of a run: slowest, flaky, leaky, not-run and failed tests, then the counts and the
+//! verdict. The most important comes last, next to the shell's prompt.
+
+use std::time::Duration;
+
+use super::{
+    format::{self, NAME_COLUMNS, count_of, grouped_number},
+    style::{LABEL_COLUMNS, Style, StyledLine},
+    test_line::{self, DetailLevel},
+};
+use crate::report::{MemoryPeak, ReportedOutcome, RunSummary, RunVerdict, TestReport, sanitise};
+
+/// Data for the end of a run that is not in the summary.
+#[derive(Debug, Clone, Default)]
+pub struct SummaryExtras {
+    /// Duration of the run.
+    pub duration: Duration,
+    /// Maximum number of slowest tests and of largest processes to list; `None` lists up to three of each,
+    /// and only those over a second or 256 MiB.
+    pub slowest: Option<usize>,
+    /// Problems that did not change any result, as text.
+    pub problems: Vec<String>,
+    /// Files that were written: description and path.
+    pub files: Vec<(String, String)>,
+}
+
+/// Maximum number of names listed of one kind; the rest is only counted.
+const MAX_LISTED: usize = 200;
+/// Memory below which a process is not listed unless requested.
+const NOTEWORTHY_KIB: u64 = 256 << 10;
+/// Number of example names listed for the tests that did not run for one reason.
+const MAX_EXAMPLES: usize = 5;
+
+/// Indentation of details, which aligns them with the text of the line above.
+const INDENT: usize = LABEL_COLUMNS + 1;
+/// Suffix of a flaky test's name; names are cut to leave room for it.
+const ATTEMPT_SUFFIX: &str = "  (passed at attempt ";
+
+/// Returns the lines of the summary.
+pub(super) fn summary_lines(
+    summary: &RunSummary,
+    end: &SummaryExtras,
+    manner: &DetailLevel<'_>,
+) -> Vec<StyledLine> {
+    let mut lines = vec![StyledLine::new().with(Style::Dim, "─".repeat(LABEL_COLUMNS))];
+    push_slowest(&mut lines, summary, end, manner);
+    push_largest(&mut lines, summary, end, manner);
+    push_flaky(&mut lines, summary, manner);
+    push_leaky(&mut lines, summary, manner);
+    push_not_run(&mut lines, summary, manner);
+    push_failures(&mut lines, summary, manner);
+    for trouble in &end.problems {
+        lines.push(StyledLine::with_label(Style::Warning, "Note").with_plain(sanitise::headline(trouble)));
+    }
+    for (what, path) in &end.files {
+        lines.push(
+            StyledLine::with_label(Style::Success, "Written")
+                .with_plain(format!("{what}: {}", sanitise::one_line(path))),
+        );
+    }
+    lines.push(
+        StyledLine::with_label(verdict_style(summary), "Summary").join(format::counts(&summary.counts())),
+    );
+    push_missing_results(&mut lines, summary);
+    lines.push(verdict_line(summary, end));
+    lines
+}
+
+fn push_slowest(
+    lines: &mut Vec<StyledLine>,
+    summary: &RunSummary,
+    end: &SummaryExtras,
+    manner: &DetailLevel<'_>,
+) {
+    let (limit, from) = match end.slowest {
+        Some(limit) => (limit, Duration::ZERO),
+        None => (3, Duration::from_secs(1)),
+    };
+    for (place, record) in summary.slowest(limit, from).into_iter().enumerate() {
+        lines.push(named_line(Style::Bold, if place == 0 { "Slowest" } else { "" }, record, manner));
+    }
+}
+
+fn push_largest(
+    lines: &mut Vec<StyledLine>,
+    summary: &RunSummary,
+    end: &SummaryExtras,
+    manner: &DetailLevel<'_>,
+) {
+    let (limit, from_kib) = match end.slowest {
+        Some(limit) => (limit, 0),
+        None => (3, NOTEWORTHY_KIB),
+    };
+    for (place, large) in summary.largest(limit, from_kib).into_iter().enumerate() {
+        let size = format!("{:>10}  ", format::memory_size(large.peak_kib().unwrap_or_default()));
+        let line =
+            StyledLine::with_label(Style::Bold, if place == 0 { "Largest" } else { "" }).with_plain(size);
+        let columns = manner.name_columns(line.columns() + 24);
+        lines.push(match large {
+            MemoryPeak::Own(record) => line.join(format::test_name(record, manner.suites, columns)),
+            MemoryPeak::Shared(process) => {
+                let tests = count_of(usize::try_from(process.tests).unwrap_or(usize::MAX), "test");
+                line.with(Style::Suite, format::cut_name(&process.suite, columns))
+                    .with(Style::Dim, format!("  (a process of {tests})"))
+            }
+        });
+    }
+}
+
+fn push_flaky(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &DetailLevel<'_>) {
+    for (place, record) in summary.with_outcome(ReportedOutcome::Flaky).enumerate() {
+        if place == MAX_LISTED {
+            lines.push(more_line(summary.counts().with_outcome(ReportedOutcome::Flaky) - MAX_LISTED));
+            break;
+        }
+        let line = named_line(Style::Warning, if place == 0 { "Flaky" } else { "" }, record, manner);
+        lines.push(line.with(Style::Warning, format!("{ATTEMPT_SUFFIX}{})", record.attempts())));
+    }
+}
+
+/// Adds leaked processes, with their tests as far as these are known.
+fn push_leaky(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &DetailLevel<'_>) {
+    let mut total = 0;
+    for record in summary.leaky_tests() {
+        total += 1;
+        if total > MAX_LISTED {
+            continue;
+        }
+        lines.push(named_line(Style::Warning, if total == 1 { "Leaky" } else { "" }, record, manner));
+        lines.extend(test_line::leaked_process_lines(record.leaked()).map(indented));
+    }
+    if total > MAX_LISTED {
+        lines.push(more_line(total - MAX_LISTED));
+    }
+    for leak in summary.ambiguous_leaks().iter().take(MAX_LISTED) {
+        let words = match leak.tests.as_slice() {
+            [] => StyledLine::new()
+                .with(Style::Bold, format::cut_name(&leak.suite, NAME_COLUMNS))
+                .with_plain(" outside its tests"),
+            tests => StyledLine::new()
+                .with_plain("one of ")
+                .with(Style::Bold, count_of(tests.len(), "test"))
+                .with_plain(", which ran too close together to tell (--isolate would)"),
+        };
+        lines.push(StyledLine::with_label(Style::Warning, "Leaky").join(words));
+        for uid in leak.tests.iter().take(MAX_EXAMPLES) {
+            let name = format::cut_name(uid, manner.name_columns(INDENT));
+            lines.push(indented(StyledLine::new().with(Style::Bold, name)));
+        }
+        if leak.tests.len() > MAX_EXAMPLES {
+            lines.push(more_line(leak.tests.len() - MAX_EXAMPLES));
+        }
+        lines.extend(test_line::leaked_process_lines(&leak.processes).map(indented));
+    }
+    if summary.ambiguous_leaks().len() > MAX_LISTED {
+        lines.push(more_line(summary.ambiguous_leaks().len() - MAX_LISTED));
+    }
+}
+
+fn named_line(tone: Style, label: &str, record: &TestReport, manner: &DetailLevel<'_>) -> StyledLine {
+    let time = record.duration.map(format::precise_duration).unwrap_or_default();
+    let line = StyledLine::with_label(tone, label).with_plain(format!("{time:>9}  "));
+    let columns = manner.name_columns(line.columns() + ATTEMPT_SUFFIX.len() + 3);
+    line.join(format::test_name(record, manner.suites, columns))
+}
+
+fn push_not_run(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &DetailLevel<'_>) {
+    for (reason, records) in summary.not_run() {
+        lines.push(
+            StyledLine::with_label(Style::Failure, "Not run")
+                .with(Style::Bold, count_of(records.len(), "test"))
+                .with_plain(": ")
+                .with_plain(format::cut_name(&sanitise::headline(reason), NAME_COLUMNS)),
+        );
+        for record in records.iter().take(MAX_EXAMPLES) {
+            lines.push(indented(format::test_name(record, manner.suites, manner.name_columns(INDENT))));
+        }
+        if records.len() > MAX_EXAMPLES {
+            lines.push(more_line(records.len() - MAX_EXAMPLES));
+        }
+    }
+}
+
+fn push_failures(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &DetailLevel<'_>) {
+    let total = summary.failures().count();
+    for record in summary.failures().take(MAX_LISTED) {
+        lines.push(test_line::result_line(record, manner, ""));
+        let headline =
+            record.detail_text(|detail| detail.message.as_ref()).map(sanitise::headline).unwrap_or_default();
+        let location = test_line::relative_location(record, manner.root);
+        let why = match (location, headline.is_empty()) {
+            // The messages of some frameworks begin with the location already.
+            (Some(location), false) if !headline.contains(&location) => format!("{location}: {headline}"),
+            (Some(location), true) => location,
+            (_, _) => headline,
+        };
+        if !why.is_empty() {
+            lines.push(indented(StyledLine::new().with_plain(format::cut_name(&why, NAME_COLUMNS))));
+        }
+        lines.extend(
+            test_line::isolated_rerun_result(record)
+                .map(|words| indented(StyledLine::new().with_plain(words))),
+        );
+        lines.extend(test_line::reproduce_command(record, manner.root).map(indented));
+    }
+    if total > MAX_LISTED {
+        lines.push(more_line(total - MAX_LISTED));
+    }
+}
+
+fn indented(line: StyledLine) -> StyledLine {
+    StyledLine::new().with_plain(" ".repeat(INDENT)).join(line)
+}
+
+fn more_line(number: usize) -> StyledLine {
+    indented(StyledLine::new().with(Style::Dim, format!("+{} more", grouped_number(number))))
+}
+
+fn push_missing_results(lines: &mut Vec<StyledLine>, summary: &RunSummary) {
+    if summary.missing_outcomes() == 0 {
+        return;
+    }
+    lines.push(StyledLine::with_label(Style::Failure, "BROKEN").with(
+        Style::Failure,
+        format!(
+            "{} selected, but {} an outcome: results are missing or too many, so nothing here is to be trusted",
+            count_of(summary.selected(), "test"),
+            match summary.counts().total() {
+                1 => "1 has".to_owned(),
+                total => format!("{} have", grouped_number(total)),
+            }
+        ),
+    ));
+    let unended = summary.unfinished_tests();
+    for uid in unended.iter().take(MAX_EXAMPLES) {
+        let name = format::cut_name(uid, NAME_COLUMNS);
+        lines.push(indented(StyledLine::new().with(Style::Bold, name).with_plain(" began and never ended")));
+    }
+    if unended.len() > MAX_EXAMPLES {
+        lines.push(more_line(unended.len() - MAX_EXAMPLES));
+    }
+}
+
+fn verdict_style(summary: &RunSummary) -> Style {
+    match summary.verdict() {
+        RunVerdict::Passed => Style::Success,
+        RunVerdict::NothingRan | RunVerdict::Cancelled => Style::Warning,
+        RunVerdict::Failed | RunVerdict::CountMismatch => Style::Failure,
+    }
+}
+
+/// Returns the last line, with the verdict.
+fn verdict_line(summary: &RunSummary, end: &SummaryExtras) -> StyledLine {
+    let counts = summary.counts();
+    let time = format::rough_duration(end.duration);
+    let (label, words) = match summary.verdict() {
+        RunVerdict::Passed => {
+            let skipped = match counts.with_outcome(ReportedOutcome::Skipped) {
+                0 => String::new(),
+                skipped => format!(", {} skipped", grouped_number(skipped)),
+            };
+            ("PASSED", format!("{} in {time}{skipped}", count_of(counts.passed(), "test")))
+        }
+        RunVerdict::NothingRan => ("NOTHING RAN", "no test was selected".to_owned()),
+        RunVerdict::Cancelled => {
+            let cancelled = grouped_number(
+                counts.with_outcome(ReportedOutcome::Cancelled) + summary.cancelled_before_start(),
+            );
+            let selected = count_of(summary.selected(), "test");
+            ("CANCELLED", format!("{cancelled} of {selected} did not come to an end, after {time}"))
+        }
+        RunVerdict::Failed => ("FAILED", format!("{} in {time}", describe_failures(summary))),
+        RunVerdict::CountMismatch => ("FAILED", format!("the books do not balance, after {time}")),
+    };
+    StyledLine::with_label(verdict_style(summary), label).with(verdict_style(summary), words)
+}
+
+fn describe_failures(summary: &RunSummary) -> String {
+    let bad = summary.counts().failing();
+    let groups = summary.failed_groups().count();
+    let tests = format!("{} of {}", grouped_number(bad), count_of(summary.selected(), "test"));
+    let programs = format!("{} outside any test", count_of(groups, "program"));
+    match (bad, groups) {
+        (_, 0) => tests,
+        (0, _) => programs,
+        (_, _) => format!("{tests}, and {programs}"),
+    }
+}

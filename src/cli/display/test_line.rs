@@ -1,0 +1,235 @@
+//! Display of one result: its line, and for a failure the block of details below it.
+
+use std::{borrow::Cow, time::Duration};
+
+use wire::mtp::LeakedProcessInfo;
+
+use super::{
+    format::{self, NAME_COLUMNS, SuiteNames},
+    style::{ColourMode, Style, StyledLine},
+};
+use crate::report::{
+    ReportedOutcome, TestReport,
+    sanitise::{self, ColourPolicy},
+};
+
+/// Maximum number of lines shown of each output, half from its beginning and half from its end.
+const SECTION_LINES: usize = 400;
+/// Up to this many lines, an output is short enough that a message contained in it is not printed separately.
+const SHORT_OUTPUT_LINES: usize = 40;
+/// Indentation of a failure's output.
+const INDENT: &str = "    ";
+
+/// Settings that all results of a run share.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DetailLevel<'a> {
+    pub(super) suites: SuiteNames,
+    pub(super) colour: ColourMode,
+    pub(super) root: &'a str,
+    pub(super) slow_after: Duration,
+    /// Width of the terminal; unlimited for a log.
+    pub(super) columns: usize,
+}
+
+impl DetailLevel<'_> {
+    /// Returns the number of columns available for a name after `used` columns.
+    pub(super) fn name_columns(&self, used: usize) -> usize {
+        // On a very narrow terminal, a name wraps rather than disappears.
+        self.columns.saturating_sub(used + 1).clamp(24, NAME_COLUMNS)
+    }
+}
+
+/// Returns the line of a result: label, time, `place` and name.
+pub(super) fn result_line(record: &TestReport, manner: &DetailLevel<'_>, place: &str) -> StyledLine {
+    let is_slow = record.duration.is_some_and(|took| took >= manner.slow_after);
+    let time = record.duration.map(format::precise_duration).unwrap_or_default();
+    let tone = if record.is_leaky() && record.outcome == ReportedOutcome::Passed {
+        Style::Warning
+    } else {
+        format::outcome_style(record.outcome)
+    };
+    let mut line = StyledLine::with_label(tone, &format::result_label(record))
+        .with(if is_slow { Style::Warning } else { Style::Plain }, format!("{time:>9}"))
+        .with_plain("  ");
+    if !place.is_empty() {
+        line = line.with(Style::Dim, place).with_plain("  ");
+    }
+    let columns = manner.name_columns(line.columns());
+    line = line.join(format::test_name(record, manner.suites, columns));
+    if record.is_group {
+        line = line.with(Style::Bold, " (outside any test)");
+    }
+    match (record.outcome, record.detail_text(|detail| detail.message.as_ref())) {
+        (ReportedOutcome::Skipped | ReportedOutcome::Cancelled | ReportedOutcome::NotRun, Some(reason)) => {
+            line.with(Style::Dim, format!("  ({})", format::cut_name(&sanitise::headline(reason), 120)))
+        }
+        _ => line,
+    }
+}
+
+/// Returns the details of a failure below its line, including its output.
+pub(super) fn failure_details(record: &TestReport, manner: &DetailLevel<'_>) -> Vec<StyledLine> {
+    let mut lines = Vec::new();
+    if let Some(location) = relative_location(record, manner.root) {
+        lines.push(StyledLine::with_label(Style::Dim, "at").with_plain(location));
+    }
+    let stdout = record.detail_text(|detail| detail.stdout.as_ref());
+    let stderr = record.detail_text(|detail| detail.stderr.as_ref());
+    if let Some(message) = record.detail_text(|detail| detail.message.as_ref())
+        && ![stdout, stderr].into_iter().flatten().any(|output| contains_message(output, message))
+    {
+        push_output(&mut lines, message, manner.colour);
+    }
+    lines.extend(assertion_lines(record));
+    // Frameworks print the stack themselves, and a single frame only repeats the location.
+    let stack = record.detail_text(|detail| detail.stacktrace.as_ref()).filter(|stack| {
+        let is_shown = [stdout, stderr].into_iter().flatten().any(|output| output.contains(stack.trim()));
+        stack.lines().nth(1).is_some() && !is_shown
+    });
+    let here = format!("{}/", manner.root.trim_end_matches('/'));
+    let stack =
+        stack.map(|stack| if manner.root.is_empty() { stack.to_owned() } else { stack.replace(&here, "") });
+    for (label, output) in [("stack", stack.as_deref()), ("stdout", stdout), ("stderr", stderr)] {
+        if let Some(output) = output {
+            lines.push(StyledLine::with_label(Style::Dim, label).with(Style::Dim, "────────"));
+            push_output(&mut lines, output, manner.colour);
+        }
+    }
+    for (path, description) in record.detail.iter().flat_map(|detail| &detail.files) {
+        let path = sanitise::one_line(relative_path(path, manner.root)).into_owned();
+        lines.push(
+            StyledLine::with_label(Style::Dim, "file")
+                .with_plain(path)
+                .with(Style::Dim, format!("  ({description})")),
+        );
+    }
+    lines.extend(
+        leaked_process_lines(record.leaked())
+            .map(|line| StyledLine::with_label(Style::Warning, "left").join(line)),
+    );
+    lines.extend(
+        isolated_rerun_result(record)
+            .map(|words| StyledLine::with_label(Style::Dim, "alone").with_plain(words)),
+    );
+    lines.extend(
+        reproduce_command(record, manner.root)
+            .map(|command| StyledLine::with_label(Style::Dim, "again").join(command)),
+    );
+    lines.push(StyledLine::new());
+    lines
+}
+
+/// Returns `file:line`, relative to the root if the file is below it.
+pub(super) fn relative_location(record: &TestReport, root: &str) -> Option<String> {
+    let detail = record.detail.as_deref()?;
+    let file = format::cut_name(relative_path(detail.file.as_deref()?, root), NAME_COLUMNS);
+    Some(detail.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}")))
+}
+
+/// Returns a path relative to the root if it is below the root, otherwise unchanged.
+pub(super) fn relative_path<'a>(file: &'a str, root: &str) -> &'a str {
+    let root = root.trim_end_matches('/');
+    file.strip_prefix(root)
+        .and_then(|rest| rest.strip_prefix('/'))
+        .filter(|_| !root.is_empty())
+        .unwrap_or(file)
+}
+
+fn contains_message(output: &str, message: &str) -> bool {
+    output.lines().count() <= SHORT_OUTPUT_LINES && output.contains(message.trim())
+}
+
+fn push_output(lines: &mut Vec<StyledLine>, output: &str, colour: ColourMode) {
+    let colours = match colour {
+        ColourMode::On => ColourPolicy::Kept,
+        ColourMode::Off => ColourPolicy::Dropped,
+    };
+    let mut shown = sanitise::sanitised_lines(output, colours);
+    if shown.len() > SECTION_LINES {
+        let hidden = shown.len() - SECTION_LINES;
+        let note = format!("… {} not shown here …", format::count_of(hidden, "line"));
+        shown.splice(SECTION_LINES / 2..SECTION_LINES / 2 + hidden, [note]);
+    }
+    lines.extend(shown.into_iter().map(|line| {
+        if line.is_empty() {
+            StyledLine::new()
+        } else {
+            StyledLine::new().with_plain(INDENT).with_plain(line)
+        }
+    }));
+}
+
+fn assertion_lines(record: &TestReport) -> Vec<StyledLine> {
+    let message = record.detail_text(|detail| detail.message.as_ref()).unwrap_or_default();
+    let sides = [
+        ("expected", record.detail_text(|detail| detail.expected.as_ref())),
+        ("actual", record.detail_text(|detail| detail.actual.as_ref())),
+    ];
+    let told = |side: &str| message.contains(side);
+    if sides.iter().all(|(_, side)| side.is_none_or(told)) {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    for (label, side) in sides {
+        for (place, line) in
+            sanitise::sanitised_lines(side.unwrap_or_default(), ColourPolicy::Dropped).into_iter().enumerate()
+        {
+            lines.push(
+                StyledLine::with_label(Style::Bold, if place == 0 { label } else { "" }).with_plain(line),
+            );
+        }
+    }
+    lines
+}
+
+/// Returns a line for each leaked process.
+pub(super) fn leaked_process_lines(processes: &[LeakedProcessInfo]) -> impl Iterator<Item = StyledLine> {
+    processes.iter().map(|process| {
+        let command = format::cut_name(&process.command, LEAK_COLUMNS);
+        StyledLine::new()
+            .with_plain(command)
+            .with(Style::Dim, format!("  (process {}, left behind and killed)", process.pid))
+    })
+}
+
+/// Returns the result of the isolated rerun of the test suspected of a crash, unless the message includes it.
+pub(super) fn isolated_rerun_result(record: &TestReport) -> Option<String> {
+    if record.detail_text(|detail| detail.message.as_ref()).is_some_and(|message| message.contains("alone")) {
+        return None;
+    }
+    Some(match record.detail_text(|detail| detail.isolated_rerun.as_ref())? {
+        "crashes-alone" => "crashes alone, too".to_owned(),
+        "passes-alone" => {
+            "passes alone: another test, or the process that they share, may be the cause".to_owned()
+        }
+        "fails-alone" => "fails alone, without a crash".to_owned(),
+        "hangs-alone" => "hangs alone".to_owned(),
+        other => format::cut_name(other, NAME_COLUMNS),
+    })
+}
+
+/// Returns the command that runs the test in isolation, quoted for a shell.
+pub(super) fn reproduce_command(record: &TestReport, root: &str) -> Option<StyledLine> {
+    let command = shorten_directory(record.detail_text(|detail| detail.reproduce.as_ref())?, root);
+    let command = format::cut_name(&sanitise::pasteable_command(&command), COMMAND_COLUMNS);
+    Some(StyledLine::new().with(Style::Dim, "$ ").with_plain(command))
+}
+
+/// Shortens `(cd DIRECTORY && COMMAND)` for a user whose current directory is `root`.
+fn shorten_directory<'a>(command: &'a str, root: &str) -> Cow<'a, str> {
+    let root = root.trim_end_matches('/');
+    let rest =
+        command.strip_prefix("(cd ").and_then(|rest| rest.strip_prefix(root)).filter(|_| !root.is_empty());
+    let Some(rest) = rest else { return command.into() };
+    if let Some(inner) = rest.strip_prefix(" && ").and_then(|rest| rest.strip_suffix(')')) {
+        return inner.into();
+    }
+    rest.strip_prefix('/').map_or(command.into(), |rest| format!("(cd {rest}").into())
+}
+
+/// Maximum width of a leaked process's command line: its beginning identifies it.
+const LEAK_COLUMNS: usize = 80;
+
+/// Maximum width of a command: a longer one cannot be pasted into a shell anyway, because a terminal limits a
+/// line.
+const COMMAND_COLUMNS: usize = 4000;

@@ -1,0 +1,81 @@
+//! A session with a coordinator in this process: the command line is an ordinary client, connected through
+//! memory and with a callback port of its own.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::Instant,
+};
+
+use crate::{
+    client::{Client, ClientError, ClientOptions, EventStream},
+    config::ResolvedSettings,
+    discover::ProgramSource,
+    front::{ServerSession, ServerSessionOptions, SessionCommand, SessionEnd},
+    runs::Provenance,
+};
+
+/// Capacity of the in-memory connection between client and session: that of a socket's buffer.
+const CONNECTION_BYTES: usize = 256 << 10;
+/// Time limit for an orderly shutdown.
+const EXIT_DEADLINE: Duration = Duration::from_secs(15);
+
+/// The session and the client connected to it.
+pub(super) struct InProcessServer {
+    pub(super) client: Client,
+    session: JoinSet<SessionEnd>,
+    commands: mpsc::Sender<SessionCommand>,
+}
+
+impl InProcessServer {
+    /// Starts a session and connects to it.
+    pub(super) async fn start(
+        settings: Arc<ResolvedSettings>,
+        (sources, provenance): (Vec<ProgramSource>, Provenance),
+        client: ClientOptions,
+    ) -> Result<(Self, EventStream), ClientError> {
+        let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
+        let options = ServerSessionOptions {
+            settings,
+            sources,
+            client_host: "127.0.0.1".to_owned(),
+            exit_with: None,
+            initialize_within: None,
+            is_debug: false,
+            provenance,
+        };
+        let (commands, receiver) = mpsc::channel(4);
+        let mut session = JoinSet::new();
+        session.spawn(ServerSession::new(theirs, options).serve(receiver));
+        let (client, events) = Client::connect(ours, client).await?;
+        Ok((Self { client, session, commands }, events))
+    }
+
+    /// Stops all test processes; returns when all are stopped.
+    pub(super) async fn pause(&self) {
+        let (sender, receiver) = oneshot::channel();
+        if self.commands.send(SessionCommand::Pause(sender)).await.is_ok() {
+            // A session that has ended has no processes to stop.
+            let _gone = receiver.await;
+        }
+    }
+
+    /// Continues the test processes.
+    pub(super) async fn resume(&self) {
+        // A session that has ended has no processes to continue.
+        let _gone = self.commands.send(SessionCommand::Resume).await;
+    }
+
+    /// Ends the session; all its tasks have ended when this returns.
+    pub(super) async fn shut_down(mut self, mut events: EventStream) -> Result<(), ClientError> {
+        // The client's readers block when its events are not consumed.
+        let mut reader = JoinSet::new();
+        reader.spawn(async move { while events.next().await.is_some() {} });
+        let left = self.client.exit(Instant::now() + EXIT_DEADLINE).await;
+        drop(self.commands);
+        while self.session.join_next().await.is_some() {}
+        left
+    }
+}

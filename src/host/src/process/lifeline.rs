@@ -1,0 +1,98 @@
+//! Liveness pipe: binds a process to the life of another that is neither parent nor child. The bound process
+//! is killed when the other end of the pipe is closed.
+//!
+//! ```text
+//! holder ──writing end──► pipe ──reading end──► bound process and all that it starts
+//!    └─ exits, for any reason ──► SIGKILL to the bound process, or to its group if it leads one
+//! ```
+
+use std::{
+    fs, io,
+    os::fd::{AsRawFd as _, OwnedFd},
+};
+
+use super::{Pid, Signal, process_tree, stat};
+use crate::{check, io::pipe};
+
+/// `fcntl` command that sets which signal reports that a descriptor is ready; the libc crate lacks it.
+const F_SETSIG: libc::c_int = 10;
+
+/// The holder's end. Dropping it kills the processes that are bound to it.
+#[derive(Debug)]
+pub struct Lifeline {
+    _held: OwnedFd,
+    /// The name of the pipe in procfs.
+    name: String,
+}
+
+impl Lifeline {
+    /// Returns a new tether, and the end for the process that is to be bound.
+    ///
+    /// # Errors
+    /// The system has no free descriptors.
+    pub fn new() -> io::Result<(Self, OwnedFd)> {
+        let (reader, held) = pipe()?;
+        let name = fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd()))?;
+        let name = name.to_string_lossy().into_owned();
+        Ok((Self { _held: held, name }, reader))
+    }
+
+    /// Returns the other processes that hold the pipe: the bound one, and those that it has started and that
+    /// have not closed it.
+    #[must_use]
+    pub fn holders(&self) -> Vec<Pid> {
+        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid));
+        pids.filter(|pid| *pid != Pid::own() && self.is_held_by(*pid)).collect()
+    }
+
+    /// Kills all holders, and returns those that were killed.
+    #[must_use]
+    pub fn kill_holders(&self) -> Vec<Pid> {
+        let mut struck = self.holders();
+        struck.retain(|pid| {
+            // The pidfd refers to one process, so the check after opening it is about the process that would
+            // be killed.
+            let Ok(pidfd) = process_tree::pidfd_open(*pid) else { return false };
+            let is_alive = stat(*pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
+            is_alive && self.is_held_by(*pid) && process_tree::pidfd_signal(&pidfd, Signal::KILL).is_ok()
+        });
+        struck
+    }
+
+    fn is_held_by(&self, pid: Pid) -> bool {
+        // Other users' processes cannot be inspected, and none of them is ours.
+        let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        fds.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target.as_os_str() == &*self.name))
+    }
+}
+
+/// Binds this process, and its group if it leads one, to the holder of a tether. The binding survives exec,
+/// as long as the new program does not close the descriptor.
+///
+/// # Errors
+/// The holder has exited, or the system call failed.
+pub fn bind_to(end: OwnedFd) -> io::Result<()> {
+    let fd = end.as_raw_fd();
+    let own = Pid::own();
+    let is_leader = stat(own).is_some_and(|stat| stat.group == own);
+    let owner = if is_leader { -own.0 } else { own.0 };
+    // SAFETY: the descriptor is open, and the argument is a signal.
+    check(unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGKILL) })?;
+    // SAFETY: the descriptor is open, and the argument names this process or its group.
+    check(unsafe { libc::fcntl(fd, libc::F_SETOWN, owner) })?;
+    // SAFETY: the descriptor is open, and the arguments are flags.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) })?;
+    // The exit of a holder before the line above raised no signal.
+    let mut byte = 0_u8;
+    // SAFETY: one byte may be written to the local.
+    let count = unsafe { libc::read(fd, (&raw mut byte).cast(), 1) };
+    if count == 0 {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    // SAFETY: the descriptor is open, and no flag remains: it outlives the program.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) })?;
+    // The descriptor belongs to the executed program now, which does not know of it.
+    std::mem::forget(end);
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! Process trees, read from procfs: children, descendants, and signals to all of them.
+
+use std::{
+    collections::HashSet,
+    fs, io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    time::Duration,
+};
+
+use super::{Pid, Signal, reserved_fds};
+use crate::check;
+
+/// Longest reported command line of a process, in characters.
+const COMMAND_LIMIT: usize = 200;
+
+/// State, parent and process group of a process, from procfs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessStat {
+    /// State letter: `R` running, `S` sleeping, `T` stopped, `Z` exited and not reaped, and others.
+    pub state: char,
+    /// Parent process.
+    pub parent: Pid,
+    /// Process group.
+    pub group: Pid,
+}
+
+/// Returns state, parent and process group of a process; `None` if it no longer exists.
+#[must_use]
+pub fn stat(pid: Pid) -> Option<ProcessStat> {
+    let text = reserved_fds::with_reserved(|| fs::read(format!("/proc/{pid}/stat"))).ok()?;
+    // The name stands in parentheses and may contain any byte; only numbers follow the last parenthesis.
+    let name_end = text.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
+    let mut fields = rest.split(' ');
+    Some(ProcessStat {
+        state: fields.next()?.chars().next()?,
+        parent: Pid(fields.next()?.parse().ok()?),
+        group: Pid(fields.next()?.parse().ok()?),
+    })
+}
+
+/// Returns the start time of a process as time since boot, truncated to [`start_tick`]; `None` if it no
+/// longer exists.
+#[must_use]
+pub fn start_time_since_boot(pid: Pid) -> Option<Duration> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let name_end = text.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
+    // The state is the third field of the file, the start time the 22nd.
+    let ticks: u32 = rest.split(' ').nth(22 - 3)?.parse().ok()?;
+    start_time_resolution().checked_mul(ticks)
+}
+
+/// Returns the resolution of process start times: mostly 10 ms.
+#[must_use]
+pub fn start_time_resolution() -> Duration {
+    // SAFETY: sysconf takes any name and touches no memory of ours.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    Duration::from_secs(1) / u32::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
+}
+
+/// Returns the time since boot, on the clock of [`started_after_boot`].
+#[must_use]
+pub fn time_since_boot() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a live local of the right type. It cannot fail: every kernel with pidfds has this
+    // clock.
+    let _ = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+/// Returns the children of a process, including those that have exited and are not reaped. Empty if it no
+/// longer exists.
+#[must_use]
+pub fn children(parent: Pid) -> Vec<Pid> {
+    // Nothing can be read of a process that no longer exists.
+    reserved_fds::with_reserved(|| read_children(parent)).unwrap_or_default()
+}
+
+fn read_children(parent: Pid) -> io::Result<Vec<Pid>> {
+    let mut found = Vec::new();
+    for task in fs::read_dir(format!("/proc/{parent}/task"))?.flatten() {
+        match fs::read_to_string(task.path().join("children")) {
+            Ok(text) => {
+                found.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid))
+            }
+            // The kernel lacks these files; otherwise the thread has exited, and its children belong to other
+            // threads.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && task.path().exists() => {
+                return children_by_proc_scan(parent);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn children_by_proc_scan(parent: Pid) -> io::Result<Vec<Pid>> {
+    let pids = fs::read_dir("/proc")?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid))
+        .filter(|pid| stat(*pid).is_some_and(|stat| stat.parent == parent));
+    Ok(pids.collect())
+}
+
+/// Returns all descendants of a process, parents before their children.
+///
+/// Processes that are created or reparented meanwhile may be missing: a caller that needs all of them repeats
+/// the call until it returns nothing new.
+#[must_use]
+pub fn descendants(root: Pid) -> Vec<Pid> {
+    let mut found = children(root);
+    // A process that was reparented during the walk can be found twice.
+    let mut known: HashSet<Pid> = found.iter().copied().collect();
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        found.extend(children(pid).into_iter().filter(|child| known.insert(*child)));
+        next += 1;
+    }
+    found
+}
+
+/// Returns the command line of a process for display, truncated; the process name in brackets if there is
+/// none.
+#[must_use]
+pub fn command_line(pid: Pid) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let words: Vec<&str> = text.split('\0').filter(|word| !word.is_empty()).collect();
+    if words.is_empty() {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        return format!("[{}]", name.trim_end());
+    }
+    let line = words.join(" ");
+    match line.char_indices().nth(COMMAND_LIMIT) {
+        Some((cut, _)) => format!("{}…", &line[..cut]),
+        None => line,
+    }
+}
+
+/// Returns the resident memory of a process and all its descendants, in bytes; processes that have exited
+/// count as 0.
+///
+/// Pages that several processes share are counted once for each.
+#[must_use]
+pub fn resident_bytes(root: Pid) -> u64 {
+    let page = page_bytes();
+    let of = |pid: Pid| -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    let pages: u64 = descendants(root).into_iter().chain([root]).filter_map(of).sum();
+    pages.saturating_mul(page)
+}
+
+fn page_bytes() -> u64 {
+    // SAFETY: sysconf takes any name and touches no memory of ours.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).unwrap_or(4096)
+}
+
+/// Returns the number of processes that the kernel has killed for lack of memory since boot; `None` if the
+/// kernel does not report it.
+#[must_use]
+pub fn oom_kill_count() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/vmstat").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
+/// Sends a signal to a process group. A group that no longer exists is no error: then there is nothing left
+/// to signal.
+///
+/// # Errors
+/// The system call failed, for instance because of another user's process.
+pub fn kill_group(group: Pid, signal: Signal) -> io::Result<()> {
+    // 0 and 1 would signal our own group and all processes.
+    assert!(group.0 > 1, "a process group of a child is above 1");
+    // SAFETY: kill touches no memory.
+    match check(unsafe { libc::kill(-group.0, signal.0) }) {
+        Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Kills a child of this process. Only the caller reaps it, so its process id cannot have been reused.
+pub fn kill_child(pid: Pid) {
+    assert!(pid.0 > 1, "a child's number is above 1");
+    // The call can fail only for a process that runs with another user's rights, and then nothing can be
+    // done.
+    // SAFETY: kill touches no memory.
+    unsafe { libc::kill(pid.0, libc::SIGKILL) };
+}
+
+/// Opens a descriptor that refers to a process and never to a later one with the same id.
+///
+/// # Errors
+/// The process no longer exists, or the system does not allow it.
+pub fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open takes two integers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0, 0) };
+    let fd = check(i32::try_from(fd).expect("a descriptor fits"))?;
+    // SAFETY: the descriptor is new and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+pub(crate) fn pidfd_signal(pidfd: &impl AsRawFd, signal: Signal) -> io::Result<()> {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: the descriptor is open; without siginfo the kernel reads no memory of ours.
+    let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal.0, none, 0) };
+    check(i32::try_from(result).expect("0 or -1")).map(|_| ())
+}
+
+/// Sends a signal to all descendants of `root`, and returns the processes that it was sent to; processes that
+/// have exited are skipped.
+///
+/// `wants` selects among them. SIGKILL goes to whole process groups first: that is atomic, so a process tree
+/// that forks faster than procfs can be read is caught too. Processes that were created or reparented
+/// meanwhile may be missing: repeat the call until none is left.
+#[must_use]
+pub fn signal_descendants(root: Pid, signal: Signal, wants: impl Fn(Pid, ProcessStat) -> bool) -> Vec<Pid> {
+    let own_group = stat(Pid::own()).map(|stat| stat.group);
+    let mut families = vec![root];
+    let mut seen = HashSet::new();
+    let mut groups = HashSet::new();
+    let mut reached = Vec::new();
+    while let Some(parent) = families.pop() {
+        for pid in children(parent) {
+            let Some(stat) = stat(pid).filter(|stat| stat.state != 'Z') else { continue };
+            if !seen.insert(pid) {
+                continue;
+            }
+            families.push(pid);
+            if !wants(pid, stat) {
+                continue;
+            }
+            if signal == Signal::KILL && Some(stat.group) != own_group && groups.insert(stat.group) {
+                // Best effort: each member is signalled individually too.
+                let _refused = kill_group(stat.group, signal);
+            }
+            if signal_if_child_of(parent, pid, signal) {
+                reached.push(pid);
+            }
+        }
+    }
+    reached
+}
+
+/// Signals `pid` if it is still a child of `parent`, so that a reused process id does not reach an unrelated
+/// process.
+fn signal_if_child_of(parent: Pid, pid: Pid, signal: Signal) -> bool {
+    let still_related = || stat(pid).is_some_and(|stat| stat.parent == parent || stat.parent == Pid::own());
+    match pidfd_open(pid) {
+        Ok(pidfd) => still_related() && pidfd_signal(&pidfd, signal).is_ok(),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => false,
+        // Where pidfds are denied, only the check just before the signal protects against reuse.
+        // SAFETY: kill touches no memory.
+        Err(_) => still_related() && check(unsafe { libc::kill(pid.0, signal.0) }).is_ok(),
+    }
+}

@@ -1,0 +1,140 @@
+//! Process start in two steps: the child waits before it executes its program, until it is released. A tracer
+//! that seizes it in between misses no event.
+//!
+//! Unlike in [`crate::spawn::spawn`] the child has memory of its own, because its parent continues in the
+//! meantime. Meant for a process with little memory and one thread.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    sync::atomic::Ordering::Relaxed,
+};
+
+use crate::{
+    check,
+    io::pipe,
+    process::{self, Pid},
+    spawn::{
+        GATE_CONTINUE, GATE_CONTINUE_STOPPED, PreparedSpawn, SpawnError, SpawnOptions, SpawnPlan,
+        SpawnedChild, full_mask, prepare_and_exec, swap_mask,
+    },
+};
+
+/// Size of the failure report of a child: step and errno.
+const FAILURE_REPORT_BYTES: usize = 2 * size_of::<i32>();
+
+/// A process that waits before it executes its program. If this is dropped, the process exits without
+/// executing it.
+#[derive(Debug)]
+pub struct HeldProcess {
+    child: SpawnedChild,
+    prepared: PreparedSpawn,
+    gate: OwnedFd,
+    failure_report: OwnedFd,
+}
+
+/// A process that executes its program. Its descriptor becomes readable when the execution has succeeded or
+/// failed.
+#[derive(Debug)]
+pub struct ReleasedProcess {
+    child: SpawnedChild,
+    prepared: PreparedSpawn,
+    failure_report: OwnedFd,
+}
+
+/// Starts a process as [`crate::spawn::spawn`] does, except for the last step.
+///
+/// # Errors
+/// Reports which step failed, as far as it is known at this point.
+pub fn spawn_held(spawn: SpawnOptions) -> Result<HeldProcess, SpawnError> {
+    let prepared = PreparedSpawn::new(spawn)?;
+    match crate::fail::at("guard.fork").and_then(|()| fork_child(&prepared)) {
+        Ok((child, gate, last_words)) => {
+            Ok(HeldProcess { child, prepared, gate, failure_report: last_words })
+        }
+        Err(source) => Err(prepared.create_error(source)),
+    }
+}
+
+impl HeldProcess {
+    /// Returns the process id, which is, or will be, also its process group.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.child.pid
+    }
+
+    /// Lets the process execute its program.
+    #[must_use]
+    pub fn release(self) -> ReleasedProcess {
+        self.open_gate(GATE_CONTINUE)
+    }
+
+    /// Lets the process stop itself as its last step before its program, with SIGCONT blocked, so that no
+    /// debugger reports the continuation as a signal.
+    #[must_use]
+    pub fn release_stopped(self) -> ReleasedProcess {
+        self.open_gate(GATE_CONTINUE_STOPPED)
+    }
+
+    fn open_gate(self, word: u8) -> ReleasedProcess {
+        // The write fails only if the child is dead, which its failure report shows.
+        drop(File::from(self.gate).write_all(&[word]));
+        ReleasedProcess { child: self.child, prepared: self.prepared, failure_report: self.failure_report }
+    }
+}
+
+impl ReleasedProcess {
+    /// Waits until the process executes its program.
+    ///
+    /// # Errors
+    /// Reports which step failed. The caller's general reaper collects the exit status.
+    pub fn finish(self) -> Result<SpawnedChild, SpawnError> {
+        let mut words = [0; FAILURE_REPORT_BYTES];
+        match File::from(self.failure_report).read_exact(&mut words) {
+            // Closed by exec, or by a death that the wait status reports.
+            Err(_) => Ok(self.child),
+            Ok(()) => {
+                let (step, errno) = words.split_at(FAILURE_REPORT_BYTES / 2);
+                let number = |bytes: &[u8]| i32::from_ne_bytes(bytes.try_into().expect("half of the words"));
+                Err(self.prepared.step_error(number(step), number(errno)))
+            }
+        }
+    }
+}
+
+impl AsFd for ReleasedProcess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.failure_report.as_fd()
+    }
+}
+
+fn fork_child(prepared: &PreparedSpawn) -> io::Result<(SpawnedChild, OwnedFd, OwnedFd)> {
+    let (gate_reader, gate) = pipe()?;
+    let (last_words, words_writer) = pipe()?;
+    let mut plan = prepared.plan();
+    plan.gate = [gate_reader.as_raw_fd(), gate.as_raw_fd()];
+    // No signal handler of this process may run in the child.
+    let old_mask = swap_mask(&full_mask());
+    // SAFETY: the child keeps the rules stated at `born`, so it needs nothing that another thread may hold.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        run_forked_child(&plan, words_writer.as_raw_fd());
+    }
+    swap_mask(&old_mask);
+    let pid = Pid(check(pid)?);
+    // The child is not reaped yet, so the process id is still its own.
+    let pidfd = process::pidfd_open(pid)?;
+    Ok((SpawnedChild { pid, pidfd, exit: None }, gate, last_words))
+}
+
+/// Runs in the child until its program is executed: system calls only; no allocation, no lock, no formatting,
+/// no panic.
+fn run_forked_child(plan: &SpawnPlan, words: RawFd) -> ! {
+    prepare_and_exec(plan);
+    let text = [plan.step.load(Relaxed), plan.errno.load(Relaxed)];
+    // SAFETY: the array is valid for reading of its own size.
+    unsafe { libc::write(words, text.as_ptr().cast(), FAILURE_REPORT_BYTES) };
+    // SAFETY: _exit runs no code of the parent's.
+    unsafe { libc::_exit(127) }
+}

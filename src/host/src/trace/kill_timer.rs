@@ -1,0 +1,80 @@
+//! A time limit for calls that wait for a process and cannot be interrupted: when the time is over, the
+//! process is killed, which ends the wait.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+    sync::atomic::{AtomicI32, Ordering::SeqCst},
+    time::Duration,
+};
+
+use crate::{
+    check,
+    process::{Pid, pidfd_open},
+};
+
+static TARGET: AtomicI32 = AtomicI32::new(-1);
+
+/// Kills the process when the timer expires; dropping it disarms the timer. Only one at a time, and only in
+/// processes that use no alarms.
+#[derive(Debug)]
+pub struct KillTimer {
+    _pidfd: OwnedFd,
+}
+
+impl KillTimer {
+    /// Arms the kill timer for a process.
+    ///
+    /// # Errors
+    /// The process no longer exists, or the system has no free descriptor or timer.
+    pub fn arm(process: Pid, burns: Duration) -> io::Result<Self> {
+        let pidfd = pidfd_open(process)?;
+        // SAFETY: an all-zero sigaction is valid: default action, no flags, an empty mask.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = on_alarm as extern "C" fn(libc::c_int) as usize;
+        // SAFETY: the handler keeps the rules stated there; the old action is not requested.
+        check(unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) })?;
+        let fuse = Self { _pidfd: pidfd };
+        TARGET.store(fuse._pidfd.as_raw_fd(), SeqCst);
+        set_timer(burns)?;
+        Ok(fuse)
+    }
+}
+
+impl Drop for KillTimer {
+    fn drop(&mut self) {
+        TARGET.store(-1, SeqCst);
+        // A timer that was set can be unset; if that fails, no target is left to kill.
+        drop(set_timer(Duration::ZERO));
+    }
+}
+
+/// Sets the timer; zero disarms it. It fires again each second, because a signal between the check and the
+/// wait would be lost.
+fn set_timer(after: Duration) -> io::Result<()> {
+    let time = |duration: Duration| libc::timeval {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_usec: duration.subsec_micros().into(),
+    };
+    let interval = if after.is_zero() { Duration::ZERO } else { Duration::from_secs(1) };
+    let timer = libc::itimerval { it_interval: time(interval), it_value: time(after) };
+    // SAFETY: the kernel reads one itimerval; the old one is not requested.
+    check(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) }).map(|_| ())
+}
+
+/// Kills the target when the timer expires. Signal handler: system calls and atomics only; no allocation, no
+/// lock, no formatting.
+extern "C" fn on_alarm(_signal: libc::c_int) {
+    // SAFETY: the location of errno is valid in its own thread.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    let target = TARGET.load(SeqCst);
+    if target != -1 {
+        let none = std::ptr::null::<libc::siginfo_t>();
+        // SAFETY: without siginfo the kernel reads no memory of ours.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, target, libc::SIGKILL, none, 0) };
+    }
+    // SAFETY: as above; the code that was interrupted must find it unchanged.
+    unsafe { *errno = before };
+}

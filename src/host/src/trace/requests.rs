@@ -1,0 +1,233 @@
+//! The ptrace requests, one function each. All except `seize` and `interrupt` require a stopped thread; for a
+//! thread that has been killed in the meantime they return `ESRCH`, which no caller can rule out.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+};
+
+use crate::{
+    check,
+    process::{self, Pid, Signal},
+};
+
+/// Floating point and vector registers of a thread, in the kernel's layout.
+pub use libc::user_fpregs_struct as FloatingRegisters;
+/// General purpose registers of a thread, in the kernel's layout.
+pub use libc::user_regs_struct as GeneralRegisters;
+
+/// `NT_PRSTATUS`.
+const GENERAL_REGISTER_SET: usize = 1;
+/// `NT_PRFPREG`.
+const FLOATING_REGISTER_SET: usize = 2;
+
+/// Ptrace options: the events that a traced thread reports besides its signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceOptions(libc::c_int);
+
+impl TraceOptions {
+    /// No further events; the thread survives its tracer.
+    pub const VISIT: Self = Self(0);
+    /// New threads and executed programs; the thread is killed when its tracer exits.
+    pub const PROCESS: Self =
+        Self(libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL);
+    /// As [`Self::PROCESS`], and new processes.
+    pub const TREE: Self = Self(Self::PROCESS.0 | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK);
+
+    /// Adds exits of threads, reported while their memory still exists.
+    #[must_use]
+    pub const fn with_exits(self) -> Self {
+        Self(self.0 | libc::PTRACE_O_TRACEEXIT)
+    }
+}
+
+/// Signal information of a thread that is stopped at a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignalInfo {
+    pub signal: Signal,
+    /// Above 0: the kernel raised the signal for an action of the thread. Otherwise a program sent it.
+    pub code: i32,
+    /// The address of the fault, if the kernel raised the signal.
+    pub address: Option<u64>,
+}
+
+/// Starts to trace a thread without stopping it.
+///
+/// # Errors
+/// The kernel refused (`EPERM`: already traced, another user's thread, forbidden by the system), or the
+/// thread does not exist (`ESRCH`).
+pub fn seize(tid: Pid, options: TraceOptions) -> io::Result<()> {
+    request(libc::PTRACE_SEIZE, tid, 0, integer(options.0))
+}
+
+/// Changes the events that a stopped thread reports.
+///
+/// # Errors
+/// The thread is not stopped, or no longer exists.
+pub fn set_options(tid: Pid, options: TraceOptions) -> io::Result<()> {
+    request(libc::PTRACE_SETOPTIONS, tid, 0, integer(options.0))
+}
+
+/// Continues a stopped thread, with the signal that it was stopped at, another one, or none.
+///
+/// # Errors
+/// The thread is not stopped, or no longer exists.
+pub fn cont(tid: Pid, signal: Option<Signal>) -> io::Result<()> {
+    request(libc::PTRACE_CONT, tid, 0, number(signal))
+}
+
+/// Leaves a thread in the group stop of its signal, and reports when that stop ends.
+///
+/// # Errors
+/// The thread is not in a group stop, or no longer exists.
+pub fn listen(tid: Pid) -> io::Result<()> {
+    request(libc::PTRACE_LISTEN, tid, 0, 0)
+}
+
+/// Requests a running thread to stop; [`super::wait_for`] reports the stop.
+///
+/// # Errors
+/// The thread is not traced by this thread, or no longer exists.
+pub fn interrupt(tid: Pid) -> io::Result<()> {
+    request(libc::PTRACE_INTERRUPT, tid, 0, 0)
+}
+
+/// Stops tracing a stopped thread, which continues as with [`cont`].
+///
+/// # Errors
+/// The thread is not stopped, or no longer exists.
+pub fn detach(tid: Pid, signal: Option<Signal>) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, number(signal))
+}
+
+/// Returns the number that belongs to the event that stopped the thread: the id of a new thread, or an exit
+/// status.
+///
+/// # Errors
+/// The thread is not stopped, or no longer exists.
+pub fn event_message(tid: Pid) -> io::Result<u64> {
+    let mut message: libc::c_ulong = 0;
+    // The kernel writes one unsigned long there.
+    request(libc::PTRACE_GETEVENTMSG, tid, 0, (&raw mut message).expose_provenance())?;
+    Ok(message)
+}
+
+/// Returns the information about the signal that stopped the thread.
+///
+/// # Errors
+/// The thread is not stopped at a signal, or no longer exists.
+pub fn signal_info(tid: Pid) -> io::Result<SignalInfo> {
+    // SAFETY: siginfo_t is a plain C struct that may be all zero.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    request(libc::PTRACE_GETSIGINFO, tid, 0, (&raw mut info).expose_provenance())?;
+    // SAFETY: every layout of siginfo_t has its integers here; only a fault's meaning is that of an address.
+    let address = unsafe { info.si_addr() }.addr() as u64;
+    Ok(SignalInfo {
+        signal: Signal(info.si_signo),
+        code: info.si_code,
+        address: (info.si_code > 0).then_some(address),
+    })
+}
+
+/// Returns the general purpose registers of a stopped thread.
+///
+/// # Errors
+/// The thread is not stopped, or no longer exists.
+pub fn general_registers(tid: Pid) -> io::Result<GeneralRegisters> {
+    // SAFETY: a plain C struct of integers that may be all zero.
+    let mut registers: GeneralRegisters = unsafe { std::mem::zeroed() };
+    let size = size_of_val(&registers);
+    read_register_set(
+        tid,
+        GENERAL_REGISTER_SET,
+        libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size },
+    )?;
+    Ok(registers)
+}
+
+/// Returns the floating point registers of a stopped thread.
+///
+/// # Errors
+/// The thread is not stopped, or no longer exists.
+pub fn floating_registers(tid: Pid) -> io::Result<FloatingRegisters> {
+    // SAFETY: a plain C struct of integers that may be all zero.
+    let mut registers: FloatingRegisters = unsafe { std::mem::zeroed() };
+    let size = size_of_val(&registers);
+    read_register_set(
+        tid,
+        FLOATING_REGISTER_SET,
+        libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size },
+    )?;
+    Ok(registers)
+}
+
+/// Reads one register set. `place` must be a live value of the set's own type; the kernel writes no more than
+/// its length.
+fn read_register_set(tid: Pid, set: usize, mut place: libc::iovec) -> io::Result<()> {
+    request(libc::PTRACE_GETREGSET, tid, set, (&raw mut place).expose_provenance())
+}
+
+/// Adds a signal to the mask of blocked signals of a stopped thread.
+///
+/// # Errors
+/// The thread is not stopped, or no longer exists.
+pub fn block_signal(tid: Pid, signal: Signal) -> io::Result<()> {
+    change_mask(tid, |mask| mask | mask_bit(signal))
+}
+
+/// Removes a signal from the mask of blocked signals of a stopped thread.
+///
+/// # Errors
+/// The thread is not stopped, or no longer exists.
+pub fn unblock_signal(tid: Pid, signal: Signal) -> io::Result<()> {
+    change_mask(tid, |mask| mask & !mask_bit(signal))
+}
+
+fn change_mask(tid: Pid, change: impl Fn(u64) -> u64) -> io::Result<()> {
+    let mut mask = 0_u64;
+    // The kernel reads and writes the number of bytes that this call passes.
+    request(libc::PTRACE_GETSIGMASK, tid, size_of_val(&mask), (&raw mut mask).expose_provenance())?;
+    mask = change(mask);
+    request(libc::PTRACE_SETSIGMASK, tid, size_of_val(&mask), (&raw mut mask).expose_provenance())
+}
+
+fn mask_bit(signal: Signal) -> u64 {
+    1 << (signal.0 - 1)
+}
+
+/// Sends a signal to one thread of a process.
+///
+/// # Errors
+/// The thread no longer exists.
+pub fn signal_thread(process: Pid, tid: Pid, signal: Signal) -> io::Result<()> {
+    // SAFETY: tgkill takes three integers.
+    let result = unsafe { libc::syscall(libc::SYS_tgkill, process.0, tid.0, signal.0) };
+    check(i32::try_from(result).expect("0 or -1")).map(|_| ())
+}
+
+/// Sends a signal to a process through its pidfd, so that the signal never reaches a later process with the
+/// same id.
+///
+/// # Errors
+/// The process is reaped, or the kernel refused.
+pub fn signal_process(pidfd: &OwnedFd, signal: Signal) -> io::Result<()> {
+    process::pidfd_signal(&pidfd.as_raw_fd(), signal)
+}
+
+fn integer(value: libc::c_int) -> usize {
+    usize::try_from(value).expect("options are not negative")
+}
+
+fn number(signal: Option<Signal>) -> usize {
+    signal.map_or(0, |signal| integer(signal.0))
+}
+
+/// Performs one ptrace request. `data` is a number, or the address of a live value of the type that the
+/// request writes.
+fn request(request: libc::c_uint, tid: Pid, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: the callers above pair each request with what it takes; ptrace touches no other memory of ours.
+    match unsafe { libc::ptrace(request, tid.0, address, data) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}

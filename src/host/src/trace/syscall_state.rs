@@ -1,0 +1,113 @@
+//! State of a thread, as the kernel counts it: run time, waiting time, sleeps, current system call. The
+//! caller judges it.
+
+use std::fs;
+
+use crate::process::{Pid, stat};
+
+/// Microseconds per clock tick: the kernel reports times of processes in hundredths of a second.
+const TICK_US: u64 = 10_000;
+
+/// One sample of a thread's state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyscallState {
+    /// Scheduler state, as in [`crate::process::Stat`].
+    pub state: char,
+    /// Run time, in nanoseconds.
+    pub run_ns: u64,
+    /// Time spent runnable but not running, in nanoseconds.
+    pub waiting_ns: u64,
+    /// Number of voluntary context switches: how often the thread went to sleep by itself.
+    pub voluntary_switches: u64,
+    /// The system call that the thread is in: its name, or its number for a rare call.
+    pub syscall: Option<String>,
+}
+
+/// Returns a sample of a thread's state; `None` if the thread no longer exists.
+#[must_use]
+pub fn read_syscall_state(tid: Pid) -> Option<SyscallState> {
+    let state = stat(tid)?.state;
+    // The path includes `task/`, because otherwise the kernel reports the first thread of the process.
+    let times = fs::read_to_string(format!("/proc/{tid}/task/{tid}/schedstat")).unwrap_or_default();
+    let mut times = times.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0));
+    let status = fs::read(format!("/proc/{tid}/task/{tid}/status")).unwrap_or_default();
+    let sleeps = String::from_utf8_lossy(&status)
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok())
+        .unwrap_or(0);
+    let call = fs::read_to_string(format!("/proc/{tid}/task/{tid}/syscall")).unwrap_or_default();
+    Some(SyscallState {
+        state,
+        run_ns: times.next().unwrap_or(0),
+        waiting_ns: times.next().unwrap_or(0),
+        voluntary_switches: sleeps,
+        syscall: call
+            .split_ascii_whitespace()
+            .next()
+            .and_then(|number| number.parse().ok())
+            .and_then(syscall_name),
+    })
+}
+
+/// Returns the CPU time of a process, its ended threads included, in microseconds.
+#[must_use]
+pub fn cpu_us(process: Pid) -> u64 {
+    let text = fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
+    let rest = text.rsplit(|byte| *byte == b')').next().unwrap_or_default();
+    let fields = String::from_utf8_lossy(rest);
+    // The state is field 3 of the line and the first here; user and system time are fields 14 and 15.
+    fields
+        .split_ascii_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|ticks| ticks.parse::<u64>().ok())
+        .sum::<u64>()
+        * TICK_US
+}
+
+/// Returns the name of a system call. -1 means that the thread is in the kernel without a system call.
+fn syscall_name(number: libc::c_long) -> Option<String> {
+    if number < 0 {
+        return None;
+    }
+    let known = WAITING_SYSCALLS.iter().find(|(known, _)| *known == number);
+    Some(known.map_or_else(|| format!("system call {number}"), |(_, name)| (*name).to_owned()))
+}
+
+/// System calls that wait.
+const WAITING_SYSCALLS: [(libc::c_long, &str); 34] = [
+    (libc::SYS_futex, "futex"),
+    (libc::SYS_read, "read"),
+    (libc::SYS_readv, "read"),
+    (libc::SYS_pread64, "read"),
+    (libc::SYS_write, "write"),
+    (libc::SYS_writev, "write"),
+    (libc::SYS_pwrite64, "write"),
+    (libc::SYS_poll, "poll"),
+    (libc::SYS_ppoll, "poll"),
+    (libc::SYS_select, "select"),
+    (libc::SYS_pselect6, "select"),
+    (libc::SYS_epoll_wait, "epoll_wait"),
+    (libc::SYS_epoll_pwait, "epoll_wait"),
+    (libc::SYS_accept, "accept"),
+    (libc::SYS_accept4, "accept"),
+    (libc::SYS_connect, "connect"),
+    (libc::SYS_recvfrom, "recv"),
+    (libc::SYS_recvmsg, "recv"),
+    (libc::SYS_sendto, "send"),
+    (libc::SYS_sendmsg, "send"),
+    (libc::SYS_wait4, "wait for a child"),
+    (libc::SYS_waitid, "wait for a child"),
+    (libc::SYS_nanosleep, "sleep"),
+    (libc::SYS_clock_nanosleep, "sleep"),
+    (libc::SYS_pause, "pause"),
+    (libc::SYS_rt_sigsuspend, "wait for a signal"),
+    (libc::SYS_rt_sigtimedwait, "wait for a signal"),
+    (libc::SYS_flock, "lock a file"),
+    (libc::SYS_fcntl, "lock a file"),
+    (libc::SYS_fsync, "fsync"),
+    (libc::SYS_openat, "open"),
+    (libc::SYS_msgrcv, "message queue"),
+    (libc::SYS_semop, "semaphore"),
+    (libc::SYS_restart_syscall, "sleep"),
+];

@@ -1,0 +1,389 @@
+//! Delivery of the end of a run by its finisher: in which order and by which route the pending updates and
+//! the completion are sent, and what is pending when the coordinator has died.
+//!
+//! ```text
+//! due ──► own connection ──proof──► announced ──► completion ──proof──► done
+//!             │ refused, broken, unproven              │ unproven
+//!             ▼                                        ▼
+//!          resend all, relayed ────────────────► completion, relayed ──► done (order is the proof)
+//! ```
+//!
+//! The completion is sent only when all updates before it are proven: otherwise updates that are sent again
+//! by the other route could arrive after it. If the coordinator has died, there is no other route: then the
+//! completion follows the unproven updates on the same connection, which preserves their order, and a client
+//! that responds late receives it when it resumes reading. The completion is announced to the coordinator
+//! before it is sent, because a finisher that dies after the announcement is replaced, and its replacement
+//! may send only the completion.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{TestId, WorkerId};
+
+/// State of the finisher's own connection to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FinisherConnection {
+    /// Not dialled yet, or closed in order.
+    Closed,
+    /// Connected.
+    Open,
+    /// No port was offered, or data sent there may be lost: from now on the coordinator's connection is used.
+    Relayed,
+}
+
+/// A route to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeliveryRoute {
+    /// The finisher's own connection.
+    Direct,
+    /// Through the coordinator.
+    Relay,
+}
+
+/// The next step of the finisher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeliveryStep {
+    /// Dial the client; fails if the client refuses.
+    Dial,
+    /// Send everything before the completion; fails if the route is broken.
+    SendDue(DeliveryRoute),
+    /// Have the client confirm the barrier on the own connection; fails if it does not.
+    Prove,
+    /// Close the own connection in order; fails if the client does not close it after having read everything.
+    Close,
+    /// Report to the coordinator that only the completion is missing; fails if the coordinator is gone, which
+    /// changes nothing.
+    Announce,
+    /// Send the completion; fails if the route is broken.
+    SendCompletion(DeliveryRoute),
+}
+
+/// The result of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StepResult {
+    /// The step succeeded.
+    Ok,
+    /// The step failed.
+    Failed,
+}
+
+/// The result of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeliveryResult {
+    /// Over the own connection, with proof.
+    Directly,
+    /// Through the coordinator, whose connection preserves the order.
+    Relayed,
+    /// Not delivered: the coordinator is gone, and there is no other route.
+    Undelivered,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum DeliveryPhase {
+    Dialling,
+    SendingDue(DeliveryRoute),
+    ProvingDue,
+    ClosingDue,
+    Announcing,
+    Completing(DeliveryRoute),
+    ProvingCompletion,
+    ClosingCompletion,
+    Ended(DeliveryResult),
+}
+
+/// Delivery of the end of one run to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Delivery {
+    connection: FinisherConnection,
+    phase: DeliveryPhase,
+    has_due: bool,
+    has_relay: bool,
+}
+
+impl Delivery {
+    /// Starts from the connection's current state; with nothing pending, the completion is sent immediately.
+    #[must_use]
+    pub fn new(connection: FinisherConnection, has_due: bool) -> Self {
+        let phase = match connection {
+            FinisherConnection::Closed => DeliveryPhase::Dialling,
+            FinisherConnection::Open => Self::first_phase(has_due),
+            FinisherConnection::Relayed => DeliveryPhase::SendingDue(DeliveryRoute::Relay),
+        };
+        Self { connection, phase, has_due, has_relay: true }
+    }
+
+    fn first_phase(has_due: bool) -> DeliveryPhase {
+        if has_due { DeliveryPhase::SendingDue(DeliveryRoute::Direct) } else { DeliveryPhase::Announcing }
+    }
+
+    /// Records that the coordinator is gone, and with it the relay route.
+    pub fn lose_relay(&mut self) {
+        self.has_relay = false;
+    }
+
+    /// Returns the next step, or the result of the delivery.
+    ///
+    /// # Errors
+    /// The result of the delivery: no step is left.
+    pub fn next_step(&self) -> Result<DeliveryStep, DeliveryResult> {
+        match self.phase {
+            DeliveryPhase::Dialling => Ok(DeliveryStep::Dial),
+            DeliveryPhase::SendingDue(way) => Ok(DeliveryStep::SendDue(way)),
+            DeliveryPhase::ProvingDue | DeliveryPhase::ProvingCompletion => Ok(DeliveryStep::Prove),
+            DeliveryPhase::ClosingDue | DeliveryPhase::ClosingCompletion => Ok(DeliveryStep::Close),
+            DeliveryPhase::Announcing => Ok(DeliveryStep::Announce),
+            DeliveryPhase::Completing(way) => Ok(DeliveryStep::SendCompletion(way)),
+            DeliveryPhase::Ended(delivered) => Err(delivered),
+        }
+    }
+
+    /// Records the result of the last step.
+    pub fn on_step_result(&mut self, went: StepResult) {
+        use StepResult::{Failed, Ok};
+        (self.connection, self.phase) = match (self.phase, went) {
+            (DeliveryPhase::Dialling, Ok) => (FinisherConnection::Open, Self::first_phase(self.has_due)),
+            (DeliveryPhase::Dialling, Failed) => {
+                (FinisherConnection::Relayed, DeliveryPhase::SendingDue(DeliveryRoute::Relay))
+            }
+            (DeliveryPhase::SendingDue(DeliveryRoute::Direct), Ok) => {
+                (self.connection, DeliveryPhase::ProvingDue)
+            }
+            (DeliveryPhase::ProvingDue, Failed) if !self.has_relay => {
+                (self.connection, DeliveryPhase::Completing(DeliveryRoute::Direct))
+            }
+            (DeliveryPhase::SendingDue(DeliveryRoute::Direct) | DeliveryPhase::ProvingDue, Failed) => {
+                (self.connection, DeliveryPhase::ClosingDue)
+            }
+            (DeliveryPhase::ProvingDue, Ok) => (self.connection, DeliveryPhase::Announcing),
+            (DeliveryPhase::ClosingDue, Ok) => {
+                (FinisherConnection::Relayed, DeliveryPhase::Completing(DeliveryRoute::Relay))
+            }
+            (DeliveryPhase::ClosingDue, Failed) => {
+                (FinisherConnection::Relayed, DeliveryPhase::SendingDue(DeliveryRoute::Relay))
+            }
+            (DeliveryPhase::Announcing, Ok | Failed) => {
+                (self.connection, DeliveryPhase::Completing(DeliveryRoute::Direct))
+            }
+            (DeliveryPhase::Completing(DeliveryRoute::Direct), Ok) => {
+                (self.connection, DeliveryPhase::ProvingCompletion)
+            }
+            (DeliveryPhase::ProvingCompletion, Ok) => {
+                (self.connection, DeliveryPhase::Ended(DeliveryResult::Directly))
+            }
+            (DeliveryPhase::Completing(DeliveryRoute::Direct) | DeliveryPhase::ProvingCompletion, Failed) => {
+                (self.connection, DeliveryPhase::ClosingCompletion)
+            }
+            (DeliveryPhase::ClosingCompletion, Ok) => {
+                (FinisherConnection::Closed, DeliveryPhase::Ended(DeliveryResult::Directly))
+            }
+            (DeliveryPhase::ClosingCompletion, Failed) => {
+                (FinisherConnection::Relayed, DeliveryPhase::Completing(DeliveryRoute::Relay))
+            }
+            (DeliveryPhase::SendingDue(DeliveryRoute::Relay), Ok) => {
+                (self.connection, DeliveryPhase::Completing(DeliveryRoute::Relay))
+            }
+            (DeliveryPhase::Completing(DeliveryRoute::Relay), Ok) => {
+                (self.connection, DeliveryPhase::Ended(DeliveryResult::Relayed))
+            }
+            (
+                DeliveryPhase::SendingDue(DeliveryRoute::Relay)
+                | DeliveryPhase::Completing(DeliveryRoute::Relay),
+                Failed,
+            ) => (self.connection, DeliveryPhase::Ended(DeliveryResult::Undelivered)),
+            (DeliveryPhase::Ended(_), Ok | Failed) => (self.connection, self.phase),
+        };
+    }
+
+    /// Returns the state of the connection.
+    #[must_use]
+    pub fn connection(&self) -> FinisherConnection {
+        self.connection
+    }
+}
+
+/// The last frame that a finisher relayed, held by the coordinator until the finisher reports that it has
+/// finished.
+///
+/// It is the run's completion. If a finisher dies between the two, its replacement completes the run, and the
+/// client must not receive the completion twice.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LastRelayedFrame<T>(Option<T>);
+
+impl<T> Default for LastRelayedFrame<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> LastRelayedFrame<T> {
+    /// Holds a relayed frame; returns the one before it, which is to be forwarded.
+    pub fn hold(&mut self, frame: T) -> Option<T> {
+        self.0.replace(frame)
+    }
+
+    /// Returns the last frame, which is to be forwarded now that the finisher has finished.
+    pub fn release(&mut self) -> Option<T> {
+        self.0.take()
+    }
+}
+
+/// The kind of a journal record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum JournalMark {
+    /// The test runs.
+    Started,
+    /// The test has a provisional result, which may still be replaced.
+    Provisional,
+    /// The test has its result.
+    Settled,
+}
+
+/// The state of a test without a result on any stream when the coordinator has died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum UnfinishedTest {
+    /// Its provisional result is final; nothing can replace it any more.
+    Provisional,
+    /// It was running.
+    Interrupted,
+    /// It never ran.
+    NotRun,
+}
+
+/// Pending deliveries of a run whose coordinator has died.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct OrphanedRunDue {
+    /// Journals to send again, each from a position: all of them from the first, because it is unknown what
+    /// the client has received.
+    pub resend: Vec<(WorkerId, u64)>,
+    /// Tests without a result on any stream.
+    pub unfinished: Vec<(TestId, UnfinishedTest)>,
+}
+
+/// Settles a run without its coordinator, from all its journals in any order and the number of its selected
+/// tests.
+#[must_use]
+pub fn settle_orphaned_run<'a>(
+    selected: usize,
+    journals: impl IntoIterator<Item = (WorkerId, &'a [(TestId, JournalMark)])>,
+) -> OrphanedRunDue {
+    let mut settled = BTreeSet::new();
+    let mut known = BTreeMap::new();
+    let mut resend = Vec::new();
+    for (worker, records) in journals {
+        resend.push((worker, 0));
+        for (test, said) in records {
+            match said {
+                JournalMark::Settled => drop(settled.insert(*test)),
+                // A provisional result says more than that the test was started again.
+                JournalMark::Provisional => drop(known.insert(*test, UnfinishedTest::Provisional)),
+                JournalMark::Started => drop(known.entry(*test).or_insert(UnfinishedTest::Interrupted)),
+            }
+        }
+    }
+    let open = (0..).map(TestId).take(selected).filter(|test| !settled.contains(test));
+    let told = open.map(|test| (test, known.get(&test).copied().unwrap_or(UnfinishedTest::NotRun))).collect();
+    OrphanedRunDue { resend, unfinished: told }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a delivery in which the given steps fail and all others succeed.
+    fn run_delivery(
+        line: FinisherConnection,
+        has_due: bool,
+        badly: &[DeliveryStep],
+    ) -> (Vec<DeliveryStep>, DeliveryResult, FinisherConnection) {
+        let mut delivery = Delivery::new(line, has_due);
+        let mut orders = Vec::new();
+        loop {
+            match delivery.next_step() {
+                Ok(order) => {
+                    delivery.on_step_result(if badly.contains(&order) {
+                        StepResult::Failed
+                    } else {
+                        StepResult::Ok
+                    });
+                    orders.push(order);
+                }
+                Err(delivered) => return (orders, delivered, delivery.connection()),
+            }
+        }
+    }
+
+    #[test]
+    fn completion_is_announced_after_proof_of_all_updates() {
+        use DeliveryStep::{Announce, Dial, Prove, SendCompletion, SendDue};
+        let (orders, delivered, line) = run_delivery(FinisherConnection::Closed, true, &[]);
+        let all = [
+            Dial,
+            SendDue(DeliveryRoute::Direct),
+            Prove,
+            Announce,
+            SendCompletion(DeliveryRoute::Direct),
+            Prove,
+        ];
+        assert_eq!(
+            (orders.as_slice(), delivered, line),
+            (all.as_slice(), DeliveryResult::Directly, FinisherConnection::Open)
+        );
+        let (orders, _, _) = run_delivery(FinisherConnection::Open, false, &[]);
+        assert_eq!(orders, [Announce, SendCompletion(DeliveryRoute::Direct), Prove]);
+    }
+
+    #[test]
+    fn unproven_updates_are_resent_through_the_coordinator() {
+        let (orders, delivered, line) =
+            run_delivery(FinisherConnection::Closed, true, &[DeliveryStep::Prove, DeliveryStep::Close]);
+        assert_eq!(
+            orders[4..],
+            [DeliveryStep::SendDue(DeliveryRoute::Relay), DeliveryStep::SendCompletion(DeliveryRoute::Relay)]
+        );
+        assert_eq!((delivered, line), (DeliveryResult::Relayed, FinisherConnection::Relayed));
+    }
+
+    #[test]
+    fn slow_client_of_orphaned_run_still_gets_completion() {
+        let mut delivery = Delivery::new(FinisherConnection::Open, true);
+        delivery.on_step_result(StepResult::Ok);
+        delivery.lose_relay();
+        assert_eq!(delivery.next_step(), Ok(DeliveryStep::Prove));
+        delivery.on_step_result(StepResult::Failed);
+        assert_eq!(delivery.next_step(), Ok(DeliveryStep::SendCompletion(DeliveryRoute::Direct)));
+        delivery.on_step_result(StepResult::Ok);
+        assert_eq!(delivery.next_step(), Ok(DeliveryStep::Prove));
+        delivery.on_step_result(StepResult::Failed);
+        assert_eq!(delivery.next_step(), Ok(DeliveryStep::Close));
+        delivery.on_step_result(StepResult::Ok);
+        assert_eq!(delivery.next_step(), Err(DeliveryResult::Directly));
+    }
+
+    #[test]
+    fn delivery_fails_without_coordinator_and_connection() {
+        let badly = [DeliveryStep::Dial, DeliveryStep::SendDue(DeliveryRoute::Relay)];
+        assert_eq!(run_delivery(FinisherConnection::Closed, true, &badly).1, DeliveryResult::Undelivered);
+    }
+
+    #[test]
+    fn unfinished_tests_are_classified_by_their_journal_records() {
+        let settled = [
+            (TestId(0), JournalMark::Started),
+            (TestId(0), JournalMark::Settled),
+            (TestId(1), JournalMark::Started),
+        ];
+        let held = [
+            (TestId(2), JournalMark::Started),
+            (TestId(2), JournalMark::Provisional),
+            (TestId(2), JournalMark::Started),
+        ];
+        let journals = [(WorkerId(2), held.as_slice()), (WorkerId(5), settled.as_slice())];
+        let due = settle_orphaned_run(4, journals);
+        assert_eq!(due.resend, [(WorkerId(2), 0), (WorkerId(5), 0)]);
+        let told = [
+            (TestId(1), UnfinishedTest::Interrupted),
+            (TestId(2), UnfinishedTest::Provisional),
+            (TestId(3), UnfinishedTest::NotRun),
+        ];
+        assert_eq!(due.unfinished, told);
+    }
+}

@@ -1,0 +1,194 @@
+//! Failure policy: what happens to the remaining tests when a process or a worker dies. This module neither
+//! looks at the results of tests nor assigns work.
+
+use std::time::Duration;
+
+use super::state::{ActiveLease, RunState, TestLocation};
+use crate::{LeaseId, LeaseOutcome, NotRunReason, Outcome, TestId, WorkerId};
+
+/// Number of worker deaths during a test's process after which the test is not tried again.
+const WORKER_DEATHS_PER_TEST: u8 = 2;
+/// Number of successful exits of a test's own process without running it after which the test is not tried
+/// again.
+const UNPRODUCTIVE_EXITS_PER_TEST: u8 = 2;
+/// Number of consecutive processes that end early after which the program's batches become smaller.
+const EARLY_ENDS_BEFORE_SHRINK: u32 = 3;
+/// Divisor: a process ends early if it completes at most a tenth of its batch, or only its first test.
+const EARLY_END_DIVISOR: usize = 10;
+
+impl RunState {
+    pub(super) fn on_lease_ended(
+        &mut self,
+        worker: WorkerId,
+        lease: LeaseId,
+        (end, start): (LeaseOutcome, Option<Duration>),
+    ) {
+        if self.leases.get(&worker).is_none_or(|held| held.lease != lease) {
+            return;
+        }
+        let Some(held) = self.leases.remove(&worker) else { return };
+        self.idle.push(worker);
+        if let Some(start) = start {
+            self.queue.observe_start(held.batch.program, start);
+        }
+        let rest = self.unfinished_tests(&held);
+        if self.stop_reason.is_some() {
+            self.requeue(&held, rest);
+        } else if rest.is_empty() {
+            self.on_complete_batch(&held, end);
+        } else if rest.len() < held.batch.tests.len() {
+            self.on_partial_batch(&held, rest);
+        } else {
+            self.on_unproductive_process(&held, rest, end);
+        }
+    }
+
+    /// Returns the tests that are still in this lease.
+    fn unfinished_tests(&self, held: &ActiveLease) -> Vec<TestId> {
+        let is_here = |test: &&TestId| self.tests[test.index()].location.is_in(held.lease);
+        held.batch.tests.iter().filter(is_here).copied().collect()
+    }
+
+    /// Returns tests to the queue: isolated tests one by one, others together.
+    fn requeue(&mut self, held: &ActiveLease, rest: Vec<TestId>) {
+        for test in &rest {
+            self.tests[test.index()].location = TestLocation::Waiting;
+        }
+        if held.batch.is_isolated {
+            for test in rest {
+                self.requeue_isolated(held.batch.program, test);
+            }
+        } else {
+            self.queue.add_remainder(held.batch.program, rest);
+        }
+    }
+
+    fn on_complete_batch(&mut self, held: &ActiveLease, end: LeaseOutcome) {
+        let program = held.batch.program;
+        if !held.batch.is_isolated {
+            self.programs[program.index()].early_ends = 0;
+        }
+        match end {
+            LeaseOutcome::Complete | LeaseOutcome::BadExit => {
+                self.queue.grow_batches(program, held.batch.tests.len())
+            }
+            LeaseOutcome::DiedInTest
+            | LeaseOutcome::DiedOutside
+            | LeaseOutcome::NotStarted
+            | LeaseOutcome::Cancelled => {}
+        }
+    }
+
+    /// Handles a process that completed a part of its batch. The rest continues in one new process; but the
+    /// batches of a program that does this repeatedly become smaller, because otherwise each of its processes
+    /// would receive nearly all its tests.
+    fn on_partial_batch(&mut self, held: &ActiveLease, rest: Vec<TestId>) {
+        let program = held.batch.program;
+        let size = held.batch.tests.len();
+        let state = &mut self.programs[program.index()];
+        let is_early = (size - rest.len()) * EARLY_END_DIVISOR <= size.max(EARLY_END_DIVISOR);
+        state.early_ends = if is_early { state.early_ends + 1 } else { 0 };
+        if state.early_ends >= EARLY_ENDS_BEFORE_SHRINK {
+            state.early_ends = 0;
+            self.queue.shrink_batches(program, size);
+        }
+        self.requeue(held, rest);
+    }
+
+    /// Handles a process that ended without a report about any test. That is counted against its program;
+    /// otherwise a run could continue forever.
+    fn on_unproductive_process(&mut self, held: &ActiveLease, rest: Vec<TestId>, end: LeaseOutcome) {
+        let program = held.batch.program;
+        let is_smallest = held.batch.tests.len() == 1;
+        let state = &mut self.programs[program.index()];
+        state.unproductive_processes += u32::from(is_smallest);
+        let deaths = state.unproductive_processes;
+        let why = match end {
+            LeaseOutcome::Complete => NotRunReason::NeverStarted,
+            LeaseOutcome::BadExit
+            | LeaseOutcome::DiedInTest
+            | LeaseOutcome::DiedOutside
+            | LeaseOutcome::NotStarted
+            | LeaseOutcome::Cancelled => NotRunReason::ProgramGivenUp { deaths },
+        };
+        if deaths >= self.plan.max_startup_crashes.max(1) {
+            let waiting = self.queue.take_program(program);
+            for test in waiting.into_iter().chain(rest) {
+                self.synthesize_result(test, why);
+            }
+        } else if is_smallest {
+            self.requeue_last(rest, why);
+        } else {
+            self.queue.shrink_batches(program, held.batch.tests.len());
+            self.requeue(held, rest);
+        }
+    }
+
+    /// Queues tests that could not start in isolation after all others of their program: possibly only these
+    /// tests are affected.
+    fn requeue_last(&mut self, tests: Vec<TestId>, why: NotRunReason) {
+        for test in tests {
+            let state = &mut self.tests[test.index()];
+            state.unproductive_exits += u8::from(why == NotRunReason::NeverStarted);
+            if state.unproductive_exits >= UNPRODUCTIVE_EXITS_PER_TEST {
+                self.synthesize_result(test, why);
+            } else {
+                state.location = TestLocation::Waiting;
+                let planned = &self.plan.tests[test.index()];
+                self.queue.add_last(planned.program, test, planned.weight);
+            }
+        }
+    }
+
+    pub(super) fn on_worker_lost(
+        &mut self,
+        worker: WorkerId,
+        proven: u64,
+        settled: Vec<(TestId, Outcome, Duration)>,
+    ) {
+        if !self.dead.insert(worker) {
+            return;
+        }
+        self.idle.retain(|one| *one != worker);
+        self.reassigned.remove(&worker);
+        self.draining.retain(|one| *one != worker);
+        let held = self.leases.remove(&worker);
+        self.unproductive_workers += usize::from(held.is_some() && settled.is_empty());
+        for (position, (test, outcome, duration)) in (1..).zip(settled) {
+            self.on_settled(worker, test, (outcome, duration, position));
+        }
+        if self.ledger.streams().contains_key(&worker) {
+            self.ledger.close_stream(worker, proven);
+        }
+        if let Some(held) = held {
+            self.reclaim_lease(&held);
+        }
+    }
+
+    /// Handles a worker that died with a lease. Tests that had started are rerun in isolation; if none is
+    /// known to have started, the next test is suspected, because the report of its start may have been lost
+    /// with the worker.
+    fn reclaim_lease(&mut self, held: &ActiveLease) {
+        let rest = self.unfinished_tests(held);
+        if self.stop_reason.is_some() {
+            self.requeue(held, rest);
+            return;
+        }
+        let is_begun =
+            |test: &TestId| self.tests[test.index()].location == TestLocation::InFlight(held.lease);
+        let (mut suspects, mut waiting): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_begun);
+        if suspects.is_empty() && !waiting.is_empty() {
+            suspects.push(waiting.remove(0));
+        }
+        for test in suspects {
+            let state = &mut self.tests[test.index()];
+            state.worker_deaths += 1;
+            if state.worker_deaths >= WORKER_DEATHS_PER_TEST {
+                self.synthesize_result(test, NotRunReason::WorkerDied);
+            } else {
+                self.requeue_isolated(held.batch.program, test);
+            }
+        }
+        self.requeue(held, waiting);
+    }
+}

@@ -1,0 +1,474 @@
+//! State of a run: its tests, workers and leases, and the transitions between them. The sibling module `ends`
+//! decides what happens when a process or a worker dies.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{BatchLease, RunAction, RunEvent, RunStage, SchedulingPlan};
+use crate::{
+    LeaseId, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
+    batching::{QueuedTest, TestBatch, TestQueue},
+    ledger::{Ledger, StreamPosition},
+};
+
+/// Number of workers per slot that may fail to start, or die without having settled anything, before no more
+/// are requested. Per slot, because a common cause (a dead watchdog, a full disk) may kill all of them.
+const UNPRODUCTIVE_WORKERS_PER_SLOT: usize = 4;
+
+/// Location of a test.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) enum TestLocation {
+    /// In the queue.
+    #[default]
+    Waiting,
+    /// Leased to a worker.
+    Leased(LeaseId),
+    /// Leased to a worker, and running.
+    InFlight(LeaseId),
+    /// In the ledger.
+    Settled,
+}
+
+impl TestLocation {
+    pub(super) fn is_in(self, lease: LeaseId) -> bool {
+        self == Self::Leased(lease) || self == Self::InFlight(lease)
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct TestState {
+    pub(super) location: TestLocation,
+    /// Number of failures that were provisional because a retry followed.
+    failures: u32,
+    /// Number of workers that died during the test.
+    pub(super) worker_deaths: u8,
+    /// Number of its own processes that exited successfully without running it.
+    pub(super) unproductive_exits: u8,
+    /// Its provisional result, which is final if nothing replaces it.
+    provisional: Option<ProvisionalReason>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct ProgramState {
+    /// Number of consecutive processes with a batch of one that reported nothing.
+    pub(super) unproductive_processes: u32,
+    /// Number of consecutive processes that completed only a small part of their batch.
+    pub(super) early_ends: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct ActiveLease {
+    pub(super) lease: LeaseId,
+    pub(super) batch: TestBatch,
+    is_cancelled: bool,
+}
+
+/// State of one run.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RunState {
+    pub(super) plan: SchedulingPlan,
+    pub(super) queue: TestQueue,
+    pub(super) ledger: Ledger,
+    pub(super) tests: Vec<TestState>,
+    pub(super) programs: Vec<ProgramState>,
+    pub(super) idle: Vec<WorkerId>,
+    /// Workers that are assigned to other runs, and may come back.
+    pub(super) reassigned: BTreeSet<WorkerId>,
+    pub(super) leases: BTreeMap<WorkerId, ActiveLease>,
+    /// Workers whose death is known: any later event from them is stale.
+    pub(super) dead: BTreeSet<WorkerId>,
+    starting: usize,
+    /// Number of workers that failed to start since the last successful start.
+    failed_starts: usize,
+    /// Number of workers that died without having settled anything, since a test was last settled.
+    pub(super) unproductive_workers: usize,
+    pub(super) next_lease: u32,
+    pub(super) stop_reason: Option<NotRunReason>,
+    pub(super) stage: RunStage,
+    pub(super) draining: Vec<WorkerId>,
+    /// Whether the finisher has proven everything but the completion.
+    pub(super) is_completing: bool,
+    /// Whether the finisher exceeded its time limit.
+    pub(super) is_finisher_given_up: bool,
+    failures: usize,
+    /// Maximum number of concurrent leases, limited because other runs need slots as well.
+    share: usize,
+}
+
+impl RunState {
+    /// Creates a run from its plan; [`Run::begin`] starts it.
+    #[must_use]
+    pub fn new(plan: SchedulingPlan) -> Self {
+        let mut queue = TestQueue::new(plan.programs.iter().cloned());
+        let mut ledger = Ledger::new(plan.tests.len());
+        let mut tests = vec![TestState::default(); plan.tests.len()];
+        let mut items = Vec::with_capacity(plan.tests.len());
+        for (test, planned) in (0..).map(TestId).zip(&plan.tests) {
+            if planned.is_unrunnable {
+                tests[test.index()].location = TestLocation::Settled;
+                ledger
+                    .record_synthesized(test, SynthesizedResult::NotRun(NotRunReason::Unrunnable))
+                    .expect("nothing is booked yet");
+                continue;
+            }
+            let (weight, is_alone) = (planned.weight, planned.is_isolated);
+            let item =
+                QueuedTest { test, weight, is_isolated: is_alone, selection_bytes: planned.selection_bytes };
+            items.push((planned.program, item));
+        }
+        queue.add(items);
+        Self {
+            queue,
+            tests,
+            programs: vec![ProgramState::default(); plan.programs.len()],
+            failures: ledger.failure_count(),
+            ledger,
+            idle: Vec::new(),
+            reassigned: BTreeSet::new(),
+            leases: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            starting: 0,
+            failed_starts: 0,
+            unproductive_workers: 0,
+            next_lease: 0,
+            stop_reason: None,
+            stage: RunStage::Running,
+            draining: Vec::new(),
+            is_completing: false,
+            is_finisher_given_up: false,
+            share: plan.slots.max(1),
+            plan,
+        }
+    }
+
+    /// Starts the run with the workers that are already available.
+    #[must_use]
+    pub fn begin(&mut self, workers: &[WorkerId]) -> Vec<RunAction> {
+        for worker in workers {
+            self.add_worker(*worker);
+        }
+        self.advance()
+    }
+
+    /// Handles one event, and returns the resulting actions. A stale event (from a worker whose death is
+    /// known, about a lease that has ended, or repeated) changes nothing.
+    #[must_use]
+    pub fn handle(&mut self, event: RunEvent) -> Vec<RunAction> {
+        match event {
+            RunEvent::WorkerReady(worker) => self.on_worker_ready(worker),
+            RunEvent::WorkerNotStarted => self.on_worker_not_started(),
+            RunEvent::WorkerReassigned(worker) => self.on_worker_reassigned(worker),
+            RunEvent::SlotShare(share) => self.share = share,
+            RunEvent::Started { lease, test } => self.on_started(lease, test),
+            RunEvent::Settled { worker, test, outcome, duration, position } => {
+                if self.leases.contains_key(&worker) {
+                    self.on_settled(worker, test, (outcome, duration, position));
+                }
+            }
+            RunEvent::Provisional { lease, test, by } => self.on_provisional(lease, test, by),
+            RunEvent::LeaseEnded { worker, lease, end, start } => {
+                self.on_lease_ended(worker, lease, (end, start))
+            }
+            RunEvent::WorkerLost { worker, proven, settled } => self.on_worker_lost(worker, proven, settled),
+            RunEvent::Drained { worker, proven } => self.on_drained(worker, proven),
+            RunEvent::Completing => self.is_completing |= self.stage == RunStage::Finishing,
+            RunEvent::Finished if self.stage == RunStage::Finishing => {
+                self.stage = RunStage::Completed;
+                return vec![RunAction::Complete];
+            }
+            RunEvent::Finished => {}
+            RunEvent::FinisherLate => return self.on_finisher_late(),
+            RunEvent::Cancel => self.stop(NotRunReason::Cancelled),
+            RunEvent::TimeLimitReached => self.stop(NotRunReason::TimeLimitReached),
+        }
+        self.advance()
+    }
+
+    /// Returns the stage of the run.
+    #[must_use]
+    pub fn stage(&self) -> RunStage {
+        self.stage
+    }
+
+    /// Returns the ledger.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Returns the reason why the run assigns no more work, if it has stopped.
+    #[must_use]
+    pub fn stop_reason(&self) -> Option<NotRunReason> {
+        self.stop_reason
+    }
+
+    /// Returns the workers whose leases are awaited.
+    pub fn leasing_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.leases.keys().copied()
+    }
+
+    /// Returns the workers whose leases or drains are awaited.
+    #[must_use]
+    pub fn awaited_workers(&self) -> Vec<WorkerId> {
+        self.leases.keys().copied().chain(self.draining.iter().copied()).collect()
+    }
+
+    /// Returns the workers without work in this run.
+    #[must_use]
+    pub fn idle_workers(&self) -> &[WorkerId] {
+        &self.idle
+    }
+
+    /// Returns the number of leases that workers hold.
+    #[must_use]
+    pub fn active_leases(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// Returns the number of concurrent leases that the run could use now, including those that workers hold.
+    #[must_use]
+    pub fn wanted_leases(&self) -> usize {
+        let is_handing_out = self.stage == RunStage::Running && self.stop_reason.is_none();
+        let waiting = if is_handing_out { self.queue.available_batches(self.slots()) } else { 0 };
+        (self.leases.len() + waiting).min(self.slots())
+    }
+
+    /// Returns whether the death of this worker concerns this run.
+    #[must_use]
+    pub fn involves(&self, worker: WorkerId) -> bool {
+        let is_undrained = || self.ledger.streams().get(&worker).is_some_and(|stream| !stream.is_closed);
+        let is_known = self.idle.contains(&worker) || self.reassigned.contains(&worker);
+        is_known || self.leases.contains_key(&worker) || is_undrained()
+    }
+
+    pub(super) fn stop(&mut self, why: NotRunReason) {
+        if self.stop_reason.is_none() {
+            self.stop_reason = Some(why);
+        }
+    }
+
+    fn add_worker(&mut self, worker: WorkerId) -> bool {
+        let is_new = !self.dead.contains(&worker)
+            && !self.idle.contains(&worker)
+            && !self.leases.contains_key(&worker);
+        if is_new {
+            self.reassigned.remove(&worker);
+            self.idle.push(worker);
+        }
+        is_new
+    }
+
+    fn on_worker_reassigned(&mut self, worker: WorkerId) {
+        if self.idle.contains(&worker) {
+            self.idle.retain(|one| *one != worker);
+            self.reassigned.insert(worker);
+        }
+    }
+
+    fn on_worker_ready(&mut self, worker: WorkerId) {
+        if self.add_worker(worker) {
+            self.starting = self.starting.saturating_sub(1);
+            self.failed_starts = 0;
+        }
+    }
+
+    fn on_worker_not_started(&mut self) {
+        if self.starting > 0 {
+            self.starting -= 1;
+            self.failed_starts += 1;
+        }
+    }
+
+    fn on_started(&mut self, lease: LeaseId, test: TestId) {
+        let place = &mut self.tests[test.index()].location;
+        if *place == TestLocation::Leased(lease) {
+            *place = TestLocation::InFlight(lease);
+        }
+    }
+
+    pub(super) fn on_settled(
+        &mut self,
+        worker: WorkerId,
+        test: TestId,
+        (outcome, duration, position): (Outcome, Duration, u64),
+    ) {
+        if self.ledger.settle(test, outcome, StreamPosition { worker, position }).is_err() {
+            return;
+        }
+        self.tests[test.index()].location = TestLocation::Settled;
+        self.unproductive_workers = 0;
+        let program = self.plan.tests[test.index()].program;
+        if outcome != Outcome::Skipped {
+            self.queue.observe_duration(program, duration);
+        }
+        self.programs[program.index()].unproductive_processes = 0;
+        self.failures += usize::from(outcome.is_failure());
+    }
+
+    fn on_provisional(&mut self, lease: LeaseId, test: TestId, by: ProvisionalReason) {
+        let Some(held) = self.leases.values().find(|held| held.lease == lease) else { return };
+        let state = &mut self.tests[test.index()];
+        if !state.location.is_in(lease) {
+            return;
+        }
+        let program = held.batch.program;
+        self.programs[program.index()].unproductive_processes = 0;
+        state.provisional = Some(by);
+        let is_final = match by {
+            ProvisionalReason::AwaitsRetry => {
+                state.failures += 1;
+                state.failures > self.plan.tests[test.index()].retries
+            }
+            ProvisionalReason::AwaitsIsolatedRun => held.batch.is_isolated,
+        };
+        if is_final {
+            // The result was not to be provisional: it is final.
+            self.record_synthesized(test, SynthesizedResult::Provisional(by));
+        } else {
+            self.requeue_isolated(program, test);
+        }
+    }
+
+    pub(super) fn requeue_isolated(&mut self, program: ProgramId, test: TestId) {
+        self.tests[test.index()].location = TestLocation::Waiting;
+        self.queue.add_isolated(program, test, self.plan.tests[test.index()].weight);
+    }
+
+    fn on_drained(&mut self, worker: WorkerId, proven: u64) {
+        if self.draining.contains(&worker) {
+            self.draining.retain(|one| *one != worker);
+            self.ledger.close_stream(worker, proven);
+        }
+    }
+
+    /// Records a synthesized result. A provisional result says more than the reason why it cannot be
+    /// replaced.
+    pub(super) fn synthesize_result(&mut self, test: TestId, why: NotRunReason) {
+        let told = match self.tests[test.index()].provisional {
+            Some(by) => SynthesizedResult::Provisional(by),
+            None => SynthesizedResult::NotRun(why),
+        };
+        self.record_synthesized(test, told);
+    }
+
+    fn record_synthesized(&mut self, test: TestId, told: SynthesizedResult) {
+        self.tests[test.index()].location = TestLocation::Settled;
+        if self.ledger.record_synthesized(test, told).is_ok() {
+            self.failures += usize::from(told.outcome().is_failure());
+        }
+    }
+
+    fn advance(&mut self) -> Vec<RunAction> {
+        let mut actions = Vec::new();
+        if self.stage == RunStage::Running {
+            self.check_limits();
+            match self.stop_reason {
+                None => self.assign_leases(&mut actions),
+                Some(why) => self.cancel_remaining(why, &mut actions),
+            }
+            if self.ledger.open_count() == 0 && self.leases.is_empty() {
+                self.begin_drain(&mut actions);
+            }
+        }
+        if self.stage == RunStage::Draining && self.draining.is_empty() && self.ledger.is_balanced() {
+            self.stage = RunStage::Finishing;
+            actions.push(RunAction::Finish(self.due()));
+        }
+        actions
+    }
+
+    fn check_limits(&mut self) {
+        if self.failures > 0 && self.plan.max_failures.is_some_and(|most| self.failures >= most) {
+            self.stop(NotRunReason::TooManyFailures);
+        }
+        // The available workers continue, as long as there is at least one.
+        let is_nobody_there = self.idle.is_empty() && self.reassigned.is_empty() && self.leases.is_empty();
+        if is_nobody_there && self.starting == 0 && !self.may_start_workers() && self.ledger.open_count() > 0
+        {
+            self.stop(NotRunReason::NoWorker);
+        }
+    }
+
+    fn may_start_workers(&self) -> bool {
+        let most = self.slots().saturating_mul(UNPRODUCTIVE_WORKERS_PER_SLOT);
+        self.failed_starts.max(self.unproductive_workers) < most
+    }
+
+    fn slots(&self) -> usize {
+        self.plan.slots.max(1)
+    }
+
+    fn assign_leases(&mut self, actions: &mut Vec<RunAction>) {
+        let slots = self.slots();
+        let share = self.share.min(slots);
+        while self.leases.len() < share
+            && let Some(worker) = self.idle.pop()
+        {
+            let Some(lease) = self.create_lease(worker) else {
+                self.idle.push(worker);
+                break;
+            };
+            actions.push(RunAction::Lease(Box::new(lease)));
+        }
+        let there = self.idle.len() + self.starting;
+        let room = share.saturating_sub(there + self.leases.len());
+        if room == 0 || !self.may_start_workers() {
+            return;
+        }
+        let wanted = self.queue.available_batches(slots).saturating_sub(there);
+        for _ in 0..room.min(wanted) {
+            self.starting += 1;
+            actions.push(RunAction::StartWorker);
+        }
+    }
+
+    fn create_lease(&mut self, worker: WorkerId) -> Option<BatchLease> {
+        let batch = self.next_batch()?;
+        let lease = LeaseId(self.next_lease);
+        self.next_lease += 1;
+        let mut is_failure_held = Vec::with_capacity(batch.tests.len());
+        for test in &batch.tests {
+            let state = &mut self.tests[test.index()];
+            state.location = TestLocation::Leased(lease);
+            // The result of an isolated rerun after a death is final, whatever it is.
+            let is_lone_check = state.provisional == Some(ProvisionalReason::AwaitsIsolatedRun);
+            is_failure_held.push(!is_lone_check && state.failures < self.plan.tests[test.index()].retries);
+        }
+        // From now on the worker may send something of this run, even if only the start of a test: it has to
+        // be drained.
+        self.ledger.open_stream(worker);
+        self.leases.insert(worker, ActiveLease { lease, batch: batch.clone(), is_cancelled: false });
+        Some(BatchLease { lease, worker, batch, is_failure_provisional: is_failure_held })
+    }
+
+    fn next_batch(&mut self) -> Option<TestBatch> {
+        loop {
+            let mut batch = self.queue.next_batch(self.plan.slots)?;
+            // A test that has received its result in another way is never run again.
+            batch.tests.retain(|test| self.tests[test.index()].location == TestLocation::Waiting);
+            if !batch.tests.is_empty() {
+                return Some(batch);
+            }
+        }
+    }
+
+    fn cancel_remaining(&mut self, why: NotRunReason, actions: &mut Vec<RunAction>) {
+        for test in self.queue.take_all() {
+            self.synthesize_result(test, why);
+        }
+        for (worker, held) in &mut self.leases {
+            if !held.is_cancelled {
+                held.is_cancelled = true;
+                actions.push(RunAction::CancelLease(*worker));
+            }
+        }
+    }
+
+    fn begin_drain(&mut self, actions: &mut Vec<RunAction>) {
+        self.stage = RunStage::Draining;
+        self.draining = self.ledger.open_streams().collect();
+        actions.extend(self.draining.iter().map(|worker| RunAction::Drain(*worker)));
+    }
+}

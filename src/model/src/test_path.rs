@@ -1,0 +1,126 @@
+//! Path of a test in the tree that clients see: `/<suite>/<group…>/<case>`. Groups in updates and graph
+//! queries both use the segments computed here.
+
+/// How the names of a framework's tests nest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum NameNesting {
+    /// No nesting: each name is a case of its suite.
+    #[default]
+    Flat,
+    /// One group before the first full stop, whatever else the name contains: `Prefix/Class/0.Name/1` is
+    /// `Name/1` in `Prefix/Class/0`.
+    FullStop,
+    /// One group before each pair of colons: `a::b::name` is `name` in `b` in `a`.
+    Colons,
+}
+
+impl NameNesting {
+    /// Returns the separator between a group and its members.
+    #[must_use]
+    pub fn separator(self) -> &'static str {
+        match self {
+            Self::Flat => "",
+            Self::FullStop => ".",
+            Self::Colons => "::",
+        }
+    }
+}
+
+/// A test's name, split into its parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestPath<'a> {
+    /// The suite: the root of the tree.
+    pub suite: &'a str,
+    /// Groups, from the outermost in; empty for a case directly in the suite.
+    pub groups: Vec<&'a str>,
+    /// The test itself.
+    pub case: &'a str,
+}
+
+impl<'a> TestPath<'a> {
+    /// Splits the name of a test, as its framework reports it. No part is empty unless the whole name is: a
+    /// separator at either end, or next to another one, belongs to the part after it.
+    #[must_use]
+    pub fn new(nesting: NameNesting, suite: &'a str, name: &'a str) -> Self {
+        let (groups, case) = match nesting {
+            NameNesting::Flat => (Vec::new(), name),
+            NameNesting::FullStop => split_name(name, nesting.separator(), 1),
+            NameNesting::Colons => split_name(name, nesting.separator(), usize::MAX),
+        };
+        Self { suite, groups, case }
+    }
+
+    /// Returns all parts: the suite, the groups, the case.
+    pub fn segments(&self) -> impl Iterator<Item = &'a str> + '_ {
+        std::iter::once(self.suite).chain(self.groups.iter().copied()).chain(std::iter::once(self.case))
+    }
+}
+
+fn split_name<'a>(name: &'a str, separator: &str, most: usize) -> (Vec<&'a str>, &'a str) {
+    let mut groups = Vec::new();
+    let mut rest = name;
+    let mut from = 0;
+    while groups.len() < most
+        && let Some(found) = rest[from..].find(separator)
+    {
+        let end = from + found;
+        let behind = end + separator.len();
+        if end == 0 || behind == rest.len() {
+            from = behind;
+            continue;
+        }
+        groups.push(&rest[..end]);
+        rest = &rest[behind..];
+        from = 0;
+    }
+    (groups, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(nesting: NameNesting, name: &str) -> Vec<&str> {
+        TestPath::new(nesting, "unit", name).segments().skip(1).collect()
+    }
+
+    #[test]
+    fn full_stop_nesting_splits_at_first_full_stop() {
+        assert_eq!(parts(NameNesting::FullStop, "Suite.Name"), ["Suite", "Name"]);
+        assert_eq!(parts(NameNesting::FullStop, "Prefix/Suite/0.Name/1"), ["Prefix/Suite/0", "Name/1"]);
+        assert_eq!(parts(NameNesting::FullStop, "Suite.Name/1.5"), ["Suite", "Name/1.5"]);
+        assert_eq!(parts(NameNesting::FullStop, "Suite"), ["Suite"]);
+    }
+
+    #[test]
+    fn colon_nesting_has_a_group_per_separator() {
+        assert_eq!(parts(NameNesting::Colons, "a::b::name"), ["a", "b", "name"]);
+        assert_eq!(parts(NameNesting::Colons, "name"), ["name"]);
+        assert_eq!(parts(NameNesting::Colons, "a:b::c.d"), ["a:b", "c.d"]);
+        assert_eq!(parts(NameNesting::Flat, "a::b.c"), ["a::b.c"]);
+    }
+
+    #[test]
+    fn path_has_no_empty_segment() {
+        for (name, expected) in [
+            ("", &[""][..]),
+            ("::", &["::"]),
+            ("::a", &["::a"]),
+            ("a::", &["a::"]),
+            ("a::::b", &["a", "::b"]),
+            ("::a::b", &["::a", "b"]),
+            ("é::ü", &["é", "ü"]),
+        ] {
+            assert_eq!(parts(NameNesting::Colons, name), expected, "{name}");
+        }
+        assert_eq!(parts(NameNesting::FullStop, ".a.b"), [".a", "b"]);
+        assert_eq!(parts(NameNesting::FullStop, "a."), ["a."]);
+    }
+
+    #[test]
+    fn suite_is_the_first_segment() {
+        let path = TestPath::new(NameNesting::Colons, "unit", "a::b");
+        assert_eq!((path.suite, path.groups.as_slice(), path.case), ("unit", &["a"][..], "b"));
+        assert_eq!(path.segments().collect::<Vec<_>>(), ["unit", "a", "b"]);
+    }
+}

@@ -1,0 +1,292 @@
+//! Sanitising of foreign text: the output and the names of tests may contain anything, and must not control a
+//! terminal or break an XML reader. Control characters become visible, escape sequences are removed, and
+//! colours (SGR) are kept only where the output supports colours.
+
+use std::borrow::Cow;
+
+/// Whether colours in foreign text are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColourPolicy {
+    /// `ESC [ … m` is kept, and reset at the end of each line.
+    Kept,
+    /// All escape sequences are removed.
+    Dropped,
+}
+
+/// Maximum number of characters shown of a line; the rest is only counted.
+const MAX_LINE_CHARS: usize = 4000;
+/// Maximum length of the colour sequences that a line inherits from earlier lines; no real output needs more.
+const MAX_CARRIED_BYTES: usize = 128;
+
+/// Returns a name as one line without control characters: a newline becomes `\n`, others their escape.
+#[must_use]
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_control_or_bidi) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for char in text.chars() {
+        if is_control_or_bidi(char) {
+            out.extend(char.escape_default());
+        } else {
+            out.push(char);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Returns whether a character is a control character or a mark that reverses the direction of the text after
+/// it.
+fn is_control_or_bidi(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Returns a message of several lines as one sanitised line; white space between and around the lines is
+/// dropped.
+#[must_use]
+pub fn headline(message: &str) -> String {
+    // A message may be an output of a megabyte; a longer headline would not be read.
+    let head =
+        sanitised_lines(&message[..message.floor_char_boundary(MAX_LINE_CHARS)], ColourPolicy::Dropped);
+    let parts: Vec<&str> = head.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();
+    parts.join(" · ")
+}
+
+/// Returns a shell command as one line that still has the same effect when pasted: control characters, in
+/// single quotes or bare, become `$'…'`.
+#[must_use]
+pub fn pasteable_command(command: &str) -> Cow<'_, str> {
+    if !command.chars().any(is_control_or_bidi) {
+        return Cow::Borrowed(command);
+    }
+    let mut out = String::with_capacity(command.len() + 16);
+    let mut is_quoted = false;
+    for char in command.chars() {
+        is_quoted ^= char == '\'';
+        if is_control_or_bidi(char) {
+            let quote = if is_quoted { "'" } else { "" };
+            out.push_str(quote);
+            out.push_str("$'");
+            for byte in char.encode_utf8(&mut [0; 4]).bytes() {
+                out.push_str(&format!("\\x{byte:02x}"));
+            }
+            out.push('\'');
+            out.push_str(quote);
+        } else {
+            out.push(char);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Returns the sanitised lines of an output, without white space at the end of the whole.
+#[must_use]
+pub fn sanitised_lines(text: &str, colours: ColourPolicy) -> Vec<String> {
+    let mut carried = String::new();
+    text.trim_end().split('\n').map(|line| clean_line(line, colours, &mut carried)).collect()
+}
+
+fn clean_line(line: &str, colours: ColourPolicy, carried: &mut String) -> String {
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    let mut out = carried.clone();
+    let mut rest = line;
+    let mut shown = 0;
+    while let Some(char) = rest.chars().next() {
+        if shown == MAX_LINE_CHARS {
+            out.push_str(&format!("… ({} more bytes)", rest.len()));
+            break;
+        }
+        if char == '\u{1b}' {
+            let length = escape_length(rest);
+            let sequence = &rest[..length];
+            if colours == ColourPolicy::Kept && is_sgr(sequence) {
+                out.push_str(sequence);
+                update_carried_colours(carried, sequence);
+            }
+            rest = &rest[length..];
+            continue;
+        }
+        push_visible(&mut out, char);
+        shown += 1;
+        rest = &rest[char.len_utf8()..];
+    }
+    if colours == ColourPolicy::Kept && out.contains('\u{1b}') {
+        out.push_str("\u{1b}[0m");
+    }
+    out
+}
+
+fn push_visible(out: &mut String, char: char) {
+    match char {
+        '\t' => out.push_str("    "),
+        '\u{0}'..='\u{1f}' => {
+            out.push(char::from_u32(0x2400 + u32::from(char)).expect("the control pictures begin there"));
+        }
+        '\u{7f}' => out.push('\u{2421}'),
+        char if is_control_or_bidi(char) => out.extend(char.escape_default()),
+        char => out.push(char),
+    }
+}
+
+fn update_carried_colours(carried: &mut String, sequence: &str) {
+    if matches!(sequence, "\u{1b}[m" | "\u{1b}[0m") || carried.len() + sequence.len() > MAX_CARRIED_BYTES {
+        carried.clear();
+    }
+    if !matches!(sequence, "\u{1b}[m" | "\u{1b}[0m") {
+        carried.push_str(sequence);
+    }
+}
+
+fn is_sgr(sequence: &str) -> bool {
+    sequence.len() <= MAX_CARRIED_BYTES
+        && sequence
+            .strip_prefix("\u{1b}[")
+            .and_then(|rest| rest.strip_suffix('m'))
+            .is_some_and(|body| body.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b';' | b':')))
+}
+
+/// Returns the length in bytes of the escape sequence at the start of `text`; at least that of the escape
+/// character. A sequence that the end of the line cuts off extends to the end of the line.
+fn escape_length(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    match bytes.get(1) {
+        // Control sequence: parameters and intermediates, then one final byte.
+        Some(b'[') => {
+            let body = bytes[2..].iter().take_while(|byte| matches!(byte, 0x20..=0x3f)).count();
+            let has_final = matches!(bytes.get(2 + body), Some(0x40..=0x7e));
+            2 + body + usize::from(has_final)
+        }
+        // Strings for the terminal (titles, links, pictures), terminated by BEL or by ESC \.
+        Some(b']' | b'P' | b'X' | b'^' | b'_') => {
+            let end = bytes[2..].iter().position(|byte| matches!(byte, 0x07 | 0x1b));
+            match end.map(|end| end + 2) {
+                Some(end) if bytes[end] == 0x1b && bytes.get(end + 1) == Some(&b'\\') => end + 2,
+                Some(end) if bytes[end] == 0x1b => end,
+                Some(end) => end + 1,
+                None => bytes.len(),
+            }
+        }
+        // Two bytes, or three with an intermediate (character sets).
+        Some(0x20..=0x2f) => 2 + usize::from(matches!(bytes.get(2), Some(0x30..=0x7e))),
+        Some(0x30..=0x7e) => 2,
+        _ => 1,
+    }
+}
+
+/// Returns text that XML may contain: characters that XML 1.0 forbids and escape sequences are removed, and
+/// tabs become spaces, because the writer of the reports would drop them.
+#[must_use]
+pub fn xml_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(char) = rest.chars().next() {
+        let length = if char == '\u{1b}' { escape_length(rest) } else { char.len_utf8() };
+        match char {
+            '\t' => out.push_str("    "),
+            '\n' => out.push('\n'),
+            '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}' => {}
+            char => out.push(char),
+        }
+        rest = &rest[length..];
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(text: &str) -> Vec<String> {
+        sanitised_lines(text, ColourPolicy::Kept)
+    }
+
+    fn dropped(text: &str) -> Vec<String> {
+        sanitised_lines(text, ColourPolicy::Dropped)
+    }
+
+    #[test]
+    fn name_is_one_visible_line() {
+        assert_eq!(one_line("plain ü 名"), "plain ü 名");
+        assert_eq!(one_line("a\nb\t\u{1b}[2J\u{202e}x\u{9b}"), r"a\nb\t\u{1b}[2J\u{202e}x\u{9b}");
+    }
+
+    #[test]
+    fn kept_colours_end_with_their_line() {
+        assert_eq!(
+            kept("\u{1b}[31mred\nred too\u{1b}[0m\nplain"),
+            ["\u{1b}[31mred\u{1b}[0m", "\u{1b}[31mred too\u{1b}[0m\u{1b}[0m", "plain"]
+        );
+        assert_eq!(dropped("\u{1b}[31mred\u{1b}[0m\nplain"), ["red", "plain"]);
+    }
+
+    #[test]
+    fn terminal_control_sequences_are_removed() {
+        for sequence in [
+            "\u{1b}[2J",
+            "\u{1b}[?25l",
+            "\u{1b}[10;10H",
+            "\u{1b}]0;title\u{7}",
+            "\u{1b}]8;;http://x\u{1b}\\",
+            "\u{1b}Pdevice\u{1b}\\",
+            "\u{1b}c",
+            "\u{1b}(B",
+            "\u{1b}7",
+            "\u{1b}[31;\u{1b}[K",
+            "\u{1b}[1;2m\u{1b}[6n\u{1b}[0m",
+        ] {
+            let text = format!("a{sequence}b");
+            assert_eq!(dropped(&text), ["ab"], "{sequence:?}");
+            let shown = kept(&text).concat();
+            let left = console::strip_ansi_codes(&shown).into_owned();
+            assert_eq!(left, "ab", "{sequence:?}");
+        }
+    }
+
+    #[test]
+    fn control_characters_are_shown_as_pictures() {
+        assert_eq!(dropped("a\rb\u{7}\u{8}\u{0}\u{7f}\tc\r\nd"), ["a␍b␇␈␀␡    c", "d"]);
+        assert_eq!(dropped("trailing\u{1b}"), ["trailing"]);
+        assert_eq!(dropped("\u{1b}[31"), [""]);
+    }
+
+    #[test]
+    fn random_output_leaves_no_control_character() {
+        use proptest::prelude::*;
+        proptest!(ProptestConfig { failure_persistence: None, ..Default::default() }, |(text in "[\u{1b}\\[\\]P0-9;m\\\\a\u{7}\r\n\u{9b}ü]{0,40}")| {
+            for line in dropped(&text) {
+                prop_assert!(!line.chars().any(is_control_or_bidi), "{line:?}");
+            }
+            for line in kept(&text) {
+                prop_assert!(!console::strip_ansi_codes(&line).chars().any(is_control_or_bidi), "{line:?}");
+                let is_undone = !line.contains('\u{1b}') || line.ends_with("\u{1b}[0m");
+                prop_assert!(is_undone, "{line:?}");
+            }
+            prop_assert!(!xml_text(&text).contains(|char: char| char.is_control() && char != '\n'));
+        });
+    }
+
+    #[test]
+    fn huge_line_is_truncated_with_a_note() {
+        let line = &dropped(&"x".repeat(1_000_000))[0];
+        assert!(line.len() < 4100 && line.ends_with("… (996000 more bytes)"), "{}", line.len());
+    }
+
+    #[test]
+    fn command_with_quoted_newline_can_be_pasted() {
+        assert_eq!(pasteable_command("./t --exact 'a b'"), "./t --exact 'a b'");
+        assert_eq!(pasteable_command("./t 'a\nb'"), r"./t 'a'$'\x0a''b'");
+        assert_eq!(pasteable_command("./t a\u{1b}b"), r"./t a$'\x1b'b");
+    }
+
+    #[test]
+    fn headline_is_one_bounded_line() {
+        assert_eq!(headline("a failed\n\n  left: 1\r\n\tright: 2\n"), "a failed · left: 1 · right: 2");
+        assert!(headline(&"ü".repeat(1_000_000)).len() < 5000);
+    }
+
+    #[test]
+    fn xml_text_contains_only_valid_characters() {
+        assert_eq!(xml_text("a\u{0}\u{1b}[31mb\tc\nd\u{fffe}\u{8}e\u{85}"), "ab    c\nde");
+    }
+}

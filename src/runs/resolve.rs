@@ -1,0 +1,82 @@
+//! Resolves a run from the word that a user writes.
+
+use super::EarlierRun;
+
+/// The word that names the newest run.
+pub(super) const LATEST: &str = "latest";
+/// The number of candidates shown for an ambiguous id.
+const MAX_SHOWN_CANDIDATES: usize = 5;
+
+/// The error of resolving a run.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ResolveRunError {
+    /// There are no runs.
+    #[error("there is no earlier run here; runs are kept in {dir}")]
+    None {
+        /// The directory that was searched.
+        dir: String,
+    },
+    /// No run has this id.
+    #[error("no run has an id that begins with \"{word}\"; heeler runs lists them")]
+    Unknown { word: String },
+    /// Several runs match.
+    #[error(
+        "the ids of {count} runs begin with \"{word}\": {names}; their directories' names tell them apart"
+    )]
+    Ambiguous {
+        word: String,
+        /// The number of matching runs.
+        count: usize,
+        /// The names of some of them.
+        names: String,
+    },
+}
+
+/// Returns the run that a word names: `latest`, the beginning of an id, or a directory's name. Runs that died
+/// before they had written their manifest are not considered for `latest`.
+///
+/// # Errors
+/// No run or more than one matches.
+pub fn resolve_run<'r>(
+    runs: &'r [EarlierRun],
+    word: &str,
+    dir: &str,
+) -> Result<&'r EarlierRun, ResolveRunError> {
+    if word == LATEST {
+        let is_known = |run: &&EarlierRun| run.head.is_some() || !run.problems.is_empty();
+        return runs.iter().rfind(is_known).ok_or_else(|| ResolveRunError::None { dir: dir.to_owned() });
+    }
+    if runs.is_empty() {
+        return Err(ResolveRunError::None { dir: dir.to_owned() });
+    }
+    let found: Vec<_> = runs.iter().filter(|run| matches_word(run, word)).collect();
+    match found.as_slice() {
+        [run] => Ok(run),
+        [] => Err(ResolveRunError::Unknown { word: word.to_owned() }),
+        several => {
+            let names: Vec<_> =
+                several.iter().take(MAX_SHOWN_CANDIDATES).map(|run| run.name.as_str()).collect();
+            let more = if several.len() > MAX_SHOWN_CANDIDATES { ", …" } else { "" };
+            Err(ResolveRunError::Ambiguous {
+                word: word.to_owned(),
+                count: several.len(),
+                names: format!("{}{more}", names.join(", ")),
+            })
+        }
+    }
+}
+
+fn matches_word(run: &EarlierRun, word: &str) -> bool {
+    if run.name == word {
+        return true;
+    }
+    let word = normalise_id(word);
+    let id = run.head.as_ref().map(|head| normalise_id(&head.run));
+    let of_name = run.name.split_once('-').map(|(_, id)| normalise_id(id));
+    !word.is_empty() && [id, of_name].into_iter().flatten().any(|id| id.starts_with(&word))
+}
+
+/// Returns an id without separators and in lower case, because clients write ids in several forms.
+fn normalise_id(id: &str) -> String {
+    id.chars().filter(char::is_ascii_alphanumeric).map(|char| char.to_ascii_lowercase()).collect()
+}

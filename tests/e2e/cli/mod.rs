@@ -1,0 +1,6 @@
+//! The command line as a user runs it.
+
+mod commands;
+mod filters;
+mod recorded_runs;
+mod signals;

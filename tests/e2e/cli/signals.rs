@@ -1,0 +1,116 @@
+//! Ctrl-C, Ctrl-Z and similar signals on the command line.
+
+use std::{
+    io::Read,
+    process::{Child, Stdio},
+};
+
+use crate::support::{
+    process::{signal, state, wait_until},
+    world::TestWorld,
+};
+
+fn start(world: &TestWorld, words: &[&str]) -> Child {
+    let mut command = world.heeler(words);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    command.spawn().unwrap()
+}
+
+/// Waits for the exit; returns the exit code and the output.
+fn wait_exit(mut child: Child) -> (Option<i32>, String) {
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    (child.wait().unwrap().code(), text)
+}
+
+#[test]
+fn ctrl_z_stops_all_and_fg_resumes() {
+    let world = TestWorld::with_gtest("meet");
+    let meet = world.open_rendezvous();
+    let child = start(&world, &["run", "meet", "-j1", "-E", "Meet.Case/0", "--timeout", "20s"]);
+    let guest = meet.next_test();
+    signal(child.id(), "TSTP");
+    wait_until("the test stands still", || is_stopped(guest.pid));
+    wait_until("heeler stands still", || state(child.id()) == Some('T'));
+    signal(child.id(), "CONT");
+    wait_until("the test goes on", || state(guest.pid) == Some('S'));
+    guest.release();
+    let (code, text) = wait_exit(child);
+    assert_eq!(code, Some(0), "{text}");
+}
+
+/// Returns whether a process is stopped. A traced process has the state `t`, a lower-case letter.
+fn is_stopped(pid: u32) -> bool {
+    matches!(state(pid), Some('T' | 't'))
+}
+
+#[test]
+fn ctrl_z_works_repeatedly() {
+    let world = TestWorld::with_gtest("meet");
+    let meet = world.open_rendezvous();
+    let child = start(&world, &["run", "meet", "-j1", "-E", "Meet.Case/0"]);
+    let guest = meet.next_test();
+    for _ in 0..3 {
+        signal(child.id(), "TSTP");
+        wait_until("heeler stands still", || state(child.id()) == Some('T'));
+        assert!(is_stopped(guest.pid), "{:?}", state(guest.pid));
+        signal(child.id(), "CONT");
+        wait_until("the test goes on", || state(guest.pid) == Some('S'));
+    }
+    guest.release();
+    assert_eq!(wait_exit(child).0, Some(0));
+}
+
+#[test]
+fn ctrl_c_once_cancels_with_summary() {
+    let world = TestWorld::with_gtest("meet");
+    let meet = world.open_rendezvous();
+    let child = start(&world, &["run", "meet", "-j1", "-E", "Meet.Case"]);
+    meet.next_test().release();
+    let guest = meet.next_test();
+    signal(child.id(), "INT");
+    guest.wait_gone();
+    let (code, text) = wait_exit(child);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("CANCELLED") && text.contains("1 passed"), "{text}");
+    world.check_tidy();
+}
+
+#[test]
+fn ctrl_c_twice_kills_deaf_tests() {
+    let world = TestWorld::with_gtest("meet");
+    let meet = world.open_rendezvous();
+    let child = start(&world, &["run", "meet", "-j1", "-E", "Away.Deaf"]);
+    let guest = meet.next_test();
+    signal(child.id(), "INT");
+    // The first signal must have been received, or the two become one.
+    wait_until("the first is taken", || !is_pending(child.id(), 2));
+    signal(child.id(), "INT");
+    let gone = guest.wait_gone();
+    assert!(gone.as_secs() < 3, "{gone:?}");
+    assert_eq!(wait_exit(child).0, Some(3));
+    world.check_tidy();
+}
+
+/// Returns whether a signal is pending for a process.
+fn is_pending(pid: u32, number: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let masks =
+        status.lines().filter_map(|line| line.strip_prefix("ShdPnd:").or(line.strip_prefix("SigPnd:")));
+    masks
+        .map(|mask| u64::from_str_radix(mask.trim(), 16).unwrap())
+        .any(|mask| mask & (1 << (number - 1)) != 0)
+}
+
+#[test]
+fn killed_paused_run_leaves_nothing_behind() {
+    let world = TestWorld::with_gtest("meet");
+    let meet = world.open_rendezvous();
+    let mut child = start(&world, &["run", "meet", "-j1", "-E", "Away.Family"]);
+    let guest = meet.next_test();
+    signal(child.id(), "TSTP");
+    wait_until("heeler stands still", || state(child.id()) == Some('T'));
+    child.kill().unwrap();
+    guest.wait_gone();
+    assert_eq!(wait_exit(child).0, None);
+}

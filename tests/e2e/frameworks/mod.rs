@@ -1,0 +1,4 @@
+//! Real test programs of each framework.
+
+mod gtest;
+mod libtest;

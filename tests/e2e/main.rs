@@ -1,0 +1,19 @@
+//! End-to-end tests: the real program over the real protocol, with real test programs. One binary; each file
+//! has one topic. `support` holds the shared parts, which use none of Heeler's own wire code.
+#![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the tests stand outside: they start heeler as a user's shell does"
+)]
+
+#[path = "../fakes/expected.rs"]
+mod expected;
+mod support;
+
+mod cli;
+mod frameworks;
+mod mtp;
+mod process_death;
+mod robustness;
+mod security;
+mod test_failures;

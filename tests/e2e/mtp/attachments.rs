@@ -1,0 +1,239 @@
+//! Attachment files: named by tests, by the run, by its stream and by reports, whichever process is left to
+//! send them.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    callback_listener::{ListenerBehaviour, RecordingListener},
+    checked_run::ExpectedDelivery,
+    process::{ProcessRole, signal},
+    recorder::RecordedEvent,
+    server::{RequestedRun, TestServer},
+    uids,
+    world::TestWorld,
+};
+
+const STREAM: &str = "testing/testUpdates/attachments";
+const UPDATES: &str = "testing/testUpdates/tests";
+
+fn file_of(uri: &Value) -> PathBuf {
+    PathBuf::from(uri.as_str().and_then(|uri| uri.strip_prefix("file://")).expect("it is the URI of a file"))
+}
+
+/// Returns the files that a node names.
+fn of_node(node: &Value) -> BTreeSet<PathBuf> {
+    (0..).map_while(|n| node.get(format!("attachments.{n}.uri"))).map(file_of).collect()
+}
+
+/// Returns the files of a response, or of one message of the stream.
+fn of_list(list: &Value) -> BTreeSet<PathBuf> {
+    list.as_array().into_iter().flatten().map(|one| file_of(&one["uri"])).collect()
+}
+
+/// Returns the messages of a run's stream.
+fn stream<'a>(events: &'a [RecordedEvent], run: &RequestedRun) -> Vec<&'a Value> {
+    let params = events.iter().filter_map(|event| event.params(STREAM));
+    params
+        .filter(|params| params["runId"] == run.run_id.as_str())
+        .map(|params| &params["attachments"])
+        .collect()
+}
+
+/// Returns the files of a run's stream.
+fn of_stream(events: &[RecordedEvent], run: &RequestedRun) -> BTreeSet<PathBuf> {
+    stream(events, run).into_iter().flat_map(of_list).collect()
+}
+
+/// Panics unless the files exist below a directory of this run, with exactly these names.
+#[track_caller]
+fn check_names(files: &BTreeSet<PathBuf>, names: &[&str]) {
+    let found: BTreeSet<&str> =
+        files.iter().map(|file| file.file_name().unwrap().to_str().unwrap()).collect();
+    assert_eq!(found, names.iter().copied().collect(), "{files:#?}");
+    assert!(
+        files.iter().all(|file| file.exists() && file.parent().unwrap().ends_with("evidence")),
+        "{files:#?}"
+    );
+}
+
+#[test]
+fn crash_attachments_have_stable_names() {
+    let names = ["dmp", "stacks.txt", "stdout.txt", "stderr.txt"];
+    let names = names.map(|ending| format!("evidence.Speaks.Crashes.{ending}"));
+    let names = names.each_ref().map(String::as_str);
+    for declares in [true, false] {
+        for has_callback in [true, false] {
+            let world = TestWorld::with_gtest("evidence");
+            let mut server = TestServer::start(&world, &["evidence"]);
+            let mut testing = json!({"debuggerProvider": false, "attachmentsSupport": declares});
+            if has_callback {
+                let listener = RecordingListener::new(server.recorder.clone(), |_| ListenerBehaviour::Normal);
+                testing["callbackProvider"] = json!({"port": listener.port});
+                server.listener = Some(listener);
+            }
+            server.initialize(json!({"testing": testing}));
+            let selected = uids("evidence", ["Speaks.Crashes", "Z.IsLast"]);
+            let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+            let books = server.finish(&run, &selected);
+            // The isolated rerun that checks the crash has its own files; the test names those of the crash
+            // that is reported.
+            let of_test = of_node(books.test("evidence::Speaks.Crashes"));
+            check_names(&of_test, &names);
+            let of_answer = of_list(&books.response["result"]["attachments"]);
+            assert!(of_answer.is_superset(&of_test), "{of_test:#?} {of_answer:#?}");
+            let events = server.recorder.events();
+            let told = stream(&events, &run);
+            if declares {
+                assert_eq!(of_stream(&events, &run), of_answer);
+                assert_eq!(told.iter().filter(|list| list.is_null()).count(), 1, "{told:#?}");
+                assert!(told.last().unwrap().is_null(), "{told:#?}");
+            } else {
+                assert!(told.is_empty(), "{told:#?}");
+            }
+            let read = |ending: &str| {
+                let file = of_test.iter().find(|file| file.to_str().unwrap().ends_with(ending)).unwrap();
+                std::fs::read_to_string(file).unwrap()
+            };
+            assert!(read("stdout.txt").contains("said aloud") && read("stderr.txt").contains("said aside"));
+            assert_eq!(server.exit(), Some(0));
+        }
+    }
+}
+
+#[test]
+fn report_has_crash_output_and_file_names() {
+    let world = TestWorld::with_gtest("evidence");
+    let ran = world.run(&["run", "evidence", "-E", "Speaks.Crashes", "--junit", "junit.xml"]).assert_code(2);
+    let report = world.read("junit.xml");
+    let (_, case) = report.split_once("name=\"Speaks.Crashes\"").expect("it has its case");
+    let (_, out) = case.split_once("<system-out>").expect("it has its output");
+    let (out, rest) = out.split_once("</system-out>").unwrap();
+    assert!(out.contains("said aloud"), "{report}");
+    assert!(
+        rest.split_once("<system-err>").is_some_and(|(_, errors)| errors.contains("said aside")),
+        "{report}"
+    );
+    for ending in ["dmp", "stacks.txt", "stdout.txt", "stderr.txt"] {
+        let name = format!("evidence.Speaks.Crashes.{ending}");
+        ran.assert_stdout(&name);
+        let (_, path) = out.split_once("[[ATTACHMENT|").expect("files are named in the output");
+        assert!(path.contains(&format!("/{name}]]")), "{name}: {report}");
+    }
+    let paths = out.split("[[ATTACHMENT|").skip(1).map(|rest| rest.split_once("]]").unwrap().0);
+    assert!(paths.map(Path::new).all(Path::exists), "{report}");
+}
+
+#[test]
+fn dump_after_last_test_precedes_completion() {
+    let world = TestWorld::with_gtest("deaths");
+    world.env("HEELER_FIXTURE_DIE_AT", "static destruction");
+    let mut server = TestServer::with_callback(&world, &["deaths"], |_| ListenerBehaviour::Normal);
+    let selected = uids("deaths", ["First.One", "First.Two"]);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    let books = server.finish(&run, &selected);
+    books.assert_all("passed");
+    let events = server.recorder.events();
+    let place =
+        |is_wanted: &dyn Fn(&RecordedEvent) -> bool| events.iter().position(is_wanted).expect("it is there");
+    let dump = place(&|event| {
+        event.params(STREAM).is_some_and(|params| {
+            of_list(&params["attachments"])
+                .iter()
+                .any(|file| file.extension().is_some_and(|end| end == "dmp"))
+        })
+    });
+    let end = place(&|event| event.params(STREAM).is_some_and(|params| params["attachments"].is_null()));
+    let completion = place(&|event| event.params(UPDATES).is_some_and(|params| params["changes"].is_null()));
+    assert!(dump < end && end < completion, "{dump} {end} {completion}");
+    assert_eq!(of_stream(&events, &run), of_list(&books.response["result"]["attachments"]));
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn watchdog_attaches_crash_files_after_coordinator_death() {
+    let world = TestWorld::with_gtest("meet");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
+    let meet = world.open_rendezvous();
+    let mut server = TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal);
+    let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2"]);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    // The first crashes in isolation as well, which settles it.
+    for _ in 0..2 {
+        let guest = std::iter::repeat_with(|| meet.next_test()).find(|guest| {
+            let is_first = guest.test_name.ends_with("/0");
+            guest.send_command(if is_first { b's' } else { b'p' });
+            is_first
+        });
+        guest.expect("it comes").wait_gone();
+    }
+    server.wait_state("meet::N/Meet.Case/0", "error");
+    signal(server.pid(), "KILL");
+    server.wait_gone();
+    let books = server.finish_orphaned(&run, &selected);
+    let files = of_node(books.test("meet::N/Meet.Case/0"));
+    assert!(files.iter().any(|file| file.ends_with("meet.N_Meet.Case_0.dmp") && file.exists()), "{files:#?}");
+    let events = server.recorder.events();
+    assert!(of_stream(&events, &run).is_superset(&files), "{:#?}", of_stream(&events, &run));
+    assert_eq!(stream(&events, &run).iter().filter(|list| list.is_null()).count(), 1);
+}
+
+#[test]
+fn crash_awaiting_isolated_rerun_survives_coordinator_death() {
+    let world = TestWorld::with_gtest("meet");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
+    let meet = world.open_rendezvous();
+    let mut server = TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal);
+    let selected = uids("meet", ["N/Meet.Case/0"]);
+    let run = server.run(Some(&["meet::N/Meet.Case/0"]));
+    meet.next_test().send_command(b's');
+    // It runs in isolation now.
+    let guest = meet.next_test();
+    signal(server.pid(), "KILL");
+    guest.wait_gone();
+    server.wait_gone();
+    let books = server.finish_orphaned(&run, &selected);
+    let node = books.test("meet::N/Meet.Case/0");
+    assert!(node["error.message"].as_str().unwrap().contains("SIGSEGV"), "{node:#}");
+    assert!(node["error.stacktrace"].as_str().unwrap().contains("#0 "), "{node:#}");
+    let files = of_node(node);
+    check_names(&files, &["meet.N_Meet.Case_0.dmp", "meet.N_Meet.Case_0.stacks.txt"]);
+    assert_eq!(of_stream(&server.recorder.events(), &run), files);
+}
+
+#[test]
+fn dead_workers_attachments_are_still_sent() {
+    let world = TestWorld::with_gtest("meet");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
+    let meet = world.open_rendezvous();
+    let mut server = TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal);
+    let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1"]);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    let mut crashes = 0;
+    let mut is_killed = false;
+    while crashes < 2 || !is_killed {
+        let guest = meet.next_test();
+        if guest.test_name.ends_with("/0") {
+            crashes += 1;
+            guest.send_command(b's');
+        } else if is_killed {
+            guest.send_command(b'p');
+        } else {
+            is_killed = true;
+            signal(server.processes(ProcessRole::Worker)[0], "KILL");
+        }
+        guest.wait_gone();
+    }
+    server.release_tests_until_done(&meet, &[&run]);
+    let books = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
+    let files = of_node(books.test("meet::N/Meet.Case/0"));
+    assert!(files.iter().any(|file| file.extension().is_some_and(|end| end == "dmp")), "{books:#?}");
+    let of_answer = of_list(&books.response["result"]["attachments"]);
+    assert!(of_answer.is_superset(&files), "{files:#?} {of_answer:#?}");
+    assert_eq!(of_stream(&server.recorder.events(), &run), of_answer);
+    assert_eq!(server.exit(), Some(0));
+}

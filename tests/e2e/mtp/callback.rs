@@ -1,0 +1,233 @@
+//! The callback port: the processes that connect to it, and clients of every behaviour. Whatever the client
+//! does, the run completes correctly, and the log has the proof level.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde_json::Value;
+
+use crate::support::{
+    callback_listener::ListenerBehaviour,
+    checked_run::{CheckedRun, ExpectedDelivery},
+    recorder::ClientConnection,
+    server::TestServer,
+    uids,
+    world::TestWorld,
+};
+
+const CASES: usize = 200;
+
+/// Deadlines short enough for a test.
+const IMPATIENT: &str = "[profile.default]\njobs = 2\nstall-timeout = \"500ms\"\ndrain-timeout = \"300ms\"\nconnect-timeout = \"1s\"\n";
+
+fn world(cases: usize) -> (TestWorld, Vec<String>) {
+    let world = TestWorld::with_gtest("big");
+    world.env("HEELER_FIXTURE_CASES", &cases.to_string());
+    world.write("heeler.toml", IMPATIENT);
+    let names: Vec<String> = (0..cases).map(|n| format!("N/Big.Case/{n}")).collect();
+    let selected = uids("big", names.iter().map(String::as_str));
+    (world, selected)
+}
+
+/// Runs everything with a client whose connections behave so, and ends the session with `exit`.
+fn run(
+    cases: usize,
+    delivery: ExpectedDelivery,
+    choose: impl Fn(usize) -> ListenerBehaviour + Send + 'static,
+) -> CheckedRun {
+    let (world, selected) = world(cases);
+    let mut server = TestServer::with_callback(&world, &["big"], choose);
+    let run = server.run(None);
+    let books = server.finish_as(&run, &selected, delivery);
+    books.assert_all("passed");
+    assert!(books.response.get("error").is_none(), "{}", books.response);
+    assert_eq!(server.exit(), Some(0));
+    books
+}
+
+fn proof_levels(books: &CheckedRun) -> BTreeSet<&str> {
+    let levels = books.log.iter().filter_map(|log| log.split_once("with proof level \""));
+    levels.map(|(_, level)| level.trim_end_matches('"')).collect()
+}
+
+#[test]
+fn workers_and_watchdog_each_connect_once() {
+    let (world, selected) = world(CASES);
+    let mut server = TestServer::with_callback(&world, &["big"], |_| ListenerBehaviour::Normal);
+    // Several runs of one session share the connections.
+    for _ in 0..3 {
+        let run = server.run(None);
+        let books = server.finish(&run, &selected);
+        books.assert_all("passed").assert_no_program_failures();
+        assert!(books.results_on.values().all(|on| *on != ClientConnection::Main), "{:?}", books.results_on);
+        let workers: BTreeSet<_> = books.results_on.values().collect();
+        assert!(!workers.contains(&books.completion_on) && books.completion_on != ClientConnection::Main);
+        assert!(proof_levels(&books).is_empty(), "{:?}", books.log);
+    }
+    let connections = server.callback().connections();
+    assert!((2..=3).contains(&connections), "{connections} connections");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn attachments_end_precedes_completion_on_its_connection() {
+    let (world, selected) = world(5);
+    let mut server = TestServer::with_callback(&world, &["big"], |_| ListenerBehaviour::Normal);
+    let run = server.run(None);
+    server.finish(&run, &selected);
+    let events = server.recorder.events();
+    let ends: Vec<_> = events
+        .iter()
+        .filter_map(|event| event.params("testing/testUpdates/attachments"))
+        .filter(|params| params["attachments"].is_null())
+        .collect();
+    assert_eq!(ends.len(), 1);
+}
+
+#[test]
+fn attachments_are_sent_only_on_request() {
+    let (world, selected) = world(5);
+    let mut server = TestServer::initialized(&world, &["big"]);
+    let run = server.run(None);
+    server.finish(&run, &selected);
+    let events = server.recorder.events();
+    assert_eq!(events.iter().filter_map(|event| event.params("testing/testUpdates/attachments")).count(), 0);
+    assert!(events.iter().all(|event| event.on == ClientConnection::Main));
+}
+
+#[test]
+fn barrier_response_with_result_is_accepted() {
+    let books = run(CASES, ExpectedDelivery::Once, |_| ListenerBehaviour::RespondsWithResult);
+    assert!(proof_levels(&books).is_empty(), "{:?}", books.log);
+}
+
+#[test]
+fn unanswered_barrier_lowers_proof_level_and_is_logged() {
+    let books = run(CASES, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::NeverResponds);
+    let levels = proof_levels(&books);
+    assert!(
+        !levels.is_empty() && levels.is_subset(&BTreeSet::from(["closed", "delivered"])),
+        "{:?}",
+        books.log
+    );
+}
+
+#[test]
+fn unread_callback_falls_back_to_main_connection() {
+    let books = run(20_000, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::NeverReads);
+    assert_eq!(books.completion_on, ClientConnection::Main);
+    assert!(books.log.iter().any(|log| log.contains("none") || log.contains("read")), "{:?}", books.log);
+}
+
+#[test]
+fn slow_callback_falls_back_to_main_connection() {
+    let books = run(20_000, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::OneByteASecond);
+    assert_eq!(books.completion_on, ClientConnection::Main);
+}
+
+#[test]
+fn connection_closed_midway_moves_rest_elsewhere() {
+    // The first connection is a worker's.
+    let books = run(2000, ExpectedDelivery::AtLeastOnce, |number| match number {
+        0 => ListenerBehaviour::ClosesAfter(2),
+        _ => ListenerBehaviour::Normal,
+    });
+    assert_ne!(books.completion_on, ClientConnection::Callback(0));
+}
+
+#[test]
+fn closed_callbacks_fall_back_to_main_connection() {
+    let books = run(CASES, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::ClosesAfter(1));
+    assert_eq!(books.completion_on, ClientConnection::Main);
+}
+
+#[test]
+fn close_instead_of_barrier_response_loses_nothing() {
+    run(CASES, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::ClosesAtTheBarrier);
+}
+
+#[test]
+fn half_closed_callback_loses_nothing() {
+    run(CASES, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::HalfClosesAfter(1));
+}
+
+#[test]
+fn unread_connection_moves_rest_elsewhere() {
+    run(2000, ExpectedDelivery::AtLeastOnce, |number| match number {
+        0 => ListenerBehaviour::ResetsAfter(2),
+        _ => ListenerBehaviour::Normal,
+    });
+}
+
+#[test]
+fn slow_client_gets_everything_once() {
+    let world_is_patient = "[profile.default]\njobs = 2\n";
+    for behaviour in [
+        ListenerBehaviour::PausesAfter(1, Duration::from_millis(300)),
+        ListenerBehaviour::RespondsAfter(Duration::from_millis(300)),
+    ] {
+        let (world, selected) = world(CASES);
+        world.write("heeler.toml", world_is_patient);
+        let mut server = TestServer::with_callback(&world, &["big"], move |_| behaviour);
+        let run = server.run(None);
+        let books = server.finish(&run, &selected);
+        assert!(proof_levels(books.assert_all("passed")).is_empty(), "{:?}", books.log);
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+#[test]
+fn refused_callback_port_loses_no_result() {
+    let (world, selected) = world(CASES);
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let mut server = TestServer::start(&world, &["big"]);
+    server.initialize(serde_json::json!({"testing": {"callbackProvider": {"port": port}}}));
+    let run = server.run(None);
+    let books = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
+    books.assert_all("passed");
+    assert_eq!(books.completion_on, ClientConnection::Main);
+    assert!(books.log.iter().any(|log| log.contains(&port.to_string())), "{:?}", books.log);
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn bad_connection_does_not_affect_next_run() {
+    let (world, selected) = world(CASES);
+    let mut server = TestServer::with_callback(&world, &["big"], |number| match number {
+        0 => ListenerBehaviour::ClosesAfter(1),
+        _ => ListenerBehaviour::Normal,
+    });
+    for _ in 0..2 {
+        let run = server.run(None);
+        server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce).assert_all("passed");
+    }
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn client_token_is_first_on_each_connection() {
+    let (world, selected) = world(CASES);
+    let mut server = TestServer::start(&world, &["big"]);
+    let listener = crate::support::callback_listener::RecordingListener::new(server.recorder.clone(), |_| {
+        ListenerBehaviour::Normal
+    });
+    let provider = serde_json::json!({"port": listener.port, "token": "s3cret"});
+    server.listener = Some(listener);
+    server.initialize(serde_json::json!({"testing": {"callbackProvider": provider}}));
+    let run = server.run(None);
+    server.finish(&run, &selected).assert_all("passed");
+    let events = server.recorder.events();
+    for number in 0..server.callback().connections() {
+        let first = events
+            .iter()
+            .filter(|event| event.on == ClientConnection::Callback(number))
+            .find_map(|event| event.message());
+        let first = first.unwrap();
+        assert_eq!(first["method"], "$/heeler/hello", "{first}");
+        assert_eq!(first["params"]["token"], "s3cret");
+        assert_ne!(first["params"]["from"], Value::Null);
+    }
+    assert_eq!(server.exit(), Some(0));
+}

@@ -1,0 +1,427 @@
+//! Tests under a debugger that the client attaches: handed over before their first instruction, and the
+//! effect of every response.
+
+use std::{
+    io::{Read as _, Write as _},
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+};
+
+use serde_json::json;
+
+use crate::support::{
+    checked_run::{CheckedRun, ExpectedDelivery},
+    debugging::{
+        CANCEL, begin_debug_run, cancelled_requests, debug_server, finish, log_of, respond,
+        wait_attach_request, world,
+    },
+    process::{ProcessRole, children, signal, state, wait_until},
+    server::{ServerTransport, TestServer},
+    world::{TestWorld, run},
+};
+
+fn tracer_of(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    line.map_or(0, |line| line.trim().parse().unwrap())
+}
+
+/// A real debugger that has attached and waits for a command before it runs `then`.
+struct GdbProcess {
+    child: Child,
+    go: PathBuf,
+}
+
+impl GdbProcess {
+    fn attach(world: &TestWorld, pid: u32, then: &[&str]) -> Self {
+        let go = world.path(&format!("go-{pid}"));
+        let wait = format!(
+            "shell while [ ! -e {0} -a -e {1} ]; do sleep 0.01; done",
+            go.display(),
+            world.dir().display()
+        );
+        let mut command = Command::new("gdb");
+        command.args(["-q", "-batch", "-nx", "-p", &pid.to_string(), "-ex", &wait]);
+        command.args(then.iter().flat_map(|line| ["-ex", line]));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0);
+        let child = command.spawn().unwrap();
+        let gdb = Self { child, go };
+        // It stops itself in a shell command when it has attached.
+        wait_until("gdb has attached and waits", || {
+            tracer_of(pid) == gdb.child.id() && !children(gdb.child.id()).is_empty()
+        });
+        gdb
+    }
+
+    fn resume(self) -> String {
+        std::fs::write(&self.go, "").unwrap();
+        String::from_utf8(self.child.wait_with_output().unwrap().stdout).unwrap()
+    }
+}
+
+/// Waits until a process that is held for its debugger has been released, which it notices later.
+fn wait_handed_over(pid: u32) {
+    wait_until("the process is handed over", || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("SigPnd:")).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap() & (1 << (18 - 1)) != 0
+    });
+}
+
+#[test]
+fn attached_debugger_stops_test_and_keeps_result() {
+    for is_listening in [false, true] {
+        let world = world();
+        // Deadlines that a test under a debugger could not meet.
+        world.write("heeler.toml", "[profile.default]\ntimeout = \"100ms\"\nsilence-timeout = \"100ms\"\nstartup-timeout = \"100ms\"\nrun-timeout = \"200ms\"\n");
+        let mut server = debug_server(&world, is_listening);
+        let tests = ["kinds::Math.Fail"];
+        let run = begin_debug_run(&mut server, 1, &tests);
+        let asked = wait_attach_request(&server, 0);
+        assert_eq!((state(asked.pid), tracer_of(asked.pid)), (Some('T'), 0));
+        assert!(world.starts().is_empty(), "nothing of the program has run");
+        let then = ["break Math_Fail_Test::TestBody", "continue", "bt 1", "shell sleep 0.5", "continue"];
+        let gdb = GdbProcess::attach(&world, asked.pid, &then);
+        respond(&mut server, &asked, json!({"success": true}));
+        wait_handed_over(asked.pid);
+        let said = gdb.resume();
+        assert!(said.contains("Breakpoint 1, ") && said.contains("#0  "), "{said}");
+        assert!(!said.contains("received signal"), "{said}");
+        finish(&server, &run, &tests).assert_all("failed");
+        assert_eq!((cancelled_requests(&server), log_of(&server, "kinds")), (vec![], vec![]));
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+#[test]
+fn debug_run_runs_tests_singly_in_turn() {
+    let world = world();
+    let mut server = debug_server(&world, false);
+    let tests = ["kinds::Math.Add", "kinds::Noise.Errors", "kinds::Crash.Abort"];
+    let run = begin_debug_run(&mut server, 1, &tests);
+    let mut pids = Vec::new();
+    for number in 0..tests.len() {
+        let asked = wait_attach_request(&server, number);
+        // The previous one has exited, and the next one does not exist yet.
+        assert_eq!(server.processes(ProcessRole::Guard).len(), 1);
+        assert_eq!(world.starts().len(), number);
+        pids.push(asked.pid);
+        // Absent means true; no debugger has attached, and the test continues all the same.
+        respond(&mut server, &asked, json!({}));
+    }
+    let books = finish(&server, &run, &tests);
+    assert_eq!(
+        (books.state(tests[0]), books.state(tests[1]), books.state(tests[2])),
+        ("passed", "passed", "error")
+    );
+    assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), pids);
+    // It was not traced, and no crash is checked by an isolated rerun of the test.
+    assert_eq!(books.response["result"]["attachments"], json!([]), "{}", books.response);
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn declined_attach_runs_tests_normally() {
+    let refusals = [
+        json!({"result": {"success": false}}),
+        json!({"error": {"code": -32603, "message": "no debugger is installed"}}),
+        json!({"error": {"code": 7, "message": "", "data": null}}),
+    ];
+    for refusal in refusals {
+        let world = world();
+        let mut server = debug_server(&world, false);
+        let tests = ["kinds::Crash.Segv"];
+        let run = begin_debug_run(&mut server, 1, &tests);
+        let asked = wait_attach_request(&server, 0);
+        let mut message = json!({"jsonrpc": "2.0", "id": asked.id});
+        message.as_object_mut().unwrap().extend(refusal.as_object().unwrap().clone());
+        server.send(&message);
+        let books = finish(&server, &run, &tests);
+        books.assert_all("error");
+        // It is the same process, and it is traced again: there is a stack and a dump.
+        assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), [asked.pid]);
+        assert!(books.message(tests[0]).contains("SIGSEGV"), "{}", books.message(tests[0]));
+        let files = books.response["result"]["attachments"].to_string();
+        assert!(files.contains(".dmp"), "{files}");
+        let log = log_of(&server, "without a debugger");
+        assert!(log.len() == 1 && log[0].contains("kinds::Crash.Segv"), "{log:?}");
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+#[test]
+fn time_limits_resume_when_attach_is_declined() {
+    let world = world();
+    world.write("heeler.toml", "[profile.default]\ntimeout = \"300ms\"\ngrace-period = \"300ms\"\n");
+    let mut server = debug_server(&world, false);
+    let tests = ["kinds::Hang.Forever"];
+    let run = begin_debug_run(&mut server, 1, &tests);
+    let asked = wait_attach_request(&server, 0);
+    respond(&mut server, &asked, json!({"success": false}));
+    finish(&server, &run, &tests).assert_all("timed-out");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn unanswered_attach_request_is_not_repeated() {
+    let world = world();
+    world.write("heeler.toml", "[profile.default]\ndebugger-timeout = \"300ms\"\n");
+    let mut server = debug_server(&world, false);
+    let tests = ["kinds::Math.Add"];
+    let run = begin_debug_run(&mut server, 1, &tests);
+    let first = wait_attach_request(&server, 0);
+    finish(&server, &run, &tests).assert_all("passed");
+    assert_eq!(cancelled_requests(&server), std::slice::from_ref(&first.id));
+    let log = log_of(&server, "debugger-timeout");
+    assert!(log.len() == 1 && log[0].contains(tests[0]), "{log:?}");
+    respond(&mut server, &first, json!({"success": true}));
+    // Responses without a request do no harm either, even with ids that the client uses itself.
+    for id in [json!(run.request), json!("x"), json!(null), json!(1 << 30), json!(1.5)] {
+        server.send(&json!({"jsonrpc": "2.0", "id": id, "result": {"success": true}}));
+    }
+    let next = begin_debug_run(&mut server, 2, &tests);
+    let second = wait_attach_request(&server, 1);
+    assert_ne!(second.id, first.id);
+    respond(&mut server, &second, json!({"success": true}));
+    finish(&server, &next, &tests).assert_all("passed");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn cancelled_run_withdraws_attach_and_kills_process() {
+    let world = world();
+    let mut server = debug_server(&world, true);
+    let tests = ["kinds::Math.Add", "kinds::Noise.Errors"];
+    let run = begin_debug_run(&mut server, 1, &tests);
+    let asked = wait_attach_request(&server, 0);
+    server.notify(CANCEL, json!({"id": run.request}));
+    let books = finish(&server, &run, &tests);
+    books.assert_all("cancelled");
+    assert_eq!(books.response["error"]["code"], -32800);
+    assert_eq!(cancelled_requests(&server), [asked.id]);
+    assert_eq!(state(asked.pid), None);
+    assert!(world.starts().is_empty(), "nothing of the program has run");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn client_disconnect_kills_held_process() {
+    let world = world();
+    let mut server = debug_server(&world, false);
+    begin_debug_run(&mut server, 1, &["kinds::Math.Add"]);
+    let asked = wait_attach_request(&server, 0);
+    server.disconnect();
+    server.wait_gone();
+    assert_eq!(state(asked.pid), None);
+    assert!(world.starts().is_empty());
+}
+
+#[test]
+fn exit_during_debug_run_leaves_nothing_behind() {
+    let world = world();
+    let mut server = debug_server(&world, false);
+    let run = begin_debug_run(&mut server, 1, &["kinds::Math.Add"]);
+    let asked = wait_attach_request(&server, 0);
+    let recorder = server.recorder.clone();
+    assert_eq!(server.exit(), Some(0));
+    assert_eq!(state(asked.pid), None);
+    let books =
+        CheckedRun::check(&recorder.events(), &run, &["kinds::Math.Add".to_owned()], ExpectedDelivery::Once);
+    books.assert_all("cancelled");
+}
+
+#[test]
+fn worker_death_while_attaching_repeats_attach_request() {
+    for role in [ProcessRole::Worker, ProcessRole::Guard, ProcessRole::Watchdog] {
+        let world = world();
+        let mut server = debug_server(&world, false);
+        let tests = ["kinds::Math.Add"];
+        let run = begin_debug_run(&mut server, 1, &tests);
+        let first = wait_attach_request(&server, 0);
+        signal(server.processes(role)[0], "KILL");
+        let books = if role == ProcessRole::Guard {
+            // The process exited with its guard before its test began, and is tried once more.
+            let second = wait_attach_request(&server, 1);
+            respond(&mut server, &second, json!({"success": true}));
+            finish(&server, &run, &tests)
+        } else {
+            let second = wait_attach_request(&server, 1);
+            assert_ne!(first.pid, second.pid);
+            respond(&mut server, &second, json!({"success": true}));
+            finish(&server, &run, &tests)
+        };
+        books.assert_all("passed");
+        assert_eq!(cancelled_requests(&server), [first.id], "{role:?}");
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+#[test]
+fn debug_run_does_not_block_normal_run() {
+    let world = world();
+    world.write("heeler.toml", "[profile.default]\njobs = 3\n");
+    let mut server = debug_server(&world, true);
+    let tests = ["kinds::Math.Add", "kinds::Noise.Errors"];
+    let runs = [begin_debug_run(&mut server, 101, &tests), begin_debug_run(&mut server, 102, &tests)];
+    let first = [wait_attach_request(&server, 0), wait_attach_request(&server, 1)];
+    // Both wait for a debugger; a run of another kind does not wait for them.
+    let normal = server.run(Some(&tests));
+    finish(&server, &normal, &tests).assert_all("passed");
+    for asked in first {
+        respond(&mut server, &asked, json!({"success": true}));
+    }
+    for number in [2, 3] {
+        let asked = wait_attach_request(&server, number);
+        respond(&mut server, &asked, json!({"success": true}));
+    }
+    for run in &runs {
+        finish(&server, run, &tests).assert_all("passed");
+    }
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn debug_server_makes_every_run_a_debug_run() {
+    for has_debuggers in [true, false] {
+        let world = world();
+        let mut server = TestServer::start_with(ServerTransport::Dial, &world, &["kinds"], &["--debug"]);
+        server.initialize(json!({"testing": {"debuggerProvider": has_debuggers}}));
+        let tests = ["kinds::Math.Add"];
+        let run = server.run(Some(&tests));
+        if has_debuggers {
+            let asked = wait_attach_request(&server, 0);
+            respond(&mut server, &asked, json!({"success": true}));
+        }
+        finish(&server, &run, &tests).assert_all("passed");
+        assert_eq!(log_of(&server, "without a debugger").len(), usize::from(!has_debuggers));
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+const SCRIPT: &str = "break Math_Fail_Test::TestBody\ncontinue\nbt 1\ncontinue\n";
+
+#[test]
+fn cli_debugger_stops_each_test_in_turn() {
+    let world = world();
+    world.write("script", SCRIPT);
+    let debugger = "gdb -q -batch -nx -x script -p {pid}";
+    let words =
+        ["run", "kinds", "-E", "Math.Fail", "-E", "Noise.Errors", "--debugger", debugger, "--timeout", "1ms"];
+    let ran = world.run(&words).assert_code(2);
+    assert!(ran.line_with(&["Breakpoint 1, ", "Math_Fail_Test::TestBody"]).len() > 10);
+    assert!(!ran.stdout.contains("received signal"), "{ran}");
+    ran.line_with(&["FAIL", "Math.Fail"]);
+    ran.assert_stderr("written to standard error");
+    ran.line_with(&["1 passed, 1 failed"]);
+    assert_eq!(world.starts().len(), 2);
+}
+
+/// A command on its own terminal, and its output.
+struct TerminalCommand {
+    child: Child,
+    text: Arc<Mutex<String>>,
+}
+
+impl TerminalCommand {
+    fn start(world: &TestWorld, line: &str) -> Self {
+        let quoted = line.replace('\'', r"'\''");
+        let mut command = world.shell(&format!("exec script -qec '{quoted}' /dev/null"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().unwrap();
+        let mut output = child.stdout.take().unwrap();
+        let text = Arc::new(Mutex::new(String::new()));
+        let printed = Arc::clone(&text);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                printed.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        });
+        Self { child, text }
+    }
+
+    fn wait_for(&self, what: &str) {
+        wait_until(what, || self.text.lock().unwrap().contains(what));
+    }
+
+    fn type_in(&mut self, line: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn cli_debugger_gets_and_returns_terminal() {
+    let world = world();
+    // A process that reads from a terminal without being in its foreground is stopped.
+    let ask = "shell echo gdb asks; read -r word </dev/tty; echo gdb read $word.";
+    let debugger =
+        format!("gdb -q -nx -batch -ex '{ask}' -ex 'break Math_Add_Test::TestBody' -ex continue -ex detach");
+    let script = format!("#!/bin/sh\n{debugger} -p $1\n");
+    world.write("debug.sh", &script);
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    let line = format!(
+        "{heeler} run kinds -E Math.Add --color never --debugger \"sh debug.sh {{pid}}\"; echo shell asks; read -r word; echo shell read $word."
+    );
+    let mut terminal = TerminalCommand::start(&world, &line);
+    terminal.wait_for("gdb asks");
+    terminal.type_in("one\n");
+    terminal.wait_for("gdb read one.");
+    terminal.wait_for("Breakpoint 1, ");
+    terminal.wait_for("1 passed");
+    terminal.wait_for("shell asks");
+    terminal.type_in("two\n");
+    terminal.wait_for("shell read two.");
+    assert!(terminal.child.wait().unwrap().success());
+}
+
+#[test]
+fn killed_debugger_leaves_terminal_restored() {
+    let world = world();
+    // It turns off the terminal's line editing, as debuggers do, and never attaches. It must still end with
+    // the run.
+    let script = "stty -icanon -echo </dev/tty; echo has the terminal; kill -INT $PPID; exec sleep 1000\n";
+    world.write("debug.sh", script);
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    let line = format!(
+        "{heeler} run kinds -E Math.Add --debugger \"sh debug.sh {{pid}}\"; stty -a; echo shell ends"
+    );
+    let mut terminal = TerminalCommand::start(&world, &line);
+    terminal.wait_for("shell ends");
+    let text = terminal.text.lock().unwrap().clone();
+    assert!(text.contains("has the terminal"), "{text}");
+    for mode in [" icanon", " echo "] {
+        assert!(text.contains(mode), "{mode}: {text}");
+    }
+    assert!(terminal.child.wait().unwrap().success());
+}
+
+#[test]
+fn display_is_silent_while_debugger_has_terminal() {
+    let world = world();
+    world.write("heeler.toml", "[profile.default]\ngrace-period = \"200ms\"\n");
+    // While the debugger holds the test, the user cancels the run and the test is killed.
+    let script = "gdb -q -nx -batch -p $1 -ex \"shell kill -INT $PPID\" -ex \"shell until grep -q ') Z' /proc/$1/stat; do sleep 0.01; done\" \
+                  -ex 'shell echo the debugger ends'\n";
+    world.write("debug.sh", script);
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    let line = format!("exec 2>&1; exec {heeler} run kinds -E Math.Add --debugger 'sh debug.sh {{pid}}'");
+    let ran = run(world.shell(&line)).assert_code(3);
+    let place = |what: &str| ran.stdout.find(what).unwrap_or_else(|| panic!("{what}: {ran}"));
+    assert!(place("the debugger ends") < place("cancelling"), "{ran}");
+}
+
+#[test]
+fn missing_debugger_is_reported_and_test_runs() {
+    let world = world();
+    for (debugger, reason) in
+        [("no-such-debugger", "ended before it had attached"), ("true", "ended before it had attached")]
+    {
+        let ran = world.run(&["run", "kinds", "-E", "Math.Add", "--debugger", debugger]).assert_code(0);
+        ran.assert_stdout(reason);
+        ran.assert_stdout("without a debugger");
+        ran.line_with(&["1 passed"]);
+    }
+    world.run(&["run", "kinds", "--debugger", "gdb 'x"]).assert_code(5).assert_stderr("not closed");
+}

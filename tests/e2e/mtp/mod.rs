@@ -1,0 +1,12 @@
+//! The MSTest Runner Protocol, spoken by clients.
+
+mod attachments;
+mod callback;
+mod client_quirks;
+mod concurrency;
+mod debug_attach;
+mod debug_launch;
+mod messages;
+mod node_clients;
+mod recorded_clients;
+mod sessions;

@@ -1,0 +1,195 @@
+//! Third-party clients: scenarios in Node, on the JSON-RPC library that editors use (`tests/clients`),
+//! against the real server. Each runs in a process of its own.
+
+use std::{
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::support::world::{FinishedCommand, TestWorld, run};
+
+/// Returns a file of the Node clients' package.
+fn client(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
+}
+
+/// Returns `node` with a script of the clients' package, in a world.
+fn node(world: &TestWorld, script: &str, words: &[&str]) -> FinishedCommand {
+    assert!(client("node_modules").is_dir(), "the clients' library is missing; scripts/test installs it");
+    let script = client(script);
+    world.env("HEELER", env!("CARGO_BIN_EXE_heeler"));
+    let words = [&[script.to_str().unwrap()], words].concat();
+    let ran = run(world.command(Command::new("node"), &words));
+    world.check_tidy();
+    ran
+}
+
+/// Plays one scenario.
+#[track_caller]
+fn run_scenario(name: &str, world: &TestWorld) {
+    world.env("HEELER_FIXTURE_MEET", world.path("meeting-point").to_str().unwrap());
+    world.write("heeler.toml", "[profile.default]\njobs = 2\ngrace-period = \"200ms\"\n");
+    node(world, "main.mjs", &[name]).assert_code(0);
+}
+
+#[test]
+fn discovery_sends_each_test_once_then_completion() {
+    run_scenario("discovery_tells_each_test_once_and_then_its_end", &TestWorld::with_gtest("deaths"));
+}
+
+#[test]
+fn run_on_one_connection_is_in_order() {
+    run_scenario("a_run_over_one_connection_is_told_in_order", &TestWorld::with_gtest("deaths"));
+}
+
+#[test]
+fn run_on_callback_connections_is_in_order() {
+    run_scenario("a_run_over_callback_connections_is_told_in_order", &TestWorld::with_gtest("deaths"));
+}
+
+#[test]
+fn standard_streams_serve_the_same_run() {
+    run_scenario("standard_streams_serve_the_same_run", &TestWorld::with_gtest("deaths"));
+}
+
+#[test]
+fn requests_pipelined_after_initialize_are_processed() {
+    run_scenario("requests_pipelined_behind_initialize_are_done", &TestWorld::with_gtest("deaths"));
+}
+
+#[test]
+fn concurrent_runs_have_own_completions() {
+    run_scenario("runs_that_are_asked_for_at_once_each_have_their_own_end", &TestWorld::with_gtest("deaths"));
+}
+
+#[test]
+fn crash_is_sent_in_order_with_attachments() {
+    run_scenario("a_crash_is_told_in_order_with_its_attachments", &TestWorld::with_gtest("evidence"));
+}
+
+#[test]
+fn parameters_bind_strictly_by_name_on_every_connection() {
+    run_scenario("parameters_bind_strictly_by_name_on_every_connection", &TestWorld::with_gtest("evidence"));
+}
+
+#[test]
+fn parameters_bind_strictly_by_name_on_one_connection() {
+    let world = TestWorld::with_gtest("evidence");
+    symlink("/bin/true", world.path("true")).unwrap();
+    run_scenario("parameters_bind_strictly_by_name_on_one_connection", &world);
+}
+
+#[test]
+fn batched_log_binds_strictly_and_names_test() {
+    run_scenario("log_lines_in_batches_bind_strictly_and_name_their_test", &TestWorld::with_gtest("kinds"));
+}
+
+#[test]
+fn cancellation_token_cancels_run() {
+    run_scenario("a_cancellation_token_cancels_a_run", &TestWorld::with_gtest("meet"));
+}
+
+#[test]
+fn cancellation_token_cancels_run_on_callback_connections() {
+    run_scenario(
+        "a_cancellation_token_cancels_a_run_over_callback_connections",
+        &TestWorld::with_gtest("meet"),
+    );
+}
+
+#[test]
+fn cancellation_token_cancels_discovery() {
+    run_scenario("a_cancellation_token_cancels_a_discovery", &TestWorld::with_fake("hangs-in-listing"));
+}
+
+#[test]
+fn client_debugger_attaches_before_first_instruction() {
+    run_scenario(
+        "a_debugger_of_the_client_gets_a_test_before_its_first_instruction",
+        &TestWorld::with_gtest("deaths"),
+    );
+}
+
+#[test]
+fn launching_debugger_gets_each_test_in_turn() {
+    run_scenario("a_debugger_that_launches_gets_each_test_in_turn", &TestWorld::with_gtest("deaths"));
+}
+
+#[test]
+fn debugger_request_is_cancelled_with_its_run() {
+    run_scenario("a_request_for_a_debugger_is_withdrawn_with_its_run", &TestWorld::with_gtest("deaths"));
+}
+
+#[test]
+fn exit_request_ends_run_and_gets_response() {
+    run_scenario("exit_as_a_request_is_answered_and_ends_a_run_in_order", &TestWorld::with_gtest("meet"));
+}
+
+#[test]
+fn client_close_midway_leaves_nothing_behind() {
+    run_scenario(
+        "a_client_that_closes_in_the_middle_takes_everything_with_it",
+        &TestWorld::with_gtest("meet"),
+    );
+}
+
+#[test]
+fn invalid_requests_get_error_codes() {
+    run_scenario("wrong_requests_are_refused_with_their_codes", &TestWorld::with_gtest("deaths"));
+}
+
+/// Returns the first block of the README in this language.
+fn block_of_readme(language: &str) -> String {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let (_, rest) = readme.split_once(&format!("```{language}\n")).expect("the README has such a block");
+    rest.split_once("```").expect("blocks end").0.to_owned()
+}
+
+#[test]
+fn readme_client_works() {
+    let text = std::fs::read_to_string(client("example.mjs")).unwrap();
+    assert_eq!(text, block_of_readme("js"), "README.md and tests/clients/example.mjs differ");
+    let world = TestWorld::with_gtest("deaths");
+    let ran = node(&world, "example.mjs", &["deaths"]).assert_code(0);
+    assert_eq!(ran.stdout.lines().filter(|line| line.starts_with("passed     deaths::")).count(), 7, "{ran}");
+    let ran = node(&world, "example.mjs", &["--no-such-option"]).assert_code(1);
+    ran.assert_stderr("heeler left with code");
+}
+
+#[test]
+fn readme_rust_client_works() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/editor.rs");
+    let text = std::fs::read_to_string(path).unwrap();
+    assert_eq!(text, block_of_readme("rust"), "README.md and examples/editor.rs differ");
+    let world = TestWorld::with_gtest("deaths");
+    world.env("HEELER", env!("CARGO_BIN_EXE_heeler"));
+    // `cargo test` builds the examples before the tests, beside the programs.
+    let heeler = Path::new(env!("CARGO_BIN_EXE_heeler"));
+    let example = heeler.with_file_name("examples").join("editor");
+    assert!(example.exists(), "with --test alone, build it first: cargo build --example editor");
+    let ran = run(world.command(Command::new(&example), &["deaths"])).assert_code(0);
+    assert_eq!(ran.stdout.lines().filter(|line| line.starts_with("passed     deaths::")).count(), 7, "{ran}");
+    ran.line_with(&["7 passed of 7"]);
+    world.env("HEELER", "no/such/heeler");
+    run(world.command(Command::new(&example), &["deaths"])).assert_code(1).assert_stderr("Start");
+    world.check_tidy();
+}
+
+#[test]
+fn every_scenario_has_a_test() {
+    let scenarios = std::fs::read_to_string(client("scenarios.mjs")).unwrap();
+    let names = scenarios.lines().filter_map(|line| line.strip_prefix("export async function "));
+    let names: Vec<_> = names.filter_map(|rest| rest.split('(').next()).collect();
+    assert!(names.len() > 10, "the scenarios are found");
+    for name in names {
+        let call = format!("play(\"{name}\"");
+        assert!(include_str!("node_clients.rs").contains(&call), "{name} is played by no test");
+    }
+}
+
+#[test]
+fn client_lock_file_names_versions_without_host() {
+    let lock = std::fs::read_to_string(client("package-lock.json")).unwrap();
+    assert!(lock.contains("\"integrity\"") && !lock.contains("\"resolved\""), "{lock}");
+}

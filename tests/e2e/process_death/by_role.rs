@@ -1,0 +1,269 @@
+//! Deaths of Heeler's own processes: whichever dies, every test gets one result; when the client is gone, all
+//! of our processes exit.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::{
+    callback_listener::ListenerBehaviour,
+    checked_run::ExpectedDelivery,
+    process::{ProcessRole, signal, signal_if_there},
+    recorder::ClientConnection,
+    server::{ServerTransport, TestServer},
+    uids,
+    world::TestWorld,
+};
+
+const CASES: [&str; 4] = ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2", "N/Meet.Case/3"];
+
+/// Two slots, and deadlines short enough for a test.
+const TWO: &str = "[profile.default]\njobs = 2\nstall-timeout = \"1s\"\ndrain-timeout = \"500ms\"\nstartup-timeout = \"5s\"\n";
+
+fn world() -> TestWorld {
+    let world = TestWorld::with_gtest("meet");
+    world.write("heeler.toml", TWO);
+    world
+}
+
+fn start<'w>(world: &'w TestWorld, is_listening: bool) -> TestServer<'w> {
+    TestServer::with_optional_callback(world, &["meet"], is_listening)
+}
+
+fn run_cases(server: &mut TestServer<'_>) -> crate::support::server::RequestedRun {
+    let selected = uids("meet", CASES);
+    server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()))
+}
+
+/// One second is guaranteed; a loaded machine gets two more.
+const GONE: Duration = Duration::from_secs(3);
+
+#[test]
+fn client_disconnect_leaves_nothing_behind() {
+    for transport in [ServerTransport::Stdio, ServerTransport::Dial] {
+        let world = world();
+        let meet = world.open_rendezvous();
+        let mut server = TestServer::start_over(transport, &world, &["meet"]);
+        server.initialize(json!({"testing": {}}));
+        server.run(Some(&["meet::Away.Family"]));
+        let guest = meet.next_test();
+        server.disconnect();
+        // The process tree has seven members, in sessions of their own; all of them hold the connection.
+        assert!(guest.wait_gone() < GONE, "{transport:?}");
+        assert!(server.wait_gone() < GONE, "{transport:?}");
+        world.check_tidy();
+    }
+}
+
+#[test]
+fn killed_coordinator_leaves_nothing_behind() {
+    let world = world();
+    world.write("heeler.toml", &format!("{TWO}isolate = true\n"));
+    let meet = world.open_rendezvous();
+    let mut server = start(&world, false);
+    server.run(Some(&["meet::Away.Family", "meet::Away.Deaf"]));
+    let guests = [meet.next_test(), meet.next_test()];
+    signal(server.pid(), "KILL");
+    for guest in guests {
+        assert!(guest.wait_gone() < GONE);
+    }
+    assert!(server.wait_gone() < GONE);
+}
+
+#[test]
+fn guard_cleans_up_when_all_ancestors_die() {
+    let world = world();
+    let meet = world.open_rendezvous();
+    let mut server = start(&world, false);
+    server.run(Some(&["meet::Away.Family"]));
+    let guest = meet.next_test();
+    let mut above = [ProcessRole::Watchdog, ProcessRole::Worker, ProcessRole::ForkServer]
+        .map(|role| server.processes(role))
+        .concat();
+    // Last: its death would resume the stopped watchdog, because the kernel resumes an orphaned process
+    // group.
+    above.push(server.pid());
+    let [guard] = server.processes(ProcessRole::Guard)[..] else { panic!("one guard") };
+    // None of them can react to the others' deaths, and the guard is notified of them while it is stopped.
+    for pid in above.iter().chain([&guard]) {
+        signal(*pid, "STOP");
+    }
+    for pid in above {
+        signal_if_there(pid, "KILL");
+    }
+    assert!(guest.wait_gone() < GONE);
+    assert!(server.wait_gone() < GONE);
+}
+
+#[test]
+fn death_of_watched_process_leaves_nothing_behind() {
+    let world = world();
+    let meet = world.open_rendezvous();
+    let mut parent = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let pid = parent.id().to_string();
+    let mut server =
+        TestServer::start_with(ServerTransport::Dial, &world, &["meet"], &["--exit-on-process-exit", &pid]);
+    server.initialize(json!({"testing": {}}));
+    server.run(Some(&["meet::Away.Family"]));
+    let guest = meet.next_test();
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    assert!(guest.wait_gone() < GONE);
+    assert!(server.wait_gone() < GONE);
+    world.check_tidy();
+}
+
+#[test]
+fn death_of_self_named_client_leaves_nothing_behind() {
+    let world = world();
+    let meet = world.open_rendezvous();
+    let mut client = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let mut server = TestServer::start(&world, &["meet"]);
+    server.request_and_wait("initialize", json!({"processId": client.id(), "capabilities": {"testing": {}}}));
+    server.run(Some(&["meet::Away.Family"]));
+    let guest = meet.next_test();
+    client.kill().unwrap();
+    client.wait().unwrap();
+    // The connection is still open.
+    assert!(guest.wait_gone() < GONE);
+    assert!(server.wait_gone() < GONE);
+    world.check_tidy();
+}
+
+#[test]
+fn killed_worker_loses_no_result() {
+    for is_listening in [true, false] {
+        let world = world();
+        let meet = world.open_rendezvous();
+        let mut server = start(&world, is_listening);
+        let run = run_cases(&mut server);
+        let guest = meet.next_test();
+        let worker = server.processes(ProcessRole::Worker)[0];
+        signal(worker, "KILL");
+        drop(guest);
+        // Later tests are released at once, so that everything that is rerun passes.
+        let delivery = ExpectedDelivery::AtLeastOnce;
+        let (server, books) = finish_releasing_tests(server, &run, &meet, delivery);
+        books.assert_all("passed");
+        assert!(books.log.iter().any(|log| log.contains("died")), "{:?}", books.log);
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+/// Releases every test that comes, until the run is answered.
+fn finish_releasing_tests<'w>(
+    server: TestServer<'w>,
+    run: &crate::support::server::RequestedRun,
+    meet: &crate::support::rendezvous::TestRendezvous,
+    delivery: ExpectedDelivery,
+) -> (TestServer<'w>, crate::support::checked_run::CheckedRun) {
+    server.release_tests_until_done(meet, &[run]);
+    let books = server.finish_as(run, &uids("meet", CASES), delivery);
+    (server, books)
+}
+
+#[test]
+fn killed_guard_or_fork_server_loses_running_test() {
+    for role in [ProcessRole::Guard, ProcessRole::ForkServer] {
+        killed_in_a_test(role);
+    }
+}
+
+fn killed_in_a_test(role: ProcessRole) {
+    let world = world();
+    world.write("heeler.toml", &TWO.replace("jobs = 2", "jobs = 1"));
+    let meet = world.open_rendezvous();
+    let mut server = start(&world, true);
+    let run = run_cases(&mut server);
+    let guest = meet.next_test();
+    let [victim] = server.processes(role)[..] else { panic!("one {role:?}") };
+    signal(victim, "KILL");
+    guest.wait_gone();
+    let (server, books) = finish_releasing_tests(server, &run, &meet, ExpectedDelivery::Once);
+    let bad: Vec<_> = books.tests.keys().filter(|uid| books.state(uid) != "passed").collect();
+    assert!(bad.len() <= 1, "{books:#?}");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn killed_watchdog_is_replaced_without_loss() {
+    for is_listening in [true, false] {
+        let world = world();
+        let meet = world.open_rendezvous();
+        let mut server = start(&world, is_listening);
+        let run = run_cases(&mut server);
+        let guest = meet.next_test();
+        let watchdog = server.processes(ProcessRole::Watchdog)[0];
+        signal(watchdog, "KILL");
+        // Its workers and their tests exit with it.
+        guest.wait_gone();
+        let (server, books) = finish_releasing_tests(server, &run, &meet, ExpectedDelivery::AtLeastOnce);
+        books.assert_all("passed");
+        assert!(books.log.iter().any(|log| log.contains("the watchdog died")), "{:?}", books.log);
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+#[test]
+fn killed_test_process_fails_its_test() {
+    let world = world();
+    let meet = world.open_rendezvous();
+    let mut server = start(&world, true);
+    let run = server.run(Some(&["meet::N/Meet.Case/0"]));
+    let guest = meet.next_test();
+    signal(guest.pid, "KILL");
+    let again = meet.next_test_until(std::time::Instant::now() + Duration::from_secs(1));
+    if let Some(again) = again {
+        again.release();
+    }
+    let books = server.finish(&run, &uids("meet", ["N/Meet.Case/0"]));
+    let node = books.test("meet::N/Meet.Case/0");
+    assert_eq!(
+        (&node["execution-state"], &node["heeler.signal"]),
+        (&json!("error"), &json!("SIGKILL")),
+        "{node:#}"
+    );
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn repeated_worker_deaths_end_run_with_results() {
+    let world = world();
+    world.write("heeler.toml", &TWO.replace("jobs = 2", "jobs = 1"));
+    let meet = world.open_rendezvous();
+    let mut server = start(&world, true);
+    let run = server.run(Some(&["meet::N/Meet.Case/0"]));
+    for _ in 0..2 {
+        let guest = meet.next_test();
+        for worker in server.processes(ProcessRole::Worker) {
+            signal(worker, "KILL");
+        }
+        guest.wait_gone();
+    }
+    let books = server.finish_as(&run, &uids("meet", ["N/Meet.Case/0"]), ExpectedDelivery::AtLeastOnce);
+    assert_eq!(books.message("meet::N/Meet.Case/0"), "not run to its end: its worker died under it twice");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn watchdog_resends_results_of_dead_worker() {
+    let world = world();
+    world.write("heeler.toml", &TWO.replace("jobs = 2", "jobs = 1"));
+    let meet = world.open_rendezvous();
+    // The worker's connection accepts data and never acknowledges it.
+    let mut server = TestServer::with_callback(&world, &["meet"], |number| match number {
+        0 => ListenerBehaviour::NeverReads,
+        _ => ListenerBehaviour::Normal,
+    });
+    let run = run_cases(&mut server);
+    meet.next_test().release();
+    let guest = meet.next_test();
+    let worker = server.processes(ProcessRole::Worker)[0];
+    signal(worker, "KILL");
+    guest.wait_gone();
+    let (server, books) = finish_releasing_tests(server, &run, &meet, ExpectedDelivery::AtLeastOnce);
+    books.assert_all("passed");
+    // The first result was on the connection that was not read.
+    assert_ne!(books.results_on["meet::N/Meet.Case/0"], ClientConnection::Callback(0));
+    assert_eq!(server.exit(), Some(0));
+}

@@ -1,0 +1,6 @@
+//! Heeler's own processes killed, and what the client then receives.
+
+mod any_moment;
+mod by_role;
+mod cleanup;
+mod system_errors;

@@ -1,0 +1,174 @@
+//! System failures, injected at points in the program: what a run loses by them, and what it does not.
+
+use std::fs;
+
+use crate::support::{
+    callback_listener::ListenerBehaviour,
+    checked_run::{CheckedRun, ExpectedDelivery},
+    other_user::attacked_users,
+    process::{children, signal, state, wait_until},
+    server::TestServer,
+    uids,
+    world::TestWorld,
+};
+
+/// Returns a world with a program of these cases, in which the points fail so.
+fn world(script: &str, faults: &str) -> TestWorld {
+    let world = TestWorld::with_gtest("faults");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\ndrain-timeout = \"300ms\"\nhistory = false\n");
+    world.env("HEELER_FIXTURE_SCRIPT", script);
+    fs::create_dir(world.path("points")).unwrap();
+    world.env("HEELER_FAIL_ONCE", world.path("points").to_str().unwrap());
+    world.env("HEELER_FAIL", faults);
+    world
+}
+
+/// Returns the uids of this number of cases.
+fn cases(count: usize) -> Vec<String> {
+    let names: Vec<_> = (0..count).map(|number| format!("N/Fault.Case/{number}")).collect();
+    uids("faults", names.iter().map(String::as_str))
+}
+
+/// Runs all cases for a client whose connections behave so, while the points fail.
+fn run(
+    world: &TestWorld,
+    count: usize,
+    choose: impl Fn(usize) -> ListenerBehaviour + Send + 'static,
+) -> CheckedRun {
+    let mut server = TestServer::with_callback(world, &["faults"], choose);
+    let run = server.run(None);
+    let books = server.finish_as(&run, &cases(count), ExpectedDelivery::AtLeastOnce);
+    assert!(books.response.get("error").is_none(), "{}", books.response);
+    assert_eq!(server.exit(), Some(0));
+    books
+}
+
+fn is_logged(books: &CheckedRun, text: &str) -> bool {
+    books.log.iter().any(|line| line.contains(text))
+}
+
+#[test]
+fn unknown_fault_points_are_reported_before_run() {
+    let world = world("p", "worker.everywhere:1:kill");
+    let ran = world.run(&["run", "faults"]).assert_code(5);
+    ran.assert_stderr(
+        "failed to find the point \"worker.everywhere\" of HEELER_FAIL; there are worker.join, ",
+    );
+}
+
+#[test]
+fn fault_variables_do_not_reach_tests() {
+    let world = world("pp", "worker.journal.after:1:sleep=1");
+    world.write("wrapped", "#!/bin/sh\nenv >> env.txt\nexec ./faults \"$@\"\n");
+    let mut mode = fs::metadata(world.path("wrapped")).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o700);
+    fs::set_permissions(world.path("wrapped"), mode).unwrap();
+    world.write("heeler.toml", "[[suite]]\nname = \"w\"\nprograms = [\"wrapped\"]\nframework = \"gtest\"\n");
+    world.run(&["run"]).assert_code(0).assert_stdout("2 passed");
+    assert!(world.path("points/worker.journal.after").exists());
+    let seen = world.read("env.txt");
+    assert!(seen.contains("HEELER_FIXTURE_SCRIPT=pp") && !seen.contains("HEELER_FAIL"), "{seen}");
+}
+
+#[test]
+fn full_disk_loses_journal_but_no_result() {
+    let world = world("pfpspp", "worker.journal.before:1:ENOSPC");
+    let books = run(&world, 6, |_| ListenerBehaviour::Normal);
+    assert!(is_logged(&books, "failed to write to the journal"), "{:?}", books.log);
+    assert!(!books.message("faults::N/Fault.Case/1").contains("are lost"));
+}
+
+#[test]
+fn full_disk_and_broken_connection_lose_only_details() {
+    let world = world("pfpspp", "worker.journal.before:1:ENOSPC");
+    // The workers' connection gets no response and ends with an error: the data sent over it is not proven.
+    let first_is_bad =
+        |number| if number == 0 { ListenerBehaviour::ResetsAfter(1) } else { ListenerBehaviour::Normal };
+    let books = run(&world, 6, first_is_bad);
+    let states: Vec<_> = cases(6).iter().map(|uid| books.state(uid).to_owned()).collect();
+    assert_eq!(states, ["passed", "failed", "passed", "skipped", "passed", "passed"]);
+    assert!(
+        is_logged(&books, "are in no journal and are told again without their details"),
+        "{:?}",
+        books.log
+    );
+}
+
+#[test]
+fn unjournalled_result_is_recorded_before_sending() {
+    // The worker dies just after it sent the first result: if the result were not recorded, its test would
+    // run again.
+    let world = world("WWW", "worker.journal.before:1:ENOSPC,worker.sent:2:kill");
+    let mut server = TestServer::with_callback(&world, &["faults"], |_| ListenerBehaviour::Normal);
+    let run = server.run(None);
+    server.finish_as(&run, &cases(3), ExpectedDelivery::AtLeastOnce).assert_all("passed");
+    assert!(world.path("points/worker.sent").exists());
+    let events = server.recorder.events();
+    let updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
+    let changes = updates.filter_map(|params| params["changes"].as_array()).flatten();
+    let begins = changes
+        .map(|change| &change["node"])
+        .filter(|node| node["uid"] == "faults::N/Fault.Case/0" && node["execution-state"] == "in-progress");
+    assert_eq!(begins.count(), 1);
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn transient_fork_failure_loses_nothing() {
+    let world = world("pp", "pool.watchdog:1:EAGAIN");
+    run(&world, 2, |_| ListenerBehaviour::Normal).assert_all("passed");
+    assert!(world.path("points/pool.watchdog").exists());
+}
+
+#[test]
+fn thread_limit_is_reported_before_serving() {
+    // Thread limits do not apply to root.
+    for user in attacked_users("a user without threads").into_iter().filter(|user| *user != 0) {
+        let mut world = TestWorld::with_gtest("faults");
+        world.change_owner(user);
+        for way in ["serve --stdio faults", "--server --client-port 1 faults"] {
+            let line = format!("ulimit -u 1; exec ./heeler {way} </dev/null");
+            let ran = crate::support::world::run(world.shell(&line)).assert_code(4);
+            ran.assert_stderr(
+                "failed to serve clients: get two threads from the system: Resource temporarily",
+            );
+        }
+    }
+}
+
+/// Waits until a process is stopped at a point; returns its number.
+fn wait_stopped_at(world: &TestWorld, point: &str) -> u32 {
+    let path = world.path("points").join(point);
+    let pid = || fs::read_to_string(&path).ok()?.parse().ok();
+    wait_until("a process stands at its point", || pid().is_some_and(|pid| state(pid) == Some('T')));
+    pid().unwrap()
+}
+
+#[test]
+fn test_killed_during_dump_delays_nothing() {
+    let world = world("papp", "guard.capture:1:stop");
+    let mut server = TestServer::with_callback(&world, &["faults"], |_| ListenerBehaviour::Normal);
+    let run = server.run(None);
+    let guard = wait_stopped_at(&world, "guard.capture");
+    let [test] = children(guard)[..] else { panic!("one test process: {:?}", children(guard)) };
+    signal(test.as_u32(), "KILL");
+    signal(guard, "CONT");
+    let books = server.finish_as(&run, &cases(4), ExpectedDelivery::Once);
+    let states: Vec<_> = cases(4).iter().map(|uid| books.state(uid).to_owned()).collect();
+    assert_eq!(states, ["passed", "error", "passed", "passed"]);
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn run_without_manifest_completes_after_coordinator_death() {
+    let world = world("pfWWW", "run.manifest:1:ENOSPC,worker.sent:2:stop");
+    let mut server = TestServer::with_callback(&world, &["faults"], |_| ListenerBehaviour::Normal);
+    let run = server.run(None);
+    wait_stopped_at(&world, "worker.sent");
+    signal(server.pid(), "KILL");
+    server.wait_gone();
+    let books = server.finish_orphaned(&run, &cases(5));
+    let is_told = |uid: &String| books.test(uid)["outcome-kind"] == "not-run";
+    assert!(is_told(&cases(5)[4]), "{:#?}", books.tests);
+    assert!(is_logged(&books, "it can't be reported or gone on with later"), "{:?}", books.log);
+}

@@ -1,0 +1,5 @@
+//! Invalid input, hostile peers and slow clients.
+
+mod cli_input;
+mod peers;
+mod slow_clients;

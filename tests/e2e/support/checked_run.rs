@@ -1,0 +1,294 @@
+//! Checks of a run's record: every selected test has exactly one terminal state, and all messages came in
+//! order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::recorder::{ClientConnection, RecordedEvent, RecordedEventKind, tail};
+
+const UPDATES: &str = "testing/testUpdates/tests";
+const ATTACHMENTS: &str = "testing/testUpdates/attachments";
+
+/// A requested run.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestedRun {
+    pub(crate) run_id: String,
+    pub(crate) request: u64,
+}
+
+/// The number of times that a result may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExpectedDelivery {
+    /// Each once: no connection broke, so nothing needs to be sent again.
+    Once,
+    /// Results that may have been lost are sent again, unchanged.
+    AtLeastOnce,
+    /// Like `AtLeastOnce`; in addition the coordinator is dead, so that the request gets no response.
+    Orphaned,
+}
+
+/// A client's knowledge at the end of a run.
+#[derive(Debug)]
+pub(crate) struct CheckedRun {
+    /// The last node of each test, by uid.
+    pub(crate) tests: BTreeMap<String, Value>,
+    /// The nodes that are not tests: programs with a failure outside any test.
+    pub(crate) programs: BTreeMap<String, Value>,
+    /// The response to the request.
+    pub(crate) response: Value,
+    /// The connection of the completion.
+    pub(crate) completion_on: ClientConnection,
+    /// The connection of each test's result.
+    pub(crate) results_on: BTreeMap<String, ClientConnection>,
+    /// All log messages before the response.
+    pub(crate) log: Vec<String>,
+}
+
+struct RecordChecker<'a> {
+    events: &'a [RecordedEvent],
+    run: &'a RequestedRun,
+    selected: BTreeSet<&'a str>,
+    delivery: ExpectedDelivery,
+    started: BTreeSet<String>,
+    /// Groups that were sent, by connection: no stream relies on another.
+    known: BTreeSet<(ClientConnection, String)>,
+    completion: Option<ClientConnection>,
+    attachments_end: Option<ClientConnection>,
+    books: CheckedRun,
+}
+
+impl CheckedRun {
+    /// Checks the record of a run that has its response.
+    #[track_caller]
+    pub(crate) fn check(
+        events: &[RecordedEvent],
+        run: &RequestedRun,
+        selected: &[String],
+        delivery: ExpectedDelivery,
+    ) -> Self {
+        let books = Self {
+            tests: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            response: Value::Null,
+            completion_on: ClientConnection::Main,
+            results_on: BTreeMap::new(),
+            log: Vec::new(),
+        };
+        let reader = RecordChecker {
+            events,
+            run,
+            selected: selected.iter().map(String::as_str).collect(),
+            delivery,
+            started: BTreeSet::new(),
+            known: BTreeSet::new(),
+            completion: None,
+            attachments_end: None,
+            books,
+        };
+        reader.read()
+    }
+
+    /// Returns a test's node.
+    #[track_caller]
+    pub(crate) fn test(&self, uid: &str) -> &Value {
+        self.tests.get(uid).unwrap_or_else(|| panic!("{uid} has no result: {:?}", self.tests.keys()))
+    }
+
+    /// Returns a test's terminal state.
+    #[track_caller]
+    pub(crate) fn state(&self, uid: &str) -> &str {
+        self.test(uid)["execution-state"].as_str().unwrap()
+    }
+
+    /// Returns a test's message; empty where there is none.
+    #[track_caller]
+    pub(crate) fn message(&self, uid: &str) -> &str {
+        self.test(uid)["error.message"].as_str().unwrap_or_default()
+    }
+
+    /// Panics unless all tests ended in this state.
+    #[track_caller]
+    pub(crate) fn assert_all(&self, state: &str) -> &Self {
+        let others: Vec<_> = self.tests.keys().filter(|uid| self.state(uid) != state).collect();
+        assert!(others.is_empty(), "not {state}: {others:?}\n{:#?}", self.tests);
+        self
+    }
+
+    /// Panics if any program has a failure outside its tests.
+    #[track_caller]
+    pub(crate) fn assert_no_program_failures(&self) -> &Self {
+        assert!(self.programs.is_empty(), "{:#?}", self.programs);
+        self
+    }
+}
+
+impl RecordChecker<'_> {
+    #[track_caller]
+    fn read(mut self) -> CheckedRun {
+        for (place, event) in self.events.iter().enumerate() {
+            let Some(message) = event.message() else { continue };
+            if message.get("method").is_none() && message["id"] == self.run.request {
+                self.on_response(message);
+            } else if let Some(params) = event.params(UPDATES)
+                && params["runId"] == self.run.run_id.as_str()
+            {
+                self.check_members(params, &["runId", "changes"]);
+                self.on_update(place, event, params);
+            } else if let Some(params) = event.params(ATTACHMENTS)
+                && params["runId"] == self.run.run_id.as_str()
+            {
+                self.check_members(params, &["runId", "attachments"]);
+                self.on_attachments(place, event.on, params);
+            } else if let Some(params) = event.params("client/log") {
+                self.check_members(params, &["level", "message"]);
+                assert!(params["level"].is_string(), "{params}");
+                self.books.log.push(params["message"].as_str().unwrap().to_owned());
+            }
+        }
+        self.check_complete()
+    }
+
+    /// Panics if there are other members: one common client library drops a notification with a member that
+    /// it does not know.
+    fn check_members(&self, params: &Value, members: &[&str]) {
+        let found: BTreeSet<&str> = params.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(found, members.iter().copied().collect(), "{params}");
+    }
+
+    fn on_response(&mut self, message: &Value) {
+        assert!(self.books.response.is_null(), "a second answer: {message}");
+        assert!(
+            self.completion.is_some(),
+            "answered before the completion: {message}\n{}",
+            tail(self.events)
+        );
+        self.books.response = message.clone();
+    }
+
+    /// Resets the checks after a close: a client that closed the connection of the completion instead of
+    /// proving receipt may be sent everything again, on another one.
+    fn restart_after_close(&mut self, place: usize) {
+        if !self.books.response.is_null() {
+            // A client that closes now is leaving.
+            return;
+        }
+        let Some(on) = self.completion.or(self.attachments_end) else { return };
+        let is_closed =
+            |event: &RecordedEvent| event.on == on && matches!(event.what, RecordedEventKind::Closed);
+        // A client that was late to respond to the end of attachments as well: the completion was not sent
+        // there.
+        let is_unproven = self.completion.is_none() && self.events[place].on != on;
+        let is_again = is_unproven || self.events[..place].iter().any(is_closed);
+        if self.delivery == ExpectedDelivery::AtLeastOnce && is_again {
+            self.completion = None;
+            self.attachments_end = None;
+        }
+    }
+
+    fn on_update(&mut self, place: usize, event: &RecordedEvent, params: &Value) {
+        self.restart_after_close(place);
+        if let Some(on) = self.completion {
+            // Data that a worker sent before it was killed is in a buffer of the client until it is read, and
+            // no process is left that could know. It only repeats what the completion's connection has sent.
+            let is_leftover = self.delivery != ExpectedDelivery::Once && event.on != on;
+            assert!(
+                is_leftover,
+                "{params} came on {:?} after the completion on {on:?}\n{}",
+                event.on,
+                tail(self.events)
+            );
+        }
+        let Some(changes) = params["changes"].as_array() else {
+            assert!(params["changes"].is_null(), "{params}");
+            self.completion = Some(event.on);
+            return;
+        };
+        for change in changes {
+            self.on_change(event.on, change);
+        }
+    }
+
+    fn on_change(&mut self, on: ClientConnection, change: &Value) {
+        let node = &change["node"];
+        let uid = node["uid"].as_str().unwrap_or_else(|| panic!("a node without uid: {node}"));
+        let state = node["execution-state"].as_str().unwrap_or_default();
+        assert!(node["display-name"].is_string() && node["node-type"].is_string(), "{node}");
+        if let Some(parent) = change["parent"].as_str() {
+            assert!(self.known.contains(&(on, parent.to_owned())), "{uid} came before its parent {parent}");
+            assert!(uid.len() > parent.len() && uid.starts_with(parent), "{uid} is not below {parent}");
+        }
+        if node["node-type"] == "group" {
+            assert!(node.get("execution-state").is_none() && !self.selected.contains(uid), "{node}");
+            self.known.insert((on, uid.to_owned()));
+            return;
+        }
+        let is_at_the_top = node["outcome-kind"] == "not-run" || node["outcome-kind"] == "program";
+        assert!(change["parent"].is_string() || is_at_the_top, "{uid} stands in no group: {change}");
+        if !self.selected.contains(uid) {
+            // A program that could not be listed takes the place of its tests.
+            let is_unlisted = node["outcome-kind"] == "not-run" && node["heeler.suite"] == uid;
+            assert!(is_unlisted || node["outcome-kind"] == "program", "nobody asked for {uid}: {node}");
+            self.books.programs.insert(uid.to_owned(), node.clone());
+            return;
+        }
+        match state {
+            "discovered" => {}
+            "in-progress" => self.on_test_start(uid),
+            "passed" | "skipped" | "failed" | "timed-out" | "error" | "cancelled" => {
+                self.on_test_end(uid, on, node)
+            }
+            _ => panic!("{uid} has the state {state:?}"),
+        }
+    }
+
+    fn on_test_start(&mut self, uid: &str) {
+        let is_over = self.books.tests.contains_key(uid) && self.delivery == ExpectedDelivery::Once;
+        assert!(!is_over, "{uid} begins after its end\n{}", tail(self.events));
+        self.started.insert(uid.to_owned());
+    }
+
+    fn on_test_end(&mut self, uid: &str, on: ClientConnection, node: &Value) {
+        if let Some(earlier) = self.books.tests.insert(uid.to_owned(), node.clone()) {
+            assert_ne!(self.delivery, ExpectedDelivery::Once, "{uid} ended twice: {earlier} and {node}");
+            assert_eq!(earlier["execution-state"], node["execution-state"], "{uid} ended in two ways");
+        }
+        let is_quiet = ["skipped", "cancelled"].contains(&node["execution-state"].as_str().unwrap());
+        let is_told =
+            is_quiet || node["outcome-kind"] == "not-run" || self.delivery != ExpectedDelivery::Once;
+        assert!(is_told || self.started.contains(uid), "{uid} ended without a beginning: {node}");
+        self.books.results_on.insert(uid.to_owned(), on);
+    }
+
+    fn on_attachments(&mut self, place: usize, on: ClientConnection, params: &Value) {
+        self.restart_after_close(place);
+        if self.completion.is_some_and(|completed| self.delivery != ExpectedDelivery::Once && completed != on)
+        {
+            // It was in a buffer of the client, as with updates.
+            return;
+        }
+        assert!(self.completion.is_none(), "attachments after the completion: {params}");
+        if self.delivery == ExpectedDelivery::AtLeastOnce
+            && self.attachments_end == Some(ClientConnection::Main)
+            && on == ClientConnection::Main
+        {
+            // A watchdog that dies before the completion leaves its replacement to send everything again,
+            // here in the same place.
+            self.attachments_end = None;
+        }
+        assert!(self.attachments_end.is_none(), "attachments after their end: {params}");
+        if params["attachments"].is_null() {
+            self.attachments_end = Some(on);
+        }
+    }
+
+    fn check_complete(mut self) -> CheckedRun {
+        let on = self.completion.unwrap_or_else(|| panic!("no completion\n{}", tail(self.events)));
+        let is_answered = !self.books.response.is_null() || self.delivery == ExpectedDelivery::Orphaned;
+        assert!(is_answered, "no answer\n{}", tail(self.events));
+        let ended: BTreeSet<&str> = self.books.tests.keys().map(String::as_str).collect();
+        assert_eq!(ended, self.selected, "every selected test has one terminal state, and no other has one");
+        self.books.completion_on = on;
+        self.books
+    }
+}

@@ -1,0 +1,42 @@
+//! Shared parts of all tests: fixtures, one world for each test, the real program, and a client that was
+//! written from the specification and shares no code with Heeler.
+
+use std::path::{Path, PathBuf};
+
+pub(crate) mod callback_listener;
+pub(crate) mod checked_run;
+pub(crate) mod debugging;
+pub(crate) mod fixtures;
+pub(crate) mod framing;
+pub(crate) mod other_user;
+pub(crate) mod process;
+pub(crate) mod recorder;
+pub(crate) mod rendezvous;
+pub(crate) mod schema;
+pub(crate) mod server;
+pub(crate) mod world;
+
+/// Returns the program under test.
+pub(crate) fn heeler() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_heeler"))
+}
+
+/// Returns the fake test program.
+fn fake() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_heeler-fake"))
+}
+
+/// Returns the directory of this repository's tests.
+fn tests() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests"))
+}
+
+/// Returns the directory of built fixtures.
+fn cache() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("fixtures")
+}
+
+/// Returns the uids of tests of one suite.
+pub(crate) fn uids<'a>(suite: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    names.into_iter().map(|name| format!("{suite}::{name}")).collect()
+}

@@ -1,0 +1,78 @@
+//! Processes seen from outside: parents and children, states, and signals.
+
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use host::process::{Pid, command_line, descendants};
+
+use super::recorder::DEADLINE;
+
+/// One of Heeler's own processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProcessRole {
+    Watchdog,
+    Worker,
+    ForkServer,
+    Guard,
+}
+
+/// Returns the processes of a role below a coordinator.
+pub(crate) fn processes_of_role(coordinator: u32, role: ProcessRole) -> Vec<u32> {
+    let below = descendants(Pid(i32::try_from(coordinator).unwrap()));
+    let is_role = |pid: &Pid| match role {
+        ProcessRole::Watchdog => has_word(*pid, "__watchdog"),
+        ProcessRole::Worker => has_word(*pid, "__worker"),
+        // A guard is a fork of its fork server, with a name of its own; it keeps the command line.
+        ProcessRole::ForkServer => is_named(*pid, "heeler-nursery"),
+        ProcessRole::Guard => is_named(*pid, "heeler-guard"),
+    };
+    below.into_iter().filter(is_role).map(|pid| u32::try_from(pid.0).unwrap()).collect()
+}
+
+fn has_word(pid: Pid, word: &str) -> bool {
+    command_line(pid).split_whitespace().any(|one| one == word)
+}
+
+fn is_named(pid: Pid, name: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
+}
+
+/// Returns the children of a process, including zombies.
+pub(crate) fn children(parent: u32) -> Vec<Pid> {
+    host::process::children(Pid(i32::try_from(parent).unwrap()))
+}
+
+/// Sends a signal, by its name without `SIG`.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().unwrap();
+    assert!(status.success(), "signal {name} to {pid}");
+}
+
+/// Sends a signal to a process that may be gone; returns whether it existed.
+pub(crate) fn signal_if_there(pid: u32, name: &str) -> bool {
+    Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).output().unwrap().status.success()
+}
+
+/// Returns the state letter of a process: `T` is stopped; `None` is gone.
+pub(crate) fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// Returns the peak memory of a process, in MiB.
+pub(crate) fn peak_mib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+/// Polls until a condition holds.
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + DEADLINE;
+    while !holds() {
+        assert!(Instant::now() < until, "waited in vain until {what}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}

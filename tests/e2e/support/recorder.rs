@@ -1,0 +1,174 @@
+//! Everything that happens on all connections of one client, in the order in which the client sees it.
+
+use std::{
+    sync::{Arc, Condvar, Mutex},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use super::schema::server_schema_violation;
+
+/// Deadline of any wait. Far more than needed, so that only a hang is found, never a slow machine.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ClientConnection {
+    /// The first connection.
+    Main,
+    /// A connection on the callback port, by the order of acceptance.
+    Callback(usize),
+}
+
+/// The kind of an event.
+#[derive(Debug, Clone)]
+pub(crate) enum RecordedEventKind {
+    Opened,
+    Message(Value),
+    /// The message that follows violates the schema.
+    SchemaViolation(String),
+    Closed,
+}
+
+/// An event on a connection.
+#[derive(Debug, Clone)]
+pub(crate) struct RecordedEvent {
+    pub(crate) on: ClientConnection,
+    pub(crate) what: RecordedEventKind,
+}
+
+impl RecordedEvent {
+    /// Returns the message.
+    pub(crate) fn message(&self) -> Option<&Value> {
+        match &self.what {
+            RecordedEventKind::Message(message) => Some(message),
+            RecordedEventKind::Opened | RecordedEventKind::Closed | RecordedEventKind::SchemaViolation(_) => {
+                None
+            }
+        }
+    }
+
+    /// Returns the parameters, if this is a message of that method.
+    pub(crate) fn params(&self, method: &str) -> Option<&Value> {
+        let message = self.message()?;
+        (message["method"] == method).then_some(&message["params"])
+    }
+}
+
+/// The record, shared by all threads that read a connection.
+#[derive(Clone, Default)]
+pub(crate) struct TrafficRecorder(
+    Arc<(Mutex<Vec<RecordedEvent>>, Condvar)>,
+    Arc<(Mutex<PausedConnections>, Condvar)>,
+);
+
+/// The connections that are not read at the moment.
+#[derive(Default, Clone, Copy)]
+struct PausedConnections {
+    main: bool,
+    callbacks: bool,
+}
+
+impl PausedConnections {
+    fn holds(self, on: ClientConnection) -> bool {
+        match on {
+            ClientConnection::Main => self.main,
+            ClientConnection::Callback(_) => self.callbacks,
+        }
+    }
+}
+
+impl TrafficRecorder {
+    /// Records an event; blocks while the recorder is stopped.
+    pub(crate) fn record(&self, on: ClientConnection, what: RecordedEventKind) {
+        let (stopped, changed) = &*self.1;
+        drop(changed.wait_while(stopped.lock().unwrap(), |stopped| stopped.holds(on)).unwrap());
+        let (events, changed) = &*self.0;
+        let wrong = match &what {
+            RecordedEventKind::Message(message) => {
+                server_schema_violation(message).map(|wrong| format!("{wrong}\n{message}"))
+            }
+            RecordedEventKind::Opened | RecordedEventKind::Closed | RecordedEventKind::SchemaViolation(_) => {
+                None
+            }
+        };
+        if let Some(wrong) = wrong {
+            events
+                .lock()
+                .unwrap()
+                .push(RecordedEvent { on, what: RecordedEventKind::SchemaViolation(wrong) });
+        }
+        events.lock().unwrap().push(RecordedEvent { on, what });
+        changed.notify_all();
+    }
+
+    /// Stops reading the first connection.
+    pub(crate) fn stop_main(&self) {
+        self.1.0.lock().unwrap().main = true;
+    }
+
+    /// Stops reading the connections of the callback port.
+    pub(crate) fn stop_callbacks(&self) {
+        self.1.0.lock().unwrap().callbacks = true;
+    }
+
+    /// Resumes reading all connections.
+    pub(crate) fn resume(&self) {
+        *self.1.0.lock().unwrap() = PausedConnections::default();
+        self.1.1.notify_all();
+    }
+
+    /// Returns everything so far.
+    pub(crate) fn events(&self) -> Vec<RecordedEvent> {
+        let events = self.0.0.lock().unwrap().clone();
+        check(&events);
+        events
+    }
+
+    /// Waits until `find` finds something in the record.
+    pub(crate) fn wait<T>(&self, what: &str, mut find: impl FnMut(&[RecordedEvent]) -> Option<T>) -> T {
+        let (events, changed) = &*self.0;
+        let until = Instant::now() + DEADLINE;
+        let mut events = events.lock().unwrap();
+        loop {
+            if let Some(found) = find(&events) {
+                check(&events);
+                return found;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let last = tail(&events);
+                // Other threads still need the record.
+                drop(events);
+                panic!("waited in vain for {what}; the last of it:\n{last}");
+            }
+            events = changed.wait_timeout(events, left).unwrap().0;
+        }
+    }
+}
+
+/// Panics if a message violated the schema.
+#[track_caller]
+fn check(events: &[RecordedEvent]) {
+    for event in events {
+        if let RecordedEventKind::SchemaViolation(wrong) = &event.what {
+            panic!("a message on {:?} is against tests/schema/server.schema.json: {wrong}", event.on);
+        }
+    }
+}
+
+/// Returns the end of a record, for failure messages.
+pub(crate) fn tail(events: &[RecordedEvent]) -> String {
+    let from = events.len().saturating_sub(30);
+    let line = |event: &RecordedEvent| {
+        let text = match &event.what {
+            RecordedEventKind::Opened => "opened".to_owned(),
+            RecordedEventKind::Closed => "closed".to_owned(),
+            RecordedEventKind::SchemaViolation(wrong) => format!("against the schema: {wrong}"),
+            RecordedEventKind::Message(message) => message.to_string().chars().take(400).collect(),
+        };
+        format!("{:?}: {text}\n", event.on)
+    };
+    events[from..].iter().map(line).collect()
+}

@@ -1,0 +1,35 @@
+//! Validates the traffic of every test against the schemas of the dialect.
+
+use std::sync::LazyLock;
+
+use jsonschema::Validator;
+use serde_json::Value;
+
+static SERVER: LazyLock<Validator> = LazyLock::new(|| build(include_str!("../../schema/server.schema.json")));
+static CLIENT: LazyLock<Validator> = LazyLock::new(|| build(include_str!("../../schema/client.schema.json")));
+
+fn build(text: &str) -> Validator {
+    let schema: Value = serde_json::from_str(text).unwrap();
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+/// Returns the schema violation of a message that the server sent, if there is one.
+pub(crate) fn server_schema_violation(message: &Value) -> Option<String> {
+    schema_violation(&SERVER, message)
+}
+
+/// Returns the schema violation of a message that a client sent, if there is one.
+pub(crate) fn client_schema_violation(message: &Value) -> Option<String> {
+    schema_violation(&CLIENT, message)
+}
+
+fn schema_violation(validator: &Validator, message: &Value) -> Option<String> {
+    if validator.is_valid(message) {
+        return None;
+    }
+    let errors: Vec<_> = validator
+        .iter_errors(message)
+        .map(|error| format!("{} at {}", error, error.instance_path()))
+        .collect();
+    Some(errors.join("\n"))
+}

@@ -1,0 +1,269 @@
+//! A test's world: a directory with its programs and its configuration, a clean environment, and the real
+//! `heeler` started in it.
+
+use std::{
+    cell::RefCell,
+    fs,
+    io::Read,
+    os::unix::{
+        fs::{PermissionsExt as _, chown, symlink},
+        process::CommandExt as _,
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::mpsc::sync_channel,
+    time::Instant,
+};
+
+use super::{fixtures, recorder::DEADLINE, rendezvous::TestRendezvous};
+
+/// A test's world.
+pub(crate) struct TestWorld {
+    dir: tempfile::TempDir,
+    env: RefCell<Vec<(String, String)>>,
+    /// The user who owns the world, if not the tester.
+    user: Option<u32>,
+}
+
+/// A finished `heeler` process.
+#[derive(Debug)]
+pub(crate) struct FinishedCommand {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// One start of a test program, as noted by the program itself.
+#[derive(Debug, Clone)]
+pub(crate) struct ProgramStart {
+    pub(crate) pid: u32,
+    pub(crate) line: String,
+}
+
+impl TestWorld {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("heeler-it-").tempdir().unwrap();
+        for name in ["tmp", "run", "home"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        Self { dir, env: RefCell::default(), user: None }
+    }
+
+    /// Returns a world with one GoogleTest program in it.
+    pub(crate) fn with_gtest(name: &str) -> Self {
+        let world = Self::new();
+        world.gtest(name);
+        world
+    }
+
+    /// Returns a world with the libtest program in it, under the name `libtest`.
+    pub(crate) fn with_libtest() -> Self {
+        let world = Self::new();
+        symlink(fixtures::libtest(), world.path("libtest")).unwrap();
+        world
+    }
+
+    /// Returns a world with the fake in one of its roles.
+    pub(crate) fn with_fake(role: &str) -> Self {
+        let world = Self::new();
+        world.fake(role);
+        world
+    }
+
+    /// Adds a GoogleTest program.
+    pub(crate) fn gtest(&self, name: &str) {
+        symlink(fixtures::gtest(name), self.path(name)).unwrap();
+    }
+
+    /// Adds the fake in one of its roles.
+    pub(crate) fn fake(&self, role: &str) {
+        symlink(super::fake(), self.path(role)).unwrap();
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Writes a file.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Reads a file.
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Sets an environment variable for every later start.
+    pub(crate) fn env(&self, name: &str, value: &str) {
+        self.env.borrow_mut().push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Makes the programs note their starts; read them with [`World::starts`].
+    pub(crate) fn note_starts(&self) {
+        self.env("HEELER_FIXTURE_STARTS", self.path("starts").to_str().unwrap());
+    }
+
+    /// Returns the starts of test programs, except listings, in order.
+    pub(crate) fn starts(&self) -> Vec<ProgramStart> {
+        let text = fs::read_to_string(self.path("starts")).unwrap_or_default();
+        let read = |line: &str| {
+            let (pid, line) = line.split_once(' ').unwrap();
+            ProgramStart { pid: pid.parse().unwrap(), line: line.to_owned() }
+        };
+        text.lines().map(read).filter(|start| !start.line.contains("list")).collect()
+    }
+
+    /// Opens the rendezvous socket of the tests.
+    pub(crate) fn open_rendezvous(&self) -> TestRendezvous {
+        let meet = TestRendezvous::new(self.dir());
+        self.env("HEELER_FIXTURE_MEET", meet.path.to_str().unwrap());
+        meet
+    }
+
+    /// Makes this the world of another user, with copies of all programs, because the originals may be in
+    /// directories that the user cannot access. All users may enter it, as is common for a directory below
+    /// `/tmp` or a home directory.
+    pub(crate) fn change_owner(&mut self, user: u32) {
+        copy_program(Path::new(env!("CARGO_BIN_EXE_heeler")), &self.path("heeler"));
+        fs::set_permissions(self.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+        chown(self.dir(), Some(user), Some(user)).unwrap();
+        for entry in fs::read_dir(self.dir()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_symlink() {
+                let program = fs::canonicalize(&path).unwrap();
+                fs::remove_file(&path).unwrap();
+                copy_program(&program, &path);
+            }
+            chown(&path, Some(user), Some(user)).unwrap();
+        }
+        self.user = Some(user);
+    }
+
+    /// Returns a `heeler` command in this world, without the tester's environment.
+    pub(crate) fn heeler(&self, words: &[&str]) -> Command {
+        let program = self.user.map_or_else(super::heeler, |_| self.path("heeler"));
+        self.command(Command::new(program), words)
+    }
+
+    /// Returns a command of the shell in this world.
+    pub(crate) fn shell(&self, line: &str) -> Command {
+        self.command(Command::new("bash"), &["-c", line])
+    }
+
+    /// Returns any command in this world.
+    pub(crate) fn command(&self, mut command: Command, words: &[&str]) -> Command {
+        command.args(words).current_dir(self.dir()).env_clear();
+        for name in ["PATH", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"] {
+            command.envs(std::env::var_os(name).map(|value| (name, value)));
+        }
+        if std::env::var_os("CARGO_HOME").is_none()
+            && let Some(home) = std::env::home_dir()
+        {
+            command.env("CARGO_HOME", home.join(".cargo"));
+            command
+                .env("RUSTUP_HOME", std::env::var_os("RUSTUP_HOME").unwrap_or(home.join(".rustup").into()));
+        }
+        command.env("HOME", self.path("home")).env("TMPDIR", self.path("tmp")).env("LANG", "C.UTF-8");
+        command.env("XDG_RUNTIME_DIR", self.path("run"));
+        command.envs(self.env.borrow().iter().map(|(name, value)| (name, value)));
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        command
+    }
+
+    /// Runs `heeler` to its exit. It may leave nothing behind.
+    pub(crate) fn run(&self, words: &[&str]) -> FinishedCommand {
+        let ran = run(self.heeler(words));
+        self.check_tidy();
+        ran
+    }
+
+    /// Panics if a socket or a temporary file was left behind.
+    pub(crate) fn check_tidy(&self) {
+        for name in ["tmp", "run"] {
+            let left: Vec<_> =
+                fs::read_dir(self.path(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
+            assert!(left.is_empty(), "left behind: {left:?}");
+        }
+    }
+}
+
+/// Copies a program in a separate process: while this one writes it, a test beside that starts a process
+/// would pass it the open file, and a program that is open for writing cannot be executed.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(status.success(), "copy {} to {}", from.display(), to.display());
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Runs a command until it and every process that holds its outputs has exited.
+pub(crate) fn run(mut command: Command) -> FinishedCommand {
+    let start = Instant::now();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let stdout = read_all(child.stdout.take().unwrap());
+    let stderr = read_all(child.stderr.take().unwrap());
+    let wait = |output: &std::sync::mpsc::Receiver<String>| {
+        output.recv_timeout((DEADLINE * 2).saturating_sub(start.elapsed())).ok()
+    };
+    let (Some(stdout), Some(stderr)) = (wait(&stdout), wait(&stderr)) else {
+        let state = child.try_wait();
+        child.kill().unwrap();
+        panic!("{command:?} does not come to its end; its own process: {state:?}");
+    };
+    FinishedCommand { code: child.wait().unwrap().code(), stdout, stderr }
+}
+
+fn read_all(mut from: impl Read + Send + 'static) -> std::sync::mpsc::Receiver<String> {
+    let (sender, receiver) = sync_channel(1);
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        // The receiver may have given up.
+        sender.send(String::from_utf8_lossy(&bytes).into_owned()).ok();
+    });
+    receiver
+}
+
+impl FinishedCommand {
+    /// Panics unless it exited with this code.
+    #[track_caller]
+    pub(crate) fn assert_code(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self}");
+        self
+    }
+
+    /// Returns the line of standard output that contains all these texts.
+    #[track_caller]
+    pub(crate) fn line_with(&self, texts: &[&str]) -> &str {
+        let found = self.stdout.lines().find(|line| texts.iter().all(|text| line.contains(text)));
+        found.unwrap_or_else(|| panic!("no line holds {texts:?}\n{self}"))
+    }
+
+    /// Panics unless standard output contains the text.
+    #[track_caller]
+    pub(crate) fn assert_stdout(&self, text: &str) -> &Self {
+        assert!(self.stdout.contains(text), "{text:?} is not said\n{self}");
+        self
+    }
+
+    /// Panics unless standard error contains the text.
+    #[track_caller]
+    pub(crate) fn assert_stderr(&self, text: &str) -> &Self {
+        assert!(self.stderr.contains(text), "{text:?} is no complaint\n{self}");
+        self
+    }
+}
+
+impl std::fmt::Display for FinishedCommand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { code, stdout, stderr } = self;
+        write!(f, "exit code {code:?}\n--- stdout ---\n{stdout}\n--- stderr ---\n{stderr}")
+    }
+}

@@ -1,0 +1,237 @@
+//! Deaths of test processes: which test is charged, what is rerun, and how often.
+
+use std::collections::BTreeSet;
+
+use crate::support::{
+    callback_listener::ListenerBehaviour, checked_run::CheckedRun, server::TestServer, uids, world::TestWorld,
+};
+
+const DEATHS: [&str; 7] = [
+    "First.One",
+    "First.Two",
+    "Second.One",
+    "Second.Two",
+    "Third.Spoils",
+    "Third.CrashesWhenSpoilt",
+    "Third.Flaky",
+];
+
+const FAKE: [&str; 4] = ["Fake.One", "Fake.Two", "Fake.Three", "Fake.Four"];
+
+/// Runs everything of a program in one slot; returns the checked record.
+fn run_all(world: &TestWorld, program: &str, names: &[&str]) -> CheckedRun {
+    world.write("heeler.toml", "[profile.default]\njobs = 1\nstartup-timeout = \"1s\"\n");
+    let mut server = TestServer::with_callback(world, &[program], |_| ListenerBehaviour::Normal);
+    let run = server.run(None);
+    let books = server.finish(&run, &uids(program, names.iter().copied()));
+    assert_eq!(server.exit(), Some(0));
+    books
+}
+
+fn dying_at(place: &str) -> CheckedRun {
+    let world = TestWorld::with_gtest("deaths");
+    world.env("HEELER_FIXTURE_DIE_AT", place);
+    run_all(&world, "deaths", &DEATHS)
+}
+
+fn program_failure<'a>(books: &'a CheckedRun, program: &str) -> &'a str {
+    let node = books.programs.get(program).unwrap_or_else(|| panic!("{program} is not charged: {books:#?}"));
+    assert_eq!(node["outcome-kind"], "program", "{node:#}");
+    node["error.message"].as_str().unwrap()
+}
+
+#[test]
+fn crash_among_500_costs_three_processes() {
+    let world = TestWorld::with_gtest("big");
+    world.note_starts();
+    world.env("HEELER_FIXTURE_CRASH_AT", "1137");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
+    let names: Vec<String> = (1000..1500).map(|n| format!("N/Big.Case/{n}")).collect();
+    let selected = uids("big", names.iter().map(String::as_str));
+    let mut server = TestServer::with_callback(&world, &["big"], |_| ListenerBehaviour::Normal);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    let books = server.finish(&run, &selected);
+    let bad: Vec<_> = books.tests.keys().filter(|uid| books.state(uid) != "passed").collect();
+    assert_eq!(bad, ["big::N/Big.Case/1137"]);
+    let culprit = books.test("big::N/Big.Case/1137");
+    assert_eq!(culprit["heeler.alone"], "crashes-alone", "{culprit:#}");
+    assert_eq!(culprit["error.message"], "crashed with SIGABRT; crashes alone as well");
+    books.assert_no_program_failures();
+    let starts: Vec<_> = world.starts().into_iter().map(|start| start.pid).collect();
+    assert!(starts.len() <= 3, "{starts:?}");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn order_dependent_crash_is_reported_as_such() {
+    let books = dying_at("order");
+    let uid = "deaths::Third.CrashesWhenSpoilt";
+    assert_eq!(books.state(uid), "error");
+    assert_eq!(books.test(uid)["heeler.alone"], "passes-alone");
+    assert_eq!(
+        books.message(uid),
+        "crashed with SIGABRT when run after other tests; passes alone (order-dependent?)"
+    );
+    let others = books.tests.keys().filter(|other| *other != uid);
+    assert!(others.clone().all(|other| books.state(other) == "passed"), "{books:#?}");
+    books.assert_no_program_failures();
+}
+
+#[test]
+fn program_dying_before_first_test_is_abandoned() {
+    let books = dying_at("static initialisation");
+    books.assert_all("error");
+    for (uid, node) in &books.tests {
+        assert_eq!(node["outcome-kind"], "not-run", "{uid}");
+        assert!(books.message(uid).contains("was given up"), "{node:#}");
+    }
+    let message = program_failure(&books, "deaths");
+    assert!(message.contains("the process died of SIGABRT before its first test"), "{message}");
+    assert!(message.contains("a constructor gives up"), "{message}");
+}
+
+#[test]
+fn program_dying_in_environment_setup_is_abandoned() {
+    let books = dying_at("environment set-up");
+    assert!(books.tests.values().all(|node| node["outcome-kind"] == "not-run"), "{books:#?}");
+    assert!(program_failure(&books, "deaths").contains("before its first test"));
+}
+
+#[test]
+fn suite_setup_death_affects_only_that_suite() {
+    let books = dying_at("suite set-up");
+    for name in ["First.One", "First.Two", "Third.Spoils", "Third.CrashesWhenSpoilt", "Third.Flaky"] {
+        assert_eq!(books.state(&format!("deaths::{name}")), "passed", "{books:#?}");
+    }
+    for name in ["Second.One", "Second.Two"] {
+        assert_eq!(books.state(&format!("deaths::{name}")), "error", "{books:#?}");
+    }
+    assert!(program_failure(&books, "deaths").contains("SIGABRT"));
+}
+
+#[test]
+fn suite_teardown_death_affects_no_other_suite() {
+    let books = dying_at("suite tear-down");
+    let bad: BTreeSet<_> = books.tests.keys().filter(|uid| books.state(uid) != "passed").collect();
+    // The last test of the suite cannot be distinguished from its suite's tear-down.
+    assert!(bad.iter().all(|uid| uid.starts_with("deaths::First.")), "{bad:?}");
+    assert!(!bad.is_empty() || !books.programs.is_empty(), "somebody is blamed: {books:#?}");
+}
+
+#[test]
+fn death_after_last_test_is_program_failure() {
+    for place in ["environment tear-down", "static destruction"] {
+        let books = dying_at(place);
+        books.assert_all("passed");
+        assert!(
+            program_failure(&books, "deaths").contains("the process died of SIGABRT after its last test"),
+            "{books:#?}"
+        );
+    }
+}
+
+#[test]
+fn unexplained_exit_code_is_program_failure() {
+    let books = dying_at("exit code 7");
+    books.assert_all("passed");
+    assert!(program_failure(&books, "deaths").contains("exit code 7"), "{books:#?}");
+}
+
+#[test]
+fn program_crashing_in_listing_yields_one_error() {
+    let world = TestWorld::with_gtest("deaths");
+    world.env("HEELER_FIXTURE_DIE_AT", "static initialisation, always");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
+    let mut server = TestServer::initialized(&world, &["deaths"]);
+    let run = server.run(None);
+    let books = server.finish(&run, &["deaths".to_owned()]);
+    assert_eq!(books.test("deaths")["outcome-kind"], "not-run");
+    let message = books.message("deaths");
+    assert!(message.contains("died of SIGABRT when it was asked for its tests"), "{message}");
+    assert!(message.contains("a constructor gives up"), "{message}");
+}
+
+#[test]
+fn death_between_tests_still_runs_every_test() {
+    let world = TestWorld::with_fake("dies-between-tests");
+    let books = run_all(&world, "dies-between-tests", &FAKE);
+    books.assert_all("passed");
+    assert!(program_failure(&books, "dies-between-tests").contains("SIGABRT"), "{books:#?}");
+}
+
+#[test]
+fn silently_skipped_tests_are_rerun() {
+    let world = TestWorld::with_fake("stops-after-two");
+    world.note_starts();
+    run_all(&world, "stops-after-two", &FAKE).assert_all("passed");
+    assert_eq!(world.starts().len(), 2, "{:?}", world.starts());
+}
+
+#[test]
+fn program_running_nothing_passes_no_test() {
+    for role in ["runs-nothing", "says-nothing"] {
+        let world = TestWorld::with_fake(role);
+        let books = run_all(&world, role, &FAKE);
+        books.assert_all("error");
+        assert!(books.tests.values().all(|node| node["outcome-kind"] == "not-run"), "{books:#?}");
+    }
+}
+
+#[test]
+fn unselected_extra_tests_change_no_result() {
+    let world = TestWorld::with_fake("ignores-the-filter");
+    let mut server = TestServer::initialized(&world, &["ignores-the-filter"]);
+    let selected = uids("ignores-the-filter", ["Fake.Two", "Fake.Three"]);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    server.finish(&run, &selected).assert_all("passed");
+}
+
+#[test]
+fn duplicate_results_are_counted_once() {
+    let world = TestWorld::with_fake("tells-everything-twice");
+    run_all(&world, "tells-everything-twice", &FAKE).assert_all("passed");
+}
+
+#[test]
+fn program_that_never_exits_keeps_its_results() {
+    let world = TestWorld::with_fake("never-leaves");
+    let books = run_all(&world, "never-leaves", &FAKE);
+    books.assert_all("passed");
+    assert!(program_failure(&books, "never-leaves").contains("did not leave"), "{books:#?}");
+}
+
+#[test]
+fn program_that_never_begins_is_abandoned() {
+    let world = TestWorld::with_fake("never-begins");
+    let books = run_all(&world, "never-begins", &FAKE);
+    books.assert_all("error");
+    assert!(program_failure(&books, "never-begins").contains("began no test within 1 s"), "{books:#?}");
+}
+
+#[test]
+fn bad_exit_code_changes_no_passed_result() {
+    let world = TestWorld::with_fake("leaves-with-7");
+    let books = run_all(&world, "leaves-with-7", &FAKE);
+    books.assert_all("passed");
+    assert!(program_failure(&books, "leaves-with-7").contains("exit code 7"), "{books:#?}");
+}
+
+#[test]
+fn isolated_rerun_does_not_use_up_retries() {
+    let world = TestWorld::with_gtest("deaths");
+    world.note_starts();
+    world.env("HEELER_FIXTURE_DIE_AT", "order");
+    world.env("HEELER_FIXTURE_FLAKY", world.path("flaky").to_str().unwrap());
+    world.write("heeler.toml", "[profile.default]\njobs = 1\nretries = 1\n");
+    let mut server = TestServer::initialized(&world, &["deaths"]);
+    let run = server.run(None);
+    let books = server.finish(&run, &uids("deaths", DEATHS));
+    assert_eq!(books.test("deaths::Third.Flaky")["outcome-kind"], "passed-with-retries", "{books:#?}");
+    let culprit = books.test("deaths::Third.CrashesWhenSpoilt");
+    assert_eq!(
+        (&culprit["execution-state"], &culprit["heeler.alone"]),
+        (&"error".into(), &"passes-alone".into())
+    );
+    // The batch, its remainder, the isolated rerun, and the retry of the flaky one.
+    assert_eq!(world.starts().len(), 4, "{:?}", world.starts());
+}

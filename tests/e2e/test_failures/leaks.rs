@@ -1,0 +1,147 @@
+//! Leaked processes: killed, named, and charged to the test that started them, as far as that can be
+//! determined, wherever results are shown.
+
+use serde_json::Value;
+
+use crate::support::{
+    callback_listener::ListenerBehaviour,
+    server::TestServer,
+    uids,
+    world::{FinishedCommand, TestWorld},
+};
+
+const NAMES: [&str; 7] = [
+    "Tidy.First",
+    "Leaves.InTheMiddle",
+    "Tidy.Second",
+    "Leaves.AtOnce",
+    "Tidy.Third",
+    "Leaves.AndFails",
+    "Tidy.Last",
+];
+
+/// Returns the commands of leaked processes; panics if one of them still exists.
+#[track_caller]
+fn leaked_commands(processes: &Value) -> Vec<&str> {
+    let processes = processes.as_array().unwrap_or_else(|| panic!("no list: {processes}"));
+    let command = |process: &'_ Value| -> (u64, String) {
+        (process["pid"].as_u64().unwrap(), process["command"].as_str().unwrap().to_owned())
+    };
+    for (pid, command) in processes.iter().map(command) {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        assert_ne!(line.trim_end_matches('\0').replace('\0', " "), command, "{pid} is still there");
+    }
+    processes.iter().map(|process| process["command"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn single_test_process_reports_leaks_with_result() {
+    let world = TestWorld::with_gtest("leaks");
+    world.write("heeler.toml", "[profile.default]\nisolate = true\n");
+    let mut server = TestServer::with_callback(&world, &["leaks"], |_| ListenerBehaviour::Normal);
+    let run = server.run(None);
+    let books = server.finish(&run, &uids("leaks", NAMES));
+    books.assert_no_program_failures();
+    let kind = |name: &str| books.test(&format!("leaks::{name}"))["outcome-kind"].clone();
+    for (name, state, expected) in [
+        ("Leaves.InTheMiddle", "passed", "sleep 1009"),
+        ("Leaves.AtOnce", "passed", "sleep 1013"),
+        ("Leaves.AndFails", "failed", "sleep 1019"),
+    ] {
+        let uid = format!("leaks::{name}");
+        let node = books.test(&uid);
+        assert_eq!(books.state(&uid), state, "{node:#}");
+        assert_eq!(leaked_commands(&node["heeler.leaked"]), [expected], "{node:#}");
+        let errors = node["standardError"].as_str().unwrap();
+        assert!(errors.contains("left a process behind") && errors.contains(expected), "{node:#}");
+        let logged = books.log.iter().any(|line| line.contains(&uid) && line.contains(expected));
+        assert!(logged, "{:#?}", books.log);
+    }
+    assert_eq!((kind("Leaves.AtOnce"), kind("Leaves.AndFails")), ("leaky".into(), Value::Null));
+    for name in NAMES.iter().filter(|name| name.starts_with("Tidy")) {
+        let node = books.test(&format!("leaks::{name}"));
+        assert_eq!((&node["heeler.leaked"], &node["outcome-kind"]), (&Value::Null, &Value::Null), "{node:#}");
+    }
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn batch_leaks_are_charged_by_start_time() {
+    let world = TestWorld::with_gtest("leaks");
+    let meet = world.open_rendezvous();
+    let mut server = TestServer::initialized(&world, &["leaks"]);
+    let run = server.run(None);
+    for name in ["Leaves.InTheMiddle", "Leaves.AndFails"] {
+        let guest = meet.next_test();
+        assert_eq!(guest.test_name, name);
+        // Now it is known that the tests before it are over.
+        server.wait_state(&format!("leaks::{name}"), "in-progress");
+        guest.release();
+    }
+    let books = server.finish(&run, &uids("leaks", NAMES));
+    let leaks = books.response["result"]["heeler.leaks"].as_array().unwrap();
+    // A worker that reads late may not be able to distinguish a test from its successors, and then names them
+    // all.
+    let tests_of = |command: &str| -> Vec<&str> {
+        let found: Vec<_> =
+            leaks.iter().filter(|leak| leaked_commands(&leak["processes"]).contains(&command)).collect();
+        assert!(found.len() == 1 && found[0]["suite"] == "leaks", "{command}: {leaks:#?}");
+        found[0]["tests"].as_array().unwrap().iter().map(|uid| uid.as_str().unwrap()).collect()
+    };
+    let (first, second, third) = (tests_of("sleep 1009"), tests_of("sleep 1013"), tests_of("sleep 1019"));
+    assert!(first.contains(&"leaks::Leaves.InTheMiddle"), "{leaks:#?}");
+    assert!(second.contains(&"leaks::Leaves.AtOnce"), "{leaks:#?}");
+    assert!(third.contains(&"leaks::Leaves.AndFails"), "{leaks:#?}");
+    for early in ["Tidy.First", "Leaves.InTheMiddle", "Tidy.Second", "Leaves.AtOnce", "Tidy.Third"] {
+        let uid = format!("leaks::{early}");
+        assert!(!third.contains(&uid.as_str()), "{early} was over: {leaks:#?}");
+    }
+    assert!(!first.contains(&"leaks::Tidy.First") && !second.contains(&"leaks::Tidy.First"), "{leaks:#?}");
+    assert_eq!(server.exit(), Some(0));
+}
+
+fn run(world: &TestWorld, words: &[&str]) -> FinishedCommand {
+    let mut all = vec!["run", "leaks", "--no-history", "--junit", "report.xml"];
+    all.extend(words);
+    world.run(&all)
+}
+
+#[test]
+fn leaky_test_passes_and_lists_processes() {
+    let world = TestWorld::with_gtest("leaks");
+    let ran = run(&world, &["-E", "Tidy", "-E", "Leaves.InTheMiddle", "--isolate"]).assert_code(0);
+    ran.line_with(&["LEAK", "Leaves.InTheMiddle"]);
+    ran.line_with(&["left", "sleep 1009", "left behind and killed"]);
+    ran.line_with(&["Summary", "5 passed", "(1 leaky)"]);
+    ran.line_with(&["Leaky", "Leaves.InTheMiddle"]);
+    let report = world.read("report.xml");
+    assert!(report.contains("<property name=\"heeler.leaked\" value=\"sleep 1009 (process "), "{report}");
+    assert!(report.contains("left a process behind, which was killed: sleep 1009"), "{report}");
+    assert!(report.contains("failures=\"0\" errors=\"0\""), "{report}");
+
+    let ran = run(&world, &["-E", "Leaves.InTheMiddle", "-E", "Tidy.First", "-j1"]).assert_code(0);
+    ran.line_with(&["PASS", "Leaves.InTheMiddle"]);
+    ran.line_with(&["warning", "leaks::Leaves.InTheMiddle: left a process behind", "sleep 1009"]);
+    ran.line_with(&["Leaky", "Leaves.InTheMiddle"]);
+    ran.line_with(&["Summary", "2 passed", "(1 leaky)"]);
+    assert_eq!(world.read("report.xml").matches("heeler.leaked").count(), 1);
+}
+
+#[test]
+fn ambiguous_leak_names_all_candidates() {
+    let world = TestWorld::with_gtest("leaks");
+    let ran =
+        run(&world, &["-E", "Leaves.AtOnce", "-E", "Tidy.Second", "-E", "Tidy.Third", "-j1"]).assert_code(0);
+    let report = world.read("report.xml");
+    ran.line_with(&["Summary", "3 passed", "(1 leaky)"]);
+    ran.line_with(&["sleep 1013", "left behind and killed"]);
+    if ran.stdout.contains("one of ") {
+        ran.line_with(&["Leaky", "one of ", "--isolate"]);
+        ran.line_with(&["leaks::Leaves.AtOnce"]);
+        assert!(!report.contains("heeler.leaked"), "{report}");
+        assert!(report.contains("[heeler: one of these ") && report.contains("sleep 1013"), "{report}");
+    } else {
+        // The clock tick ended between the tests.
+        ran.line_with(&["Leaky", "Leaves.AtOnce"]);
+    }
+}

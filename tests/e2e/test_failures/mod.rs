@@ -1,0 +1,8 @@
+//! Tests that fail, crash, hang or leak, and the diagnostics of each.
+
+mod crashes;
+mod diagnostics;
+mod diagnostics_unavailable;
+mod leaks;
+mod outcomes;
+mod usage;

@@ -1,0 +1,87 @@
+//! The named points of the program, the process that passes each, and the possible actions there.
+
+use std::collections::BTreeMap;
+
+use crate::{round_plan::FaultTarget, support::process::ProcessRole};
+
+/// A named point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct FaultPoint {
+    pub(crate) name: &'static str,
+    /// The process that passes it.
+    pub(crate) role: FaultTarget,
+    /// The possible loss by a system error at this point, if one can be injected.
+    pub(crate) error: Option<PossibleLoss>,
+}
+
+/// The possible loss by a system error at a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PossibleLoss {
+    /// Nothing that a client sees except a log message.
+    Nothing,
+    /// The journal of a worker: its unproven results are lost if it dies as well, or the client breaks its
+    /// connection.
+    Journal,
+    /// The tests of one lease, which are reported so.
+    Tests,
+    /// The whole request, whose response is an error after its completion.
+    Request,
+}
+
+const fn point(name: &'static str, who: FaultTarget) -> FaultPoint {
+    FaultPoint { name, role: who, error: None }
+}
+
+const fn fallible(name: &'static str, who: FaultTarget, cost: PossibleLoss) -> FaultPoint {
+    FaultPoint { name, role: who, error: Some(cost) }
+}
+
+const COORDINATOR: FaultTarget = FaultTarget::Coordinator;
+const WATCHDOG: FaultTarget = FaultTarget::ProcessRole(ProcessRole::Watchdog);
+const WORKER: FaultTarget = FaultTarget::ProcessRole(ProcessRole::Worker);
+const NURSERY: FaultTarget = FaultTarget::ProcessRole(ProcessRole::ForkServer);
+const GUARD: FaultTarget = FaultTarget::ProcessRole(ProcessRole::Guard);
+
+/// All named points.
+pub(crate) const POINTS: &[FaultPoint] = &[
+    point("worker.join", WORKER),
+    point("worker.lease", WORKER),
+    fallible("worker.journal.before", WORKER, PossibleLoss::Journal),
+    point("worker.journal.after", WORKER),
+    point("worker.sent", WORKER),
+    point("worker.reported", WORKER),
+    point("worker.drain", WORKER),
+    point("worker.proven", WORKER),
+    point("worker.drained", WORKER),
+    fallible("worker.nursery", WORKER, PossibleLoss::Tests),
+    point("watchdog.join", WATCHDOG),
+    point("watchdog.joined", WATCHDOG),
+    fallible("watchdog.worker", WATCHDOG, PossibleLoss::Nothing),
+    point("watchdog.finish", WATCHDOG),
+    point("watchdog.due", WATCHDOG),
+    point("watchdog.announced", WATCHDOG),
+    point("watchdog.completed", WATCHDOG),
+    point("watchdog.leave", WATCHDOG),
+    fallible("nursery.fork", NURSERY, PossibleLoss::Tests),
+    fallible("guard.fork", GUARD, PossibleLoss::Tests),
+    point("guard.started", GUARD),
+    fallible("guard.seize", GUARD, PossibleLoss::Nothing),
+    point("guard.capture", GUARD),
+    fallible("guard.dump", GUARD, PossibleLoss::Nothing),
+    point("guard.ended", GUARD),
+    fallible("run.dir", COORDINATOR, PossibleLoss::Nothing),
+    fallible("run.manifest", COORDINATOR, PossibleLoss::Nothing),
+    point("run.begun", COORDINATOR),
+    point("run.drain", COORDINATOR),
+    point("run.finish", COORDINATOR),
+    point("run.completed", COORDINATOR),
+    fallible("run.history", COORDINATOR, PossibleLoss::Nothing),
+    fallible("pool.watchdog", COORDINATOR, PossibleLoss::Request),
+];
+
+/// Panics if these differ from the program's own points.
+pub(crate) fn compare() {
+    let of_program: BTreeMap<_, _> = host::fail::POINTS.into_iter().collect();
+    let here: BTreeMap<_, _> = POINTS.iter().map(|point| (point.name, point.error.is_some())).collect();
+    assert_eq!(here, of_program, "the harness and the program name different points");
+}

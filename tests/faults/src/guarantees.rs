@@ -1,0 +1,318 @@
+//! Invariants at the end of a round, whatever faults were injected.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::{
+    client::FaultClient,
+    fault_points::PossibleLoss,
+    injector::{InjectedFault, RoundStage},
+    round_plan::{FaultTarget, InjectedAction, PointAction, RoundPlan},
+    support::{
+        checked_run::{CheckedRun, ExpectedDelivery, RequestedRun},
+        process::ProcessRole,
+        recorder::{ClientConnection, RecordedEvent, RecordedEventKind},
+    },
+    system_limits::StateDisk,
+};
+
+const UPDATES: &str = "testing/testUpdates/tests";
+const TERMINAL: [&str; 6] = ["passed", "skipped", "failed", "timed-out", "error", "cancelled"];
+
+/// Effects that the faults of a round, those that took effect, permit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PermittedEffects {
+    pub(crate) is_coordinator_killed: bool,
+    pub(crate) is_watchdog_killed: bool,
+    pub(crate) is_client_gone: bool,
+    pub(crate) is_cancelled: bool,
+    /// An error of the system may have lost tests, or the whole request.
+    pub(crate) has_lost_tests: bool,
+    pub(crate) has_lost_request: bool,
+    /// A process ran out of files, memory or processes.
+    pub(crate) is_starved: bool,
+    /// Journals may be missing.
+    pub(crate) has_lost_journals: bool,
+    /// A process was stopped, and deadlines may have passed.
+    pub(crate) is_stopped: bool,
+    /// Number of faults that may each lose the running test.
+    pub(crate) lost_tests: usize,
+    /// Worker or watchdog: what they ran is run again, unless they die under it twice.
+    pub(crate) replaced: usize,
+    /// Whether results may come more than once.
+    pub(crate) delivery: ExpectedDelivery,
+}
+
+impl PermittedEffects {
+    pub(crate) fn new(plan: &RoundPlan, injected: &[InjectedFault], is_client_gone: bool) -> Self {
+        let hits: Vec<_> = injected.iter().filter(|one| one.hit.is_some()).collect();
+        // A fault after the completion cannot have lost anything.
+        let count = |is_meant: fn(InjectedAction) -> bool| {
+            let early = hits.iter().filter(|hit| hit.stage <= RoundStage::Requested);
+            early.filter(|hit| is_meant(equivalent_action(hit.fault.action))).count()
+        };
+        let is_killed = |target| hits.iter().any(|hit| may_kill(hit.fault.action, target));
+        let costs = |cost| {
+            hits.iter().any(|hit| matches!(hit.fault.action, InjectedAction::At(point, _, PointAction::Error(_)) if point.error == Some(cost)))
+        };
+        let is_good = plan.client.callback.as_ref().is_none_or(|callback| callback.is_good());
+        let is_calm = hits.iter().all(|hit| hit.fault.action == InjectedAction::Cancel);
+        Self {
+            is_coordinator_killed: is_killed(FaultTarget::Coordinator),
+            is_watchdog_killed: is_killed(FaultTarget::ProcessRole(ProcessRole::Watchdog)),
+            is_client_gone,
+            is_cancelled: count(|action| action == InjectedAction::Cancel) > 0,
+            has_lost_tests: costs(PossibleLoss::Tests),
+            has_lost_request: costs(PossibleLoss::Request),
+            is_starved: count(|action| {
+                matches!(
+                    action,
+                    InjectedAction::LimitFiles(..)
+                        | InjectedAction::LimitMemory(..)
+                        | InjectedAction::LimitProcesses(..)
+                )
+            }) > 0,
+            has_lost_journals: costs(PossibleLoss::Journal)
+                || plan.disk != StateDisk::Unlimited
+                || count(|action| matches!(action, InjectedAction::LimitFiles(..))) > 0,
+            is_stopped: count(|action| matches!(action, InjectedAction::Stop(..))) > 0,
+            lost_tests: count(|action| {
+                let fatal = [
+                    FaultTarget::Test,
+                    FaultTarget::ProcessRole(ProcessRole::Guard),
+                    FaultTarget::ProcessRole(ProcessRole::ForkServer),
+                ];
+                fatal.iter().any(|target| may_kill(action, *target))
+            }),
+            replaced: count(|action| {
+                let replaced = [
+                    FaultTarget::ProcessRole(ProcessRole::Worker),
+                    FaultTarget::ProcessRole(ProcessRole::Watchdog),
+                ];
+                replaced.iter().any(|target| may_kill(action, *target))
+            }),
+            delivery: if is_good && is_calm { ExpectedDelivery::Once } else { ExpectedDelivery::AtLeastOnce },
+        }
+    }
+}
+
+/// Returns whether a fault may kill its target: a process that runs out of memory aborts.
+pub(crate) fn may_kill(action: InjectedAction, target: FaultTarget) -> bool {
+    equivalent_action(action) == InjectedAction::Kill(target)
+        || matches!(action, InjectedAction::LimitMemory(of, _) if of == target)
+}
+
+/// Returns the equivalent action of a fault at a named point.
+pub(crate) fn equivalent_action(action: InjectedAction) -> InjectedAction {
+    match action {
+        InjectedAction::At(point, _, PointAction::Kill) => InjectedAction::Kill(point.role),
+        InjectedAction::At(point, _, PointAction::Stop(pause) | PointAction::Sleep(pause)) => {
+            InjectedAction::Stop(point.role, pause)
+        }
+        other => other,
+    }
+}
+
+impl PermittedEffects {
+    /// Returns whether only the dead coordinator knew what the client has, because there is no journal: a
+    /// limit that the README names.
+    fn is_unknown_to_the_watchdog(&self, node: &Value) -> bool {
+        let is_unknown = ["not-run", "interrupted"].iter().any(|kind| node["outcome-kind"] == *kind);
+        self.has_lost_journals && self.is_coordinator_killed && is_unknown
+    }
+
+    /// Returns whether faults may prevent a listing: it is tried twice, and a process that dies each time
+    /// hides its program's tests, which is reported.
+    pub(crate) fn may_hide_a_program(&self) -> bool {
+        self.lost_tests.saturating_add(self.replaced) >= 2
+            || self.is_cancelled
+            || self.has_lost_tests
+            || self.has_lost_request
+            || self.is_starved
+    }
+}
+
+/// Checks the record of a round's runs; panics if a guarantee is broken.
+pub(crate) fn check(
+    plan: &RoundPlan,
+    client: &FaultClient,
+    (licence, injected): (&PermittedEffects, &[InjectedFault]),
+) {
+    let events = client.recorder.events();
+    for run in client.runs() {
+        check_order(&events, &run, licence);
+        let answers = events.iter().filter_map(RecordedEvent::message);
+        let is_answered =
+            answers.filter(|message| message.get("method").is_none() && message["id"] == run.request).count()
+                > 0;
+        if is_answered {
+            let books = check_record(plan, &events, &run, licence);
+            check_results(plan, &books.tests, licence);
+            check_response(&books, licence, injected);
+        } else if licence.is_client_gone {
+            // Messages that a client did not read are not guaranteed to it.
+        } else if licence.is_coordinator_killed {
+            check_orphaned(plan, &events, &run, licence);
+        } else {
+            panic!("the run {} is not answered, and nobody is dead", run.run_id);
+        }
+    }
+}
+
+fn check_record(
+    plan: &RoundPlan,
+    events: &[RecordedEvent],
+    run: &RequestedRun,
+    licence: &PermittedEffects,
+) -> CheckedRun {
+    let unlisted = unlisted_suites(events, run);
+    assert!(
+        unlisted.is_empty() || licence.may_hide_a_program(),
+        "programs could not be asked for their tests: {unlisted:?}"
+    );
+    // A run that ends before its programs are listed is empty.
+    let has_no_run = licence.is_cancelled || licence.has_lost_request || licence.is_starved;
+    let is_unbegun = has_no_run && plan.selection.is_none() && nodes(events, run).next().is_none();
+    // Of a program that could not be listed, only the explicitly selected tests are known.
+    let is_known = |uid: &String| {
+        !is_unbegun
+            && (plan.selection.is_some()
+                || !unlisted.iter().any(|suite| uid.starts_with(&format!("{suite}::"))))
+    };
+    let selected: Vec<_> = plan.expected().into_iter().map(|(uid, _)| uid).filter(is_known).collect();
+    CheckedRun::check(events, run, &selected, licence.delivery)
+}
+
+/// Returns the suites whose programs are reported as impossible to list.
+fn unlisted_suites(events: &[RecordedEvent], run: &RequestedRun) -> BTreeSet<String> {
+    nodes(events, run)
+        .filter(|node| node["outcome-kind"] == "not-run" && node["heeler.suite"] == node["uid"])
+        .filter_map(|node| Some(node["uid"].as_str()?.to_owned()))
+        .collect()
+}
+
+fn nodes<'e>(events: &'e [RecordedEvent], run: &'e RequestedRun) -> impl Iterator<Item = &'e Value> {
+    let updates = events.iter().filter_map(|event| event.params(UPDATES));
+    updates
+        .filter(|params| params["runId"] == run.run_id.as_str())
+        .filter_map(|params| params["changes"].as_array())
+        .flatten()
+        .map(|change| &change["node"])
+}
+
+/// Checks that the response is a empty_result, or an error that the run was cancelled.
+fn check_response(books: &CheckedRun, licence: &PermittedEffects, injected: &[InjectedFault]) {
+    let Some(error) = books.response.get("error") else { return };
+    let may_be_refused = licence.is_starved || licence.has_lost_request;
+    if may_be_refused && error["code"] == -32603 {
+        return;
+    }
+    assert!(licence.is_cancelled, "{error} of a run that nobody cancelled");
+    assert_eq!(error["code"], -32800, "{error}; {injected:?}");
+}
+
+/// Checks a run whose coordinator died before it responded. If the watchdog has a connection of its own, it
+/// sends the client the results all the same.
+fn check_orphaned(
+    plan: &RoundPlan,
+    events: &[RecordedEvent],
+    run: &RequestedRun,
+    licence: &PermittedEffects,
+) {
+    let is_reachable = plan.client.callback.as_ref().is_some_and(|callback| callback.is_good());
+    let has_begun = events.iter().any(|event| {
+        let params = event.params(UPDATES).filter(|params| params["runId"] == run.run_id.as_str());
+        event.on != ClientConnection::Main && params.is_some()
+    });
+    if is_reachable && has_begun && !licence.is_watchdog_killed && !licence.has_lost_journals {
+        let books = check_record(
+            plan,
+            events,
+            run,
+            &PermittedEffects { delivery: ExpectedDelivery::Orphaned, ..*licence },
+        );
+        check_results(plan, &books.tests, &PermittedEffects { lost_tests: usize::MAX, ..*licence });
+    } else {
+        check_results(
+            plan,
+            &received_results(events, run),
+            &PermittedEffects { lost_tests: usize::MAX, ..*licence },
+        );
+    }
+}
+
+/// Returns the received results.
+pub(crate) fn received_results(events: &[RecordedEvent], run: &RequestedRun) -> BTreeMap<String, Value> {
+    nodes(events, run)
+        .filter(|node| TERMINAL.iter().any(|state| node["execution-state"] == *state))
+        .filter(|node| node["outcome-kind"] != "program" && node["uid"] != node["heeler.suite"])
+        .map(|node| (node["uid"].as_str().unwrap().to_owned(), node.clone()))
+        .collect()
+}
+
+/// Checks the invariants of the record of any run, complete or not: no test ends in two ways; nothing follows
+/// the completion on its connection, nor does a new test on another connection.
+fn check_order(events: &[RecordedEvent], run: &RequestedRun, licence: &PermittedEffects) {
+    let mut ended: BTreeMap<&str, &Value> = BTreeMap::new();
+    let mut completed: BTreeSet<ClientConnection> = BTreeSet::new();
+    for event in events {
+        if matches!(event.what, RecordedEventKind::Closed) {
+            // A client that closes instead of proving receipt may be sent everything again on another
+            // connection, and then the completion.
+            completed.remove(&event.on);
+        }
+        let Some(params) = event.params(UPDATES) else { continue };
+        if params["runId"] != run.run_id.as_str() {
+            continue;
+        }
+        assert!(!completed.contains(&event.on), "{params} comes behind the completion on {:?}", event.on);
+        let Some(changes) = params["changes"].as_array() else {
+            completed.insert(event.on);
+            continue;
+        };
+        for node in changes.iter().map(|change| &change["node"]) {
+            let is_end = TERMINAL.iter().any(|state| node["execution-state"] == *state);
+            if !is_end || node["outcome-kind"] == "program" {
+                continue;
+            }
+            let uid = node["uid"].as_str().unwrap();
+            let is_new = ended.insert(uid, node).is_none_or(|earlier| {
+                // A result that was in no journal is sent again without its details.
+                let is_bare =
+                    licence.has_lost_journals && earlier["execution-state"] == node["execution-state"];
+                earlier == node || is_bare || licence.is_unknown_to_the_watchdog(node)
+            });
+            assert!(is_new, "{uid} ended in two ways: {} and {node}", ended[uid]);
+        }
+    }
+}
+
+/// Checks that no test is reported better or worse than it was, and that no more of them are affected than
+/// the faults explain.
+fn check_results(plan: &RoundPlan, tests: &BTreeMap<String, Value>, licence: &PermittedEffects) {
+    let expected: BTreeMap<_, _> = plan.expected().into_iter().collect();
+    let mut lost = Vec::new();
+    for (uid, node) in tests {
+        let state = node["execution-state"].as_str().unwrap();
+        let expected = expected[uid];
+        if state == expected {
+            continue;
+        }
+        let is_better = state == "passed" || (state == "skipped" && node["outcome-kind"] != "not-run");
+        assert!(!is_better, "{uid} is {expected} and is told better: {node}");
+        assert!(state != "failed", "{uid} is {expected} and is told to have failed: {node}");
+        lost.push((uid, node));
+    }
+    // A program that is hidden hides all of its tests.
+    let all = if licence.may_hide_a_program() { tests.len() } else { 0 };
+    let is_exempt =
+        licence.is_starved || licence.is_stopped || licence.is_cancelled || licence.lost_tests == usize::MAX;
+    assert!(
+        is_exempt || lost.len() <= licence.lost_tests.saturating_add(all),
+        "{} tests are lost, and at most {} may be: {}",
+        lost.len(),
+        licence.lost_tests,
+        json!(lost.iter().map(|(_, node)| node).collect::<Vec<_>>())
+    );
+}

@@ -1,0 +1,63 @@
+//! Random numbers from one seed: everything of a round is drawn here, so that its seed repeats it.
+
+use std::time::Duration;
+
+/// A small random generator (splitmix64): good enough to choose faults, and the same on every machine.
+#[derive(Debug, Clone)]
+pub(crate) struct SeededRandom(u64);
+
+impl SeededRandom {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut draws = Self(seed);
+        // Adjacent seeds start with distant states.
+        draws.0 = draws.next() ^ seed.rotate_left(32);
+        draws
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Returns a number below `end`.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % end as u64).expect("it is below a usize")
+    }
+
+    /// Returns a number from `first` to `last`.
+    pub(crate) fn between(&mut self, first: usize, last: usize) -> usize {
+        first + self.below(last - first + 1)
+    }
+
+    /// Returns true with this probability in percent.
+    pub(crate) fn with_probability(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Returns a random element.
+    pub(crate) fn pick<T: Clone>(&mut self, among: &[T]) -> T {
+        among[self.below(among.len())].clone()
+    }
+
+    /// Returns a random element by weight.
+    pub(crate) fn pick_weighted<T: Clone>(&mut self, among: &[(usize, T)]) -> T {
+        let mut left = self.below(among.iter().map(|(weight, _)| weight).sum());
+        for (weight, one) in among {
+            if left < *weight {
+                return one.clone();
+            }
+            left -= weight;
+        }
+        unreachable!("the number is below the sum")
+    }
+
+    /// Returns a random time up to the limit, log-uniform: short times are as likely as long ones.
+    pub(crate) fn duration_below(&mut self, limit: Duration) -> Duration {
+        let limit_us = usize::try_from(limit.as_micros()).expect("limits are short");
+        let within = (limit_us >> self.below(8)).max(1);
+        Duration::from_micros(self.below(within) as u64)
+    }
+}

@@ -1,0 +1,98 @@
+//! Checks of a round's run directories when all processes have exited: the true state of each run, and every
+//! result that the client received.
+
+use std::{collections::BTreeMap, path::Path};
+
+use heeler::runs::{self, EarlierRun, EarlierRunState, RecordedRun, RecordedRunError};
+use serde_json::Value;
+
+use crate::{
+    client::FaultClient,
+    guarantees::{self, PermittedEffects},
+    injector::InjectedFault,
+    round_plan::{InjectedAction, PlannedTransport, PointAction, RoundPlan},
+};
+
+/// Checks the run directories of a round; panics if they differ from the facts.
+pub(crate) fn check(
+    plan: &RoundPlan,
+    dir: &Path,
+    client: &FaultClient,
+    (licence, injected): (&PermittedEffects, &[InjectedFault]),
+) {
+    if licence.has_lost_journals || injected.iter().any(has_lost_place) {
+        return;
+    }
+    let all = runs::list_runs(&dir.join(".heeler"));
+    for run in &all {
+        let is_over = matches!(run.state, EarlierRunState::Ended(_) | EarlierRunState::Interrupted { .. });
+        assert!(is_over, "all processes are gone, and a run is {:?}: {:?}", run.state, run.problems);
+    }
+    let events = client.recorder.events();
+    for asked in client.runs() {
+        let seen = guarantees::received_results(&events, &asked);
+        let is_it = |run: &&EarlierRun| run.head.as_ref().is_some_and(|head| head.run == asked.run_id);
+        let Some(run) = all.iter().find(is_it) else {
+            // A run that ends while its programs are listed has not begun.
+            let has_begun =
+                |node: &Value| node["execution-state"] != "cancelled" && node["outcome-kind"] != "not-run";
+            let of_it = seen.values().find(|node| has_begun(node));
+            assert_eq!(of_it, None, "the run {} has a result and is not on the disk", asked.run_id);
+            continue;
+        };
+        let is_answered = events.iter().filter_map(|event| event.message()).any(|message| {
+            message.get("method").is_none()
+                && message["id"] == asked.request
+                && message.get("error").is_none()
+        });
+        let is_ended = matches!(run.state, EarlierRunState::Ended(_));
+        assert!(is_ended || !is_answered, "an answered run is told as {:?}", run.state);
+        match runs::read_recorded_run(run) {
+            Ok(story) => compare(plan, &story, &seen, licence),
+            Err(RecordedRunError::NoManifest { .. }) => {
+                assert!(seen.is_empty(), "there are results of a run without a manifest");
+            }
+            Err(error) => panic!("a run can't be told again: {error}: {:?}", run.problems),
+        }
+    }
+    if plan.client.transport == PlannedTransport::CommandLine {
+        for story in all.iter().filter_map(|run| runs::read_recorded_run(run).ok()) {
+            compare(plan, &story, &BTreeMap::new(), licence);
+        }
+    }
+}
+
+/// Returns whether the journals may have been moved elsewhere, or the run has no manifest.
+fn has_lost_place(one: &InjectedFault) -> bool {
+    let InjectedAction::At(point, _, PointAction::Error(_)) = one.fault.action else { return false };
+    one.hit.is_some() && ["run.dir", "run.manifest"].contains(&point.name)
+}
+
+/// Checks that the files hold each test once, with the result that the client received.
+fn compare(
+    plan: &RoundPlan,
+    story: &RecordedRun,
+    seen: &BTreeMap<String, Value>,
+    licence: &PermittedEffects,
+) {
+    assert!(story.losses.is_empty(), "lost: {:?}", story.losses);
+    let nodes =
+        story.changes.iter().map(|change| serde_json::to_value(&change.node).expect("nodes are JSON"));
+    let told: BTreeMap<String, Value> =
+        nodes.filter_map(|node| Some((node["uid"].as_str()?.to_owned(), node))).collect();
+    for (uid, node) in seen {
+        let again = told
+            .get(uid)
+            .unwrap_or_else(|| panic!("{uid} has a empty_result, and the files have none: {node}"));
+        let ends = |node: &Value| (node["execution-state"].clone(), node["outcome-kind"].clone());
+        assert_eq!(ends(node), ends(again), "{uid} is told in another way by the files: {node} and {again}");
+    }
+    for (uid, expected) in plan.expected() {
+        let Some(node) = told.get(&uid) else {
+            assert!(licence.may_hide_a_program(), "the files do not tell of {uid}: {:?}", told.keys());
+            continue;
+        };
+        let is_better = node["execution-state"] == "passed" && expected != "passed";
+        assert!(!is_better, "{uid} is {expected} and is told better by the files: {node}");
+    }
+}

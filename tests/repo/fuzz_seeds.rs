@@ -1,0 +1,55 @@
+//! The seeds of the fuzz targets, run through the same checks that the fuzzer drives: findings stay fixed.
+
+#[path = "../fuzz/checks/mod.rs"]
+#[expect(unreachable_pub, reason = "the fuzz targets' own crate shares these files")]
+mod checks;
+
+use std::{fs, path::Path};
+
+/// A check for any bytes.
+type FuzzCheck = fn(&[u8]);
+
+/// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
+/// target.
+const CHECKS: [(&str, FuzzCheck); 14] = [
+    ("config", checks::config),
+    ("envelope", checks::envelope),
+    ("filter", checks::filter),
+    ("frame", checks::frame),
+    ("graph_query", checks::graph_query),
+    ("gtest_listing", checks::gtest_listing),
+    ("gtest_transcript", checks::gtest_transcript),
+    ("journal", checks::journal),
+    ("libtest_listing", checks::libtest_listing),
+    ("libtest_transcript", checks::libtest_transcript),
+    ("manifest", checks::manifest),
+    ("message", checks::message),
+    ("minidump", checks::minidump),
+    ("packet", checks::packet),
+];
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_fuzz_seed_passes_its_check() {
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz");
+    let targets = CHECKS.map(|(target, _)| target);
+    assert_eq!(names(&fuzz.join("seeds")), targets);
+    assert_eq!(names(&fuzz.join("targets")), targets.map(|target| format!("{target}.rs")));
+    for (target, check) in CHECKS {
+        let seeds = names(&fuzz.join("seeds").join(target));
+        assert!(!seeds.is_empty(), "{target}");
+        for seed in seeds {
+            let bytes = fs::read(fuzz.join("seeds").join(target).join(&seed)).unwrap();
+            assert!(bytes.len() < 1 << 14, "{target}/{seed} is no small seed");
+            // The output of a failed test names the seed.
+            eprintln!("{target}/{seed}");
+            check(&bytes);
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Sends the finish of a run: the due updates, then the end of the attachments, then the completion. Each
+//! step begins only when the one before it is proven. The order of the steps and their route are decided by
+//! [`model::finish::Delivery`].
+
+use bytes::Bytes;
+use link::{
+    callback::{self, CallbackBroken, CallbackConnection},
+    control::ControlSender,
+};
+use model::delivery::{self, Delivery, DeliveryResult, DeliveryStep, StepResult};
+use wire::{
+    control::{CallbackAddress, DeliveryLimits, FinishRequest, FromWatchdog, ProofLevel},
+    mtp::{EncodedChange, attachments_frame, completion_frame, updates_frame},
+};
+
+use crate::{errors::error_chain, journal_reader};
+
+/// Maximum number of updates in a frame. Clients show progress frame by frame, and some bound their messages.
+const FRAME_CHANGES: usize = 500;
+const FRAME_BYTES: usize = 1 << 20;
+
+/// The watchdog's connection to the client.
+#[derive(Debug)]
+pub(crate) struct RunFinisher {
+    control: ControlSender,
+    limits: DeliveryLimits,
+    callback: CallbackState,
+}
+
+#[derive(Debug)]
+enum CallbackState {
+    /// Not dialled yet, or closed cleanly.
+    Closed(CallbackAddress),
+    Open(CallbackAddress, Box<CallbackConnection>),
+    /// Without a callback port, or after frames sent there may have been lost: every later frame goes through
+    /// the coordinator's connection.
+    Relayed,
+}
+
+impl CallbackState {
+    fn connection(&self) -> delivery::FinisherConnection {
+        match self {
+            Self::Closed(_) => delivery::FinisherConnection::Closed,
+            Self::Open(_, _) => delivery::FinisherConnection::Open,
+            Self::Relayed => delivery::FinisherConnection::Relayed,
+        }
+    }
+}
+
+/// State of a finish that is being sent.
+struct FinishProgress<'a> {
+    finish: &'a FinishRequest,
+    /// The best proof for the last frames sent on the watchdog's own connection.
+    proof: ProofLevel,
+    /// The error that made the watchdog's own connection unusable.
+    failure: Option<String>,
+    /// Results relayed so far.
+    relayed: u64,
+    soft_errors: Vec<String>,
+}
+
+impl RunFinisher {
+    /// Returns a deliverer that has not dialled the client yet.
+    pub(crate) fn new(
+        control: ControlSender,
+        callback: Option<CallbackAddress>,
+        limits: DeliveryLimits,
+    ) -> Self {
+        Self { control, limits, callback: callback.map_or(CallbackState::Relayed, CallbackState::Closed) }
+    }
+
+    /// Returns whether the client can be reached without the coordinator.
+    pub(crate) fn has_callback_route(&self) -> bool {
+        match self.callback {
+            CallbackState::Closed(_) | CallbackState::Open(_, _) => true,
+            CallbackState::Relayed => false,
+        }
+    }
+
+    /// Closes the route through the coordinator, which is gone.
+    pub(crate) fn close_relay(&mut self) {
+        self.control.close();
+    }
+
+    /// Finishes a run and returns the report for the coordinator.
+    ///
+    /// Cancel safe: no, because only this call knows which frames were sent.
+    pub(crate) async fn finish(&mut self, finish: &FinishRequest) -> FromWatchdog {
+        host::fail::pass("watchdog.finish");
+        let mut delivery = Delivery::new(self.callback.connection(), has_pending_updates(finish));
+        let mut conversation = FinishProgress {
+            finish,
+            proof: ProofLevel::None,
+            failure: None,
+            relayed: 0,
+            soft_errors: Vec::new(),
+        };
+        let delivered = loop {
+            match delivery.next_step() {
+                Ok(order) => {
+                    let went = self.run_step(order, &mut conversation).await;
+                    if self.control.is_closed() {
+                        delivery.lose_relay();
+                    }
+                    delivery.on_step_result(went);
+                    if delivery.connection() == delivery::FinisherConnection::Relayed {
+                        self.callback = CallbackState::Relayed;
+                    }
+                    if order == DeliveryStep::Close {
+                        conversation.record_fallback(delivery.next_step());
+                    }
+                }
+                Err(delivered) => break delivered,
+            }
+        };
+        let (proof, is_relayed) = match delivered {
+            DeliveryResult::Directly => (conversation.proof, false),
+            DeliveryResult::Relayed => (ProofLevel::Ordered, true),
+            // Without the coordinator the report has no receiver; the session's loop sees that the
+            // coordinator is gone.
+            DeliveryResult::Undelivered => (ProofLevel::None, true),
+        };
+        let soft_errors = conversation.soft_errors;
+        FromWatchdog::Finished { run: finish.run.clone(), proof, is_forwarded: is_relayed, soft_errors }
+    }
+
+    /// Closes the callback connection cleanly.
+    ///
+    /// Cancel safe: no, because cancelling the call drops the connection.
+    pub(crate) async fn close(self) {
+        if let CallbackState::Open(_, callback) = self.callback {
+            let proof = callback.finish().await;
+            tracing::debug!(%proof, "closed the callback connection");
+        }
+    }
+
+    async fn run_step(&mut self, order: DeliveryStep, conversation: &mut FinishProgress<'_>) -> StepResult {
+        let is_well = match order {
+            DeliveryStep::Dial => self.dial(conversation).await,
+            DeliveryStep::SendDue(way) => {
+                let FinishProgress { finish, relayed, soft_errors, .. } = conversation;
+                let sent =
+                    send_pending_updates(&mut self.frame_route(way, relayed), finish, soft_errors).await;
+                host::fail::pass("watchdog.due");
+                conversation.record_sent(sent)
+            }
+            DeliveryStep::Prove => self.prove(conversation).await,
+            DeliveryStep::Close => self.close_and_prove(conversation).await,
+            DeliveryStep::Announce => {
+                let completing = FromWatchdog::Completing { run: conversation.finish.run.clone() };
+                // Once the kernel has the message, the coordinator reads it even if the watchdog is killed
+                // now.
+                let is_told =
+                    self.control.send(&completing).await.is_ok() && self.control.flush().await.is_ok();
+                host::fail::pass("watchdog.announced");
+                is_told
+            }
+            DeliveryStep::SendCompletion(way) => {
+                let completion = completion_frame(&conversation.finish.run);
+                let sent = self.frame_route(way, &mut conversation.relayed).send(completion, 0).await;
+                host::fail::pass("watchdog.completed");
+                conversation.record_sent(sent)
+            }
+        };
+        if is_well { StepResult::Ok } else { StepResult::Failed }
+    }
+
+    fn frame_route<'a>(&'a mut self, way: delivery::DeliveryRoute, position: &'a mut u64) -> FrameRoute<'a> {
+        match (way, &mut self.callback) {
+            (delivery::DeliveryRoute::Direct, CallbackState::Open(_, callback)) => {
+                FrameRoute::Callback(callback)
+            }
+            (delivery::DeliveryRoute::Direct | delivery::DeliveryRoute::Relay, _) => {
+                FrameRoute::Relay { control: &self.control, position }
+            }
+        }
+    }
+
+    async fn dial(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
+        let CallbackState::Closed(address) = std::mem::replace(&mut self.callback, CallbackState::Relayed)
+        else {
+            return false;
+        };
+        match callback::dial(&address, &self.limits, "watchdog").await {
+            Ok(callback) => {
+                self.callback = CallbackState::Open(address, Box::new(callback));
+                true
+            }
+            Err(error) => {
+                conversation.add_soft_error(&error_chain(&error), "the main connection was used");
+                false
+            }
+        }
+    }
+
+    async fn prove(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
+        let CallbackState::Open(_, callback) = &mut self.callback else { return false };
+        conversation.proof = callback.prove().await;
+        let below = conversation.proof;
+        if below != ProofLevel::Answered {
+            conversation.failure =
+                Some(format!("the client did not answer the barrier, which proves only \"{below}\""));
+        }
+        below == ProofLevel::Answered
+    }
+
+    /// Tries the second kind of proof: the client reads to the end of the stream and closes.
+    async fn close_and_prove(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
+        let CallbackState::Open(address, callback) =
+            std::mem::replace(&mut self.callback, CallbackState::Relayed)
+        else {
+            return false;
+        };
+        conversation.proof = callback.finish().await;
+        self.callback = CallbackState::Closed(address);
+        conversation.proof.is_enough()
+    }
+}
+
+impl FinishProgress<'_> {
+    /// Records the result of sending.
+    fn record_sent(&mut self, sent: Result<(), CallbackBroken>) -> bool {
+        self.failure = sent.as_ref().err().map(|broken| error_chain(broken));
+        sent.is_ok()
+    }
+
+    /// Records how frames that the watchdog's own connection could not prove were sent instead; `next` is the
+    /// step that follows its end.
+    fn record_fallback(&mut self, next: Result<DeliveryStep, DeliveryResult>) {
+        let remedy = match next {
+            Ok(DeliveryStep::SendDue(_)) => "all of it was sent again over the main connection",
+            Ok(_) if self.proof.is_enough() => "the completion was sent over the main connection",
+            Ok(_) => "the completion was sent again over the main connection",
+            // The client's close was proof enough.
+            Err(_) => return,
+        };
+        if let Some(trouble) = self.failure.take() {
+            self.add_soft_error(&trouble, remedy);
+        }
+    }
+
+    fn add_soft_error(&mut self, trouble: &str, remedy: &str) {
+        self.soft_errors.push(format!("callback connection of the watchdog: {trouble}; {remedy}"));
+    }
+}
+
+/// Returns whether anything must be sent before the completion.
+fn has_pending_updates(finish: &FinishRequest) -> bool {
+    !finish.resend.is_empty() || !finish.synthesized.is_empty() || finish.has_attachments_stream
+}
+
+/// Destination of frames.
+enum FrameRoute<'a> {
+    Callback(&'a mut CallbackConnection),
+    /// `position` counts the results sent so far.
+    Relay {
+        control: &'a ControlSender,
+        position: &'a mut u64,
+    },
+}
+
+impl FrameRoute<'_> {
+    async fn send(&mut self, frame: Bytes, results: usize) -> Result<(), CallbackBroken> {
+        match self {
+            Self::Callback(callback) => callback.send(frame).await,
+            Self::Relay { control, position } => {
+                **position += results as u64;
+                control.forward(**position, &frame).await.map_err(|_| CallbackBroken::Closed)
+            }
+        }
+    }
+}
+
+/// Sends everything that precedes the completion. Damage of a journal is recorded once, however often the
+/// journal is read.
+async fn send_pending_updates(
+    way: &mut FrameRoute<'_>,
+    finish: &FinishRequest,
+    soft_errors: &mut Vec<String>,
+) -> Result<(), CallbackBroken> {
+    let raw = |change: &EncodedChange| change.as_bytes().to_vec();
+    send_updates(way, &finish.run, finish.groups.iter().map(raw)).await?;
+    for resend in &finish.resend {
+        let settled = journal_reader::read_settled(&finish.run_dir, resend.worker).await;
+        if let Some(damage) = settled.damage.filter(|damage| !soft_errors.contains(damage)) {
+            soft_errors.push(damage);
+        }
+        let journalled = settled.results.len();
+        let proven = usize::try_from(resend.proven).unwrap_or(usize::MAX);
+        let changes = settled.results.into_iter().skip(proven).map(|(_, change)| change);
+        send_updates(way, &finish.run, changes).await?;
+        let lost = resend.missing_changes(journalled).count();
+        if lost > 0 {
+            let worker = resend.worker;
+            let text = format!(
+                "{lost} results of worker {worker} are in no journal and are told again without their details"
+            );
+            if !soft_errors.contains(&text) {
+                soft_errors.push(text);
+            }
+            send_updates(way, &finish.run, resend.missing_changes(journalled).map(raw)).await?;
+        }
+    }
+    send_updates(way, &finish.run, finish.synthesized.iter().map(raw)).await?;
+    if !finish.attachments.is_empty() && finish.has_attachments_stream {
+        way.send(attachments_frame(&finish.run, Some(finish.attachments.clone())), 0).await?;
+    }
+    if finish.has_attachments_stream {
+        way.send(attachments_frame(&finish.run, None), 0).await?;
+    }
+    Ok(())
+}
+
+async fn send_updates(
+    way: &mut FrameRoute<'_>,
+    run: &str,
+    changes: impl Iterator<Item = Vec<u8>>,
+) -> Result<(), CallbackBroken> {
+    let mut frame: Vec<Vec<u8>> = Vec::new();
+    let mut bytes = 0;
+    for change in changes {
+        if frame.len() == FRAME_CHANGES || (!frame.is_empty() && bytes + change.len() > FRAME_BYTES) {
+            send_frame(way, run, &mut frame).await?;
+            bytes = 0;
+        }
+        bytes += change.len();
+        frame.push(change);
+    }
+    send_frame(way, run, &mut frame).await
+}
+
+async fn send_frame(
+    way: &mut FrameRoute<'_>,
+    run: &str,
+    changes: &mut Vec<Vec<u8>>,
+) -> Result<(), CallbackBroken> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let frame = updates_frame(run, changes.iter().map(Vec::as_slice));
+    way.send(frame, changes.len()).await?;
+    changes.clear();
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! The end of a batch's process: decides the tests without a result, and whether the program failed.
+
+use std::time::Duration;
+
+use host::process::Signal;
+use wire::{
+    control::{ExitReason, LeakedProcess, LeaseEnd, LeaseEvent, LogLine, TestDiagnostics},
+    mtp::LogLevel,
+};
+
+use super::{BatchTerminateReason, BatchTestState, ProcessExitSummary, RunningBatch};
+use crate::{
+    exit_reason::exit_reason_of,
+    process_clock::ClockReading,
+    process_leaks::{ProcessLeak, leak_message},
+    unattributed_output::ExitPosition,
+    update_batch::UpdateBatch,
+    verdict::TestEnding,
+};
+
+/// Exit reason of a process whose parent is a debugger.
+const EXIT_KNOWN_TO_DEBUGGER_ONLY: &str =
+    "ended under its debugger, which alone was told how, before the test had ended";
+/// The same for a process that did not begin its test.
+const NOT_BEGUN: &str = "its process ended under its debugger before it had begun";
+
+impl RunningBatch {
+    /// Decides all tests that are still running when the process has ended and its output is read to the end.
+    pub(crate) fn finish(
+        &mut self,
+        gone: ProcessExitSummary,
+        now: ClockReading,
+        parcel: &mut UpdateBatch,
+    ) -> LeaseEnd {
+        self.now = now;
+        // A test that ended after its time limit is not the one that crashed.
+        if gone.is_own_death && self.running_tests.iter().all(|flight| !flight.is_late) {
+            self.discard_limits();
+        }
+        let is_in_test = !self.running_tests.is_empty();
+        if self.is_launched && self.terminate_reason.is_none() {
+            self.settle_not_begun(parcel);
+        }
+        self.process_exit = (self.tests.len() == 1).then(|| gone.exit.clone());
+        self.send_deferred_result(parcel);
+        if let Some(usage) = gone.exit.usage() {
+            let test = self.tests.first().map(|test| test.test).filter(|_| self.process_exit.is_some());
+            let tests = u32::try_from(self.tests.len()).unwrap_or(u32::MAX);
+            parcel.reports.push(LeaseEvent::ProcessEnded { test, tests, usage });
+        }
+        self.report_leaks(&gone.exit.leaked, parcel);
+        let mut evidence = gone.evidence.clone();
+        for mut flight in std::mem::take(&mut self.running_tests) {
+            flight.duration = now.running.saturating_sub(flight.started_at.running);
+            let seen = match self.terminate_reason {
+                _ if flight.is_idle => {
+                    TestEnding::Idle(self.idle_timeout(flight.place).unwrap_or(flight.duration))
+                }
+                _ if flight.is_timed_out => {
+                    TestEnding::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
+                }
+                Some(BatchTerminateReason::Cancelled) => TestEnding::Cancelled,
+                // Another test timed out, or the worker exits: this test goes back to the queue.
+                Some(BatchTerminateReason::TimedOut | BatchTerminateReason::WorkerExit) => {
+                    self.progress[flight.place].state = BatchTestState::Waiting;
+                    continue;
+                }
+                Some(BatchTerminateReason::ProcessStalled | BatchTerminateReason::MemoryLimit(_)) | None => {
+                    let untold = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
+                    let detail = gone.detail.clone().or_else(untold);
+                    let death =
+                        ExitReason { cause: self.memory_cause(&gone), detail, ..exit_reason_of(&gone.exit) };
+                    TestEnding::Died { exit_reason: death, is_after_end_marker: gone.is_after_end_marker }
+                }
+            };
+            self.decide_with_evidence(flight, (seen, evidence.take()), parcel);
+        }
+        if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
+            parcel.reports.push(LeaseEvent::FilesAttached { test: None, files: evidence.files });
+        }
+        match self.terminate_reason {
+            Some(BatchTerminateReason::Cancelled | BatchTerminateReason::WorkerExit) => LeaseEnd::Cancelled,
+            _ if is_in_test => LeaseEnd::DiedInTest { end: gone.exit },
+            Some(
+                BatchTerminateReason::TimedOut
+                | BatchTerminateReason::ProcessStalled
+                | BatchTerminateReason::MemoryLimit(_),
+            )
+            | None => self.end_outside_tests(gone),
+        }
+    }
+
+    /// Discards limits that passed while a crash was captured: it is a crash, whatever the clock says
+    /// afterwards.
+    fn discard_limits(&mut self) {
+        if matches!(
+            self.terminate_reason,
+            Some(BatchTerminateReason::TimedOut | BatchTerminateReason::ProcessStalled)
+        ) {
+            self.terminate_reason = None;
+        }
+        for flight in &mut self.running_tests {
+            flight.is_timed_out = false;
+            flight.is_idle = false;
+        }
+    }
+
+    /// Sends a not-run result for tests whose process its debugger ended before they began: the user ended
+    /// it, and must not be offered the same test again.
+    fn settle_not_begun(&mut self, parcel: &mut UpdateBatch) {
+        let reason = self.unattributed_output.with_output(NOT_BEGUN.to_owned());
+        for place in 0..self.tests.len() {
+            if self.progress[place].state == BatchTestState::Waiting {
+                self.progress[place].state = BatchTestState::Done;
+                self.settle_not_run(place, &reason, parcel);
+            }
+        }
+    }
+
+    /// Reports leaked processes and the tests that may have started them.
+    fn report_leaks(&self, leaked: &[LeakedProcess], parcel: &mut UpdateBatch) {
+        for ProcessLeak { places, processes } in
+            self.time_spans.attribute(leaked, host::process::start_time_resolution())
+        {
+            let tests: Vec<_> = places.iter().map(|place| &self.tests[*place]).collect();
+            let uids: Vec<_> = tests.iter().map(|test| test.uid.as_str()).collect();
+            let message = leak_message(self.node_writer.suite(), &uids, &processes);
+            let tests: Vec<_> = tests.iter().map(|test| test.test).collect();
+            let test = tests.first().copied().filter(|_| tests.len() == 1);
+            parcel.logs.push(LogLine { test, level: LogLevel::Warning, message });
+            parcel.reports.push(LeaseEvent::ProcessesLeaked { tests, processes });
+        }
+    }
+
+    /// Returns a message if the process ended because it ran out of memory.
+    fn memory_cause(&self, gone: &ProcessExitSummary) -> Option<String> {
+        let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
+        match self.terminate_reason {
+            Some(BatchTerminateReason::MemoryLimit(used)) => {
+                let limit = self.limits.memory_bytes.unwrap_or_default();
+                let (used, limit) = (mebibytes(used), mebibytes(limit));
+                Some(format!("killed because it used {used} MiB of memory, over its limit of {limit} MiB"))
+            }
+            None if let Some(peak) = gone.exit.limit_peak_bytes => {
+                let limit = self.limits.memory_bytes.unwrap_or_default();
+                let (peak, limit) = (mebibytes(peak), mebibytes(limit));
+                Some(format!("killed because it used {peak} MiB of memory, at its limit of {limit} MiB"))
+            }
+            None if gone.is_out_of_memory && gone.exit.signal == Some(Signal::KILL.0) => {
+                let peak = mebibytes(gone.exit.peak_kib.saturating_mul(1024));
+                Some(format!("killed by the kernel for want of memory; it had used up to {peak} MiB"))
+            }
+            _ => None,
+        }
+    }
+
+    fn end_outside_tests(&self, gone: ProcessExitSummary) -> LeaseEnd {
+        let is_idle = self.terminate_reason == Some(BatchTerminateReason::ProcessStalled);
+        let is_explained = gone.is_explained || self.is_launched;
+        if gone.is_complete && is_explained && !is_idle {
+            return LeaseEnd::Complete;
+        }
+        let is_waiting = self.progress.iter().any(|one| one.state == BatchTestState::Waiting);
+        if self.is_launched && self.last_ended.is_none() && !is_waiting {
+            return LeaseEnd::Complete;
+        }
+        let place = match self.last_ended {
+            None => ExitPosition::BeforeFirstTest,
+            Some(last) if is_waiting => ExitPosition::AfterTest(&self.tests[last].listed.name),
+            Some(_) => ExitPosition::AfterLastTest,
+        };
+        let limit = is_idle.then(|| Duration::from_millis(self.limits.startup_ms));
+        let mut message = self.unattributed_output.exit_message(place, &gone.exit, limit);
+        if let Some(evidence) = &gone.evidence {
+            append_evidence(&mut message, evidence, gone.detail.as_deref());
+        }
+        if let Some(cause) = self.memory_cause(&gone) {
+            message = format!("{cause}\n{message}");
+        }
+        if let Some(failure) = &gone.outside_failure {
+            message.push_str("\n--- failed outside tests ---\n");
+            message.push_str(failure.trim_end());
+        }
+        let end = gone.exit;
+        if is_waiting {
+            LeaseEnd::DiedOutsideTest { end, message }
+        } else {
+            LeaseEnd::BadExit { end, message }
+        }
+    }
+}
+
+/// Appends the evidence of a process that died outside any test.
+fn append_evidence(message: &mut String, evidence: &TestDiagnostics, detail: Option<&str>) {
+    let mut section = |title: &str, text: &str| {
+        if !text.trim().is_empty() {
+            message.push_str(&format!("\n--- {title} ---\n{}", text.trim_end()));
+        }
+    };
+    section("crash", detail.unwrap_or_default());
+    section("stack", &evidence.stack);
+    let files: Vec<_> = evidence.files.iter().map(|file| file.path.to_text().into_owned()).collect();
+    section("files", &files.join("\n"));
+}

@@ -1,0 +1,20 @@
+//! Classifies a process exit; the only place where a signal number becomes a name.
+
+use host::process::Signal;
+use wire::control::{ExitReason, ProcessExit};
+
+/// Returns the exit reason of a process that ended during a test.
+pub(crate) fn exit_reason_of(end: &ProcessExit) -> ExitReason {
+    ExitReason {
+        signal: end.signal.map(signal_name),
+        code: if end.signal.is_some() { None } else { end.code },
+        has_core: end.has_core,
+        detail: None,
+        cause: None,
+    }
+}
+
+/// Returns a signal's name, such as `SIGSEGV`.
+pub(crate) fn signal_name(number: i32) -> String {
+    Signal(number).name()
+}

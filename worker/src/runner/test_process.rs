@@ -1,0 +1,485 @@
+//! Event loop of one test process.
+
+use std::time::Duration;
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until, timeout_at},
+};
+use wire::{
+    control::{
+        DebuggerDecision, LeaseEnd, LeaseEvent, ProcessExit, TestDiagnostics, TestIndex, ToGuard, TreeSample,
+    },
+    mtp::LogLevel,
+};
+
+use super::{
+    JobOrder, ResultSink, StartedProcess, debugger_handover::DebuggerHandover, diagnostics::CrashDiagnostics,
+    launch_offer::AcceptedLaunch, memory_watch::MemoryWatch, process_handle::ProcessHandle,
+};
+use crate::{
+    adapter::{TranscriptEvent, TranscriptParser},
+    batch::{DeadlineAction, OutputChunk, ProcessExitSummary, RunningBatch},
+    guarded_process::{GuardEvent, GuardedProcess},
+    output_pipe::{OutputPipe, PipeRead},
+    process_clock::ProcessClock,
+    verdict::microseconds,
+};
+
+/// The capacity of a pipe, so that one read empties it.
+const READ_BUFFER_BYTES: usize = 64 << 10;
+
+/// Minimum time between two reads. Frameworks write each line by itself, and waking up for each would cost
+/// more than the tests. A read does not wait if the pipe is filling up or the test writes to its standard
+/// error.
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(1);
+
+/// A read of more than this means that the pipe is filling up.
+const PIPE_FILLING_BYTES: usize = READ_BUFFER_BYTES / 8;
+
+/// How long an output that is still open is read after the end of the process. No process should hold it any
+/// more.
+const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// After the grace period, a guard has this long to end its process before the guard itself is killed.
+const GUARD_KILL_DELAY: Duration = Duration::from_secs(5);
+
+/// One running test process and its state.
+pub(super) struct RunningProcess<'a> {
+    batch: RunningBatch,
+    transcript: Box<dyn TranscriptParser + Send>,
+    process: ProcessHandle,
+    stdout_pipe: OutputPipe,
+    stderr_pipe: OutputPipe,
+    clock: ProcessClock,
+    sink: &'a mut ResultSink,
+    orders: mpsc::Receiver<JobOrder>,
+    grace_ms: u64,
+    is_output_shown: bool,
+    is_paused: bool,
+    /// Notified when the process is paused.
+    pause_confirmation: Option<oneshot::Sender<()>>,
+    /// When the guard is overdue and is killed.
+    guard_kill_at: Option<Instant>,
+    memory: MemoryWatch,
+    debugger_handover: DebuggerHandover,
+    diagnostics: CrashDiagnostics,
+    /// The earliest time of the next read, unless there is a reason to read sooner.
+    next_read_at: Instant,
+    events: Vec<TranscriptEvent>,
+    stdout_buffer: Vec<u8>,
+    stderr_buffer: Vec<u8>,
+}
+
+/// An event of the event loop.
+enum ProcessEvent {
+    Order(JobOrder),
+    Guard(GuardEvent),
+    /// A debugger has launched the process.
+    Launched(Box<AcceptedLaunch>),
+    /// The result sender has room.
+    SenderReady,
+    /// There is output to read.
+    Output,
+    /// A time limit of a test or of the process has passed.
+    Deadline,
+    /// The guard did not end its process in time.
+    GuardOverdue,
+    /// The process's memory is to be sampled.
+    MemorySampleDue,
+    /// Capturing a hung process takes the guard too long.
+    HangCaptureTimedOut,
+}
+
+impl<'a> RunningProcess<'a> {
+    pub(super) fn new(
+        ready: StartedProcess,
+        sink: &'a mut ResultSink,
+        orders: mpsc::Receiver<JobOrder>,
+    ) -> Self {
+        let StartedProcess {
+            batch,
+            transcript,
+            guard: GuardedProcess { control, stdout, stderr },
+            clock,
+            is_output_shown,
+            grace_ms,
+            memory_bytes,
+            is_debugged,
+            offer,
+            diagnostics,
+        } = ready;
+        Self {
+            batch,
+            transcript,
+            process: ProcessHandle::Guard(control),
+            stdout_pipe: stdout,
+            stderr_pipe: stderr,
+            clock,
+            sink,
+            orders,
+            grace_ms,
+            is_output_shown,
+            is_paused: false,
+            pause_confirmation: None,
+            guard_kill_at: None,
+            memory: MemoryWatch::new(memory_bytes),
+            debugger_handover: DebuggerHandover::new(is_debugged, offer),
+            diagnostics,
+            next_read_at: Instant::now(),
+            events: Vec::new(),
+            stdout_buffer: vec![0; READ_BUFFER_BYTES],
+            stderr_buffer: vec![0; READ_BUFFER_BYTES],
+        }
+    }
+
+    /// Runs until the process has ended; returns how the lease ended, how long the process took to its first
+    /// test, and the handle to the process, whose guard may take a moment more to exit.
+    pub(super) async fn run(mut self) -> (LeaseEnd, Option<u64>, ProcessHandle) {
+        loop {
+            let happened = self.next_event().await;
+            if let Some(end) = self.handle_event(happened).await {
+                let start_us = self.batch.first_test_started().map(microseconds);
+                return (end, start_us, self.process);
+            }
+        }
+    }
+
+    async fn next_event(&mut self) -> ProcessEvent {
+        let is_blocked = self.sink.is_blocked();
+        // While a slow client keeps the worker from reading, a test may block on its output: that time does
+        // not count for the test. Neither does the time in which it waits for a debugger.
+        self.clock.set_held(self.is_paused || is_blocked || self.debugger_handover.is_undecided());
+        let deadline = self.batch.deadline().and_then(|running| self.clock.instant_at(running));
+        let (stdout, stderr) = (&self.stdout_pipe, &self.stderr_pipe);
+        tokio::select! {
+            biased;
+            order = self.orders.recv() => ProcessEvent::Order(order.unwrap_or(JobOrder::Kill)),
+            news = self.process.next_event() => ProcessEvent::Guard(news),
+            taken = self.debugger_handover.wait_until_launched() => ProcessEvent::Launched(Box::new(taken)),
+            // An error means that the coordinator has disconnected; handing over then drops the update batch.
+            _ = self.sink.result_sender.reserve(), if is_blocked => ProcessEvent::SenderReady,
+            () = wait_for_output((stdout, stderr), self.next_read_at), if !is_blocked => ProcessEvent::Output,
+            () = sleep_until_deadline(deadline.map(Into::into)) => ProcessEvent::Deadline,
+            () = sleep_until_deadline(self.guard_kill_at) => ProcessEvent::GuardOverdue,
+            () = sleep_until_deadline(self.memory.next_sample_at()) => ProcessEvent::MemorySampleDue,
+            () = sleep_until_deadline(self.diagnostics.capture_deadline()) => ProcessEvent::HangCaptureTimedOut,
+        }
+    }
+
+    async fn handle_event(&mut self, happened: ProcessEvent) -> Option<LeaseEnd> {
+        match happened {
+            ProcessEvent::Order(order) => self.handle_order(order).await,
+            ProcessEvent::Guard(GuardEvent::Started(root, is_limited)) => {
+                if let Some((root, is_limited)) = self.debugger_handover.on_started(root, is_limited) {
+                    self.memory.start(root, is_limited);
+                }
+            }
+            ProcessEvent::Guard(GuardEvent::StoppedForDebugger(is_program)) => {
+                self.report_stopped_for_debugger(is_program)
+            }
+            ProcessEvent::Guard(GuardEvent::DebuggerLost) => {
+                let text = "its debugger is gone and had left the test standing; it goes on".to_owned();
+                self.sink.add_log_line(self.affected_test(), LogLevel::Warning, text);
+                self.sink.try_send_batch();
+            }
+            // The worker never requests this.
+            ProcessEvent::Guard(GuardEvent::Detached) => {}
+            ProcessEvent::Guard(GuardEvent::NotStarted(error)) => {
+                return Some(LeaseEnd::NotStarted { error });
+            }
+            ProcessEvent::Guard(GuardEvent::Paused) => self.confirm_pause(),
+            ProcessEvent::Guard(GuardEvent::Ended(end)) => return Some(self.finish(end).await),
+            ProcessEvent::Launched(taken) => self.adopt_launched_process(*taken).await,
+            ProcessEvent::SenderReady => self.sink.try_send_batch(),
+            ProcessEvent::Output => self.read_outputs(),
+            ProcessEvent::Deadline => {
+                // Tests that ended in time may still have output in the pipe.
+                self.read_outputs();
+                let now = self.clock.now();
+                self.batch.log_slow_tests(now, &mut self.sink.updates);
+                let due = self.batch.on_deadline(now);
+                self.sink.try_send_batch();
+                self.handle_deadline(due).await;
+            }
+            ProcessEvent::Guard(GuardEvent::Untraced(reason)) => {
+                let text = format!("a test process is not watched for crashes: {reason}");
+                let test = self.affected_test();
+                self.sink.add_log_line(test, LogLevel::Information, text);
+            }
+            ProcessEvent::Guard(GuardEvent::Crashed(report)) => self.diagnostics.record_crash(*report),
+            ProcessEvent::Guard(GuardEvent::Sampled(sample)) => self.on_sample(sample).await,
+            ProcessEvent::Guard(GuardEvent::Dumped(report)) => {
+                self.diagnostics.record_hang(*report);
+                self.terminate(self.grace_ms).await;
+            }
+            ProcessEvent::HangCaptureTimedOut => self.terminate(self.grace_ms).await,
+            ProcessEvent::MemorySampleDue => {
+                if let Some(used) = self.memory.sample() {
+                    self.batch.on_memory_limit(used);
+                    self.terminate(0).await;
+                }
+            }
+            ProcessEvent::GuardOverdue => {
+                self.guard_kill_at = None;
+                self.process.kill();
+            }
+        }
+        None
+    }
+
+    async fn handle_order(&mut self, order: JobOrder) {
+        match order {
+            JobOrder::Cancel { grace_ms } => {
+                // Tests that began or ended before the order may still have output in the pipe. From now on
+                // no test begins.
+                self.read_outputs();
+                self.batch.cancel();
+                self.terminate(grace_ms).await;
+            }
+            JobOrder::Pause { paused } => {
+                self.is_paused = true;
+                self.pause_confirmation = Some(paused);
+                self.process.send(ToGuard::Pause).await;
+            }
+            JobOrder::Resume => {
+                self.is_paused = false;
+                self.process.send(ToGuard::Resume).await;
+            }
+            JobOrder::Debugger { lease, decision } if lease == self.sink.lease => {
+                self.apply_debugger_decision(decision).await;
+            }
+            // An order for an earlier lease.
+            JobOrder::Debugger { .. } => {}
+            JobOrder::Kill => {
+                self.batch.abandon();
+                self.terminate(0).await;
+            }
+        }
+    }
+
+    /// Reports that the process waits for a debugger.
+    fn report_stopped_for_debugger(&mut self, is_program: bool) {
+        let Some((pid, test)) = self.debugger_handover.undecided_process().zip(self.affected_test()) else {
+            return;
+        };
+        let debuggee = self.debugger_handover.debuggee();
+        self.sink.updates.reports.push(LeaseEvent::StoppedForDebugger {
+            test,
+            pid: pid.as_u32(),
+            is_program,
+            debuggee,
+        });
+        self.sink.try_send_batch();
+    }
+
+    async fn apply_debugger_decision(&mut self, decision: DebuggerDecision) {
+        let Some(root) = self.debugger_handover.decide(decision) else { return };
+        match decision {
+            DebuggerDecision::ReleaseToDebugger => {
+                self.batch.lift_limits();
+                self.process.send(ToGuard::ContinueUntraced).await;
+            }
+            DebuggerDecision::RunWithoutDebugger => {
+                self.memory.start(root, false);
+                self.process.send(ToGuard::ContinueTraced).await;
+            }
+        }
+    }
+
+    /// Switches to the process that a debugger has launched, in place of the stopped one.
+    async fn adopt_launched_process(&mut self, taken: AcceptedLaunch) {
+        let AcceptedLaunch { process, stdout, stderr } = taken;
+        self.debugger_handover.on_launched();
+        self.batch.on_launched_by_debugger();
+        if let Some(test) = self.affected_test() {
+            self.sink
+                .updates
+                .reports
+                .push(LeaseEvent::LaunchedByDebugger { test, pid: process.pid().as_u32() });
+        }
+        (self.stdout_pipe, self.stderr_pipe) = (stdout, stderr);
+        let keeper =
+            ProcessHandle::Debugger { process, has_unconfirmed_pause: self.pause_confirmation.is_some() };
+        // It has run nothing, so none of its output is lost.
+        std::mem::replace(&mut self.process, keeper).reap().await;
+        self.sink.try_send_batch();
+    }
+
+    /// Returns the test to blame for what the process does: the running one, or the only one.
+    fn affected_test(&self) -> Option<TestIndex> {
+        let in_flight = self.batch.running_test().map(|(test, _)| test);
+        let only = self.batch.tests().first().filter(|_| self.batch.tests().len() == 1);
+        in_flight.or(only).map(|test| test.test)
+    }
+
+    fn confirm_pause(&mut self) {
+        if let Some(paused) = self.pause_confirmation.take() {
+            // The requester may be gone.
+            paused.send(()).ok();
+        }
+    }
+
+    async fn handle_deadline(&mut self, due: DeadlineAction) {
+        match due {
+            DeadlineAction::Nothing => {}
+            DeadlineAction::SendDeferredResult => {
+                self.batch.send_deferred_result(&mut self.sink.updates);
+                self.sink.write_ahead();
+                self.sink.try_send_batch();
+            }
+            DeadlineAction::SampleProcess => self.process.send(ToGuard::Sample).await,
+            // Two samples show what a hung process does; its stacks and dumps show why.
+            DeadlineAction::Terminate if self.diagnostics.start_hang_capture() => {
+                self.process.send(ToGuard::Sample).await
+            }
+            DeadlineAction::Terminate => self.terminate(self.grace_ms).await,
+        }
+    }
+
+    async fn on_sample(&mut self, sample: TreeSample) {
+        if self.diagnostics.capture_deadline().is_some() {
+            self.diagnostics.record_sample(&sample);
+            self.process.send(ToGuard::Dump).await;
+            return;
+        }
+        let starved = self.diagnostics.starved_since_last_sample(&sample);
+        let due = self.batch.on_idle_sample(self.clock.now(), starved);
+        self.handle_deadline(due).await;
+    }
+
+    async fn terminate(&mut self, grace_ms: u64) {
+        self.diagnostics.stop_hang_capture();
+        if std::mem::take(&mut self.is_paused) {
+            self.process.send(ToGuard::Resume).await;
+        }
+        let message = if grace_ms == 0 { ToGuard::Kill } else { ToGuard::Terminate { grace_ms } };
+        self.process.send(message).await;
+        self.guard_kill_at = Some(Instant::now() + Duration::from_millis(grace_ms) + GUARD_KILL_DELAY);
+    }
+
+    /// Reads the available output, standard output first: what a test wrote to its standard error before its
+    /// end marker is then already in the other pipe.
+    fn read_outputs(&mut self) {
+        let count = byte_count(self.stdout_pipe.try_read(&mut self.stdout_buffer));
+        let errors = byte_count(self.stderr_pipe.try_read(&mut self.stderr_buffer));
+        if count > 0 {
+            self.transcript.on_stdout(&self.stdout_buffer[..count], &mut self.events);
+        }
+        self.process_chunk(errors);
+        self.next_read_at =
+            Instant::now() + if count > PIPE_FILLING_BYTES { Duration::ZERO } else { MIN_READ_INTERVAL };
+    }
+
+    /// Turns events and standard error into results, and hands them over.
+    fn process_chunk(&mut self, errors: usize) {
+        if self.events.is_empty() && errors == 0 {
+            return;
+        }
+        let stderr = &self.stderr_buffer[..errors];
+        let parcel = &mut self.sink.updates;
+        if self.is_output_shown {
+            for event in &self.events {
+                if let TranscriptEvent::Output(bytes) = event {
+                    parcel.shown_stdout.extend_from_slice(bytes);
+                }
+            }
+            parcel.shown_stderr.extend_from_slice(stderr);
+        }
+        let chunk = OutputChunk { events: &mut self.events, stderr, now: self.clock.now() };
+        self.batch.on_output(chunk, parcel);
+        self.sink.write_ahead();
+        self.sink.try_send_batch();
+    }
+
+    /// Logs which evidence of a crash or hang could not be kept, and why.
+    fn log_evidence_losses(&mut self, evidence: Option<&TestDiagnostics>, end: &ProcessExit) {
+        let test = self.affected_test();
+        for note in evidence.iter().flat_map(|evidence| &evidence.notes) {
+            let text = format!("not all of its evidence could be kept: {note}");
+            self.sink.add_log_line(test, LogLevel::Warning, text);
+        }
+        if end.code.is_none() && end.signal.is_none() {
+            self.diagnostics.remove_partial_files();
+        }
+    }
+
+    /// Reads the outputs to their ends and decides the tests that have no result.
+    async fn finish(&mut self, raw: ProcessExit) -> LeaseEnd {
+        self.clock.set_held(false);
+        let deadline = Instant::now() + OUTPUT_DRAIN_TIMEOUT;
+        loop {
+            self.read_outputs();
+            let (stdout, stderr) = (&self.stdout_pipe, &self.stderr_pipe);
+            if stdout.is_at_end() && stderr.is_at_end() {
+                break;
+            }
+            // A process that escaped its guard may hold an output open, and even write to it, forever.
+            if timeout_at(deadline, wait_for_either((stdout, stderr))).await.is_err()
+                || Instant::now() >= deadline
+            {
+                tracing::warn!("a test process left its output open behind it");
+                break;
+            }
+        }
+        self.transcript.on_output_end(&mut self.events);
+        self.process_chunk(0);
+        // A guard that was killed because it was overdue reports no signal.
+        let is_own_death = self.diagnostics.is_own_death(&raw, self.guard_kill_at.is_some());
+        let (evidence, detail) =
+            self.diagnostics.store_evidence(self.batch.running_test(), raw.core.as_ref());
+        self.log_evidence_losses(evidence.as_deref(), &raw);
+        let is_explained =
+            raw.signal.is_none() && raw.code.is_some_and(|code| self.transcript.explains_exit(code));
+        let gone = ProcessExitSummary {
+            exit: raw,
+            is_complete: self.transcript.is_complete(),
+            is_explained,
+            is_after_end_marker: self.transcript.is_after_end_marker(),
+            outside_failure: self.transcript.outside_failure().map(str::to_owned),
+            is_out_of_memory: self.memory.had_oom_kill(),
+            evidence,
+            detail,
+            is_own_death,
+        };
+        self.batch.finish(gone, self.clock.now(), &mut self.sink.updates)
+    }
+}
+
+fn byte_count(read: PipeRead) -> usize {
+    match read {
+        PipeRead::Bytes(count) => count,
+        PipeRead::WouldBlock | PipeRead::End => 0,
+    }
+}
+
+/// Waits until there is output to read, and a little longer for more to arrive.
+async fn wait_for_output((stdout, stderr): (&OutputPipe, &OutputPipe), next_read: Instant) {
+    tokio::select! {
+        () = stderr.wait_readable() => return,
+        () = stdout.wait_readable() => {}
+    }
+    // The timer rounds up to a whole millisecond, even for a time that has passed: a pipe that fills up must
+    // not wait for it.
+    if next_read <= Instant::now() {
+        return;
+    }
+    tokio::select! {
+        () = stderr.wait_readable() => {}
+        () = sleep_until(next_read) => {}
+    }
+}
+
+async fn wait_for_either((stdout, stderr): (&OutputPipe, &OutputPipe)) {
+    tokio::select! {
+        () = stdout.wait_readable() => {}
+        () = stderr.wait_readable() => {}
+    }
+}
+
+pub(super) async fn sleep_until_deadline(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

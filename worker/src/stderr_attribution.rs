@@ -1,0 +1,112 @@
+//! Attributes standard error to tests. A test's standard error has a pipe of its own, so its bytes have no
+//! order relative to the framework's markers. Bytes that a test wrote before its end marker are read before
+//! that marker is handled; but among several tests within one read the writer is unknown. Pure.
+
+use wire::mtp::ExecutionState;
+
+use crate::adapter::TranscriptEvent;
+
+/// The tests that receive the standard error of one chunk.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct StderrAttribution {
+    /// Indexes of tests; empty when no test can have written the bytes.
+    pub(crate) receivers: Vec<usize>,
+    /// Whether more than one test can have written them.
+    pub(crate) is_shared: bool,
+}
+
+/// Decides which tests receive the standard error that came with a chunk's events.
+///
+/// Where several tests can have written it, those that failed receive it, and the one still running, because
+/// it may yet crash; if there are none, the last that ended. `is_open` returns whether a test has no result
+/// yet.
+pub(crate) fn attribute_stderr(
+    flights: impl Iterator<Item = usize>,
+    events: &[TranscriptEvent],
+    is_open: impl Fn(usize) -> bool,
+) -> StderrAttribution {
+    let mut in_flight: Vec<usize> = flights.collect();
+    let mut writers = in_flight.len();
+    let (mut failed, mut last_ended) = (Vec::new(), None);
+    for event in events {
+        match event {
+            TranscriptEvent::Begun { place } if is_open(*place) && !in_flight.contains(place) => {
+                writers += 1;
+                in_flight.push(*place);
+            }
+            TranscriptEvent::Ended { place, verdict } if is_open(*place) => {
+                let before = in_flight.len();
+                in_flight.retain(|one| one != place);
+                // An end without a beginning: the test was running for a moment all the same.
+                writers += usize::from(in_flight.len() == before);
+                last_ended = Some(*place);
+                if verdict.state == ExecutionState::Failed {
+                    failed.push(*place);
+                }
+            }
+            TranscriptEvent::Begun { .. } | TranscriptEvent::Ended { .. } | TranscriptEvent::Output(_) => {}
+        }
+    }
+    let mut receivers = failed;
+    receivers.extend(in_flight);
+    if receivers.is_empty() {
+        receivers.extend(last_ended);
+    }
+    StderrAttribution { receivers, is_shared: writers > 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_values::verdict;
+
+    fn begun(place: usize) -> TranscriptEvent {
+        TranscriptEvent::Begun { place }
+    }
+
+    fn ended(place: usize, state: ExecutionState) -> TranscriptEvent {
+        TranscriptEvent::Ended { place, verdict: verdict(state) }
+    }
+
+    fn passed(place: usize) -> TranscriptEvent {
+        ended(place, ExecutionState::Passed)
+    }
+
+    fn check(flights: &[usize], events: &[TranscriptEvent], receivers: &[usize], is_shared: bool) {
+        let seen = attribute_stderr(flights.iter().copied(), events, |_| true);
+        assert_eq!(
+            seen,
+            StderrAttribution { receivers: receivers.to_vec(), is_shared },
+            "{flights:?} {events:?}"
+        );
+    }
+
+    #[test]
+    fn stderr_of_one_test_is_attributed_to_it() {
+        check(&[3], &[], &[3], false);
+        check(&[3], &[passed(3)], &[3], false);
+        check(&[], &[begun(3)], &[3], false);
+        check(&[], &[begun(3), passed(3)], &[3], false);
+        check(&[], &[passed(3)], &[3], false);
+    }
+
+    #[test]
+    fn shared_stderr_goes_to_failed_and_running_tests() {
+        let failed = ended(1, ExecutionState::Failed);
+        check(&[0], &[passed(0), begun(1), failed.clone(), begun(2), passed(2)], &[1], true);
+        check(&[0], &[passed(0), begun(1), failed, begun(2)], &[1, 2], true);
+        check(&[0], &[passed(0), begun(1)], &[1], true);
+        check(&[0], &[passed(0), begun(1), passed(1)], &[1], true);
+    }
+
+    #[test]
+    fn stderr_outside_tests_has_no_receiver() {
+        check(&[], &[TranscriptEvent::Output(b"x".to_vec())], &[], false);
+    }
+
+    #[test]
+    fn settled_test_receives_no_stderr() {
+        let seen = attribute_stderr([].into_iter(), &[begun(1), passed(1)], |_| false);
+        assert_eq!(seen, StderrAttribution::default());
+    }
+}

@@ -1,0 +1,63 @@
+//! Sample values for the unit tests of this crate's pure modules.
+
+use wire::{
+    control::{LeaseId, LeasedTest, ListedTest, TestIndex, TestLimits, TestProgram, WorkerLease},
+    mtp::ExecutionState,
+};
+
+use crate::adapter::FrameworkVerdict;
+
+pub(crate) fn verdict(state: ExecutionState) -> FrameworkVerdict {
+    FrameworkVerdict::new(state, None)
+}
+
+pub(crate) fn program() -> TestProgram {
+    TestProgram {
+        suite: "suite".into(),
+        path: "/bin/program".into(),
+        args: vec![],
+        tool_env: Vec::new(),
+        env: vec![],
+        cwd: "/".into(),
+        framework: Some("gtest".into()),
+    }
+}
+
+pub(crate) fn leased(number: u32) -> LeasedTest {
+    let name = format!("A.t{number}");
+    LeasedTest {
+        test: TestIndex(number),
+        uid: format!("suite::{name}"),
+        listed: ListedTest { name, ..ListedTest::default() },
+        group: None,
+        client_members: None,
+        timeout_ms: None,
+        idle_timeout_ms: None,
+        slow_ms: None,
+        attempts: vec![],
+        crashed_attempt: None,
+        is_failure_provisional: false,
+    }
+}
+
+pub(crate) fn lease(count: u32) -> WorkerLease {
+    WorkerLease {
+        lease: LeaseId(1),
+        run: "run".into(),
+        run_dir: "/nowhere".into(),
+        program: program(),
+        tests: (0..count).map(leased).collect(),
+        groups: Vec::new(),
+        limits: TestLimits {
+            timeout_ms: Some(2000),
+            grace_ms: 100,
+            output_bytes: 1000,
+            startup_ms: 60_000,
+            memory_bytes: None,
+        },
+        crash_capture: wire::control::CrashCapturePlan::default(),
+        is_isolated: count == 1,
+        is_debugged: false,
+        is_output_shown: false,
+    }
+}
