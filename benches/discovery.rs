@@ -14,13 +14,13 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use host::spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn};
-use wire::{
+use heeler_protocol::{
     StreamDecoder as _,
     frame::FrameDecoder,
     mtp::{InitializeParams, TestsParams, UpdateParams, method},
     rpc::{self, BorrowedRpcMessage, RequestId},
 };
+use heeler_sys::spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn};
 
 const ROUNDS: usize = 5;
 const TESTS: usize = 100_000;

@@ -9,8 +9,7 @@
 use std::{fs, hint::black_box, time::Duration};
 
 use bytes::BytesMut;
-use lsp_server::Message;
-use wire::{
+use heeler_protocol::{
     StreamDecoder as _,
     frame::FrameDecoder,
     mtp::{
@@ -19,6 +18,7 @@ use wire::{
     },
     rpc::{self, BorrowedRpcMessage, RequestId},
 };
+use lsp_server::Message;
 
 const MESSAGES: u64 = 100_000;
 const ROUNDS: usize = 15;

@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler::client::{Client, ClientEvent, ClientOptions, EventStream, TestRequest};
-use host::spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn};
+use heeler_client::{Client, ClientEvent, ClientOptions, EventStream, TestRequest};
+use heeler_sys::spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn};
 use tokio::net::TcpListener;
 
 const RUNS: usize = 50;
@@ -90,7 +90,7 @@ async fn completion_latency(events: &mut EventStream) -> Duration {
     loop {
         match events.next().await.unwrap() {
             ClientEvent::Changes { changes, .. } => {
-                let is_end = |state: wire::mtp::ExecutionState| state.is_terminal();
+                let is_end = |state: heeler_protocol::mtp::ExecutionState| state.is_terminal();
                 let ends = changes.iter().filter(|change| change.node.state.is_some_and(is_end)).count();
                 if ends > 0 {
                     ended += ends;

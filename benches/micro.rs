@@ -11,19 +11,18 @@ use divan::{
     Bencher, black_box,
     counter::{BytesCount, ItemsCount},
 };
-use model::{
+use heeler_core::{
     LeaseOutcome, Outcome, ProgramId, TestId, WorkerId,
     batching::{ProgramCosts, QueuedTest, TestQueue},
     run::{RunAction, RunEvent, RunState, ScheduledTest, SchedulingPlan},
 };
-use wire::{
+use heeler_protocol::{
     StreamDecoder as _,
     control::ListedTest,
     frame::{FrameDecoder, encode},
     mtp::{ExecutionState, TestNode, UpdateParams, encode_change, key, updates_frame},
     rpc::{BorrowedRpcMessage, parse_borrowed},
 };
-use worker::adapter;
 
 fn main() {
     divan::main();
@@ -205,7 +204,7 @@ fn transcript_of_20_000_tests(bencher: Bencher<'_, '_>) {
         out.push_str(&format!("[ RUN      ] {name}\n[       OK ] {name} (0 ms)\n"));
     }
     out.push_str(&format!("[==========] {TESTS} tests from 1 test suite ran. (0 ms total)\n"));
-    let gtest = adapter::by_name("gtest").unwrap();
+    let gtest = heeler_adapters::by_name("gtest").unwrap();
     bencher
         .counter(ItemsCount::new(TESTS))
         .counter(BytesCount::new(out.len()))

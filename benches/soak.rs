@@ -13,8 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler::client::{Client, ClientEvent, ClientOptions, EventStream, RunAggregate, TestRequest};
-use host::{
+use heeler_client::{Client, ClientEvent, ClientOptions, EventStream, RunAggregate, TestRequest};
+use heeler_sys::{
     process::{Pid, command_line, descendants},
     spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
 };

@@ -15,17 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler::client::{Client, ClientEvent, ClientOptions, EventStream, RunAggregate};
-use host::spawn::{SpawnOptions, SpawnedChild, spawn};
-use link::{
-    control::{ControlReceiver, ControlSender, ReceivedPacket},
-    local,
-};
-use tokio::{
-    io::DuplexStream,
-    sync::{mpsc, oneshot},
-};
-use wire::{
+use heeler_client::{Client, ClientEvent, ClientOptions, EventStream, RunAggregate};
+use heeler_protocol::{
     control::{
         CallbackAddress, DeliveryLimits, FromWorker, JoinMessage, LeaseEnd, LeaseId, LeasedTest, ListedTest,
         TestIndex, TestLimits, TestProgram, ToWorker, WorkerId, WorkerLease,
@@ -33,6 +24,15 @@ use wire::{
     frame::FrameDecoder,
     mtp::{InitializeParams, InitializeResult},
     rpc::{self, BorrowedRpcMessage},
+};
+use heeler_sys::spawn::{SpawnOptions, SpawnedChild, spawn};
+use heeler_transport::{
+    control::{ControlReceiver, ControlSender, ReceivedPacket},
+    local,
+};
+use tokio::{
+    io::DuplexStream,
+    sync::{mpsc, oneshot},
 };
 
 const WORKERS: u32 = 2;
@@ -43,9 +43,9 @@ const ROUNDS: u32 = 7;
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().collect();
     match args.get(1).map(String::as_str) {
-        Some("__guard") => watchdog::guard::main(),
-        Some("__nursery") => watchdog::fork_server::main(),
-        Some("__worker") => worker::main(Path::new(&args[2]), WorkerId(args[3].parse().unwrap())),
+        Some("__guard") => heeler_guard::main(),
+        Some("__nursery") => heeler_guard::fork_server::main(),
+        Some("__worker") => heeler_worker::main(Path::new(&args[2]), WorkerId(args[3].parse().unwrap())),
         _ => {
             bench();
             ExitCode::SUCCESS
@@ -85,7 +85,7 @@ fn bench() {
 
 fn start(socket: &Path, worker: WorkerId) -> SpawnedChild {
     let args = vec!["__worker".into(), socket.into(), worker.to_string().into()];
-    spawn(SpawnOptions { args, ..SpawnOptions::new(host::process::own_program_path()) }).unwrap()
+    spawn(SpawnOptions { args, ..SpawnOptions::new(heeler_sys::process::own_program_path()) }).unwrap()
 }
 
 /// Writes a script that prints the output of a GoogleTest program for all tests.
@@ -148,7 +148,7 @@ async fn read_round(events: &mut EventStream) -> (usize, Duration) {
 
 /// The server's side of the main connection: responds to `initialize` and takes the callback port from it.
 async fn respond_to_initialize(stream: DuplexStream, addresses: oneshot::Sender<CallbackAddress>) {
-    let (outbox, mut inbox, _task) = link::open(stream, FrameDecoder::default());
+    let (outbox, mut inbox, _task) = heeler_transport::open(stream, FrameDecoder::default());
     let body = inbox.next().await.unwrap().unwrap();
     let Ok(BorrowedRpcMessage::Request { id, params: Some(params), .. }) = rpc::parse_borrowed(&body) else {
         panic!("the first message is a request");
@@ -164,7 +164,7 @@ async fn respond_to_initialize(stream: DuplexStream, addresses: oneshot::Sender<
 
 /// Assigns leases and receives reports.
 struct SimulatedCoordinator {
-    workers: Vec<(WorkerId, ControlSender, ControlReceiver, link::LinkTask)>,
+    workers: Vec<(WorkerId, ControlSender, ControlReceiver, heeler_transport::LinkTask)>,
 }
 
 impl SimulatedCoordinator {
@@ -172,7 +172,8 @@ impl SimulatedCoordinator {
         let limits = DeliveryLimits { connect_ms: 10_000, stall_ms: 10_000, drain_ms: 10_000 };
         let mut workers = Vec::new();
         for _ in 0..WORKERS {
-            let (sender, mut receiver, task) = link::control::open(listener.accept().await.unwrap());
+            let (sender, mut receiver, task) =
+                heeler_transport::control::open(listener.accept().await.unwrap());
             let Some(ReceivedPacket::Message(JoinMessage::Worker { worker, .. })) =
                 receiver.next().await.unwrap()
             else {
@@ -255,7 +256,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
             startup_ms: 60_000,
             memory_bytes: None,
         },
-        crash_capture: wire::control::CrashCapturePlan::default(),
+        crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: false,
         is_debugged: false,
         is_output_shown: false,

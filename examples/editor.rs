@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use heeler::client::{Client, ClientEvent, ClientOptions, RunAggregate, ServerCommand, TestRequest};
+use heeler_client::{Client, ClientEvent, ClientOptions, RunAggregate, ServerCommand, TestRequest};
 use tokio::time::Instant;
 
 #[tokio::main(flavor = "current_thread")]

@@ -15,18 +15,16 @@ use std::{num::NonZeroU32, path::PathBuf};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
-pub use normalise::{NormaliseError, normalise};
-pub use parse::{ParseArgumentsError, completion_script, parse};
+pub(crate) use normalise::{NormaliseError, normalise};
+pub(crate) use parse::{completion_script, parse};
 
 use super::{
     debugger::DebuggerCommand,
     display::{list::ListFormat, runs::RunsFormat},
 };
-use crate::{
-    config::{JobCount, MemoryLimit, PartitionSpec, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit},
-    filter::Filter,
-    runs::RerunSelector,
-};
+use heeler_config::filter::Filter;
+use heeler_config::{JobCount, MemoryLimit, PartitionSpec, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit};
+use heeler_run_store::RerunSelector;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -71,14 +69,14 @@ begins, the oldest beyond that go; never one that still goes on.";
 /// Runs test suites across worker processes and loses nothing when tests crash.
 #[derive(Debug, Clone, PartialEq, Parser)]
 #[command(name = "heeler", version, after_help = EXAMPLES, max_term_width = 100, disable_help_subcommand = false)]
-pub struct CommandLineArguments {
+pub(crate) struct CommandLineArguments {
     #[command(subcommand)]
     pub command: CliCommand,
 }
 
 /// The subcommand.
 #[derive(Debug, Clone, PartialEq, Subcommand)]
-pub enum CliCommand {
+pub(crate) enum CliCommand {
     /// Run tests and report.
     Run(Box<RunArguments>),
     /// List tests, with file and line where the framework tells.
@@ -106,7 +104,7 @@ pub enum CliCommand {
 /// Arguments of `heeler run`.
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(after_help = RUN_EXAMPLES)]
-pub struct RunArguments {
+pub(crate) struct RunArguments {
     #[command(flatten)]
     pub programs: ProgramArguments,
     #[command(flatten)]
@@ -132,7 +130,7 @@ pub struct RunArguments {
 
 /// Arguments of `heeler list`.
 #[derive(Debug, Clone, PartialEq, Args)]
-pub struct ListArguments {
+pub(crate) struct ListArguments {
     #[command(flatten)]
     pub programs: ProgramArguments,
     #[command(flatten)]
@@ -147,7 +145,7 @@ pub struct ListArguments {
 /// Arguments of `heeler runs`.
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(after_help = RUNS_RULE)]
-pub struct RunsArguments {
+pub(crate) struct RunsArguments {
     /// Print for people, for programs, or one id a line.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
     pub format: RunsFormat,
@@ -160,7 +158,7 @@ pub struct RunsArguments {
 
 /// Arguments of `heeler report`.
 #[derive(Debug, Clone, PartialEq, Args)]
-pub struct ReportArguments {
+pub(crate) struct ReportArguments {
     /// Which run: latest, the beginning of its id, or its directory's name.
     #[arg(value_name = "RUN", default_value = "latest")]
     pub run: String,
@@ -177,7 +175,7 @@ pub struct ReportArguments {
 /// Arguments of `heeler dump`, which prints the crash reason, the crashing thread and the stacks of all
 /// threads.
 #[derive(Debug, Clone, PartialEq, Args)]
-pub struct DumpArguments {
+pub(crate) struct DumpArguments {
     /// The minidump.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
@@ -187,7 +185,7 @@ pub struct DumpArguments {
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(override_usage = "heeler serve [OPTIONS] <--stdio|--listen ADDR|--pipe NAME> [PROGRAM]...")]
 #[command(group = clap::ArgGroup::new("transport").required(true).args(["is_stdio", "listen", "pipe"]))]
-pub struct ServeArguments {
+pub(crate) struct ServeArguments {
     /// Serve one client on standard input and output.
     #[arg(long = "stdio", help_heading = "Transport")]
     pub is_stdio: bool,
@@ -211,7 +209,7 @@ pub struct ServeArguments {
 /// Arguments that name the test programs.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Programs")]
-pub struct ProgramArguments {
+pub(crate) struct ProgramArguments {
     /// Test programs; without any, the suites of heeler.toml.
     #[arg(value_name = "PROGRAM", value_hint = ValueHint::FilePath, help_heading = None)]
     pub programs: Vec<PathBuf>,
@@ -229,7 +227,7 @@ pub struct ProgramArguments {
 /// Arguments that select tests.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Selection")]
-pub struct SelectionArguments {
+pub(crate) struct SelectionArguments {
     /// Take tests whose name contains a text or matches a glob (*, ?), or that an expression means, such as
     /// 'test(parse) & not tag(slow)'; may be repeated: any one is enough.
     #[arg(short = 'E', long = "filter", value_name = "FILTER", value_parser = convert::filter)]
@@ -243,7 +241,7 @@ pub struct SelectionArguments {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Running")]
 #[command(group = clap::ArgGroup::new("fail-limit").multiple(false).args(["is_fail_fast", "is_no_fail_fast", "max_fail"]))]
-pub struct RunningArguments {
+pub(crate) struct RunningArguments {
     /// Run so many tests at the same time: a number or num-cpus.
     #[arg(short, long, value_name = "N", alias = "test-threads", value_parser = convert::jobs)]
     pub jobs: Option<JobCount>,
@@ -282,7 +280,7 @@ pub struct RunningArguments {
 /// Arguments that control what is printed and reported of a run.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Reporting")]
-pub struct ReportingArguments {
+pub(crate) struct ReportingArguments {
     /// Show the output of tests as it comes, one test at a time unless -j says otherwise.
     #[arg(long = "no-capture", alias = "nocapture")]
     pub is_output_shown: bool,
@@ -297,7 +295,7 @@ pub struct ReportingArguments {
 /// Arguments common to all commands.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "General")]
-pub struct GeneralArguments {
+pub(crate) struct GeneralArguments {
     /// Take the settings of a profile of heeler.toml.
     #[arg(short = 'P', long, value_name = "NAME")]
     pub profile: Option<String>,
@@ -327,7 +325,7 @@ pub struct GeneralArguments {
 
 /// Value of `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum ColorChoice {
+pub(crate) enum ColorChoice {
     /// When the output is a terminal.
     #[default]
     Auto,
@@ -339,7 +337,7 @@ pub enum ColorChoice {
 
 /// Arguments of the hidden command to which `heeler [PROGRAM…] --server …` is translated.
 #[derive(Debug, Clone, PartialEq, Args)]
-pub struct EditorArguments {
+pub(crate) struct EditorArguments {
     /// Test programs; without any, the suites of heeler.toml.
     pub programs: Vec<PathBuf>,
     /// Where the client listens.

@@ -15,8 +15,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use host::{
-    process::{ExitStatus, Pid, Signal},
+use heeler_sys::{
+    process::{ExitStatus, Signal},
     spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild, spawn},
 };
 use serde_json::Value;
@@ -26,7 +26,7 @@ use messages::CargoMessages;
 
 /// A test program built by cargo, and how to start it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CargoProgram {
+pub(crate) struct CargoProgram {
     /// The first part of its tests' uids, the same on every machine: `package` for a library's own tests,
     /// `package::name` for integration tests, `package::bin/name` and similar for the rest.
     pub suite: String,
@@ -40,7 +40,7 @@ pub struct CargoProgram {
 
 /// Error while building test programs.
 #[derive(Debug, thiserror::Error)]
-pub enum CargoError {
+pub(crate) enum CargoError {
     /// The program is not in any directory of `PATH`.
     #[error("find {program} in PATH; is it installed?")]
     Missing { program: String },
@@ -63,7 +63,7 @@ pub enum CargoError {
 
 /// A running build. Its messages for the user go to our standard error.
 #[derive(Debug)]
-pub struct CargoBuild {
+pub(crate) struct CargoBuild {
     cargo: ToolProcess,
     libdir: Option<ToolProcess>,
 }
@@ -75,7 +75,7 @@ impl CargoBuild {
     ///
     /// # Errors
     /// Cargo is not found or can't be started.
-    pub fn start(dir: &Path, args: &[String]) -> Result<Self, CargoError> {
+    pub(crate) fn start(dir: &Path, args: &[String]) -> Result<Self, CargoError> {
         let own = ["test", "--no-run", "--message-format", "json-render-diagnostics"];
         let words = own.into_iter().map(OsString::from).chain(args.iter().map(OsString::from));
         let cargo =
@@ -89,17 +89,11 @@ impl CargoBuild {
         Ok(Self { cargo, libdir })
     }
 
-    /// Returns cargo's process group, for killing the build.
-    #[must_use]
-    pub fn process_group(&self) -> Pid {
-        self.cargo.child.pid()
-    }
-
     /// Waits for the end of the build and returns the test programs, sorted by suite.
     ///
     /// # Errors
     /// The build fails, or cargo's output can't be read.
-    pub fn finish(self) -> Result<Vec<CargoProgram>, CargoError> {
+    pub(crate) fn finish(self) -> Result<Vec<CargoProgram>, CargoError> {
         let dir = self.cargo.dir.clone();
         let mut messages = CargoMessages::default();
         self.cargo.finish(|line| messages.record_line(line))?;
@@ -125,7 +119,7 @@ impl CargoBuild {
 ///
 /// # Errors
 /// The command can't be started, or fails.
-pub fn run_build_command(words: &[String], dir: &Path) -> Result<(), CargoError> {
+pub(crate) fn run_build_command(words: &[String], dir: &Path) -> Result<(), CargoError> {
     let (first, args) = words.split_first().expect("the configuration has no empty build commands");
     let program = if first.contains('/') { absolute(dir).join(first) } else { find_in_path(first)? };
     let command =
@@ -209,7 +203,7 @@ impl ToolProcess {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let line = [name].into_iter().chain(words).collect::<Vec<_>>().join(" ");
         let (stdout, their_stdout) =
-            host::io::pipe().map_err(|source| CargoError::Read { command: line.clone(), source })?;
+            heeler_sys::io::pipe().map_err(|source| CargoError::Read { command: line.clone(), source })?;
         let stderr = match errors {
             StderrTarget::Shown => ChildStdio::Inherit,
             StderrTarget::Dropped => ChildStdio::Null,

@@ -14,13 +14,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use host::{
+use heeler_protocol::{mtp::LogLevel, rpc::RequestId};
+use heeler_sys::{
     process::{Pid, Signal, stat},
     spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
     terminal::{self, TerminalModes},
     trace,
 };
-use wire::{mtp::LogLevel, rpc::RequestId};
 
 /// Time limit for attaching. A debugger reads the symbols only after attaching, so that it has little to do
 /// before.
@@ -30,11 +30,11 @@ const PID_PLACEHOLDER: &str = "{pid}";
 
 /// Command line of a debugger that attaches to a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DebuggerCommand(Vec<String>);
+pub(crate) struct DebuggerCommand(Vec<String>);
 
 /// Error in a debugger command.
 #[derive(Debug, thiserror::Error)]
-pub enum DebuggerCommandError {
+pub(crate) enum DebuggerCommandError {
     /// The command is empty.
     #[error("there is no command in it")]
     Empty,
@@ -192,7 +192,7 @@ impl RunningDebugger {
         let mut args: Vec<OsString> = vec!["-c".into(), "exec \"$0\" \"$@\"".into()];
         args.extend(command.arguments_for(process));
         let start = SpawnOptions { args, stdin: ChildStdio::Inherit, ..SpawnOptions::new("/bin/sh") };
-        let child = spawn(start).map_err(|error| crate::error_chain(&error))?;
+        let child = spawn(start).map_err(|error| heeler_core::error_chain(&error))?;
         if before.is_some()
             && let Err(error) = terminal::set_foreground_group(stdin.as_fd(), child.pid())
         {

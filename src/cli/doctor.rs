@@ -3,19 +3,21 @@
 
 use std::{io::Write, os::fd::OwnedFd, path::Path, time::Duration};
 
-use host::{
+use heeler_protocol::control::{
+    CrashReport, DumpKinds, FromGuard, OsText, TestCommand, ToGuard, TraceMode, TracePlan,
+};
+use heeler_sys::{
     cgroup::{self, CgroupParent},
     spawn::{ChildStdio, SpawnOptions, spawn},
 };
-use link::control::{ControlReceiver, ControlSender, ReceivedPacket};
+use heeler_transport::control::{ControlReceiver, ControlSender, ReceivedPacket};
 use tokio::time::{Instant, timeout_at};
-use wire::control::{CrashReport, DumpKinds, FromGuard, OsText, TestCommand, ToGuard, TraceMode, TracePlan};
 
 use super::{
     arguments::GeneralArguments,
     exit::{CliExitCode, CommandError},
 };
-use crate::config::ResolvedSettings;
+use heeler_config::ResolvedSettings;
 
 /// The hidden role that aborts on purpose, so that crash capture can be tried.
 pub const CRASH_ROLE: &str = "__crash";
@@ -43,10 +45,10 @@ pub(super) async fn check_machine(general: &GeneralArguments) -> Result<CliExitC
     let config = super::load_config(general.config_file.as_deref())?;
     let settings = ResolvedSettings::resolve(
         &config,
-        crate::config::CommandLineSettings {
+        heeler_config::CommandLineSettings {
             profile: general.profile.clone(),
             state_dir: general.state_dir.clone(),
-            ..crate::config::CommandLineSettings::default()
+            ..heeler_config::CommandLineSettings::default()
         },
     )
     .map_err(CommandError::Profile)?;
@@ -77,7 +79,7 @@ pub(super) async fn check_machine(general: &GeneralArguments) -> Result<CliExitC
 /// Runs an aborting program under a guard, as a worker would run a test.
 async fn check_crash_capture() -> DoctorFinding {
     let what = "crash capture";
-    let outcome = match host::dirs::scratch_dir(&host::dirs::temporary_dir()) {
+    let outcome = match heeler_sys::dirs::scratch_dir(&heeler_sys::dirs::temporary_dir()) {
         Ok(dir) => {
             let outcome = run_crash_trial(&dir).await;
             if let Err(error) = std::fs::remove_dir_all(&dir) {
@@ -85,7 +87,7 @@ async fn check_crash_capture() -> DoctorFinding {
             }
             outcome
         }
-        Err(error) => Err(crate::error_chain(&error)),
+        Err(error) => Err(heeler_core::error_chain(&error)),
     };
     match outcome {
         Ok(CrashTrialResult::Captured(report)) => describe_capture(what, &report),
@@ -120,19 +122,19 @@ enum CrashTrialResult {
 }
 
 async fn run_crash_trial(dir: &Path) -> Result<CrashTrialResult, String> {
-    let (ours, theirs) = host::io::socket_pair().map_err(|error| error.to_string())?;
+    let (ours, theirs) = heeler_sys::io::socket_pair().map_err(|error| error.to_string())?;
     let guard = SpawnOptions {
         args: vec!["__guard".into()],
         stdin: ChildStdio::Fd(theirs),
         stdout: ChildStdio::Null,
         stderr: ChildStdio::Null,
-        ..SpawnOptions::new(host::process::own_program_path())
+        ..SpawnOptions::new(heeler_sys::process::own_program_path())
     };
-    let mut child = spawn(guard).map_err(|error| crate::error_chain(&error))?;
+    let mut child = spawn(guard).map_err(|error| heeler_core::error_chain(&error))?;
     let stream = connect(ours).map_err(|error| error.to_string())?;
-    let (sender, receiver, _task) = link::control::open(stream);
+    let (sender, receiver, _task) = heeler_transport::control::open(stream);
     let outcome = await_crash_report(&sender, receiver, dir).await;
-    if let Err(error) = child.signal(host::process::Signal::KILL) {
+    if let Err(error) = child.signal(heeler_sys::process::Signal::KILL) {
         tracing::debug!(%error, "the trial's guard has left");
     }
     if let Err(error) = child.wait() {
@@ -154,7 +156,10 @@ async fn await_crash_report(
 ) -> Result<CrashTrialResult, String> {
     let command = TestCommand {
         program: OsText::from(
-            host::process::own_program_path().canonicalize().map_err(|error| error.to_string())?.as_path(),
+            heeler_sys::process::own_program_path()
+                .canonicalize()
+                .map_err(|error| error.to_string())?
+                .as_path(),
         ),
         args: vec![OsText::from(CRASH_ROLE)],
         env: Vec::new(),
@@ -179,7 +184,7 @@ async fn await_crash_report(
         let message = match next {
             Ok(Ok(Some(ReceivedPacket::Message(message)))) => message,
             Ok(Ok(Some(ReceivedPacket::Forward { .. }) | None)) => break,
-            Ok(Err(error)) => return Err(crate::error_chain(&error)),
+            Ok(Err(error)) => return Err(heeler_core::error_chain(&error)),
             Err(_elapsed) => return Err(format!("no answer within {} s", TRIAL_DEADLINE.as_secs())),
         };
         match message {
@@ -247,7 +252,7 @@ fn check_control_groups() -> DoctorFinding {
     let place = match CgroupParent::find() {
         Ok(place) => place,
         Err(error) => {
-            let words = format!("failed to {}; {LOOKING}", crate::error_chain(&error));
+            let words = format!("failed to {}; {LOOKING}", heeler_core::error_chain(&error));
             return DoctorFinding { rating: FindingRating::Info, subject: what, text: words };
         }
     };
@@ -266,8 +271,9 @@ fn check_state_dir(dir: &Path) -> DoctorFinding {
     let what = "state";
     let place = dir.ancestors().find(|place| place.is_dir()).unwrap_or(Path::new("."));
     let trial = place.join(format!(".heeler-doctor-{}", std::process::id()));
-    let is_writable = host::dirs::write_new_file(&trial, b"x").and_then(|()| std::fs::remove_file(&trial));
-    let free = host::dirs::free_bytes(place)
+    let is_writable =
+        heeler_sys::dirs::write_new_file(&trial, b"x").and_then(|()| std::fs::remove_file(&trial));
+    let free = heeler_sys::dirs::free_bytes(place)
         .map_or_else(|_| "unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
     match is_writable {
         Ok(()) => DoctorFinding {

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use watchdog::dump::{DumpModule, DumpReason, DumpSummary, read};
+use heeler_crash::dump::{DumpModule, DumpReason, DumpSummary, read};
 
 use super::exit::{CliExitCode, CommandError};
 
@@ -88,10 +88,8 @@ fn append(text: &mut String, words: fmt::Arguments<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use watchdog::{
-        dump::{DumpModule, DumpThread},
-        stacks::ProcessStacks,
-    };
+    use heeler_crash::dump::{DumpModule, DumpThread};
+    use heeler_crash::stacks::ProcessStacks;
 
     use super::*;
 
@@ -106,14 +104,14 @@ mod tests {
             reason: DumpReason::Crash {
                 signal: "SIGSEGV / SEGV_MAPERR".to_owned(),
                 address: 8,
-                tid: host::process::Pid(41),
+                tid: heeler_sys::process::Pid(41),
             },
-            process: Some(host::process::Pid(40)),
+            process: Some(heeler_sys::process::Pid(40)),
             command_line: "build/unit_tests --gtest_filter=Pen.Opens".to_owned(),
             threads: vec![DumpThread {
-                tid: host::process::Pid(41),
+                tid: heeler_sys::process::Pid(41),
                 name: "wor\x1b[31mker".to_owned(),
-                registers: watchdog::stacks::RegisterSet::default(),
+                registers: heeler_crash::stacks::RegisterSet::default(),
             }],
             modules: vec![module("/build/unit_tests", true), module("/lib/libc.so.6", false)],
             stacks: ProcessStacks::default(),

@@ -1,18 +1,16 @@
 //! Exit codes, and the errors that lead to them.
 
-use crate::{
-    client::ClientError,
-    config::{ConfigError, UnknownProfileError},
-    front::ListenError,
-    report::junit::JunitError,
-    runs::{RecordedRunError, ResolveRunError},
-};
+use heeler_client::ClientError;
+use heeler_config::{ConfigError, UnknownProfileError};
+use heeler_report::junit::JunitError;
+use heeler_run_store::{RecordedRunError, ResolveRunError};
+use heeler_server::front::ListenError;
 
 use super::sources::SourcesError;
 
 /// Exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CliExitCode {
+pub(super) enum CliExitCode {
     /// The command succeeded.
     Success = 0,
     TestsFailed = 2,
@@ -22,8 +20,6 @@ pub enum CliExitCode {
     Setup = 4,
     /// The command line or the configuration is invalid.
     CommandLine = 5,
-    /// The client disconnected.
-    ClientDisconnected = 7,
     /// There was no test to run.
     ZeroTests = 8,
     /// An internal error of Heeler.
@@ -36,7 +32,7 @@ pub enum CliExitCode {
 
 /// Error that ends a command.
 #[derive(Debug, thiserror::Error)]
-pub enum CommandError {
+pub(super) enum CommandError {
     /// The configuration can't be read.
     #[error("read the configuration")]
     Config(#[source] ConfigError),
@@ -83,7 +79,7 @@ pub enum CommandError {
     Write { path: String, source: std::io::Error },
     /// A minidump can't be read.
     #[error(transparent)]
-    Dump(watchdog::dump::DumpReadError),
+    Dump(heeler_crash::dump::DumpReadError),
     /// Signal handlers can't be installed.
     #[error("watch for signals")]
     Signals(#[source] std::io::Error),
@@ -92,7 +88,7 @@ pub enum CommandError {
 impl CommandError {
     /// Returns the exit code for the error.
     #[must_use]
-    pub fn exit_code(&self) -> CliExitCode {
+    pub(super) fn exit_code(&self) -> CliExitCode {
         match self {
             Self::Config(_) | Self::Profile(_) | Self::NoHistory { .. } => CliExitCode::CommandLine,
             Self::ResolveRun(ResolveRunError::Unknown { .. } | ResolveRunError::Ambiguous { .. }) => {

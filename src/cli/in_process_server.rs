@@ -9,13 +9,11 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{
-    client::{Client, ClientError, ClientOptions, EventStream},
-    config::ResolvedSettings,
-    discover::ProgramSource,
-    front::{ServerSession, ServerSessionOptions, SessionCommand, SessionEnd},
-    runs::Provenance,
-};
+use heeler_client::{Client, ClientError, ClientOptions, EventStream};
+use heeler_config::ResolvedSettings;
+use heeler_run_store::Provenance;
+use heeler_server::discovery::ProgramSource;
+use heeler_server::front::{ServerSession, ServerSessionOptions, SessionCommand, SessionEnd};
 
 /// Capacity of the in-memory connection between client and session: that of a socket's buffer.
 const CONNECTION_BYTES: usize = 256 << 10;

@@ -13,7 +13,9 @@ use super::{
     signals::SignalListener,
     sources,
 };
-use crate::{client::ClientOptions, config::ResolvedSettings, runs::Provenance};
+use heeler_client::ClientOptions;
+use heeler_config::ResolvedSettings;
+use heeler_run_store::Provenance;
 
 /// Prints the tests to standard output, and everything else to standard error.
 pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, CommandError> {

@@ -9,10 +9,10 @@
 //!   system.
 //! - `display`: output of a run; `exit`: exit codes and errors.
 
-pub mod arguments;
-pub mod cargo;
+pub(crate) mod arguments;
+pub(crate) mod cargo;
 mod debugger;
-pub mod display;
+pub(crate) mod display;
 mod doctor;
 mod dump;
 mod exit;
@@ -30,7 +30,5 @@ mod sources;
 mod start;
 
 pub use doctor::CRASH_ROLE;
-pub use exit::{CliExitCode, CommandError};
-pub use sources::SourcesError;
 use start::load_config;
 pub use start::main;

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use wire::{journal::StopReason, manifest::ManifestHead, mtp::LogLevel};
+use heeler_protocol::{journal::StopReason, manifest::ManifestHead, mtp::LogLevel};
 
 use super::{
     arguments::ReportArguments,
@@ -16,21 +16,19 @@ use super::{
     run::write_junit,
     run_view::display_options,
 };
-use crate::{
-    config::{ResolvedSettings, StatusLevel},
-    report::{RunSummary, junit},
-    runs::{self, EarlierRun, RecordedRun},
-};
+use heeler_config::{ResolvedSettings, StatusLevel};
+use heeler_report::{RunSummary, junit};
+use heeler_run_store::{self, EarlierRun, RecordedRun};
 
 /// Prints or writes the report of an earlier run.
 pub(super) fn report(arguments: &ReportArguments) -> Result<CliExitCode, CommandError> {
     let config = super::load_config(arguments.general.config_file.as_deref())?;
     let settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
-    let all = runs::list_runs(&settings.state_dir);
-    let dir = settings.state_dir.join(runs::DIR_NAME).display().to_string();
-    let run = runs::resolve_run(&all, &arguments.run, &dir).map_err(CommandError::ResolveRun)?;
-    let story = runs::read_recorded_run(run).map_err(CommandError::ReadRun)?;
+    let all = heeler_run_store::list_runs(&settings.state_dir);
+    let dir = settings.state_dir.join(heeler_run_store::DIR_NAME).display().to_string();
+    let run = heeler_run_store::resolve_run(&all, &arguments.run, &dir).map_err(CommandError::ResolveRun)?;
+    let story = heeler_run_store::read_recorded_run(run).map_err(CommandError::ReadRun)?;
     let summary = summarise_run(&story);
     for loss in &story.losses {
         eprintln!("error: damaged: {loss}");
@@ -45,7 +43,7 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<CliExitCode, Command
 /// Returns the summary of a recorded run, equal to the one that its own command line computed.
 pub(super) fn summarise_run(story: &RecordedRun) -> RunSummary {
     // Programs that can't be listed are reported beside the tests and not counted as tests.
-    let is_test = |test: &&wire::manifest::ManifestTest| test.uid != test.suite;
+    let is_test = |test: &&heeler_protocol::manifest::ManifestTest| test.uid != test.suite;
     let selected = story.manifest.plan.tests.iter().filter(is_test).count();
     let mut summary = RunSummary::new(Some(selected));
     summary.apply(&story.changes);

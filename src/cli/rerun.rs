@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use wire::{
+use heeler_protocol::{
     control::OsText,
     manifest::{NamedPrograms, RerunSet, RunOrigin},
     mtp::{LogLevel, TestNode, key},
@@ -16,10 +16,8 @@ use super::{
     exit::CommandError,
     run_view::RunView,
 };
-use crate::{
-    config::ResolvedSettings,
-    runs::{self, Provenance, RerunSelector},
-};
+use heeler_config::ResolvedSettings;
+use heeler_run_store::{self, Provenance, RerunSelector};
 
 /// Maximum number of names listed of tests that no longer exist.
 const MAX_NAMES: usize = 5;
@@ -39,14 +37,15 @@ impl RerunPlan {
         settings: &ResolvedSettings,
     ) -> Result<Option<Self>, CommandError> {
         let Some(wanted) = arguments.rerun.clone() else { return Ok(None) };
-        let all = runs::list_runs(&settings.state_dir);
-        let dir = settings.state_dir.join(runs::DIR_NAME).display().to_string();
-        let run = runs::resolve_run(&all, wanted.run_word(), &dir).map_err(CommandError::ResolveRun)?;
-        let story = runs::read_recorded_run(run).map_err(CommandError::ReadRun)?;
+        let all = heeler_run_store::list_runs(&settings.state_dir);
+        let dir = settings.state_dir.join(heeler_run_store::DIR_NAME).display().to_string();
+        let run =
+            heeler_run_store::resolve_run(&all, wanted.run_word(), &dir).map_err(CommandError::ResolveRun)?;
+        let story = heeler_run_store::read_recorded_run(run).map_err(CommandError::ReadRun)?;
         for loss in &story.losses {
             eprintln!("warning: {loss}");
         }
-        let left = runs::rerun_set(&story);
+        let left = heeler_run_store::rerun_set(&story);
         if wanted.select(&left).is_empty() {
             return Err(CommandError::NothingToRerun {
                 what: describe_empty_rerun(&wanted, &left, &run.name),
@@ -128,7 +127,7 @@ impl RerunPlan {
 
 fn join_names(uids: &[&str]) -> String {
     let names: Vec<_> =
-        uids.iter().take(MAX_NAMES).map(|uid| crate::report::sanitise::one_line(uid)).collect();
+        uids.iter().take(MAX_NAMES).map(|uid| heeler_report::sanitise::one_line(uid)).collect();
     let more = if uids.len() > MAX_NAMES { ", …" } else { "" };
     format!("{}{more}", names.join(", "))
 }

@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use heeler_protocol::mtp::{ExecutionState, LogLevel, TestNode, key};
 use uuid::Uuid;
-use wire::mtp::{ExecutionState, LogLevel, TestNode, key};
 
 use super::{
     arguments::RunArguments,
@@ -24,11 +24,9 @@ use super::{
     select::{TestSelection, check_filters, select},
     sources,
 };
-use crate::{
-    client::{ClientError, ClientOptions, TestRequest},
-    config::{FailLimit, ResolvedSettings, ShuffleMode, StatusLevel},
-    report::{RunSummary, RunVerdict, junit},
-};
+use heeler_client::{ClientError, ClientOptions, TestRequest};
+use heeler_config::{FailLimit, ResolvedSettings, ShuffleMode, StatusLevel};
+use heeler_report::{RunSummary, RunVerdict, junit};
 
 /// A time limit that no debugging session reaches.
 const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 60 * 60);

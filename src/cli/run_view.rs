@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use heeler_protocol::mtp::{ExecutionState, LogLevel, NodeChange, TestNode};
 use tokio::time::{Interval, MissedTickBehavior};
-use wire::mtp::{ExecutionState, LogLevel, NodeChange, TestNode};
 
 use super::{
     arguments::GeneralArguments,
@@ -18,11 +18,9 @@ use super::{
     in_process_server::InProcessServer,
     signals::{SignalListener, SignalRequest},
 };
-use crate::{
-    client::{ClientEvent, EventStream},
-    config::{CaptureStrategy, ResolvedSettings},
-    report::RunSummary,
-};
+use heeler_client::{ClientEvent, EventStream};
+use heeler_config::{CaptureStrategy, ResolvedSettings};
+use heeler_report::RunSummary;
 
 /// Interval between display ticks.
 const TICK: Duration = Duration::from_millis(100);
@@ -197,7 +195,7 @@ impl RunView {
     async fn pause(&mut self, here: &InProcessServer) {
         here.pause().await;
         self.display.pause(Instant::now());
-        if let Err(error) = host::process::Signal::STOP.raise() {
+        if let Err(error) = heeler_sys::process::Signal::STOP.raise() {
             tracing::warn!(%error, "the process could not be stopped");
         }
         self.display.resume(Instant::now());

@@ -9,7 +9,7 @@ use super::{
     exit::{CliExitCode, CommandError},
     run_view::display_options,
 };
-use crate::{config::ResolvedSettings, runs};
+use heeler_config::ResolvedSettings;
 
 /// Prints earlier runs to standard output.
 pub(super) fn list_runs(arguments: &RunsArguments) -> Result<CliExitCode, CommandError> {
@@ -19,11 +19,10 @@ pub(super) fn list_runs(arguments: &RunsArguments) -> Result<CliExitCode, Comman
     if arguments.is_pruning {
         prune_runs(&settings);
     }
-    let all = runs::list_runs(&settings.state_dir);
+    let all = heeler_run_store::list_runs(&settings.state_dir);
     let options = display_options(&arguments.general, &settings);
     let surroundings = RunsTableContext {
         colour: options.colour,
-        now: jiff::Timestamp::now(),
         state_dir: settings.state_dir.display().to_string(),
         keep: settings.run.keep_runs.get(),
     };
@@ -34,8 +33,10 @@ pub(super) fn list_runs(arguments: &RunsArguments) -> Result<CliExitCode, Comman
 }
 
 fn prune_runs(settings: &ResolvedSettings) {
-    let removed =
-        runs::prune_runs(&settings.state_dir.join(runs::DIR_NAME), settings.run.keep_runs.get() as usize);
+    let removed = heeler_run_store::prune_runs(
+        &settings.state_dir.join(heeler_run_store::DIR_NAME),
+        settings.run.keep_runs.get() as usize,
+    );
     for name in &removed {
         eprintln!("heeler: removed {name}");
     }

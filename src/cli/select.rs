@@ -6,14 +6,12 @@ use std::{
     time::Duration,
 };
 
-use wire::mtp::{TestNode, key};
+use heeler_protocol::mtp::{TestNode, key};
 
 use super::{exit::CommandError, run::is_unlisted_program};
-use crate::{
-    config::{PartitionKind, ResolvedSettings},
-    filter::{Filter, FilterSubject},
-    history::{self, HistoryStore, LastOutcome, TestHistory},
-};
+use heeler_config::filter::{Filter, FilterSubject};
+use heeler_config::{PartitionKind, ResolvedSettings};
+use heeler_run_store::history::{self, HistoryStore, LastOutcome, TestHistory};
 
 /// The selected tests, and the number of the others.
 pub(super) struct TestSelection {
@@ -88,12 +86,15 @@ fn apply_partition(
 ) -> Vec<TestNode> {
     let Some(partition) = &settings.partition else { return chosen };
     let rule = match partition.kind {
-        PartitionKind::Slice => model::partition::PartitionRule::Slice,
-        PartitionKind::Hash => model::partition::PartitionRule::Hash,
-        PartitionKind::Time => model::partition::PartitionRule::Time,
+        PartitionKind::Slice => heeler_core::partition::PartitionRule::Slice,
+        PartitionKind::Hash => heeler_core::partition::PartitionRule::Hash,
+        PartitionKind::Time => heeler_core::partition::PartitionRule::Time,
     };
-    let partition =
-        model::partition::TestPartition { rule, index: partition.index.get(), count: partition.count.get() };
+    let partition = heeler_core::partition::TestPartition {
+        rule,
+        index: partition.index.get(),
+        count: partition.count.get(),
+    };
     let tests: Vec<_> =
         chosen.iter().map(|node| (node.uid.as_str(), expected.get(&node.uid).copied())).collect();
     let mut is_ours = partition.select(&tests).into_iter();
@@ -110,7 +111,7 @@ fn read_history(state_dir: &Path, nodes: &[TestNode]) -> HashMap<String, TestHis
     let known = HistoryStore::open(&path)
         .and_then(|history| history.load(nodes.iter().map(|node| node.uid.as_str())));
     known.unwrap_or_else(|error| {
-        tracing::warn!(error = crate::error_chain(&error), "what earlier runs tell is not used");
+        tracing::warn!(error = heeler_core::error_chain(&error), "what earlier runs tell is not used");
         HashMap::new()
     })
 }

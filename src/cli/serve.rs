@@ -11,10 +11,8 @@ use super::{
     signals::{SignalListener, SignalRequest},
     sources,
 };
-use crate::{
-    config::{CommandLineSettings, ResolvedSettings},
-    front::{self, ServerSession, ServerSessionOptions, SessionCommand, SessionEnd},
-};
+use heeler_config::{CommandLineSettings, ResolvedSettings};
+use heeler_server::front::{self, ServerSession, ServerSessionOptions, SessionCommand, SessionEnd};
 
 /// Warning for an address that other machines can reach: the protocol has no authentication.
 const NO_AUTHENTICATION: &str =

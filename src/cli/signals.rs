@@ -28,7 +28,7 @@ impl SignalListener {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hang_up: signal(SignalKind::hangup())?,
-            stop: signal(SignalKind::from_raw(host::process::Signal::TSTP.0))?,
+            stop: signal(SignalKind::from_raw(heeler_sys::process::Signal::TSTP.0))?,
         })
     }
 

@@ -2,20 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-use wire::control::{OsText, TestProgram};
+use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
     arguments::ProgramArguments,
     cargo::{self, CargoBuild, CargoError, CargoProgram},
 };
-use crate::{
-    config::{Config, FindProgramsError, SuiteConfig, SuiteSource, find_programs, suite_name_from_path},
-    discover::ProgramSource,
+use heeler_config::{
+    Config, FindProgramsError, SuiteConfig, SuiteSource, find_programs, suite_name_from_path,
 };
+use heeler_server::discovery::ProgramSource;
 
 /// Error while finding the test programs.
 #[derive(Debug, thiserror::Error)]
-pub enum SourcesError {
+pub(super) enum SourcesError {
     /// A path can't be made absolute.
     #[error("find {}", path.display())]
     Path {
@@ -111,7 +111,7 @@ fn suite_sources(
         }
         SuiteSource::Programs(patterns) => {
             let found = find_programs(&suite.name, &config.dir, patterns)?;
-            let program = |found: crate::config::FoundProgram| {
+            let program = |found: heeler_config::FoundProgram| {
                 let path = std::path::absolute(&found.path)
                     .map_err(|source| SourcesError::Path { path: found.path.clone(), source })?;
                 Ok(TestProgram {

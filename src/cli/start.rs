@@ -15,7 +15,7 @@ use super::{
     exit::{CliExitCode, CommandError},
     list, report, run, runs, serve,
 };
-use crate::config::{Config, ConfigError};
+use heeler_config::{Config, ConfigError};
 
 /// Keep-alive of the blocking threads: they are never ended, because later the system may refuse new ones.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -47,7 +47,7 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(exit) => process_exit_code(exit),
         Err(error) => {
-            eprintln!("error: failed to {}", crate::error_chain(&error));
+            eprintln!("error: failed to {}", heeler_core::error_chain(&error));
             process_exit_code(error.exit_code())
         }
     }

@@ -1,12 +1,12 @@
 //! A committed list of every unsafe block with its reason: `tests/unsafe.txt`. A new block changes the list,
-//! so that it is seen in review; `UPDATE_GOLDEN=1 cargo test --test it unsafe_list` rewrites it.
+//! so that it is seen in review; `UPDATE_GOLDEN=1 cargo test --test repo unsafe_list` rewrites it.
 
 use std::{fmt::Write as _, fs};
 
 use crate::source_rules::{root, rust_files};
 
 /// Directories of Heeler's own unsafe code.
-const PLACES: [&str; 2] = ["src/host/src/", "watchdog/src/guard/"];
+const PLACES: [&str; 2] = ["src/sys/src/", "watchdog/guard/src/"];
 /// Programs under test: they misbehave, or hang, on purpose, and none of them is shipped.
 const UNDER_TEST: [&str; 3] = ["samples/", "tests/fixtures/", "watchdog/tests/fixtures/"];
 const LIST: &str = "tests/unsafe.txt";

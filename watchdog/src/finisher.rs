@@ -1,19 +1,20 @@
 //! Sends the finish of a run: the due updates, then the end of the attachments, then the completion. Each
 //! step begins only when the one before it is proven. The order of the steps and their route are decided by
-//! [`model::finish::Delivery`].
+//! [`heeler_core::finish::Delivery`].
 
 use bytes::Bytes;
-use link::{
-    callback::{self, CallbackBroken, CallbackConnection},
-    control::ControlSender,
-};
-use model::delivery::{self, Delivery, DeliveryResult, DeliveryStep, StepResult};
-use wire::{
+use heeler_core::delivery::{self, Delivery, DeliveryResult, DeliveryStep, StepResult};
+use heeler_protocol::{
     control::{CallbackAddress, DeliveryLimits, FinishRequest, FromWatchdog, ProofLevel},
     mtp::{EncodedChange, attachments_frame, completion_frame, updates_frame},
 };
+use heeler_transport::{
+    callback::{self, CallbackBroken, CallbackConnection},
+    control::ControlSender,
+};
 
-use crate::{errors::error_chain, journal_reader};
+use crate::journal_reader;
+use heeler_core::error_chain;
 
 /// Maximum number of updates in a frame. Clients show progress frame by frame, and some bound their messages.
 const FRAME_CHANGES: usize = 500;
@@ -86,7 +87,7 @@ impl RunFinisher {
     ///
     /// Cancel safe: no, because only this call knows which frames were sent.
     pub(crate) async fn finish(&mut self, finish: &FinishRequest) -> FromWatchdog {
-        host::fail::pass("watchdog.finish");
+        heeler_sys::fail::pass("watchdog.finish");
         let mut delivery = Delivery::new(self.callback.connection(), has_pending_updates(finish));
         let mut conversation = FinishProgress {
             finish,
@@ -141,7 +142,7 @@ impl RunFinisher {
                 let FinishProgress { finish, relayed, soft_errors, .. } = conversation;
                 let sent =
                     send_pending_updates(&mut self.frame_route(way, relayed), finish, soft_errors).await;
-                host::fail::pass("watchdog.due");
+                heeler_sys::fail::pass("watchdog.due");
                 conversation.record_sent(sent)
             }
             DeliveryStep::Prove => self.prove(conversation).await,
@@ -152,13 +153,13 @@ impl RunFinisher {
                 // now.
                 let is_told =
                     self.control.send(&completing).await.is_ok() && self.control.flush().await.is_ok();
-                host::fail::pass("watchdog.announced");
+                heeler_sys::fail::pass("watchdog.announced");
                 is_told
             }
             DeliveryStep::SendCompletion(way) => {
                 let completion = completion_frame(&conversation.finish.run);
                 let sent = self.frame_route(way, &mut conversation.relayed).send(completion, 0).await;
-                host::fail::pass("watchdog.completed");
+                heeler_sys::fail::pass("watchdog.completed");
                 conversation.record_sent(sent)
             }
         };

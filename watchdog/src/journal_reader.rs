@@ -2,13 +2,13 @@
 
 use std::{fs, io, path::PathBuf};
 
-use wire::{
+use heeler_protocol::{
     control::{FromWatchdog, JournalledResult, OsText, WorkerId, journal_name},
     journal::{self, JournalContent, JournalRecord},
     mtp::attachments_of,
 };
 
-use crate::errors::error_chain;
+use heeler_core::error_chain;
 
 /// The terminal results of one journal, in order.
 #[derive(Debug, Default)]

@@ -11,15 +11,10 @@
 //! - [`nursery`]: the fork server, which forks guards.
 //! - [`dump`], [`stacks`]: diagnostics of a stopped process: minidumps, and symbolized stacks.
 
-pub mod dump;
-mod errors;
 mod finisher;
-pub mod fork_server;
-pub mod guard;
 mod journal_reader;
 mod orphaned_run;
 mod session;
-pub mod stacks;
 mod workers;
 
 pub use session::main;

@@ -1,14 +1,14 @@
 //! The finish of an orphaned run: the manifest holds the tests of the run, the journals hold their results.
-//! Which updates are still due is decided by [`model::finish::settle_alone`].
+//! Which updates are still due is decided by [`heeler_core::finish::settle_alone`].
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use model::{
+use heeler_core::{
     TestId,
     delivery::{JournalMark, UnfinishedTest, settle_orphaned_run},
 };
 
-use wire::{
+use heeler_protocol::{
     control::{Attempt, FinishRequest, JournalResend, OsText, TestIndex, WorkerId, worker_of_journal},
     journal::{self, JournalRecord},
     manifest::{self, Manifest, ManifestPlan},
@@ -16,7 +16,7 @@ use wire::{
     unfinished_tests::{self, UnfinishedReason, group_uid},
 };
 
-use crate::errors::error_chain;
+use heeler_core::error_chain;
 
 /// A run that is open: begun and not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) fn finish(open: OpenRun) -> FinishRequest {
     let mut known = OrphanRecords::default();
     let journals: Vec<_> = journalled_workers(run_dir)
         .into_iter()
-        .map(|worker| (model::WorkerId(worker.0), read_journal(&mut known, run_dir, worker)))
+        .map(|worker| (heeler_core::WorkerId(worker.0), read_journal(&mut known, run_dir, worker)))
         .collect();
     let plan = open.plan.map_or_else(|| read_manifest(run_dir), Ok).unwrap_or_else(|error| {
         tracing::error!(error, "tests without a result can't be told");
@@ -102,7 +102,9 @@ fn journalled_workers(run_dir: &Path) -> Vec<WorkerId> {
 
 fn read_journal(known: &mut OrphanRecords, run_dir: &Path, worker: WorkerId) -> Vec<(TestId, JournalMark)> {
     // Damage is reported when the journal is sent.
-    let Ok(bytes) = fs::read(run_dir.join(wire::control::journal_name(worker))) else { return Vec::new() };
+    let Ok(bytes) = fs::read(run_dir.join(heeler_protocol::control::journal_name(worker))) else {
+        return Vec::new();
+    };
     let records = journal::read(&bytes).records.into_iter();
     let said = records.filter_map(|record| match record {
         JournalRecord::Started(test) => Some((TestId(test.0), JournalMark::Started)),
@@ -129,7 +131,7 @@ fn read_manifest(run_dir: &Path) -> Result<ManifestPlan, String> {
 
 #[cfg(test)]
 mod tests {
-    use wire::{
+    use heeler_protocol::{
         control::{JournalledResult, TestGroup},
         manifest::{ManifestHead, ManifestTest, RunOrigin},
         mtp::{ExecutionState, NodeChange},

@@ -8,8 +8,12 @@ use std::{
     time::Duration,
 };
 
-use host::{liveness_lock::LivenessLock, process};
-use link::{
+use heeler_protocol::{
+    control::{FinishRequest, FromWatchdog, JoinMessage, OsText, ToWatchdog, WorkerId},
+    manifest::WATCHDOG_LOCK,
+};
+use heeler_sys::{liveness_lock::LivenessLock, process};
+use heeler_transport::{
     LinkError,
     control::{ControlReceiver, ControlSender, ReceiveError, ReceivedPacket},
     local,
@@ -19,18 +23,12 @@ use tokio::{
     task::{JoinError, JoinSet},
     time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout},
 };
-use wire::{
-    control::{FinishRequest, FromWatchdog, JoinMessage, OsText, ToWatchdog, WorkerId},
-    manifest::WATCHDOG_LOCK,
-};
 
-use crate::{
-    errors::error_chain,
-    finisher::RunFinisher,
-    journal_reader,
-    orphaned_run::{self, OpenRun},
-    workers::WorkerProcesses,
-};
+use crate::finisher::RunFinisher;
+use crate::journal_reader;
+use crate::orphaned_run::{self, OpenRun};
+use crate::workers::WorkerProcesses;
+use heeler_core::error_chain;
 
 /// How long the watchdog tries to join. The coordinator listens before it starts the watchdog.
 const JOIN_LIMIT: Duration = Duration::from_secs(10);
@@ -54,7 +52,7 @@ enum WatchdogSessionError {
     #[error("join the coordinator")]
     Connect(#[source] local::ConnectError),
     #[error("introduce the watchdog to the coordinator")]
-    Join(#[source] link::LinkClosed),
+    Join(#[source] heeler_transport::LinkClosed),
 }
 
 /// How a session ends for its watchdog.
@@ -92,7 +90,7 @@ pub fn main(socket_path: &Path) -> ExitCode {
         Ok(WatchdogExit::Failed) => ExitCode::FAILURE,
         Err(error) => {
             tracing::error!(error = error_chain(&error), "the watchdog failed");
-            if host::dirs::is_stale_socket(socket_path) {
+            if heeler_sys::dirs::is_stale_socket(socket_path) {
                 remove_socket(socket_path);
             }
             ExitCode::FAILURE
@@ -103,7 +101,7 @@ pub fn main(socket_path: &Path) -> ExitCode {
 fn prepare() -> io::Result<tokio::runtime::Runtime> {
     process::become_subreaper()?;
     // Removes the control groups of sessions that were killed as a whole.
-    host::cgroup::remove_stale_leaves();
+    heeler_sys::cgroup::remove_stale_leaves();
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
@@ -129,7 +127,7 @@ fn remove_socket(path: &Path) {
 }
 
 async fn run(socket_path: &Path) -> Result<WatchdogExit, WatchdogSessionError> {
-    host::fail::pass("watchdog.join");
+    heeler_sys::fail::pass("watchdog.join");
     let deaths = signal(SignalKind::child()).map_err(WatchdogSessionError::Prepare)?;
     let terms = signal(SignalKind::terminate()).map_err(WatchdogSessionError::Prepare)?;
     // The coordinator's death is noticed by the end of the connection, or because no process listens. It must
@@ -137,12 +135,12 @@ async fn run(socket_path: &Path) -> Result<WatchdogExit, WatchdogSessionError> {
     process::clear_parent_death_signal().map_err(WatchdogSessionError::Prepare)?;
     let deadline = Instant::now() + JOIN_LIMIT;
     let stream = local::connect(socket_path, deadline).await.map_err(WatchdogSessionError::Connect)?;
-    let (control, receiver, _writer) = link::control::open(stream);
+    let (control, receiver, _writer) = heeler_transport::control::open(stream);
     control
         .send(&JoinMessage::Watchdog { pid: std::process::id() })
         .await
         .map_err(WatchdogSessionError::Join)?;
-    host::fail::pass("watchdog.joined");
+    heeler_sys::fail::pass("watchdog.joined");
     let mut look = interval(ORPHAN_CHECK_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let session = WatchdogSession {
@@ -200,7 +198,7 @@ enum WatchdogSessionEvent {
     ChildExited,
     OrphanCheck,
     TaskFinished(Result<WatchdogTaskResult, JoinError>),
-    Sent(Result<(), link::LinkClosed>),
+    Sent(Result<(), heeler_transport::LinkClosed>),
 }
 
 impl WatchdogSession<'_> {
@@ -338,7 +336,7 @@ impl WatchdogSession<'_> {
 
     /// Terminates all descendants and closes the connection to the client.
     async fn shut_down(mut self, end: &WatchdogExit, terms: &mut Signal) {
-        host::fail::pass("watchdog.leave");
+        heeler_sys::fail::pass("watchdog.leave");
         let deadline = Instant::now() + KILL_LIMIT;
         if matches!(end, WatchdogExit::Ordered) {
             self.wait_until_childless(Instant::now() + EXIT_GRACE).await;
@@ -346,7 +344,7 @@ impl WatchdogSession<'_> {
         self.workers.kill_all();
         self.wait_until_childless(deadline).await;
         // A killed guard has not removed its control group.
-        host::cgroup::remove_stale_leaves();
+        heeler_sys::cgroup::remove_stale_leaves();
         if matches!(end, WatchdogExit::Orphaned) {
             tokio::select! {
                 biased;
@@ -412,7 +410,10 @@ impl WatchdogSession<'_> {
     }
 }
 
-async fn send_first(control: &ControlSender, front: Option<&FromWatchdog>) -> Result<(), link::LinkClosed> {
+async fn send_first(
+    control: &ControlSender,
+    front: Option<&FromWatchdog>,
+) -> Result<(), heeler_transport::LinkClosed> {
     match front {
         Some(message) => control.send(message).await,
         None => Ok(()),

@@ -11,11 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use host::{
+use heeler_protocol::control::{FromWatchdog, WorkerId};
+use heeler_sys::{
     process::{self, ExitStatus, Pid, Signal},
     spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild, spawn},
 };
-use wire::control::{FromWatchdog, WorkerId};
 
 /// An exit is reported after this time even if a descendant hangs in the kernel.
 const EXIT_REPORT_LIMIT: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ impl WorkerProcesses {
             stdout: ChildStdio::Inherit,
             ..SpawnOptions::new(process::own_program_path())
         };
-        let child = host::fail::at("watchdog.worker")
+        let child = heeler_sys::fail::at("watchdog.worker")
             .map_err(|source| SpawnError::Create { program: process::own_program_path(), source })
             .and_then(|()| spawn(spawned))?;
         self.running.insert(child.pid(), (worker, child));

@@ -3,16 +3,16 @@
 
 use std::{env, path::Path, process::ExitCode};
 
-use wire::control::WorkerId;
+use heeler_protocol::control::WorkerId;
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["__guard"] => watchdog::guard::main(),
+        ["__guard"] => heeler_guard::main(),
         ["__nursery"] if env::var_os("HEELER_WITHOUT_NURSERY").is_some() => ExitCode::FAILURE,
-        ["__nursery"] => watchdog::fork_server::main(),
+        ["__nursery"] => heeler_guard::fork_server::main(),
         ["__worker", socket, id] => match id.parse() {
-            Ok(id) => worker::main(Path::new(socket), WorkerId(id)),
+            Ok(id) => heeler_worker::main(Path::new(socket), WorkerId(id)),
             Err(_) => ExitCode::FAILURE,
         },
         _ => ExitCode::FAILURE,

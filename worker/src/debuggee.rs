@@ -17,13 +17,13 @@ use std::{
     time::Duration,
 };
 
-use host::{
+use heeler_protocol::control::{OsText, TestCommand};
+use heeler_sys::{
     fd_passing, process,
     spawn::{self, ChildStdio, SpawnError, SpawnOptions},
 };
-use wire::control::{OsText, TestCommand};
 
-use crate::chain::error_chain;
+use heeler_core::error_chain;
 
 /// The role argument of this process, followed by the launch directory.
 pub(crate) const DEBUGGEE_ROLE: &str = "__debuggee";

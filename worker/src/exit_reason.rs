@@ -1,7 +1,7 @@
 //! Classifies a process exit; the only place where a signal number becomes a name.
 
-use host::process::Signal;
-use wire::control::{ExitReason, ProcessExit};
+use heeler_protocol::control::{ExitReason, ProcessExit};
+use heeler_sys::process::Signal;
 
 /// Returns the exit reason of a process that ended during a test.
 pub(crate) fn exit_reason_of(end: &ProcessExit) -> ExitReason {

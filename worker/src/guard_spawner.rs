@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use host::{
+use heeler_protocol::fork_server::{FORK_REPLY_BYTES, FORK_REQUEST, ForkReply};
+use heeler_sys::{
     fd_passing,
     process::{Pid, Signal},
     spawn::{ChildStdio, ForkedChild, SpawnError, SpawnOptions, SpawnedChild, spawn},
@@ -19,9 +20,9 @@ use tokio::{
     net::{UnixDatagram, unix::pipe},
     time::timeout,
 };
-use wire::fork_server::{FORK_REPLY_BYTES, FORK_REQUEST, ForkReply};
 
-use crate::{chain::error_chain, output_pipe::OutputPipe};
+use crate::output_pipe::OutputPipe;
+use heeler_core::error_chain;
 
 /// The role argument of a guard.
 const GUARD_ROLE: &str = "__guard";
@@ -198,7 +199,7 @@ async fn request_fork(
 }
 
 fn create_guard_pipes() -> io::Result<(GuardPipes, GuardEndpoints)> {
-    let (ours, theirs) = host::io::socket_pair()?;
+    let (ours, theirs) = heeler_sys::io::socket_pair()?;
     let (stdout, stdout_end) = OutputPipe::new()?;
     let (stderr, stderr_end) = OutputPipe::new()?;
     let cradle = GuardPipes { control: ours, stdout, stderr };
@@ -208,9 +209,9 @@ fn create_guard_pipes() -> io::Result<(GuardPipes, GuardEndpoints)> {
 impl ForkServerHandle {
     /// Executes a fork server. Requests wait until it runs.
     fn start(image: &std::path::Path) -> Result<Self, ForkRequestError> {
-        host::fail::at("worker.nursery").map_err(ForkRequestError::Socket)?;
+        heeler_sys::fail::at("worker.nursery").map_err(ForkRequestError::Socket)?;
         let (ours, theirs) = fd_passing::seqpacket_pair().map_err(ForkRequestError::Socket)?;
-        host::io::set_nonblocking(ours.as_fd()).map_err(ForkRequestError::Socket)?;
+        heeler_sys::io::set_nonblocking(ours.as_fd()).map_err(ForkRequestError::Socket)?;
         let socket = UnixDatagram::from_std(ours.into()).map_err(ForkRequestError::Socket)?;
         let child = spawn(SpawnOptions {
             args: vec![FORK_SERVER_ROLE.into()],

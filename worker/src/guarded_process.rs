@@ -7,13 +7,15 @@ use std::{
     time::Duration,
 };
 
-use host::process::{Pid, Signal};
-use link::{
+use heeler_protocol::control::{
+    CrashReport, FromGuard, HangReport, ProcessExit, TestCommand, ToGuard, TreeSample,
+};
+use heeler_sys::process::{Pid, Signal};
+use heeler_transport::{
     LinkTask,
     control::{ControlReceiver, ControlSender, ReceivedPacket},
 };
 use tokio::{net::UnixStream, time::timeout};
-use wire::control::{CrashReport, FromGuard, HangReport, ProcessExit, TestCommand, ToGuard, TreeSample};
 
 use crate::{
     guard_spawner::{GuardPipes, GuardProcess, GuardSpawner, GuardStartError},
@@ -74,7 +76,7 @@ impl GuardedProcess {
     pub(crate) async fn start(guards: &GuardSpawner, command: TestCommand) -> Result<Self, GuardStartError> {
         let (process, GuardPipes { control, stdout, stderr }) = guards.start_guard().await?;
         let stream = tokio_stream(control).map_err(GuardStartError::Pipes)?;
-        let (sender, receiver, task) = link::control::open(stream);
+        let (sender, receiver, task) = heeler_transport::control::open(stream);
         let mut control = GuardConnection { process, sender, receiver, task };
         control.send(ToGuard::Exec(command)).await;
         Ok(Self { control, stdout, stderr })

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use wire::{
+use heeler_protocol::{
     control::{WorkerId, journal_name},
     journal::MAGIC,
 };
@@ -75,7 +75,7 @@ impl Journal {
             return Ok(());
         }
         let written = self.try_append(records);
-        host::fail::pass("worker.journal.after");
+        heeler_sys::fail::pass("worker.journal.after");
         if written.is_err() {
             self.state = JournalState::GivenUp;
         }
@@ -89,7 +89,7 @@ impl Journal {
             self.state = JournalState::Open { file, length: 0 };
         }
         let JournalState::Open { file, length } = &mut self.state else { return Ok(()) };
-        let written = host::fail::at("worker.journal.before").and_then(|()| {
+        let written = heeler_sys::fail::at("worker.journal.before").and_then(|()| {
             if *length == 0 {
                 file.write_all(&[MAGIC, records].concat()).map(|()| MAGIC.len())
             } else {
@@ -118,7 +118,7 @@ fn open_append(path: &Path) -> io::Result<File> {
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
-    use wire::{
+    use heeler_protocol::{
         control::TestIndex,
         journal::{self, JournalContent, JournalRecord},
     };

@@ -16,7 +16,6 @@
 //! - [`adapter`]: the test frameworks.
 
 mod batch;
-mod chain;
 pub mod debuggee;
 mod discovery;
 mod exit_reason;
@@ -40,11 +39,9 @@ mod uplink;
 mod verdict;
 mod worker_context;
 
-pub mod adapter;
-
 use std::{path::Path, process::ExitCode};
 
-use wire::control::WorkerId;
+use heeler_protocol::control::WorkerId;
 
 /// Runs the worker until the coordinator that listens at `socket` disconnects or orders it to exit.
 ///
@@ -54,7 +51,7 @@ pub fn main(socket: &Path, worker: WorkerId) -> ExitCode {
     let place = main_loop::WorkerConfig {
         socket: socket.to_owned(),
         worker,
-        executable: host::process::own_program_path(),
+        executable: heeler_sys::process::own_program_path(),
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -65,7 +62,7 @@ pub fn main(socket: &Path, worker: WorkerId) -> ExitCode {
     runtime.shutdown_background();
     match left {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => exit_with_error(worker, &chain::error_chain(&error)),
+        Err(error) => exit_with_error(worker, &heeler_core::error_chain(&error)),
     }
 }
 

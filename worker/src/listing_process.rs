@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
+use heeler_protocol::control::{ProcessExit, TestCommand, ToGuard};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep_until, timeout_at},
 };
-use wire::control::{ProcessExit, TestCommand, ToGuard};
 
-use crate::{
-    chain::error_chain,
-    guard_spawner::GuardSpawner,
-    guarded_process::{GuardEvent, GuardedProcess},
-    output_pipe::{OutputPipe, PipeRead},
-    runner::JobOrder,
-};
+use crate::guard_spawner::GuardSpawner;
+use crate::guarded_process::{GuardEvent, GuardedProcess};
+use crate::output_pipe::{OutputPipe, PipeRead};
+use crate::runner::JobOrder;
+use heeler_core::error_chain;
 
 /// A listing of 100,000 tests with long names is about 20 MB.
 const STDOUT_LIMIT_BYTES: usize = 64 << 20;

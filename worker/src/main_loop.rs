@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use link::{
+use heeler_protocol::control::{
+    DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, ToWorker, WorkerId, WorkerLease,
+};
+use heeler_transport::{
     LinkClosed, LinkTask,
     control::{ControlReceiver, ControlSender, ReceiveError, ReceivedPacket},
     local,
@@ -19,7 +22,6 @@ use tokio::{
     task::JoinSet,
     time::{Instant, timeout, timeout_at},
 };
-use wire::control::{DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, ToWorker, WorkerId, WorkerLease};
 
 use crate::{
     discovery,
@@ -77,10 +79,10 @@ pub(crate) async fn run_worker(place: WorkerConfig) -> Result<(), WorkerError> {
 
 async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, LinkTask), WorkerError> {
     let WorkerConfig { socket, worker, executable: image } = place;
-    host::fail::pass("worker.join");
+    heeler_sys::fail::pass("worker.join");
     let deadline = Instant::now() + JOIN_TIMEOUT;
     let stream = local::connect(&socket, deadline).await.map_err(WorkerError::Connect)?;
-    let (control, mut receiver, task) = link::control::open(stream);
+    let (control, mut receiver, task) = heeler_transport::control::open(stream);
     let join = JoinMessage::Worker { worker, pid: std::process::id() };
     control.send(&join).await.map_err(WorkerError::Join)?;
     let first = timeout_at(deadline, receiver.next::<ToWorker>()).await;
@@ -226,7 +228,7 @@ impl WorkerMainLoop {
             ToWorker::Configure { .. } => {}
             ToWorker::Discover(job) => self.enqueue_job(WorkerJob::Discover(job)),
             ToWorker::Lease(lease) => {
-                host::fail::pass("worker.lease");
+                heeler_sys::fail::pass("worker.lease");
                 self.enqueue_job(WorkerJob::Lease(lease));
             }
             ToWorker::Cancel { grace_ms } => self.cancel(grace_ms),

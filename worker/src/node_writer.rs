@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use wire::{
+use heeler_protocol::{
     control::{LeakedProcess, LeasedTest, ProcessExit, TestGroup, WorkerId, WorkerLease},
     mtp::{ExecutionState, LeakedProcessInfo, encode_change_in_group, group_node, group_path, key},
 };
@@ -196,7 +196,7 @@ fn write_attachments(out: &mut Vec<u8>, outcome: &FinalResult) {
     for (number, file) in files.enumerate() {
         let path = file.path.to_text();
         let name = path.rsplit('/').next().unwrap_or_default();
-        write_text(out, &format!("attachments.{number}.uri"), &wire::mtp::file_uri(&file.path));
+        write_text(out, &format!("attachments.{number}.uri"), &heeler_protocol::mtp::file_uri(&file.path));
         write_text(out, &format!("attachments.{number}.display-name"), name);
         write_text(out, &format!("attachments.{number}.description"), &file.description);
     }
@@ -302,7 +302,7 @@ fn non_empty(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use wire::{
+    use heeler_protocol::{
         control::{ExitReason, ListedTest, TestIndex, TestProgram, TraitPair},
         mtp::{ExecutionState, NodeChange, NodeType, TestNode, TestTrait},
     };

@@ -34,8 +34,8 @@ pub(crate) enum PipeRead {
 impl OutputPipe {
     /// Returns the read end of a new pipe, and its write end for a test process.
     pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
-        let (reader, writer) = host::io::pipe()?;
-        host::io::set_nonblocking(reader.as_fd())?;
+        let (reader, writer) = heeler_sys::io::pipe()?;
+        heeler_sys::io::set_nonblocking(reader.as_fd())?;
         let file = File::from(reader.try_clone()?);
         Ok((Self(Some(PipeEnds { watched: pipe::Receiver::from_owned_fd(reader)?, file })), writer))
     }

@@ -13,7 +13,7 @@ impl UtcTime {
     /// Returns the current time.
     pub(crate) fn now() -> Self {
         // A system clock before 1970 counts as unset.
-        Self { since_epoch: host::fail::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
+        Self { since_epoch: heeler_sys::fail::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
     }
 
     /// Returns the time at this offset from 1970.
@@ -93,7 +93,7 @@ impl ProcessClock {
         ClockReading {
             running: until.duration_since(self.started).saturating_sub(self.held),
             utc: UtcTime::now(),
-            since_boot: host::process::time_since_boot(),
+            since_boot: heeler_sys::process::time_since_boot(),
         }
     }
 

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use wire::control::LeakedProcess;
+use heeler_protocol::control::LeakedProcess;
 
 /// The number of characters of a command line that are reported, enough to recognise a process.
 const REPORTED_COMMAND_CHARS: usize = 60;

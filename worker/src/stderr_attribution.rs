@@ -2,9 +2,9 @@
 //! order relative to the framework's markers. Bytes that a test wrote before its end marker are read before
 //! that marker is handled; but among several tests within one read the writer is unknown. Pure.
 
-use wire::mtp::ExecutionState;
+use heeler_protocol::mtp::ExecutionState;
 
-use crate::adapter::TranscriptEvent;
+use heeler_adapters::TranscriptEvent;
 
 /// The tests that receive the standard error of one chunk.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! Sample values for the unit tests of this crate's pure modules.
 
-use wire::{
+use heeler_protocol::{
     control::{LeaseId, LeasedTest, ListedTest, TestIndex, TestLimits, TestProgram, WorkerLease},
     mtp::ExecutionState,
 };
 
-use crate::adapter::FrameworkVerdict;
+use heeler_adapters::FrameworkVerdict;
 
 pub(crate) fn verdict(state: ExecutionState) -> FrameworkVerdict {
     FrameworkVerdict::new(state, None)
@@ -55,7 +55,7 @@ pub(crate) fn lease(count: u32) -> WorkerLease {
             startup_ms: 60_000,
             memory_bytes: None,
         },
-        crash_capture: wire::control::CrashCapturePlan::default(),
+        crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: count == 1,
         is_debugged: false,
         is_output_shown: false,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wire::control::ProcessExit;
+use heeler_protocol::control::ProcessExit;
 
 use crate::{exit_reason::exit_reason_of, output_capture::OutputCapture, verdict::format_seconds};
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use wire::{
+use heeler_protocol::{
     control::{Attempt, JournalledResult, LeaseEvent, LogLine, TestIndex},
     journal::{self, JournalRecord},
 };
@@ -153,7 +153,7 @@ impl UpdateBatch {
 
 #[cfg(test)]
 mod tests {
-    use wire::{journal::JournalContent, mtp::ExecutionState};
+    use heeler_protocol::{journal::JournalContent, mtp::ExecutionState};
 
     use super::*;
 

@@ -3,12 +3,14 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use wire::{
+use heeler_protocol::{
     control::{Attempt, ExitReason, LeasedTest, TestDiagnostics},
     mtp::ExecutionState,
 };
 
-use crate::{adapter::FrameworkVerdict, output_capture::truncate_text, update_batch::ProvisionalMark};
+use crate::output_capture::truncate_text;
+use crate::update_batch::ProvisionalMark;
+use heeler_adapters::FrameworkVerdict;
 
 /// An attempt travels to the coordinator and comes back with the next lease, so its texts are truncated
 /// again.

@@ -8,9 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use wire::control::{OsText, TestCommand, TestProgram, WorkerId};
+use heeler_protocol::control::{OsText, TestCommand, TestProgram, WorkerId};
 
-use crate::{adapter::AdapterInvocation, guard_spawner::GuardSpawner};
+use crate::guard_spawner::GuardSpawner;
+use heeler_adapters::AdapterInvocation;
 
 /// State that does not change while a worker runs.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(crate) struct WorkerContext {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
     #[error("create the scratch directory")]
-    Scratch(#[source] host::dirs::DirError),
+    Scratch(#[source] heeler_sys::dirs::DirError),
     #[error("write {}", path.display())]
     File { path: PathBuf, source: io::Error },
 }
@@ -63,7 +64,7 @@ impl WorkerContext {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::debug!(%error, "could not empty the scratch directory"),
         }
-        host::dirs::private_dir_in_existing(&self.scratch).map_err(PrepareError::Scratch)?;
+        heeler_sys::dirs::private_dir_in_existing(&self.scratch).map_err(PrepareError::Scratch)?;
         Ok(&self.scratch)
     }
 
@@ -76,7 +77,7 @@ impl WorkerContext {
         run: Option<&str>,
     ) -> Vec<(OsText, OsText)> {
         let mut all: BTreeMap<Vec<u8>, OsText> = std::env::vars_os()
-            .filter(|(name, _)| !host::fail::is_fault_variable(name))
+            .filter(|(name, _)| !heeler_sys::fail::is_fault_variable(name))
             .map(|(name, value)| (name.as_bytes().to_vec(), OsText::from(value.as_os_str())))
             .collect();
         let tool = program.tool_env.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.clone()));

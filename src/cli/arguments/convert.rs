@@ -8,13 +8,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use super::{
     GeneralArguments, ListArguments, ReportArguments, RunArguments, RunningArguments, ServeArguments,
 };
-use crate::{
-    cli::debugger::{DebuggerCommand, DebuggerCommandError},
-    config::{
-        CaptureStrategy, CommandLineSettings, FailLimit, JobCount, MemoryLimit, QuantityError, RunLayer,
-        ShuffleMode, SlowTimeout, StatusLevel, TestLayer, TimeLimit, parse_duration, parse_size,
-    },
-    filter::{Filter, FilterError},
+use crate::cli::debugger::{DebuggerCommand, DebuggerCommandError};
+use heeler_config::filter::{Filter, FilterError};
+use heeler_config::{
+    CaptureStrategy, CommandLineSettings, FailLimit, JobCount, MemoryLimit, QuantityError, RunLayer,
+    ShuffleMode, SlowTimeout, StatusLevel, TestLayer, TimeLimit, parse_duration, parse_size,
 };
 
 /// Error in the value of an option.
@@ -135,7 +133,7 @@ impl RunningArguments {
 impl GeneralArguments {
     /// Returns the settings that the arguments common to all commands override.
     #[must_use]
-    pub fn command_line(&self) -> CommandLineSettings {
+    pub(crate) fn command_line(&self) -> CommandLineSettings {
         let run = RunLayer { history: self.is_history_off.then_some(false), ..RunLayer::default() };
         CommandLineSettings {
             profile: self.profile.clone(),
@@ -149,7 +147,7 @@ impl GeneralArguments {
 impl RunArguments {
     /// Returns the settings that the arguments of the run override.
     #[must_use]
-    pub fn command_line(&self) -> CommandLineSettings {
+    pub(crate) fn command_line(&self) -> CommandLineSettings {
         let general = self.general.command_line();
         CommandLineSettings {
             run: RunLayer {
@@ -172,7 +170,7 @@ impl RunArguments {
 impl ListArguments {
     /// Returns the settings that the arguments of the listing override.
     #[must_use]
-    pub fn command_line(&self) -> CommandLineSettings {
+    pub(crate) fn command_line(&self) -> CommandLineSettings {
         CommandLineSettings {
             filters: self.selection.filters.clone(),
             partition: self.selection.partition,
@@ -185,7 +183,7 @@ impl ListArguments {
 impl ReportArguments {
     /// Returns the settings that the arguments of the report override.
     #[must_use]
-    pub fn command_line(&self) -> CommandLineSettings {
+    pub(crate) fn command_line(&self) -> CommandLineSettings {
         let general = self.general.command_line();
         let run = RunLayer { status_level: self.status_level, ..general.run };
         CommandLineSettings { run, ..general }
@@ -195,7 +193,7 @@ impl ReportArguments {
 impl ServeArguments {
     /// Returns the settings that the arguments override for each run of the server.
     #[must_use]
-    pub fn command_line(&self) -> CommandLineSettings {
+    pub(crate) fn command_line(&self) -> CommandLineSettings {
         let general = self.general.command_line();
         CommandLineSettings {
             run: RunLayer { history: general.run.history, ..self.running.run_layer() },

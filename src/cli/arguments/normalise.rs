@@ -14,7 +14,7 @@ const COMMANDS: [&str; 7] = ["run", "list", "serve", "dump", "completions", "hel
 
 /// Error in an editor's command line.
 #[derive(Debug, thiserror::Error)]
-pub enum NormaliseError {
+pub(crate) enum NormaliseError {
     /// `@file.rsp` can't be read.
     #[error("can't read the response file {}: {source}", path.display())]
     ResponseFile { path: PathBuf, source: std::io::Error },
@@ -39,7 +39,7 @@ pub enum NormaliseError {
 ///
 /// # Errors
 /// A response file can't be read, or an option has no value.
-pub fn normalise(argv: Vec<OsString>) -> Result<Vec<OsString>, NormaliseError> {
+pub(crate) fn normalise(argv: Vec<OsString>) -> Result<Vec<OsString>, NormaliseError> {
     if argv.get(1).and_then(|word| word.to_str()).is_none_or(|word| COMMANDS.contains(&word)) {
         return Ok(argv);
     }

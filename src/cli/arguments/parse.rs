@@ -12,7 +12,7 @@ const EXIT_COMMAND_LINE: u8 = 5;
 
 /// Reason for which there is no command to run.
 #[derive(Debug, thiserror::Error)]
-pub enum ParseArgumentsError {
+pub(crate) enum ParseArgumentsError {
     /// Help or the version was requested, or the arguments are invalid: the parser's error holds the text to
     /// print.
     #[error("{0}")]
@@ -25,7 +25,7 @@ pub enum ParseArgumentsError {
 impl ParseArgumentsError {
     /// Returns the exit code: 0 when help or the version was requested.
     #[must_use]
-    pub fn exit_code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Arguments(error) if !error.use_stderr() => 0,
             Self::Arguments(_) | Self::Editor { .. } => EXIT_COMMAND_LINE,
@@ -33,7 +33,7 @@ impl ParseArgumentsError {
     }
 
     /// Prints the message to standard output or standard error, in colours where these are supported.
-    pub fn print(&self) {
+    pub(crate) fn print(&self) {
         match self {
             // When the terminal is gone, the error cannot be reported anywhere.
             Self::Arguments(error) => drop(error.print()),
@@ -46,7 +46,7 @@ impl ParseArgumentsError {
 ///
 /// # Errors
 /// The arguments are invalid or request help: print the refusal, and exit with its exit code.
-pub fn parse(argv: Vec<OsString>) -> Result<CliCommand, ParseArgumentsError> {
+pub(crate) fn parse(argv: Vec<OsString>) -> Result<CliCommand, ParseArgumentsError> {
     let words = normalise(argv).map_err(|source| ParseArgumentsError::Editor { source })?;
     CommandLineArguments::try_parse_from(insert_shuffle_default(words))
         .map(|found| found.command)
@@ -55,7 +55,7 @@ pub fn parse(argv: Vec<OsString>) -> Result<CliCommand, ParseArgumentsError> {
 
 /// Returns the completion script for a shell.
 #[must_use]
-pub fn completion_script(shell: Shell) -> Vec<u8> {
+pub(crate) fn completion_script(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut CommandLineArguments::command(), "heeler", &mut script);
     script

@@ -2,8 +2,8 @@
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
-use super::*;
-use crate::config::{CaptureStrategy, CommandLineSettings, FailLimit};
+use super::{parse::ParseArgumentsError, *};
+use heeler_config::{CaptureStrategy, CommandLineSettings, FailLimit};
 
 fn words(line: &str) -> Vec<OsString> {
     ["heeler"].into_iter().chain(line.split_whitespace()).map(OsString::from).collect()

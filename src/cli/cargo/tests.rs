@@ -3,7 +3,7 @@
 use std::{collections::HashMap, path::Path};
 
 use super::*;
-use crate::cli::{CommandError, SourcesError};
+use crate::cli::{exit::CommandError, sources::SourcesError};
 
 const BUILD: &str = include_str!("testdata/build.jsonl");
 const METADATA: &str = include_str!("testdata/metadata.json");
@@ -157,7 +157,7 @@ fn killed_build_reports_its_signal() {
     let dir = package_with("");
     std::fs::write(dir.path().join("build.rs"), "fn main() { loop { std::thread::park() } }").unwrap();
     let build = CargoBuild::start(dir.path(), &["--quiet".to_owned()]).unwrap();
-    host::process::kill_group(build.process_group(), Signal::KILL).unwrap();
+    heeler_sys::process::kill_group(build.cargo.child.pid(), Signal::KILL).unwrap();
     let message = build.finish().unwrap_err().to_string();
     assert!(message.ends_with("which ended with SIGKILL"), "{message}");
 }

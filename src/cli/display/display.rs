@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use wire::mtp::{LogLevel, NodeChange, TestNode, key};
+use heeler_protocol::mtp::{LogLevel, NodeChange, TestNode, key};
 
 use super::{
     DisplayKind, DisplayOptions, RunHead, Style, StyledLine, SummaryExtras,
@@ -17,8 +17,8 @@ use super::{
     summary,
     test_line::{self, DetailLevel},
 };
-use crate::config::StatusLevel;
-use crate::report::{ReportedOutcome, RunSummary, TestReport, sanitise};
+use heeler_config::StatusLevel;
+use heeler_report::{ReportedOutcome, RunSummary, TestReport, sanitise};
 
 /// Minimum interval between redraws of the live view.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
@@ -37,7 +37,7 @@ const MIN_PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 ///
 /// Writing does not fail: after the first error nothing more is written, and [`Display::end`] returns the
 /// error.
-pub struct RunDisplay {
+pub(crate) struct RunDisplay {
     options: DisplayOptions,
     out: Box<dyn Write + Send>,
     progress: Option<DisplayProgress>,
@@ -54,7 +54,7 @@ pub struct RunDisplay {
 impl RunDisplay {
     /// Returns a display that has written nothing yet.
     #[must_use]
-    pub fn new(options: DisplayOptions, out: Box<dyn Write + Send>) -> Self {
+    pub(crate) fn new(options: DisplayOptions, out: Box<dyn Write + Send>) -> Self {
         Self {
             screen: LiveScreen::new(options.colour),
             options,
@@ -71,7 +71,7 @@ impl RunDisplay {
 
     /// Shows the current phase before the run begins: a label such as `Building` or `Listing`, and its
     /// object.
-    pub fn show_phase(&mut self, label: &str, words: &str, now: Instant) {
+    pub(crate) fn show_phase(&mut self, label: &str, words: &str, now: Instant) {
         if self.options.kind == DisplayKind::Live {
             self.phase = Some((label.to_owned(), words.to_owned()));
         } else {
@@ -81,7 +81,7 @@ impl RunDisplay {
     }
 
     /// Shows the beginning of a run.
-    pub fn begin(&mut self, head: &RunHead, now: Instant) {
+    pub(crate) fn begin(&mut self, head: &RunHead, now: Instant) {
         self.print_lines(&[head_line(head)]);
         self.progress = Some(DisplayProgress::new(head.clone(), now));
         self.phase = None;
@@ -89,7 +89,7 @@ impl RunDisplay {
     }
 
     /// Processes changes of tests.
-    pub fn apply_changes(&mut self, changes: &[NodeChange], now: Instant) {
+    pub(crate) fn apply_changes(&mut self, changes: &[NodeChange], now: Instant) {
         for change in changes {
             self.apply_change(&change.node, now);
         }
@@ -97,7 +97,7 @@ impl RunDisplay {
     }
 
     /// Shows a log message. The live view shows it with the next changes or tick.
-    pub fn log(&mut self, level: LogLevel, message: &str) {
+    pub(crate) fn log(&mut self, level: LogLevel, message: &str) {
         if level < self.options.log_level {
             return;
         }
@@ -122,7 +122,7 @@ impl RunDisplay {
     }
 
     /// Advances the time. Call about ten times a second; the display decides whether to redraw.
-    pub fn tick(&mut self, now: Instant) {
+    pub(crate) fn tick(&mut self, now: Instant) {
         if self.options.kind != DisplayKind::Live {
             self.print_slow_tests(now);
             self.print_progress(now);
@@ -131,7 +131,7 @@ impl RunDisplay {
     }
 
     /// Stops the clocks and removes the live view: the user has suspended the process.
-    pub fn pause(&mut self, now: Instant) {
+    pub(crate) fn pause(&mut self, now: Instant) {
         if let Some(progress) = &mut self.progress {
             progress.pause(now);
         }
@@ -140,12 +140,12 @@ impl RunDisplay {
 
     /// Removes the live view until there is something to show: another program is about to write to the
     /// terminal.
-    pub fn hide(&mut self) {
+    pub(crate) fn hide(&mut self) {
         self.clear();
     }
 
     /// Continues after [`Display::pause`].
-    pub fn resume(&mut self, now: Instant) {
+    pub(crate) fn resume(&mut self, now: Instant) {
         if let Some(progress) = &mut self.progress {
             progress.resume(now);
         }
@@ -156,7 +156,7 @@ impl RunDisplay {
     ///
     /// # Errors
     /// The first write error, such as a closed pipe; everything after it was not written.
-    pub fn end(&mut self, summary: &RunSummary, end: &SummaryExtras) -> io::Result<()> {
+    pub(crate) fn end(&mut self, summary: &RunSummary, end: &SummaryExtras) -> io::Result<()> {
         let programs = self.progress.take().map_or(0, |progress| progress.head().programs);
         self.phase = None;
         let suites = SuiteNames::for_program_count(programs.max(summary.suite_count()));
@@ -164,12 +164,6 @@ impl RunDisplay {
         self.print_lines(&lines);
         self.clear();
         self.write_error.take().map_or(Ok(()), Err)
-    }
-
-    /// Returns whether writing has failed, which means that the output has no reader any more.
-    #[must_use]
-    pub fn has_write_failed(&self) -> bool {
-        self.write_error.is_some()
     }
 
     fn apply_change(&mut self, node: &TestNode, now: Instant) {

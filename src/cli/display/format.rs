@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::style::{Style, StyledLine, cut_middle};
-use crate::report::{OutcomeCounts, ReportedOutcome, TestReport, sanitise::one_line};
+use heeler_report::{OutcomeCounts, ReportedOutcome, TestReport, sanitise::one_line};
 
 /// Maximum width of a name where the terminal is wide enough.
 pub(super) const NAME_COLUMNS: usize = 200;

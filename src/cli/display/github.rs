@@ -1,7 +1,7 @@
 //! GitHub Actions: folding groups, annotations, and escaping of test output that contains workflow commands.
 
 use super::{format, test_line};
-use crate::report::{
+use heeler_report::{
     TestReport,
     sanitise::{self, ColourPolicy},
 };
@@ -61,7 +61,7 @@ pub(super) fn escape_commands(line: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use wire::mtp::{ExecutionState, TestNode};
+    use heeler_protocol::mtp::{ExecutionState, TestNode};
 
     use super::*;
 

@@ -2,18 +2,18 @@
 //! line for shells.
 
 use clap::ValueEnum;
-use wire::mtp::{NodeType, TestNode, key};
+use heeler_protocol::mtp::{NodeType, TestNode, key};
 
 use super::{
     format::{NAME_COLUMNS, count_of, cut_name},
     style::{ColourMode, Style, StyledLine, text_columns},
     test_line::relative_path,
 };
-use crate::report::{sanitise, split_name};
+use heeler_report::{sanitise, split_name};
 
 /// `--format` of `heeler list`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum ListFormat {
+pub(crate) enum ListFormat {
     /// Grouped by suite, with file and line.
     #[default]
     Human,
@@ -30,7 +30,7 @@ const ALIGNED_COLUMNS: usize = 60;
 /// Returns the output for the discovered nodes, in the order of discovery. Paths below `root` are shown
 /// relative to it.
 #[must_use]
-pub fn render_list(nodes: &[TestNode], format: ListFormat, colour: ColourMode, root: &str) -> String {
+pub(crate) fn render_list(nodes: &[TestNode], format: ListFormat, colour: ColourMode, root: &str) -> String {
     let tests: Vec<&TestNode> = nodes.iter().filter(|node| node.node_type == NodeType::Action).collect();
     match format {
         ListFormat::Human => human(&tests, colour, root),

@@ -20,16 +20,14 @@ mod test_line;
 
 mod display;
 
-pub mod list;
-pub mod runs;
+pub(crate) mod list;
+pub(crate) mod runs;
 
-pub use display::RunDisplay;
-pub use options::{
-    DisplayKind, DisplayOptions, OutputTarget, TerminalSize, TerminalSizeSource, colour_for, kind_for,
-};
-pub use progress::RunHead;
-pub use style::{ColourMode, Style, StyledLine};
-pub use summary::SummaryExtras;
+pub(crate) use display::RunDisplay;
+pub(crate) use options::{DisplayKind, DisplayOptions, OutputTarget, TerminalSize, colour_for, kind_for};
+pub(crate) use progress::RunHead;
+pub(crate) use style::{Style, StyledLine};
+pub(crate) use summary::SummaryExtras;
 
 #[cfg(test)]
 mod tests;

@@ -3,14 +3,15 @@
 
 use std::time::Duration;
 
-use wire::mtp::LogLevel;
+use heeler_protocol::mtp::LogLevel;
 
 use super::style::ColourMode;
-use crate::{cli::arguments::ColorChoice, config::StatusLevel};
+use crate::cli::arguments::ColorChoice;
+use heeler_config::StatusLevel;
 
 /// Form of the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DisplayKind {
+pub(crate) enum DisplayKind {
     /// Sequential lines: for a file, a pipe or a CI log.
     Plain,
     /// Sequential lines with the folding groups and annotations of GitHub Actions.
@@ -21,16 +22,16 @@ pub enum DisplayKind {
 
 /// Size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TerminalSize {
+pub(crate) struct TerminalSize {
     pub columns: usize,
     pub rows: usize,
 }
 
 /// Returns the terminal's current size; called before each redraw, because users resize windows.
-pub type TerminalSizeSource = Box<dyn Fn() -> TerminalSize + Send>;
+pub(crate) type TerminalSizeSource = Box<dyn Fn() -> TerminalSize + Send>;
 
 /// Settings of a display.
-pub struct DisplayOptions {
+pub(crate) struct DisplayOptions {
     /// Form of the display.
     pub kind: DisplayKind,
     /// Whether to use colours.
@@ -50,7 +51,7 @@ pub struct DisplayOptions {
 impl DisplayOptions {
     /// Returns options with default limits, for a terminal of 80 by 24 until `size` is set.
     #[must_use]
-    pub fn new(kind: DisplayKind, colour: ColourMode) -> Self {
+    pub(crate) fn new(kind: DisplayKind, colour: ColourMode) -> Self {
         Self {
             kind,
             colour,
@@ -65,14 +66,14 @@ impl DisplayOptions {
 
 /// Type of the output, as far as it matters to the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutputTarget {
+pub(crate) enum OutputTarget {
     Terminal,
     /// A file or a pipe.
     Stream,
 }
 
 /// Returns the kind of display for an output and the environment variables.
-pub fn kind_for(output: OutputTarget, variable: impl Fn(&str) -> Option<String>) -> DisplayKind {
+pub(crate) fn kind_for(output: OutputTarget, variable: impl Fn(&str) -> Option<String>) -> DisplayKind {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty() && value != "false");
     if variable("GITHUB_ACTIONS").as_deref() == Some("true") {
         DisplayKind::GitHub
@@ -85,7 +86,7 @@ pub fn kind_for(output: OutputTarget, variable: impl Fn(&str) -> Option<String>)
 
 /// Returns whether to use colours: the flag takes precedence, then NO_COLOR, then CLICOLOR_FORCE, then the
 /// output.
-pub fn colour_for(
+pub(crate) fn colour_for(
     wish: ColorChoice,
     output: OutputTarget,
     variable: impl Fn(&str) -> Option<String>,

@@ -6,14 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use wire::mtp::{ExecutionState, TestNode, key};
+use heeler_protocol::mtp::{ExecutionState, TestNode, key};
 
 use super::format::SuiteNames;
-use crate::report::{OutcomeCounts, ReportedOutcome};
+use heeler_report::{OutcomeCounts, ReportedOutcome};
 
 /// Data known when a run begins.
 #[derive(Debug, Clone, Default)]
-pub struct RunHead {
+pub(crate) struct RunHead {
     /// The run's id.
     pub run: String,
     /// Number of selected tests.
@@ -121,7 +121,7 @@ impl DisplayProgress {
     /// Records one node. A group is not a test: of its states only a failure of the program itself counts,
     /// once.
     pub(super) fn apply(&mut self, node: &TestNode, now: Instant) -> ProgressEvent {
-        if crate::report::is_group(node) {
+        if heeler_report::is_group(node) {
             return match ReportedOutcome::from_node(node).filter(|outcome| outcome.fails_run()) {
                 Some(outcome) if self.ended.insert(node.uid.as_str().into(), outcome).is_none() => {
                     ProgressEvent::Ended(outcome)
@@ -165,7 +165,7 @@ impl DisplayProgress {
 
     fn begin(&mut self, node: &TestNode, now: Instant) {
         let uid: Box<str> = node.uid.as_str().into();
-        let worker = crate::report::read_number(node, key::WORKER);
+        let worker = heeler_report::read_number(node, key::WORKER);
         if let Some(before) = self.running.remove(&uid)
             && let Some(worker) = before.worker
         {
@@ -178,7 +178,7 @@ impl DisplayProgress {
             self.running.remove(&before);
         }
         let expected = self.head.expected.get(&*uid).copied();
-        let (suite, name) = crate::report::split_name(node);
+        let (suite, name) = heeler_report::split_name(node);
         let running = DisplayedTest { worker, suite, name, since: now, warnings: 0, expected };
         self.running.insert(uid, running);
     }

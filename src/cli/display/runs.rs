@@ -1,25 +1,23 @@
 //! Output of `heeler runs`: a table for people, JSON for programs, or one id per line for shells.
 
 use clap::ValueEnum;
-use jiff::Timestamp;
-use serde_json::{Value, json};
-use wire::{
+use heeler_protocol::{
     control::OsText,
     journal::{EndCounts, RunEnd, StopReason},
 };
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
 use super::{
     format::{self, count_of, cut_name, grouped_number},
     style::{ColourMode, Style, StyledLine},
 };
-use crate::{
-    report::sanitise,
-    runs::{EarlierRun, EarlierRunState},
-};
+use heeler_report::sanitise;
+use heeler_run_store::{EarlierRun, EarlierRunState};
 
 /// `--format` of `heeler runs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum RunsFormat {
+pub(crate) enum RunsFormat {
     /// A table, the newest run last.
     #[default]
     Human,
@@ -31,11 +29,9 @@ pub enum RunsFormat {
 
 /// Inputs of the table besides the runs.
 #[derive(Debug, Clone)]
-pub struct RunsTableContext {
+pub(crate) struct RunsTableContext {
     /// Whether to use colours.
     pub colour: ColourMode,
-    /// The current time.
-    pub now: Timestamp,
     /// The state directory.
     pub state_dir: String,
     /// Number of runs that are kept.
@@ -49,7 +45,7 @@ const COMMAND_COLUMNS: usize = 90;
 
 /// Returns the output for the runs, in their order.
 #[must_use]
-pub fn render_runs(all: &[EarlierRun], format: RunsFormat, of: &RunsTableContext) -> String {
+pub(crate) fn render_runs(all: &[EarlierRun], format: RunsFormat, of: &RunsTableContext) -> String {
     match format {
         RunsFormat::Human => human(all, of),
         RunsFormat::Json => {

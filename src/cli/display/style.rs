@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 /// Whether the display uses colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ColourMode {
+pub(crate) enum ColourMode {
     /// SGR sequences are written.
     On,
     Off,
@@ -13,7 +13,7 @@ pub enum ColourMode {
 
 /// Style of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Style {
+pub(crate) enum Style {
     #[default]
     Plain,
     /// Success.
@@ -53,50 +53,50 @@ struct StyledSpan {
 
 /// One line of the display.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StyledLine(Vec<StyledSpan>);
+pub(crate) struct StyledLine(Vec<StyledSpan>);
 
 impl StyledLine {
     /// Returns an empty line.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Returns a line that begins with a label, right-aligned in the column that all labels share.
     #[must_use]
-    pub fn with_label(tone: Style, label: &str) -> Self {
+    pub(crate) fn with_label(tone: Style, label: &str) -> Self {
         Self::new().with(tone, format!("{label:>LABEL_COLUMNS$}")).with_plain(" ")
     }
 
     /// Returns the line with a styled text appended.
     #[must_use]
-    pub fn with(mut self, tone: Style, text: impl Into<String>) -> Self {
+    pub(crate) fn with(mut self, tone: Style, text: impl Into<String>) -> Self {
         self.0.push(StyledSpan { style: tone, text: text.into() });
         self
     }
 
     /// Returns the line with a plain text appended.
     #[must_use]
-    pub fn with_plain(self, text: impl Into<String>) -> Self {
+    pub(crate) fn with_plain(self, text: impl Into<String>) -> Self {
         self.with(Style::Plain, text)
     }
 
     /// Returns the line with another line appended.
     #[must_use]
-    pub fn join(mut self, other: Self) -> Self {
+    pub(crate) fn join(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
 
     /// Returns the width of the line in columns.
     #[must_use]
-    pub fn columns(&self) -> usize {
+    pub(crate) fn columns(&self) -> usize {
         self.0.iter().map(|span| text_columns(&span.text)).sum()
     }
 
     /// Returns the line cut to `limit` columns, with an ellipsis where something is missing.
     #[must_use]
-    pub fn cut(self, limit: usize) -> Self {
+    pub(crate) fn cut(self, limit: usize) -> Self {
         if self.columns() <= limit {
             return self;
         }
@@ -118,7 +118,7 @@ impl StyledLine {
     }
 
     /// Appends the line to `out`, without a line end.
-    pub fn render(&self, colour: ColourMode, out: &mut String) {
+    pub(crate) fn render(&self, colour: ColourMode, out: &mut String) {
         for span in &self.0 {
             let code = span.style.code();
             if colour == ColourMode::Off || code.is_empty() || span.text.trim().is_empty() {

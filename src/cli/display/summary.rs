@@ -8,11 +8,11 @@ use super::{
     style::{LABEL_COLUMNS, Style, StyledLine},
     test_line::{self, DetailLevel},
 };
-use crate::report::{MemoryPeak, ReportedOutcome, RunSummary, RunVerdict, TestReport, sanitise};
+use heeler_report::{MemoryPeak, ReportedOutcome, RunSummary, RunVerdict, TestReport, sanitise};
 
 /// Data for the end of a run that is not in the summary.
 #[derive(Debug, Clone, Default)]
-pub struct SummaryExtras {
+pub(crate) struct SummaryExtras {
     /// Duration of the run.
     pub duration: Duration,
     /// Maximum number of slowest tests and of largest processes to list; `None` lists up to three of each,

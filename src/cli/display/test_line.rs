@@ -2,13 +2,13 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use wire::mtp::LeakedProcessInfo;
+use heeler_protocol::mtp::LeakedProcessInfo;
 
 use super::{
     format::{self, NAME_COLUMNS, SuiteNames},
     style::{ColourMode, Style, StyledLine},
 };
-use crate::report::{
+use heeler_report::{
     ReportedOutcome, TestReport,
     sanitise::{self, ColourPolicy},
 };

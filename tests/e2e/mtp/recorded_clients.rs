@@ -3,7 +3,7 @@
 
 use std::{io::BufRead, path::PathBuf, time::Duration};
 
-use heeler::client::{Client, ClientEvent, ClientOptions, TestRequest};
+use heeler_client::{Client, ClientEvent, ClientOptions, TestRequest};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -206,7 +206,7 @@ fn replay_server(name: &str, connection: &str) -> ReplayedSession {
     })
 }
 
-fn describe_response<T: std::fmt::Debug>(answer: Result<T, heeler::client::ClientError>) -> String {
+fn describe_response<T: std::fmt::Debug>(answer: Result<T, heeler_client::ClientError>) -> String {
     match answer {
         Ok(_) => "done".to_owned(),
         Err(error) if error.is_cancelled() => "cancelled".to_owned(),

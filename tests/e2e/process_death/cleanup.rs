@@ -30,7 +30,7 @@ fn world() -> TestWorld {
 fn group_of(pid: u32) -> Option<PathBuf> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let name = groups.lines().find_map(|line| line.strip_prefix("0::")?.rsplit('/').next())?;
-    let place = host::cgroup::CgroupParent::find().ok()?;
+    let place = heeler_sys::cgroup::CgroupParent::find().ok()?;
     name.starts_with("heeler-").then(|| place.dir().join(name))
 }
 

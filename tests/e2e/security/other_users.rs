@@ -68,7 +68,7 @@ fn other_user_cannot_read_write_or_kill_run() {
         }
         let mut family = vec![server.pid(), guest.pid];
         family.extend(
-            host::process::descendants(host::process::Pid(server.pid().cast_signed()))
+            heeler_sys::process::descendants(heeler_sys::process::Pid(server.pid().cast_signed()))
                 .iter()
                 .map(|pid| pid.0.cast_unsigned()),
         );
@@ -358,7 +358,7 @@ fn other_users_runtime_directories_are_skipped() {
         let run = server.run(Some(&[&selected[0]]));
         server.finish(&run, &selected).assert_all("passed");
         let below: Vec<_> =
-            children(server.pid()).iter().map(|pid| host::process::command_line(*pid)).collect();
+            children(server.pid()).iter().map(|pid| heeler_sys::process::command_line(*pid)).collect();
         assert!(below.iter().any(|line| line.contains("__watchdog /tmp/heeler-")), "{below:?}");
         assert_eq!(server.exit(), Some(0));
         let left: Vec<_> =

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use host::process::{Pid, stat};
+use heeler_sys::process::{Pid, stat};
 
 use crate::support::{process::wait_until, rendezvous::ConnectedTest, world::TestWorld};
 

@@ -17,7 +17,7 @@ pub(crate) const UNPRIVILEGED_UID: u32 = 12_345;
 
 /// Returns the uids whose Heeler is attacked; none, with a note, if the tester cannot switch users.
 pub(crate) fn attacked_users(test: &str) -> Vec<u32> {
-    if host::process::effective_uid() == 0 {
+    if heeler_sys::process::effective_uid() == 0 {
         return vec![UNPRIVILEGED_UID, 0];
     }
     // Bypasses the capture of the harness: a skipped test must be visible.

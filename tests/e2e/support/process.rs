@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use host::process::{Pid, command_line, descendants};
+use heeler_sys::process::{Pid, command_line, descendants};
 
 use super::recorder::DEADLINE;
 
@@ -41,7 +41,7 @@ fn is_named(pid: Pid, name: &str) -> bool {
 
 /// Returns the children of a process, including zombies.
 pub(crate) fn children(parent: u32) -> Vec<Pid> {
-    host::process::children(Pid(i32::try_from(parent).unwrap()))
+    heeler_sys::process::children(Pid(i32::try_from(parent).unwrap()))
 }
 
 /// Sends a signal, by its name without `SIG`.

@@ -386,8 +386,9 @@ impl<'w> TestServer<'w> {
     }
 
     fn processes_left(&self) -> String {
-        let below = host::process::descendants(host::process::Pid(i32::try_from(self.pid()).unwrap()));
-        below.iter().map(|pid| format!("{} {}\n", pid.0, host::process::command_line(*pid))).collect()
+        let below =
+            heeler_sys::process::descendants(heeler_sys::process::Pid(i32::try_from(self.pid()).unwrap()));
+        below.iter().map(|pid| format!("{} {}\n", pid.0, heeler_sys::process::command_line(*pid))).collect()
     }
 }
 

@@ -416,7 +416,7 @@ fn unprivileged_user_gets_same_diagnostics() {
     fs::copy(env!("CARGO_BIN_EXE_heeler"), world.path("heeler")).unwrap();
     fs::copy(fixtures::gtest(PROGRAM), world.path(PROGRAM)).unwrap();
     let mut line = "./heeler run ./evidence -E Crash.One".to_owned();
-    if host::process::effective_uid() == 0 {
+    if heeler_sys::process::effective_uid() == 0 {
         chown_to_nobody(world.dir());
         let drop = format!("setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups -- ");
         if run(world.shell(&format!("{drop} test -x ./heeler"))).code != Some(0) {

@@ -55,9 +55,9 @@ fn second_tracer_is_refused_and_run_continues() {
     let mut server = TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal);
     let run = server.run(Some(&["meet::N/Meet.Case/0"]));
     let guest = meet.next_test();
-    let pid = host::process::Pid(i32::try_from(guest.pid).unwrap());
-    assert!(host::trace::tracer_of(pid).is_some());
-    let refused = host::trace::seize(pid, host::trace::TraceOptions::VISIT).unwrap_err();
+    let pid = heeler_sys::process::Pid(i32::try_from(guest.pid).unwrap());
+    assert!(heeler_sys::trace::tracer_of(pid).is_some());
+    let refused = heeler_sys::trace::seize(pid, heeler_sys::trace::TraceOptions::VISIT).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
     guest.release();
     server.finish(&run, &uids("meet", ["N/Meet.Case/0"])).assert_all("passed").assert_no_program_failures();
@@ -204,7 +204,7 @@ fn can_mount(world: &TestWorld, user: &str) -> bool {
 #[test]
 fn full_disk_loses_dumps_but_no_results() {
     let world = TestWorld::with_gtest("evidence");
-    let user = if host::process::effective_uid() == 0 { "-m" } else { "-rm" };
+    let user = if heeler_sys::process::effective_uid() == 0 { "-m" } else { "-rm" };
     if !can_mount(&world, user) {
         eprintln!("skipped: this user may not mount anything here");
         return;

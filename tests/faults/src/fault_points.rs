@@ -81,7 +81,7 @@ pub(crate) const POINTS: &[FaultPoint] = &[
 
 /// Panics if these differ from the program's own points.
 pub(crate) fn compare() {
-    let of_program: BTreeMap<_, _> = host::fail::POINTS.into_iter().collect();
+    let of_program: BTreeMap<_, _> = heeler_sys::fail::POINTS.into_iter().collect();
     let here: BTreeMap<_, _> = POINTS.iter().map(|point| (point.name, point.error.is_some())).collect();
     assert_eq!(here, of_program, "the harness and the program name different points");
 }

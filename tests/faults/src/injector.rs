@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use host::process::{Pid, descendants};
+use heeler_sys::process::{Pid, descendants};
 
 use crate::{
     client::FaultClient,

@@ -68,7 +68,7 @@ fn files(dir: &Path) -> Vec<String> {
 /// leaves it empty.
 fn is_for_journals(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let is_named = name == format!("heeler-{}", host::process::effective_uid());
+    let is_named = name == format!("heeler-{}", heeler_sys::process::effective_uid());
     let is_empty = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     (is_named && is_empty) || ((is_named || name.starts_with("heeler-runs")) && path.join("runs").is_dir())
 }

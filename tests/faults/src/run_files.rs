@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use heeler::runs::{self, EarlierRun, EarlierRunState, RecordedRun, RecordedRunError};
+use heeler_run_store::{self, EarlierRun, EarlierRunState, RecordedRun, RecordedRunError};
 use serde_json::Value;
 
 use crate::{
@@ -23,7 +23,7 @@ pub(crate) fn check(
     if licence.has_lost_journals || injected.iter().any(has_lost_place) {
         return;
     }
-    let all = runs::list_runs(&dir.join(".heeler"));
+    let all = heeler_run_store::list_runs(&dir.join(".heeler"));
     for run in &all {
         let is_over = matches!(run.state, EarlierRunState::Ended(_) | EarlierRunState::Interrupted { .. });
         assert!(is_over, "all processes are gone, and a run is {:?}: {:?}", run.state, run.problems);
@@ -47,7 +47,7 @@ pub(crate) fn check(
         });
         let is_ended = matches!(run.state, EarlierRunState::Ended(_));
         assert!(is_ended || !is_answered, "an answered run is told as {:?}", run.state);
-        match runs::read_recorded_run(run) {
+        match heeler_run_store::read_recorded_run(run) {
             Ok(story) => compare(plan, &story, &seen, licence),
             Err(RecordedRunError::NoManifest { .. }) => {
                 assert!(seen.is_empty(), "there are results of a run without a manifest");
@@ -56,7 +56,7 @@ pub(crate) fn check(
         }
     }
     if plan.client.transport == PlannedTransport::CommandLine {
-        for story in all.iter().filter_map(|run| runs::read_recorded_run(run).ok()) {
+        for story in all.iter().filter_map(|run| heeler_run_store::read_recorded_run(run).ok()) {
             compare(plan, &story, &BTreeMap::new(), licence);
         }
     }

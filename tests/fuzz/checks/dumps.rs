@@ -2,7 +2,7 @@
 
 /// Checks the reader of `heeler dump`.
 pub fn minidump(bytes: &[u8]) {
-    match watchdog::dump::parse(bytes) {
+    match heeler_crash::dump::parse(bytes) {
         Ok(summary) => {
             let _words = summary.stacks.to_text();
             assert!(summary.modules.iter().all(|module| module.range.start <= module.range.end));

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use wire::{
+use heeler_adapters::{Adapter, ListingOutput, TranscriptEvent, by_name};
+use heeler_protocol::{
     control::{ListedTest, TestProgram},
     mtp::ExecutionState,
 };
-use worker::adapter::{Adapter, ListingOutput, TranscriptEvent, by_name};
 
 use super::pieces::pieces;
 

@@ -1,8 +1,7 @@
 //! Envelopes and messages: everything read can be written, and reads as the same value again.
 
 use bytes::BytesMut;
-use serde::{Serialize, de::DeserializeOwned};
-use wire::{
+use heeler_protocol::{
     StreamDecoder as _,
     control::{
         FromGuard, FromWatchdog, FromWorker, JoinMessage, OsText, ToGuard, ToWatchdog, ToWorker,
@@ -19,6 +18,7 @@ use wire::{
     },
     rpc::{self, RpcMessage},
 };
+use serde::{Serialize, de::DeserializeOwned};
 
 /// Checks JSON-RPC envelopes.
 pub fn envelope(bytes: &[u8]) {

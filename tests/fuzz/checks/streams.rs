@@ -2,7 +2,7 @@
 //! written is read back.
 
 use bytes::BytesMut;
-use wire::{
+use heeler_protocol::{
     StreamDecoder,
     control::{Attempt, JournalledResult, TestIndex},
     fork_server::ForkReply,

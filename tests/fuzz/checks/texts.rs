@@ -3,12 +3,10 @@
 
 use std::{borrow::Cow, path::Path, str::FromStr};
 
-use heeler::{
-    config::{Config, ConfigError},
-    filter::{Filter, FilterError, FilterSubject, GraphQuery},
-    history::LastOutcome,
-};
-use model::test_path::{NameNesting, TestPath};
+use heeler_config::filter::{Filter, FilterError, FilterSubject, GraphQuery};
+use heeler_config::{Config, ConfigError};
+use heeler_core::test_path::{NameNesting, TestPath};
+use heeler_run_store::history::LastOutcome;
 
 /// The full printed form may be longer than the input limit.
 const FILTER_BYTES: usize = 1024;

@@ -6,13 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use host::{
+use heeler_crash::dump::{self, DumpPlan, DumpSummary, DumpTarget};
+use heeler_crash::stacks::{self, ProcessStacks, ThreadRegisters};
+use heeler_sys::{
     process::{Pid, Signal},
     spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
-};
-use watchdog::{
-    dump::{self, DumpPlan, DumpSummary, DumpTarget},
-    stacks::{self, ProcessStacks, ThreadRegisters},
 };
 
 use crate::support::{HeldPipe, wait_until};

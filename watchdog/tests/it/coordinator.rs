@@ -3,18 +3,18 @@
 use std::{future::Future, path::PathBuf};
 
 use bytes::Bytes;
-use host::{
+use heeler_protocol::control::{CallbackAddress, DeliveryLimits, FromWatchdog, JoinMessage, ToWatchdog};
+use heeler_sys::{
     dirs::{SocketDir, socket_dir},
     process::own_program_path,
     spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
 };
-use link::{
+use heeler_transport::{
     LinkTask,
     control::{ControlReceiver, ControlSender, ReceivedPacket},
     local::LocalListener,
 };
 use tokio::time::timeout;
-use wire::control::{CallbackAddress, DeliveryLimits, FromWatchdog, JoinMessage, ToWatchdog};
 
 use crate::support::{HeldPipe, WAIT_LIMIT};
 
@@ -71,7 +71,7 @@ impl TestCoordinator {
         })
         .unwrap();
         let stream = timeout(WAIT_LIMIT, listener.accept()).await.unwrap().unwrap();
-        let (control, mut receiver, writer) = link::control::open(stream);
+        let (control, mut receiver, writer) = heeler_transport::control::open(stream);
         let joined = receiver.next::<JoinMessage>().await.unwrap();
         let join = JoinMessage::Watchdog { pid: watchdog.pid().as_u32() };
         assert_eq!(joined, Some(ReceivedPacket::Message(join)));

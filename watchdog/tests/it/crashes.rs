@@ -10,12 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use host::{
+use heeler_protocol::control::{
+    CrashReport, DumpKinds, FromGuard, ProcessExit, TestCommand, ToGuard, TraceMode, TracePlan,
+};
+use heeler_sys::{
     process::{Pid, Signal, kill_group},
     spawn::{ChildStdio, SpawnOptions, spawn},
-};
-use wire::control::{
-    CrashReport, DumpKinds, FromGuard, ProcessExit, TestCommand, ToGuard, TraceMode, TracePlan,
 };
 
 use crate::{
@@ -162,7 +162,7 @@ pub(crate) fn run_crasher(mode: &str) -> GuardedOutcome {
 /// Asserts that the dump can be read, and agrees with the report.
 fn assert_dump(report: &CrashReport) {
     let path = report.dump.as_ref().unwrap_or_else(|| panic!("{report:?}"));
-    let summary = watchdog::dump::read(path.as_path()).unwrap();
+    let summary = heeler_crash::dump::read(path.as_path()).unwrap();
     assert!(!summary.threads.is_empty(), "{summary:?}");
     let text = std::fs::read_to_string(report.stacks_file.as_ref().unwrap().as_path()).unwrap();
     assert!(text.contains(&Signal(report.signal).name()), "{text}");
@@ -238,7 +238,7 @@ fn thread_crash_blames_that_thread() {
     assert_eq!(report.thread.name, "worker-5");
     assert_ne!(report.thread.id, report.pid);
     assert!(report.stack.contains("deref"), "{}", report.stack);
-    let summary = watchdog::dump::read(report.dump.as_ref().unwrap().as_path()).unwrap();
+    let summary = heeler_crash::dump::read(report.dump.as_ref().unwrap().as_path()).unwrap();
     assert_eq!(summary.threads.len(), 9);
     let text = std::fs::read_to_string(report.stacks_file.as_ref().unwrap().as_path()).unwrap();
     assert!((0..8).all(|worker| text.contains(&format!("worker-{worker}"))), "{text}");
@@ -372,8 +372,8 @@ fn traced_test_can_stop_and_continue() {
 /// Waits until all five threads of the idle program are blocked.
 fn await_idle(pid: Pid) {
     let calls = || {
-        let threads = host::trace::threads(pid).into_iter();
-        threads.filter_map(|tid| host::trace::read_syscall_state(tid)?.syscall).collect::<Vec<_>>()
+        let threads = heeler_sys::trace::threads(pid).into_iter();
+        threads.filter_map(|tid| heeler_sys::trace::read_syscall_state(tid)?.syscall).collect::<Vec<_>>()
     };
     wait_until("all threads pause", calls, |calls| {
         calls.len() == 5 && calls.iter().all(|call| call == "pause")
@@ -460,8 +460,10 @@ fn hung_tree_is_dumped_and_continues() {
         let (mut guarded, directory) = start_traced(shell_command(&script), mode);
         let pid = guarded.expect_started();
         guarded.output.wait_for("ready\nready\n");
-        let below = host::process::descendants(Pid(pid.cast_signed()));
-        await_idle(*below.iter().find(|pid| host::process::command_line(**pid).ends_with("idle")).unwrap());
+        let below = heeler_sys::process::descendants(Pid(pid.cast_signed()));
+        await_idle(
+            *below.iter().find(|pid| heeler_sys::process::command_line(**pid).ends_with("idle")).unwrap(),
+        );
         for _ in 0..2 {
             guarded.send(&ToGuard::Dump);
             let Some(FromGuard::Dumped(report)) = guarded.next_message() else { panic!("no dumps") };
@@ -469,7 +471,7 @@ fn hung_tree_is_dumped_and_continues() {
             assert_eq!(report.processes[0].pid, pid);
             for process in &report.processes {
                 let dump = process.dump.as_ref().unwrap_or_else(|| panic!("{mode:?} {report:?}"));
-                assert!(!watchdog::dump::read(dump.as_path()).unwrap().threads.is_empty());
+                assert!(!heeler_crash::dump::read(dump.as_path()).unwrap().threads.is_empty());
             }
             let idle = report.processes.iter().find(|process| process.command.ends_with("idle")).unwrap();
             assert!(idle.stack.contains("main at"), "{idle:?}");

@@ -3,12 +3,12 @@
 
 use std::{ffi::OsString, path::Path};
 
-use host::{
+use heeler_protocol::control::{FromGuard, TestCommand, ToGuard, TraceMode};
+use heeler_sys::{
     process::{Pid, Signal},
     spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
     trace::tracer_of,
 };
-use wire::control::{FromGuard, TestCommand, ToGuard, TraceMode};
 
 use crate::{
     NamedTest,

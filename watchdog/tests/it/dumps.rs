@@ -3,11 +3,11 @@
 
 use std::{os::unix::fs::PermissionsExt, path::Path};
 
-use host::{
+use heeler_crash::dump::{self, CrashFacts, DumpError, DumpReadError, DumpReason};
+use heeler_sys::{
     process::{Pid, Signal},
     spawn::{ChildStdio, SpawnOptions, spawn},
 };
-use watchdog::dump::{self, CrashFacts, DumpError, DumpReadError, DumpReason};
 
 use crate::{
     blocked_program::{BlockedProgram, build_cpp},

@@ -3,10 +3,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use link::{Inbox, LinkTask, Outbox};
-use serde_json::Value;
-use tokio::net::TcpListener;
-use wire::{
+use heeler_protocol::{
     control::{
         CallbackAddress, FinishRequest, FromWatchdog, JournalResend, JournalledResult, KnownResult,
         ProofLevel, TestIndex, ToWatchdog, WorkerId, journal_name,
@@ -16,6 +13,9 @@ use wire::{
     mtp::{Attachment, EncodedChange, ExecutionState, TestNode, encode_change, method},
     rpc,
 };
+use heeler_transport::{Inbox, LinkTask, Outbox};
+use serde_json::Value;
+use tokio::net::TcpListener;
 
 use crate::{
     NamedTest,
@@ -134,7 +134,7 @@ async fn callback_port() -> (TcpListener, Option<CallbackAddress>) {
 impl CallbackClient {
     async fn accept(listener: &TcpListener) -> Self {
         let (stream, _) = listener.accept().await.unwrap();
-        let (outbox, inbox, writer) = link::open(stream, FrameDecoder::default());
+        let (outbox, inbox, writer) = heeler_transport::open(stream, FrameDecoder::default());
         Self { outbox, inbox, _writer: writer }
     }
 
@@ -317,7 +317,7 @@ fn client_lost_at_completion_gets_completion_relayed() {
         coordinator.send(ToWatchdog::Finish(Box::new(full_finish(directory.path())))).await;
         let (stream, _) = listener.accept().await.unwrap();
         stream.set_zero_linger().unwrap();
-        let (outbox, inbox, writer) = link::open(stream, FrameDecoder::default());
+        let (outbox, inbox, writer) = heeler_transport::open(stream, FrameDecoder::default());
         let mut client = CallbackClient { outbox, inbox, _writer: writer };
         assert_eq!(client.read_and_respond().await, FULL_FINISH_FRAMES[..7]);
         client.read_to_barrier().await;

@@ -9,15 +9,15 @@ use std::{
     time::Instant,
 };
 
-use host::{
+use heeler_protocol::{
+    control::{FromGuard, ToGuard, TraceMode, TracePlan},
+    fork_server::{FORK_REPLY_BYTES, FORK_REQUEST, ForkReply},
+};
+use heeler_sys::{
     fd_passing,
     io::{socket_pair, wait_readable},
     process::{Pid, Signal, children},
     spawn::{ChildStdio, ForkedChild, SpawnOptions, SpawnedChild, spawn},
-};
-use wire::{
-    control::{FromGuard, ToGuard, TraceMode, TracePlan},
-    fork_server::{FORK_REPLY_BYTES, FORK_REQUEST, ForkReply},
 };
 
 use crate::{
@@ -133,7 +133,7 @@ fn forked_guard_kills_test_when_parents_die() {
     let mut guarded = nursery.shell("exec sleep 1000");
     let test = guarded.expect_started();
     let guard = guarded.guard.pid;
-    let stat = host::process::stat(guard).unwrap();
+    let stat = heeler_sys::process::stat(guard).unwrap();
     assert_eq!((stat.parent, stat.group), (nursery.process.pid(), guard));
     // A stopped guard is woken by the death, otherwise it could end nothing.
     guarded.guard.signal(Signal::STOP).unwrap();

@@ -5,12 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use host::{
+use heeler_protocol::control::{FromGuard, TestCommand, ToGuard, TracePlan};
+use heeler_sys::{
     cgroup::CgroupParent,
     process::{Pid, Signal, command_line, kill_group},
     spawn::{ChildStdio, SpawnOptions, spawn},
 };
-use wire::control::{FromGuard, TestCommand, ToGuard, TracePlan};
 
 use crate::{
     NamedTest,
@@ -99,7 +99,7 @@ fn test_inherits_no_guard_descriptors() {
 }
 
 fn daemon_is_killed_and_reported_as_leaked() {
-    let before = host::process::time_since_boot();
+    let before = heeler_sys::process::time_since_boot();
     let script = "setsid sh -c 'sh -c \"sleep 1009 & echo daemon: \\$!\" &' & wait; exit 0";
     let mut guarded = GuardedTest::shell(script);
     let _pid = guarded.expect_started();
@@ -111,8 +111,8 @@ fn daemon_is_killed_and_reported_as_leaked() {
     let started = leaked.and_then(|leaked| leaked.started_ms).map(Duration::from_millis);
     let started = started.expect("the system tells when it was started");
     assert!(
-        before <= started + host::process::start_time_resolution()
-            && started <= host::process::time_since_boot()
+        before <= started + heeler_sys::process::start_time_resolution()
+            && started <= heeler_sys::process::time_since_boot()
     );
     assert!(is_gone(daemon));
     guarded.output.wait_for_end();
@@ -261,7 +261,7 @@ fn orphans_are_reaped_while_the_test_runs() {
     let guard = guarded.guard.pid();
     wait_until(
         "only the test is left",
-        || host::process::children(guard).into_iter().map(command_line).collect::<Vec<_>>(),
+        || heeler_sys::process::children(guard).into_iter().map(command_line).collect::<Vec<_>>(),
         |lines| *lines == ["sleep 1000"],
     );
     guarded.send(&ToGuard::Kill);
@@ -394,13 +394,13 @@ fn cgroups_of_killed_guards_are_removed() {
     let group = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let leaf = group.lines().find_map(|line| line.strip_prefix("0::")?.rsplit('/').next()).unwrap();
     let leaf = place.dir().join(leaf);
-    host::cgroup::remove_stale_leaves();
+    heeler_sys::cgroup::remove_stale_leaves();
     assert!(leaf.exists(), "the group of a living guard stays: {}", leaf.display());
     guarded.guard.signal(Signal::KILL).unwrap();
     guarded.guard.wait().unwrap();
     guarded.output.wait_for_end();
     let is_there = || {
-        host::cgroup::remove_stale_leaves();
+        heeler_sys::cgroup::remove_stale_leaves();
         leaf.exists()
     };
     wait_until("the group to be swept", is_there, |is_there| !is_there);

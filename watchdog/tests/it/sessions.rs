@@ -3,18 +3,18 @@
 
 use std::process::ExitCode;
 
-use host::{
+use heeler_protocol::{
+    control::{FromWatchdog, JournalledResult, TestIndex, ToGuard, ToWatchdog, WorkerId, journal_name},
+    journal::{JournalRecord, MAGIC, write},
+    mtp::ExecutionState,
+    packet,
+};
+use heeler_sys::{
     io::{socket_pair, wait_readable},
     process::{
         Pid, Signal, become_subreaper, children, kill_child, own_program_path, signal_descendants, stat,
     },
     spawn::{ChildStdio, SpawnOptions, spawn},
-};
-use wire::{
-    control::{FromWatchdog, JournalledResult, TestIndex, ToGuard, ToWatchdog, WorkerId, journal_name},
-    journal::{JournalRecord, MAGIC, write},
-    mtp::ExecutionState,
-    packet,
 };
 
 use crate::{

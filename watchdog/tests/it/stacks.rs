@@ -1,8 +1,8 @@
 //! Stacks of real programs: the right functions, inlined functions, files and lines, or the facts that lead
 //! to them.
 
-use host::spawn::{SpawnOptions, spawn};
-use watchdog::stacks::{self, ProcessStacks, StackFrame};
+use heeler_crash::stacks::{self, ProcessStacks, StackFrame};
+use heeler_sys::spawn::{SpawnOptions, spawn};
 
 use crate::{
     blocked_program::{BlockedProgram, build_cpp, build_rust, marked_line},

@@ -12,15 +12,15 @@ use std::{
 };
 
 use bytes::BytesMut;
-use host::{
-    io::{pipe, socket_pair, wait_readable},
-    process::stat,
-    spawn::{ChildStdio, ForkedChild, SpawnOptions, SpawnedChild, spawn},
-};
-use wire::{
+use heeler_protocol::{
     StreamDecoder,
     control::{FromGuard, OsText, ProcessExit, TestCommand, ToGuard},
     packet::{self, ControlPacket, PacketDecoder},
+};
+use heeler_sys::{
+    io::{pipe, socket_pair, wait_readable},
+    process::stat,
+    spawn::{ChildStdio, ForkedChild, SpawnOptions, SpawnedChild, spawn},
 };
 
 /// Deadline of every wait; none takes long unless something is wrong.
@@ -48,7 +48,7 @@ pub(crate) fn is_gone(pid: u32) -> bool {
 }
 
 pub(crate) fn state_of(pid: u32) -> Option<char> {
-    stat(host::process::Pid(pid.cast_signed())).map(|stat| stat.state)
+    stat(heeler_sys::process::Pid(pid.cast_signed())).map(|stat| stat.state)
 }
 
 /// The reading end of a pipe that the observed processes hold open.

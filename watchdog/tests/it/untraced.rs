@@ -5,8 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use host::process::{Pid, Signal};
-use wire::control::{FromGuard, TestCommand, ToGuard, TraceMode};
+use heeler_protocol::control::{FromGuard, TestCommand, ToGuard, TraceMode};
+use heeler_sys::process::{Pid, Signal};
 
 use crate::{
     NamedTest,
@@ -93,7 +93,7 @@ fn program_traced_by_another_process_runs_untraced() {
 }
 
 fn setuid_program_keeps_its_privileges() {
-    if host::process::effective_uid() != 0 {
+    if heeler_sys::process::effective_uid() != 0 {
         // Only root can grant them.
         return;
     }
@@ -114,18 +114,18 @@ fn released_test_can_be_traced_by_others() {
     let (mut guarded, directory) = start_traced(command(crash_program(), &["idle"]), TraceMode::Root);
     let pid = Pid(guarded.expect_started().cast_signed());
     guarded.output.wait_for("ready");
-    assert_eq!(host::trace::tracer_of(pid), Some(guarded.guard.pid()));
+    assert_eq!(heeler_sys::trace::tracer_of(pid), Some(guarded.guard.pid()));
     guarded.send(&ToGuard::DetachTracer);
     assert_eq!(guarded.next_message(), Some(FromGuard::TracerDetached));
-    for tid in host::trace::threads(pid) {
-        assert_eq!(host::trace::tracer_of(tid), None);
+    for tid in heeler_sys::trace::threads(pid) {
+        assert_eq!(heeler_sys::trace::tracer_of(tid), None);
     }
     guarded.send(&ToGuard::Kill);
     assert_eq!(collect_outcome(guarded, directory).ending(), (None, Some(Signal::KILL.0)));
 }
 
 fn unprivileged_guard_reports_the_same() {
-    if host::process::effective_uid() != 0 {
+    if heeler_sys::process::effective_uid() != 0 {
         // Without root all other tests check this already.
         return;
     }

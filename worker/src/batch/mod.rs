@@ -16,7 +16,7 @@ mod running_test;
 
 use std::time::Duration;
 
-use wire::{
+use heeler_protocol::{
     control::{
         JournalledResult, LeaseEvent, LeasedTest, ListedTest, LogLine, ProcessExit, TestDiagnostics,
         TestLimits, WorkerId, WorkerLease,
@@ -24,17 +24,15 @@ use wire::{
     mtp::{ExecutionState, LogLevel},
 };
 
-use crate::{
-    adapter::{FrameworkVerdict, TranscriptEvent},
-    node_writer::{NodeWriter, TerminalUpdate, TestTimes},
-    output_capture::truncate_text,
-    process_clock::{ClockReading, UtcTime},
-    process_leaks::TestTimeSpans,
-    stderr_attribution::{StderrAttribution, attribute_stderr},
-    unattributed_output::UnattributedOutput,
-    update_batch::UpdateBatch,
-    verdict::{Decision, FinalResult, TestEnding, TestOutputs, TestPolicy, decide, microseconds},
-};
+use crate::node_writer::{NodeWriter, TerminalUpdate, TestTimes};
+use crate::output_capture::truncate_text;
+use crate::process_clock::{ClockReading, UtcTime};
+use crate::process_leaks::TestTimeSpans;
+use crate::stderr_attribution::{StderrAttribution, attribute_stderr};
+use crate::unattributed_output::UnattributedOutput;
+use crate::update_batch::UpdateBatch;
+use crate::verdict::{Decision, FinalResult, TestEnding, TestOutputs, TestPolicy, decide, microseconds};
+use heeler_adapters::{FrameworkVerdict, TranscriptEvent};
 use running_test::RunningTest;
 
 /// Framework durations are whole milliseconds or absent; a duration below this is measured by the worker.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use host::process::Signal;
-use wire::{
+use heeler_protocol::{
     control::{ExitReason, LeakedProcess, LeaseEnd, LeaseEvent, LogLine, TestDiagnostics},
     mtp::LogLevel,
 };
+use heeler_sys::process::Signal;
 
 use super::{BatchTerminateReason, BatchTestState, ProcessExitSummary, RunningBatch};
 use crate::{
@@ -120,7 +120,7 @@ impl RunningBatch {
     /// Reports leaked processes and the tests that may have started them.
     fn report_leaks(&self, leaked: &[LeakedProcess], parcel: &mut UpdateBatch) {
         for ProcessLeak { places, processes } in
-            self.time_spans.attribute(leaked, host::process::start_time_resolution())
+            self.time_spans.attribute(leaked, heeler_sys::process::start_time_resolution())
         {
             let tests: Vec<_> = places.iter().map(|place| &self.tests[*place]).collect();
             let uids: Vec<_> = tests.iter().map(|test| test.uid.as_str()).collect();

@@ -4,12 +4,12 @@ mod single_test_process;
 
 use std::collections::HashMap;
 
-use proptest::prelude::*;
-use wire::{
+use heeler_protocol::{
     control::{Attempt, ExitReason, LeaseEnd, LeaseEvent, TestIndex},
     journal::{self, JournalContent, JournalRecord},
     mtp::{NodeChange, TestNode},
 };
+use proptest::prelude::*;
 
 use super::{running_test::SHARED_STDERR_NOTE, *};
 use crate::test_values::{lease, verdict};

@@ -3,8 +3,6 @@
 
 use std::{fs::File, io::Read as _, path::Path};
 
-use crate::adapter;
-
 /// The size of one piece, so that a program of any size takes the same memory.
 const PIECE_BYTES: usize = 1 << 20;
 /// The number of bytes that neighbouring pieces share, so that no hint is cut.
@@ -22,14 +20,14 @@ pub(super) async fn hinted_frameworks(path: &Path) -> Vec<&'static str> {
     let Ok(mut file) = File::open(path) else { return hinted };
     let mut piece = vec![0; PIECE_BYTES];
     let (mut kept, mut total) = (0, 0);
-    while total < SEARCHED_BYTES && hinted.len() < adapter::detectable_adapters().len() {
+    while total < SEARCHED_BYTES && hinted.len() < heeler_adapters::detectable_adapters().len() {
         let count = match file.read(&mut piece[kept..]) {
             Ok(0) | Err(_) => break,
             Ok(count) => count,
         };
         total += count;
         let filled = kept + count;
-        for adapter in adapter::detectable_adapters() {
+        for adapter in heeler_adapters::detectable_adapters() {
             if !hinted.contains(&adapter.name()) && adapter.looks_like(&piece[..filled]) {
                 hinted.push(adapter.name());
             }

@@ -6,18 +6,16 @@ mod framework_hints;
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
-use host::process::Signal;
-use model::test_path::NameNesting;
+use heeler_core::test_path::NameNesting;
+use heeler_protocol::control::{self, DiscoveryJob, FromWorker, TestProgram};
+use heeler_sys::process::Signal;
 use tokio::{sync::mpsc, time::Instant};
-use wire::control::{self, DiscoveryJob, FromWorker, TestProgram};
 
-use crate::{
-    adapter::{self, Adapter, AdapterInvocation, AdapterListing, ListingError, ListingOutput},
-    chain::error_chain,
-    listing_process::{CaptureError, CapturedListing, ListingTimeLimit, capture_listing},
-    runner::JobOrder,
-    worker_context::{PrepareError, WorkerContext},
-};
+use crate::listing_process::{CaptureError, CapturedListing, ListingTimeLimit, capture_listing};
+use crate::runner::JobOrder;
+use crate::worker_context::{PrepareError, WorkerContext};
+use heeler_adapters::{self, Adapter, AdapterInvocation, AdapterListing, ListingError, ListingOutput};
+use heeler_core::error_chain;
 
 /// Size limit of a listing file, the same as for printed listings.
 const FILE_LIMIT_BYTES: u64 = 64 << 20;
@@ -103,7 +101,7 @@ pub(crate) async fn discover(
 }
 
 fn nesting(framework: &str) -> control::FrameworkNesting {
-    match adapter::by_name(framework).map(Adapter::nesting).unwrap_or_default() {
+    match heeler_adapters::by_name(framework).map(Adapter::nesting).unwrap_or_default() {
         NameNesting::Flat => control::FrameworkNesting::Flat,
         NameNesting::FullStop => control::FrameworkNesting::FullStop,
         NameNesting::Colons => control::FrameworkNesting::Colons,
@@ -131,7 +129,7 @@ impl ProgramDiscovery<'_> {
         let hinted = framework_hints::hinted_frameworks(path).await;
         let is_hinted = |adapter: &dyn Adapter| hinted.contains(&adapter.name());
         let (first, then): (Vec<_>, Vec<_>) =
-            adapter::detectable_adapters().iter().partition(|one| is_hinted(**one));
+            heeler_adapters::detectable_adapters().iter().partition(|one| is_hinted(**one));
         let mut told = None;
         for adapter in first.into_iter().chain(then) {
             match self.list_with_retry(adapter).await {
@@ -219,8 +217,9 @@ fn check_executable(path: &Path) -> Result<(), DiscoverError> {
 }
 
 fn find_adapter(name: &str) -> Result<&'static dyn Adapter, DiscoverError> {
-    adapter::by_name(name).ok_or_else(|| {
-        let known: Vec<_> = adapter::detectable_adapters().iter().map(|adapter| adapter.name()).collect();
+    heeler_adapters::by_name(name).ok_or_else(|| {
+        let known: Vec<_> =
+            heeler_adapters::detectable_adapters().iter().map(|adapter| adapter.name()).collect();
         DiscoverError::UnknownFramework { name: name.to_owned(), known: known.join(", ") }
     })
 }
@@ -289,7 +288,7 @@ mod tests {
         let captured = |stdout: &str, stderr: &str, code| CapturedListing {
             stdout: stdout.into(),
             stderr: stderr.into(),
-            end: wire::control::ProcessExit { code: Some(code), ..Default::default() },
+            end: heeler_protocol::control::ProcessExit { code: Some(code), ..Default::default() },
         };
         assert_eq!(reply_summary(&captured("\n  usage: x\nmore", "", 1)), "\"usage: x\" and exit code 1");
         assert_eq!(reply_summary(&captured("", "bad\n", 0)), "\"bad\"");

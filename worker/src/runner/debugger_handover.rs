@@ -6,8 +6,8 @@
 //!     └──launched anew──► the debugger's, which is its parent; the stopped process is killed
 //! ```
 
-use host::process::Pid;
-use wire::control::{DebuggeeCommand, DebuggerDecision};
+use heeler_protocol::control::{DebuggeeCommand, DebuggerDecision};
+use heeler_sys::process::Pid;
 
 use super::launch_offer::{AcceptedLaunch, LaunchOffer};
 

@@ -9,15 +9,15 @@ use std::{
     time::Duration,
 };
 
-use host::process::Signal;
-use tokio::time::Instant;
-use wire::{
+use heeler_protocol::{
     control::{
         Attempt, CrashCapturePlan, CrashReport, DiagnosticsFile, HangReport, LeasedTest, LogLine, OsText,
         ProcessExit, TestDiagnostics, TraceMode, TracePlan, TreeSample, WorkerId, WorkerLease,
     },
     mtp::LogLevel,
 };
+use heeler_sys::process::Signal;
+use tokio::time::Instant;
 
 use crate::{exit_reason::signal_name, verdict::TestOutputs};
 
@@ -74,7 +74,7 @@ impl CrashDiagnostics {
     /// continues without diagnostics.
     pub(super) fn trace_plan(&self, logs: &mut Vec<LogLine>) -> Option<TracePlan> {
         let mode = self.watch.mode?;
-        if let Err(error) = host::dirs::private_dir(&self.dir) {
+        if let Err(error) = heeler_sys::dirs::private_dir(&self.dir) {
             let message = format!("crashes will leave no files: {error}");
             logs.push(LogLine { test: None, level: LogLevel::Warning, message });
             return None;
@@ -121,7 +121,7 @@ impl CrashDiagnostics {
     }
 
     pub(super) fn record_sample(&mut self, sample: &TreeSample) {
-        let state = |process: &wire::control::ProcessSample| {
+        let state = |process: &heeler_protocol::control::ProcessSample| {
             format!("process {} ({}): {}", process.pid, process.command, process.state)
         };
         self.states = sample.processes.iter().map(state).collect();

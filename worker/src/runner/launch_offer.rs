@@ -11,7 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use host::{
+use heeler_protocol::control::{DebuggeeCommand, LeakedProcess, OsText, ProcessExit, TestCommand};
+use heeler_sys::{
     dirs::{DirError, private_dir_in_existing},
     fd_passing,
     process::{self, Lifeline, Pid, Signal},
@@ -21,7 +22,6 @@ use tokio::{
     net::{UnixListener, UnixStream},
     time::sleep,
 };
-use wire::control::{DebuggeeCommand, LeakedProcess, OsText, ProcessExit, TestCommand};
 
 use crate::{
     debuggee::{COMMAND_FILE, DEBUGGEE_ROLE, READY_BYTE, SOCKET_FILE},

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use host::process::{self, Pid};
+use heeler_sys::process::{self, Pid};
 use tokio::time::Instant;
 
 /// Sampling period. Sampling one process takes about 20 microseconds.

@@ -11,27 +11,27 @@ mod test_process;
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
-use wire::{
+use heeler_protocol::{
     control::{
         DebuggerDecision, LeaseEnd, LeaseId, ListedTest, LogLine, TestCommand, TestIndex, TestProgram,
         WorkerLease,
     },
     mtp::LogLevel,
 };
+use tokio::sync::{mpsc, oneshot};
 
-use crate::{
-    adapter::{self, Adapter, AdapterInvocation, CommandLineError, FrameworkVerdict, TranscriptParser},
-    batch::{FrameworkQueries, RunningBatch},
-    chain::error_chain,
-    guarded_process::GuardedProcess,
-    journal::Journal,
-    process_clock::ProcessClock,
-    update_batch::UpdateBatch,
-    uplink::SenderMessage,
-    worker_context::WorkerContext,
-};
+use crate::batch::{FrameworkQueries, RunningBatch};
+use crate::guarded_process::GuardedProcess;
+use crate::journal::Journal;
+use crate::process_clock::ProcessClock;
+use crate::update_batch::UpdateBatch;
+use crate::uplink::SenderMessage;
+use crate::worker_context::WorkerContext;
 use diagnostics::CrashDiagnostics;
+use heeler_adapters::{
+    self, Adapter, AdapterInvocation, CommandLineError, FrameworkVerdict, TranscriptParser,
+};
+use heeler_core::error_chain;
 use launch_offer::LaunchOffer;
 use test_process::RunningProcess;
 
@@ -127,7 +127,7 @@ async fn prepare_process(
 ) -> Result<StartedProcess, LeaseEnd> {
     let not_started = |error: String| LeaseEnd::NotStarted { error };
     let name = lease.program.framework.as_deref().unwrap_or_default();
-    let Some(adapter) = adapter::by_name(name) else {
+    let Some(adapter) = heeler_adapters::by_name(name) else {
         return Err(not_started(format!("there is no framework {name:?}")));
     };
     let program = lease.program.clone();

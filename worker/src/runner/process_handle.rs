@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wire::control::ToGuard;
+use heeler_protocol::control::ToGuard;
 
 use super::launch_offer::LaunchedProcess;
 use crate::guarded_process::{GuardConnection, GuardEvent};

@@ -2,29 +2,27 @@
 
 use std::time::Duration;
 
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::{Instant, sleep_until, timeout_at},
-};
-use wire::{
+use heeler_protocol::{
     control::{
         DebuggerDecision, LeaseEnd, LeaseEvent, ProcessExit, TestDiagnostics, TestIndex, ToGuard, TreeSample,
     },
     mtp::LogLevel,
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{
     JobOrder, ResultSink, StartedProcess, debugger_handover::DebuggerHandover, diagnostics::CrashDiagnostics,
     launch_offer::AcceptedLaunch, memory_watch::MemoryWatch, process_handle::ProcessHandle,
 };
-use crate::{
-    adapter::{TranscriptEvent, TranscriptParser},
-    batch::{DeadlineAction, OutputChunk, ProcessExitSummary, RunningBatch},
-    guarded_process::{GuardEvent, GuardedProcess},
-    output_pipe::{OutputPipe, PipeRead},
-    process_clock::ProcessClock,
-    verdict::microseconds,
-};
+use crate::batch::{DeadlineAction, OutputChunk, ProcessExitSummary, RunningBatch};
+use crate::guarded_process::{GuardEvent, GuardedProcess};
+use crate::output_pipe::{OutputPipe, PipeRead};
+use crate::process_clock::ProcessClock;
+use crate::verdict::microseconds;
+use heeler_adapters::{TranscriptEvent, TranscriptParser};
 
 /// The capacity of a pipe, so that one read empties it.
 const READ_BUFFER_BYTES: usize = 64 << 10;

@@ -4,21 +4,22 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use link::{
-    LinkClosed,
-    callback::{self, CallbackConnection},
-    control::ControlSender,
-};
-use tokio::{io::AsyncWriteExt as _, sync::mpsc};
-use wire::{
+use heeler_protocol::{
     control::{
         CallbackAddress, DeliveryLimits, FromWorker, LeaseEnd, LeaseEvent, LeaseId, LogLine, ProofLevel,
         WorkerId,
     },
     mtp::{LogLevel, updates_frame},
 };
+use heeler_transport::{
+    LinkClosed,
+    callback::{self, CallbackConnection},
+    control::ControlSender,
+};
+use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 
-use crate::{chain::error_chain, update_batch::UpdateBatch};
+use crate::update_batch::UpdateBatch;
+use heeler_core::error_chain;
 
 /// At most two update batches wait, beside the one being sent: one is written while the next is made. More
 /// would only take memory, since a client that is slower than that slows the run anyway.
@@ -129,7 +130,7 @@ impl ResultSender {
             let frame = updates_frame(&run, load.changes.iter().copied());
             self.send_frame(load.position, frame).await?;
         }
-        host::fail::pass("worker.sent");
+        heeler_sys::fail::pass("worker.sent");
         let position = parcel.position();
         if !parcel.logs.is_empty() {
             let run = Some(run.as_ref().to_owned());
@@ -137,7 +138,7 @@ impl ResultSender {
         }
         self.sent_positions.insert(run, position);
         self.send_reports(lease, parcel.reports).await?;
-        host::fail::pass("worker.reported");
+        heeler_sys::fail::pass("worker.reported");
         Ok(())
     }
 
@@ -214,7 +215,7 @@ impl ResultSender {
     }
 
     async fn drain(&mut self, run: String) -> Result<(), LinkClosed> {
-        host::fail::pass("worker.drain");
+        heeler_sys::fail::pass("worker.drain");
         let handed = self.sent_positions.remove(run.as_str()).unwrap_or(0);
         self.sent_groups.remove(run.as_str());
         let proof = match std::mem::replace(&mut self.route, SenderRoute::Broken) {
@@ -230,10 +231,10 @@ impl ResultSender {
             SenderRoute::Connected(address, callback) => self.prove_delivery(address, *callback).await?,
             SenderRoute::Broken => ProofLevel::None,
         };
-        host::fail::pass("worker.proven");
+        heeler_sys::fail::pass("worker.proven");
         let position = if proof == ProofLevel::None { 0 } else { handed };
         self.control.send(&FromWorker::Drained { run, proof, position }).await?;
-        host::fail::pass("worker.drained");
+        heeler_sys::fail::pass("worker.drained");
         Ok(())
     }
 

@@ -4,19 +4,19 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use link::control::{ControlReceiver, ReceivedPacket};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-    time::timeout,
-};
-use wire::{
+use heeler_protocol::{
     StreamDecoder as _,
     control::{JournalledResult, LeaseEvent, TestIndex},
     frame::FrameDecoder,
     mtp::{ExecutionState, UpdateParams},
     rpc::{self, RpcError, RpcMessage},
+};
+use heeler_transport::control::{ControlReceiver, ReceivedPacket};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::timeout,
 };
 
 use super::*;
@@ -49,7 +49,7 @@ struct SenderHarness {
     position: u64,
 }
 
-type LinkTasks = (link::LinkTask, link::LinkTask);
+type LinkTasks = (heeler_transport::LinkTask, heeler_transport::LinkTask);
 
 const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 5000, stall_ms: 200, drain_ms: 200 };
 
@@ -73,8 +73,8 @@ impl SenderHarness {
 
     fn new(callback: Option<CallbackAddress>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
-        let (control, _, control_task) = link::control::open(ours);
-        let (unused, coordinator, coordinator_task) = link::control::open(theirs);
+        let (control, _, control_task) = heeler_transport::control::open(ours);
+        let (unused, coordinator, coordinator_task) = heeler_transport::control::open(theirs);
         let (to_sender, inbox) = mpsc::channel(QUEUED_UPDATE_BATCHES);
         let uplink = ResultSender::new(control, WorkerId(7), callback, LIMITS);
         let mut tasks = JoinSet::new();
@@ -92,8 +92,10 @@ impl SenderHarness {
             let state = ExecutionState::Passed;
             let result = JournalledResult { test: TestIndex(self.sent), state, duration_us: 1 };
             let uid = format!("{}-{}", self.sent, "x".repeat(text_bytes));
-            let node = wire::mtp::TestNode::test(uid, "name", state);
-            parcel.add_settled(result, |out| out.extend_from_slice(&wire::mtp::encode_change(&node)));
+            let node = heeler_protocol::mtp::TestNode::test(uid, "name", state);
+            parcel.add_settled(result, |out| {
+                out.extend_from_slice(&heeler_protocol::mtp::encode_change(&node))
+            });
             self.sent += 1;
         }
         self.position = parcel.position();
@@ -228,7 +230,7 @@ async fn new_connection_receives_groups_again() {
     let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesAtEnd).await;
     for run in ["first", "second"] {
         let mut parcel = UpdateBatch::at_position(0);
-        let group = wire::mtp::EncodedChange::group(None, &format!("{run}::"), run);
+        let group = heeler_protocol::mtp::EncodedChange::group(None, &format!("{run}::"), run);
         parcel.add_group(&format!("{run}::"), group.as_bytes());
         bench.send_batch(run, parcel).await;
     }

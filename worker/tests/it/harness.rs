@@ -8,15 +8,7 @@ use std::{
     time::Duration,
 };
 
-use host::spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn};
-use link::{
-    LinkTask,
-    control::{ControlReceiver, ControlSender, ReceivedPacket},
-    local::LocalListener,
-};
-use tempfile::TempDir;
-use tokio::time::timeout;
-use wire::{
+use heeler_protocol::{
     control::{
         DeliveryLimits, DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, LeaseEvent, LeaseId, LeasedTest,
         ListedTest, OsText, TestIndex, TestLimits, TestProgram, ToWorker, WorkerId, WorkerLease,
@@ -24,6 +16,14 @@ use wire::{
     mtp::{TestNode, UpdateParams},
     rpc::{self, RpcMessage},
 };
+use heeler_sys::spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn};
+use heeler_transport::{
+    LinkTask,
+    control::{ControlReceiver, ControlSender, ReceivedPacket},
+    local::LocalListener,
+};
+use tempfile::TempDir;
+use tokio::time::timeout;
 
 /// Generous: the machine may be busy.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -137,7 +137,7 @@ impl WorkerHarness {
         }))
         .unwrap();
         let stream = timeout(DEADLINE, listener.accept()).await.unwrap().unwrap();
-        let (sender, mut receiver, task) = link::control::open(stream);
+        let (sender, mut receiver, task) = heeler_transport::control::open(stream);
         let join = receiver.next::<JoinMessage>().await.unwrap().unwrap();
         let expected = JoinMessage::Worker { worker: WorkerId(1), pid: worker.pid().as_u32() };
         assert_eq!(join, ReceivedPacket::Message(expected));
@@ -342,7 +342,7 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
             startup_ms: 20_000,
             memory_bytes: None,
         },
-        crash_capture: wire::control::CrashCapturePlan::default(),
+        crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: false,
         is_debugged: false,
         is_output_shown: false,

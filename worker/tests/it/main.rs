@@ -10,13 +10,13 @@ use std::{
 };
 
 use harness::{WorkerHarness, lease};
-use host::spawn::ChildStdio;
-use tokio::task::spawn_blocking;
-use wire::{
+use heeler_protocol::{
     control::{FromWorker, LeaseEnd, LeaseEvent, ProofLevel, ToWorker, WorkerLease},
     journal::{self, JournalContent, JournalRecord},
     mtp::ExecutionState,
 };
+use heeler_sys::spawn::ChildStdio;
+use tokio::task::spawn_blocking;
 
 #[tokio::test]
 async fn lease_is_run_journalled_sent_and_reported() {
@@ -313,7 +313,7 @@ async fn guards_are_executed_without_fork_server() {
 
 #[tokio::test]
 async fn output_is_shown_immediately_when_enabled() {
-    let (mut shown, output) = host::io::pipe().map(|(read, write)| (File::from(read), write)).unwrap();
+    let (mut shown, output) = heeler_sys::io::pipe().map(|(read, write)| (File::from(read), write)).unwrap();
     let mut bench = WorkerHarness::with_output(ChildStdio::Fd(output)).await;
     let script = bench.script("begin t0; echo visible; ok t0; last 1 0");
     let mut open = lease(&script, 1);

@@ -1,6 +1,6 @@
 //! Leaked processes, and the result of the only test of a process.
 
-use wire::control::{LeakedProcess, LeaseEvent};
+use heeler_protocol::control::{LeakedProcess, LeaseEvent};
 
 use super::*;
 

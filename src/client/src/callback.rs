@@ -1,0 +1,207 @@
+//! The callback listener: processes of the server connect, authenticate with the token, and report.
+//!
+//! An answer to a request on a callback connection proves that every earlier message of that connection has
+//! been read and queued as an event; the echo barrier of the other end relies on this.
+
+use std::{io, sync::Arc, time::Duration};
+
+use heeler_protocol::{
+    frame::FrameDecoder,
+    mtp::{CallbackProvider, HelloParams, method},
+    rpc::{self, BorrowedRpcMessage, RequestId, RpcError, code},
+};
+use heeler_transport::{
+    Inbox, Outbox,
+    tcp::{self, UnknownPeerPolicy, UntrustedPeer},
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::timeout,
+};
+
+use super::{
+    event_router::EventRouter,
+    events::{ClientEvent, EventSource},
+};
+
+/// Larger than the number of workers on any machine; further connections wait until one of these ends.
+const MAX_CONNECTIONS: usize = 1024;
+/// A hello with its token is a few hundred bytes; an unauthenticated peer is not read beyond this.
+const MAX_HELLO_BYTES: usize = 4 << 10;
+
+/// Connections of other users that are reported as events; later ones are refused without an event.
+const MAX_REPORTED_UNTRUSTED_PEERS: usize = 3;
+/// Pause between a failed `accept` and the next attempt.
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// A listening socket on a port of its own.
+#[derive(Debug)]
+pub(super) struct CallbackListener {
+    socket: TcpListener,
+    token: Arc<str>,
+    hello_limit: Duration,
+}
+
+impl CallbackListener {
+    pub(super) async fn bind(hello_limit: Duration) -> io::Result<Self> {
+        let socket = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
+        Ok(Self { socket, token: uuid::Uuid::new_v4().simple().to_string().into(), hello_limit })
+    }
+
+    /// Returns the port and token that the server needs in order to connect.
+    pub(super) fn provider(&self) -> io::Result<CallbackProvider> {
+        Ok(CallbackProvider { port: self.socket.local_addr()?.port(), token: Some(self.token.to_string()) })
+    }
+
+    /// Accepts connections until the session ends.
+    pub(super) async fn serve(self, intake: Arc<EventRouter>) {
+        let mut connections = JoinSet::new();
+        let mut strangers = 0;
+        loop {
+            tokio::select! {
+                Some(ended) = connections.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "the reader of a callback connection has failed");
+                    }
+                }
+                accepted = self.socket.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                    // Connections of other users get no connection slot and no hello timeout, even with a valid
+                    // token.
+                    Ok((stream, _)) if let Err(stranger) = tcp::verify_peer(&stream, UnknownPeerPolicy::Trust) => {
+                        report_untrusted_peer(&intake, &mut strangers, stranger).await;
+                    }
+                    Ok((stream, _)) => {
+                        let connection = serve_connection(
+                            stream, Arc::clone(&self.token), self.hello_limit, Arc::clone(&intake),
+                        );
+                        connections.spawn(connection);
+                    }
+                    Err(error) => {
+                        let reason = format!("accept: {error}");
+                        intake.send_event(ClientEvent::CallbackRefused { reason }).await;
+                        // An error that repeats at once (no file descriptors left) must not busy-loop.
+                        tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// Reports the first few untrusted peers only, so that another user cannot flood the client's events.
+async fn report_untrusted_peer(intake: &EventRouter, strangers: &mut usize, stranger: UntrustedPeer) {
+    *strangers += 1;
+    if *strangers <= MAX_REPORTED_UNTRUSTED_PEERS {
+        let reason = heeler_core::error_chain(&stranger);
+        intake.send_event(ClientEvent::CallbackRefused { reason }).await;
+    }
+}
+
+async fn serve_connection(
+    stream: TcpStream,
+    token: Arc<str>,
+    hello_limit: Duration,
+    intake: Arc<EventRouter>,
+) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a callback connection will be slow to answer");
+    }
+    let (outbox, mut inbox, mut task) =
+        heeler_transport::open(stream, FrameDecoder::with_limit(MAX_HELLO_BYTES));
+    let source = match receive_hello(&mut inbox, &token, hello_limit).await {
+        Ok(from) => EventSource::Callback(from.into()),
+        Err(reason) => return intake.send_event(ClientEvent::CallbackRefused { reason }).await,
+    };
+    *inbox.decoder_mut() = FrameDecoder::default();
+    intake.on_callback_opened();
+    let open = OpenCallbackCount(&intake);
+    if let Err(reason) = read_messages(&mut inbox, &outbox, &source, &intake).await {
+        intake.send_event(ClientEvent::ConnectionLost { source, reason }).await;
+    }
+    drop(open);
+    outbox.close();
+    // The peer has closed its end: output that cannot be written now never will be.
+    drop(timeout(hello_limit, task.join()).await);
+}
+
+/// Counts a connection as open until it is dropped, also when its reader panics.
+struct OpenCallbackCount<'a>(&'a EventRouter);
+
+impl Drop for OpenCallbackCount<'_> {
+    fn drop(&mut self) {
+        self.0.on_callback_closed();
+    }
+}
+
+/// Waits for the hello; returns the name of the sender, or the reason for refusing the connection.
+async fn receive_hello(
+    inbox: &mut Inbox<FrameDecoder>,
+    token: &str,
+    limit: Duration,
+) -> Result<String, String> {
+    let body = match timeout(limit, inbox.next()).await {
+        Err(_) => return Err(format!("no hello within {limit:?}")),
+        Ok(Err(error)) => return Err(format!("no hello: {}", heeler_core::error_chain(&error))),
+        Ok(Ok(None)) => return Err("closed without a hello".to_owned()),
+        Ok(Ok(Some(body))) => body,
+    };
+    let hello = match rpc::parse_borrowed(&body) {
+        Ok(BorrowedRpcMessage::Notification { method, params: Some(params) }) if method == method::HELLO => {
+            params
+        }
+        Ok(_) | Err(_) => return Err(format!("first message is no {}", method::HELLO)),
+    };
+    match serde_json::from_str::<HelloParams>(hello.get()) {
+        Ok(hello) if hello.token == token => Ok(hello.from),
+        Ok(hello) => Err(format!("wrong token from {:?}", hello.from)),
+        Err(error) => Err(format!("hello: {error}")),
+    }
+}
+
+/// Reads until the connection ends; the error describes an abnormal end.
+async fn read_messages(
+    inbox: &mut Inbox<FrameDecoder>,
+    outbox: &Outbox,
+    source: &EventSource,
+    intake: &EventRouter,
+) -> Result<(), String> {
+    loop {
+        let body = match inbox.next().await {
+            Ok(Some(body)) => body,
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(heeler_core::error_chain(&error)),
+        };
+        match rpc::parse_borrowed(&body) {
+            Ok(BorrowedRpcMessage::Notification { method, params }) => {
+                intake.on_notification(source, &method, params).await;
+            }
+            Ok(BorrowedRpcMessage::Request { id, method, params }) => {
+                if method == method::TELEMETRY {
+                    intake.on_notification(source, &method, params).await;
+                }
+                // This task is the only sender on the connection, so a failure to send shows as the
+                // connection's end.
+                drop(outbox.send(response_to(&id, &method)).await);
+            }
+            Ok(BorrowedRpcMessage::Response { .. }) => {}
+            Err(invalid) => {
+                let reason = invalid.to_string();
+                intake.send_event(ClientEvent::InvalidMessage { source: source.clone(), reason }).await;
+                drop(outbox.send(rpc::encode_error(&invalid.id, &invalid.error)).await);
+            }
+        }
+    }
+}
+
+/// Returns the response to a request of the server or one of its processes: telemetry is accepted as a
+/// request too, any other method is unknown.
+pub(super) fn response_to(id: &RequestId, name: &str) -> bytes::Bytes {
+    if name == method::TELEMETRY {
+        return rpc::encode_result(id, &());
+    }
+    rpc::encode_error(
+        id,
+        &RpcError::new(code::METHOD_NOT_FOUND, format!("method {name:?} is not known here")),
+    )
+}

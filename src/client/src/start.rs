@@ -1,0 +1,167 @@
+//! Starting a session without an existing stream: with a new server for this client only, or with a listening
+//! one.
+
+use std::{ffi::OsString, io, os::fd::OwnedFd, path::PathBuf};
+
+use heeler_sys::spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild};
+use heeler_transport::{local, tcp};
+use tokio::{net::UnixStream, sync::oneshot, time::Instant};
+
+use super::{Client, ClientError, ClientOptions, EventStream};
+
+/// The command line of a new server: `heeler serve --stdio` with further arguments, in its own process group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerCommand {
+    /// Path of the program `heeler`; without a slash it is relative to the working directory.
+    pub program: PathBuf,
+    /// Test programs, and options of `heeler serve`. Without programs, the suites of `heeler.toml` are
+    /// served.
+    pub args: Vec<OsString>,
+    /// Working directory, in which `heeler.toml` is searched; `None` is this process's own working directory.
+    pub cwd: Option<PathBuf>,
+}
+
+impl ServerCommand {
+    /// Returns the command line of a server with these arguments in this process's working directory.
+    #[must_use]
+    pub fn new(program: impl Into<PathBuf>, words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        Self { program: program.into(), args: words.into_iter().map(Into::into).collect(), cwd: None }
+    }
+}
+
+/// The error of starting a server or connecting to one.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerStartError {
+    /// The sockets, or the thread that waits for the server, could not be created.
+    #[error("prepare a connection to a new server")]
+    Prepare(#[source] io::Error),
+    /// The server process could not be started.
+    #[error("start a server")]
+    Spawn(#[source] SpawnError),
+    /// No server accepted a connection at the address in time.
+    #[error("join the server at {host} port {port}")]
+    Tcp {
+        /// Host name or address, as passed.
+        host: String,
+        /// Port, as passed.
+        port: u16,
+        /// The error of the last attempt.
+        source: tcp::DialError,
+    },
+    /// No server accepted a connection on the local socket in time.
+    #[error("join the server at {}", path.display())]
+    Local {
+        /// Path of the socket, as passed.
+        path: PathBuf,
+        /// The error of the last attempt.
+        source: local::ConnectError,
+    },
+}
+
+impl Client {
+    /// Starts a server for this client only, and a session with it. The server ends with the session, however
+    /// that ends: also when the thread that called this ends, which on a runtime of one thread is that of the
+    /// runtime.
+    ///
+    /// Cancel safe: yes, because a server without a client exits, and it is reaped in the background.
+    ///
+    /// # Errors
+    /// The server could not be started; otherwise as [`Client::connect`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn start(
+        command: ServerCommand,
+        options: ClientOptions,
+    ) -> Result<(Self, EventStream), ClientError> {
+        let (stream, process) = spawn_server(command).map_err(ClientError::Start)?;
+        let (mut client, events) = Self::connect(stream, options).await?;
+        client.process = Some(process);
+        Ok((client, events))
+    }
+
+    /// Connects to a server that listens on TCP (`heeler serve --listen`); it must be listening before the
+    /// deadline.
+    ///
+    /// Cancel safe: yes, because a dropped session is closed.
+    ///
+    /// # Errors
+    /// No server listens there; otherwise as [`Client::connect`].
+    pub async fn connect_tcp(
+        (host, port): (&str, u16),
+        deadline: Instant,
+        options: ClientOptions,
+    ) -> Result<(Self, EventStream), ClientError> {
+        let stream = tcp::dial(host, port, deadline).await.map_err(|source| {
+            ClientError::Start(ServerStartError::Tcp { host: host.to_owned(), port, source })
+        })?;
+        Self::connect(stream, options).await
+    }
+
+    /// Connects to a server of this user that listens on a local socket (`heeler serve --pipe`); it must be
+    /// listening before the deadline.
+    ///
+    /// Cancel safe: yes, because a dropped session is closed.
+    ///
+    /// # Errors
+    /// No server listens there; otherwise as [`Client::connect`].
+    pub async fn connect_local(
+        path: impl Into<PathBuf>,
+        deadline: Instant,
+        options: ClientOptions,
+    ) -> Result<(Self, EventStream), ClientError> {
+        let path = path.into();
+        let stream = local::connect(&path, deadline)
+            .await
+            .map_err(|source| ClientError::Start(ServerStartError::Local { path, source }))?;
+        Self::connect(stream, options).await
+    }
+}
+
+/// A server process that this process started; a thread reaps it even when no task waits for it.
+#[derive(Debug)]
+pub(super) struct ServerProcess {
+    ended: oneshot::Receiver<()>,
+}
+
+impl ServerProcess {
+    fn reap_in_background(mut child: SpawnedChild) -> io::Result<Self> {
+        let (sender, ended) = oneshot::channel();
+        let wait = move || {
+            if let Err(error) = child.wait() {
+                tracing::debug!(%error, "the server was reaped by someone else");
+            }
+            // The waiting task may have been dropped.
+            let _gone = sender.send(());
+        };
+        std::thread::Builder::new().name("heeler-server".to_owned()).spawn(wait)?;
+        Ok(Self { ended })
+    }
+
+    /// Waits until the process has exited.
+    ///
+    /// Cancel safe: no, because the receiver is consumed; the process is reaped nevertheless.
+    pub(super) async fn wait_for_exit(self) {
+        // The thread always sends before it ends.
+        drop(self.ended.await);
+    }
+}
+
+fn spawn_server(command: ServerCommand) -> Result<(UnixStream, ServerProcess), ServerStartError> {
+    let (ours, theirs) = heeler_sys::io::socket_pair().map_err(ServerStartError::Prepare)?;
+    let output: OwnedFd = theirs.try_clone().map_err(ServerStartError::Prepare)?;
+    let spawn = SpawnOptions {
+        args: ["serve", "--stdio"].into_iter().map(OsString::from).chain(command.args).collect(),
+        cwd: command.cwd,
+        stdin: ChildStdio::Fd(theirs),
+        stdout: ChildStdio::Fd(output),
+        ..SpawnOptions::new(std::path::absolute(&command.program).unwrap_or(command.program))
+    };
+    let child = heeler_sys::spawn::spawn(spawn).map_err(ServerStartError::Spawn)?;
+    // If the thread cannot be started, the server exits because its input ends, and stays a zombie until this
+    // process ends.
+    let process = ServerProcess::reap_in_background(child).map_err(ServerStartError::Prepare)?;
+    let stream = std::os::unix::net::UnixStream::from(ours);
+    stream.set_nonblocking(true).map_err(ServerStartError::Prepare)?;
+    Ok((UnixStream::from_std(stream).map_err(ServerStartError::Prepare)?, process))
+}

@@ -1,0 +1,32 @@
+//! The user's configuration: `heeler.toml`, profiles, suites, and their precedence against the command line.
+//!
+//! [`Config::load`] reads the file into plain types, and reports every error in it at once, with positions.
+//! [`Settings::resolve`] applies the command line over suites over profiles over the defaults. Nothing here
+//! starts a process, knows a test framework or parses command-line arguments.
+
+mod closest_match;
+mod defaults;
+mod file;
+pub mod filter;
+mod partition;
+mod programs;
+mod quantity;
+mod reader;
+mod reference;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub use closest_match::closest_match;
+pub use file::{ConfigError, ConfigProblem, FILE_NAME};
+pub use partition::{PartitionError, PartitionKind, PartitionSpec};
+pub use programs::{FindProgramsError, FoundProgram, find_programs, suite_name_from_path};
+pub use quantity::{QuantityError, parse_duration, parse_size};
+pub use reference::{ConfigKey, ConfigSection, config_keys, render_reference_tables};
+pub use settings::{CommandLineSettings, ResolvedSettings};
+pub use types::{
+    CaptureStrategy, Config, CrashCapture, DumpPolicy, FailLimit, FilePosition, JobCount, MemoryLimit,
+    ResolvedProfile, RunLayer, RunSettings, SettingsOverride, ShuffleMode, SlowTimeout, StatusLevel,
+    SuiteConfig, SuiteSource, TestLayer, TestSettings, TimeLimit, UnknownProfileError,
+};

@@ -1,0 +1,41 @@
+//! Every byte and message that Heeler's processes and clients exchange. No I/O, clock or decision belongs
+//! here: this crate only converts bytes to values and values to bytes.
+//!
+//! - [`frame`]: `Content-Length` framing of the test protocol.
+//! - [`packet`]: framing of Heeler's own control connections.
+//! - [`rpc`]: JSON-RPC envelopes, ids and errors.
+//! - [`mtp`]: the messages of the MSTest Runner Protocol.
+//! - [`control`]: messages between coordinator, watchdog, worker and guard.
+//! - [`nursery`]: messages between a worker and its fork server, which creates the guards.
+//! - [`journal`]: the records of write-ahead journals.
+//! - [`manifest`]: the plan of a run, beside its journals.
+//! - [`recovery`]: synthesized results of tests whose run was interrupted, shared by coordinator and
+//!   watchdog.
+
+pub mod control;
+pub mod fork_server;
+pub mod frame;
+pub mod journal;
+pub mod manifest;
+#[warn(missing_docs)]
+pub mod mtp;
+pub mod packet;
+pub mod rpc;
+pub mod unfinished_tests;
+
+/// Streaming decoder: takes one item off the front of a buffer, or requests more bytes.
+///
+/// Implementations never allocate by the peer's word: a length is checked against the limit before memory is
+/// allocated.
+pub trait StreamDecoder {
+    /// Decoded item.
+    type Item;
+    /// Error that makes the stream unreadable. After an error the stream is over.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Takes the next item off the front of `buffer`; `None` means that more bytes are needed.
+    ///
+    /// # Errors
+    /// The stream is damaged from here on, and nothing after this point can be trusted.
+    fn decode(&mut self, buffer: &mut bytes::BytesMut) -> Result<Option<Self::Item>, Self::Error>;
+}

@@ -1,0 +1,20 @@
+//! Tests that the schema against which all traffic of the tests is validated is the one that the types
+//! generate.
+
+use crate::check_file;
+
+fn text(schema: &serde_json::Value) -> String {
+    let mut text = serde_json::to_string_pretty(schema).unwrap();
+    text.push('\n');
+    text
+}
+
+#[test]
+fn server_schema_matches_types() {
+    check_file("tests/schema/server.schema.json", &text(&heeler_protocol::mtp::server_schema()));
+}
+
+#[test]
+fn client_schema_matches_types() {
+    check_file("tests/schema/client.schema.json", &text(&heeler_protocol::mtp::client_schema()));
+}

@@ -1,0 +1,402 @@
+//! The aggregate of a run's changes: the latest state by uid, the counts, and the data that reports need of
+//! each test.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use heeler_protocol::mtp::{ExecutionState, LargeProcess, NodeChange, RunLeak, TestNode};
+
+use super::{OutcomeCounts, ReportedOutcome, TestReport};
+
+/// The state of a run, in progress or at its end.
+///
+/// Changes may arrive twice (a result whose delivery is unproven is sent again) and, between tests of
+/// different workers, in any order. The latest end of a test counts, and a start that arrives after an end is
+/// ignored.
+#[derive(Debug, Clone, Default)]
+pub struct RunSummary {
+    selected: Option<usize>,
+    counts: OutcomeCounts,
+    records: Vec<TestReport>,
+    indices: HashMap<Box<str>, usize>,
+    groups: Vec<TestReport>,
+    unfinished: HashSet<Box<str>>,
+    suites: HashSet<Arc<str>>,
+    ambiguous_leaks: Vec<RunLeak>,
+    shared_processes: Vec<LargeProcess>,
+}
+
+/// A test process whose peak memory was reported.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MemoryPeak<'a> {
+    /// A process that ran one test only.
+    Own(&'a TestReport),
+    /// A process that ran several tests.
+    Shared(&'a LargeProcess),
+}
+
+impl MemoryPeak<'_> {
+    /// Returns the peak memory, where it was reported.
+    #[must_use]
+    pub fn peak_kib(&self) -> Option<u64> {
+        match self {
+            Self::Own(record) => record.peak_kib,
+            Self::Shared(process) => Some(process.peak_memory_kib),
+        }
+    }
+}
+
+/// The result of the run as a whole. Ordered from best to worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RunVerdict {
+    /// Every selected test passed or was skipped.
+    Passed,
+    /// No test was selected, or none ended.
+    NothingRan,
+    /// The user cancelled the run, and nothing failed before.
+    Cancelled,
+    /// A test or a program failed, in any way.
+    Failed,
+    /// The counts do not match: selected tests have no outcome.
+    CountMismatch,
+}
+
+impl RunSummary {
+    /// Returns an empty summary of a run over this many tests; `None` where the number is unknown, and then
+    /// the counts are not checked.
+    #[must_use]
+    pub fn new(selected: Option<usize>) -> Self {
+        Self { selected, ..Self::default() }
+    }
+
+    /// Applies changes in their order.
+    pub fn apply(&mut self, changes: &[NodeChange]) {
+        for change in changes {
+            self.apply_node(&change.node);
+        }
+    }
+
+    fn apply_node(&mut self, node: &TestNode) {
+        if let Some(mut record) = TestReport::new(node) {
+            record.suite = record.suite.take().map(|suite| self.intern(suite));
+            self.record_end(record);
+        } else if node.state == Some(ExecutionState::InProgress)
+            && !self.indices.contains_key(node.uid.as_str())
+            && !self.unfinished.contains(node.uid.as_str())
+        {
+            self.unfinished.insert(node.uid.as_str().into());
+        }
+    }
+
+    fn intern(&mut self, suite: Arc<str>) -> Arc<str> {
+        if let Some(known) = self.suites.get(&suite) {
+            return Arc::clone(known);
+        }
+        self.suites.insert(Arc::clone(&suite));
+        suite
+    }
+
+    fn record_end(&mut self, record: TestReport) {
+        if record.is_group {
+            match self.groups.iter_mut().find(|group| group.uid == record.uid) {
+                Some(group) => *group = record,
+                None => self.groups.push(record),
+            }
+            return;
+        }
+        self.unfinished.remove(record.uid.as_str());
+        match self.indices.get(record.uid.as_str()) {
+            Some(&place) => {
+                let known = &mut self.records[place];
+                self.counts.add(record.outcome, Some(known.outcome));
+                let leaked = known.leaked().to_vec();
+                *known = record;
+                if !leaked.is_empty() {
+                    known.add_leaked(&leaked);
+                }
+            }
+            None => {
+                self.counts.add(record.outcome, None);
+                self.indices.insert(record.uid.as_str().into(), self.records.len());
+                self.records.push(record);
+            }
+        }
+    }
+
+    /// Adds leaked processes from the result of the run. For a test in a process of its own, its node has
+    /// reported them already.
+    pub fn add_leaks(&mut self, leaks: &[RunLeak]) {
+        for leak in leaks {
+            let only = match leak.tests.as_slice() {
+                [only] => self.indices.get(only.as_str()),
+                _ => None,
+            };
+            match only {
+                Some(&place) => self.records[place].add_leaked(&leak.processes),
+                None => self.ambiguous_leaks.push(leak.clone()),
+            }
+        }
+    }
+
+    /// Adds the processes with the highest memory use that several tests shared, from the result of the run.
+    pub fn add_shared_processes(&mut self, processes: &[LargeProcess]) {
+        self.shared_processes.extend_from_slice(processes);
+    }
+
+    /// Returns the `limit` processes with the highest peak memory of at least `from_kib`, largest first:
+    /// those of single tests and those that several tests shared.
+    #[must_use]
+    pub fn largest(&self, limit: usize, from_kib: u64) -> Vec<MemoryPeak<'_>> {
+        let own = self.records.iter().map(MemoryPeak::Own);
+        let mut all: Vec<_> = own.chain(self.shared_processes.iter().map(MemoryPeak::Shared)).collect();
+        all.retain(|one| one.peak_kib().is_some_and(|peak| peak >= from_kib));
+        all.sort_by_key(|one| std::cmp::Reverse(one.peak_kib()));
+        all.truncate(limit);
+        all
+    }
+
+    /// Returns the leaks that cannot be attributed to one test: of several tests, or of a program outside its
+    /// tests.
+    #[must_use]
+    pub fn ambiguous_leaks(&self) -> &[RunLeak] {
+        &self.ambiguous_leaks
+    }
+
+    /// Returns the tests that left processes behind, in the order in which they ended.
+    pub fn leaky_tests(&self) -> impl Iterator<Item = &TestReport> {
+        self.records.iter().filter(|record| record.is_leaky())
+    }
+
+    /// Returns the number of tests per outcome.
+    #[must_use]
+    pub fn counts(&self) -> OutcomeCounts {
+        let mut counts = self.counts;
+        // One of several tests is leaky, but which one is unknown; it may be one that is counted already.
+        let is_known = |uid: &String| {
+            self.indices.get(uid.as_str()).is_some_and(|&place| self.records[place].is_leaky())
+        };
+        let is_another = |leak: &&RunLeak| leak.tests.len() > 1 && !leak.tests.iter().any(is_known);
+        counts.add_leaky(self.leaky_tests().count() + self.ambiguous_leaks.iter().filter(is_another).count());
+        counts
+    }
+
+    /// Returns the number of selected tests: as reported at the start, otherwise the number of tests seen so
+    /// far.
+    #[must_use]
+    pub fn selected(&self) -> usize {
+        self.selected.unwrap_or(self.records.len() + self.unfinished.len())
+    }
+
+    /// Returns every test that ended, in the order in which they ended.
+    #[must_use]
+    pub fn records(&self) -> &[TestReport] {
+        &self.records
+    }
+
+    /// Returns the tests with this outcome, in the order in which they ended.
+    pub fn with_outcome(&self, outcome: ReportedOutcome) -> impl Iterator<Item = &TestReport> {
+        self.records.iter().filter(move |record| record.outcome == outcome)
+    }
+
+    /// Returns the number of tests that never started because the run ended earlier. They are included in
+    /// those not run.
+    #[must_use]
+    pub fn cancelled_before_start(&self) -> usize {
+        let is_called_off = |record: &&TestReport| {
+            record.detail.as_ref().is_some_and(|detail| detail.is_cancelled_before_start)
+        };
+        self.with_outcome(ReportedOutcome::NotRun).filter(is_called_off).count()
+    }
+
+    /// Returns the suites and programs that failed outside any test.
+    pub fn failed_groups(&self) -> impl Iterator<Item = &TestReport> {
+        self.groups.iter().filter(|group| group.outcome.fails_run())
+    }
+
+    /// Returns every failure that is shown individually, in order: suites first, then tests, without the
+    /// tests that never ran.
+    pub fn failures(&self) -> impl Iterator<Item = &TestReport> {
+        let is_shown =
+            |record: &&TestReport| record.outcome.fails_run() && record.outcome != ReportedOutcome::NotRun;
+        self.failed_groups().chain(self.records.iter().filter(is_shown))
+    }
+
+    /// Returns the tests that never ran, grouped by reason, most frequent reason first.
+    #[must_use]
+    pub fn not_run(&self) -> Vec<(&str, Vec<&TestReport>)> {
+        let mut reasons: Vec<(&str, Vec<&TestReport>)> = Vec::new();
+        let mut place: HashMap<&str, usize> = HashMap::new();
+        for record in self.with_outcome(ReportedOutcome::NotRun) {
+            let reason = record.detail_text(|detail| detail.message.as_ref()).unwrap_or("no reason was told");
+            let index = *place.entry(reason).or_insert_with(|| {
+                reasons.push((reason, Vec::new()));
+                reasons.len() - 1
+            });
+            reasons[index].1.push(record);
+        }
+        reasons.sort_by_key(|(_, records)| std::cmp::Reverse(records.len()));
+        reasons
+    }
+
+    /// Returns the `limit` slowest tests that took at least `from`, slowest first.
+    #[must_use]
+    pub fn slowest(&self, limit: usize, from: Duration) -> Vec<&TestReport> {
+        let mut slow: Vec<&TestReport> =
+            self.records.iter().filter(|record| record.duration.is_some_and(|took| took >= from)).collect();
+        slow.sort_by(|left, right| right.duration.cmp(&left.duration).then_with(|| left.uid.cmp(&right.uid)));
+        slow.truncate(limit);
+        slow
+    }
+
+    /// Returns the sum of the durations of all tests.
+    #[must_use]
+    pub fn test_time(&self) -> Duration {
+        self.records.iter().filter_map(|record| record.duration).sum()
+    }
+
+    /// Returns the number of suites seen.
+    #[must_use]
+    pub fn suite_count(&self) -> usize {
+        self.suites.len()
+    }
+
+    /// Returns the number of selected tests without an outcome; negative where there are outcomes of tests
+    /// that were not selected.
+    #[must_use]
+    pub fn missing_outcomes(&self) -> isize {
+        self.selected().cast_signed() - self.counts.total().cast_signed()
+    }
+
+    /// Returns the tests that started and never ended, in the order of their names.
+    #[must_use]
+    pub fn unfinished_tests(&self) -> Vec<&str> {
+        let mut open: Vec<&str> = self.unfinished.iter().map(AsRef::as_ref).collect();
+        open.sort_unstable();
+        open
+    }
+
+    /// Returns the result of the run as a whole.
+    #[must_use]
+    pub fn verdict(&self) -> RunVerdict {
+        let called_off = self.cancelled_before_start();
+        if self.missing_outcomes() != 0 {
+            RunVerdict::CountMismatch
+        } else if self.counts.failing() > called_off || self.failed_groups().next().is_some() {
+            RunVerdict::Failed
+        } else if self.counts.with_outcome(ReportedOutcome::Cancelled) + called_off > 0 {
+            RunVerdict::Cancelled
+        } else if self.counts.total() == 0 {
+            RunVerdict::NothingRan
+        } else {
+            RunVerdict::Passed
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_protocol::mtp::key;
+
+    use super::*;
+
+    fn change(uid: &str, state: ExecutionState) -> NodeChange {
+        NodeChange { parent: None, node: TestNode::test(uid, uid, state) }
+    }
+
+    fn not_run(uid: &str, reason: &str) -> NodeChange {
+        let mut change = change(uid, ExecutionState::Error);
+        change.node.outcome_kind = Some("not-run".into());
+        change.node.error_message = Some(reason.into());
+        change
+    }
+
+    #[test]
+    fn test_reported_twice_counts_once() {
+        let mut summary = RunSummary::new(Some(2));
+        summary.apply(&[
+            change("a", ExecutionState::InProgress),
+            change("a", ExecutionState::Passed),
+            change("b", ExecutionState::Failed),
+            change("a", ExecutionState::Passed),
+            change("b", ExecutionState::Passed),
+            change("b", ExecutionState::InProgress),
+        ]);
+        assert_eq!((summary.counts().total(), summary.counts().passed()), (2, 2));
+        assert_eq!((summary.verdict(), summary.unfinished_tests().len()), (RunVerdict::Passed, 0));
+    }
+
+    #[test]
+    fn count_mismatch_is_the_worst_verdict() {
+        let mut summary = RunSummary::new(Some(3));
+        summary.apply(&[
+            change("a", ExecutionState::Passed),
+            change("b", ExecutionState::InProgress),
+            change("c", ExecutionState::Failed),
+        ]);
+        assert_eq!((summary.missing_outcomes(), summary.verdict()), (1, RunVerdict::CountMismatch));
+        assert_eq!(summary.unfinished_tests(), ["b"]);
+        summary.apply(&[change("b", ExecutionState::Passed), change("d", ExecutionState::Passed)]);
+        assert_eq!((summary.missing_outcomes(), summary.verdict()), (-1, RunVerdict::CountMismatch));
+    }
+
+    #[test]
+    fn suite_death_outside_tests_fails_the_run() {
+        let mut summary = RunSummary::new(Some(1));
+        let mut suite = change("core", ExecutionState::Error);
+        suite.node.members.insert(key::SUITE.into(), "core".into());
+        summary.apply(&[change("core::a", ExecutionState::Passed), suite.clone(), suite]);
+        assert_eq!((summary.counts().total(), summary.missing_outcomes()), (1, 0));
+        assert_eq!((summary.verdict(), summary.failures().count()), (RunVerdict::Failed, 1));
+    }
+
+    #[test]
+    fn tests_not_run_are_grouped_by_reason() {
+        let mut summary = RunSummary::new(None);
+        summary.apply(&[not_run("a", "gone"), not_run("b", "dies"), not_run("c", "dies"), not_run("d", "")]);
+        let groups: Vec<_> =
+            summary.not_run().into_iter().map(|(reason, records)| (reason, records.len())).collect();
+        assert_eq!(groups, [("dies", 2), ("gone", 1), ("no reason was told", 1)]);
+        assert_eq!((summary.failures().count(), summary.verdict()), (0, RunVerdict::Failed));
+    }
+
+    #[test]
+    fn cancelled_and_empty_runs_have_own_verdicts() {
+        assert_eq!(RunSummary::new(Some(0)).verdict(), RunVerdict::NothingRan);
+        let mut summary = RunSummary::new(None);
+        summary.apply(&[change("a", ExecutionState::Passed), change("b", ExecutionState::Cancelled)]);
+        assert_eq!(summary.verdict(), RunVerdict::Cancelled);
+        summary.apply(&[change("c", ExecutionState::TimedOut)]);
+        assert_eq!(summary.verdict(), RunVerdict::Failed);
+    }
+
+    #[test]
+    fn tests_cancelled_before_start_are_no_failures() {
+        let mut summary = RunSummary::new(None);
+        let mut called_off = not_run("a", "the run was cancelled");
+        called_off.node.state = Some(ExecutionState::Cancelled);
+        summary.apply(&[called_off, change("b", ExecutionState::Passed)]);
+        assert_eq!((summary.verdict(), summary.cancelled_before_start()), (RunVerdict::Cancelled, 1));
+        summary.apply(&[not_run("c", "given up")]);
+        assert_eq!((summary.verdict(), summary.cancelled_before_start()), (RunVerdict::Failed, 1));
+    }
+
+    #[test]
+    fn slowest_tests_are_sorted_and_limited() {
+        let mut summary = RunSummary::new(None);
+        for (uid, milliseconds) in [("a", 5.0), ("b", 2000.0), ("c", 1000.0), ("d", 3000.0)] {
+            let mut change = change(uid, ExecutionState::Passed);
+            change.node.duration_ms = Some(milliseconds);
+            summary.apply(&[change]);
+        }
+        let slowest = |limit| -> Vec<&str> {
+            let found = summary.slowest(limit, Duration::from_secs(1));
+            found.into_iter().map(|record| record.uid.as_str()).collect()
+        };
+        assert_eq!(slowest(2), ["d", "b"]);
+        assert_eq!(slowest(9), ["d", "b", "c"]);
+        assert_eq!(summary.test_time(), Duration::from_millis(6005));
+    }
+}

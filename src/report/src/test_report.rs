@@ -1,0 +1,279 @@
+//! One test of a run with the data that a report prints. Of a passed test only its name, duration and
+//! resource usage are kept.
+
+use std::{sync::Arc, time::Duration};
+
+use heeler_protocol::{
+    control::Attempt,
+    mtp::{ExecutionState, LeakedProcessInfo, NodeType, TestNode, key},
+};
+use serde_json::Value;
+
+use super::ReportedOutcome;
+
+/// One test, or one program that failed outside any test.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TestReport {
+    /// The uid of the node.
+    pub uid: String,
+    /// Name of the suite, where the node has it; shared between the records of a suite.
+    pub suite: Option<Arc<str>>,
+    /// The display name, only where it has more information than the name.
+    pub display: Option<String>,
+    pub outcome: ReportedOutcome,
+    pub duration: Option<Duration>,
+    /// CPU time of its process, in milliseconds, where the test had the process to itself.
+    pub cpu_ms: Option<f64>,
+    /// Peak memory of the same process, in KiB.
+    pub peak_kib: Option<u64>,
+    /// Start time, in ISO 8601.
+    pub start_utc: Option<String>,
+    /// Whether this is a suite or program that died outside any test.
+    pub is_group: bool,
+    /// All other data; `None` for a test that passed at the first attempt and left nothing behind.
+    pub detail: Option<Box<FailureDetail>>,
+}
+
+/// The data of a test that did not simply pass.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FailureDetail {
+    /// Name of the signal that killed it.
+    pub signal: Option<String>,
+    /// Exit code of a process that exited without a result.
+    pub exit_code: Option<i64>,
+    /// The reason for the failure or the skip.
+    pub message: Option<String>,
+    pub stacktrace: Option<String>,
+    /// The actual value of an assertion.
+    pub actual: Option<String>,
+    /// The expected value of an assertion.
+    pub expected: Option<String>,
+    pub file: Option<String>,
+    /// Line in the source file, from 1.
+    pub line: Option<u32>,
+    pub stdout: Option<String>,
+    pub stderr: Option<String>,
+    /// A shell command line that runs the test in isolation.
+    pub reproduce: Option<String>,
+    /// The result of the isolated rerun.
+    pub isolated_rerun: Option<String>,
+    /// Number of the deciding attempt, from 1.
+    pub attempt: Option<u64>,
+    /// Attached files: path and description.
+    pub files: Vec<(String, String)>,
+    /// The earlier attempts, where they are reported.
+    pub attempts: Vec<Attempt>,
+    pub worker: Option<u64>,
+    /// Processes that the test left behind and that were killed.
+    pub leaked: Vec<LeakedProcessInfo>,
+    /// Whether the test never started because the run ended earlier: by the user, or by a limit that the user
+    /// set.
+    pub is_cancelled_before_start: bool,
+}
+
+impl TestReport {
+    /// Returns the record of a node, or `None` while the node has not ended.
+    #[must_use]
+    pub fn new(node: &TestNode) -> Option<Self> {
+        let outcome = ReportedOutcome::from_node(node)?;
+        let suite = node.text_member(key::SUITE);
+        Some(Self {
+            uid: node.uid.clone(),
+            suite: suite.map(Arc::from),
+            display: informative_display_name(node, suite).map(str::to_owned),
+            outcome,
+            duration: node.duration_ms.and_then(milliseconds),
+            cpu_ms: node.members.get(key::CPU_MS).and_then(Value::as_f64),
+            peak_kib: read_number(node, key::PEAK_MEMORY_KIB),
+            start_utc: node.start_utc.clone(),
+            is_group: is_group(node),
+            detail: (outcome != ReportedOutcome::Passed || node.members.contains_key(key::LEAKED))
+                .then(|| Box::new(FailureDetail::new(node))),
+        })
+    }
+
+    /// Returns the name that the framework uses: the uid without the suite.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        without_suite(&self.uid, self.suite.as_deref())
+    }
+
+    /// Returns the name to display.
+    #[must_use]
+    pub fn shown_name(&self) -> &str {
+        self.display.as_deref().unwrap_or_else(|| self.name())
+    }
+
+    /// Returns the text that `pick` selects from the detail, without trailing white space, unless it is
+    /// empty.
+    #[must_use]
+    pub fn detail_text(&self, pick: impl FnOnce(&FailureDetail) -> Option<&String>) -> Option<&str> {
+        self.detail.as_deref().and_then(pick).map(|text| text.trim_end()).filter(|text| !text.is_empty())
+    }
+
+    /// Returns whether the test is known to have left processes behind.
+    #[must_use]
+    pub fn is_leaky(&self) -> bool {
+        !self.leaked().is_empty()
+    }
+
+    /// Returns the processes that the test is known to have left behind.
+    #[must_use]
+    pub fn leaked(&self) -> &[LeakedProcessInfo] {
+        self.detail.as_deref().map_or(&[], |detail| &detail.leaked)
+    }
+
+    /// Adds processes that the test left behind.
+    pub(super) fn add_leaked(&mut self, processes: &[LeakedProcessInfo]) {
+        let leaked = &mut self.detail.get_or_insert_default().leaked;
+        for process in processes {
+            if !leaked.contains(process) {
+                leaked.push(process.clone());
+            }
+        }
+    }
+
+    /// Returns the number of attempts, at least 1.
+    #[must_use]
+    pub fn attempts(&self) -> u64 {
+        let told = |detail: &FailureDetail| detail.attempt.unwrap_or(detail.attempts.len() as u64 + 1);
+        self.detail.as_deref().map_or(1, told).max(1)
+    }
+}
+
+impl FailureDetail {
+    fn new(node: &TestNode) -> Self {
+        let text = |key| node.text_member(key).map(str::to_owned);
+        Self {
+            signal: text(key::SIGNAL),
+            exit_code: node.members.get(key::EXIT_CODE).and_then(Value::as_i64),
+            message: node.error_message.clone(),
+            stacktrace: node.error_stacktrace.clone(),
+            actual: node.assert_actual.clone(),
+            expected: node.assert_expected.clone(),
+            file: node.location_file.clone(),
+            line: node.location_line_start,
+            stdout: node.standard_output.clone(),
+            stderr: node.standard_error.clone(),
+            reproduce: text(key::REPRODUCE),
+            isolated_rerun: text(key::ISOLATED_RERUN),
+            attempt: read_number(node, key::ATTEMPT),
+            files: attached_files(node),
+            attempts: read_list(node, key::ATTEMPTS, serde_json::from_value),
+            worker: read_number(node, key::WORKER),
+            leaked: read_list(node, key::LEAKED, serde_json::from_value),
+            is_cancelled_before_start: node.state == Some(ExecutionState::Cancelled)
+                && ReportedOutcome::from_node(node) == Some(ReportedOutcome::NotRun),
+        }
+    }
+}
+
+/// Returns the files attached to a result, in their order.
+fn attached_files(node: &TestNode) -> Vec<(String, String)> {
+    let member = |number: usize, member: &str| node.text_member(&format!("attachments.{number}.{member}"));
+    let file = |number| {
+        let uri = member(number, "uri")?;
+        let path = heeler_protocol::mtp::path_of_file_uri(uri).unwrap_or_else(|| uri.to_owned());
+        Some((path, member(number, "description").unwrap_or_default().to_owned()))
+    };
+    (0..).map_while(file).collect()
+}
+
+/// Returns whether a node is a suite or a program, not a test.
+pub fn is_group(node: &TestNode) -> bool {
+    node.node_type == NodeType::Group || node.text_member(key::SUITE) == Some(node.uid.as_str())
+}
+
+/// Returns the suite and name of a node for display.
+pub fn split_name(node: &TestNode) -> (Option<String>, String) {
+    let suite = node.text_member(key::SUITE);
+    let name = informative_display_name(node, suite).unwrap_or_else(|| without_suite(&node.uid, suite));
+    (suite.map(str::to_owned), name.to_owned())
+}
+
+/// Returns the display name where it has more information than the end of the name.
+fn informative_display_name<'a>(node: &'a TestNode, suite: Option<&str>) -> Option<&'a str> {
+    let display = node.display_name.as_str();
+    (!display.is_empty() && !without_suite(&node.uid, suite).ends_with(display)).then_some(display)
+}
+
+/// Reads a number; another server may have written it as text.
+pub fn read_number(node: &TestNode, key: &str) -> Option<u64> {
+    let value = node.members.get(key)?;
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
+}
+
+/// Reads a list. Another server may use the member for something else; the list is then empty.
+fn read_list<T>(node: &TestNode, key: &str, read: fn(Value) -> serde_json::Result<Vec<T>>) -> Vec<T> {
+    node.members.get(key).and_then(|value| read(value.clone()).ok()).unwrap_or_default()
+}
+
+fn without_suite<'a>(uid: &'a str, suite: Option<&str>) -> &'a str {
+    suite
+        .and_then(|suite| uid.strip_prefix(suite)?.strip_prefix("::"))
+        .filter(|name| !name.is_empty())
+        .unwrap_or(uid)
+}
+
+fn milliseconds(milliseconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(milliseconds / 1000.0).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_protocol::mtp::ExecutionState;
+
+    use super::*;
+
+    fn record(uid: &str, display: &str, suite: &str) -> TestReport {
+        let mut node = TestNode::test(uid, display, ExecutionState::Failed);
+        node.members.insert(key::SUITE.into(), suite.into());
+        TestReport::new(&node).unwrap()
+    }
+
+    #[test]
+    fn the_name_is_the_uid_without_the_suite() {
+        assert_eq!(record("a::b::c", "c", "a::b").shown_name(), "c");
+        assert_eq!(record("a::m::c", "c", "a").shown_name(), "m::c");
+        assert_eq!(record("a::m::c", "c (x = 5)", "a").shown_name(), "c (x = 5)");
+        assert_eq!(record("x", "", "a").shown_name(), "x");
+        assert_eq!(record("a::", "", "a").name(), "a::");
+    }
+
+    #[test]
+    fn a_node_that_is_the_suite_itself_is_a_group() {
+        assert!(record("a", "a", "a").is_group);
+        assert!(!record("a::a", "a", "a").is_group);
+    }
+
+    #[test]
+    fn invalid_durations_are_omitted() {
+        for (milliseconds, expected) in [
+            (1500.0, Some(Duration::from_millis(1500))),
+            (-1.0, None),
+            (f64::NAN, None),
+            (f64::INFINITY, None),
+        ] {
+            let node = TestNode {
+                duration_ms: Some(milliseconds),
+                ..TestNode::test("u", "u", ExecutionState::Passed)
+            };
+            assert_eq!(TestReport::new(&node).unwrap().duration, expected);
+        }
+    }
+
+    #[test]
+    fn earlier_attempts_are_read_if_reported() {
+        let mut node = TestNode::test("u", "u", ExecutionState::Passed);
+        node.outcome_kind = Some("passed-with-retries".into());
+        node.members.insert(
+            key::ATTEMPTS.into(),
+            serde_json::json!([{"state":"failed","message":"no","duration_us":7}]),
+        );
+        let record = TestReport::new(&node).unwrap();
+        assert_eq!((record.attempts(), record.detail.unwrap().attempts[0].message.as_str()), (2, "no"));
+        node.members.insert(key::ATTEMPTS.into(), "three".into());
+        node.members.insert(key::ATTEMPT.into(), "3".into());
+        assert_eq!(TestReport::new(&node).unwrap().attempts(), 3);
+    }
+}

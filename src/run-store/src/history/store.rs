@@ -1,0 +1,289 @@
+//! The SQLite file: opening and migrating it, one transaction for each run, plain reads.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
+
+use super::{LastOutcome, ProgramCost, RecordedOutcome, TestHistory};
+
+/// The name of the file below the state directory.
+pub const FILE_NAME: &str = "history.sqlite";
+
+/// The schema version that this program writes.
+const VERSION: i32 = 2;
+
+/// Long enough for another run to record its outcomes, short enough not to delay the user noticeably.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
+
+const SCHEMA: &str = "
+CREATE TABLE test (
+    uid TEXT PRIMARY KEY,
+    suite TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    last_us INTEGER,
+    mean_us INTEGER,
+    runs INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    crashes INTEGER NOT NULL,
+    seen INTEGER NOT NULL,
+    cpu_us INTEGER,
+    peak_kib INTEGER
+) WITHOUT ROWID;
+CREATE TABLE program (
+    suite TEXT PRIMARY KEY,
+    start_us INTEGER NOT NULL,
+    seen INTEGER NOT NULL,
+    peak_kib INTEGER
+) WITHOUT ROWID;
+PRAGMA user_version = 2;
+";
+
+/// Migrates the tables of version 1 to version 2. Their rows are kept.
+const MIGRATE_1_TO_2: &str = "
+ALTER TABLE test ADD COLUMN cpu_us INTEGER;
+ALTER TABLE test ADD COLUMN peak_kib INTEGER;
+ALTER TABLE program ADD COLUMN peak_kib INTEGER;
+PRAGMA user_version = 2;
+";
+
+const RECORD_TEST: &str = "
+INSERT INTO test (uid, suite, outcome, last_us, mean_us, runs, failures, crashes, seen, cpu_us, peak_kib)
+VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+ON CONFLICT (uid) DO UPDATE SET
+    outcome = excluded.outcome,
+    last_us = coalesce(excluded.last_us, last_us),
+    mean_us = coalesce((3 * mean_us + excluded.last_us) / 4, excluded.last_us, mean_us),
+    runs = runs + excluded.runs,
+    failures = failures + excluded.failures,
+    crashes = crashes + excluded.crashes,
+    seen = excluded.seen,
+    cpu_us = coalesce(excluded.cpu_us, cpu_us),
+    peak_kib = coalesce(excluded.peak_kib, peak_kib)";
+
+const RECORD_PROGRAM: &str = "
+INSERT INTO program (suite, start_us, seen, peak_kib) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (suite) DO UPDATE SET
+    start_us = (3 * start_us + excluded.start_us) / 4,
+    seen = excluded.seen,
+    peak_kib = coalesce(excluded.peak_kib, peak_kib)";
+
+const COLUMNS: &str = "uid, outcome, last_us, mean_us, runs, failures, crashes";
+
+/// The error of using the history. It never fails a run.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// The directory of the file can't be created, or other users may write to it.
+    #[error("keep a history")]
+    Directory(#[source] heeler_sys::dirs::DirError),
+    /// Another process holds the lock too long.
+    #[error("use the history {} in time, which another process holds", path.display())]
+    Locked {
+        path: PathBuf,
+        /// The error of the database.
+        source: rusqlite::Error,
+    },
+    /// The file is not a history, or it is damaged.
+    #[error("read the history {}, which is damaged; delete it to begin anew", path.display())]
+    Damaged {
+        path: PathBuf,
+        /// The error of the database.
+        source: rusqlite::Error,
+    },
+    /// A later version of Heeler wrote the file.
+    #[error("read the history {}, which has version {found}; this program knows version {VERSION}", path.display())]
+    Newer {
+        path: PathBuf,
+        /// The version in the file.
+        found: i32,
+    },
+    /// Any other error of the database.
+    #[error("use the history {}", path.display())]
+    Database {
+        path: PathBuf,
+        /// The error of the database.
+        source: rusqlite::Error,
+    },
+}
+
+/// An open history.
+#[derive(Debug)]
+pub struct HistoryStore {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl HistoryStore {
+    /// Opens the history at `path`; creates it and its directory if they are missing. Blocks for half a
+    /// second at most.
+    ///
+    /// # Errors
+    /// All are soft: the run continues without a history.
+    pub fn open(path: &Path) -> Result<Self, HistoryError> {
+        if let Some(directory) = path.parent() {
+            heeler_sys::dirs::trusted_dir(directory).map_err(HistoryError::Directory)?;
+        }
+        // SQLite would create the file readable for all users. An existing file keeps its mode.
+        let _there = heeler_sys::dirs::write_new_file(path, b"");
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(|source| classify(path, source))?;
+        let mut history = Self { connection, path: path.to_owned() };
+        match history.configure_and_migrate().map_err(|source| classify(path, source))? {
+            VERSION => Ok(history),
+            found => Err(HistoryError::Newer { path: path.to_owned(), found }),
+        }
+    }
+
+    /// Configures the connection, creates or migrates the tables of a new or old file, and returns the
+    /// version. Of two processes that do this at the same time, one creates the tables.
+    fn configure_and_migrate(&mut self) -> rusqlite::Result<i32> {
+        self.connection.busy_timeout(BUSY_TIMEOUT)?;
+        // A rollback journal exists only during a write, so that users see and copy a single file. Without
+        // fsync, a power failure may lose the last run's rows or, at worst, the file, which contains only
+        // hints.
+        self.connection.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA synchronous = OFF;")?;
+        let found = version(&self.connection)?;
+        if !matches!(found, 0 | 1) {
+            return Ok(found);
+        }
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let version = match version(&transaction)? {
+            0 => transaction.execute_batch(SCHEMA).map(|()| VERSION)?,
+            1 => transaction.execute_batch(MIGRATE_1_TO_2).map(|()| VERSION)?,
+            made_meanwhile => made_meanwhile,
+        };
+        transaction.commit()?;
+        Ok(version)
+    }
+
+    /// Returns the recorded history of some tests, by uid.
+    ///
+    /// # Errors
+    /// All are soft: the tests count as unknown.
+    pub fn load<'a>(
+        &self,
+        uids: impl IntoIterator<Item = &'a str>,
+    ) -> Result<HashMap<String, TestHistory>, HistoryError> {
+        let all = || {
+            // Without a common transaction, each lookup would lock the file and read its header again. It is
+            // never committed.
+            let transaction = self.connection.unchecked_transaction()?;
+            let mut statement = transaction.prepare(&format!("SELECT {COLUMNS} FROM test WHERE uid = ?1"))?;
+            let mut found = HashMap::new();
+            for uid in uids {
+                let mut rows = statement.query([uid])?;
+                if let Some(row) = rows.next()? {
+                    found.insert(uid.to_owned(), read_test(row)?);
+                }
+            }
+            Ok(found)
+        };
+        all().map_err(|source| classify(&self.path, source))
+    }
+
+    /// Returns the recorded start-up time of a process of each program, before its first test, by suite.
+    ///
+    /// # Errors
+    /// All are soft: the costs count as unknown.
+    pub fn load_programs(&self) -> Result<HashMap<String, Duration>, HistoryError> {
+        let all = || {
+            let mut statement = self.connection.prepare("SELECT suite, start_us FROM program")?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, microseconds(row.get(1)?))))?;
+            rows.collect::<rusqlite::Result<_>>()
+        };
+        all().map_err(|source| classify(&self.path, source))
+    }
+
+    /// Records a run completely, or not at all on an error. Blocks for half a second at most when another
+    /// process is recording.
+    ///
+    /// # Errors
+    /// All are soft: the next run has less information.
+    pub fn record(
+        &mut self,
+        outcomes: &[RecordedOutcome<'_>],
+        programs: &[ProgramCost<'_>],
+    ) -> Result<(), HistoryError> {
+        let since = heeler_sys::fail::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = to_column(since.as_secs().into());
+        let mut all = || {
+            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            record_tests(&transaction, outcomes, now)?;
+            let mut statement = transaction.prepare(RECORD_PROGRAM)?;
+            for ProgramCost { suite, start, peak_kib } in programs {
+                let peak = peak_kib.map(|peak| to_column(peak.into()));
+                statement.execute((suite, to_column(start.as_micros()), now, peak))?;
+            }
+            drop(statement);
+            transaction.commit()
+        };
+        all().map_err(|source| classify(&self.path, source))
+    }
+}
+
+fn record_tests(connection: &Connection, outcomes: &[RecordedOutcome<'_>], now: i64) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare(RECORD_TEST)?;
+    for RecordedOutcome { uid, suite, outcome, duration, usage } in outcomes {
+        let duration = outcome.has_full_duration().then(|| to_column(duration.as_micros()));
+        let is = |other| i64::from(*outcome == other);
+        let (runs, failures) = (1 - is(LastOutcome::Skipped), is(LastOutcome::Failed));
+        let crashes = is(LastOutcome::Crashed);
+        let cpu = usage.map(|usage| to_column(usage.cpu.as_micros()));
+        let peak = usage.map(|usage| to_column(usage.peak_kib.into()));
+        let word = outcome.as_str();
+        statement.execute((uid, suite, word, duration, runs, failures, crashes, now, cpu, peak))?;
+    }
+    Ok(())
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<i32> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
+fn read_test(row: &Row<'_>) -> rusqlite::Result<TestHistory> {
+    let word: String = row.get(1)?;
+    let Some(outcome) = LastOutcome::from_word(&word) else {
+        return Err(rusqlite::Error::InvalidColumnName(word));
+    };
+    Ok(TestHistory {
+        outcome,
+        last: row.get::<_, Option<i64>>(2)?.map(microseconds),
+        mean: row.get::<_, Option<i64>>(3)?.map(microseconds),
+        runs: row.get(4)?,
+        failures: row.get(5)?,
+        crashes: row.get(6)?,
+    })
+}
+
+fn microseconds(column: i64) -> Duration {
+    Duration::from_micros(u64::try_from(column).unwrap_or(0))
+}
+
+/// Converts a number for a column, limited so that SQL can add four of its kind.
+fn to_column(number: u128) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX).min(i64::MAX / 8)
+}
+
+fn classify(path: &Path, source: rusqlite::Error) -> HistoryError {
+    let path = path.to_owned();
+    match &source {
+        rusqlite::Error::SqliteFailure(failure, _) => match failure.code {
+            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => HistoryError::Locked { path, source },
+            // A missing table or column is reported as `Unknown`: the file is a database, but not a history.
+            ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown => {
+                HistoryError::Damaged { path, source }
+            }
+            _ => HistoryError::Database { path, source },
+        },
+        rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::InvalidColumnName(_)
+        | rusqlite::Error::IntegralValueOutOfRange(..)
+        | rusqlite::Error::FromSqlConversionFailure(..) => HistoryError::Damaged { path, source },
+        _ => HistoryError::Database { path, source },
+    }
+}

@@ -1,0 +1,189 @@
+//! The list of earlier runs, each with its actual state, derived from its files and from whether a process
+//! still holds its locks.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{self, BufRead, BufReader},
+    path::{Path, PathBuf},
+};
+
+use heeler_protocol::{
+    control::worker_of_journal,
+    journal::{self, JournalContent, JournalRecord, RunEnd, SYNTHESIZED_JOURNAL_NAME},
+    manifest::{self, ManifestHead},
+};
+
+use super::{
+    DIR_NAME,
+    run_dir::{LockHolder, fallback_state_dir, lock_holder, run_names},
+};
+
+/// One run on disk.
+#[derive(Debug)]
+pub struct EarlierRun {
+    /// The name of its directory; names sort by start time.
+    pub name: String,
+    pub dir: PathBuf,
+    /// The head of its manifest, where that can be read.
+    pub head: Option<ManifestHead>,
+    pub state: EarlierRunState,
+    /// Descriptions of damage to its files.
+    pub problems: Vec<String>,
+}
+
+/// The state of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EarlierRunState {
+    /// In progress: its coordinator is alive.
+    Running {
+        /// The number of tests with a result.
+        settled: usize,
+    },
+    /// Its coordinator has died, and its watchdog is finishing the run.
+    Finishing {
+        /// The number of tests with a result.
+        settled: usize,
+    },
+    /// The run finished.
+    Ended(Box<RunEnd>),
+    /// The run died before it finished.
+    Interrupted {
+        /// The number of tests with a result.
+        settled: usize,
+    },
+    /// The files can't be read; the reasons are in `troubles`.
+    Unreadable,
+}
+
+/// Returns the runs of a state directory, oldest first, including those that were stored elsewhere because
+/// the state directory was not writable.
+#[must_use]
+pub fn list_runs(state_dir: &Path) -> Vec<EarlierRun> {
+    let mut all = list_runs_in(&state_dir.join(DIR_NAME));
+    let is_ours =
+        |run: &EarlierRun| run.head.as_ref().is_some_and(|head| head.state_dir.as_path() == state_dir);
+    all.extend(list_runs_in(&fallback_state_dir().join(DIR_NAME)).into_iter().filter(is_ours));
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    all
+}
+
+fn list_runs_in(dir: &Path) -> Vec<EarlierRun> {
+    run_names(dir).into_iter().filter_map(|name| inspect_run(dir.join(&name), name)).collect()
+}
+
+/// Reads the state of one run; `None` when it has been removed meanwhile.
+fn inspect_run(dir: PathBuf, name: String) -> Option<EarlierRun> {
+    // The lock holder is read first: if no process holds a lock, the files read afterwards are final.
+    let minder = match lock_holder(&dir) {
+        Ok(minder) => minder,
+        Err(error) => {
+            let troubles = vec![format!("whether it goes on is not known: {error}")];
+            return Some(EarlierRun {
+                name,
+                dir,
+                head: None,
+                state: EarlierRunState::Unreadable,
+                problems: troubles,
+            });
+        }
+    };
+    let mut troubles = Vec::new();
+    let head = match read_head(&dir) {
+        Ok(head) => head,
+        Err(error) => {
+            troubles.push(error);
+            None
+        }
+    };
+    let is_readable = troubles.is_empty();
+    let end = read_end(&dir, &mut troubles);
+    let state = match (minder, end) {
+        _ if !is_readable => EarlierRunState::Unreadable,
+        (LockHolder::Coordinator, _) => {
+            EarlierRunState::Running { settled: count_settled(&dir, &mut Vec::new()) }
+        }
+        (LockHolder::Watchdog, _) => {
+            EarlierRunState::Finishing { settled: count_settled(&dir, &mut Vec::new()) }
+        }
+        (LockHolder::Unlocked, Some(end)) => EarlierRunState::Ended(end),
+        (LockHolder::Unlocked, None) => {
+            EarlierRunState::Interrupted { settled: count_settled(&dir, &mut troubles) }
+        }
+    };
+    dir.exists().then_some(EarlierRun { name, dir, head, state, problems: troubles })
+}
+
+/// Reads only the head of a manifest; `None` where a run died before it had one.
+fn read_head(dir: &Path) -> Result<Option<ManifestHead>, String> {
+    let path = dir.join(manifest::MANIFEST_FILE_NAME);
+    let mut line = Vec::new();
+    let read = File::open(&path).and_then(|file| BufReader::new(file).read_until(b'\n', &mut line));
+    match read {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    }
+    ManifestHead::read(&line)
+        .map(Some)
+        .map_err(|error| format!("{}: {}", path.display(), heeler_core::error_chain(&error)))
+}
+
+/// Returns the end record of a run, where it was written.
+fn read_end(dir: &Path, troubles: &mut Vec<String>) -> Option<Box<RunEnd>> {
+    let reading = read_journal(&dir.join(SYNTHESIZED_JOURNAL_NAME), troubles)?;
+    reading.records.into_iter().find_map(|record| match record {
+        JournalRecord::Ended(end) => Some(end),
+        _ => None,
+    })
+}
+
+/// Reads a journal, and records damage to it.
+fn read_journal(path: &Path, troubles: &mut Vec<String>) -> Option<JournalContent> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            troubles.push(format!("{}: {error}", path.display()));
+            return None;
+        }
+    };
+    let reading = journal::read(&bytes);
+    if let Some(damage) = &reading.damage {
+        troubles.push(format!("{}: {damage}", path.display()));
+    }
+    if let Some(offset) = reading.torn_at {
+        troubles.push(format!("{}: torn at byte {offset}, as by a sudden death", path.display()));
+    }
+    Some(reading)
+}
+
+/// Returns the journals of a run: the workers' in their order, then the finish journal.
+pub(super) fn journal_paths(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut workers = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        workers.extend(name.to_str().and_then(worker_of_journal).map(|worker| (worker, dir.join(&name))));
+    }
+    workers.sort_unstable();
+    let finish = Some(dir.join(SYNTHESIZED_JOURNAL_NAME)).filter(|path| path.exists());
+    Ok(workers.into_iter().map(|(_, path)| path).chain(finish).collect())
+}
+
+fn count_settled(dir: &Path, troubles: &mut Vec<String>) -> usize {
+    let mut settled = BTreeSet::new();
+    // Damage to the finish journal has been recorded already.
+    let of_finish = troubles.len();
+    for path in journal_paths(dir).unwrap_or_default() {
+        if let Some(reading) = read_journal(&path, troubles) {
+            settled.extend(reading.records.iter().filter_map(|record| match record {
+                JournalRecord::Settled { result, .. } => Some(result.test),
+                _ => None,
+            }));
+        }
+    }
+    let told: Vec<String> = troubles.drain(of_finish..).collect();
+    let new: Vec<String> = told.into_iter().filter(|one| !troubles.contains(one)).collect();
+    troubles.extend(new);
+    settled.len()
+}

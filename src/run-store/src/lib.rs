@@ -1,0 +1,29 @@
+//! Runs on disk: the directory of a new run, and the state of earlier ones. Nothing here communicates with a
+//! process or a client; the state of a run is read from its files and from the locks on them.
+//!
+//! - `place`: the directory of a run, its locks, and the removal of old runs.
+//! - `earlier`: the list of runs, each with its actual state.
+//! - `choose`: resolves a run from the word that a user writes.
+//! - `story`: a recorded run, read from its journals.
+//! - `left`: the tests of a run to rerun.
+
+pub mod history;
+mod index;
+mod recorded_run;
+mod rerun_set;
+mod resolve;
+mod run_dir;
+
+#[cfg(test)]
+mod tests;
+
+pub use index::{EarlierRun, EarlierRunState, list_runs};
+pub use recorded_run::count_crashed_tests;
+pub use recorded_run::{RecordedRun, RecordedRunError, read_recorded_run};
+pub use rerun_set::{RerunSelector, rerun_set};
+pub use resolve::{ResolveRunError, resolve_run};
+pub use run_dir::wall_clock;
+pub use run_dir::{Provenance, RunDir, fallback_state_dir, make_run_dir, prune_runs};
+
+/// Directory of the journals and evidence of runs, below the state directory.
+pub const DIR_NAME: &str = "runs";

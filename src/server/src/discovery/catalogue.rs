@@ -1,0 +1,405 @@
+//! Catalogue of programs and their tests, by uid. A listing stays valid as long as the program's file is
+//! unchanged.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher as _, RandomState},
+    os::unix::fs::MetadataExt,
+    time::Duration,
+};
+
+use heeler_core::test_path::{NameNesting, TestPath};
+use heeler_protocol::{
+    control::{self, ListedTest, TestProgram},
+    mtp::{ExecutionState, TestNode, group_path, key},
+};
+
+use super::test_entry::{SUITE_SEPARATOR, TestEntry, assign_uids};
+
+/// A program to be listed and run, as the configuration or the command line names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramSource {
+    /// How the program is started.
+    pub program: TestProgram,
+    /// The `[[suite]]` table that it comes from, which selects that suite's own settings.
+    pub config_suite: Option<String>,
+}
+
+/// The state of a program's test listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListingState {
+    /// The program has not been listed yet.
+    Unknown,
+    /// The program was listed.
+    Listed {
+        /// The framework's name.
+        framework: String,
+        /// How test names are split into groups.
+        nesting: NameNesting,
+        /// The tests, in the framework's order.
+        tests: Vec<TestEntry>,
+        /// Time from process start to the first test, as far as the listing measured it.
+        start: Duration,
+    },
+    /// The listing failed.
+    Broken {
+        /// The reason, as one sentence.
+        error: String,
+    },
+}
+
+/// The listing that a program returned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramListing {
+    /// The framework's name.
+    pub framework: String,
+    /// How test names are split into groups.
+    pub nesting: control::FrameworkNesting,
+    /// The tests, in the framework's order.
+    pub tests: Vec<ListedTest>,
+    /// Time from process start to the first test, as far as the listing measured it.
+    pub start: Duration,
+}
+
+/// One program and the state of its listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramEntry {
+    /// The program as it was named by the configuration or the command line.
+    pub source: ProgramSource,
+    pub listing: ListingState,
+    identity: Option<FileIdentity>,
+}
+
+/// File metadata that changes when a program is rebuilt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+/// Index of a test in the catalogue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TestRef {
+    /// Index of its program.
+    pub program: usize,
+    /// Index in the listing; `None` for the program itself, if its listing failed.
+    pub test: Option<usize>,
+}
+
+/// All programs of a session, and their tests.
+#[derive(Debug, Clone, Default)]
+pub struct Catalogue {
+    programs: Vec<ProgramEntry>,
+    /// Sorted by the hashes of the uids: the uids themselves are stored with the programs and are not kept
+    /// twice.
+    by_uid: Vec<(u64, TestRef)>,
+    hasher: RandomState,
+}
+
+impl Catalogue {
+    /// Returns a catalogue of programs that are not listed yet. Suites with the same name get numbers.
+    #[must_use]
+    pub fn new(sources: Vec<ProgramSource>) -> Self {
+        let mut seen: HashMap<String, u32> = HashMap::new();
+        let programs = sources
+            .into_iter()
+            .map(|mut source| {
+                let times = seen.entry(source.program.suite.clone()).or_default();
+                *times += 1;
+                if *times > 1 {
+                    source.program.suite = format!("{}#{times}", source.program.suite);
+                }
+                ProgramEntry { source, listing: ListingState::Unknown, identity: None }
+            })
+            .collect();
+        Self { programs, ..Self::default() }
+    }
+
+    #[must_use]
+    pub fn programs(&self) -> &[ProgramEntry] {
+        &self.programs
+    }
+
+    /// Returns the programs whose listing is missing or older than their file.
+    #[must_use]
+    pub fn unlisted(&self) -> Vec<usize> {
+        let is_unlisted = |entry: &ProgramEntry| {
+            !matches!(entry.listing, ListingState::Listed { .. })
+                || entry.identity != file_identity(&entry.source.program)
+        };
+        (0..self.programs.len()).filter(|place| is_unlisted(&self.programs[*place])).collect()
+    }
+
+    /// Records a program's listing, or why it failed.
+    pub fn record_listing(&mut self, program: usize, answer: Result<ProgramListing, String>) {
+        let entry = &mut self.programs[program];
+        entry.identity = file_identity(&entry.source.program);
+        entry.listing = match answer {
+            Ok(ProgramListing { framework, nesting, tests, start }) => {
+                let tests = assign_uids(&entry.source.program.suite, tests);
+                ListingState::Listed { framework, nesting: nesting_of(nesting), tests, start }
+            }
+            Err(error) => ListingState::Broken { error },
+        };
+    }
+
+    /// Rebuilds the uid index; needed after listings have changed.
+    pub fn rebuild_index(&mut self) {
+        let hashed = |place| (self.hasher.hash_one(self.uid(place)), place);
+        let mut by_uid: Vec<_> = self.all().map(hashed).collect();
+        by_uid.sort_unstable();
+        self.by_uid = by_uid;
+    }
+
+    /// Returns every test and every program whose listing failed, in order.
+    pub fn all(&self) -> impl Iterator<Item = TestRef> + '_ {
+        self.programs.iter().enumerate().flat_map(|(program, entry)| {
+            let (count, is_broken) = match &entry.listing {
+                ListingState::Listed { tests, .. } => (tests.len(), false),
+                ListingState::Broken { .. } => (0, true),
+                ListingState::Unknown => (0, false),
+            };
+            (0..count).map(Some).chain(is_broken.then_some(None)).map(move |test| TestRef { program, test })
+        })
+    }
+
+    /// Finds a test by its uid.
+    #[must_use]
+    pub fn find(&self, uid: &str) -> Option<TestRef> {
+        let hash = self.hasher.hash_one(uid);
+        let first = self.by_uid.partition_point(|(known, _)| *known < hash);
+        let alike = self.by_uid[first..].iter().take_while(|(known, _)| *known == hash);
+        // A program that was rebuilt in the meantime may have fewer tests.
+        alike.map(|(_, place)| *place).find(|place| self.contains(*place) && self.uid(*place) == uid)
+    }
+
+    /// Returns whether this index still refers to a test or to a program whose listing failed.
+    #[must_use]
+    pub fn contains(&self, place: TestRef) -> bool {
+        match (&self.programs[place.program].listing, place.test) {
+            (ListingState::Listed { tests, .. }, Some(test)) => test < tests.len(),
+            (ListingState::Broken { .. }, None) => true,
+            (ListingState::Listed { .. } | ListingState::Unknown, None)
+            | (ListingState::Broken { .. } | ListingState::Unknown, Some(_)) => false,
+        }
+    }
+
+    /// Returns the test; `None` for the program itself.
+    #[must_use]
+    pub fn test(&self, place: TestRef) -> Option<&TestEntry> {
+        match &self.programs[place.program].listing {
+            ListingState::Listed { tests, .. } => tests.get(place.test?),
+            ListingState::Unknown | ListingState::Broken { .. } => None,
+        }
+    }
+
+    fn uid(&self, place: TestRef) -> &str {
+        self.test(place).map_or(&self.programs[place.program].source.program.suite, TestEntry::uid)
+    }
+
+    /// Returns a test's path in the test tree; a program whose listing failed is a suite without cases.
+    #[must_use]
+    pub fn path(&self, place: TestRef) -> TestPath<'_> {
+        let entry = &self.programs[place.program];
+        let suite = &entry.source.program.suite;
+        match (self.test(place), &entry.listing) {
+            (Some(test), ListingState::Listed { nesting, .. }) => TestPath::new(*nesting, suite, test.name()),
+            _ => TestPath { suite, groups: Vec::new(), case: "" },
+        }
+    }
+
+    /// Returns the uid and the name of each group above a test, outermost first. The uid of a group is the
+    /// common prefix of the uids of all its tests. A program itself is at the top of the tree and has no
+    /// groups.
+    #[must_use]
+    pub fn groups(&self, place: TestRef) -> Vec<(&str, &str)> {
+        let (Some(test), ListingState::Listed { nesting, .. }) =
+            (self.test(place), &self.programs[place.program].listing)
+        else {
+            return Vec::new();
+        };
+        let path = self.path(place);
+        let mut end = path.suite.len() + SUITE_SEPARATOR.len();
+        let mut groups = vec![(&test.uid()[..end], path.suite)];
+        for name in path.groups {
+            end += name.len() + nesting.separator().len();
+            groups.push((&test.uid()[..end], name));
+        }
+        groups
+    }
+
+    /// Returns the tests that a request names, and the uids that no listing has. Each test is returned once,
+    /// however often it is named, in the order of the catalogue. A group uid selects all tests below it.
+    #[must_use]
+    pub fn select(&self, uids: &[String]) -> (Vec<TestRef>, Vec<String>) {
+        let mut selected = Vec::with_capacity(uids.len());
+        let mut unknown: HashMap<&str, bool> = HashMap::new();
+        for uid in uids {
+            match self.find(uid) {
+                Some(place) => selected.push(place),
+                None => drop(unknown.insert(uid, false)),
+            }
+        }
+        if !unknown.is_empty() {
+            for place in self.all() {
+                for (group, _) in self.groups(place) {
+                    if let Some(is_found) = unknown.get_mut(group) {
+                        *is_found = true;
+                        selected.push(place);
+                    }
+                }
+            }
+        }
+        selected.sort_unstable();
+        selected.dedup();
+        let missing = unknown.into_iter().filter(|(_, is_found)| !is_found);
+        let mut missing: Vec<_> = missing.map(|(uid, _)| uid.to_owned()).collect();
+        missing.sort_unstable();
+        (selected, missing)
+    }
+
+    /// Returns the discovery node of a test, or of a program whose listing failed.
+    #[must_use]
+    pub fn node(&self, place: TestRef) -> TestNode {
+        let entry = &self.programs[place.program];
+        let suite = &entry.source.program.suite;
+        let mut node = match (self.test(place), &entry.listing) {
+            (Some(test), _) => test.node(),
+            (None, ListingState::Broken { error }) => {
+                let mut node = TestNode::test(suite, suite, ExecutionState::Error);
+                node.error_message = Some(error.clone());
+                node.outcome_kind = Some("not-run".to_owned());
+                node
+            }
+            (None, ListingState::Unknown | ListingState::Listed { .. }) => {
+                TestNode::test(suite, suite, ExecutionState::Discovered)
+            }
+        };
+        if let Some((group, _)) = self.groups(place).last() {
+            node.location_type = Some(group_path(group, suite).to_owned());
+            node.location_method = Some(node.uid[group.len()..].to_owned());
+        }
+        node.members.set_own(key::SUITE, suite.as_str());
+        node.members.set_own(key::PROGRAM, entry.source.program.path.to_text());
+        node
+    }
+}
+
+fn nesting_of(nesting: control::FrameworkNesting) -> NameNesting {
+    match nesting {
+        control::FrameworkNesting::Flat => NameNesting::Flat,
+        control::FrameworkNesting::FullStop => NameNesting::FullStop,
+        control::FrameworkNesting::Colons => NameNesting::Colons,
+    }
+}
+
+fn file_identity(program: &TestProgram) -> Option<FileIdentity> {
+    let metadata = std::fs::metadata(program.path.as_path()).ok()?;
+    Some(FileIdentity {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        size: metadata.size(),
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_protocol::control::OsText;
+
+    use super::*;
+
+    fn source(suite: &str, path: &str) -> ProgramSource {
+        let program = TestProgram {
+            suite: suite.to_owned(),
+            path: OsText::from(path),
+            args: Vec::new(),
+            tool_env: Vec::new(),
+            env: Vec::new(),
+            cwd: OsText::from("/"),
+            framework: None,
+        };
+        ProgramSource { program, config_suite: None }
+    }
+
+    fn program_listing(tests: Vec<ListedTest>) -> ProgramListing {
+        let nesting = control::FrameworkNesting::FullStop;
+        ProgramListing { framework: "gtest".to_owned(), nesting, tests, start: Duration::ZERO }
+    }
+
+    fn listed(name: &str) -> ListedTest {
+        ListedTest { name: name.to_owned(), ..ListedTest::default() }
+    }
+
+    #[test]
+    fn uids_are_unique_and_resolvable() {
+        let mut catalogue =
+            Catalogue::new(vec![source("a", "/bin/true"), source("a", "/bin/false"), source("b", "/x")]);
+        let tests = || vec![listed("t"), listed("u"), listed("t")];
+        catalogue.record_listing(0, Ok(program_listing(tests())));
+        catalogue.record_listing(1, Ok(program_listing(tests())));
+        catalogue.record_listing(2, Err("missing".into()));
+        catalogue.rebuild_index();
+        let uids: Vec<_> = catalogue.all().map(|place| catalogue.node(place).uid).collect();
+        assert_eq!(uids, ["a::t", "a::u", "a::t#2", "a#2::t", "a#2::u", "a#2::t#2", "b"]);
+        for (uid, place) in uids.iter().zip(catalogue.all()) {
+            assert_eq!(catalogue.find(uid), Some(place));
+        }
+        let second = catalogue.test(catalogue.find("a::t#2").unwrap()).unwrap();
+        assert!(second.unrunnable().unwrap().contains("2 tests of this name"));
+    }
+
+    #[test]
+    fn test_path_has_suite_and_class() {
+        let mut catalogue = Catalogue::new(vec![source("a", "/bin/true"), source("b", "/x")]);
+        catalogue.record_listing(0, Ok(program_listing(vec![listed("P/C/0.t/1"), listed("P/C/0.t/1")])));
+        catalogue.record_listing(1, Err("missing".into()));
+        let paths: Vec<Vec<_>> =
+            catalogue.all().map(|place| catalogue.path(place).segments().collect()).collect();
+        assert_eq!(paths, [vec!["a", "P/C/0", "t/1"], vec!["a", "P/C/0", "t/1"], vec!["b", ""]]);
+    }
+
+    #[test]
+    fn group_uid_is_prefix_and_selects_its_tests() {
+        let mut catalogue = Catalogue::new(vec![source("a", "/bin/true"), source("b", "/x")]);
+        let colons =
+            |tests| ProgramListing { nesting: control::FrameworkNesting::Colons, ..program_listing(tests) };
+        let names = ["m::n::t", "m::n::t", "m::u", "mm::t", "v"].map(listed);
+        catalogue.record_listing(0, Ok(colons(names.to_vec())));
+        catalogue.record_listing(1, Err("missing".into()));
+        catalogue.rebuild_index();
+        let all: Vec<_> = catalogue.all().collect();
+        assert_eq!(catalogue.groups(all[1]), [("a::", "a"), ("a::m::", "m"), ("a::m::n::", "n")]);
+        assert_eq!(catalogue.groups(all[4]), [("a::", "a")]);
+        assert!(catalogue.groups(all[5]).is_empty());
+        let select = |uids: &[&str]| {
+            let uids: Vec<_> = uids.iter().map(|uid| (*uid).to_owned()).collect();
+            let (selected, missing) = catalogue.select(&uids);
+            let uids: Vec<_> = selected.into_iter().map(|place| catalogue.node(place).uid).collect();
+            (uids.join(" "), missing.join(" "))
+        };
+        assert_eq!(select(&["a::m::"]).0, "a::m::n::t a::m::n::t#2 a::m::u");
+        assert_eq!(select(&["a::v", "a::m::n::", "a::m::n::t", "b"]).0, "a::m::n::t a::m::n::t#2 a::v b");
+        assert_eq!(select(&["a::m", "x", "x", "a::"]).1, "a::m x");
+        let node = catalogue.node(all[0]);
+        assert_eq!(
+            (node.location_type.as_deref(), node.location_method.as_deref()),
+            (Some("m::n"), Some("t"))
+        );
+        let node = catalogue.node(all[4]);
+        assert_eq!((node.location_type.as_deref(), node.location_method.as_deref()), (Some("a"), Some("v")));
+    }
+
+    #[test]
+    fn listing_is_valid_until_file_changes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut catalogue = Catalogue::new(vec![source("a", file.path().to_str().unwrap())]);
+        assert_eq!(catalogue.unlisted(), [0]);
+        catalogue.record_listing(0, Ok(program_listing(vec![listed("t")])));
+        assert!(catalogue.unlisted().is_empty());
+        std::fs::write(file.path(), "changed").unwrap();
+        assert_eq!(catalogue.unlisted(), [0]);
+    }
+}

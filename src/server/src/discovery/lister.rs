@@ -1,0 +1,143 @@
+//! Lists, through workers, the programs that are not listed yet. Free of I/O except for the messages it sends
+//! to workers: the owner of the pool passes it workers and their responses.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use heeler_core::fair_share::SlotDemand;
+use heeler_protocol::control::{DiscoveryJob, FromWorker, ToWorker, WorkerId};
+
+use super::{Catalogue, ProgramListing};
+use crate::pool::WorkerPool;
+
+/// Worker start attempts per slot before discovery fails. More than one, because a worker killed from outside
+/// must not cost a program its listing.
+const START_ATTEMPTS_PER_SLOT: usize = 4;
+/// Attempts to list a program before it is given up because its workers keep dying. The tests of such a
+/// program are unknown, so one or two workers killed for unrelated reasons must not cost them.
+const LISTING_ATTEMPTS: u32 = 4;
+
+/// One listing of all programs that were not listed when it began.
+#[derive(Debug)]
+pub struct ProgramLister {
+    timeout: Duration,
+    /// Programs to list, each with the number of attempts so far.
+    waiting: VecDeque<(usize, u32)>,
+    running: BTreeMap<WorkerId, (usize, u32)>,
+    jobs_assigned: u64,
+    /// Number of requested workers that did not start.
+    failed_starts: usize,
+}
+
+impl ProgramLister {
+    /// Begins a listing of these programs. Each one may take up to `timeout`.
+    ///
+    /// A program that can't be listed is not an error here: the catalogue records the reason.
+    #[must_use]
+    pub fn new(programs: Vec<usize>, timeout: Duration) -> Self {
+        let waiting = programs.into_iter().map(|program| (program, 0)).collect();
+        Self { timeout, waiting, running: BTreeMap::new(), jobs_assigned: 0, failed_starts: 0 }
+    }
+
+    /// Returns the slots that the listing could use.
+    #[must_use]
+    pub fn demand(&self) -> SlotDemand {
+        SlotDemand { wanted: self.running.len() + self.waiting.len(), served: self.jobs_assigned }
+    }
+
+    /// Returns the number of workers that are listing a program.
+    #[must_use]
+    pub fn running_jobs(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Returns whether every program has a result.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    /// Assigns the next program to a worker.
+    ///
+    /// Cancel safe: no, because the worker may or may not have received the job.
+    pub async fn assign(&mut self, pool: &mut WorkerPool, catalogue: &Catalogue, worker: WorkerId) {
+        let Some((program, tries)) = self.waiting.pop_front() else { return };
+        self.running.insert(worker, (program, tries + 1));
+        self.jobs_assigned += 1;
+        let job = DiscoveryJob {
+            job: u32::try_from(program).unwrap_or(u32::MAX),
+            program: catalogue.programs()[program].source.program.clone(),
+            timeout_ms: u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX),
+        };
+        pool.send_to_worker(worker, &ToWorker::Discover(job)).await;
+    }
+
+    /// Handles a worker's message; returns whether the worker is idle again.
+    pub fn on_worker_message(
+        &mut self,
+        catalogue: &mut Catalogue,
+        worker: WorkerId,
+        message: FromWorker,
+    ) -> bool {
+        match message {
+            FromWorker::Discovered { framework, nesting, tests, start_us, .. } => {
+                let start = Duration::from_micros(start_us);
+                self.record_result(catalogue, worker, Ok(ProgramListing { framework, nesting, tests, start }))
+            }
+            FromWorker::NotDiscovered { error, .. } => self.record_result(catalogue, worker, Err(error)),
+            FromWorker::LeaseEvents { .. }
+            | FromWorker::LeaseEnded { .. }
+            | FromWorker::Paused
+            | FromWorker::Drained { .. }
+            | FromWorker::Log { .. } => false,
+        }
+    }
+
+    fn record_result(
+        &mut self,
+        catalogue: &mut Catalogue,
+        worker: WorkerId,
+        answer: Result<ProgramListing, String>,
+    ) -> bool {
+        let Some((program, _)) = self.running.remove(&worker) else { return false };
+        catalogue.record_listing(program, answer);
+        true
+    }
+
+    /// Handles a worker's death: its program is tried again or given up.
+    pub fn on_worker_died(&mut self, catalogue: &mut Catalogue, worker: WorkerId) {
+        let Some((program, tries)) = self.running.remove(&worker) else { return };
+        if tries >= LISTING_ATTEMPTS {
+            let error = format!("its worker died {tries} times while it was listed");
+            catalogue.record_listing(program, Err(error));
+        } else {
+            self.waiting.push_back((program, tries));
+        }
+    }
+
+    /// Counts a worker that did not start; returns whether there were enough attempts for this number of
+    /// slots.
+    pub fn count_failed_start(&mut self, slots: usize) -> bool {
+        self.failed_starts += 1;
+        self.failed_starts >= START_ATTEMPTS_PER_SLOT * slots
+    }
+
+    /// Marks every waiting program as not listable, because no worker is left to list it.
+    pub fn fail_remaining(&mut self, catalogue: &mut Catalogue, error: &str) {
+        let running = std::mem::take(&mut self.running).into_values();
+        for (program, _) in running.chain(std::mem::take(&mut self.waiting)) {
+            catalogue.record_listing(program, Err(format!("no worker could be started to list it: {error}")));
+        }
+    }
+
+    /// Ends a listing that no request waits for any more. A worker can't abort a listing, so it is killed.
+    ///
+    /// Cancel safe: no, because some workers may be left.
+    pub async fn abort(self, pool: &mut WorkerPool) {
+        for worker in self.running.into_keys() {
+            pool.kill_worker(worker).await;
+        }
+    }
+}

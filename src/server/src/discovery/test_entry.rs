@@ -1,0 +1,179 @@
+//! Tests as stored in the catalogue. There may be hundreds of thousands for as long as the session lives, so
+//! each entry is small: the name is a range of the uid, and text that many tests share (the file) is stored
+//! once.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+    sync::Arc,
+};
+
+use heeler_protocol::{
+    control::{ListedTest, TraitPair},
+    mtp::{ExecutionState, TestNode, TestTrait},
+};
+
+/// Separates a suite's name from the names of its tests.
+pub(super) const SUITE_SEPARATOR: &str = "::";
+
+/// A test of a listing, in compact form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestEntry {
+    uid: Box<str>,
+    /// Byte range of the name in the uid.
+    name: Range<u32>,
+    display: Option<Box<str>>,
+    file: Option<Arc<str>>,
+    line: Option<u32>,
+    skip: Option<Arc<str>>,
+    /// Trait names are shared by many tests, values seldom are.
+    traits: Box<[(Arc<str>, Box<str>)]>,
+    unrunnable: Option<Box<str>>,
+}
+
+impl TestEntry {
+    /// Returns its client-visible identifier: `<suite>::<name>`, with `#2` appended for the second test of
+    /// the same name.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Returns its name in the framework.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.uid[self.name.start as usize..self.name.end as usize]
+    }
+
+    /// Returns its traits: names and values that the framework assigns.
+    pub fn traits(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.traits.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// Returns why it can't be run, or `None` if it can.
+    #[must_use]
+    pub fn unrunnable(&self) -> Option<&str> {
+        self.unrunnable.as_deref()
+    }
+
+    /// Returns it in the form in which the framework listed it.
+    #[must_use]
+    pub fn listed(&self) -> ListedTest {
+        ListedTest {
+            name: self.name().to_owned(),
+            display: self.display.as_deref().map(str::to_owned),
+            file: self.file.as_deref().map(str::to_owned),
+            line: self.line,
+            skip: self.skip.as_deref().map(str::to_owned),
+            traits: self
+                .traits()
+                .map(|(name, value)| TraitPair { name: name.to_owned(), value: value.to_owned() })
+                .collect(),
+        }
+    }
+
+    /// Returns its discovery node, without its location in the test tree.
+    pub(super) fn node(&self) -> TestNode {
+        let display_name = self.display.as_deref().unwrap_or(self.name());
+        let mut node = TestNode::test(&*self.uid, display_name, ExecutionState::Discovered);
+        node.location_file = self.file.as_deref().map(str::to_owned);
+        node.location_line_start = self.line;
+        node.location_line_end = self.line;
+        let owned =
+            |(name, value): (&str, &str)| TestTrait { name: name.to_owned(), value: value.to_owned() };
+        node.traits = self.traits().map(owned).collect();
+        node
+    }
+}
+
+/// Assigns each test its uid. A framework that lists two tests of the same name can't select one of them
+/// individually: the first is run and reported, the second gets the reason why it is not run.
+pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry> {
+    let times = name_occurrences(&tests);
+    let mut shared = StringInterner::default();
+    let catalogued = |(listed, times): (ListedTest, u32)| {
+        let mut uid = format!("{suite}{SUITE_SEPARATOR}{}", listed.name);
+        let place =
+            |byte: usize| u32::try_from(byte).expect("a packet, and so a name in it, is far below 4 GiB");
+        let name = place(uid.len() - listed.name.len())..place(uid.len());
+        let unrunnable = (times > 1).then(|| {
+            uid.push_str(&format!("#{times}"));
+            format!(
+                "not run: the program lists {times} tests of this name and can't select one of them alone; the first is run, rename this one"
+            )
+        });
+        TestEntry {
+            uid: uid.into(),
+            name,
+            display: listed.display.map(Into::into),
+            file: listed.file.map(|file| shared.intern(file)),
+            line: listed.line,
+            skip: listed.skip.map(|reason| shared.intern(reason)),
+            traits: listed
+                .traits
+                .into_iter()
+                .map(|one| (shared.intern(one.name), one.value.into()))
+                .collect(),
+            unrunnable: unrunnable.map(Into::into),
+        }
+    };
+    tests.into_iter().zip(times).map(catalogued).collect()
+}
+
+/// Returns for each test the number of occurrences of its name so far, itself included.
+fn name_occurrences(tests: &[ListedTest]) -> Vec<u32> {
+    let mut seen: HashMap<&str, u32> = HashMap::with_capacity(tests.len());
+    let count = |test| {
+        let times = seen.entry(test).or_default();
+        *times += 1;
+        *times
+    };
+    tests.iter().map(|test| test.name.as_str()).map(count).collect()
+}
+
+/// Interned strings: equal texts are stored once.
+#[derive(Default)]
+struct StringInterner(HashSet<Arc<str>>);
+
+impl StringInterner {
+    fn intern(&mut self, text: String) -> Arc<str> {
+        if let Some(known) = self.0.get(text.as_str()) {
+            return Arc::clone(known);
+        }
+        let text: Arc<str> = text.into();
+        self.0.insert(Arc::clone(&text));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_test_round_trips_with_interned_file() {
+        let full = ListedTest {
+            name: "P.t/0".into(),
+            display: Some("P.t/0 (1)".into()),
+            file: Some("p.cc".into()),
+            line: Some(3),
+            skip: Some("disabled".into()),
+            traits: vec![TraitPair { name: "n".into(), value: "v".into() }],
+        };
+        let bare = ListedTest { name: "t".into(), ..ListedTest::default() };
+        let listed = vec![full.clone(), bare, full];
+        let tests = assign_uids("ü", listed.clone());
+        let back: Vec<_> = tests.iter().map(TestEntry::listed).collect();
+        assert_eq!(back, listed);
+        let uids: Vec<_> = tests.iter().map(TestEntry::uid).collect();
+        assert_eq!(uids, ["ü::P.t/0", "ü::t", "ü::P.t/0#2"]);
+        assert_eq!((tests[2].name(), tests[0].unrunnable()), ("P.t/0", None));
+        assert!(tests[2].unrunnable().unwrap().contains("2 tests of this name"));
+        assert!(Arc::ptr_eq(tests[0].file.as_ref().unwrap(), tests[2].file.as_ref().unwrap()));
+    }
+
+    #[test]
+    fn test_entry_size_is_bounded() {
+        assert!(size_of::<TestEntry>() <= 120, "{}", size_of::<TestEntry>());
+    }
+}

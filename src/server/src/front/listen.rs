@@ -1,0 +1,228 @@
+//! Opens and accepts client connections.
+
+use std::{io, path::Path, sync::mpsc as blocking, time::Duration};
+
+use heeler_transport::{
+    local,
+    tcp::{self, UnknownPeerPolicy},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    task::JoinSet,
+    time::Instant,
+};
+
+use super::{ServerSession, ServerSessionOptions, SessionEnd};
+
+/// Time limit for connecting to a client that started the server and should be listening already.
+const DIAL_DEADLINE: Duration = Duration::from_secs(30);
+/// Maximum number of concurrent sessions. Each has its own worker processes; more would only compete for the
+/// cores.
+const MAX_SESSIONS: usize = 16;
+
+/// Errors of connecting to or listening for clients.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The client's port could not be reached.
+    #[error("reach the client at {host} port {port}")]
+    Dial { host: String, port: u16, source: tcp::DialError },
+    /// No threads for the blocking streams.
+    #[error("get two threads from the system")]
+    Threads(#[source] io::Error),
+    /// The TCP address could not be bound.
+    #[error("listen on {address}")]
+    Tcp { address: String, source: io::Error },
+    /// The local socket could not be created.
+    #[error("listen on the local socket {path}")]
+    Local { path: String, source: local::BindError },
+}
+
+/// Connects to the client that started the server.
+///
+/// # Errors
+/// The client can't be reached within 30 seconds.
+///
+/// Cancel safe: yes, because an abandoned connection is closed.
+pub async fn dial(host: &str, port: u16) -> Result<TcpStream, ListenError> {
+    reserve_threads().await.map_err(ListenError::Threads)?;
+    tcp::dial(host, port, Instant::now() + DIAL_DEADLINE).await.map_err(|source| ListenError::Dial {
+        host: host.to_owned(),
+        port,
+        source,
+    })
+}
+
+/// Returns standard input and output as one stream. Its threads are started here, so that running out of
+/// threads later blocks neither direction.
+///
+/// # Errors
+/// The system can't start the threads.
+///
+/// Cancel safe: yes, because abandoned threads exit or wait for work.
+pub async fn standard_streams() -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static, ListenError> {
+    reserve_threads().await.map_err(ListenError::Threads)?;
+    Ok(tokio::io::join(tokio::io::stdin(), tokio::io::stdout()))
+}
+
+type HoldChannels = ([blocking::SyncSender<()>; 2], [blocking::Receiver<()>; 2]);
+
+/// Creates two channels whose receivers return once the senders are dropped.
+fn hold_channels() -> HoldChannels {
+    let [(one, of_one), (other, of_other)] = [(); 2].map(|()| blocking::sync_channel(0));
+    ([one, other], [of_one, of_other])
+}
+
+fn wait_until_dropped(hold: blocking::Receiver<()>) -> impl FnOnce() {
+    // No message is ever sent; this waits for the sender to be dropped.
+    move || hold.recv().unwrap_or_default()
+}
+
+/// Makes the runtime start one thread for each direction of a blocking stream; the runtime keeps them. The
+/// runtime panics if a thread that it needs can't be started, so the system is probed with plain threads
+/// first.
+async fn reserve_threads() -> io::Result<()> {
+    let (held, ends) = hold_channels();
+    let probe =
+        |hold| std::thread::Builder::new().name("heeler-probe".to_owned()).spawn(wait_until_dropped(hold));
+    let probes = ends.map(probe).into_iter().collect::<io::Result<Vec<_>>>()?;
+    drop(held);
+    for probe in probes {
+        // The thread has no way to fail.
+        drop(probe.join());
+    }
+    let (held, ends) = hold_channels();
+    let tasks = ends.map(|hold| tokio::task::spawn_blocking(wait_until_dropped(hold)));
+    drop(held);
+    for task in tasks {
+        task.await.map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// Serves clients on a TCP address until `stop` is closed. Accepts local connections only from processes of
+/// this user or of root; if the address is reachable from other machines, accepts every connection from
+/// there. Calls `ready` with the bound address.
+///
+/// # Errors
+/// The address can't be bound.
+///
+/// Cancel safe: yes, because sessions detect their end by themselves.
+pub async fn serve_tcp(
+    address: &str,
+    options: &ServerSessionOptions,
+    ready: impl FnOnce(std::net::SocketAddr),
+    mut stop: mpsc::Receiver<()>,
+) -> Result<(), ListenError> {
+    let failed = |source| ListenError::Tcp { address: address.to_owned(), source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    ready(listener.local_addr().map_err(failed)?);
+    let mut sessions = SessionSet::new(options);
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if sessions.has_capacity() => match accepted {
+                // Refused before a session begins, so that other users can't occupy this user's session
+                // slots.
+                Ok((stream, peer)) if let Err(error) = tcp::verify_peer(&stream, UnknownPeerPolicy::Refuse) => {
+                    tracing::warn!(%peer, error = heeler_core::error_chain(&error), "a connection was refused");
+                }
+                Ok((stream, peer)) => {
+                    if let Err(error) = stream.set_nodelay(true) {
+                        tracing::debug!(%error, "a connection keeps Nagle's delay");
+                    }
+                    sessions.spawn_session(stream, peer.ip().to_string());
+                }
+                Err(error) => back_off(&error).await,
+            },
+            () = sessions.reap_session() => {}
+            _ = stop.recv() => break,
+        }
+    }
+    sessions.shut_down().await;
+    Ok(())
+}
+
+/// Serves every process of this user that connects to a local socket, until `stop` is closed.
+///
+/// # Errors
+/// The socket can't be created.
+///
+/// Cancel safe: yes, because sessions detect their end by themselves.
+pub async fn serve_local(
+    path: &Path,
+    options: &ServerSessionOptions,
+    ready: impl FnOnce(),
+    mut stop: mpsc::Receiver<()>,
+) -> Result<(), ListenError> {
+    let mut listener = local::LocalListener::bind(path)
+        .map_err(|source| ListenError::Local { path: path.display().to_string(), source })?;
+    ready();
+    let mut sessions = SessionSet::new(options);
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if sessions.has_capacity() => match accepted {
+                Ok(stream) => sessions.spawn_session(stream, "127.0.0.1".to_owned()),
+                Err(error) => back_off(&error).await,
+            },
+            () = sessions.reap_session() => {}
+            _ = stop.recv() => break,
+        }
+    }
+    sessions.shut_down().await;
+    Ok(())
+}
+
+/// Waits after a failed `accept`, so that an error that recurs at once (no file descriptors left) does not
+/// spin.
+async fn back_off(error: &(dyn std::error::Error + Sync)) {
+    tracing::warn!(%error, "a connection was refused");
+    tokio::time::sleep(Duration::from_millis(20)).await;
+}
+
+struct SessionSet<'a> {
+    options: &'a ServerSessionOptions,
+    running: JoinSet<SessionEnd>,
+    commands: Vec<mpsc::Sender<super::SessionCommand>>,
+}
+
+impl<'a> SessionSet<'a> {
+    fn new(options: &'a ServerSessionOptions) -> Self {
+        Self { options, running: JoinSet::new(), commands: Vec::new() }
+    }
+
+    fn has_capacity(&self) -> bool {
+        self.running.len() < MAX_SESSIONS
+    }
+
+    fn spawn_session<S>(&mut self, stream: S, client_host: String)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        // Otherwise silent connections would occupy the session slots of clients.
+        let initialize_within = Some(self.options.settings.run.client_stall_timeout);
+        let options = ServerSessionOptions { client_host, initialize_within, ..self.options.clone() };
+        let (sender, commands) = mpsc::channel(1);
+        self.commands.retain(|sender| !sender.is_closed());
+        self.commands.push(sender);
+        self.running.spawn(ServerSession::new(stream, options).serve(commands));
+    }
+
+    async fn reap_session(&mut self) {
+        match self.running.join_next().await {
+            Some(Ok(end)) => tracing::debug!(?end, "a session ended"),
+            Some(Err(error)) => tracing::error!(%error, "a session failed"),
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn shut_down(mut self) {
+        for commands in &self.commands {
+            // Sending fails only if the session has ended already.
+            let _closed = commands.send(super::SessionCommand::Exit).await;
+        }
+        while let Some(ended) = self.running.join_next().await {
+            tracing::debug!(?ended, "a session ended");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `initialize`: checks the protocol version and exchanges capabilities with the client.
+
+use heeler_protocol::{
+    control::CallbackAddress,
+    mtp::{
+        ClientTestingCapabilities, InitializeParams, InitializeResult, LogForm, PROTOCOL_VERSION, PeerInfo,
+        ServerCapabilities, ServerTestingCapabilities,
+    },
+    rpc::{RpcError, code},
+};
+
+/// Properties of the client that the session keeps.
+#[derive(Debug, Clone, Default)]
+pub(in crate::front) struct ClientProperties {
+    pub(in crate::front) process_id: Option<u32>,
+    pub(in crate::front) testing: ClientTestingCapabilities,
+}
+
+impl ClientProperties {
+    /// Returns the form of log messages that the client accepts.
+    pub(in crate::front) fn log_form(&self) -> LogForm {
+        if self.testing.batch_logging_support { LogForm::Batch } else { LogForm::Single }
+    }
+
+    /// Returns the address to which workers report, if the client listens for them.
+    pub(in crate::front) fn callback(&self, host: &str) -> Option<CallbackAddress> {
+        let provider = self.testing.callback_provider.as_ref().filter(|provider| provider.port != 0)?;
+        Some(CallbackAddress { host: host.to_owned(), port: provider.port, token: provider.token.clone() })
+    }
+}
+
+/// Validates an `initialize` request and returns its result.
+pub(in crate::front) fn negotiate(
+    params: InitializeParams,
+) -> Result<(ClientProperties, InitializeResult), RpcError> {
+    if let Some(versions) = &params.protocol_versions
+        && !versions.iter().any(|version| is_compatible_version(version))
+    {
+        let message = format!(
+            "none of the client's protocol versions ({}) is supported; the server speaks {PROTOCOL_VERSION}",
+            versions.join(", ")
+        );
+        return Err(RpcError::new(code::PROTOCOL_VERSION, message));
+    }
+    let result = InitializeResult {
+        process_id: std::process::id(),
+        server_info: PeerInfo { name: "heeler".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
+        protocol_version: PROTOCOL_VERSION.to_owned(),
+        capabilities: ServerCapabilities {
+            testing: ServerTestingCapabilities {
+                supports_discovery: true,
+                experimental_multi_request_support: true,
+                vstest_provider: false,
+                attachments_support: true,
+                attachments_provider: true,
+                multiple_connection_provider: false,
+                supports_test_coverage_messages: false,
+            },
+        },
+    };
+    Ok((ClientProperties { process_id: params.process_id, testing: params.capabilities.testing }, result))
+}
+
+/// Returns whether a version is compatible: its major number is ours.
+fn is_compatible_version(version: &str) -> bool {
+    version.split('.').next() == PROTOCOL_VERSION.split('.').next()
+}

@@ -1,0 +1,117 @@
+//! Parameters of discovery and run requests: parsed and validated once.
+
+use heeler_protocol::{
+    mtp::{ClientMembers, RequestedNode, TestsParams},
+    rpc::{RpcError, code},
+};
+use serde_json::value::RawValue;
+
+use heeler_config::filter::GraphQuery;
+
+/// A discovery or run request, parsed.
+#[derive(Debug, Clone)]
+pub(in crate::front) struct TestsRequest {
+    /// Exactly as the client wrote it, because it is echoed.
+    pub(in crate::front) run_id: String,
+    /// Uids of the requested tests; `None` means all.
+    pub(in crate::front) uids: Option<Vec<String>>,
+    /// Restricts `uids` further; `None` means no restriction.
+    pub(in crate::front) filter: Option<GraphQuery>,
+    /// Unknown members of the requested nodes, which are returned to the client with them.
+    pub(in crate::front) foreign: ClientMembers,
+    /// Each test runs under a debugger of the client.
+    pub(in crate::front) is_debug: bool,
+}
+
+/// Parses and validates the parameters.
+pub(in crate::front) fn parse_tests_request(params: Option<&RawValue>) -> Result<TestsRequest, RpcError> {
+    let invalid = |message: String| RpcError::new(code::INVALID_PARAMS, message);
+    let raw = params.ok_or_else(|| invalid("expected params with a member \"runId\"".to_owned()))?;
+    let params: TestsParams<RequestedNode> = serde_json::from_str(raw.get())
+        .map_err(|error| invalid(format!("expected {{runId, tests?, filter?}}: {error}")))?;
+    if !is_guid(&params.run_id) {
+        return Err(invalid(format!("expected a GUID as runId, got {:?}", truncated(&params.run_id))));
+    }
+    let filter = params.filter.as_deref().filter(|filter| !filter.trim().is_empty());
+    let filter = filter.map(str::parse::<GraphQuery>).transpose();
+    let filter = filter.map_err(|error| invalid(format!("expected a graph query as filter: {error}")))?;
+    let nodes = params.tests.or(params.test_cases);
+    let mut foreign = ClientMembers::new();
+    let uids =
+        nodes.map(|nodes| nodes.into_iter().map(|node| store_foreign_members(node, &mut foreign)).collect());
+    Ok(TestsRequest { run_id: params.run_id, uids, filter, foreign, is_debug: params.is_debug })
+}
+
+fn store_foreign_members(node: RequestedNode, all: &mut ClientMembers) -> String {
+    if let Some(foreign) = node.client_members {
+        all.insert(node.uid.clone(), foreign);
+    }
+    node.uid
+}
+
+/// Returns whether the text is a GUID in any form that GUID parsers accept: with or without hyphens, in
+/// braces, in parentheses.
+fn is_guid(text: &str) -> bool {
+    let inner = text.trim();
+    let inner = inner
+        .strip_prefix('{')
+        .and_then(|rest| rest.strip_suffix('}'))
+        .or_else(|| inner.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')))
+        .unwrap_or(inner);
+    uuid::Uuid::try_parse(inner).is_ok()
+}
+
+fn truncated(text: &str) -> String {
+    text.chars().take(60).collect()
+}
+
+#[cfg(test)]
+mod cases {
+    use super::*;
+
+    fn read(text: &str) -> Result<TestsRequest, RpcError> {
+        parse_tests_request(Some(&RawValue::from_string(text.to_owned()).unwrap()))
+    }
+
+    #[test]
+    fn guid_in_any_form_is_accepted_and_echoed() {
+        for id in [
+            "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11",
+            "0b1f6f570d0e4d0c8a4b5a1f3f4c2d11",
+            "{0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11}",
+            "(0B1F6F57-0D0E-4D0C-8A4B-5A1F3F4C2D11)",
+        ] {
+            assert_eq!(read(&format!(r#"{{"runId":"{id}"}}"#)).unwrap().run_id, id);
+        }
+        for id in ["", "not-a-guid", "0b1f6f57-0d0e-4d0c-8a4b"] {
+            assert_eq!(
+                read(&format!(r#"{{"runId":"{id}"}}"#)).unwrap_err().code,
+                code::INVALID_PARAMS,
+                "{id}"
+            );
+        }
+    }
+
+    #[test]
+    fn invalid_filter_error_names_the_column() {
+        let id = "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11";
+        let with = |filter: &str| read(&format!(r#"{{"runId":"{id}","filter":"{filter}"}}"#));
+        assert!(with("/unit/**").unwrap().filter.is_some());
+        assert!(with("").unwrap().filter.is_none(), "some clients send an empty one for none");
+        let error = with("/unit/**/Name").unwrap_err();
+        assert_eq!(error.code, code::INVALID_PARAMS);
+        assert_eq!(
+            error.message,
+            "expected a graph query as filter: column 7: \"**\" can only be the last part of a path"
+        );
+    }
+
+    #[test]
+    fn null_tests_mean_all_and_empty_none() {
+        let id = "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11";
+        assert_eq!(read(&format!(r#"{{"runId":"{id}","tests":null}}"#)).unwrap().uids, None);
+        assert_eq!(read(&format!(r#"{{"runId":"{id}","tests":[]}}"#)).unwrap().uids, Some(vec![]));
+        let cases = read(&format!(r#"{{"runId":"{id}","testCases":[{{"uid":"a"}}]}}"#)).unwrap();
+        assert_eq!(cases.uids, Some(vec!["a".to_owned()]));
+    }
+}

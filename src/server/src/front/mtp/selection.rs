@@ -1,0 +1,105 @@
+//! Selects the tests of a request from the catalogue: by uid, by filter, or by both. Pure.
+
+use super::params::TestsRequest;
+use crate::discovery::{Catalogue, TestRef};
+use heeler_config::filter::GraphQuery;
+
+/// Returns the selected tests, in the order in which they are named, otherwise in the order of the catalogue,
+/// and the uids that no listing has. Those are returned regardless of the filter, because their path in the
+/// test tree is not known.
+pub(super) fn select_tests(catalogue: &Catalogue, request: &TestsRequest) -> (Vec<TestRef>, Vec<String>) {
+    let (mut chosen, missing) = match &request.uids {
+        None => (catalogue.all().collect(), Vec::new()),
+        Some(uids) => catalogue.select(uids),
+    };
+    if let Some(filter) = &request.filter {
+        chosen.retain(|place| is_selected(catalogue, *place, filter));
+    }
+    (chosen, missing)
+}
+
+/// Returns whether the filter selects a test. A program whose listing failed is selected as soon as the
+/// filter may match one of its tests: silence would look like success.
+fn is_selected(catalogue: &Catalogue, place: TestRef, filter: &GraphQuery) -> bool {
+    let path = catalogue.path(place);
+    match catalogue.test(place) {
+        None => filter.may_match(path.suite),
+        Some(test) => {
+            let tags: Vec<_> = test.traits().collect();
+            filter.is_match(&path, &tags)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use heeler_protocol::control::{FrameworkNesting, ListedTest, OsText, TestProgram, TraitPair};
+
+    use super::*;
+    use crate::discovery::{ProgramListing, ProgramSource};
+
+    fn source(suite: &str) -> ProgramSource {
+        let program =
+            TestProgram { suite: suite.to_owned(), path: OsText::from("/x"), ..TestProgram::default() };
+        ProgramSource { program, config_suite: None }
+    }
+
+    fn listed(name: &str, traits: &[(&str, &str)]) -> ListedTest {
+        let pair = |(name, value): &(&str, &str)| TraitPair { name: (*name).into(), value: (*value).into() };
+        ListedTest { name: name.into(), traits: traits.iter().map(pair).collect(), ..ListedTest::default() }
+    }
+
+    fn catalogue() -> Catalogue {
+        let mut catalogue = Catalogue::new(vec![source("unit"), source("broken")]);
+        let tests = vec![
+            listed("Parser.Reads", &[("speed", "fast")]),
+            listed("Parser.Writes", &[("speed", "slow")]),
+            listed("Lexer.Reads", &[]),
+        ];
+        let framework = "f".to_owned();
+        let answer =
+            ProgramListing { framework, nesting: FrameworkNesting::FullStop, tests, start: Duration::ZERO };
+        catalogue.record_listing(0, Ok(answer));
+        catalogue.record_listing(1, Err("it is broken".to_owned()));
+        catalogue.rebuild_index();
+        catalogue
+    }
+
+    fn selected_uids(uids: Option<&[&str]>, filter: Option<&str>) -> (Vec<String>, Vec<String>) {
+        let catalogue = catalogue();
+        let request = TestsRequest {
+            run_id: String::new(),
+            uids: uids.map(|all| all.iter().map(|uid| (*uid).to_owned()).collect()),
+            filter: filter.map(|text| text.parse().unwrap()),
+            foreign: heeler_protocol::mtp::ClientMembers::new(),
+            is_debug: false,
+        };
+        let (chosen, missing) = select_tests(&catalogue, &request);
+        (chosen.into_iter().map(|place| catalogue.node(place).uid).collect(), missing)
+    }
+
+    #[test]
+    fn uids_and_filter_are_intersected() {
+        let all = ["unit::Parser.Reads", "unit::Parser.Writes", "unit::Lexer.Reads", "broken"];
+        assert_eq!(selected_uids(None, None).0, all);
+        assert_eq!(selected_uids(None, Some("/unit/*/Reads")).0, [all[0], all[2]]);
+        assert_eq!(selected_uids(None, Some("/unit/**[speed=fast]")).0, [all[0]]);
+        assert_eq!(selected_uids(Some(&[all[2], all[1]]), Some("/unit/*/Reads")).0, [all[2]]);
+        assert_eq!(selected_uids(Some(&[]), Some("/**")).0, [""; 0]);
+    }
+
+    #[test]
+    fn broken_program_is_selected_if_filter_may_match() {
+        assert_eq!(selected_uids(None, Some("/broken/A/b")).0, ["broken"]);
+        assert_eq!(selected_uids(None, Some("/(!unit)/**")).0, ["broken"]);
+        assert_eq!(selected_uids(None, Some("/none/**")).0, [""; 0]);
+    }
+
+    #[test]
+    fn unknown_uid_is_missing_despite_filter() {
+        let (chosen, missing) = selected_uids(Some(&["unit::Gone", "broken"]), Some("/unit/**"));
+        assert_eq!((chosen, missing), (vec![], vec!["unit::Gone".to_owned()]));
+    }
+}

@@ -1,0 +1,51 @@
+//! Orphans of a dead watchdog: its workers and their tests die with it, but processes that had escaped them
+//! become our children. A process may serve several sessions, so the watchdogs of all of them are registered
+//! here.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use heeler_sys::process::{self, Pid};
+
+/// Time limit for killing orphans that keep forking new generations: such a race can't be won.
+const KILL_ORPHANS_DEADLINE: Duration = Duration::from_secs(1);
+
+static WATCHDOGS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// Makes this process the subreaper, to which orphans are reparented.
+pub(super) fn adopt_orphans() {
+    if let Err(error) = process::become_subreaper() {
+        tracing::warn!(%error, "what escapes a dead watchdog will not be found");
+    }
+}
+
+pub(super) fn register_watchdog(watchdog: Pid) {
+    WATCHDOGS.lock().unwrap_or_else(PoisonError::into_inner).insert(watchdog.0);
+}
+
+pub(super) fn unregister_watchdog(watchdog: Pid) {
+    WATCHDOGS.lock().unwrap_or_else(PoisonError::into_inner).remove(&watchdog.0);
+}
+
+/// Kills and reaps every child that is not a watchdog, and the orphans that are reparented by that, until
+/// there are none.
+pub(super) fn kill_orphans() {
+    let deadline = Instant::now() + KILL_ORPHANS_DEADLINE;
+    loop {
+        let known = WATCHDOGS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let orphans: Vec<_> =
+            process::children(Pid::own()).into_iter().filter(|child| !known.contains(&child.0)).collect();
+        if orphans.is_empty() || Instant::now() > deadline {
+            return;
+        }
+        for orphan in orphans {
+            process::kill_child(orphan);
+            if let Err(error) = process::reap_child(orphan) {
+                tracing::debug!(pid = orphan.0, %error, "an orphan was reaped by someone else");
+            }
+        }
+    }
+}

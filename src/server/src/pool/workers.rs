@@ -1,0 +1,602 @@
+//! The pool: starts the watchdog, starts workers through it, and reports which of them join, send messages
+//! and exit.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    future::pending,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use heeler_protocol::control::{
+    CallbackAddress, DeliveryLimits, FromWatchdog, FromWorker, ToWatchdog, ToWorker, WorkerId,
+};
+use heeler_sys::process::{Pid, Signal};
+use heeler_sys::spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild};
+use heeler_transport::{control::ControlSender, local};
+use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+
+use super::{
+    connection::{self, ConnectionContext, ControlEvent},
+    exit_watch::ProcessExitWatch,
+    orphans,
+};
+
+/// Time limit for a started process to join.
+const START_DEADLINE: Duration = Duration::from_secs(20);
+/// How long `fork` is retried after `EAGAIN` when the first watchdog starts.
+const SPAWN_RETRY_FOR: Duration = Duration::from_secs(2);
+/// Pause between two such attempts.
+const SPAWN_RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Maximum time between the two signs of a worker's death: the end of its connection, and the watchdog's
+/// report.
+const DEATH_DEADLINE: Duration = Duration::from_secs(5);
+/// Time limit for sending a control message; a process that does not accept one by then never will.
+const SEND_DEADLINE: Duration = Duration::from_secs(10);
+/// Time limit for a process tree to exit when the pool is shut down.
+const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
+/// Maximum number of watchdogs; after this many deaths the watchdog is not replaced any more.
+const MAX_WATCHDOGS: u32 = 4;
+/// Capacity of the event queue to the driver: enough that a burst of small reports does not stop workers, few
+/// enough to bound memory (a report packet carries the result of one read of a test's output).
+const EVENT_QUEUE_CAPACITY: usize = 64;
+
+/// Parameters of a pool.
+#[derive(Debug, Clone)]
+pub struct PoolOptions {
+    /// Address to which workers and watchdog send results; `None` forwards them through `client`.
+    pub callback: Option<CallbackAddress>,
+    /// Time limits for a slow client.
+    pub limits: DeliveryLimits,
+    /// The outbox of the main connection, for forwarded frames.
+    pub client: heeler_transport::Outbox,
+    /// Whether workers inherit our standard output (for output that is not captured).
+    pub is_output_shared: bool,
+}
+
+/// Errors of starting or keeping the pool.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// No directory for the control socket.
+    #[error("prepare a directory for the control socket")]
+    Directory(#[source] heeler_sys::dirs::DirError),
+    /// No control socket in it.
+    #[error("listen for workers on {path}")]
+    Listen { path: PathBuf, source: local::BindError },
+    /// The watchdog could not be started.
+    #[error("start the watchdog")]
+    Spawn(#[source] SpawnError),
+    /// The watchdog did not join in time.
+    #[error("have the watchdog join within {} s", START_DEADLINE.as_secs())]
+    NoWatchdog,
+    /// The watchdog died too often.
+    #[error("keep a watchdog alive: {MAX_WATCHDOGS} of them died")]
+    TooManyWatchdogs,
+}
+
+/// An event that the pool reports to the scheduler.
+#[derive(Debug)]
+pub enum PoolEvent {
+    /// A worker has joined.
+    WorkerReady(WorkerId),
+    /// A requested worker did not start.
+    WorkerNotStarted { worker: WorkerId, error: String },
+    /// A worker sent a message.
+    WorkerMessage(WorkerId, FromWorker),
+    /// A worker is dead, and everything that it had sent is read.
+    WorkerDied {
+        worker: WorkerId,
+        /// By run, the position of its last frame that was forwarded to the client's connection.
+        forwarded: BTreeMap<String, u64>,
+    },
+    /// The watchdog sent a message.
+    WatchdogMessage(FromWatchdog),
+    /// The watchdog died and was replaced. Its workers die with it.
+    WatchdogReplaced,
+    /// The watchdog died and can't be replaced any more.
+    WatchdogLost(PoolError),
+}
+
+struct PooledWorker {
+    pid: Pid,
+    sender: ControlSender,
+    /// The position of the last forwarded frame of the run that the worker serves.
+    forwarded: Arc<AtomicU64>,
+    /// The run of its last lease.
+    assigned_run: Option<String>,
+    /// Positions of the runs that it served before, for as long as those runs last.
+    forwarded_before: BTreeMap<String, u64>,
+    /// Its connection has ended.
+    is_disconnected: bool,
+    /// The watchdog has reported its exit, or is dead itself.
+    is_exit_reported: bool,
+    /// Deadline for the second sign of death, set at the first one.
+    death_deadline: Option<Instant>,
+}
+
+struct WatchdogProcess {
+    child: SpawnedChild,
+    sender: Option<ControlSender>,
+}
+
+/// The watchdog and the workers of a session.
+pub struct WorkerPool {
+    socket_dir: heeler_sys::dirs::SocketDir,
+    is_output_shared: bool,
+    control_events: mpsc::Receiver<ControlEvent>,
+    workers: BTreeMap<WorkerId, PooledWorker>,
+    starting: BTreeMap<WorkerId, Instant>,
+    watchdog: WatchdogProcess,
+    watchdogs_started: u32,
+    next_worker: u32,
+    /// Events that arose together with another one and are not returned yet.
+    pending_events: std::collections::VecDeque<PoolEvent>,
+    /// The task that accepts connections; it ends when `raw` is dropped.
+    _tasks: JoinSet<()>,
+}
+
+impl WorkerPool {
+    /// Starts the watchdog and waits until it has joined.
+    ///
+    /// # Errors
+    /// The socket, the watchdog process or its join message failed.
+    ///
+    /// Cancel safe: yes, because an abandoned watchdog sees the end of its connection and exits.
+    pub async fn start(options: PoolOptions) -> Result<Self, PoolError> {
+        let socket_dir = heeler_sys::dirs::socket_dir().map_err(PoolError::Directory)?;
+        let path = socket_dir.path().join("control");
+        let listener = local::LocalListener::bind(&path)
+            .map_err(|source| PoolError::Listen { path: path.clone(), source })?;
+        let (sender, raw) = mpsc::channel(EVENT_QUEUE_CAPACITY);
+        let greeting =
+            ConnectionContext { callback: options.callback, limits: options.limits, client: options.client };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(connection::accept(listener, greeting, sender));
+        orphans::adopt_orphans();
+        let child = spawn_first_watchdog(&path, options.is_output_shared).await.map_err(PoolError::Spawn)?;
+        let mut pool = Self {
+            socket_dir,
+            is_output_shared: options.is_output_shared,
+            control_events: raw,
+            workers: BTreeMap::new(),
+            starting: BTreeMap::new(),
+            watchdog: WatchdogProcess { child, sender: None },
+            watchdogs_started: 1,
+            next_worker: 1,
+            pending_events: std::collections::VecDeque::new(),
+            _tasks: tasks,
+        };
+        pool.await_watchdog().await?;
+        Ok(pool)
+    }
+
+    /// Waits until the watchdog has joined; one that dies before that is replaced.
+    async fn await_watchdog(&mut self) -> Result<(), PoolError> {
+        let mut deadline = Instant::now() + START_DEADLINE;
+        let mut end = ProcessExitWatch::watch(self.watchdog.child.pid()).ok();
+        while self.watchdog.sender.is_none() {
+            let is_dead = tokio::select! {
+                biased;
+                raw = self.control_events.recv() => match raw {
+                    Some(ControlEvent::WatchdogDisconnected { pid }) if pid == self.watchdog.child.pid().as_u32() => true,
+                    Some(raw) => {
+                        self.on_control_event(raw);
+                        false
+                    }
+                    None => return Err(PoolError::NoWatchdog),
+                },
+                // Before it has joined, there is no connection whose end would show its death.
+                () = wait_for_exit(end.as_ref()) => true,
+                () = tokio::time::sleep_until(deadline) => return Err(PoolError::NoWatchdog),
+            };
+            if is_dead {
+                self.reap_watchdog();
+                orphans::kill_orphans();
+                self.spawn_next_watchdog()?;
+                deadline = Instant::now() + START_DEADLINE;
+                end = ProcessExitWatch::watch(self.watchdog.child.pid()).ok();
+            }
+        }
+        // Workers that were requested while there was no watchdog are not known to this one.
+        for worker in self.starting.keys().copied().collect::<Vec<_>>() {
+            self.starting.insert(worker, Instant::now() + START_DEADLINE);
+            self.send_to_watchdog(&ToWatchdog::StartWorker { worker }).await;
+        }
+        Ok(())
+    }
+
+    /// Starts the successor of a dead watchdog.
+    fn spawn_next_watchdog(&mut self) -> Result<(), PoolError> {
+        if self.watchdogs_started >= MAX_WATCHDOGS {
+            return Err(PoolError::TooManyWatchdogs);
+        }
+        self.watchdogs_started += 1;
+        let path = self.socket_dir.path().join("control");
+        self.watchdog.child = spawn_watchdog(&path, self.is_output_shared).map_err(PoolError::Spawn)?;
+        Ok(())
+    }
+
+    /// Returns the workers that have joined and are not dying.
+    #[must_use]
+    pub fn ready_workers(&self) -> Vec<WorkerId> {
+        self.workers.iter().filter(|(_, worker)| !worker.is_dying()).map(|(id, _)| *id).collect()
+    }
+
+    /// Returns whether a worker has joined and shows no sign of death.
+    #[must_use]
+    pub fn is_ready(&self, worker: WorkerId) -> bool {
+        self.workers.get(&worker).is_some_and(|link| !link.is_dying())
+    }
+
+    /// Returns the number of workers that have joined or are starting.
+    #[must_use]
+    pub fn worker_count(&self) -> usize {
+        self.workers.len() + self.starting.len()
+    }
+
+    /// Returns the number of workers that are starting.
+    #[must_use]
+    pub fn starting_count(&self) -> usize {
+        self.starting.len()
+    }
+
+    /// Records that a worker without a lease serves this run from now on. Positions are counted from 1 in
+    /// each run. All frames of the previous run have been forwarded, because they precede the end of its
+    /// lease.
+    pub fn assign_run(&mut self, worker: WorkerId, run: &str) {
+        let Some(link) = self.workers.get_mut(&worker) else { return };
+        if link.assigned_run.as_deref() == Some(run) {
+            return;
+        }
+        let before = link.forwarded_before.remove(run).unwrap_or(0);
+        let relayed = link.forwarded.swap(before, Ordering::AcqRel);
+        if let Some(earlier) = link.assigned_run.replace(run.to_owned()) {
+            link.forwarded_before.insert(earlier, relayed);
+        }
+    }
+
+    /// Returns the run of a worker's last lease.
+    #[must_use]
+    pub fn assigned_run(&self, worker: WorkerId) -> Option<&str> {
+        self.workers.get(&worker)?.assigned_run.as_deref()
+    }
+
+    /// Removes the records of a run that is over.
+    pub fn end_run(&mut self, run: &str) {
+        for link in self.workers.values_mut() {
+            link.forwarded_before.remove(run);
+            if link.assigned_run.as_deref() == Some(run) {
+                link.assigned_run = None;
+            }
+        }
+    }
+
+    /// Requests one more worker; [`PoolEvent::WorkerReady`] or [`PoolEvent::WorkerNotStarted`] follows.
+    ///
+    /// Cancel safe: no, because the worker number is used up before the watchdog receives it.
+    pub async fn start_worker(&mut self) {
+        let worker = WorkerId(self.next_worker);
+        self.next_worker += 1;
+        self.starting.insert(worker, Instant::now() + START_DEADLINE);
+        self.send_to_watchdog(&ToWatchdog::StartWorker { worker }).await;
+    }
+
+    /// Sends a message to a worker. A worker that does not accept it in time is killed;
+    /// [`PoolEvent::WorkerGone`] follows.
+    ///
+    /// Cancel safe: no, because the message may or may not be queued.
+    pub async fn send_to_worker(&mut self, worker: WorkerId, message: &ToWorker) {
+        let Some(link) = self.workers.get(&worker) else { return };
+        let sender = link.sender.clone();
+        match tokio::time::timeout(SEND_DEADLINE, sender.send(message)).await {
+            Ok(Ok(())) => {}
+            // The event for its death follows.
+            Ok(Err(_closed)) => {}
+            Err(_elapsed) => {
+                tracing::warn!(%worker, "a worker takes no messages and is killed");
+                self.kill_worker(worker).await;
+            }
+        }
+    }
+
+    /// Kills a worker and its whole process tree through the watchdog; [`PoolEvent::WorkerGone`] follows.
+    ///
+    /// Cancel safe: no, as [`Pool::tell_watchdog`].
+    pub async fn kill_worker(&mut self, worker: WorkerId) {
+        self.send_to_watchdog(&ToWatchdog::KillWorker { worker }).await;
+        if let Some(link) = self.workers.get_mut(&worker) {
+            link.death_deadline.get_or_insert(Instant::now() + DEATH_DEADLINE);
+        }
+    }
+
+    /// Sends a message to the watchdog. A watchdog that does not accept it in time is killed; its replacement
+    /// is reported as an event.
+    ///
+    /// Cancel safe: no, because the message may or may not be queued.
+    pub async fn send_to_watchdog(&mut self, message: &ToWatchdog) {
+        let Some(sender) = self.watchdog.sender.clone() else { return };
+        if tokio::time::timeout(SEND_DEADLINE, sender.send(message)).await.is_err() {
+            tracing::warn!("the watchdog takes no messages and is killed");
+            self.kill_watchdog();
+        }
+    }
+
+    /// Kills the watchdog, and with it all workers and tests.
+    pub fn kill_watchdog(&mut self) {
+        if let Err(error) = self.watchdog.child.signal(heeler_sys::process::Signal::KILL) {
+            tracing::debug!(%error, "the watchdog is gone already");
+        }
+    }
+
+    /// Returns the next event; waits until there is one.
+    ///
+    /// Cancel safe: yes, because an event that was read stays in the pool until it is returned.
+    pub async fn next_event(&mut self) -> PoolEvent {
+        loop {
+            if let Some(event) = self.pending_events.pop_front() {
+                return event;
+            }
+            let deadline = self.next_deadline();
+            let expired = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                raw = self.control_events.recv() => match raw {
+                    Some(raw) => self.on_control_event(raw),
+                    None => self.pending_events.push_back(PoolEvent::WatchdogLost(PoolError::NoWatchdog)),
+                },
+                () = expired => self.on_deadline(Instant::now()),
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let dying = self.workers.values().filter_map(|worker| worker.death_deadline);
+        self.starting.values().copied().chain(dying).min()
+    }
+
+    fn on_deadline(&mut self, now: Instant) {
+        let late: Vec<_> =
+            self.starting.iter().filter(|(_, deadline)| **deadline <= now).map(|(id, _)| *id).collect();
+        for worker in late {
+            self.starting.remove(&worker);
+            let error = format!("did not join within {} s", START_DEADLINE.as_secs());
+            self.pending_events.push_back(PoolEvent::WorkerNotStarted { worker, error });
+        }
+        let dead: Vec<_> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.death_deadline.is_some_and(|deadline| deadline <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        for worker in dead {
+            if self.is_process_running(worker) {
+                // A watchdog that has not killed the worker by now never will, and a worker that is alive may
+                // still send messages. It dies with the watchdog.
+                tracing::warn!(%worker, "the watchdog does not end a worker in time and is killed");
+                self.kill_watchdog();
+                self.extend_death_deadline(worker, now);
+            } else {
+                self.remove_dead_worker(worker);
+            }
+        }
+    }
+
+    /// Returns whether a worker's process still runs, even if it is unreachable. A process id alone proves
+    /// nothing, its parent does.
+    fn is_process_running(&self, worker: WorkerId) -> bool {
+        let watchdog = self.watchdog.child.pid();
+        let stat = self.workers.get(&worker).and_then(|link| heeler_sys::process::stat(link.pid));
+        stat.is_some_and(|stat| stat.parent == watchdog && stat.state != 'Z')
+    }
+
+    fn extend_death_deadline(&mut self, worker: WorkerId, now: Instant) {
+        if let Some(link) = self.workers.get_mut(&worker) {
+            link.death_deadline = Some(now + DEATH_DEADLINE);
+        }
+    }
+
+    fn remove_dead_worker(&mut self, worker: WorkerId) {
+        if let Some(link) = self.workers.remove(&worker) {
+            let mut relayed = link.forwarded_before;
+            relayed.extend(link.assigned_run.map(|run| (run, link.forwarded.load(Ordering::Acquire))));
+            self.pending_events.push_back(PoolEvent::WorkerDied { worker, forwarded: relayed });
+        }
+    }
+
+    fn on_control_event(&mut self, raw: ControlEvent) {
+        match raw {
+            ControlEvent::WorkerJoined { worker, pid, sender, forwarded: relayed } => {
+                if self.starting.remove(&worker).is_some() {
+                    let link = PooledWorker {
+                        pid,
+                        sender,
+                        forwarded: relayed,
+                        assigned_run: None,
+                        forwarded_before: BTreeMap::new(),
+                        is_disconnected: false,
+                        is_exit_reported: false,
+                        death_deadline: None,
+                    };
+                    self.workers.insert(worker, link);
+                    self.pending_events.push_back(PoolEvent::WorkerReady(worker));
+                }
+            }
+            ControlEvent::WorkerMessage(worker, message) => {
+                self.pending_events.push_back(PoolEvent::WorkerMessage(worker, message))
+            }
+            ControlEvent::WorkerDisconnected(worker) => {
+                self.note_exit(worker, |link| link.is_disconnected = true)
+            }
+            ControlEvent::WatchdogJoined { pid, sender } => {
+                if pid == self.watchdog.child.pid().as_u32() {
+                    self.watchdog.sender = Some(sender);
+                }
+            }
+            ControlEvent::WatchdogMessage(FromWatchdog::WorkerNotStarted { worker, error }) => {
+                if self.starting.remove(&worker).is_some() {
+                    self.pending_events.push_back(PoolEvent::WorkerNotStarted { worker, error });
+                }
+            }
+            ControlEvent::WatchdogMessage(FromWatchdog::WorkerEnded { worker, code, signal }) => {
+                if self.starting.remove(&worker).is_some() {
+                    let error = format!("ended before it joined (exit code {code:?}, signal {signal:?})");
+                    self.pending_events.push_back(PoolEvent::WorkerNotStarted { worker, error });
+                }
+                self.note_exit(worker, |link| link.is_exit_reported = true);
+            }
+            ControlEvent::WatchdogMessage(message) => {
+                self.pending_events.push_back(PoolEvent::WatchdogMessage(message))
+            }
+            ControlEvent::WatchdogDisconnected { pid } => {
+                if pid == self.watchdog.child.pid().as_u32() {
+                    self.replace_watchdog();
+                }
+            }
+        }
+    }
+
+    /// Records a sign of a worker's death. A worker is dead once its connection has ended, so that none of
+    /// its messages is missed, and the watchdog has reported its exit, so that none of its processes is left.
+    fn note_exit(&mut self, worker: WorkerId, sign: impl FnOnce(&mut PooledWorker)) {
+        let Some(link) = self.workers.get_mut(&worker) else { return };
+        sign(link);
+        if link.is_disconnected && link.is_exit_reported {
+            self.remove_dead_worker(worker);
+        } else {
+            link.death_deadline.get_or_insert(Instant::now() + DEATH_DEADLINE);
+        }
+    }
+
+    fn replace_watchdog(&mut self) {
+        self.reap_watchdog();
+        orphans::kill_orphans();
+        self.watchdog.sender = None;
+        for (worker, _) in std::mem::take(&mut self.starting) {
+            let error = "the watchdog died".to_owned();
+            self.pending_events.push_back(PoolEvent::WorkerNotStarted { worker, error });
+        }
+        for worker in self.workers.keys().copied().collect::<Vec<_>>() {
+            self.note_exit(worker, |link| link.is_exit_reported = true);
+        }
+        let next = self.spawn_next_watchdog();
+        self.pending_events
+            .push_back(next.map_or_else(PoolEvent::WatchdogLost, |()| PoolEvent::WatchdogReplaced));
+    }
+
+    /// Waits until the replacement of a watchdog has joined.
+    ///
+    /// # Errors
+    /// It does not join.
+    ///
+    /// Cancel safe: yes, as [`Pool::next`].
+    pub async fn await_replacement(&mut self) -> Result<(), PoolError> {
+        self.await_watchdog().await
+    }
+
+    /// Shuts the pool down: workers and watchdog are requested to exit, and killed if they don't.
+    ///
+    /// Cancel safe: yes, because dropping the pool ends the control connections, which has the same effect.
+    pub async fn shut_down(mut self) {
+        for worker in self.ready_workers() {
+            self.send_to_worker(worker, &ToWorker::Exit).await;
+        }
+        self.send_to_watchdog(&ToWatchdog::Exit).await;
+        let deadline = Instant::now() + SHUTDOWN_DEADLINE;
+        let pid = self.watchdog.child.pid().as_u32();
+        loop {
+            match tokio::time::timeout_at(deadline, self.control_events.recv()).await {
+                Ok(Some(ControlEvent::WatchdogDisconnected { pid: left })) if left == pid => break,
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(_elapsed) => {
+                    tracing::warn!(
+                        "the watchdog did not leave within {} s and is killed",
+                        SHUTDOWN_DEADLINE.as_secs()
+                    );
+                    break;
+                }
+            }
+        }
+        self.reap_watchdog();
+    }
+
+    fn reap_watchdog(&mut self) {
+        self.kill_watchdog();
+        if let Err(error) = self.watchdog.child.wait() {
+            tracing::debug!(%error, "the watchdog could not be waited for");
+        }
+        orphans::unregister_watchdog(self.watchdog.child.pid());
+    }
+}
+
+/// Ends the watchdog of a pool that is dropped without [`Pool::leave`], because its client is gone. Without
+/// the signal the watchdog would take the end of its connection for the coordinator's death and finish the
+/// run for a client that no longer exists.
+impl Drop for WorkerPool {
+    fn drop(&mut self) {
+        let watchdog = self.watchdog.child.pid();
+        // After a panic the watchdog is right to finish the run; a watchdog that has exited gets no signal.
+        if std::thread::panicking() || self.watchdog.child.signal(Signal::TERM).is_err() {
+            return;
+        }
+        let reap = move || {
+            drop(heeler_sys::process::reap_child(watchdog));
+            orphans::unregister_watchdog(watchdog);
+        };
+        // Without a thread it stays a zombie until this process exits.
+        drop(std::thread::Builder::new().name("heeler-reaper".to_owned()).spawn(reap));
+    }
+}
+
+impl PooledWorker {
+    fn is_dying(&self) -> bool {
+        self.death_deadline.is_some()
+    }
+}
+
+/// Waits for a process's exit; forever if it can't be watched, so that only the deadline applies.
+async fn wait_for_exit(end: Option<&ProcessExitWatch>) {
+    match end {
+        Some(end) => end.wait().await,
+        None => pending().await,
+    }
+}
+
+/// Starts the first watchdog; retries while the system temporarily has no process to spare.
+async fn spawn_first_watchdog(
+    socket: &std::path::Path,
+    is_output_shared: bool,
+) -> Result<SpawnedChild, SpawnError> {
+    let deadline = Instant::now() + SPAWN_RETRY_FOR;
+    loop {
+        match spawn_watchdog(socket, is_output_shared) {
+            Err(SpawnError::Create { source, .. })
+                if source.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < deadline =>
+            {
+                tokio::time::sleep(SPAWN_RETRY_PAUSE).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn spawn_watchdog(socket: &std::path::Path, is_output_shared: bool) -> Result<SpawnedChild, SpawnError> {
+    let mut spawn = SpawnOptions::new(heeler_sys::process::own_program_path());
+    spawn.args = vec![OsString::from("__watchdog"), socket.as_os_str().to_owned()];
+    spawn.stdout = if is_output_shared { ChildStdio::Inherit } else { ChildStdio::Null };
+    let child = heeler_sys::fail::at("pool.watchdog")
+        .map_err(|source| SpawnError::Create { program: heeler_sys::process::own_program_path(), source })
+        .and_then(|()| heeler_sys::spawn::spawn(spawn))?;
+    orphans::register_watchdog(child.pid());
+    Ok(child)
+}

@@ -1,0 +1,248 @@
+//! Messages of workers and of the watchdog about one run.
+
+use std::time::Duration;
+
+use heeler_core::{
+    LeaseId, ProvisionalReason, TestId,
+    run::{FinisherTask, RunEvent},
+};
+use heeler_protocol::{
+    control::{
+        DiagnosticsFile, FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, OsText,
+        ToWatchdog, WorkerId,
+    },
+    mtp::{Attachment, LogLevel},
+};
+use tokio::time::Instant;
+
+use super::{FINISH_TIMED_OUT, JOURNAL_DEADLINE, RunDriver, WaitingDebuggee};
+use crate::pool::WorkerPool;
+use crate::run::{
+    convert::{lease_end_of, outcome_of, program_failure, to_model},
+    manifest, synthesized,
+};
+
+impl RunDriver {
+    /// Handles a worker's message about this run.
+    ///
+    /// Cancel safe: no, because the message may be handled only in part.
+    pub async fn on_worker_message(&mut self, worker: WorkerId, message: FromWorker) {
+        match message {
+            FromWorker::LeaseEvents { lease, events: reports } => {
+                for report in reports {
+                    match report {
+                        LeaseEvent::StoppedForDebugger { test, pid, is_program, debuggee } => {
+                            self.on_debuggee_waiting(
+                                WaitingDebuggee { worker, lease, test, pid, debuggee },
+                                is_program,
+                            )
+                            .await;
+                        }
+                        LeaseEvent::LaunchedByDebugger { .. } => self.launched_leases.push((worker, lease)),
+                        report => self.on_report(worker, lease, report),
+                    }
+                }
+            }
+            FromWorker::LeaseEnded { lease, end, start_us } => {
+                let program = self.lease_programs.remove(&lease);
+                let start = start_us.map(Duration::from_micros);
+                if let (Some(program), Some(start)) = (program, start) {
+                    self.resource_usage.record_start(program, start);
+                }
+                if let (Some(program), Some(message)) = (program, program_failure(&end)) {
+                    self.program_failures.add(program, message);
+                }
+                let lease = LeaseId(lease.0);
+                self.apply_event(RunEvent::LeaseEnded {
+                    worker: to_model(worker),
+                    lease,
+                    end: lease_end_of(&end),
+                    start,
+                });
+            }
+            FromWorker::Drained { run, proof, position } if run == self.plan.run_id => {
+                self.client_log().log_proof(&format!("worker {worker}"), proof).await;
+                let proven = if proof.is_enough() { position } else { 0 };
+                self.apply_event(RunEvent::Drained { worker: to_model(worker), proven });
+            }
+            FromWorker::Log { run, lines } => self.client_log().forward_lines(run.as_deref(), lines).await,
+            FromWorker::Drained { .. }
+            | FromWorker::Paused
+            | FromWorker::Discovered { .. }
+            | FromWorker::NotDiscovered { .. } => {}
+        }
+    }
+
+    async fn on_debuggee_waiting(&mut self, standing: WaitingDebuggee, is_program: bool) {
+        if !is_program {
+            let text = "the system does not let the test be held at its first instruction: a debugger finds Heeler in its \
+                        process, about to become the program";
+            self.log_test(standing.test, LogLevel::Information, text.to_owned()).await;
+        }
+        self.waiting_debuggees.push(standing);
+    }
+
+    fn on_report(&mut self, worker: WorkerId, lease: heeler_protocol::control::LeaseId, report: LeaseEvent) {
+        let program = self.lease_programs.get(&lease).copied();
+        let lease = LeaseId(lease.0);
+        match report {
+            // Handled by the caller.
+            LeaseEvent::StoppedForDebugger { .. } | LeaseEvent::LaunchedByDebugger { .. } => {}
+            LeaseEvent::Started(test) => {
+                self.running_tests.insert(worker, test);
+                self.apply_event(RunEvent::Started { lease, test: TestId(test.0) });
+            }
+            LeaseEvent::Settled { test, state, duration_us, position } => {
+                let duration = Duration::from_micros(duration_us);
+                self.durations.push((TestId(test.0), duration));
+                self.apply_event(RunEvent::Settled {
+                    worker: to_model(worker),
+                    test: TestId(test.0),
+                    outcome: outcome_of(state),
+                    duration,
+                    position,
+                });
+            }
+            LeaseEvent::FilesAttached { files, .. } => {
+                self.dumps.count(&files);
+                let attachment = |file: DiagnosticsFile| Attachment::file(&file.path, &file.description);
+                self.result.attachments.extend(files.into_iter().map(attachment));
+            }
+            LeaseEvent::ProcessEnded { test, tests, usage } => {
+                self.resource_usage.record_process(program, (tests, test), usage)
+            }
+            LeaseEvent::ProcessesLeaked { tests, processes } => {
+                self.result.leaks.extend(synthesized::leak_entry(&self.plan, (program, &tests), &processes));
+            }
+            LeaseEvent::FailedProvisionally { test, attempt } => {
+                self.dumps.count_provisional(&attempt);
+                self.provisional.entry(test).or_default().attempts.push(*attempt);
+                self.apply_event(RunEvent::Provisional {
+                    lease,
+                    test: TestId(test.0),
+                    by: ProvisionalReason::AwaitsRetry,
+                });
+            }
+            LeaseEvent::CrashedProvisionally { test, attempt } => {
+                self.dumps.count_provisional(&attempt);
+                self.crashed.insert(TestId(test.0));
+                self.provisional.entry(test).or_default().crash = Some(*attempt);
+                self.apply_event(RunEvent::Provisional {
+                    lease,
+                    test: TestId(test.0),
+                    by: ProvisionalReason::AwaitsIsolatedRun,
+                });
+            }
+        }
+    }
+
+    /// Handles a worker's death, given the position up to which its results of this run were forwarded.
+    ///
+    /// Cancel safe: no, because the watchdog may or may not have received the request for its journal.
+    pub async fn on_worker_died(&mut self, pool: &mut WorkerPool, worker: WorkerId, relayed: u64) {
+        self.worker_deaths += 1;
+        let message = format!("worker {worker} died; what it had not settled is run again");
+        let test = self.running_tests.remove(&worker);
+        self.client_log().log_line(test, LogLevel::Warning, message).await;
+        self.pending_journals.insert(worker, (relayed, Instant::now() + JOURNAL_DEADLINE));
+        self.request_journal(pool, worker).await;
+    }
+
+    async fn request_journal(&self, pool: &mut WorkerPool, worker: WorkerId) {
+        let (run, run_dir) = (self.plan.run_id.clone(), OsText::from(self.plan.run_dir.path.as_path()));
+        pool.send_to_watchdog(&ToWatchdog::ReadJournal { run, run_dir, worker }).await;
+    }
+
+    /// Handles a message of the watchdog about this run.
+    ///
+    /// Cancel safe: no, as [`Driver::worker`].
+    pub async fn on_watchdog_message(&mut self, message: FromWatchdog) {
+        match message {
+            FromWatchdog::Journal { run, worker, settled, attachments, damage }
+                if run == self.plan.run_id =>
+            {
+                if let Some(damage) = damage {
+                    let text =
+                        format!("the journal of worker {worker} could not be read to its end: {damage}");
+                    self.log(LogLevel::Warning, text).await;
+                }
+                // Some of them were reported before their worker died.
+                let is_new = |new: &Attachment| self.result.attachments.iter().all(|old| old.uri != new.uri);
+                let new: Vec<_> = attachments.into_iter().filter(is_new).collect();
+                self.result.attachments.extend(new);
+                self.on_journal_read(worker, &settled);
+            }
+            FromWatchdog::Finished { run, proof, soft_errors, .. } if run == self.plan.run_id => {
+                for error in soft_errors {
+                    self.log(LogLevel::Warning, error).await;
+                }
+                self.client_log().log_proof("the watchdog", proof).await;
+                self.proof = proof;
+                self.apply_event(RunEvent::Finished);
+            }
+            FromWatchdog::Completing { run } if run == self.plan.run_id => {
+                self.apply_event(RunEvent::Completing)
+            }
+            FromWatchdog::Journal { .. }
+            | FromWatchdog::Completing { .. }
+            | FromWatchdog::Finished { .. }
+            | FromWatchdog::WorkerNotStarted { .. }
+            | FromWatchdog::WorkerEnded { .. } => {}
+        }
+    }
+
+    pub(super) fn on_journal_read(&mut self, worker: WorkerId, settled: &[JournalledResult]) {
+        let Some((relayed, _)) = self.pending_journals.remove(&worker) else { return };
+        let settled = settled
+            .iter()
+            .map(|result| {
+                let duration = Duration::from_micros(result.duration_us);
+                (TestId(result.test.0), outcome_of(result.state), duration)
+            })
+            .collect();
+        self.apply_event(RunEvent::WorkerLost { worker: to_model(worker), proven: relayed, settled });
+    }
+
+    /// Sends the run's state to a new watchdog.
+    ///
+    /// Cancel safe: no, because only a part may be sent.
+    pub async fn on_watchdog_replaced(&mut self, pool: &mut WorkerPool) {
+        let text = "the watchdog died and was replaced; its workers went with it".to_owned();
+        self.log(LogLevel::Warning, text).await;
+        for worker in self.pending_journals.keys().copied().collect::<Vec<_>>() {
+            self.request_journal(pool, worker).await;
+        }
+        match self.run.finisher_task() {
+            FinisherTask::Register => self.send_begin_run(pool).await,
+            // If the finish action has not been executed yet, it will send the request itself.
+            FinisherTask::Finish(_) => {
+                if let Some(finish) = self.finish.clone() {
+                    pool.send_to_watchdog(&ToWatchdog::Finish(finish)).await;
+                }
+            }
+            FinisherTask::Complete => self.send_completion_request(pool).await,
+            FinisherTask::CoordinatorCompletes => self.finish_without_watchdog(FINISH_TIMED_OUT).await,
+            FinisherTask::None => {}
+        }
+    }
+
+    async fn send_completion_request(&self, pool: &mut WorkerPool) {
+        let finish = FinishRequest {
+            run: self.plan.run_id.clone(),
+            run_dir: OsText::from(self.plan.run_dir.path.as_path()),
+            resend: Vec::new(),
+            groups: Vec::new(),
+            synthesized: Vec::new(),
+            attachments: Vec::new(),
+            has_attachments_stream: false,
+        };
+        pool.send_to_watchdog(&ToWatchdog::Finish(Box::new(finish))).await;
+    }
+
+    pub(super) async fn send_begin_run(&self, pool: &mut WorkerPool) {
+        let (run, run_dir) = (self.plan.run_id.clone(), OsText::from(self.plan.run_dir.path.as_path()));
+        let has_attachments_stream = self.plan.has_attachments_stream;
+        let plan = (!self.has_manifest).then(|| manifest::manifest_plan(&self.plan));
+        pool.send_to_watchdog(&ToWatchdog::BeginRun { run, run_dir, has_attachments_stream, plan }).await;
+    }
+}

@@ -1,0 +1,366 @@
+//! Drives one run: passes events to the model and executes the actions that it returns. No decision is made
+//! here.
+//!
+//! - `news`: messages of workers and of the watchdog.
+//! - `orders`: actions that the model returns.
+//!
+//! The driver waits for nothing by itself: the owner of the pool passes it the events of its run.
+
+mod actions;
+mod inbound;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use heeler_core::{
+    TestId,
+    fair_share::SlotDemand,
+    ledger::Ledger,
+    run::{RunAction, RunEvent, RunStage, RunState},
+};
+use heeler_protocol::{
+    control::{DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, TestIndex, WorkerId},
+    mtp::{LogLevel, RunResult},
+};
+use tokio::time::Instant;
+
+use super::{
+    RunPlan, RunResourceUsage,
+    client_log::ClientLog,
+    convert::{from_model, to_model},
+    dump_budget::DumpBudget,
+    manifest,
+    synthesized::{ProgramFailures, ProvisionalResults},
+};
+use crate::pool::WorkerPool;
+
+/// Time limit for a worker to end a cancelled lease, beyond a test's grace period.
+const CANCEL_DEADLINE: Duration = Duration::from_secs(5);
+/// Time limit for reading a journal.
+const JOURNAL_DEADLINE: Duration = Duration::from_secs(10);
+/// Time limit for a drain or a finish, beyond the client's own limits.
+const STAGE_SLACK: Duration = Duration::from_secs(15);
+
+/// Logged as the reason when the coordinator finishes the run in place of the watchdog.
+const FINISH_TIMED_OUT: &str = "it did not finish in time";
+
+/// The result of a run.
+#[derive(Debug)]
+pub struct RunOutcome {
+    /// The ledger of all tests.
+    pub ledger: Ledger,
+    /// Why no more tests were leased, if the run was stopped early.
+    pub stopped_by: Option<heeler_core::NotRunReason>,
+    /// Durations of tests that ended, for the history.
+    pub durations: Vec<(TestId, Duration)>,
+    /// Tests during which a process died.
+    pub crashed: BTreeSet<TestId>,
+    /// Resource usage of its processes.
+    pub resource_usage: RunResourceUsage,
+    /// Number of workers that died.
+    pub worker_deaths: usize,
+    /// Number of programs with failures outside any test.
+    pub failed_programs: usize,
+    /// Proof level of the completion's delivery to the client.
+    pub proof: ProofLevel,
+    /// The result member of the response.
+    pub result: RunResult,
+}
+
+/// A test whose process is stopped and waits for a debugger.
+#[derive(Debug, Clone)]
+pub struct WaitingDebuggee {
+    /// The worker that runs the process.
+    pub worker: WorkerId,
+    /// The lease that the test belongs to.
+    pub lease: LeaseId,
+    pub test: TestIndex,
+    /// Process id of the test.
+    pub pid: u32,
+    /// Command that a debugger can launch instead.
+    pub debuggee: Option<DebuggeeCommand>,
+}
+
+/// One run, from its first lease to its completion.
+pub struct RunDriver {
+    plan: RunPlan,
+    client: heeler_transport::Outbox,
+    run: RunState,
+    actions: VecDeque<RunAction>,
+    /// Maximum number of leases that the run may have open.
+    share: usize,
+    /// Workers that the run has requested and the scheduler has not collected yet.
+    requested_workers: usize,
+    /// Number of leases granted so far.
+    leases_granted: u64,
+    /// The program of each open lease.
+    lease_programs: BTreeMap<LeaseId, usize>,
+    provisional: BTreeMap<TestIndex, ProvisionalResults>,
+    program_failures: ProgramFailures,
+    /// Attachments of tests, which are sent with the run as well, and leaked processes.
+    result: RunResult,
+    dumps: DumpBudget,
+    /// Dead workers whose journals are being read: the position up to which their results were forwarded, and
+    /// the deadline.
+    pending_journals: BTreeMap<WorkerId, (u64, Instant)>,
+    /// The finish request sent to the watchdog, kept so that it can be sent again to a replacement.
+    finish: Option<Box<FinishRequest>>,
+    stage_deadline: Option<(RunStage, Instant)>,
+    cancel_deadline: Option<Instant>,
+    /// Deadline of the whole run (`run-timeout`).
+    run_deadline: Option<Instant>,
+    proof: ProofLevel,
+    durations: Vec<(TestId, Duration)>,
+    crashed: BTreeSet<TestId>,
+    resource_usage: RunResourceUsage,
+    /// The test that each worker runs.
+    running_tests: BTreeMap<WorkerId, TestIndex>,
+    /// Tests that wait for a debugger, until the scheduler collects them.
+    waiting_debuggees: Vec<WaitingDebuggee>,
+    /// Leases whose processes were launched by debuggers, until the scheduler collects them.
+    launched_leases: Vec<(WorkerId, LeaseId)>,
+    worker_deaths: usize,
+    is_complete: bool,
+    /// The manifest was written to the run's directory.
+    has_manifest: bool,
+}
+
+impl RunDriver {
+    /// Begins a run. It has no workers yet, and a share of 0 slots.
+    ///
+    /// Cancel safe: no, because a run that has begun must be completed.
+    pub async fn begin(pool: &mut WorkerPool, plan: RunPlan, client: heeler_transport::Outbox) -> Self {
+        let mut run = RunState::new(plan.model.clone());
+        let mut actions: VecDeque<_> = run.handle(RunEvent::SlotShare(0)).into();
+        actions.extend(run.begin(&[]));
+        let mut driver = Self {
+            run,
+            actions,
+            share: 0,
+            requested_workers: 0,
+            leases_granted: 0,
+            lease_programs: BTreeMap::new(),
+            provisional: BTreeMap::new(),
+            program_failures: ProgramFailures::default(),
+            result: RunResult::default(),
+            dumps: DumpBudget::default(),
+            pending_journals: BTreeMap::new(),
+            finish: None,
+            stage_deadline: None,
+            cancel_deadline: None,
+            run_deadline: plan.time_limit.map(|limit| Instant::now() + limit),
+            proof: ProofLevel::None,
+            durations: Vec::new(),
+            crashed: BTreeSet::new(),
+            resource_usage: RunResourceUsage::default(),
+            running_tests: BTreeMap::new(),
+            waiting_debuggees: Vec::new(),
+            launched_leases: Vec::new(),
+            worker_deaths: 0,
+            is_complete: false,
+            has_manifest: true,
+            plan,
+            client,
+        };
+        if let Err(error) = manifest::write_manifest(&driver.plan) {
+            driver.has_manifest = false;
+            let text = format!(
+                "the run's manifest could not be written, so it can't be reported or gone on with later: {error}"
+            );
+            driver.log(LogLevel::Warning, text).await;
+        }
+        driver.send_begin_run(pool).await;
+        heeler_sys::fail::pass("run.begun");
+        driver
+    }
+
+    /// Returns the client's id of the run.
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        &self.plan.run_id
+    }
+
+    /// Returns the slots that the run could use.
+    #[must_use]
+    pub fn demand(&self) -> SlotDemand {
+        SlotDemand { wanted: self.run.wanted_leases(), served: self.leases_granted }
+    }
+
+    /// Returns the number of open leases.
+    #[must_use]
+    pub fn open_leases(&self) -> usize {
+        self.run.active_leases()
+    }
+
+    /// Returns whether the death of this worker affects this run.
+    #[must_use]
+    pub fn is_affected_by(&self, worker: WorkerId) -> bool {
+        self.run.involves(to_model(worker))
+    }
+
+    /// Sets the maximum number of open leases.
+    pub fn set_share(&mut self, slots: usize) {
+        if self.share != slots {
+            self.share = slots;
+            self.apply_event(RunEvent::SlotShare(slots));
+        }
+    }
+
+    /// Adds an idle worker to the run.
+    pub fn add_worker(&mut self, worker: WorkerId) {
+        self.apply_event(RunEvent::WorkerReady(to_model(worker)));
+    }
+
+    /// Reports to the run that a worker it requested did not start.
+    pub async fn on_worker_not_started(&mut self, worker: WorkerId, error: &str) {
+        self.log(LogLevel::Warning, format!("worker {worker} could not be started: {error}")).await;
+        self.apply_event(RunEvent::WorkerNotStarted);
+    }
+
+    /// Removes the idle workers from the run and returns them.
+    pub fn take_idle(&mut self) -> Vec<WorkerId> {
+        let idle = self.run.idle_workers().to_vec();
+        for worker in &idle {
+            self.apply_event(RunEvent::WorkerReassigned(*worker));
+        }
+        idle.into_iter().map(from_model).collect()
+    }
+
+    /// Returns the number of workers that the run has requested since the last call.
+    pub fn take_worker_requests(&mut self) -> usize {
+        std::mem::take(&mut self.requested_workers)
+    }
+
+    /// Returns the tests that wait for a debugger, each once.
+    pub fn take_waiting_debuggees(&mut self) -> Vec<WaitingDebuggee> {
+        std::mem::take(&mut self.waiting_debuggees)
+    }
+
+    /// Returns the leases whose processes were launched by debuggers, each once.
+    pub fn take_launched_leases(&mut self) -> Vec<(WorkerId, LeaseId)> {
+        std::mem::take(&mut self.launched_leases)
+    }
+
+    /// Returns whether this worker holds the lease.
+    #[must_use]
+    pub fn is_leased(&self, worker: WorkerId, lease: LeaseId) -> bool {
+        let is_alive = !self.pending_journals.contains_key(&worker);
+        is_alive
+            && self.lease_programs.contains_key(&lease)
+            && self.run.leasing_workers().any(|one| one == to_model(worker))
+    }
+
+    /// Cancels the run: running tests are cancelled, the rest is reported as not run.
+    pub fn cancel(&mut self) {
+        self.apply_event(RunEvent::Cancel);
+    }
+
+    /// Returns whether the completion has been sent.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Returns the plan and the result of the run.
+    #[must_use]
+    pub fn into_outcome(self) -> (RunPlan, RunOutcome) {
+        let outcome = RunOutcome {
+            stopped_by: self.run.stop_reason(),
+            ledger: self.run.ledger().clone(),
+            durations: self.durations,
+            crashed: self.crashed,
+            result: RunResult { largest: self.resource_usage.largest(&self.plan), ..self.result },
+            resource_usage: self.resource_usage,
+            worker_deaths: self.worker_deaths,
+            failed_programs: self.program_failures.program_count(),
+            proof: self.proof,
+        };
+        (self.plan, outcome)
+    }
+
+    /// Returns when [`Driver::expired`] must be called if no event comes before.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let journals = self.pending_journals.values().map(|(_, deadline)| *deadline);
+        let stage = self.stage_deadline.map(|(_, deadline)| deadline);
+        journals.chain(stage).chain(self.cancel_deadline).chain(self.run_deadline).min()
+    }
+
+    fn apply_event(&mut self, event: RunEvent) {
+        self.actions.extend(self.run.handle(event));
+    }
+
+    /// Handles expired deadlines.
+    ///
+    /// Cancel safe: no, because a deadline is cleared before its action is complete.
+    pub async fn on_deadline(&mut self, pool: &mut WorkerPool, now: Instant) {
+        let late: Vec<_> = self
+            .pending_journals
+            .iter()
+            .filter(|(_, (_, deadline))| *deadline <= now)
+            .map(|(id, _)| *id)
+            .collect();
+        for worker in late {
+            self.log(LogLevel::Warning, format!("the journal of worker {worker} was not read in time")).await;
+            let settled = super::fallback_finish::journalled_results(&self.plan.run_dir.path, worker);
+            self.on_journal_read(worker, &settled);
+        }
+        if self.run_deadline.is_some_and(|deadline| deadline <= now) {
+            self.run_deadline = None;
+            self.log(LogLevel::Warning, "the run's time is up (run-timeout)".to_owned()).await;
+            self.apply_event(RunEvent::TimeLimitReached);
+        }
+        if self.cancel_deadline.is_some_and(|deadline| deadline <= now) {
+            self.cancel_deadline = None;
+            for worker in self.run.leasing_workers() {
+                pool.kill_worker(from_model(worker)).await;
+            }
+        }
+        if let Some((stage, deadline)) = self.stage_deadline
+            && deadline <= now
+        {
+            self.stage_deadline = None;
+            self.on_stage_deadline(pool, stage).await;
+        }
+    }
+
+    async fn on_stage_deadline(&mut self, pool: &mut WorkerPool, stage: RunStage) {
+        match stage {
+            RunStage::Draining => {
+                for worker in self.run.awaited_workers() {
+                    let text = format!("worker {} did not drain in time and is killed", worker.0);
+                    self.log(LogLevel::Warning, text).await;
+                    pool.kill_worker(from_model(worker)).await;
+                }
+            }
+            // The watchdog can't even be killed.
+            RunStage::Finishing if self.run.is_finisher_given_up() => {
+                self.finish_without_watchdog(FINISH_TIMED_OUT).await
+            }
+            RunStage::Finishing => {
+                let text = "the watchdog did not finish the run in time and is killed".to_owned();
+                self.log(LogLevel::Warning, text).await;
+                self.stage_deadline = Some((RunStage::Finishing, Instant::now() + STAGE_SLACK));
+                self.apply_event(RunEvent::FinisherLate);
+            }
+            RunStage::Running | RunStage::Completed => {}
+        }
+    }
+
+    fn client_log(&self) -> ClientLog<'_> {
+        ClientLog { plan: &self.plan, client: &self.client }
+    }
+
+    /// Writes a message about one test to the client's log.
+    ///
+    /// Cancel safe: no, because only a part may be sent.
+    pub async fn log_test(&self, test: TestIndex, level: LogLevel, message: String) {
+        self.client_log().log_line(Some(test), level, message).await;
+    }
+
+    async fn log(&self, level: LogLevel, message: String) {
+        self.client_log().log_line(None, level, message).await;
+    }
+}

@@ -1,0 +1,85 @@
+//! Groups above a run's tests: those of the whole run, of one lease, and those that the finisher must send.
+
+use std::collections::HashMap;
+
+use heeler_protocol::{
+    control::{LeasedTest, TestGroup},
+    mtp::{EncodedChange, group_node},
+};
+
+use super::RunPlan;
+
+/// Collects groups, each after its parent.
+#[derive(Debug, Default)]
+pub(super) struct GroupList {
+    groups: Vec<TestGroup>,
+    places: HashMap<String, u32>,
+}
+
+impl GroupList {
+    /// Adds nested groups, outermost first; returns the index of the innermost.
+    pub(super) fn add(&mut self, names: &[(&str, &str)]) -> Option<u32> {
+        let (innermost, _) = names.last()?;
+        if let Some(place) = self.places.get(*innermost) {
+            return Some(*place);
+        }
+        let mut parent = None;
+        for (uid, name) in names {
+            let place = self.places.get(*uid).copied().unwrap_or_else(|| {
+                let place = u32::try_from(self.groups.len()).expect("there are fewer groups than tests");
+                let (uid, name) = ((*uid).to_owned(), (*name).to_owned());
+                self.groups.push(TestGroup { uid: uid.clone(), name, parent, client_members: None });
+                self.places.insert(uid, place);
+                place
+            });
+            parent = Some(place);
+        }
+        parent
+    }
+
+    pub(super) fn finish(self) -> Vec<TestGroup> {
+        self.groups
+    }
+}
+
+/// Returns the subset of groups above the tests of a lease, and stores the index of each test's group in the
+/// test.
+pub(super) fn subset(plan: &RunPlan, tests: &mut [LeasedTest]) -> Vec<TestGroup> {
+    let mut lent = Vec::new();
+    let mut places = HashMap::new();
+    for test in tests {
+        test.group = plan.tests[test.test.0 as usize].group.map(|place| {
+            add_with_parents(plan, place, &mut |place, parent| {
+                *places.entry(place).or_insert_with(|| {
+                    lent.push(TestGroup { parent, ..plan.groups[place as usize].clone() });
+                    u32::try_from(lent.len() - 1).expect("there are fewer groups than tests")
+                })
+            })
+        });
+    }
+    lent
+}
+
+/// Adds a group after the groups above it.
+fn add_with_parents(plan: &RunPlan, place: u32, lend: &mut impl FnMut(u32, Option<u32>) -> u32) -> u32 {
+    let parent = plan.groups[place as usize].parent.map(|parent| add_with_parents(plan, parent, lend));
+    lend(place, parent)
+}
+
+/// Returns a group's uid.
+pub(super) fn group_uid(plan: &RunPlan, place: Option<u32>) -> Option<&str> {
+    Some(&plan.groups[place? as usize].uid)
+}
+
+/// Returns the changes of all groups of the run if any tests are to be sent, because those may belong to any
+/// group.
+pub(super) fn pending_group_changes(plan: &RunPlan, tests: usize) -> Vec<EncodedChange> {
+    if tests == 0 {
+        return Vec::new();
+    }
+    let change = |group: &TestGroup| {
+        let node = group_node(&group.uid, &group.name);
+        EncodedChange::new(group_uid(plan, group.parent), &node, group.client_members.as_deref())
+    };
+    plan.groups.iter().map(change).collect()
+}

@@ -1,0 +1,380 @@
+//! Run plan: the selected tests of the catalogue, with their settings and their history.
+
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+
+use heeler_core::{
+    ProgramId, TestId,
+    batching::ProgramCosts,
+    run::{ScheduledTest, SchedulingPlan},
+};
+use heeler_protocol::{
+    control::{DeliveryLimits, ListedTest, TestGroup, TestLimits, TestProgram},
+    mtp::{ClientMembers, LogForm},
+};
+
+use super::{groups::GroupList, test_history::HistorySnapshot};
+
+use crate::discovery::{Catalogue, ListingState, TestRef};
+use heeler_config::filter::FilterSubject;
+use heeler_config::{
+    CaptureStrategy, CrashCapture, DumpPolicy, FailLimit, ResolvedSettings, ShuffleMode, TimeLimit,
+};
+use heeler_run_store::{Provenance, RunDir};
+
+/// Bytes that a name takes on a command line beside its text: the terminator and a pointer to it.
+const SELECTION_OVERHEAD_BYTES: usize = 16;
+/// Maximum number of bytes of names on one command line: the system accepts 2 MiB including the environment,
+/// and other arguments need room.
+const SELECTION_BUDGET_BYTES: usize = 1 << 20;
+
+/// One selected test, with everything that its lease carries.
+#[derive(Debug, Clone)]
+pub struct SelectedTest {
+    /// Its client-visible identifier.
+    pub uid: String,
+    /// As the framework listed it; a program whose listing failed is represented by its own name.
+    pub listed: ListedTest,
+    /// Index of its program in [`RunPlan::programs`].
+    pub program: usize,
+    /// Its index in the framework's order.
+    pub listing_index: usize,
+    /// Index of its group in [`RunPlan::groups`].
+    pub group: Option<u32>,
+    /// Unknown members that the client sent with it, as JSON: `"name":value,…`.
+    pub foreign: Option<Arc<str>>,
+    /// Time limit, after which the test is ended.
+    pub timeout: Option<Duration>,
+    /// Memory limit in bytes, above which its process tree is killed.
+    pub memory_bytes: Option<u64>,
+    /// Idle timeout: the test is ended after this long without a sign of activity.
+    pub idle_timeout: Option<Duration>,
+    /// The test is logged as slow each time this period elapses.
+    pub slow_period: Option<Duration>,
+    /// Which dumps of its process are written.
+    pub dumps: DumpPolicy,
+    /// Crash capture: which of its processes are traced.
+    pub crash_capture: CrashCapture,
+    /// Why it can't be run, or `None` if it can.
+    pub unrunnable: Option<String>,
+}
+
+/// Limits of dumps.
+#[derive(Debug, Clone, Copy)]
+pub struct DumpLimits {
+    /// Maximum size of one dump.
+    pub limit_bytes: u64,
+    /// Maximum number of dumps in one run.
+    pub max_dumps: u32,
+    /// Maximum size of all dumps of one run.
+    pub total_bytes: u64,
+    /// Dumps include the environment of the process.
+    pub keeps_environment: bool,
+}
+
+/// Everything about one run that does not change while it runs.
+#[derive(Debug, Clone)]
+pub struct RunPlan {
+    /// The client's run id.
+    pub run_id: String,
+    /// The directory of its journals and attachments.
+    pub run_dir: RunDir,
+    /// How the run was started.
+    pub provenance: Provenance,
+    /// Name of the configuration profile.
+    pub profile: String,
+    /// The state directory, which contains the run's own directory.
+    pub state_dir: PathBuf,
+    /// The programs, with their framework if they could be listed.
+    pub programs: Vec<TestProgram>,
+    pub tests: Vec<SelectedTest>,
+    /// The groups above the tests, each after its parent.
+    pub groups: Vec<TestGroup>,
+    /// The plan for the state machine.
+    pub model: SchedulingPlan,
+    /// Limits common to all tests; each test's own timeout is stored with the test.
+    pub limits: TestLimits,
+    /// Time limits for a slow client.
+    pub delivery_limits: DeliveryLimits,
+    /// Limits of the dumps of this run.
+    pub dump_limits: DumpLimits,
+    /// Time limit of the whole run.
+    pub time_limit: Option<Duration>,
+    /// Test output is passed to our own standard output as it arrives.
+    pub is_output_shown: bool,
+    /// Debug run: each test is isolated in its own process, one at a time, without the run's own time limit.
+    pub is_debugged: bool,
+    /// The client reads the attachments stream.
+    pub has_attachments_stream: bool,
+    /// The form of log messages that the client accepts.
+    pub log_form: LogForm,
+}
+
+/// Inputs of a run plan.
+pub(crate) struct RunPlanInputs<'a> {
+    pub(crate) catalogue: &'a Catalogue,
+    pub(crate) selected: &'a [TestRef],
+    /// Requested uids that no listing has.
+    pub(crate) missing: &'a [String],
+    pub(crate) settings: &'a ResolvedSettings,
+    pub(crate) history: &'a HistorySnapshot,
+}
+
+impl RunPlan {
+    /// Plans a run of the selected tests.
+    pub(crate) fn new(run: &str, run_dir: RunDir, ingredients: &RunPlanInputs<'_>) -> Self {
+        let settings = ingredients.settings;
+        let mut programs = ProgramTable::default();
+        let mut groups = GroupList::default();
+        let mut tests = Vec::with_capacity(ingredients.selected.len());
+        let mut planned = Vec::with_capacity(ingredients.selected.len());
+        for place in ingredients.selected {
+            let (mut test, plan) = plan_test(*place, ingredients, &mut programs);
+            test.group = groups.add(&ingredients.catalogue.groups(*place));
+            tests.push(test);
+            planned.push(plan);
+        }
+        for uid in ingredients.missing {
+            let (test, plan) = plan_missing_test(uid, &mut programs);
+            tests.push(test);
+            planned.push(plan);
+        }
+        if let ShuffleMode::Seed(seed) = settings.run.shuffle {
+            shuffle(&mut tests, &mut planned, seed);
+        }
+        let model = SchedulingPlan {
+            programs: programs.costs,
+            tests: planned,
+            slots: settings.run.jobs.slots().get(),
+            max_failures: match settings.run.fail_limit {
+                FailLimit::Never => None,
+                FailLimit::After(most) => Some(most.get() as usize),
+            },
+            max_startup_crashes: settings.run.max_startup_crashes.get(),
+        };
+        Self {
+            run_id: run.to_owned(),
+            run_dir,
+            provenance: Provenance::default(),
+            profile: settings.profile.clone(),
+            state_dir: settings.state_dir.clone(),
+            programs: programs.programs,
+            tests,
+            groups: groups.finish(),
+            model,
+            limits: test_limits(settings),
+            delivery_limits: delivery_limits(settings),
+            dump_limits: DumpLimits {
+                limit_bytes: settings.run.dump_limit_bytes,
+                max_dumps: settings.run.dumps_per_run,
+                total_bytes: settings.run.dumps_total_bytes,
+                keeps_environment: settings.run.is_environment_dumped,
+            },
+            time_limit: match settings.run.run_timeout {
+                TimeLimit::Unlimited => None,
+                TimeLimit::After(limit) => Some(limit),
+            },
+            is_output_shown: settings.run.capture == CaptureStrategy::Shown,
+            is_debugged: false,
+            has_attachments_stream: false,
+            log_form: LogForm::Single,
+        }
+    }
+
+    /// Makes this a debug run. Tests are not retried, because an effect of the debugger on a test is no
+    /// failure that a retry could fix.
+    pub(crate) fn make_debug_run(&mut self) {
+        self.is_debugged = true;
+        self.time_limit = None;
+        self.model.slots = 1;
+        for test in &mut self.model.tests {
+            (test.is_isolated, test.retries) = (true, 0);
+        }
+    }
+
+    /// Returns the memory limit of a process that runs these tests. They share its memory, so the largest of
+    /// their limits applies, and none if one of them has none.
+    pub(super) fn memory_limit(&self, tests: &[TestId]) -> Option<u64> {
+        let limits = tests.iter().map(|test| self.tests[test.index()].memory_bytes);
+        limits.reduce(|one, other| Some(one?.max(other?))).flatten()
+    }
+
+    /// Attaches to tests and groups the unknown members that the client sent with them.
+    pub(crate) fn attach_foreign_members(&mut self, foreign: &ClientMembers) {
+        if foreign.is_empty() {
+            return;
+        }
+        self.tests.iter_mut().for_each(|test| test.foreign = foreign.get(&test.uid).cloned());
+        for group in &mut self.groups {
+            group.client_members = foreign.get(&group.uid).map(|foreign| (**foreign).to_owned());
+        }
+    }
+}
+
+#[derive(Default)]
+struct ProgramTable {
+    by_place: HashMap<Option<usize>, usize>,
+    programs: Vec<TestProgram>,
+    costs: Vec<ProgramCosts>,
+}
+
+impl ProgramTable {
+    fn get_or_insert(
+        &mut self,
+        place: Option<usize>,
+        make: impl FnOnce() -> (TestProgram, ProgramCosts),
+    ) -> usize {
+        *self.by_place.entry(place).or_insert_with(|| {
+            let (program, costs) = make();
+            self.programs.push(program);
+            self.costs.push(costs);
+            self.programs.len() - 1
+        })
+    }
+}
+
+fn plan_test(
+    place: TestRef,
+    of: &RunPlanInputs<'_>,
+    programs: &mut ProgramTable,
+) -> (SelectedTest, ScheduledTest) {
+    let entry = &of.catalogue.programs()[place.program];
+    let suite = &entry.source.program.suite;
+    let program = programs.get_or_insert(Some(place.program), || {
+        let mut program = entry.source.program.clone();
+        let mut costs = ProgramCosts {
+            start: of.history.start_of(suite),
+            selection_budget_bytes: Some(SELECTION_BUDGET_BYTES),
+        };
+        if let ListingState::Listed { framework, start, .. } = &entry.listing {
+            program.framework = Some(framework.clone());
+            costs.start = costs.start.or(Some(*start));
+        }
+        (program, costs)
+    });
+    let (uid, listed, unrunnable) = match (of.catalogue.test(place), &entry.listing) {
+        (Some(test), _) => (test.uid().to_owned(), test.listed(), test.unrunnable().map(str::to_owned)),
+        (None, ListingState::Broken { error }) => (suite.clone(), listed_by_name(suite), Some(error.clone())),
+        (None, ListingState::Unknown | ListingState::Listed { .. }) => {
+            (suite.clone(), listed_by_name(suite), Some("not run: the program was not listed".to_owned()))
+        }
+    };
+    let subject = FilterSubject {
+        uid: &uid,
+        suite,
+        program: entry.source.program.path.to_text(),
+        tags: listed.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
+        last: of.history.outcome_of(&uid),
+    };
+    let own = of.settings.for_test(entry.source.config_suite.as_deref(), &subject);
+    let planned = ScheduledTest {
+        program: program_id(program),
+        weight: of.history.duration_of(&uid),
+        is_isolated: own.is_isolated || of.history.needs_isolation(&uid),
+        retries: own.retries,
+        // Names passed in a file cost nothing, but only the worker decides how to pass them, so the budget
+        // applies to all.
+        selection_bytes: listed.name.len() + SELECTION_OVERHEAD_BYTES,
+        is_unrunnable: unrunnable.is_some(),
+    };
+    let test = SelectedTest {
+        uid,
+        listed,
+        program,
+        listing_index: place.test.unwrap_or(0),
+        group: None,
+        foreign: None,
+        timeout: own.timeout,
+        memory_bytes: own.memory_bytes,
+        idle_timeout: own.idle_timeout,
+        slow_period: Some(own.slow_period).filter(|period| !period.is_zero()),
+        dumps: own.dumps,
+        crash_capture: own.crash_capture,
+        unrunnable,
+    };
+    (test, planned)
+}
+
+fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, ScheduledTest) {
+    let program = programs.get_or_insert(None, || {
+        let nobody = TestProgram {
+            suite: String::new(),
+            path: "".into(),
+            args: Vec::new(),
+            tool_env: Vec::new(),
+            env: Vec::new(),
+            cwd: "".into(),
+            framework: None,
+        };
+        (nobody, ProgramCosts::default())
+    });
+    let unrunnable = "not run: no program of this session lists this test".to_owned();
+    let test = SelectedTest {
+        uid: uid.to_owned(),
+        listed: listed_by_name(uid),
+        program,
+        listing_index: 0,
+        group: None,
+        foreign: None,
+        timeout: None,
+        memory_bytes: None,
+        idle_timeout: None,
+        slow_period: None,
+        dumps: DumpPolicy::Off,
+        crash_capture: CrashCapture::Off,
+        unrunnable: Some(unrunnable),
+    };
+    let planned = ScheduledTest {
+        program: program_id(program),
+        weight: None,
+        is_isolated: false,
+        retries: 0,
+        selection_bytes: 0,
+        is_unrunnable: true,
+    };
+    (test, planned)
+}
+
+fn listed_by_name(name: &str) -> ListedTest {
+    ListedTest { name: name.to_owned(), ..ListedTest::default() }
+}
+
+fn program_id(place: usize) -> ProgramId {
+    ProgramId(u32::try_from(place).expect("a session has fewer than 2^32 programs"))
+}
+
+fn test_limits(settings: &ResolvedSettings) -> TestLimits {
+    TestLimits {
+        timeout_ms: None,
+        grace_ms: millis(settings.run.grace_period),
+        output_bytes: settings.run.output_limit_bytes,
+        startup_ms: millis(settings.run.startup_timeout),
+        memory_bytes: None,
+    }
+}
+
+/// Returns the time limits for a slow client, from the settings.
+pub(crate) fn delivery_limits(settings: &ResolvedSettings) -> DeliveryLimits {
+    DeliveryLimits {
+        connect_ms: millis(settings.run.connect_timeout),
+        stall_ms: millis(settings.run.client_stall_timeout),
+        drain_ms: millis(settings.run.drain_timeout),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Shuffles with Fisher-Yates over xorshift: the same seed gives the same order on every machine and in every
+/// version.
+fn shuffle(tests: &mut [SelectedTest], planned: &mut [ScheduledTest], seed: u64) {
+    let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
+    for last in (1..tests.len()).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let other = usize::try_from(state % (last as u64 + 1)).expect("it is at most `last`");
+        tests.swap(last, other);
+        planned.swap(last, other);
+    }
+}

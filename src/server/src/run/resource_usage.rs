@@ -1,0 +1,84 @@
+//! Resource usage of a run's processes: start time, memory, processor time. Its size is bounded by the
+//! selection.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use heeler_core::TestId;
+use heeler_protocol::{
+    control::{ProcessUsage, TestIndex},
+    mtp::LargeProcess,
+};
+
+use super::RunPlan;
+
+/// Number of the largest shared processes that are reported.
+const MAX_REPORTED_PROCESSES: usize = 3;
+
+/// Measurements by test and by program.
+#[derive(Debug, Clone, Default)]
+pub struct RunResourceUsage {
+    /// Least time from process start to the first test, by program.
+    pub start_times: BTreeMap<usize, Duration>,
+    /// Peak memory of the largest process, by program.
+    pub peaks_kib: BTreeMap<usize, u64>,
+    /// Usage of tests that had a process to themselves.
+    pub tests: BTreeMap<TestId, ProcessUsage>,
+    largest: Vec<(usize, u32, ProcessUsage)>,
+}
+
+impl RunResourceUsage {
+    pub(super) fn record_start(&mut self, program: usize, start: Duration) {
+        let least = self.start_times.entry(program).or_insert(start);
+        *least = start.min(*least);
+    }
+
+    /// Records the end of a process that ran this many tests; `test` is set if it ran only that one. Without
+    /// a program, the process belonged to another run.
+    pub(super) fn record_process(
+        &mut self,
+        program: Option<usize>,
+        (tests, test): (u32, Option<TestIndex>),
+        usage: ProcessUsage,
+    ) {
+        let Some(program) = program else { return };
+        let peak = self.peaks_kib.entry(program).or_default();
+        *peak = usage.peak_kib.max(*peak);
+        if let Some(test) = test {
+            self.tests.insert(TestId(test.0), usage);
+            return;
+        }
+        self.largest.push((program, tests, usage));
+        self.largest.sort_by_key(|(_, _, usage)| std::cmp::Reverse(usage.peak_kib));
+        self.largest.truncate(MAX_REPORTED_PROCESSES);
+    }
+
+    /// Returns the largest processes that several tests shared, largest first.
+    pub(super) fn largest(&self, plan: &RunPlan) -> Vec<LargeProcess> {
+        let told = |(program, tests, usage): &(usize, u32, ProcessUsage)| LargeProcess {
+            suite: plan.programs[*program].suite.clone(),
+            tests: *tests,
+            cpu_ms: super::duration_ms(Duration::from_micros(usage.cpu_us)),
+            peak_memory_kib: usage.peak_kib,
+        };
+        self.largest.iter().map(told).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn largest_shared_processes_and_isolated_tests_are_kept() {
+        let usage = |peak_kib| ProcessUsage { cpu_us: 1, peak_kib, wall_us: 2 };
+        let mut costs = RunResourceUsage::default();
+        for peak in [5, 9, 1, 7, 8] {
+            costs.record_process(Some(0), (3, None), usage(peak));
+        }
+        costs.record_process(Some(1), (1, Some(TestIndex(4))), usage(99));
+        let peaks: Vec<_> = costs.largest.iter().map(|(_, _, usage)| usage.peak_kib).collect();
+        assert_eq!(peaks, [9, 8, 7]);
+        assert_eq!(costs.tests[&TestId(4)].peak_kib, 99);
+        assert_eq!(costs.peaks_kib, BTreeMap::from([(0, 9), (1, 99)]));
+    }
+}

@@ -1,0 +1,107 @@
+//! Test history: reads the results of earlier runs for this one, and records those of this one for later
+//! ones.
+
+use std::{collections::HashMap, path::Path, time::Duration};
+
+use heeler_core::{Outcome, TestId, ledger::LedgerEntry};
+
+use super::{RunOutcome, RunPlan};
+use heeler_run_store::history::{
+    self, FILE_NAME, HistoryError, HistoryStore, LastOutcome, ProgramCost, TestHistory,
+};
+
+/// Results of earlier runs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HistorySnapshot {
+    tests: HashMap<String, TestHistory>,
+    starts: HashMap<String, Duration>,
+}
+
+impl HistorySnapshot {
+    /// Reads the history of these tests, and of all programs.
+    pub(crate) fn read<'a>(
+        state_dir: &Path,
+        uids: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, HistoryError> {
+        let path = state_dir.join(FILE_NAME);
+        if !path.exists() {
+            return Ok(Self::default());
+        }
+        let history = HistoryStore::open(&path)?;
+        Ok(Self { tests: history.load(uids)?, starts: history.load_programs()? })
+    }
+
+    pub(super) fn start_of(&self, suite: &str) -> Option<Duration> {
+        self.starts.get(suite).copied()
+    }
+
+    pub(super) fn duration_of(&self, uid: &str) -> Option<Duration> {
+        let test = self.tests.get(uid)?;
+        test.mean.or(test.last)
+    }
+
+    pub(super) fn outcome_of(&self, uid: &str) -> Option<LastOutcome> {
+        self.tests.get(uid).map(|test| test.outcome)
+    }
+
+    /// Returns whether a test crashed or timed out in its last run. Such a test gets a process of its own, so
+    /// that it costs no other test a restart.
+    pub(super) fn needs_isolation(&self, uid: &str) -> bool {
+        self.tests.get(uid).is_some_and(|test| match test.outcome {
+            LastOutcome::Crashed | LastOutcome::TimedOut => true,
+            LastOutcome::Passed | LastOutcome::Failed | LastOutcome::Skipped => false,
+        })
+    }
+}
+
+/// Records the outcomes and durations of the tests.
+pub(crate) fn record_history(
+    state_dir: &Path,
+    plan: &RunPlan,
+    outcome: &RunOutcome,
+) -> Result<(), HistoryError> {
+    let durations: HashMap<_, _> = outcome.durations.iter().copied().collect();
+    let ended = |(test, entry): (TestId, &LedgerEntry)| {
+        let selected = &plan.tests[test.index()];
+        let last = last_outcome(test, *entry, outcome)?;
+        let suite = plan.programs[selected.program].suite.as_str();
+        let duration = durations.get(&test).copied().unwrap_or_default();
+        let usage = outcome.resource_usage.tests.get(&test).map(|usage| history::RecordedUsage {
+            cpu: Duration::from_micros(usage.cpu_us),
+            peak_kib: usage.peak_kib,
+        });
+        Some(history::RecordedOutcome { uid: &selected.uid, suite, outcome: last, duration, usage })
+    };
+    let outcomes: Vec<_> = (0..).map(TestId).zip(outcome.ledger.entries()).filter_map(ended).collect();
+    let costs: Vec<_> = outcome
+        .resource_usage
+        .start_times
+        .iter()
+        .map(|(program, start)| ProgramCost {
+            suite: plan.programs[*program].suite.as_str(),
+            start: *start,
+            peak_kib: outcome.resource_usage.peaks_kib.get(program).copied(),
+        })
+        .collect();
+    heeler_sys::fail::at("run.history").map_err(|source| {
+        HistoryError::Directory(heeler_sys::dirs::DirError::Create { path: state_dir.to_owned(), source })
+    })?;
+    HistoryStore::open(&state_dir.join(FILE_NAME))?.record(&outcomes, &costs)
+}
+
+fn last_outcome(test: TestId, entry: LedgerEntry, outcome: &RunOutcome) -> Option<LastOutcome> {
+    if outcome.crashed.contains(&test) {
+        return Some(LastOutcome::Crashed);
+    }
+    match entry {
+        LedgerEntry::Settled { outcome: ended, .. } => match ended {
+            Outcome::Passed => Some(LastOutcome::Passed),
+            Outcome::Failed => Some(LastOutcome::Failed),
+            Outcome::Skipped => Some(LastOutcome::Skipped),
+            Outcome::TimedOut => Some(LastOutcome::TimedOut),
+            Outcome::Error => Some(LastOutcome::Crashed),
+            Outcome::Cancelled => None,
+        },
+        LedgerEntry::Synthesized(_) | LedgerEntry::Open => None,
+    }
+}

@@ -1,0 +1,107 @@
+//! Background reader of a callback connection: it sees answers to barriers and the peer's end, and answers
+//! the client's requests, as every JSON-RPC peer must.
+
+use heeler_protocol::{
+    frame::{FrameDecoder, FrameError},
+    mtp::{self, InitializeResult, PeerInfo, ServerCapabilities, ServerTestingCapabilities, method},
+    rpc::{self, RequestId, RpcError, RpcMessage, code},
+};
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+
+use crate::{Inbox, LinkClosed, LinkError, Outbox};
+
+const BARRIER_PREFIX: &str = "heeler-drained-";
+
+/// State of the client on this connection.
+#[derive(Debug, Default)]
+pub(super) struct PeerState {
+    /// Number of the latest barrier that the client answered.
+    pub(super) answered: u64,
+    /// Number of the client's requests that were answered.
+    pub(super) served: u64,
+    /// Set once nothing more arrives from the client.
+    pub(super) ended: Option<PeerEnd>,
+}
+
+/// End of the client's side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PeerEnd {
+    /// The client closed, or at least will send nothing more.
+    Closed,
+    /// The connection was reset, or the received data is damaged.
+    Failed,
+}
+
+pub(super) fn barrier_id(barrier: u64) -> String {
+    format!("{BARRIER_PREFIX}{barrier}")
+}
+
+fn barrier_number(id: &RequestId) -> Option<u64> {
+    let RequestId::String(text) = id else { return None };
+    text.strip_prefix(BARRIER_PREFIX)?.parse().ok()
+}
+
+/// Reads until the peer's end of stream.
+pub(super) async fn read(mut inbox: Inbox<FrameDecoder>, outbox: Outbox, seen: watch::Sender<PeerState>) {
+    let ended = match read_all(&mut inbox, &outbox, &seen).await {
+        Ok(()) => PeerEnd::Closed,
+        Err(error) => {
+            tracing::debug!(%error, "a callback connection ended badly");
+            PeerEnd::Failed
+        }
+    };
+    seen.send_modify(|peer| peer.ended = Some(ended));
+}
+
+async fn read_all(
+    inbox: &mut Inbox<FrameDecoder>,
+    outbox: &Outbox,
+    seen: &watch::Sender<PeerState>,
+) -> Result<(), LinkError<FrameError>> {
+    while let Some(body) = inbox.next().await? {
+        let answer = match rpc::parse(&body) {
+            Ok(RpcMessage::Response { id, .. }) => {
+                if let Some(barrier) = barrier_number(&id) {
+                    seen.send_modify(|peer| peer.answered = peer.answered.max(barrier));
+                }
+                continue;
+            }
+            Ok(RpcMessage::Notification { .. }) => continue,
+            Ok(RpcMessage::Request { id, method, params }) => respond(&id, &method, params.as_deref()),
+            Err(invalid) => rpc::encode_error(&invalid.id, &invalid.error),
+        };
+        // After our half-close no request can be answered any more, but the peer's end must still be seen.
+        let (Ok(()) | Err(LinkClosed { .. })) = outbox.send(answer).await;
+        seen.send_modify(|peer| peer.served += 1);
+    }
+    Ok(())
+}
+
+fn respond(id: &RequestId, name: &str, _params: Option<&RawValue>) -> bytes::Bytes {
+    if name == method::INITIALIZE {
+        return rpc::encode_result(id, &initialize_result());
+    }
+    rpc::encode_error(
+        id,
+        &RpcError::new(code::METHOD_NOT_FOUND, format!("method {name:?} is not known here")),
+    )
+}
+
+/// Returns this end's `initialize` result: the same as the server's on its main connection.
+fn initialize_result() -> InitializeResult {
+    InitializeResult {
+        process_id: std::process::id(),
+        server_info: PeerInfo { name: "heeler".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
+        protocol_version: mtp::PROTOCOL_VERSION.to_owned(),
+        capabilities: ServerCapabilities {
+            testing: ServerTestingCapabilities {
+                supports_discovery: true,
+                experimental_multi_request_support: true,
+                attachments_support: true,
+                attachments_provider: true,
+                ..ServerTestingCapabilities::default()
+            },
+        },
+    }
+}

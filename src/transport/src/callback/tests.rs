@@ -1,0 +1,380 @@
+//! Delivery proofs over real sockets, against well-behaved, slow and broken clients.
+
+use std::{pin::pin, time::Duration};
+
+use bytes::Bytes;
+use heeler_protocol::{
+    control::{CallbackAddress, DeliveryLimits, ProofLevel},
+    frame::FrameDecoder,
+    mtp::{self, HelloParams, method},
+    rpc::{self, RequestId, RpcError, RpcMessage, code},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+
+use super::{CallbackBroken, CallbackConnection, DialError, connection, dial};
+use crate::{Inbox, LinkTask, Outbox};
+
+/// Upper bound of every wait in these tests.
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 5_000, stall_ms: 300, drain_ms: 300 };
+
+/// Client's end of a callback connection.
+struct LinkTestClient {
+    outbox: Outbox,
+    inbox: Inbox<FrameDecoder>,
+    task: LinkTask,
+}
+
+impl LinkTestClient {
+    fn new(stream: TcpStream) -> Self {
+        let (outbox, inbox, task) = crate::open(stream, FrameDecoder::default());
+        Self { outbox, inbox, task }
+    }
+
+    async fn next_message(&mut self) -> Option<RpcMessage> {
+        let body = timeout(TEST_TIMEOUT, self.inbox.next()).await.unwrap().unwrap()?;
+        Some(rpc::parse(&body).unwrap())
+    }
+
+    /// Reads up to the next request; returns its id and the number of notifications before it.
+    async fn next_barrier(&mut self) -> (RequestId, usize) {
+        let mut notifications = 0;
+        loop {
+            match self.next_message().await.unwrap() {
+                RpcMessage::Notification { .. } => notifications += 1,
+                RpcMessage::Request { id, method, .. } => {
+                    assert_eq!(method, method::BARRIER);
+                    return (id, notifications);
+                }
+                RpcMessage::Response { .. } => panic!("a response that nobody asked for"),
+            }
+        }
+    }
+}
+
+async fn connect_with(token: Option<&str>, limits: DeliveryLimits) -> (CallbackConnection, TcpStream) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = CallbackAddress {
+        host: "localhost".to_owned(),
+        port: listener.local_addr().unwrap().port(),
+        token: token.map(str::to_owned),
+    };
+    let (callback, accepted) = tokio::join!(dial(&address, &limits, "worker 3"), listener.accept());
+    (callback.unwrap(), accepted.unwrap().0)
+}
+
+async fn connect_pair() -> (CallbackConnection, LinkTestClient) {
+    let (callback, stream) = connect_with(None, LIMITS).await;
+    (callback, LinkTestClient::new(stream))
+}
+
+fn update() -> Bytes {
+    mtp::updates_frame("r", [&b"{}"[..]])
+}
+
+fn big_frame() -> Bytes {
+    heeler_protocol::frame::encode(&vec![b' '; 64 << 10])
+}
+
+fn unknown_method_error() -> RpcError {
+    RpcError::new(code::METHOD_NOT_FOUND, "what?")
+}
+
+#[tokio::test]
+async fn barrier_error_reply_proves_delivery_and_keeps_connection() {
+    let (mut callback, mut client) = connect_pair().await;
+    let client = async {
+        for _ in 0..2 {
+            let (id, before) = client.next_barrier().await;
+            assert_eq!(before, 3);
+            client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
+        }
+        let (id, _) = client.next_barrier().await;
+        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
+        assert!(client.next_message().await.is_none(), "the connection ends in order");
+    };
+    let worker = async {
+        for _ in 0..2 {
+            for _ in 0..3 {
+                callback.send(update()).await.unwrap();
+            }
+            assert_eq!(callback.prove().await, ProofLevel::Answered);
+        }
+        assert_eq!(callback.break_reason(), None);
+        assert_eq!(callback.finish().await, ProofLevel::Answered);
+    };
+    tokio::join!(client, worker);
+}
+
+#[tokio::test]
+async fn barrier_result_reply_proves_delivery() {
+    let (callback, mut client) = connect_pair().await;
+    let client = async {
+        let (id, _) = client.next_barrier().await;
+        client.outbox.send(rpc::encode_result(&id, &())).await.unwrap();
+        assert!(client.next_message().await.is_none());
+    };
+    let ((), proof) = tokio::join!(client, callback.finish());
+    assert_eq!(proof, ProofLevel::Answered);
+}
+
+#[tokio::test]
+async fn stray_reply_proves_nothing() {
+    let (mut callback, mut client) = connect_pair().await;
+    let client = async {
+        let (id, _) = client.next_barrier().await;
+        for stray in [RequestId::number(1), RequestId::Null, RequestId::String("1".into())] {
+            assert_ne!(stray, id);
+            client.outbox.send(rpc::encode_error(&stray, &unknown_method_error())).await.unwrap();
+        }
+        client
+    };
+    let (_client, proof) = tokio::join!(client, callback.prove());
+    assert_eq!(proof, ProofLevel::Delivered);
+}
+
+#[tokio::test]
+async fn client_close_after_end_proves_delivery() {
+    let (mut callback, mut client) = connect_pair().await;
+    callback.send(update()).await.unwrap();
+    let client = async {
+        client.next_barrier().await;
+        assert!(client.next_message().await.is_none());
+        drop(client);
+    };
+    let ((), proof) = tokio::join!(client, callback.finish());
+    assert_eq!(proof, ProofLevel::Closed);
+}
+
+#[tokio::test]
+async fn silent_client_leaves_kernel_proof() {
+    let (mut callback, stream) = connect_with(None, LIMITS).await;
+    callback.send(update()).await.unwrap();
+    assert_eq!(callback.finish().await, ProofLevel::Delivered);
+    drop(stream);
+}
+
+#[tokio::test]
+async fn client_that_never_reads_is_cut_as_stalled() {
+    let (mut callback, mut stream) = connect_with(None, LIMITS).await;
+    let frame = big_frame();
+    let sending = async {
+        loop {
+            assert!(callback.outbox.backlog_bytes() <= crate::QUEUE_LIMIT_BYTES as u64);
+            if let Err(broken) = callback.send(frame.clone()).await {
+                return broken;
+            }
+        }
+    };
+    assert_eq!(timeout(TEST_TIMEOUT, sending).await.unwrap(), CallbackBroken::Stalled);
+    assert_eq!(callback.break_reason(), Some(&CallbackBroken::Stalled));
+    assert_eq!(callback.send(update()).await, Err(CallbackBroken::Stalled), "nothing more is ever sent here");
+    let sent = callback.outbox.progress().written_bytes;
+    assert_eq!(callback.finish().await, ProofLevel::None);
+    // Bytes that had not reached the client's kernel are discarded, so they do not arrive late.
+    let mut buffer = vec![0; 64 << 10];
+    let mut read = 0;
+    let end = loop {
+        match timeout(TEST_TIMEOUT, stream.read(&mut buffer)).await.unwrap() {
+            Ok(0) => panic!("the cut must not look like an orderly end"),
+            Ok(count) => read += count as u64,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(end.kind(), std::io::ErrorKind::ConnectionReset);
+    assert!(read < sent, "{read} of {sent}");
+}
+
+#[tokio::test]
+async fn client_close_with_unread_bytes_proves_nothing() {
+    let (mut callback, mut stream) = connect_with(None, LIMITS).await;
+    for _ in 0..8 {
+        callback.send(big_frame()).await.unwrap();
+    }
+    // The client reads a little and closes with the rest unread.
+    stream.read_exact(&mut [0; 10]).await.unwrap();
+    drop(stream);
+    let sending = async {
+        loop {
+            if let Err(broken) = callback.send(update()).await {
+                return broken;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    assert_eq!(timeout(TEST_TIMEOUT, sending).await.unwrap(), CallbackBroken::Closed);
+    assert_eq!(callback.prove().await, ProofLevel::None);
+    assert_eq!(callback.finish().await, ProofLevel::None);
+}
+
+#[tokio::test]
+async fn client_half_close_proves_nothing() {
+    let (mut callback, mut stream) = connect_with(None, LIMITS).await;
+    stream.shutdown().await.unwrap();
+    timeout(TEST_TIMEOUT, connection::wait_for_peer_end(callback.peer.clone())).await.unwrap();
+    assert_eq!(callback.break_reason(), Some(&CallbackBroken::Closed));
+    assert_eq!(callback.send(update()).await, Err(CallbackBroken::Closed));
+    let proof = callback.finish().await;
+    assert!(!proof.is_enough(), "{proof}");
+}
+
+#[tokio::test]
+async fn client_reading_bytewise_still_answers() {
+    let (mut callback, mut stream) = connect_with(None, LIMITS).await;
+    for _ in 0..20 {
+        callback.send(update()).await.unwrap();
+    }
+    let client = async {
+        let mut text = Vec::new();
+        while !text.ends_with(b"}}") || !text.windows(9).any(|part| part == b"$/drained") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).await.unwrap();
+            text.push(byte[0]);
+            if text.ends_with(br#""params":{}}"#) {
+                break;
+            }
+        }
+        let mut frames = text.windows(14).filter(|part| part == b"Content-Length").count();
+        assert_eq!(frames, 21);
+        frames = text.windows(6).rposition(|part| part == br#""id":""#).unwrap() + 6;
+        let id: Vec<u8> = text[frames..].iter().copied().take_while(|byte| *byte != b'"').collect();
+        let id = RequestId::String(String::from_utf8(id).unwrap().into());
+        stream.write_all(&rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
+        stream
+    };
+    let (_stream, proof) = tokio::join!(client, callback.prove());
+    assert_eq!(proof, ProofLevel::Answered);
+}
+
+#[tokio::test]
+async fn slow_client_with_progress_is_not_given_up() {
+    let limits = DeliveryLimits { drain_ms: 400, ..LIMITS };
+    let (mut callback, mut stream) = connect_with(None, limits).await;
+    // More than the kernel's buffers hold, so that the client needs several limits to read it.
+    let frame = big_frame();
+    let mut total = 0;
+    loop {
+        total += frame.len();
+        callback.send(frame.clone()).await.unwrap();
+        if callback.outbox.backlog_bytes() > (crate::QUEUE_LIMIT_BYTES / 2) as u64 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    // The client needs twice the limit to reach the barrier; it reads a twentieth of the bytes at each tick.
+    let client = async {
+        let mut pace = tokio::time::interval(Duration::from_millis(40));
+        let mut buffer = vec![0; total.div_ceil(20)];
+        let mut left = total;
+        while left > 0 {
+            pace.tick().await;
+            let part = left.min(buffer.len());
+            stream.read_exact(&mut buffer[..part]).await.unwrap();
+            left -= part;
+        }
+        let mut client = LinkTestClient::new(stream);
+        let (id, _) = client.next_barrier().await;
+        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
+        client
+    };
+    let started = tokio::time::Instant::now();
+    let (_client, proof) = tokio::join!(client, callback.prove());
+    assert_eq!(proof, ProofLevel::Answered);
+    assert!(started.elapsed() > Duration::from_millis(limits.drain_ms), "the client was not slow enough");
+}
+
+#[tokio::test]
+async fn drain_ends_after_six_limits_despite_progress() {
+    let limits = DeliveryLimits { drain_ms: 100, ..LIMITS };
+    let (mut callback, mut stream) = connect_with(None, limits).await;
+    let frame = big_frame();
+    while callback.outbox.try_send(frame.clone()).is_ok() || callback.outbox.progress().written_bytes == 0 {
+        tokio::task::yield_now().await;
+    }
+    // The client reads forever, a little at a time.
+    let client = async {
+        let mut pace = tokio::time::interval(Duration::from_millis(10));
+        let mut buffer = vec![0; 32 << 10];
+        loop {
+            pace.tick().await;
+            stream.read_exact(&mut buffer).await.unwrap();
+        }
+    };
+    let mut client = pin!(client);
+    let proof = tokio::select! {
+        proof = timeout(TEST_TIMEOUT, callback.prove()) => proof.unwrap(),
+        () = &mut client => unreachable!("the client reads for ever"),
+    };
+    assert_eq!(proof, ProofLevel::None, "it ended before the client had everything");
+}
+
+#[tokio::test]
+async fn barrier_answer_after_half_close_counts() {
+    let (callback, mut client) = connect_pair().await;
+    let client = async {
+        let (id, _) = client.next_barrier().await;
+        assert!(client.next_message().await.is_none());
+        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
+        client
+    };
+    let (_client, proof) = tokio::join!(client, callback.finish());
+    assert_eq!(proof, ProofLevel::Answered);
+}
+
+#[tokio::test]
+async fn client_requests_are_answered() {
+    let (mut callback, mut client) = connect_pair().await;
+    let requests = [("initialize", None), ("testing/runTests", Some(code::METHOD_NOT_FOUND))];
+    let client = async {
+        for (number, (method, expected)) in requests.into_iter().enumerate() {
+            let id = RequestId::number(number as u64);
+            client.outbox.send(rpc::encode_request(&id, method, &())).await.unwrap();
+            let Some(RpcMessage::Response { id: echoed, outcome }) = client.next_message().await else {
+                panic!()
+            };
+            assert_eq!(echoed, id);
+            match expected {
+                None => assert!(outcome.unwrap().unwrap().get().contains(r#""name":"heeler""#)),
+                Some(code) => assert_eq!(outcome.unwrap_err().code, code),
+            }
+        }
+        client.outbox.send(heeler_protocol::frame::encode(b"no json")).await.unwrap();
+        let Some(RpcMessage::Response { outcome, .. }) = client.next_message().await else { panic!() };
+        assert_eq!(outcome.unwrap_err().code, code::PARSE_ERROR);
+        let (id, _) = client.next_barrier().await;
+        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
+        client
+    };
+    let worker = async {
+        // The last answer must be sent before the barrier, so that the client reads in order.
+        callback.peer.clone().wait_for(|peer| peer.served == 3).await.unwrap();
+        callback.prove().await
+    };
+    let (_client, proof) = tokio::join!(client, worker);
+    assert_eq!(proof, ProofLevel::Answered);
+}
+
+#[tokio::test]
+async fn listener_with_token_receives_it_first() {
+    let (_callback, stream) = connect_with(Some("secret"), LIMITS).await;
+    let mut client = LinkTestClient::new(stream);
+    let Some(RpcMessage::Notification { method, params }) = client.next_message().await else { panic!() };
+    assert_eq!(method, method::HELLO);
+    let hello: HelloParams = serde_json::from_str(params.unwrap().get()).unwrap();
+    assert_eq!((hello.token.as_str(), hello.from.as_str()), ("secret", "worker 3"));
+    client.task.cut().await;
+}
+
+#[tokio::test]
+async fn refused_dial_names_port() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let address = CallbackAddress { host: "127.0.0.1".to_owned(), port, token: None };
+    let error = dial(&address, &LIMITS, "worker 1").await.unwrap_err();
+    assert!(matches!(error, DialError::Refused { port: named, .. } if named == port), "{error}");
+}

@@ -1,0 +1,134 @@
+//! Typed packets between Heeler's own processes, over any stream.
+
+use bytes::Bytes;
+use heeler_protocol::packet::{self, ControlPacket, PacketDecoder, PacketError};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{Inbox, LinkClosed, LinkError, LinkTask, Outbox};
+
+/// Opens a control connection on a stream; see [`crate::open`] for the ownership of the task.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn open<S>(stream: S) -> (ControlSender, ControlReceiver, LinkTask)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (outbox, inbox, task) = crate::open(stream, PacketDecoder);
+    (ControlSender { outbox }, ControlReceiver { inbox }, task)
+}
+
+/// Sending end of a control connection. Clones share one queue and one order.
+#[derive(Debug, Clone)]
+pub struct ControlSender {
+    outbox: Outbox,
+}
+
+impl ControlSender {
+    /// Queues one message, waiting while the queue is full.
+    ///
+    /// Cancel safe: yes, because a cancelled call has sent nothing.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub async fn send(&self, message: &impl Serialize) -> Result<(), LinkClosed> {
+        // Not held over the wait: a message is often behind a reference that others need.
+        let frame = packet::encode_message(message);
+        self.outbox.send(frame).await
+    }
+
+    /// Queues a finished frame for the client, to be forwarded unchanged. `position` is the sender's count of
+    /// terminal results of the run with this frame and all before it.
+    ///
+    /// Cancel safe: yes, because a cancelled call has sent nothing.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub async fn forward(&self, position: u64, frame: &[u8]) -> Result<(), LinkClosed> {
+        self.outbox.send(packet::forward(position, frame)).await
+    }
+
+    /// Waits until everything queued before this call is handed to the kernel.
+    ///
+    /// Cancel safe: yes, because it only watches.
+    ///
+    /// # Errors
+    /// A write failed before.
+    pub async fn flush(&self) -> Result<(), LinkClosed> {
+        self.outbox.flush().await
+    }
+
+    /// Returns whether the connection accepts no more messages.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.outbox.is_closed()
+    }
+
+    /// Refuses further messages, writes what is queued, and then half-closes the stream.
+    pub fn close(&self) {
+        self.outbox.close();
+    }
+}
+
+/// Packet of a control connection, with its message decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReceivedPacket<T> {
+    /// A control message.
+    Message(T),
+    /// A finished frame for the client.
+    Forward {
+        /// The sender's count of terminal results of the run with this frame and all before it.
+        position: u64,
+        /// The frame, headers included.
+        frame: Bytes,
+    },
+}
+
+/// Error after which a control connection can't be read any further.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// The underlying stream failed.
+    #[error("read a control packet")]
+    Link(#[source] LinkError<PacketError>),
+    /// An intact packet carries a message that this end does not know. Both ends are the same program, so
+    /// this is our bug.
+    #[error("read control message {start:?}")]
+    Message {
+        /// First bytes of the message.
+        start: String,
+        /// Error of the JSON parser.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// Receiving end of a control connection.
+#[derive(Debug)]
+pub struct ControlReceiver {
+    inbox: Inbox<PacketDecoder>,
+}
+
+impl ControlReceiver {
+    /// Waits for the next packet; `None` at the end of the connection.
+    ///
+    /// Cancel safe: yes, because the bytes of a half-read packet stay in `self`.
+    ///
+    /// # Errors
+    /// The stream is damaged or cut off, or the message is not a `T`.
+    pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<ReceivedPacket<T>>, ReceiveError> {
+        match self.inbox.next().await.map_err(ReceiveError::Link)? {
+            None => Ok(None),
+            Some(ControlPacket::Forward { position, frame }) => {
+                Ok(Some(ReceivedPacket::Forward { position, frame }))
+            }
+            Some(ControlPacket::Message(body)) => match packet::decode_message(&body) {
+                Ok(message) => Ok(Some(ReceivedPacket::Message(message))),
+                Err(source) => {
+                    let start = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
+                    Err(ReceiveError::Message { start, source })
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Live connections over Heeler's wire formats: bounded outbox, cancel-safe receive, drain with proof.
+//!
+//! Bytes and messages are defined in `wire`, system calls in `host`; this crate holds everything that waits
+//! for a peer. The meaning of a connection (a lease, a run, a session) belongs to the crates above.
+//!
+//! - [`open`]: turns any stream into an [`Outbox`], an [`Inbox`] and the [`LinkTask`] that writes.
+//! - [`local`]: local sockets that accept only the current user.
+//! - [`tcp`]: dialling, with a deadline and without delay.
+//! - [`control`]: typed packets between Heeler's own processes.
+//! - [`callback`]: a client's callback port, with proof of what it has read.
+
+mod inbox;
+mod outbox;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub mod callback;
+pub mod control;
+pub mod local;
+pub mod tcp;
+
+pub use inbox::{Inbox, LinkError};
+pub use outbox::{LinkClosed, Outbox, QUEUE_LIMIT_BYTES, TrySendError};
+pub use writer::LinkTask;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Opens a link on a stream: frames are queued and written by a task, received bytes are split by `decoder`.
+///
+/// The task belongs to the caller: dropping [`LinkTask`] cuts the writing side at once, joining it waits
+/// until everything is written. It ends by itself after [`Outbox::close`], after the last clone of the outbox
+/// is dropped (both flush and half-close first), or with the first write that fails.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn open<S, D>(stream: S, decoder: D) -> (Outbox, Inbox<D>, LinkTask)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    D: heeler_protocol::StreamDecoder,
+{
+    let (read, write) = tokio::io::split(stream);
+    let (outbox, task) = writer::start(write);
+    (outbox, Inbox::new(Box::new(read), decoder), task)
+}

@@ -1,0 +1,182 @@
+//! Local sockets for control connections. They are files in a private directory, and even so a dialling
+//! process must belong to the same user.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use interprocess::{
+    local_socket::{
+        GenericFilePath, ListenerOptions, Name, ToFsName as _,
+        tokio::{Listener as SocketListener, Stream as SocketStream, prelude::*},
+    },
+    os::unix::local_socket::ListenerOptionsExt as _,
+};
+use tokio::{net::UnixStream, time::Instant};
+
+/// Local connection. It is tokio's own type, because the one of the sockets crate ignores a half-close.
+pub type LocalStream = UnixStream;
+
+/// Delay before a dialler retries a socket that does not exist yet or whose queue is full.
+const RETRY_DELAY: Duration = Duration::from_millis(5);
+
+/// Error of creating a listener.
+#[derive(Debug, thiserror::Error)]
+#[error("listen on local socket {path}")]
+pub struct BindError {
+    /// Path of the socket.
+    pub path: PathBuf,
+    /// Error of the operating system; a path of more than 107 bytes is an invalid one.
+    pub source: io::Error,
+}
+
+/// Error of accepting a connection.
+#[derive(Debug, thiserror::Error)]
+pub enum AcceptError {
+    /// The operating system refused. The listener stays usable.
+    #[error("accept a local connection")]
+    Accept(#[source] io::Error),
+    /// The peer's user is unknown; the connection is closed. The listener stays usable.
+    #[error("ask who dialled")]
+    Credentials(#[source] io::Error),
+    /// Another user dialled; the connection is closed. The listener stays usable.
+    #[error("accept a connection of user {euid}: only user {own} may dial")]
+    OtherUser {
+        /// Effective user of the dialling process.
+        euid: u32,
+        /// Effective user of this process.
+        own: u32,
+    },
+}
+
+/// Error of dialling a local socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The operating system refused.
+    #[error("dial local socket {path}")]
+    Refused {
+        /// Path of the socket.
+        path: PathBuf,
+        /// Error of the last attempt.
+        source: io::Error,
+    },
+    /// The listener belongs to another user.
+    #[error("dial local socket {path}: it belongs to user {euid}, not to user {own}")]
+    OtherUser {
+        /// Path of the socket.
+        path: PathBuf,
+        /// Effective user of the listener.
+        euid: u32,
+        /// Effective user of this process.
+        own: u32,
+    },
+}
+
+/// Listening local socket; its file is removed when it is dropped.
+#[derive(Debug)]
+pub struct LocalListener {
+    socket: SocketListener,
+    own: u32,
+}
+
+impl LocalListener {
+    /// Listens on a new socket file that only the current user can open. The directory should be private too.
+    ///
+    /// # Errors
+    /// The path exists, is too long for a socket, or its directory can't be written.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn bind(path: &Path) -> Result<Self, BindError> {
+        let bind = || ListenerOptions::new().name(socket_name(path)?).mode(0o600).create_tokio();
+        let socket = bind().map_err(|source| BindError { path: path.to_owned(), source })?;
+        Ok(Self { socket, own: heeler_sys::process::effective_uid() })
+    }
+
+    /// Waits for the next connection of the current user.
+    ///
+    /// Cancel safe: yes, because a connection is either still queued in the kernel or returned.
+    ///
+    /// # Errors
+    /// See [`AcceptError`]: one connection failed, the next may well succeed.
+    pub async fn accept(&mut self) -> Result<LocalStream, AcceptError> {
+        let stream = self.socket.accept().await.map_err(AcceptError::Accept)?;
+        let euid = peer_euid(&stream).map_err(AcceptError::Credentials)?;
+        if euid != self.own {
+            return Err(AcceptError::OtherUser { euid, own: self.own });
+        }
+        Ok(into_stream(stream))
+    }
+}
+
+/// Dials a local socket, retrying until `deadline` as long as there is no listener yet.
+///
+/// Cancel safe: yes, because a half-made connection is dropped.
+///
+/// # Errors
+/// The socket can't be dialled, or its listener belongs to another user.
+pub async fn connect(path: &Path, deadline: Instant) -> Result<LocalStream, ConnectError> {
+    let stream = loop {
+        let refused = |source| ConnectError::Refused { path: path.to_owned(), source };
+        let name = socket_name(path).map_err(refused)?;
+        let attempt = tokio::time::timeout_at(deadline, SocketStream::connect(name));
+        match attempt.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(stream) => break stream,
+            Err(error) if is_retryable(&error) && Instant::now() + RETRY_DELAY < deadline => {
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+            Err(error) => return Err(refused(error)),
+        }
+    };
+    let own = heeler_sys::process::effective_uid();
+    match peer_euid(&stream) {
+        Ok(euid) if euid == own => Ok(into_stream(stream)),
+        Ok(euid) => Err(ConnectError::OtherUser { path: path.to_owned(), euid, own }),
+        Err(source) => Err(ConnectError::Refused { path: path.to_owned(), source }),
+    }
+}
+
+fn is_retryable(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
+    matches!(error.kind(), NotFound | ConnectionRefused | WouldBlock)
+}
+
+fn socket_name(path: &Path) -> io::Result<Name<'_>> {
+    path.to_fs_name::<GenericFilePath>()
+}
+
+fn peer_euid(stream: &SocketStream) -> io::Result<u32> {
+    stream.peer_creds()?.euid().ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+fn into_stream(stream: SocketStream) -> LocalStream {
+    let SocketStream::UdSocket(stream) = stream;
+    stream.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connection_of_other_user_is_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        let mut listener = LocalListener::bind(&path).unwrap();
+        let own = listener.own;
+        // Equivalent to another user for the comparison, without needing one.
+        listener.own = own + 1;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let (dialled, accepted) = tokio::join!(connect(&path, deadline), listener.accept());
+        assert!(matches!(accepted, Err(AcceptError::OtherUser { euid, .. }) if euid == own));
+        assert_eq!(dialled.unwrap().read(&mut [0; 8]).await.unwrap(), 0);
+        listener.own = own;
+        let (dialled, accepted) = tokio::join!(connect(&path, deadline), listener.accept());
+        dialled.unwrap();
+        accepted.unwrap();
+    }
+}

@@ -1,0 +1,145 @@
+//! TCP dialling, with a deadline and without Nagle's delay, and verification of the peer's user. Any user may
+//! listen on a port: on this machine, only peers of the current user and of root are trusted.
+
+use std::{io, net::IpAddr};
+
+use heeler_sys::peer_credentials::{PeerUser, peer_user};
+
+use tokio::{
+    net::{TcpStream, lookup_host},
+    time::{Instant, timeout_at},
+};
+
+/// User id of root, which is trusted because it has every permission anyway.
+const ROOT: u32 = 0;
+
+/// Error of dialling a TCP port.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The host name could not be resolved.
+    #[error("find the address of host {host:?}")]
+    Lookup {
+        /// Host, as it was given.
+        host: String,
+        /// Error of the resolver.
+        source: io::Error,
+    },
+    /// No process listens there, or the network refuses.
+    #[error("connect to {host} port {port}")]
+    Refused {
+        /// Host, as it was given.
+        host: String,
+        port: u16,
+        /// Error of the last address.
+        source: io::Error,
+    },
+    /// Another user listens on the port.
+    #[error("connect to {host} port {port}")]
+    UntrustedPeer {
+        /// Host, as it was given.
+        host: String,
+        port: u16,
+        /// Reason why the listener is not trusted.
+        source: UntrustedPeer,
+    },
+    /// The deadline passed first.
+    #[error("connect to {host} port {port} in time")]
+    TimedOut {
+        /// Host, as it was given.
+        host: String,
+        port: u16,
+    },
+}
+
+/// Reason why the peer of a connection is not trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UntrustedPeer {
+    /// The peer's socket belongs to another user.
+    #[error("trust the other end: it belongs to user {user}, not to user {own}")]
+    OtherUser {
+        /// User of the peer.
+        user: u32,
+        /// User of this process.
+        own: u32,
+    },
+    /// The peer is on this machine, and its user is unknown.
+    #[error("learn whose the other end is")]
+    Unknown,
+}
+
+/// Policy for a peer whose user the system does not report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnknownPeerPolicy {
+    /// Trusts the peer: there is another proof, or none was ever required.
+    Trust,
+    /// Rejects the peer.
+    Refuse,
+}
+
+/// Returns an error unless the peer belongs to the current user or to root, or is on another machine.
+///
+/// # Errors
+/// See [`Stranger`].
+pub fn verify_peer(stream: &TcpStream, untold: UnknownPeerPolicy) -> Result<(), UntrustedPeer> {
+    let ends = || Ok((stream.local_addr()?, stream.peer_addr()?));
+    let user =
+        ends().and_then(|(own, peer)| peer_user(own, peer)).map_err(|_: io::Error| UntrustedPeer::Unknown);
+    let own = heeler_sys::process::effective_uid();
+    match user? {
+        PeerUser::Known(user) if user == own || user == ROOT => Ok(()),
+        PeerUser::Known(user) => Err(UntrustedPeer::OtherUser { user, own }),
+        PeerUser::NotLocal => Ok(()),
+        PeerUser::Unknown if untold == UnknownPeerPolicy::Trust => Ok(()),
+        PeerUser::Unknown => Err(UntrustedPeer::Unknown),
+    }
+}
+
+/// Dials a host and port until `deadline`. `localhost` means 127.0.0.1 first, then ::1: many listeners have
+/// only the first, and some resolvers return only the second. An address at which another user of this
+/// machine listens is skipped before a byte is sent. `TCP_NODELAY` is set.
+///
+/// Cancel safe: yes, because a half-made connection is dropped.
+///
+/// # Errors
+/// See [`DialError`].
+pub async fn dial(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, DialError> {
+    match timeout_at(deadline, dial_any(host, port)).await {
+        Ok(dialled) => dialled,
+        Err(_) => Err(DialError::TimedOut { host: host.to_owned(), port }),
+    }
+}
+
+async fn dial_any(host: &str, port: u16) -> Result<TcpStream, DialError> {
+    let refused = |source| DialError::Refused { host: host.to_owned(), port, source };
+    let stranger = |source| DialError::UntrustedPeer { host: host.to_owned(), port, source };
+    let mut last = refused(io::ErrorKind::NotFound.into());
+    for address in addresses(host, port).await? {
+        match TcpStream::connect((address, port)).await {
+            Ok(stream) => match verify_peer(&stream, UnknownPeerPolicy::Trust) {
+                Ok(()) => {
+                    stream.set_nodelay(true).map_err(refused)?;
+                    return Ok(stream);
+                }
+                Err(source) => last = stranger(source),
+            },
+            // An untrusted listener is the more informative error than the absence of any listener.
+            Err(_) if matches!(last, DialError::UntrustedPeer { .. }) => {}
+            Err(error) => last = refused(error),
+        }
+    }
+    Err(last)
+}
+
+async fn addresses(host: &str, port: u16) -> Result<Vec<IpAddr>, DialError> {
+    if host.eq_ignore_ascii_case("localhost") {
+        return Ok(vec![std::net::Ipv4Addr::LOCALHOST.into(), std::net::Ipv6Addr::LOCALHOST.into()]);
+    }
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return Ok(vec![address]);
+    }
+    match lookup_host((host, port)).await {
+        Ok(found) => Ok(found.map(|address| address.ip()).collect()),
+        Err(source) => Err(DialError::Lookup { host: host.to_owned(), source }),
+    }
+}

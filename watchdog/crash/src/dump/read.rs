@@ -1,0 +1,273 @@
+//! Reads a minidump for display: the crash, the crashed thread, the stacks of all threads, the mapped
+//! programs. Stacks are unwound in the memory of the dump, and symbolized by the programs on this machine if
+//! they are of the same build.
+
+use std::{
+    fs::File,
+    io,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use heeler_sys::process::Pid;
+use minidump::{
+    Minidump, MinidumpContext, MinidumpException, MinidumpMemoryList, MinidumpModuleList, MinidumpRawContext,
+    MinidumpSystemInfo, MinidumpThreadList, MinidumpThreadNames, Module,
+    system_info::{Cpu, Os},
+};
+
+use super::layout;
+use crate::stacks::{
+    self, AddressSpace, GeneralRegisterSet, ImageSource, MemoryMapping, MemoryReader, ProcessStacks,
+    RegisterSet, ThreadRegisters, to_hex,
+};
+
+/// The exception code of a dump that was requested, without a crash.
+const REQUESTED: u32 = 0xffff_ffff;
+
+/// The error of reading a dump.
+#[derive(Debug, thiserror::Error)]
+pub enum DumpReadError {
+    #[error("open {path}")]
+    Open { path: PathBuf, source: io::Error },
+    /// The file is not a minidump, or a broken one.
+    #[error("read {path} as a minidump ({what})")]
+    Format {
+        path: PathBuf,
+        /// The missing or wrong part.
+        what: String,
+    },
+}
+
+/// The contents of a dump.
+#[derive(Debug)]
+pub struct DumpSummary {
+    /// The reason why it was written.
+    pub reason: DumpReason,
+    /// The process that was dumped, if recorded.
+    pub process: Option<Pid>,
+    /// Its command line; empty if not recorded.
+    pub command_line: String,
+    /// Its threads, the blamed one first.
+    pub threads: Vec<DumpThread>,
+    /// The programs and libraries that it had mapped, by address.
+    pub modules: Vec<DumpModule>,
+    /// The threads' stacks, in the order of the threads.
+    pub stacks: ProcessStacks,
+    /// The writer's soft errors, in its words.
+    pub soft_errors: Vec<String>,
+}
+
+/// The reason why a dump was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DumpReason {
+    /// A fatal signal.
+    Crash {
+        /// The signal and its cause, such as `SIGSEGV / SEGV_MAPERR`.
+        signal: String,
+        /// The address whose access failed; 0 if there was none.
+        address: u64,
+        tid: Pid,
+    },
+    /// A request, without a crash.
+    Requested,
+}
+
+/// One thread of a dump.
+#[derive(Debug, Clone)]
+pub struct DumpThread {
+    pub tid: Pid,
+    /// Its name; empty if not recorded.
+    pub name: String,
+    /// Its registers; for the crashed thread, those at the moment of the crash.
+    pub registers: RegisterSet,
+}
+
+/// One program or library of a dump.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpModule {
+    /// Its path, as the process saw it.
+    pub path: PathBuf,
+    /// The address range at which it was mapped.
+    pub range: Range<u64>,
+    /// Its build id in hexadecimal.
+    pub build_id: Option<String>,
+    /// Whether this machine has the same build, so that frames in it can be symbolized.
+    pub is_available: bool,
+}
+
+/// Reads the dump at `path`.
+///
+/// # Errors
+///
+/// When the file cannot be read, or is no minidump of a Linux process on x86-64.
+pub fn read(path: &Path) -> Result<DumpSummary, DumpReadError> {
+    let bytes =
+        std::fs::read(path).map_err(|source| DumpReadError::Open { path: path.to_owned(), source })?;
+    parse(&bytes).map_err(|what| DumpReadError::Format { path: path.to_owned(), what })
+}
+
+/// Parses the bytes of a dump.
+///
+/// # Errors
+///
+/// The missing or wrong part, when they are not a minidump of a Linux process on x86-64.
+pub fn parse(bytes: &[u8]) -> Result<DumpSummary, String> {
+    let dump = Minidump::read(bytes).map_err(|error| error.to_string())?;
+    let missing = |what: &'static str| move |error: minidump::Error| format!("no {what}: {error}");
+    let system: MinidumpSystemInfo = dump.get_stream().map_err(missing("system information"))?;
+    if (system.os, system.cpu) != (Os::Linux, Cpu::X86_64) {
+        return Err(format!("it is of {} on {}, not of Linux on x86-64", system.os, system.cpu));
+    }
+    let list: MinidumpThreadList<'_> = dump.get_stream().map_err(missing("threads"))?;
+    let exception = dump.get_stream::<MinidumpException<'_>>().ok();
+    let (reason, blamed) = reason(exception.as_ref(), &system);
+    let names = dump.get_stream::<MinidumpThreadNames>().unwrap_or_default();
+    let mut threads: Vec<DumpThread> = Vec::with_capacity(list.threads.len());
+    for thread in &list.threads {
+        let tid = thread.raw.thread_id;
+        let own = || thread.context(&system, None);
+        let context = match exception.as_ref().filter(|_| Some(Pid(tid.cast_signed())) == blamed) {
+            Some(exception) => exception.context(&system, None).or_else(own),
+            None => own(),
+        };
+        let Some(general) = context.as_deref().and_then(general_register_set) else { continue };
+        threads.push(DumpThread {
+            tid: Pid(tid.cast_signed()),
+            name: names.get_name(tid).map(|name| name.into_owned()).unwrap_or_default(),
+            registers: RegisterSet { general, floating: None },
+        });
+    }
+    threads.sort_by_key(|thread| Some(thread.tid) != blamed);
+    let modules = modules(&dump);
+    let stacks = unwind(bytes, &dump, &threads, &modules);
+    let text = |kind| layout::stream(bytes, kind).map(String::from_utf8_lossy).unwrap_or_default();
+    Ok(DumpSummary {
+        reason,
+        process: process_id(&text(layout::LINUX_STATUS)),
+        command_line: text(layout::LINUX_COMMAND_LINE).trim_end_matches('\0').replace('\0', " "),
+        threads,
+        modules,
+        stacks,
+        soft_errors: layout::soft_errors(bytes),
+    })
+}
+
+fn reason(
+    exception: Option<&MinidumpException<'_>>,
+    system: &MinidumpSystemInfo,
+) -> (DumpReason, Option<Pid>) {
+    let Some(exception) = exception else { return (DumpReason::Requested, None) };
+    let tid = Pid(exception.get_crashing_thread_id().cast_signed());
+    if exception.raw.exception_record.exception_code == REQUESTED {
+        return (DumpReason::Requested, Some(tid));
+    }
+    let signal = exception.get_crash_reason(system.os, system.cpu).to_string();
+    let address = exception.get_crash_address(system.os, system.cpu);
+    (DumpReason::Crash { signal, address, tid }, Some(tid))
+}
+
+fn process_id(status: &str) -> Option<Pid> {
+    let id = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    id.trim().parse().ok().map(Pid)
+}
+
+fn general_register_set(context: &MinidumpContext) -> Option<GeneralRegisterSet> {
+    let MinidumpRawContext::Amd64(raw) = &context.raw else { return None };
+    Some(GeneralRegisterSet {
+        r15: raw.r15,
+        r14: raw.r14,
+        r13: raw.r13,
+        r12: raw.r12,
+        rbp: raw.rbp,
+        rbx: raw.rbx,
+        r11: raw.r11,
+        r10: raw.r10,
+        r9: raw.r9,
+        r8: raw.r8,
+        rax: raw.rax,
+        rcx: raw.rcx,
+        rdx: raw.rdx,
+        rsi: raw.rsi,
+        rdi: raw.rdi,
+        rip: raw.rip,
+        rsp: raw.rsp,
+        eflags: u64::from(raw.eflags),
+        cs: u64::from(raw.cs),
+        ss: u64::from(raw.ss),
+        ds: u64::from(raw.ds),
+        es: u64::from(raw.es),
+        fs: u64::from(raw.fs),
+        gs: u64::from(raw.gs),
+        ..GeneralRegisterSet::default()
+    })
+}
+
+fn modules<'a>(dump: &'a Minidump<'a, &'a [u8]>) -> Vec<DumpModule> {
+    let list = dump.get_stream::<MinidumpModuleList>().unwrap_or_default();
+    let module = |module: &minidump::MinidumpModule| {
+        let path = PathBuf::from(module.code_file().into_owned());
+        let build_id = module.code_identifier().map(|id| id.to_string());
+        // A module without a path in the file system is the kernel's own, and its absence is not reported.
+        let is_here = !path.is_absolute() || open_matching_build(&path, build_id.as_deref()).is_some();
+        let start = module.base_address();
+        DumpModule {
+            path,
+            range: start..start.saturating_add(module.size()),
+            build_id,
+            is_available: is_here,
+        }
+    };
+    list.by_addr().map(module).collect()
+}
+
+/// Opens the program if it is of that build. Without a build id any build is accepted.
+fn open_matching_build(path: &Path, build_id: Option<&str>) -> Option<ImageSource> {
+    let content = ImageSource::File(File::open(path).ok().filter(|file| {
+        // A pipe or device of that name must not be read.
+        file.metadata().is_ok_and(|metadata| metadata.is_file())
+    })?);
+    let own = content.build_id().map(|id| to_hex(&id));
+    (build_id.is_none() || own.as_deref() == build_id).then_some(content)
+}
+
+fn unwind(
+    bytes: &[u8],
+    dump: &Minidump<'_, &[u8]>,
+    threads: &[DumpThread],
+    modules: &[DumpModule],
+) -> ProcessStacks {
+    let maps = layout::stream(bytes, layout::LINUX_MAPS).map(String::from_utf8_lossy).unwrap_or_default();
+    let open = |mapping: &MemoryMapping| {
+        let module = modules.iter().find(|module| module.range.contains(&mapping.range.start));
+        open_matching_build(Path::new(&mapping.path), module.and_then(|module| module.build_id.as_deref()))
+    };
+    let memory = DumpMemory(dump.get_stream().unwrap_or_default());
+    let threads: Vec<ThreadRegisters> = threads
+        .iter()
+        .map(|thread| ThreadRegisters {
+            tid: thread.tid,
+            registers: thread.registers.clone(),
+            name: thread.name.clone(),
+        })
+        .collect();
+    let layout = AddressSpace { mappings: stacks::parse_maps(&maps), open: &open };
+    stacks::symbolize(stacks::unwind_in(layout, &memory, &threads))
+}
+
+/// The process memory contained in a dump: mostly stacks.
+struct DumpMemory<'a>(MinidumpMemoryList<'a>);
+
+impl MemoryReader for DumpMemory<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        let Some(region) = self.0.memory_at_address(address) else { return false };
+        let Ok(offset) = usize::try_from(address - region.base_address) else { return false };
+        match region.bytes.get(offset..offset.saturating_add(buffer.len())) {
+            Some(bytes) => {
+                buffer.copy_from_slice(bytes);
+                true
+            }
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Writes a minidump: built in memory, checked, scrubbed of the environment, then written to disk completely
+//! or not at all.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Seek, SeekFrom, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use heeler_sys::process::{Pid, Signal};
+use minidump_writer::minidump_writer::MinidumpWriterConfig;
+
+use super::{
+    context, layout,
+    scrub::{self, ProcessEnvironment},
+};
+use crate::stacks::RegisterSet;
+
+/// The process to dump.
+///
+/// No process may trace it while it is dumped: the writer attaches to each thread itself. It may be stopped
+/// (then it is **continued** afterwards, by a SIGCONT that the writer sends) or running (then it is stopped
+/// meanwhile).
+#[derive(Debug, Clone)]
+pub struct DumpTarget {
+    pub pid: Pid,
+    /// The blamed thread: the crashed one, or the first one of the process.
+    pub blamed: Pid,
+    /// The crash, if there was one.
+    pub crash: Option<CrashFacts>,
+}
+
+/// A fatal signal and the state of the thread when it arrived.
+#[derive(Debug, Clone)]
+pub struct CrashFacts {
+    pub signal: Signal,
+    /// Its `si_code`: above 0 for a fault found by the kernel, otherwise the signal was sent.
+    pub code: i32,
+    /// Its `si_addr`: the address whose access failed; 0 if there is none.
+    pub address: u64,
+    pub tid: Pid,
+    /// Its registers when the signal arrived.
+    pub registers: RegisterSet,
+}
+
+/// How a dump is written.
+#[derive(Debug, Clone)]
+pub struct DumpPlan {
+    /// The path of the dump. The directory exists, the file does not.
+    pub path: PathBuf,
+    /// Maximum size of the dump. Stacks are shortened from half of it on; a larger dump is not written.
+    pub limit_bytes: u64,
+    /// Whether environment variables are kept. They often contain secrets.
+    pub keeps_environment: bool,
+    /// How long a running process may take to stop.
+    pub stop_timeout: Duration,
+}
+
+/// A dump that was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpFile {
+    pub path: PathBuf,
+    pub bytes: u64,
+    /// The number of threads in it.
+    pub threads: usize,
+    /// The soft errors, in the writer's words.
+    pub soft_errors: Vec<String>,
+}
+
+/// The error that prevented a dump.
+#[derive(Debug, thiserror::Error)]
+pub enum DumpError {
+    /// The writer failed.
+    #[error("capture process {pid}")]
+    Capture { pid: Pid, source: Box<dyn std::error::Error + Send + Sync> },
+    /// The writer did not see a single thread, which it does not report as an error.
+    #[error("attach to a thread of process {pid}: {soft_errors:?}")]
+    NoThreads {
+        pid: Pid,
+        /// The writer's soft errors.
+        soft_errors: Vec<String>,
+    },
+    /// The dump is larger than allowed.
+    #[error("keep a dump of {bytes} bytes within {limit_bytes}")]
+    TooLarge { bytes: u64, limit_bytes: u64 },
+    #[error("write {path}")]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// Dumps a process. Its threads are stopped for some milliseconds.
+///
+/// # Errors
+///
+/// When it is gone or traced, or the dump would be too large or cannot be stored. Then nothing is left on
+/// disk.
+pub fn write(subject: &DumpTarget, plan: &DumpPlan) -> Result<DumpFile, DumpError> {
+    let pid = subject.pid;
+    // Read before the process continues, because it may exit then.
+    let environment = ProcessEnvironment::read(pid, subject.blamed);
+    let mut dump = capture(subject, plan)?;
+    let soft_errors = layout::soft_errors(&dump);
+    let threads = layout::thread_count(&dump);
+    if threads == 0 {
+        return Err(DumpError::NoThreads { pid, soft_errors });
+    }
+    let bytes = dump.len() as u64;
+    if bytes > plan.limit_bytes {
+        return Err(DumpError::TooLarge { bytes, limit_bytes: plan.limit_bytes });
+    }
+    if !plan.keeps_environment {
+        scrub::scrub(&mut dump, &environment);
+    }
+    store(&plan.path, &dump)?;
+    Ok(DumpFile { path: plan.path.clone(), bytes, threads, soft_errors })
+}
+
+fn capture(subject: &DumpTarget, plan: &DumpPlan) -> Result<Vec<u8>, DumpError> {
+    let mut config = MinidumpWriterConfig::new(subject.pid.0, subject.blamed.0);
+    config.stop_timeout(plan.stop_timeout);
+    config.set_minidump_size_limit(plan.limit_bytes / 2);
+    if let Some(facts) = &subject.crash {
+        config.set_crash_context(context::crash_context(subject.pid, facts));
+    }
+    heeler_sys::fail::pass("guard.capture");
+    let written = config.write(&mut DiscardedFile(0));
+    written.map_err(|source| DumpError::Capture { pid: subject.pid, source: Box::new(source) })
+}
+
+fn store(path: &Path, dump: &[u8]) -> Result<(), DumpError> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".part");
+    let aside = PathBuf::from(aside);
+    let failed = |source| DumpError::Write { path: path.to_owned(), source };
+    // An existing file belongs to another process and is left untouched.
+    let mut file = heeler_sys::fail::at("guard.dump").and_then(|()| create(&aside)).map_err(failed)?;
+    let stored = file.write_all(dump).and_then(|()| std::fs::rename(&aside, path));
+    stored.map_err(|source| {
+        // A partial file is useless; an error of its removal changes nothing.
+        let _gone = std::fs::remove_file(&aside);
+        failed(source)
+    })
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// A file that discards its contents: the writer writes a file and also returns all bytes, and only the
+/// latter is wanted.
+struct DiscardedFile(u64);
+
+impl Write for DiscardedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for DiscardedFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.0 = match to {
+            SeekFrom::Start(at) => at,
+            SeekFrom::Current(by) | SeekFrom::End(by) => self.0.saturating_add_signed(by),
+        };
+        Ok(self.0)
+    }
+}

@@ -1,0 +1,172 @@
+//! Symbolizes code addresses: functions, inlined functions, files and lines, from the programs' files. The
+//! processes may be gone.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer, source};
+use heeler_sys::process::Pid;
+
+use super::{
+    image::to_hex,
+    unwind::{MappedModule, RawFrame, RawStacks},
+};
+
+/// The stacks of a process, with the blamed thread first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProcessStacks {
+    pub threads: Vec<ThreadStack>,
+}
+
+/// The stack of one thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadStack {
+    pub tid: Pid,
+    /// Its name as the kernel knows it.
+    pub name: String,
+    /// Innermost first.
+    pub frames: Vec<StackFrame>,
+}
+
+/// One line of a stack: a function, or an inlined one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StackFrame {
+    /// The demangled function; `<signal handler called>` for a signal frame; `None` if unknown.
+    pub function: Option<String>,
+    /// The source file, as recorded in the debug information.
+    pub file: Option<PathBuf>,
+    /// The line in the file, from 1.
+    pub line: Option<u32>,
+    /// The program or library; `None` if the address is in no mapped file.
+    pub module: Option<PathBuf>,
+    /// The module's build id in hexadecimal, if it has one.
+    pub build_id: Option<Arc<str>>,
+    /// The virtual address in the module's file, which `addr2line` accepts; without a module, the address in
+    /// the process.
+    pub offset: u64,
+    /// Whether the function was inlined into the next frame.
+    pub is_inline: bool,
+    /// The number of frames left out at this point; then no other field is set.
+    pub omitted: usize,
+}
+
+/// The value of [`Frame::function`] for a signal frame.
+pub(super) const SIGNAL_HANDLER: &str = "<signal handler called>";
+
+/// Symbolizes all frames of `raw`. Never fails: a frame without a symbol keeps its module and offset.
+#[must_use]
+pub fn symbolize(raw: RawStacks) -> ProcessStacks {
+    symbolize_all(vec![raw]).pop().expect("one in, one out")
+}
+
+/// Symbolizes the frames of several processes, in their order. Files that they share, such as the C library,
+/// are read once.
+///
+/// It runs on one thread: for four programs with 10 MB of debug information each, most of the time went to
+/// the shared files, and while tests are running there is no idle core.
+#[must_use]
+pub fn symbolize_all(raws: Vec<RawStacks>) -> Vec<ProcessStacks> {
+    let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
+    // All processes are symbolized before any result is put together: an image whose path is gone is opened
+    // by its descriptor number, which must not be reused for another image.
+    let named: Vec<_> = raws.iter().map(|raw| symbolize_addresses(&symbolizer, raw)).collect();
+    raws.into_iter().zip(&named).map(|(raw, named)| assemble_stacks(raw, named)).collect()
+}
+
+/// The frames at each code address of a process.
+type SymbolizedFrames = HashMap<u64, Vec<StackFrame>>;
+
+fn symbolize_addresses(symbolizer: &Symbolizer, raw: &RawStacks) -> SymbolizedFrames {
+    let mut addresses: BTreeSet<u64> = BTreeSet::new();
+    for frame in raw.threads.iter().flat_map(|thread| &thread.frames) {
+        if let RawFrame::Code(address) = frame {
+            addresses.insert(*address);
+        }
+    }
+    let mut named = SymbolizedFrames::new();
+    for module in &raw.modules {
+        let within: Vec<u64> = addresses.range(module.range.clone()).copied().collect();
+        if !within.is_empty() {
+            symbolize_module(symbolizer, module, &within, &mut named);
+        }
+    }
+    named
+}
+
+fn assemble_stacks(raw: RawStacks, named: &SymbolizedFrames) -> ProcessStacks {
+    let frames = |frame: RawFrame| match frame {
+        RawFrame::Code(address) => named
+            .get(&address)
+            .cloned()
+            .unwrap_or_else(|| vec![StackFrame { offset: address, ..StackFrame::default() }]),
+        RawFrame::Signal => {
+            vec![StackFrame { function: Some(SIGNAL_HANDLER.to_owned()), ..StackFrame::default() }]
+        }
+        RawFrame::Omitted(omitted) => vec![StackFrame { omitted, ..StackFrame::default() }],
+    };
+    let threads = raw.threads.into_iter().map(|thread| ThreadStack {
+        tid: thread.tid,
+        name: thread.name,
+        frames: thread.frames.into_iter().flat_map(frames).collect(),
+    });
+    ProcessStacks { threads: threads.collect() }
+}
+
+fn symbolize_module(
+    symbolizer: &Symbolizer,
+    module: &MappedModule,
+    addresses: &[u64],
+    named: &mut SymbolizedFrames,
+) {
+    let Some(image) = &module.image else {
+        for address in addresses {
+            let offset = address - module.range.start;
+            let frame = StackFrame { module: Some(module.path.clone()), offset, ..StackFrame::default() };
+            named.insert(*address, vec![frame]);
+        }
+        return;
+    };
+    let build_id: Option<Arc<str>> = image.build_id.as_deref().map(|id| to_hex(id).into());
+    let offsets: Vec<u64> = addresses.iter().map(|address| address.wrapping_sub(image.bias)).collect();
+    let path = image.content.readable_path(&module.path);
+    let look_up = |path: &PathBuf, debug_syms: bool| {
+        let mut elf = source::Elf::new(path);
+        elf.debug_syms = debug_syms;
+        symbolizer.symbolize(&source::Source::Elf(elf), Input::VirtOffset(&offsets)).ok()
+    };
+    // Unreadable debug information must not cost the names of functions.
+    let symbols = path.and_then(|path| look_up(&path, true).or_else(|| look_up(&path, false)));
+    for (index, (address, offset)) in addresses.iter().zip(&offsets).enumerate() {
+        let base = StackFrame {
+            module: Some(module.path.clone()),
+            build_id: build_id.clone(),
+            offset: *offset,
+            ..StackFrame::default()
+        };
+        let symbol = symbols.as_ref().and_then(|symbols| symbols.get(index)?.as_sym());
+        let frames = match symbol {
+            Some(symbol) => expand_inlined(symbol, &base),
+            None => vec![StackFrame { function: image.content.exported_name(*offset), ..base }],
+        };
+        named.insert(*address, frames);
+    }
+}
+
+/// Returns the frames at one address, which can be in several functions, each inlined into the next.
+fn expand_inlined(symbol: &Sym<'_>, base: &StackFrame) -> Vec<StackFrame> {
+    let frame = |name: &str, code: Option<&CodeInfo<'_>>, is_inline| StackFrame {
+        function: Some(name.to_owned()),
+        file: code.map(|code| code.to_path().into_owned()),
+        line: code.and_then(|code| code.line),
+        is_inline,
+        ..base.clone()
+    };
+    let inlined = symbol.inlined.iter().rev();
+    let mut frames: Vec<StackFrame> =
+        inlined.map(|inlined| frame(&inlined.name, inlined.code_info.as_ref(), true)).collect();
+    frames.push(frame(&symbol.name, symbol.code_info.as_deref(), false));
+    frames
+}

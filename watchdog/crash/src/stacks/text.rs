@@ -1,0 +1,288 @@
+//! Stacks as text: all threads for the file beside a dump, and only the blamed thread for a test's result.
+
+use std::{fmt::Write, path::PathBuf};
+
+use super::symbolize::{ProcessStacks, SIGNAL_HANDLER, StackFrame, ThreadStack};
+
+/// Threads listed by name when many have the same stack.
+const MAX_THREAD_NAMES: usize = 8;
+
+/// Functions below which only frameworks and runtimes are found; each entry is a prefix of a function's name.
+const RUNTIME_FRAME_PREFIXES: [&str; 19] = [
+    "testing::internal::HandleSehExceptionsInMethodIfSupported",
+    "testing::internal::HandleExceptionsInMethodIfSupported",
+    "testing::Test::Run",
+    "testing::TestInfo::Run",
+    "Catch::TestInvokerAsFunction::invoke",
+    "Catch::RunContext::invokeActiveTestCase",
+    "doctest::Context::run",
+    "boost::unit_test::",
+    "test::__rust_begin_short_backtrace",
+    "std::sys::backtrace::__rust_begin_short_backtrace",
+    "std::sys_common::backtrace::__rust_begin_short_backtrace",
+    "__rust_begin_short_backtrace",
+    "std::rt::lang_start",
+    "execute_native_thread_routine",
+    "__libc_start_call_main",
+    "__libc_start_main",
+    "start_thread",
+    "__clone3",
+    "clone3",
+];
+
+impl ProcessStacks {
+    /// Returns the stacks of all threads, the blamed one first; equal stacks are printed once with all their
+    /// threads.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut groups: Vec<(&[StackFrame], Vec<&ThreadStack>)> = Vec::new();
+        for thread in &self.threads {
+            match groups.iter_mut().find(|(frames, _)| *frames == thread.frames) {
+                Some((_, threads)) => threads.push(thread),
+                None => groups.push((&thread.frames, vec![thread])),
+            }
+        }
+        let mut text = String::new();
+        for (frames, threads) in groups {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            append_heading(&mut text, &threads);
+            append_frames(&mut text, 0, (frames, frames.len()));
+        }
+        text
+    }
+
+    /// Returns the blamed thread's stack for a test's result: at most `most_frames` lines, cut where only the
+    /// test framework and the runtime remain. The number of frames cut is printed; the top is never cut.
+    /// Empty without a stack.
+    #[must_use]
+    pub fn crash_text(&self, most_frames: usize) -> String {
+        self.blamed_text(most_frames, 0)
+    }
+
+    /// Returns the same for a thread whose signal handler ended the process: the interrupted code is of
+    /// interest, so the handler is folded into one line.
+    #[must_use]
+    pub fn interrupted_text(&self, most_frames: usize) -> String {
+        let frames = self.threads.first().map_or(&[][..], |thread| &thread.frames);
+        let handler = frames.iter().position(|frame| frame.function.as_deref() == Some(SIGNAL_HANDLER));
+        self.blamed_text(most_frames, handler.map_or(0, |handler| handler + 1))
+    }
+
+    fn blamed_text(&self, most_frames: usize, handler: usize) -> String {
+        let Some(thread) = self.threads.first() else { return String::new() };
+        let (folded, rest) = thread.frames.split_at(handler);
+        let rest: Vec<StackFrame> = rest.iter().map(shorten_rust_path).collect();
+        let folded = folded.iter().map(|frame| frame.omitted.max(1)).sum();
+        let mut text = String::new();
+        if folded > 0 {
+            append(&mut text, format_args!("       … {folded} frames of the signal handler …\n"));
+        }
+        let shown = test_frame_count(&rest).min(most_frames.max(1));
+        append_frames(&mut text, folded, (&rest, shown));
+        text
+    }
+}
+
+/// Shortens the path of a frame in Rust's own libraries: the prefix from the machine that built them is cut.
+fn shorten_rust_path(frame: &StackFrame) -> StackFrame {
+    let short = frame.file.as_deref().and_then(|file| {
+        let file = file.to_str()?;
+        let (before, after) = file.split_once("/library/")?;
+        let is_ours = before.starts_with("/rustc/") || before.ends_with("/lib/rustlib/src/rust");
+        is_ours.then(|| PathBuf::from(format!("<rust>/{after}")))
+    });
+    StackFrame { file: short.or_else(|| frame.file.clone()), ..frame.clone() }
+}
+
+/// Returns the number of frames of the test itself and of the functions that it called.
+fn test_frame_count(frames: &[StackFrame]) -> usize {
+    let is_below = |frame: &StackFrame| {
+        let function = frame.function.as_deref().unwrap_or_default();
+        // Generic functions carry their return type before their name: "void testing::internal::…".
+        let plain = function.strip_prefix("void ").unwrap_or(function);
+        RUNTIME_FRAME_PREFIXES.iter().any(|name| plain.starts_with(name))
+    };
+    let own = frames.iter().position(is_below).unwrap_or(frames.len());
+    let glue = frames[..own].iter().rev().take_while(|frame| is_call_glue(frame)).count();
+    match own - glue {
+        0 => frames.len(),
+        own => own,
+    }
+}
+
+/// Returns whether a frame is glue between a framework or runtime and the function passed to it: it carries
+/// no information at the bottom of a stack, but anywhere else it may be called by the test itself.
+fn is_call_glue(frame: &StackFrame) -> bool {
+    let function = frame.function.as_deref().unwrap_or_default();
+    function.starts_with("core::ops::function::FnOnce::call_once")
+        || function.contains(" as core::ops::function::FnOnce<")
+        || function.contains("std::__invoke")
+        || function.contains("std::thread::_Invoker<")
+        || function.contains("std::thread::_State_impl<")
+}
+
+fn append_heading(text: &mut String, threads: &[&ThreadStack]) {
+    let names: Vec<String> = threads
+        .iter()
+        .take(MAX_THREAD_NAMES)
+        .map(|thread| format!("{} {:?}", thread.tid, thread.name))
+        .collect();
+    let more = if threads.len() > MAX_THREAD_NAMES { ", …" } else { "" };
+    let count = match threads.len() {
+        1 => "thread".to_owned(),
+        count => format!("{count} threads, same stack:"),
+    };
+    append(text, format_args!("{count} {}{more}\n", names.join(", ")));
+}
+
+fn append_frames(text: &mut String, first: usize, (frames, shown): (&[StackFrame], usize)) {
+    let mut number = first;
+    for frame in &frames[..shown] {
+        if frame.omitted > 0 {
+            append(text, format_args!("       … {} frames left out …\n", frame.omitted));
+            number += frame.omitted;
+            continue;
+        }
+        append(text, format_args!("  #{number:<3} {}\n", format_frame(frame)));
+        number += 1;
+    }
+    let cut: usize = frames[shown..].iter().map(|frame| frame.omitted.max(1)).sum();
+    if cut > 0 {
+        append(text, format_args!("       … {cut} more …\n"));
+    }
+}
+
+/// Returns a frame as one line: with function and source line if known, otherwise with everything that helps
+/// to find them.
+fn format_frame(frame: &StackFrame) -> String {
+    let function = frame.function.as_deref();
+    if function == Some(SIGNAL_HANDLER) {
+        return SIGNAL_HANDLER.to_owned();
+    }
+    let mut line = function.unwrap_or("??").to_owned();
+    if frame.is_inline {
+        line.push_str(" (inlined)");
+    }
+    if let Some(file) = &frame.file {
+        append(&mut line, format_args!(" at {}", file.display()));
+        if let Some(number) = frame.line {
+            append(&mut line, format_args!(":{number}"));
+        }
+        return line;
+    }
+    let Some(module) = &frame.module else {
+        append(&mut line, format_args!(" at {:#x}, which is in no program", frame.offset));
+        return line;
+    };
+    let module = module.file_name().unwrap_or(module.as_os_str());
+    append(&mut line, format_args!(" in {}+{:#x}", module.to_string_lossy(), frame.offset));
+    if let (None, Some(build_id)) = (function, &frame.build_id) {
+        append(&mut line, format_args!(" (build id {build_id})"));
+    }
+    line
+}
+
+/// Appends to the text; writing to a string cannot fail.
+fn append(text: &mut String, words: std::fmt::Arguments<'_>) {
+    let _never = text.write_fmt(words);
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_sys::process::Pid;
+
+    use super::*;
+
+    fn stacks(functions: &[&str]) -> ProcessStacks {
+        let frame =
+            |function: &&str| StackFrame { function: Some((*function).to_owned()), ..StackFrame::default() };
+        let frames = functions.iter().map(frame).collect();
+        ProcessStacks { threads: vec![ThreadStack { tid: Pid(7), name: "main".to_owned(), frames }] }
+    }
+
+    #[track_caller]
+    fn check(functions: &[&str], expected: &[&str], more: usize) {
+        let text = stacks(functions).crash_text(20);
+        let found: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.trim_start().strip_prefix('#')?.split_whitespace().nth(1))
+            .collect();
+        assert_eq!(found, expected, "{text}");
+        let said = format!("… {more} more …");
+        assert_eq!(text.contains(&said), more > 0, "{text}");
+    }
+
+    #[test]
+    fn stack_is_cut_at_framework_frames() {
+        let gtest = "void testing::internal::HandleSehExceptionsInMethodIfSupported<testing::Test,_void>";
+        check(
+            &["abort", "Pen_Opens_Test::TestBody()", gtest, "testing::Test::Run()", "main"],
+            &["abort", "Pen_Opens_Test::TestBody()"],
+            3,
+        );
+        let short = "test::__rust_begin_short_backtrace::<core::result::Result<(),_String>>";
+        let call = "core::ops::function::FnOnce::call_once";
+        check(
+            &["graze", "herd::tests::grazes", call, short, "start_thread"],
+            &["graze", "herd::tests::grazes"],
+            3,
+        );
+    }
+
+    #[test]
+    fn call_glue_between_test_functions_is_kept() {
+        let glue = "void std::__invoke_impl<void,_F&>";
+        check(&["inner", glue, "outer", "__libc_start_call_main"], &["inner", "void", "outer"], 1);
+    }
+
+    #[test]
+    fn framework_crash_is_shown_completely() {
+        check(&["testing::Test::Run()", "main"], &["testing::Test::Run()", "main"], 0);
+        check(&[], &[], 0);
+    }
+
+    #[test]
+    fn frame_limit_keeps_the_top_frame() {
+        let text = stacks(&["a", "b", "c"]).crash_text(0);
+        assert!(text.contains("#0   a"), "{text}");
+        assert!(text.contains("… 2 more …"), "{text}");
+    }
+
+    #[test]
+    fn signal_handler_frames_are_folded_into_one_line() {
+        let frames = ["raise", "abort", "handle", SIGNAL_HANDLER, "deeper", "deeper", "main"];
+        let text = stacks(&frames).interrupted_text(2);
+        assert_eq!(
+            text,
+            "       … 4 frames of the signal handler …\n  #4   deeper in ??+0x0\n  #5   deeper in ??+0x0\n       … 1 more …\n"
+                .replace(" in ??+0x0", " at 0x0, which is in no program")
+        );
+        // No signal frame: no code was interrupted.
+        assert!(stacks(&["raise", "main"]).interrupted_text(2).contains("#0   raise"));
+        assert_eq!(
+            stacks(&[SIGNAL_HANDLER]).interrupted_text(2),
+            "       … 1 frames of the signal handler …\n"
+        );
+    }
+
+    #[test]
+    fn rust_library_paths_are_shortened() {
+        let cases = [
+            ("/rustc/59807616e1fa/library/std/src/panicking.rs", "<rust>/std/src/panicking.rs"),
+            (
+                "/home/a/.rustup/toolchains/x/lib/rustlib/src/rust/library/core/src/cell.rs",
+                "<rust>/core/src/cell.rs",
+            ),
+            ("/home/a/library/shelf.rs", "/home/a/library/shelf.rs"),
+        ];
+        for (file, expected) in cases {
+            let frame = StackFrame { file: Some(file.into()), line: Some(7), ..StackFrame::default() };
+            let thread = ThreadStack { tid: Pid(7), name: String::new(), frames: vec![frame] };
+            let stacks = ProcessStacks { threads: vec![thread] };
+            assert_eq!(stacks.crash_text(5), format!("  #0   ?? at {expected}:7\n"));
+            assert!(stacks.to_text().contains(file), "{}", stacks.to_text());
+        }
+    }
+}

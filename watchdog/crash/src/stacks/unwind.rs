@@ -1,0 +1,298 @@
+//! Unwinds stacks: from registers to code addresses, by the programs' own unwind tables. Symbolizes nothing,
+//! because the process is stopped meanwhile and must continue soon.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io,
+    ops::Range,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use framehop::{
+    FrameAddress, Unwinder as _,
+    x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64},
+};
+use heeler_sys::process::Pid;
+
+use super::{
+    image::ImageSource,
+    maps::{self, MemoryMapping},
+    memory::{MemoryReader, ProcessMemory},
+    registers::{GeneralRegisterSet, ThreadRegisters},
+};
+
+/// Frames kept at the top of a deep stack.
+const HEAD_FRAMES: usize = 48;
+/// Frames kept at the bottom of a deep stack.
+const TAIL_FRAMES: usize = 16;
+/// Frame limit of a walk: an overflowed stack of 8 MiB has at most about this many.
+const MAX_FRAMES: usize = 200_000;
+/// `mov $15, %rax; syscall`: the code that a signal handler returns to.
+const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+/// Offset of the interrupted registers in a signal frame.
+const SAVED_REGISTERS: u64 = 40;
+
+/// The error of an unwind that could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StacksError {
+    #[error("open the memory of process {pid}")]
+    Memory { pid: Pid, source: io::Error },
+    #[error("read what process {pid} has mapped")]
+    Maps { pid: Pid, source: io::Error },
+}
+
+/// Unwound stacks without symbols, and the programs that contain the addresses. Holds the files of these
+/// programs open.
+#[derive(Debug)]
+pub struct RawStacks {
+    pub(super) modules: Vec<MappedModule>,
+    pub(super) threads: Vec<RawThread>,
+}
+
+/// One program or library.
+#[derive(Debug)]
+pub(super) struct MappedModule {
+    pub(super) path: PathBuf,
+    pub(super) range: Range<u64>,
+    /// `None` until a frame lies in it.
+    pub(super) image: Option<ModuleImage>,
+    mapping: MemoryMapping,
+    is_load_attempted: bool,
+}
+
+/// The parts of a module that were read from its image.
+#[derive(Debug)]
+pub(super) struct ModuleImage {
+    pub(super) content: ImageSource,
+    pub(super) bias: u64,
+    pub(super) build_id: Option<Vec<u8>>,
+}
+
+/// One thread's stack, innermost frame first.
+#[derive(Debug)]
+pub(super) struct RawThread {
+    pub(super) tid: Pid,
+    pub(super) name: String,
+    pub(super) frames: Vec<RawFrame>,
+}
+
+/// One frame of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum RawFrame {
+    /// A code address. For callers it is the last byte of the call, so that the line of the call is found and
+    /// not the next one.
+    Code(u64),
+    /// A signal frame.
+    Signal,
+    /// The number of frames left out at this point.
+    Omitted(usize),
+}
+
+/// The mapped programs of a process, and how to open them.
+pub(crate) struct AddressSpace<'a> {
+    pub(crate) mappings: Vec<MemoryMapping>,
+    /// Opens the image of a mapping.
+    pub(crate) open: &'a dyn Fn(&MemoryMapping) -> Option<ImageSource>,
+}
+
+/// Unwinds `threads` of the process `pid`, all of which are stopped; the first one is the blamed thread.
+///
+/// # Errors
+///
+/// When the process is gone, or may not be traced. A thread whose stack cannot be followed has fewer frames
+/// instead.
+pub fn unwind(pid: Pid, threads: &[ThreadRegisters]) -> Result<RawStacks, StacksError> {
+    let memory = ProcessMemory::open(pid).map_err(|source| StacksError::Memory { pid, source })?;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/maps"));
+    let mappings = maps::parse_maps(&text.map_err(|source| StacksError::Maps { pid, source })?);
+    let open = |mapping: &MemoryMapping| open_live_image(pid, mapping, &memory);
+    Ok(unwind_in(AddressSpace { mappings, open: &open }, &memory, threads))
+}
+
+/// Unwinds `threads` in any memory.
+pub(crate) fn unwind_in(
+    layout: AddressSpace<'_>,
+    memory: &dyn MemoryReader,
+    threads: &[ThreadRegisters],
+) -> RawStacks {
+    let mut walker = StackWalker::new(layout, memory);
+    let threads = threads.iter().map(|thread| walker.unwind_thread(thread)).collect();
+    RawStacks { modules: walker.modules, threads }
+}
+
+/// Opens the image of a live mapping: by the mapping itself, which needs privileges but cannot be wrong; then
+/// by path, in the process's file system and in this one.
+fn open_live_image(pid: Pid, mapping: &MemoryMapping, memory: &dyn MemoryReader) -> Option<ImageSource> {
+    if mapping.path == "[vdso]" {
+        let mut bytes = vec![0; usize::try_from(mapping.range.end - mapping.range.start).ok()?];
+        return memory.read(mapping.range.start, &mut bytes).then_some(ImageSource::Bytes(bytes));
+    }
+    let Range { start, end } = mapping.range;
+    File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
+        .or_else(|_| File::open(format!("/proc/{pid}/root{}", mapping.path)))
+        .or_else(|_| File::open(Path::new(&mapping.path)))
+        .ok()
+        .map(ImageSource::File)
+}
+
+struct StackWalker<'a> {
+    modules: Vec<MappedModule>,
+    open: &'a dyn Fn(&MemoryMapping) -> Option<ImageSource>,
+    memory: &'a dyn MemoryReader,
+    unwinder: UnwinderX86_64<Vec<u8>>,
+    cache: CacheX86_64,
+}
+
+impl<'a> StackWalker<'a> {
+    fn new(layout: AddressSpace<'a>, memory: &'a dyn MemoryReader) -> Self {
+        let modules =
+            maps::group_by_module(layout.mappings).into_iter().filter_map(MappedModule::new).collect();
+        let (unwinder, cache) = (UnwinderX86_64::new(), CacheX86_64::new());
+        Self { modules, open: layout.open, memory, unwinder, cache }
+    }
+
+    /// Reads a module's unwind tables when the first frame in it is found: most libraries of a process appear
+    /// in no stack.
+    fn load_module(&mut self, address: u64) -> bool {
+        let Some(module) = self.modules.iter_mut().find(|module| module.range.contains(&address)) else {
+            return false;
+        };
+        if !module.is_load_attempted {
+            module.is_load_attempted = true;
+            let content = (self.open)(&module.mapping);
+            let loaded = content.and_then(|content| {
+                let loaded = content.load(&module.range, &module.mapping)?;
+                Some((content, loaded))
+            });
+            if let Some((content, loaded)) = loaded {
+                module.image = Some(ModuleImage { content, bias: loaded.bias, build_id: loaded.build_id });
+                self.unwinder.add_module(loaded.module);
+            }
+        }
+        true
+    }
+
+    /// Returns whether `address` is the signal trampoline. Dumps contain no code, so the program's file is
+    /// read then.
+    fn is_trampoline(&mut self, address: u64) -> bool {
+        let mut code = [0; TRAMPOLINE.len()];
+        if self.memory.read(address, &mut code) {
+            return code == TRAMPOLINE;
+        }
+        self.load_module(address);
+        let module = self.modules.iter().find(|module| module.range.contains(&address));
+        module.is_some_and(|module| module.read_code(address, &mut code)) && code == TRAMPOLINE
+    }
+
+    fn unwind_thread(&mut self, thread: &ThreadRegisters) -> RawThread {
+        let mut frames = FrameBuffer::default();
+        self.walk(&thread.registers.general, &mut frames);
+        RawThread { tid: thread.tid, name: thread.name.clone(), frames: frames.into_vec() }
+    }
+
+    fn walk(&mut self, general: &GeneralRegisterSet, frames: &mut FrameBuffer) {
+        let memory = self.memory;
+        let mut registers = UnwindRegsX86_64::new(general.rip, general.rsp, general.rbp);
+        let mut at = self.first_frame(&mut registers, frames);
+        while frames.count < MAX_FRAMES {
+            let address = at.address_for_lookup();
+            frames.push(RawFrame::Code(address));
+            self.load_module(address);
+            let mut word = |address| memory.read_u64(address).ok_or(());
+            let step = self.unwinder.unwind_frame(at, &mut registers, &mut self.cache, &mut word);
+            let Ok(Some(caller)) = step else { break };
+            if self.is_trampoline(caller) {
+                // Few unwinders can follow the tables of trampolines; the interrupted registers are in the
+                // frame itself.
+                let Some(interrupted) = interrupted_registers(memory, registers.sp()) else { break };
+                frames.push(RawFrame::Signal);
+                registers = interrupted;
+                at = self.first_frame(&mut registers, frames);
+                continue;
+            }
+            let Some(next) = FrameAddress::from_return_address(caller) else { break };
+            at = next;
+        }
+    }
+
+    /// Returns where a walk begins. After a call through a null or wild pointer that is the caller, whose
+    /// address is on top of the stack.
+    fn first_frame(&mut self, registers: &mut UnwindRegsX86_64, frames: &mut FrameBuffer) -> FrameAddress {
+        let at = FrameAddress::from_instruction_pointer(registers.ip());
+        if self.load_module(registers.ip()) {
+            return at;
+        }
+        let Some(caller) = self.memory.read_u64(registers.sp()) else { return at };
+        let Some(next) = FrameAddress::from_return_address(caller).filter(|_| self.load_module(caller))
+        else {
+            return at;
+        };
+        frames.push(RawFrame::Code(registers.ip()));
+        *registers = UnwindRegsX86_64::new(caller, registers.sp().wrapping_add(8), registers.bp());
+        next
+    }
+}
+
+/// Returns the registers that were interrupted by the signal whose frame begins at `frame`.
+fn interrupted_registers(memory: &dyn MemoryReader, frame: u64) -> Option<UnwindRegsX86_64> {
+    let saved = |index: u64| memory.read_u64(frame.checked_add(SAVED_REGISTERS + 8 * index)?);
+    let (rbp, rsp, rip) = (saved(10)?, saved(15)?, saved(16)?);
+    Some(UnwindRegsX86_64::new(rip, rsp, rbp))
+}
+
+impl MappedModule {
+    fn new(mappings: Vec<MemoryMapping>) -> Option<Self> {
+        let range = mappings.first()?.range.start..mappings.last()?.range.end;
+        let mapping = mappings.into_iter().find(|mapping| mapping.is_executable)?;
+        Some(Self {
+            path: PathBuf::from(&mapping.path),
+            range,
+            image: None,
+            mapping,
+            is_load_attempted: false,
+        })
+    }
+
+    fn read_code(&self, address: u64, code: &mut [u8]) -> bool {
+        let Some(ModuleImage { content: ImageSource::File(file), .. }) = &self.image else { return false };
+        let within = address.checked_sub(self.mapping.range.start);
+        let Some(offset) = within.and_then(|within| within.checked_add(self.mapping.offset)) else {
+            return false;
+        };
+        file.read_exact_at(code, offset).is_ok()
+    }
+}
+
+/// Frames of one thread; a deep stack keeps only its two ends.
+#[derive(Default)]
+struct FrameBuffer {
+    head: Vec<RawFrame>,
+    tail: VecDeque<RawFrame>,
+    count: usize,
+}
+
+impl FrameBuffer {
+    fn push(&mut self, frame: RawFrame) {
+        self.count += 1;
+        if self.head.len() < HEAD_FRAMES {
+            self.head.push(frame);
+            return;
+        }
+        if self.tail.len() == TAIL_FRAMES {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(frame);
+    }
+
+    fn into_vec(self) -> Vec<RawFrame> {
+        let omitted = self.count - self.head.len() - self.tail.len();
+        let mut frames = self.head;
+        if omitted > 0 {
+            frames.push(RawFrame::Omitted(omitted));
+        }
+        frames.extend(self.tail);
+        frames
+    }
+}

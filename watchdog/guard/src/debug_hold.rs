@@ -1,0 +1,179 @@
+//! A test process held for a debugger: stopped before its first instruction, traced by no process, until the
+//! worker decides.
+//!
+//! ```text
+//! started ──Exec (traced)──► stopped at the first instruction ──HandOver──► continues; its debugger's
+//!   └──untraced─────────► stopped just before Exec ──────────┘└─TakeBack──► continues, traced
+//! ```
+
+use std::{
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use heeler_protocol::control::TracePlan;
+use heeler_sys::{
+    io::wait_readable,
+    process::{self, ChildExits, Pid, Signal},
+    spawn::{SpawnError, SpawnOptions},
+    trace::{self, ReleasedProcess},
+};
+
+use super::tracer::{ProcessTracer, TraceScope};
+
+/// How long a released process may take to stop; usually an instant.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// Interval between checks of a stopped process, or of one handed over to its debugger.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a process may stay stopped without a tracer. A debugger that detaches may leave its process
+/// stopped for the next one; no other process may.
+const ABANDONED_AFTER: Duration = Duration::from_secs(2);
+
+/// A process held for a debugger.
+pub(super) struct DebugHold {
+    stage: DebugStage,
+    /// A process that has not executed its program yet: it reports whether the exec succeeds.
+    pub(super) pending_exec: Option<ReleasedProcess>,
+}
+
+enum DebugStage {
+    Stopped,
+    /// It was handed over to a debugger.
+    HandedOver(DebuggerWatch),
+    /// It is traced like any other process.
+    TakenBack,
+}
+
+/// The observed state of a process and its debugger.
+struct DebuggerWatch {
+    next_check: Instant,
+    /// A process has traced it.
+    was_traced: bool,
+    /// Since when it has been stopped without a tracer.
+    abandoned_since: Option<Instant>,
+}
+
+/// Starts a process that is stopped before its first instruction.
+pub(super) fn start_stopped(
+    start: SpawnOptions,
+    plan: TracePlan,
+    (may_trace, ends): (bool, &ChildExits),
+) -> Result<(ProcessTracer, DebugHold), SpawnError> {
+    let held = trace::spawn_held(start)?;
+    let root = held.pid();
+    let deadline = Instant::now() + STOP_LIMIT;
+    let tracer = if may_trace { ProcessTracer::seize_until_exec(root, plan.clone()).ok() } else { None };
+    let Some(mut tracer) = tracer else {
+        let unborn = held.release_stopped();
+        await_stopped(root, deadline);
+        return Ok((
+            ProcessTracer::untraced(root, plan),
+            DebugHold { stage: DebugStage::Stopped, pending_exec: Some(unborn) },
+        ));
+    };
+    let released = held.release();
+    // A signal before the program is executed stops the process, and only the guard can resume it.
+    while tracer.stops_at_exec() && tracer.root_exit().is_none() {
+        match wait_readable([Some(ends.as_fd()), Some(released.as_fd())], Some(deadline)) {
+            Ok([true, _]) => {
+                ends.clear();
+                // If the wait fails, the exit is noticed by the end of the pipe from the child.
+                drop(tracer.handle_pending_events());
+            }
+            Ok([false, true]) => break,
+            Ok([false, false]) | Err(_) => break,
+        }
+    }
+    released.finish()?;
+    // The pipe from the child closes at the same moment at which the program stops after its exec.
+    while tracer.stops_at_exec() && tracer.root_exit().is_none() && Instant::now() < deadline {
+        drop(wait_readable([Some(ends.as_fd())], Some(Instant::now() + Duration::from_millis(1))));
+        ends.clear();
+        drop(tracer.handle_pending_events());
+    }
+    await_stopped(root, deadline);
+    Ok((tracer, DebugHold { stage: DebugStage::Stopped, pending_exec: None }))
+}
+
+/// Waits until a process is stopped, or gone.
+fn await_stopped(root: Pid, deadline: Instant) {
+    let stands = || process::stat(root).is_none_or(|stat| matches!(stat.state, 'T' | 'Z' | 'X'));
+    while !stands() && Instant::now() < deadline {
+        drop(wait_readable([], Some(Instant::now() + Duration::from_millis(1))));
+    }
+}
+
+impl DebugHold {
+    pub(super) fn is_program(&self) -> bool {
+        self.pending_exec.is_none()
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        matches!(self.stage, DebugStage::Stopped)
+    }
+
+    /// Resumes it for its debugger. Whether the debugger has attached, or has resumed it itself, makes no
+    /// difference: the signal is blocked, so that it ends the stop and is delivered to no process.
+    pub(super) fn hand_over(&mut self, root: Pid) {
+        if self.is_stopped() {
+            let watch = DebuggerWatch {
+                next_check: Instant::now() + CHECK_INTERVAL,
+                was_traced: false,
+                abandoned_since: None,
+            };
+            self.stage = DebugStage::HandedOver(watch);
+            resume(root);
+        }
+    }
+
+    /// Resumes it for the guard. `reach` is the tracing scope, if it is traced.
+    pub(super) fn take_back(&mut self, tracer: &mut ProcessTracer, reach: Option<TraceScope>) {
+        if !self.is_stopped() {
+            return;
+        }
+        self.stage = DebugStage::TakenBack;
+        if let Some(reach) = reach
+            && let Err(error) = tracer.seize_stopped(reach, Instant::now() + STOP_LIMIT)
+        {
+            let by = trace::tracer_of(tracer.root).map(|tracer| format!(", traced by process {tracer}"));
+            tracer.record_untraced(format!(
+                "it was held for a debugger, and then the system refuses to trace it: {error}{}",
+                by.unwrap_or_default()
+            ));
+        }
+        resume(tracer.root);
+    }
+
+    /// Returns when to check next whether its debugger has abandoned it.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        match &self.stage {
+            DebugStage::HandedOver(watch) => Some(watch.next_check),
+            DebugStage::Stopped | DebugStage::TakenBack => None,
+        }
+    }
+
+    /// Resumes a process that is stopped although its debugger is gone; returns whether that was so.
+    pub(super) fn resume_if_abandoned(&mut self, root: Pid, is_paused: bool) -> bool {
+        let DebugStage::HandedOver(watch) = &mut self.stage else { return false };
+        let now = Instant::now();
+        watch.next_check = now + CHECK_INTERVAL;
+        let is_traced = trace::tracer_of(root).is_some();
+        watch.was_traced |= is_traced;
+        let stands = process::stat(root).is_some_and(|stat| stat.state == 'T');
+        if is_traced || is_paused || !stands || !watch.was_traced {
+            watch.abandoned_since = None;
+            return false;
+        }
+        if now < *watch.abandoned_since.get_or_insert(now) + ABANDONED_AFTER {
+            return false;
+        }
+        watch.abandoned_since = None;
+        resume(root);
+        true
+    }
+}
+
+fn resume(root: Pid) {
+    // The root is not reaped, so its id is valid. It may have changed its user, and then cannot be signalled.
+    drop(trace::signal_thread(root, root, Signal::CONT));
+}

@@ -1,0 +1,31 @@
+//! Builds the exit report of a test process. This is the only module that does.
+//!
+//! Today the wait status is its only source. A tracer's first-chance signal, a sanitizer's exit and an
+//! out-of-memory kill are to be distinguished here, and nowhere else.
+
+use std::time::Duration;
+
+use heeler_protocol::control::{LeakedProcess, ProcessExit};
+use heeler_sys::process::ExitStatus;
+
+pub(super) fn exit_report(
+    exit: ExitStatus,
+    wall: Duration,
+    (leaked, limit_peak_bytes): (Vec<LeakedProcess>, Option<u64>),
+) -> ProcessExit {
+    ProcessExit {
+        code: exit.code,
+        signal: exit.signal,
+        has_core: exit.has_core,
+        leaked,
+        cpu_us: microseconds(exit.cpu),
+        peak_kib: exit.peak_kib,
+        wall_us: microseconds(wall),
+        limit_peak_bytes,
+        core: None,
+    }
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

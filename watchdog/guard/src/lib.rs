@@ -1,0 +1,31 @@
+//! The guard: one small process per test process. It starts the test, serves the worker, and reports the exit
+//! when no process of the test's tree is left. Synchronous and single-threaded, because it is started for
+//! each test process and traces it.
+//!
+//! It is forked by a fork server ([`crate::nursery`]), or executed. It gets the test's outputs as its own
+//! descriptors 1 and 2, and, when it is executed, the control connection as 0. So it never prints anything.
+//!
+//! - [`main`]: the supervisor. `control`: the worker's connection. `family`: the process tree below the
+//!   guard. `end`: exit reports.
+//! - `tracer`: the only module that waits for processes. `crash`: handles a process that crashes.
+//!   `sanitizer`: programs that must not be traced. `halt`: stops and resumes whole processes. `look`: the
+//!   state of a stopped thread.
+//! - `debug`: a process stopped before its first instruction, to be handed over to a debugger.
+//! - `hang`: dumps of live processes. `sample`: their activity.
+
+mod activity;
+mod control;
+mod crash_handler;
+mod debug_hold;
+mod exit_report;
+pub mod fork_server;
+mod hang_dump;
+mod leak_sanitizer;
+mod process_tree;
+mod stop_threads;
+mod supervisor;
+mod thread_state;
+mod tracer;
+
+pub use supervisor::main;
+pub(crate) use supervisor::serve;

@@ -1,0 +1,159 @@
+//! The test's whole process tree: killed, stopped, continued. The guard is a subreaper, so all of it is below
+//! the guard.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use heeler_protocol::control::LeakedProcess;
+use heeler_sys::{
+    io::wait_readable,
+    process::{self, ChildExits, Pid, ProcessStat, Signal},
+};
+
+use super::tracer::ProcessTracer;
+
+/// Maximum number of survivors reported; a fork bomb has thousands, and a few lines of it are enough.
+const LEAKED_LIMIT: usize = 32;
+/// Interval between rounds of signals. Exits arrive as events; a round is for processes that were forked
+/// after the last one.
+const KILL_INTERVAL: Duration = Duration::from_millis(10);
+/// Limit for waiting until processes stop. A process in an uninterruptible call cannot be stopped, such as
+/// one in `vfork` whose child has just been stopped.
+const STOP_LIMIT: Duration = Duration::from_millis(500);
+
+/// Sends KILL to all descendants, once.
+pub(super) fn kill_tree() {
+    let _reached = process::signal_descendants(Pid::own(), Signal::KILL, |_, _| true);
+}
+
+/// Kills and reaps until no descendant is left or the deadline passes, and returns the processes that had to
+/// be killed.
+///
+/// Each round kills only the guard's own children: that is one cheap call each, and the children of killed
+/// processes are the guard's in the next round. A full walk through procfs would lose the race against a tree
+/// that forks forever.
+pub(super) fn kill_and_reap_tree(
+    ends: &ChildExits,
+    tracer: &mut ProcessTracer,
+    deadline: Instant,
+) -> Vec<LeakedProcess> {
+    tracer.close();
+    let mut survivors = LeakedProcesses::default();
+    survivors.record_descendants();
+    while process::has_children() && Instant::now() < deadline {
+        for pid in process::children(Pid::own()) {
+            survivors.record(pid, started_ms(pid));
+            process::kill_child(pid);
+        }
+        let round = deadline.min(Instant::now() + KILL_INTERVAL);
+        match wait_readable([Some(ends.as_fd())], Some(round)) {
+            Ok([true]) => ends.clear(),
+            // No child exited: one hangs in the kernel, and its descendants would never be reparented to the
+            // guard.
+            Ok([false]) | Err(_) => kill_tree(),
+        }
+        // The error of a failed wait changes nothing.
+        drop(tracer.handle_pending_events());
+    }
+    survivors.leaked
+}
+
+fn started_ms(pid: Pid) -> Option<u64> {
+    u64::try_from(process::start_time_since_boot(pid)?.as_millis()).ok()
+}
+
+#[derive(Default)]
+struct LeakedProcesses {
+    leaked: Vec<LeakedProcess>,
+    recorded: HashSet<Pid>,
+}
+
+impl LeakedProcesses {
+    /// Records the descendants while parents are still known: a test's daemon may have started processes long
+    /// after that test, and they belong to the same test.
+    fn record_descendants(&mut self) {
+        let heads = process::children(Pid::own()).into_iter();
+        let mut waiting: VecDeque<(Pid, Option<u64>)> = heads.map(|head| (head, started_ms(head))).collect();
+        while let Some((pid, started_ms)) = waiting.pop_front()
+            && self.leaked.len() < LEAKED_LIMIT
+        {
+            self.record(pid, started_ms);
+            waiting.extend(process::children(pid).into_iter().map(|child| (child, started_ms)));
+        }
+    }
+
+    fn record(&mut self, pid: Pid, started_ms: Option<u64>) {
+        let is_alive = || process::stat(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
+        if self.leaked.len() < LEAKED_LIMIT && self.recorded.insert(pid) && is_alive() {
+            self.leaked.push(LeakedProcess {
+                pid: pid.as_u32(),
+                command: process::command_line(pid),
+                started_ms,
+            });
+        }
+    }
+}
+
+/// The processes that a pause has stopped. Processes that had stopped themselves stay stopped after it.
+#[derive(Debug, Default)]
+pub(super) struct PausedTree {
+    stopped_here: HashSet<Pid>,
+    /// The start of the current pause.
+    since: Option<Instant>,
+    /// The duration of all earlier pauses.
+    earlier_pauses: Duration,
+}
+
+impl PausedTree {
+    /// Stops all descendants, and waits until they are stopped. Events that arrive meanwhile are handled.
+    pub(super) fn pause(&mut self, ends: &ChildExits, tracer: &mut ProcessTracer) {
+        self.since.get_or_insert_with(Instant::now);
+        let deadline = Instant::now() + STOP_LIMIT;
+        loop {
+            let stopped = process::signal_descendants(Pid::own(), Signal::STOP, |pid, stat| {
+                !is_stopped(pid, stat, tracer)
+            });
+            let is_still = stopped.is_empty();
+            self.stopped_here.extend(stopped);
+            if is_still || Instant::now() > deadline {
+                return;
+            }
+            let _ended = wait_readable([Some(ends.as_fd())], Some(Instant::now() + Duration::from_millis(1)));
+            ends.clear();
+            // The error of a failed wait changes nothing, and a process that cannot be stopped is not waited
+            // for.
+            drop(tracer.handle_pending_events());
+        }
+    }
+
+    /// Resumes the processes that were stopped by [`Self::stop`].
+    pub(super) fn resume(&mut self) {
+        self.earlier_pauses = self.total_pause();
+        self.since = None;
+        let ours = std::mem::take(&mut self.stopped_here);
+        let _reached = process::signal_descendants(Pid::own(), Signal::CONT, |pid, _| ours.contains(&pid));
+    }
+
+    /// Returns whether the tree is paused.
+    pub(super) fn is_paused(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Returns the total time for which the tree was paused.
+    pub(super) fn total_pause(&self) -> Duration {
+        self.earlier_pauses + self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+/// Returns whether a process is stopped. A traced process also counts as stopped while it waits for the
+/// tracer.
+fn is_stopped(pid: Pid, stat: ProcessStat, tracer: &ProcessTracer) -> bool {
+    match stat.state {
+        't' => tracer.is_stopped(pid).unwrap_or(true),
+        'T' | 'Z' | 'X' => true,
+        _ => false,
+    }
+}

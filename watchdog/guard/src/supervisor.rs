@@ -1,0 +1,438 @@
+//! The guard's supervisor: one command, one process, one exit report.
+//!
+//! ```text
+//! waiting ──Exec──► running ──root exits──► lingering ──tree gone, or killed──► Crashed, Ended
+//!    │                 │ Terminate: TERM, and KILL after the grace      (100 ms at most)
+//!    └──EOF──► exit    └──EOF──► kill all, exit
+//! ```
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use heeler_protocol::control::{FromGuard, OsText, ProcessExit, TestCommand, ToGuard, TraceMode};
+use heeler_sys::{
+    cgroup::{CgroupParent, LeafCgroup},
+    io::{duplicate_standard_input, redirect_output_to_null, wait_readable},
+    process::{self, ChildExits, ExitStatus, Pid, Signal},
+    spawn::{ChildStdio, SpawnError, SpawnOptions, spawn},
+    trace::{self, ReleasedProcess},
+};
+
+use heeler_core::error_chain;
+
+use super::{
+    activity::PendingSample,
+    control::{GuardSocket, WorkerGone},
+    debug_hold::{self, DebugHold},
+    exit_report::exit_report,
+    leak_sanitizer,
+    process_tree::{self, PausedTree},
+    tracer::{ProcessTracer, TraceScope},
+};
+
+/// Time for helpers of a test to exit by themselves: they often notice its exit by the end of a pipe.
+const LINGER: Duration = Duration::from_millis(100);
+/// Limit for killing the process tree. A fork bomb must not occupy its guard forever; the remaining processes
+/// are left to the watchdog.
+const KILL_LIMIT: Duration = Duration::from_secs(5);
+/// The same when the worker is gone, and everything must be gone within a second.
+const ORPHANED_KILL_LIMIT: Duration = Duration::from_millis(900);
+
+/// Runs as a guard, from the first command to the test's exit. Returns failure when it could not serve.
+#[must_use]
+pub fn main() -> ExitCode {
+    process::ignore_terminal_signals();
+    match duplicate_standard_input().map(serve) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(WorkerGone)) | Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Serves the worker at the other end of the connection.
+pub(crate) fn serve(socket: OwnedFd) -> Result<(), WorkerGone> {
+    process::set_name(c"heeler-guard");
+    let mut control = GuardSocket::new(socket);
+    let command = first_command(&mut control)?;
+    match prepare() {
+        Ok(ends) => supervise(control, ends, &command),
+        Err(source) => {
+            control.send(&FromGuard::StartFailed { error: format!("prepare the guard: {source}") })
+        }
+    }
+}
+
+fn prepare() -> std::io::Result<ChildExits> {
+    // The death of a process above is noticed by the end of the connection. If all of them die at once, no
+    // other process is left to kill processes that have escaped the test.
+    process::wake_on_parent_exit()?;
+    process::become_subreaper()?;
+    ChildExits::watch()
+}
+
+fn first_command(control: &mut GuardSocket) -> Result<TestCommand, WorkerGone> {
+    loop {
+        match control.next_command()? {
+            Some(ToGuard::Exec(command)) => return Ok(command),
+            // Nothing runs yet, so there is nothing to stop or to kill.
+            Some(
+                ToGuard::Terminate { .. }
+                | ToGuard::Kill
+                | ToGuard::Pause
+                | ToGuard::Resume
+                | ToGuard::Sample
+                | ToGuard::Dump
+                | ToGuard::DetachTracer
+                | ToGuard::ContinueUntraced
+                | ToGuard::ContinueTraced,
+            ) => return Err(WorkerGone),
+            None => control.fill()?,
+        }
+    }
+}
+
+fn supervise(mut control: GuardSocket, ends: ChildExits, command: &TestCommand) -> Result<(), WorkerGone> {
+    let started = Instant::now();
+    let leaf = command.memory_bytes.and_then(create_control_group);
+    let (StartedTest { tracer, debug_hold: debugged, scope: reach }, leaf) =
+        match start_test(command, &ends, leaf) {
+            Ok(started) => started,
+            Err(error) => return control.send(&FromGuard::StartFailed { error: error_chain(&error) }),
+        };
+    heeler_sys::fail::pass("guard.started");
+    // From here on only the test holds its outputs. If the null device is missing, their end-of-file comes
+    // with the guard's own exit.
+    let _silenced = redirect_output_to_null();
+    let mut guard = GuardSupervisor {
+        control,
+        child_exits: ends,
+        root: tracer.root,
+        tracer,
+        is_root_reaped: false,
+        kill_at: None,
+        is_killed: false,
+        paused: PausedTree::default(),
+        pending_sample: None,
+        dump_rounds: 0,
+        debug_hold: debugged,
+        scope: reach,
+        control_group: leaf,
+        cwd: command.cwd.as_path().to_owned(),
+    };
+    match guard.run() {
+        Ok(exit) => guard.clear_and_report(exit, started),
+        Err(WorkerGone) => {
+            guard.kill();
+            let _leaked = process_tree::kill_and_reap_tree(
+                &guard.child_exits,
+                &mut guard.tracer,
+                Instant::now() + ORPHANED_KILL_LIMIT,
+            );
+            Err(WorkerGone)
+        }
+    }
+}
+
+/// Creates a control group for the test's process tree, if this machine allows it. Without one the worker
+/// measures the memory itself.
+fn create_control_group(limit_bytes: u64) -> Option<LeafCgroup> {
+    let place = CgroupParent::find().ok()?;
+    LeafCgroup::create(&place, Some(limit_bytes)).ok()
+}
+
+/// Starts the test process, in its control group if there is one. Its exit is received like all others, by
+/// the one module that waits.
+fn start_test(
+    command: &TestCommand,
+    ends: &ChildExits,
+    leaf: Option<LeafCgroup>,
+) -> Result<(StartedTest, Option<LeafCgroup>), SpawnError> {
+    let string = |bytes: &OsText| bytes.as_os_str().to_owned();
+    let start = SpawnOptions {
+        args: command.args.iter().map(string).collect(),
+        env: Some(command.env.iter().map(|(name, value)| (string(name), string(value))).collect()),
+        cwd: Some(command.cwd.as_path().to_owned()),
+        stdout: ChildStdio::Inherit,
+        stderr: ChildStdio::Inherit,
+        ..SpawnOptions::new(command.program.as_path())
+    };
+    let plan = command.trace.clone().unwrap_or_default();
+    let reach = match plan.mode {
+        _ if command.trace.is_none() => None,
+        TraceMode::Off => None,
+        TraceMode::Root => Some(TraceScope::for_program(&program_path(command))),
+        TraceMode::Tree => Some(TraceScope::Tree),
+    };
+    let reason = reach.as_ref().and_then(|_| untraceable_reason(command));
+    let reach = reach.filter(|_| reason.is_none());
+    if command.is_stopped_at_start {
+        let may_trace = !trace::loses_privileges_when_traced(&program_path(command));
+        let (mut tracer, debugged) = debug_hold::start_stopped(start, plan, (may_trace, ends))?;
+        reason.into_iter().for_each(|reason| tracer.record_untraced(reason.to_owned()));
+        return Ok((StartedTest { tracer, debug_hold: Some(debugged), scope: reach }, leaf));
+    }
+    if reach.is_none() && leaf.is_none() {
+        let mut tracer = ProcessTracer::untraced(spawn(start)?.pid(), plan);
+        reason.into_iter().for_each(|reason| tracer.record_untraced(reason.to_owned()));
+        return Ok((StartedTest::without_debugger(tracer), None));
+    }
+    let held = trace::spawn_held(start)?;
+    // The process is moved before it executes its program: memory used before the move stays charged to the
+    // old group.
+    let leaf = leaf.filter(|leaf| leaf.add_process(held.pid()).is_ok());
+    let mut tracer = match reach {
+        Some(reach) => ProcessTracer::seize(held.pid(), plan, reach),
+        None => ProcessTracer::untraced(held.pid(), plan),
+    };
+    reason.into_iter().for_each(|reason| tracer.record_untraced(reason.to_owned()));
+    let released = held.release();
+    // A signal before the program is executed stops the process, and only the guard can resume it.
+    while let Ok([false, is_told]) = wait_readable([Some(released.as_fd()), Some(ends.as_fd())], None) {
+        if is_told {
+            ends.clear();
+            // If the wait fails, the exit is noticed by the end of the pipe from the child.
+            drop(tracer.handle_pending_events());
+        }
+    }
+    released.finish()?;
+    Ok((StartedTest::without_debugger(tracer), leaf))
+}
+
+/// A started test process, and how it is traced.
+struct StartedTest {
+    tracer: ProcessTracer,
+    /// Set if it is stopped for a debugger.
+    debug_hold: Option<DebugHold>,
+    /// The tracing scope if no debugger takes the process.
+    scope: Option<TraceScope>,
+}
+
+impl StartedTest {
+    fn without_debugger(tracer: ProcessTracer) -> Self {
+        Self { tracer, debug_hold: None, scope: None }
+    }
+}
+
+/// Returns the reason why a program would behave differently when traced.
+fn untraceable_reason(command: &TestCommand) -> Option<&'static str> {
+    let is_preload = |name: &OsText, value: &OsText| {
+        name.as_bytes() == b"LD_PRELOAD" && leak_sanitizer::preloads_leak_sanitizer(value.as_bytes())
+    };
+    if command.env.iter().any(|(name, value)| is_preload(name, value)) {
+        return Some("its environment preloads a leak sanitizer, which fails when traced");
+    }
+    trace::loses_privileges_when_traced(&program_path(command))
+        .then_some("its file gives it privileges, which tracing would take away")
+}
+
+fn program_path(command: &TestCommand) -> PathBuf {
+    command.cwd.as_path().join(command.program.as_path())
+}
+
+struct GuardSupervisor {
+    control: GuardSocket,
+    child_exits: ChildExits,
+    tracer: ProcessTracer,
+    root: Pid,
+    /// The root is reaped: its id may be reused.
+    is_root_reaped: bool,
+    /// When the grace period of a `Terminate` ends.
+    kill_at: Option<Instant>,
+    /// The worker ordered the whole tree killed: survivors are no leak.
+    is_killed: bool,
+    paused: PausedTree,
+    /// A requested sample.
+    pending_sample: Option<PendingSample>,
+    /// The number of dump requests.
+    dump_rounds: u32,
+    /// Set if it was started for a debugger.
+    debug_hold: Option<DebugHold>,
+    /// The tracing scope if no debugger takes the process.
+    scope: Option<TraceScope>,
+    /// The control group of the test's tree. It is removed when the guard ends, after everything in it is
+    /// reaped.
+    control_group: Option<LeafCgroup>,
+    /// The directory in which the root was started, and in which its core file is, if it has one.
+    cwd: PathBuf,
+}
+
+impl GuardSupervisor {
+    /// Serves commands until the root has exited.
+    fn run(&mut self) -> Result<ExitStatus, WorkerGone> {
+        let is_limited = self.control_group.as_ref().is_some_and(LeafCgroup::has_limit);
+        self.control.send(&FromGuard::Started { pid: self.root.as_u32(), is_limited })?;
+        if let Some(debugged) = &self.debug_hold {
+            self.control.send(&FromGuard::StoppedAtStart { is_program: debugged.is_program() })?;
+        }
+        self.handle_commands()?;
+        loop {
+            let sample_at = self.pending_sample.as_ref().map(|sampling| sampling.due);
+            let look_at = self.debug_hold.as_ref().and_then(DebugHold::next_check);
+            self.handle_next_event([self.kill_at, sample_at, look_at].into_iter().flatten().min())?;
+            if let Some(exit) = self.tracer.root_exit() {
+                return Ok(exit);
+            }
+            let is_over = |at: Option<Instant>| at.is_some_and(|at| Instant::now() >= at);
+            if is_over(sample_at) {
+                self.send_sample()?;
+            }
+            if is_over(self.kill_at) {
+                self.kill();
+            }
+            if is_over(look_at)
+                && let Some(debugged) = &mut self.debug_hold
+                && debugged.resume_if_abandoned(self.root, self.paused.is_paused())
+            {
+                self.control.send(&FromGuard::DebuggerExited)?;
+            }
+        }
+    }
+
+    /// Waits for the next event, and handles it.
+    fn handle_next_event(&mut self, deadline: Option<Instant>) -> Result<(), WorkerGone> {
+        let unborn = self.debug_hold.as_ref().and_then(|debugged| debugged.pending_exec.as_ref());
+        let fds = [Some(self.control.as_fd()), Some(self.child_exits.as_fd()), unborn.map(AsFd::as_fd)];
+        // Deferred stops must not wait for the next event.
+        let deadline = if self.tracer.has_more() { Some(Instant::now()) } else { deadline };
+        let [is_told, is_ended, is_born] = wait_readable(fds, deadline).map_err(|_| WorkerGone)?;
+        if is_ended {
+            self.child_exits.clear();
+        }
+        if is_ended || self.tracer.has_more() {
+            self.tracer.handle_pending_events().map_err(|_| WorkerGone)?;
+            if let Some(reason) = self.tracer.take_untraced() {
+                self.control.send(&FromGuard::Untraced { reason })?;
+            }
+        }
+        if is_born {
+            self.on_exec_result()?;
+        }
+        if is_told {
+            // A root's exit that came together with the worker's is of no use.
+            self.control.fill()?;
+            self.handle_commands()?;
+        }
+        Ok(())
+    }
+
+    /// Handles the result of the exec of a process that was stopped before it: success, or the error.
+    fn on_exec_result(&mut self) -> Result<(), WorkerGone> {
+        let unborn = self.debug_hold.as_mut().and_then(|debugged| debugged.pending_exec.take());
+        match unborn.map(ReleasedProcess::finish) {
+            None | Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => {
+                self.control.send(&FromGuard::StartFailed { error: error_chain(&error) })?;
+                Err(WorkerGone)
+            }
+        }
+    }
+
+    fn send_sample(&mut self) -> Result<(), WorkerGone> {
+        match self.pending_sample.take() {
+            Some(sampling) => {
+                let sample = sampling.finish(self.root, self.paused.total_pause());
+                self.control.send(&FromGuard::Sampled(sample))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn handle_commands(&mut self) -> Result<(), WorkerGone> {
+        while let Some(command) = self.control.next_command()? {
+            match command {
+                ToGuard::Terminate { grace_ms } => self.terminate(Duration::from_millis(grace_ms)),
+                ToGuard::Kill => self.kill(),
+                ToGuard::Pause => {
+                    self.paused.pause(&self.child_exits, &mut self.tracer);
+                    self.control.send(&FromGuard::Paused)?;
+                }
+                ToGuard::Resume => self.paused.resume(),
+                // A second request before the first response is the same request.
+                ToGuard::Sample => {
+                    self.pending_sample.get_or_insert_with(|| PendingSample::begin(self.root));
+                }
+                ToGuard::Dump => {
+                    let report = self.tracer.dump_tree(self.dump_rounds);
+                    self.dump_rounds += 1;
+                    self.control.send(&FromGuard::Dumped(report))?;
+                }
+                ToGuard::DetachTracer => {
+                    self.tracer.release_all();
+                    self.control.send(&FromGuard::TracerDetached)?;
+                }
+                ToGuard::ContinueUntraced => {
+                    if let Some(debugged) = &mut self.debug_hold {
+                        debugged.hand_over(self.root);
+                    }
+                }
+                ToGuard::ContinueTraced => {
+                    if let Some(debugged) = &mut self.debug_hold {
+                        debugged.take_back(&mut self.tracer, self.scope);
+                    }
+                }
+                ToGuard::Exec(_) => return Err(WorkerGone),
+            }
+        }
+        Ok(())
+    }
+
+    fn terminate(&mut self, grace: Duration) {
+        self.tracer.is_exit_requested = true;
+        if !self.is_root_reaped {
+            // A process of another user may refuse the signal; the KILL after the grace period reaches all.
+            let _refused = process::kill_group(self.root, Signal::TERM);
+        }
+        // A stopped process would receive the signal only after the grace period.
+        self.paused.resume();
+        if let Some(debugged) = &mut self.debug_hold {
+            debugged.hand_over(self.root);
+        }
+        self.kill_at = Some(Instant::now() + grace);
+    }
+
+    fn kill(&mut self) {
+        self.kill_at = None;
+        self.is_killed = true;
+        // The kill of the tree reaches processes outside of the group, and all of them where groups cannot be
+        // killed.
+        self.control_group.iter().for_each(|leaf| drop(leaf.kill()));
+        process_tree::kill_tree();
+    }
+
+    /// Clears the remaining process tree, and reports crashes and the exit.
+    fn clear_and_report(&mut self, exit: ExitStatus, started: Instant) -> Result<(), WorkerGone> {
+        let wall = started.elapsed();
+        self.is_root_reaped = true;
+        if let Some(reason) = self.tracer.take_untraced() {
+            self.control.send(&FromGuard::Untraced { reason })?;
+        }
+        let linger_until = Instant::now() + LINGER;
+        let mut limit = KILL_LIMIT;
+        while process::has_children() && !self.is_killed {
+            let until = self.kill_at.map_or(linger_until, |at| at.min(linger_until));
+            if Instant::now() >= until {
+                break;
+            }
+            if self.handle_next_event(Some(until)).is_err() {
+                limit = ORPHANED_KILL_LIMIT;
+                break;
+            }
+        }
+        let limit_peak = self.control_group.as_ref().and_then(LeafCgroup::peak_at_limit);
+        let survivors =
+            process_tree::kill_and_reap_tree(&self.child_exits, &mut self.tracer, Instant::now() + limit);
+        let leaked = if self.is_killed { Vec::new() } else { survivors };
+        for report in self.tracer.take_reports() {
+            self.control.send(&FromGuard::Crashed(report))?;
+        }
+        self.control_group = None;
+        let core = exit.has_core.then(|| process::core_file(self.root, &self.cwd)).flatten();
+        let core = core.as_deref().map(OsText::from);
+        let end = ProcessExit { core, ..exit_report(exit, wall, (leaked, limit_peak)) };
+        heeler_sys::fail::pass("guard.ended");
+        self.control.send(&FromGuard::Ended(end))
+    }
+}

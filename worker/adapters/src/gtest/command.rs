@@ -1,0 +1,155 @@
+//! Commands of GoogleTest programs: arguments, environment, and the flag file that selects tests.
+
+use std::path::Path;
+
+use heeler_protocol::control::{ListedTest, OsText};
+
+use crate::AdapterInvocation;
+
+/// Environment variables that would select, repeat, reorder, redirect or silence tests, and Bazel's variables
+/// for the same. The shard variables change nothing in a listing, and would drop most of a batch in a run.
+const UNSET_VARIABLES: [&str; 22] = [
+    "GTEST_ALSO_RUN_DISABLED_TESTS",
+    "GTEST_BREAK_ON_FAILURE",
+    "GTEST_BRIEF",
+    "GTEST_COLOR",
+    "GTEST_FAIL_FAST",
+    "GTEST_FILTER",
+    "GTEST_FLAGFILE",
+    "GTEST_LIST_TESTS",
+    "GTEST_OUTPUT",
+    "GTEST_PRINT_TIME",
+    "GTEST_RANDOM_SEED",
+    "GTEST_REPEAT",
+    "GTEST_SHARD_INDEX",
+    "GTEST_SHARD_STATUS_FILE",
+    "GTEST_SHUFFLE",
+    "GTEST_STREAM_RESULT_TO",
+    "GTEST_THROW_ON_FAILURE",
+    "GTEST_TOTAL_SHARDS",
+    "TESTBRIDGE_TEST_ONLY",
+    "TESTBRIDGE_TEST_RUNNER_FAIL_FAST",
+    "TEST_PREMATURE_EXIT_FILE",
+    "XML_OUTPUT_FILE",
+];
+
+/// Flags repeated on the command line, because a program's own arguments or its `main` may have set them.
+/// Every version since 1.8 knows these; a version that does not know a flag prints its help and runs nothing,
+/// with exit code 0.
+const RUN_FLAGS: [&str; 7] = [
+    "--gtest_also_run_disabled_tests=0",
+    "--gtest_break_on_failure=0",
+    "--gtest_color=no",
+    "--gtest_print_time=1",
+    "--gtest_repeat=1",
+    "--gtest_shuffle=0",
+    "--gtest_throw_on_failure=0",
+];
+
+/// Newer flags, which are reset only if the program's own arguments set them: such a program knows them.
+const NEWER_FLAGS: [(&str, &str); 2] =
+    [("gtest_brief", "--gtest_brief=0"), ("gtest_fail_fast", "--gtest_fail_fast=0")];
+
+fn unset_variables() -> Vec<(OsText, Option<OsText>)> {
+    UNSET_VARIABLES.iter().map(|name| ((*name).into(), None)).collect()
+}
+
+/// Returns the listing command.
+pub(super) fn listing_command(scratch: &Path) -> AdapterInvocation {
+    let file = scratch.join("gtest-list.xml");
+    let output = [b"--gtest_output=xml:", file.as_os_str().as_encoded_bytes()].concat();
+    AdapterInvocation {
+        args: vec!["--gtest_list_tests".into(), output.into()],
+        env: unset_variables(),
+        files: Vec::new(),
+        listing_file: Some(file),
+    }
+}
+
+/// Returns the command that runs these tests. Flags and files are read in their order and the last one wins,
+/// so these win over the program's own; and the flags that a thread-safe death test appends win over these.
+pub(super) fn run_command(own: &[OsText], tests: &[&ListedTest], scratch: &Path) -> AdapterInvocation {
+    let file = scratch.join("gtest-flags");
+    let flag = [b"--gtest_flagfile=", file.as_os_str().as_encoded_bytes()].concat();
+    let mut args: Vec<OsText> = RUN_FLAGS.iter().map(|flag| (*flag).into()).collect();
+    for (name, flag) in NEWER_FLAGS {
+        let sets = |arg: &OsText| memchr::memmem::find(arg.as_bytes(), name.as_bytes()).is_some();
+        if own.iter().any(sets) {
+            args.push(flag.into());
+        }
+    }
+    args.push(flag.into());
+    AdapterInvocation {
+        args,
+        env: unset_variables(),
+        files: vec![(file, flag_file(tests))],
+        listing_file: None,
+    }
+}
+
+fn flag_file(tests: &[&ListedTest]) -> Vec<u8> {
+    let mut flags = b"--gtest_filter=".to_vec();
+    for (place, test) in tests.iter().enumerate() {
+        if place > 0 {
+            flags.push(b':');
+        }
+        write_pattern(&mut flags, &test.name);
+    }
+    flags.push(b'\n');
+    flags
+}
+
+/// Writes the narrowest pattern that selects a test. The filter language has no escapes: a special character,
+/// or one that would end the line, becomes "any one character", and a byte that was not UTF-8 becomes
+/// "anything", so that other tests may be selected too.
+pub(super) fn write_pattern(out: &mut Vec<u8>, name: &str) {
+    for character in name.chars() {
+        match character {
+            ':' | '*' | '?' | '-' | '\n' => out.push(b'?'),
+            char::REPLACEMENT_CHARACTER => out.push(b'*'),
+            _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+}
+
+/// Returns whether the pattern of a test may select other tests.
+pub(super) fn matches_other_names(name: &str) -> bool {
+    name.contains([':', '*', '?', '-', '\n', char::REPLACEMENT_CHARACTER])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(name: &str) -> ListedTest {
+        ListedTest { name: name.to_owned(), ..ListedTest::default() }
+    }
+
+    #[test]
+    fn filter_metacharacters_become_question_marks() {
+        let tests = ["A.b", "C.a:b*c?d-e\nf", "Ü. x'\"", "\u{fffd}"].map(test);
+        let command = run_command(&[], &tests.each_ref(), Path::new("/s"));
+        let (path, flags) = &command.files[0];
+        assert_eq!(path, Path::new("/s/gtest-flags"));
+        assert_eq!(String::from_utf8_lossy(flags), "--gtest_filter=A.b:C.a?b?c?d?e?f:Ü. x'\":*\n");
+        assert!(command.args.contains(&"--gtest_flagfile=/s/gtest-flags".into()));
+        assert!(!matches_other_names("A.b/0") && matches_other_names("A.b-0"));
+    }
+
+    #[test]
+    fn newer_flags_are_reset_only_if_set() {
+        let args = |own: &[OsText]| run_command(own, &[], Path::new("/s")).args;
+        assert!(!args(&["--data".into()]).contains(&"--gtest_brief=0".into()));
+        assert!(args(&["--gtest_brief=1".into()]).contains(&"--gtest_brief=0".into()));
+    }
+
+    #[test]
+    fn large_batch_names_go_into_flag_file() {
+        let tests: Vec<_> = (0..20_000).map(|number| test(&format!("N/Big.Case/{number}"))).collect();
+        let command = run_command(&[], &tests.iter().collect::<Vec<_>>(), Path::new("/s"));
+        assert!(command.args.iter().all(|arg| arg.as_bytes().len() < 100));
+        let flags = String::from_utf8(command.files[0].1.clone()).unwrap();
+        assert_eq!(flags.split(':').count(), 20_000);
+        assert!(flags.ends_with(":N/Big.Case/19999\n"));
+    }
+}

@@ -1,0 +1,375 @@
+//! Parser of GoogleTest's markers on standard output.
+
+use std::time::Duration;
+
+use heeler_protocol::{control::ListedTest, mtp::ExecutionState};
+
+use super::{
+    command::matches_other_names,
+    failure::{BlockCollector, FailureBlock, complete},
+};
+use crate::{
+    FrameworkVerdict,
+    expected_tests::ExpectedTests,
+    scan::{ByteCursor, ScanResult, ScanStop, common_prefix, decode_lossy, either},
+    stream_parser::{
+        FrameworkCounts, LongMarker, Marker, MarkerGrammar, OutputOrigin, ParserState, StreamParser,
+    },
+};
+
+const BEGIN: &[u8] = b"[ RUN      ] ";
+const ENDS: [(&[u8], ExecutionState); 3] = [
+    (b"[       OK ] ", ExecutionState::Passed),
+    (b"[  FAILED  ] ", ExecutionState::Failed),
+    (b"[  SKIPPED ] ", ExecutionState::Skipped),
+];
+const SUITE: &[u8] = b"[----------] ";
+const RUN: &[u8] = b"[==========] ";
+const FILTER_NOTE: &[u8] = b"Note: Google Test filter = ";
+
+/// Returns the parser for a run of these tests.
+pub(crate) fn gtest_parser(tests: &[&ListedTest]) -> StreamParser<GtestGrammar> {
+    let sequence = ExpectedTests::new(tests.iter().map(|test| test.name.clone().into_bytes()));
+    StreamParser::new(GtestGrammar::new(tests), sequence)
+}
+
+/// State beside the expected sequence.
+pub(crate) struct GtestGrammar {
+    files: Vec<Option<String>>,
+    /// Blocks of the running test up to its end marker, after that, and outside of any test.
+    test: BlockCollector,
+    after: BlockCollector,
+    outside: BlockCollector,
+    first_outside: Option<String>,
+    /// The reason of skips without a reason of their own: the environment, or the suite, failed to set up.
+    failed_environment: Option<String>,
+    failed_suite: Option<String>,
+    /// Tests run that are not of this batch: patterns select more than names do, and names may occur twice.
+    may_run_other_tests: bool,
+    has_started: bool,
+    is_timed: bool,
+    is_suite_over: bool,
+    summary: GtestSummary,
+}
+
+/// The counts that GoogleTest prints after its final line. It prints no count of failed tests when there are
+/// none.
+#[derive(Debug, Default)]
+struct GtestSummary {
+    passed: Option<u64>,
+    failed: Option<u64>,
+}
+
+impl GtestGrammar {
+    fn new(tests: &[&ListedTest]) -> Self {
+        Self {
+            files: tests.iter().map(|test| test.file.clone()).collect(),
+            test: BlockCollector::default(),
+            after: BlockCollector::outside(),
+            outside: BlockCollector::outside(),
+            first_outside: None,
+            failed_environment: None,
+            failed_suite: None,
+            may_run_other_tests: tests.iter().any(|test| matches_other_names(&test.name)),
+            has_started: false,
+            is_timed: true,
+            is_suite_over: false,
+            summary: GtestSummary::default(),
+        }
+    }
+
+    fn read_begin(&mut self, at: &[u8], situation: &ParserState<'_>) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
+        cursor.literal(BEGIN)?;
+        let sequence = situation.sequence;
+        let expected = sequence.next_expected().map_or(Err(ScanStop::Mismatch), |place| {
+            let mut cursor = cursor;
+            cursor.name(sequence.name(place))?;
+            cursor.literal(b"\n")?;
+            Ok((cursor.used(), Marker::Begin(place)))
+        });
+        either(expected, || {
+            // On a line with other output before it, only the next expected test may begin.
+            if !situation.is_line_start {
+                return Err(ScanStop::Mismatch);
+            }
+            let mut line = cursor;
+            let line = line.until(b"\n", sequence.longest_line())?;
+            let line = decode_lossy(line);
+            let found = sequence.find(line.as_bytes(), cursor, b"\n");
+            self.may_run_other_tests |= found == Err(ScanStop::Mismatch) && situation.running.is_none();
+            found.map(|(place, used)| (used, Marker::Begin(place)))
+        })
+    }
+
+    fn read_end(&mut self, at: &[u8], name: &[u8]) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
+        let state = ENDS[cursor.one_of(&ENDS.map(|(text, _)| text))?].1;
+        cursor.name(name)?;
+        let duration = match cursor.one_of(&[b"\n", b" (", b", where "])? {
+            0 => None,
+            1 => {
+                let duration = cursor.number()?;
+                cursor.literal(b" ms)\n")?;
+                Some(Duration::from_millis(duration))
+            }
+            _ if state == ExecutionState::Failed => {
+                self.is_timed = true;
+                let rest = ParameterSuffix { text: at[..cursor.used()].to_vec(), last: Vec::new() };
+                return Ok((cursor.used(), Marker::Long(Box::new(rest))));
+            }
+            _ => return Err(ScanStop::Mismatch),
+        };
+        self.is_timed = duration.is_some();
+        Ok((cursor.used(), Marker::End(FrameworkVerdict::new(state, duration))))
+    }
+
+    /// Reads the end of a suite. With a test running it must be the test's own suite: a test that forges an
+    /// end marker is not confirmed by just any dashed line.
+    fn read_suite_end(at: &[u8], in_flight: &[u8]) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
+        cursor.literal(SUITE)?;
+        let count = cursor.number()?;
+        cursor.noun(b" test", count)?;
+        cursor.literal(b" from ")?;
+        let (used, of_name) = common_prefix(cursor.rest(), in_flight);
+        if used == cursor.rest().len() {
+            return Err(ScanStop::NeedsMore);
+        }
+        if in_flight.get(of_name) != Some(&b'.') {
+            return Err(ScanStop::Mismatch);
+        }
+        cursor.advance(used);
+        cursor.literal(b" (")?;
+        cursor.number()?;
+        cursor.literal(b" ms total)\n")?;
+        Ok((cursor.used(), Marker::Confirm))
+    }
+
+    fn read_last(at: &[u8]) -> ScanResult<(usize, Marker)> {
+        let mut cursor = ByteCursor::new(at);
+        cursor.literal(RUN)?;
+        let tests = cursor.number()?;
+        cursor.noun(b" test", tests)?;
+        cursor.literal(b" from ")?;
+        let suites = cursor.number()?;
+        // Suites were called cases before 1.10.
+        cursor.one_of(&[b" test suite", b" test case"])?;
+        cursor.noun(b"", suites)?;
+        cursor.literal(b" ran.")?;
+        Ok((cursor.used(), Marker::FinalLine(None)))
+    }
+
+    fn read_summary_line(summary: &mut GtestSummary, line: &[u8]) {
+        let count = |line: &[u8]| ByteCursor::new(line).number().ok();
+        if let Some(line) = line.strip_prefix(b"[  PASSED  ] ") {
+            summary.passed = summary.passed.or(count(line));
+        } else if let Some(line) = line.strip_prefix(b"[  FAILED  ] ") {
+            summary.failed = summary.failed.or(count(line).filter(|_| line.ends_with(b", listed below:")));
+        }
+    }
+
+    fn record_outside_failure(&mut self) {
+        self.outside.finish();
+        let Some(block) = self.outside.failure.take() else { return };
+        let text = format_block(&block);
+        self.first_outside.get_or_insert_with(|| text.clone());
+        if block.is_before_suites {
+            self.failed_environment = Some(text);
+        } else {
+            self.failed_suite = Some(text);
+        }
+    }
+}
+
+impl MarkerGrammar for GtestGrammar {
+    fn find_marker(&self, bytes: &[u8], _situation: &ParserState<'_>) -> Option<usize> {
+        if self.has_started { memchr::memchr(b'[', bytes) } else { memchr::memchr2(b'[', b'N', bytes) }
+    }
+
+    fn read_marker(&mut self, at: &[u8], situation: &ParserState<'_>) -> ScanResult<(usize, Marker)> {
+        if situation.is_complete {
+            return Err(ScanStop::Mismatch);
+        }
+        if at.first() == Some(&b'N') {
+            // The filter of a large batch is as long as all its names.
+            let is_possible = situation.is_line_start && !self.has_started;
+            let mut cursor = ByteCursor::new(at);
+            if is_possible {
+                cursor.literal(FILTER_NOTE)?
+            } else {
+                return Err(ScanStop::Mismatch);
+            }
+            return Ok((cursor.used(), Marker::Long(Box::new(IgnoredLine))));
+        }
+        let Some(place) = situation.running else {
+            let marker = either(self.read_begin(at, situation), || Self::read_last(at));
+            self.has_started |= marker.is_ok() || at.starts_with(RUN);
+            return marker;
+        };
+        let name = situation.sequence.name(place);
+        let end = self.read_end(at, name);
+        if !situation.has_end {
+            return end;
+        }
+        let last = |at| if self.is_timed { Err(ScanStop::Mismatch) } else { Self::read_last(at) };
+        let suite_end = Self::read_suite_end(at, name);
+        self.is_suite_over = suite_end.is_ok();
+        let goes_on = either(suite_end, || last(at));
+        either(end, || either(goes_on, || self.read_begin(at, situation)))
+    }
+
+    fn on_begin(&mut self, place: usize) {
+        self.record_outside_failure();
+        self.test = BlockCollector::new(self.files[place].clone());
+    }
+
+    fn on_output(&mut self, bytes: &[u8], side: OutputOrigin) {
+        match side {
+            OutputOrigin::Test => self.test.feed(bytes, |_| {}),
+            OutputOrigin::AfterEnd => self.after.feed(bytes, |_| {}),
+            OutputOrigin::Outside => {
+                let summary = &mut self.summary;
+                self.outside.feed(bytes, |line| Self::read_summary_line(summary, line));
+            }
+        }
+    }
+
+    fn on_end_marker(&mut self) {
+        let after = std::mem::replace(&mut self.after, BlockCollector::outside());
+        self.test.append_later(after);
+    }
+
+    fn complete_verdict(&mut self, verdict: &mut FrameworkVerdict) {
+        self.test.finish();
+        complete(verdict, &self.test);
+        // The output after the end marker was written by the suite's tear-down.
+        let mut after = std::mem::replace(&mut self.after, BlockCollector::outside());
+        after.finish();
+        if verdict.state == ExecutionState::Skipped && verdict.message.is_none() {
+            // A suite or environment that failed to set up skips its tests without a reason.
+            let reason = self.failed_suite.as_ref().or(self.failed_environment.as_ref());
+            verdict.message = reason.map(|reason| format!("not run, because set-up failed: {reason}"));
+        }
+        if let Some(block) = after.failure {
+            self.first_outside.get_or_insert_with(|| format_block(&block));
+        }
+        if std::mem::take(&mut self.is_suite_over) {
+            self.failed_suite = None;
+        }
+    }
+
+    fn on_final_line(&mut self) {
+        self.record_outside_failure();
+    }
+
+    fn verdict_for_all(&mut self) -> Option<FrameworkVerdict> {
+        self.outside.skip.as_ref()?;
+        let mut verdict = FrameworkVerdict::new(ExecutionState::Skipped, None);
+        complete(&mut verdict, &self.outside);
+        // GoogleTest counts these as passed.
+        self.may_run_other_tests = true;
+        Some(verdict)
+    }
+
+    fn explains_exit(&self, code: i32, told: &FrameworkCounts, _counted: Option<&FrameworkCounts>) -> bool {
+        let agrees = |counted: Option<u64>, told: u64| match counted {
+            Some(counted) if self.may_run_other_tests => counted >= told || told == 0,
+            Some(counted) => counted == told,
+            None => true,
+        };
+        let failed = self.summary.failed.unwrap_or(0).max(told.failed);
+        // A `main` that drops the framework's return value exits with 0 whatever has failed.
+        self.outside_failure().is_none()
+            && agrees(self.summary.passed, told.passed)
+            && agrees(self.summary.failed, told.failed)
+            && match code {
+                0 => failed == 0,
+                1 => failed > 0,
+                _ => false,
+            }
+    }
+
+    fn outside_failure(&self) -> Option<&str> {
+        self.first_outside.as_deref()
+    }
+}
+
+fn format_block(block: &FailureBlock) -> String {
+    let text = block.text().unwrap_or_else(|| "Failure".to_owned());
+    match (&block.file, block.line) {
+        (Some(file), Some(line)) => format!("{file}:{line}: {text}"),
+        _ => text,
+    }
+}
+
+/// The rest of `[  FAILED  ] A.b/0, where GetParam() = ... (3 ms)`. A value may be long, and contain
+/// anything.
+struct ParameterSuffix {
+    text: Vec<u8>,
+    /// Enough of the line to recognize its end.
+    last: Vec<u8>,
+}
+
+const TEXT_BYTES: usize = 64 * 1024;
+const END_BYTES: usize = 40;
+
+impl ParameterSuffix {
+    fn keep(&mut self, piece: &[u8]) {
+        let room = TEXT_BYTES.saturating_sub(self.text.len());
+        self.text.extend_from_slice(&piece[..piece.len().min(room)]);
+        self.last.extend_from_slice(&piece[piece.len().saturating_sub(END_BYTES)..]);
+        let excess = self.last.len().saturating_sub(END_BYTES);
+        self.last.drain(..excess);
+    }
+
+    fn duration(&self) -> Option<Duration> {
+        let line = self.last.strip_suffix(b" ms)\n")?;
+        let open = memchr::memrchr(b'(', line)?;
+        let digits = std::str::from_utf8(&line[open + 1..]).ok()?;
+        let is_number = line[..open].ends_with(b" ") && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number { digits.parse().ok().map(Duration::from_millis) } else { None }
+    }
+}
+
+impl LongMarker for ParameterSuffix {
+    fn feed(&mut self, bytes: &[u8]) -> Option<(usize, Marker)> {
+        let mut used = 0;
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            used += piece.len();
+            self.keep(piece);
+            if let Some(duration) = self.duration() {
+                let verdict = FrameworkVerdict::new(ExecutionState::Failed, Some(duration));
+                return Some((used, Marker::End(verdict)));
+            }
+        }
+        None
+    }
+
+    fn take_text(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.text)
+    }
+
+    #[cfg(test)]
+    fn kept_bytes(&self) -> usize {
+        self.text.len() + self.last.len()
+    }
+}
+
+/// The rest of a line that is dropped.
+struct IgnoredLine;
+
+impl LongMarker for IgnoredLine {
+    fn feed(&mut self, bytes: &[u8]) -> Option<(usize, Marker)> {
+        memchr::memchr(b'\n', bytes).map(|end| (end + 1, Marker::Ignore))
+    }
+
+    fn take_text(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    #[cfg(test)]
+    fn kept_bytes(&self) -> usize {
+        0
+    }
+}

@@ -1,0 +1,98 @@
+//! Commands of libtest programs, which accept names only on the command line.
+
+use heeler_protocol::control::{ListedTest, OsText};
+
+use super::LibtestFormat;
+use crate::{AdapterInvocation, CommandLineError};
+
+/// Environment variables that would reorder, filter, or change the format of the output; the last one is set
+/// by libtest when it executes itself.
+const UNSET_VARIABLES: [&str; 6] = [
+    "RUST_TEST_NOCAPTURE",
+    "RUST_TEST_SHUFFLE",
+    "RUST_TEST_SHUFFLE_SEED",
+    "RUST_TEST_THREADS",
+    "RUST_TEST_TIME_UNIT",
+    "__RUST_TEST_INVOKE",
+];
+
+/// Limit of one name: Linux accepts no single argument above 131,072 bytes.
+const MAX_NAME_BYTES: usize = 131_000;
+
+/// Limit of all names: Linux accepts 2 MiB of arguments and environment with the usual stack limit; half of
+/// that is left for the rest.
+pub(super) const MAX_SELECTION_BYTES: usize = 1024 * 1024;
+
+/// Returns the bytes that a name takes: itself, its terminator, and a pointer.
+pub(super) fn selection_cost(name: &str) -> usize {
+    name.len() + 1 + size_of::<usize>()
+}
+
+fn invocation(args: &[&str], is_unstable: bool) -> AdapterInvocation {
+    let mut env: Vec<(OsText, Option<OsText>)> =
+        UNSET_VARIABLES.iter().map(|name| ((*name).into(), None)).collect();
+    if is_unstable {
+        env.push(("RUSTC_BOOTSTRAP".into(), Some("1".into())));
+    }
+    AdapterInvocation {
+        args: args.iter().map(|arg| (*arg).into()).collect(),
+        env,
+        ..AdapterInvocation::default()
+    }
+}
+
+/// Returns the listing commands: as JSON, then for programs without JSON all names, then the ignored ones.
+pub(super) fn listing_commands() -> Vec<AdapterInvocation> {
+    vec![
+        invocation(&["-Z", "unstable-options", "--list", "--format", "json"], true),
+        invocation(&["--list", "--format", "terse"], false),
+        invocation(&["--list", "--format", "terse", "--ignored"], false),
+    ]
+}
+
+/// Returns the command that runs these tests. It uses one thread, so that the running test is known.
+pub(super) fn run_command(
+    form: LibtestFormat,
+    tests: &[&ListedTest],
+) -> Result<AdapterInvocation, CommandLineError> {
+    let mut command = match form {
+        LibtestFormat::Events => {
+            let flags = ["-Z", "unstable-options", "--format", "json", "--report-time", "--test-threads=1"];
+            invocation(&flags, true)
+        }
+        // Output is not captured: captured output is printed only after the last test, and lost in a crash.
+        LibtestFormat::Plain => invocation(&["--test-threads=1", "--color=never", "--nocapture"], false),
+    };
+    command.args.push("--exact".into());
+    // A name may begin with a dash in harnesses that imitate libtest.
+    command.args.push("--".into());
+    for (place, test) in tests.iter().enumerate() {
+        if let Some(reason) = unselectable(&test.name) {
+            return Err(CommandLineError::Unselectable { place, reason });
+        }
+        command.args.push(test.name.as_str().into());
+    }
+    Ok(command)
+}
+
+fn unselectable(name: &str) -> Option<String> {
+    if name.len() > MAX_NAME_BYTES {
+        return Some(format!("its name has {} bytes, and an argument takes {MAX_NAME_BYTES}", name.len()));
+    }
+    name.contains('\0').then(|| "its name holds a zero byte, which no argument can".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlong_name_error_has_its_index() {
+        let test = |name: String| ListedTest { name, ..ListedTest::default() };
+        let (short, long) = (test("a".into()), test("b".repeat(MAX_NAME_BYTES + 1)));
+        let error = run_command(LibtestFormat::Events, &[&short, &long]).unwrap_err();
+        let CommandLineError::Unselectable { place, reason } = error;
+        assert_eq!((place, reason.contains("131001 bytes")), (1, true));
+        assert_eq!(run_command(LibtestFormat::Plain, &[&short]).unwrap().args.last(), Some(&"a".into()));
+    }
+}

@@ -1,0 +1,118 @@
+//! Quoting for command lines that users copy into a shell. Heeler never runs them.
+
+use std::fmt::Write;
+
+use heeler_protocol::control::{OsText, TestProgram};
+
+/// Quotes one word, only if necessary.
+#[must_use]
+pub(super) fn quote(word: &[u8]) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(byte);
+    if !word.is_empty() && word.iter().all(is_plain) {
+        return word.iter().map(|byte| char::from(*byte)).collect();
+    }
+    match std::str::from_utf8(word) {
+        Ok(text) if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
+        _ => escape(word),
+    }
+}
+
+/// Quotes a word in the `$'...'` form: one line for any bytes.
+fn escape(word: &[u8]) -> String {
+    let mut quoted = String::from("$'");
+    for chunk in word.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\n' => quoted.push_str(r"\n"),
+                '\t' => quoted.push_str(r"\t"),
+                '\'' | '\\' => quoted.extend(['\\', character]),
+                _ if character.is_control() && character.is_ascii() => {
+                    push_octal(&mut quoted, character as u8)
+                }
+                _ => quoted.push(character),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| push_octal(&mut quoted, *byte));
+    }
+    quoted.push('\'');
+    quoted
+}
+
+fn push_octal(quoted: &mut String, byte: u8) {
+    write!(quoted, "\\{byte:03o}").expect("a string takes everything");
+}
+
+/// Returns a command line that runs a program with further words in its working directory, in a subshell.
+#[must_use]
+pub(super) fn command_line(given: &TestProgram, words: &str) -> String {
+    format!("(cd {} && {} {words})", quote(given.cwd.as_bytes()), program_words(given))
+}
+
+/// Returns the start of a command line: the configured environment, the program, its arguments.
+fn program_words(program: &TestProgram) -> String {
+    let mut words = Vec::new();
+    for (name, _) in program.env.iter().filter(|(_, value)| value.is_none()) {
+        words.extend(["-u".to_owned(), quote(name.as_bytes())]);
+    }
+    if !words.is_empty() {
+        words.insert(0, "env".to_owned());
+    }
+    for (name, value) in &program.env {
+        let Some(value) = value else { continue };
+        words.push(format!("{}={}", name.to_text(), quote_value(value)));
+    }
+    let path = relative_path(program.path.as_bytes(), program.cwd.as_bytes());
+    let local: &[u8] = if path.starts_with(b"/") { b"" } else { b"./" };
+    words.push(quote(&[local, path].concat()));
+    words.extend(program.args.iter().map(|arg| quote(arg.as_bytes())));
+    words.join(" ")
+}
+
+/// Returns a path relative to the directory, if it is below it.
+fn relative_path<'a>(path: &'a [u8], dir: &[u8]) -> &'a [u8] {
+    let dir = dir.strip_suffix(b"/").unwrap_or(dir);
+    path.strip_prefix(dir).and_then(|rest| rest.strip_prefix(b"/")).unwrap_or(path)
+}
+
+fn quote_value(value: &OsText) -> String {
+    if value.as_bytes().is_empty() { String::new() } else { quote(value.as_bytes()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_words_that_need_it_are_quoted() {
+        for (word, quoted) in [
+            ("A.b/0", "A.b/0"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("it's", r"'it'\''s'"),
+            ("ü*", "'ü*'"),
+            ("a\nb'\\\u{1}", r"$'a\nb\'\\\001'"),
+        ] {
+            assert_eq!(quote(word.as_bytes()), quoted);
+        }
+        assert_eq!(quote(b"\xff"), r"$'\377'");
+    }
+
+    #[test]
+    fn command_line_has_configured_environment_and_arguments() {
+        let given = TestProgram {
+            suite: "s".into(),
+            path: "/src/build/prog".into(),
+            args: vec!["--data dir".into()],
+            tool_env: Vec::new(),
+            env: vec![("A".into(), Some("1 2".into())), ("B".into(), None), ("C".into(), Some("".into()))],
+            cwd: "/src".into(),
+            framework: None,
+        };
+        assert_eq!(
+            command_line(&given, "-x"),
+            "(cd /src && env -u B A='1 2' C= ./build/prog '--data dir' -x)"
+        );
+        let elsewhere = TestProgram { cwd: "/else where".into(), env: Vec::new(), args: Vec::new(), ..given };
+        assert_eq!(command_line(&elsewhere, "-x"), "(cd '/else where' && /src/build/prog -x)");
+    }
+}

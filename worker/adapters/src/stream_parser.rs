@@ -1,0 +1,357 @@
+//! The stream parser of all transcripts: a state machine that follows the expected sequence of tests through
+//! an output that user code also writes to. The form of the markers is defined by a grammar.
+//!
+//! ```text
+//!            begin marker                end marker of this very test
+//!  between ───────────────► in a test ───────────────────────────────► ended, not yet confirmed
+//!     ▲                         ▲ │ all else is output                   │  │ all else is output;
+//!     │                         └─┘                                      │  │ another end marker replaces it
+//!     └──────────────────────────────────────────────────────────────────┘◄─┘
+//!       the framework continues: begin marker of another test, end of the suite, final line
+//! ```
+//!
+//! A test can print its own end marker and then die. So an end marker is confirmed only when the framework
+//! itself continues after it. Frameworks write the next marker at once, so results are not late; only a slow
+//! tear-down of a suite delays the result of the suite's last test, and a death in it counts as a death in
+//! that test.
+
+use heeler_protocol::mtp::ExecutionState;
+
+use super::{
+    FrameworkVerdict, TranscriptEvent, TranscriptParser,
+    expected_tests::ExpectedTests,
+    scan::{ScanResult, ScanStop},
+};
+
+/// The state of the parser, as a grammar sees it.
+#[derive(Debug)]
+pub(super) struct ParserState<'a> {
+    pub(super) sequence: &'a ExpectedTests,
+    pub(super) running: Option<usize>,
+    /// The running test wrote an end marker.
+    pub(super) has_end: bool,
+    /// The bytes are at the beginning of a line.
+    pub(super) is_line_start: bool,
+    /// The framework printed its final line.
+    pub(super) is_complete: bool,
+}
+
+impl ParserState<'_> {
+    /// Returns whether the framework may continue here: no test is running, or one that wrote its end marker.
+    pub(super) fn may_continue(&self) -> bool {
+        self.running.is_none() || self.has_end
+    }
+}
+
+/// A marker recognized by a grammar.
+pub(super) enum Marker {
+    /// A test begins.
+    Begin(usize),
+    /// The running test reports its end.
+    End(FrameworkVerdict),
+    /// The framework continues, which confirms an end marker before it. Its text is output of no test.
+    Confirm,
+    /// The framework's final line, with its counts. Its text is output of no test.
+    FinalLine(Option<FrameworkCounts>),
+    /// Text of the framework that is dropped.
+    Ignore,
+    /// A marker whose rest may be long.
+    Long(Box<dyn LongMarker>),
+    /// Text that turned out to be no marker.
+    Text(Vec<u8>),
+}
+
+/// The long rest of a marker. Reads bytes and keeps no more than a constant number of them.
+pub(super) trait LongMarker: Send {
+    /// Reads bytes; at the end of the marker, returns the number of them that belonged to it, and the marker.
+    fn feed(&mut self, bytes: &[u8]) -> Option<(usize, Marker)>;
+    /// Returns the text kept so far, when the marker or the output has ended.
+    fn take_text(&mut self) -> Vec<u8>;
+    /// Returns the number of bytes kept.
+    #[cfg(test)]
+    fn kept_bytes(&self) -> usize;
+}
+
+/// The number of tests by result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct FrameworkCounts {
+    pub(super) passed: u64,
+    pub(super) failed: u64,
+    pub(super) skipped: u64,
+}
+
+impl FrameworkCounts {
+    fn count(&mut self, state: ExecutionState) {
+        match state {
+            ExecutionState::Passed => self.passed += 1,
+            ExecutionState::Skipped => self.skipped += 1,
+            _ => self.failed += 1,
+        }
+    }
+}
+
+/// The origin of output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutputOrigin {
+    /// The running test.
+    Test,
+    /// The running test or the tear-down of its suite: there is an end marker before it.
+    AfterEnd,
+    /// No test.
+    Outside,
+}
+
+/// The form of a framework's markers.
+pub(super) trait MarkerGrammar: Send {
+    /// Returns the first place where a marker may begin; `is_line_start` of the situation applies to the
+    /// front.
+    fn find_marker(&self, bytes: &[u8], situation: &ParserState<'_>) -> Option<usize>;
+    /// Reads a marker at the front of the bytes; returns its length.
+    fn read_marker(&mut self, at: &[u8], situation: &ParserState<'_>) -> ScanResult<(usize, Marker)>;
+    /// Handles the begin of a test.
+    fn on_begin(&mut self, _place: usize) {}
+    /// Handles output.
+    fn on_output(&mut self, _bytes: &[u8], _side: OutputOrigin) {}
+    /// Handles an end marker; an earlier one was output.
+    fn on_end_marker(&mut self) {}
+    /// Handles the final line.
+    fn on_final_line(&mut self) {}
+    /// Completes the verdict of a test whose end is confirmed.
+    fn complete_verdict(&mut self, _verdict: &mut FrameworkVerdict) {}
+    /// Returns the verdict for all tests, if the framework printed its final line and ran none of them on
+    /// purpose.
+    fn verdict_for_all(&mut self) -> Option<FrameworkVerdict> {
+        None
+    }
+    /// Returns whether the counts of the reported results, and of the framework, explain an exit code.
+    fn explains_exit(&self, code: i32, told: &FrameworkCounts, counted: Option<&FrameworkCounts>) -> bool;
+    /// Returns the failure outside of any test.
+    fn outside_failure(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// An end marker that is not yet confirmed.
+struct UnconfirmedEnd {
+    verdict: FrameworkVerdict,
+    text: Vec<u8>,
+    is_text_emitted: bool,
+}
+
+/// A transcript parser over a grammar.
+pub(super) struct StreamParser<G> {
+    grammar: G,
+    sequence: ExpectedTests,
+    running: Option<usize>,
+    unconfirmed: Option<UnconfirmedEnd>,
+    long_marker: Option<Box<dyn LongMarker>>,
+    /// Bytes that may become a marker.
+    buffered: Vec<u8>,
+    is_line_start: bool,
+    is_complete: bool,
+    reported: FrameworkCounts,
+    counted: Option<FrameworkCounts>,
+}
+
+const MARKER_TEXT_BYTES: usize = 64 * 1024;
+
+impl<G: MarkerGrammar> StreamParser<G> {
+    /// Creates a parser at the beginning of the output.
+    pub(super) fn new(grammar: G, sequence: ExpectedTests) -> Self {
+        Self {
+            grammar,
+            sequence,
+            running: None,
+            unconfirmed: None,
+            long_marker: None,
+            buffered: Vec::new(),
+            is_line_start: true,
+            is_complete: false,
+            reported: FrameworkCounts::default(),
+            counted: None,
+        }
+    }
+
+    /// Returns the number of buffered bytes of output.
+    #[cfg(test)]
+    pub(super) fn buffered_bytes(&self) -> usize {
+        self.buffered.capacity()
+            + self.unconfirmed.as_ref().map_or(0, |ending| ending.text.len())
+            + self.long_marker.as_ref().map_or(0, |rest| rest.kept_bytes())
+    }
+
+    /// Parses as much as possible; returns the number of bytes consumed.
+    fn read(&mut self, bytes: &[u8], events: &mut Vec<TranscriptEvent>) -> usize {
+        let (mut done, mut cursor) = (0, 0);
+        loop {
+            if let Some(mut rest) = self.long_marker.take() {
+                let Some((used, marker)) = rest.feed(&bytes[done..]) else {
+                    self.long_marker = Some(rest);
+                    return bytes.len();
+                };
+                done += used;
+                cursor = done;
+                self.is_line_start = true;
+                self.apply(marker, &rest.take_text(), events);
+            }
+            let Some((at, found)) = self.next_marker(&bytes[done..], cursor - done) else {
+                self.emit_output(&bytes[done..], events);
+                return bytes.len();
+            };
+            let at = done + at;
+            match found {
+                Err(ScanStop::Mismatch) => cursor = at + 1,
+                Err(ScanStop::NeedsMore) => {
+                    self.emit_output(&bytes[done..at], events);
+                    return at;
+                }
+                Ok((length, marker)) => {
+                    self.emit_output(&bytes[done..at], events);
+                    let text = &bytes[at..at + length];
+                    self.is_line_start = text.ends_with(b"\n");
+                    self.apply(marker, text, events);
+                    done = at + length;
+                    cursor = done;
+                }
+            }
+        }
+    }
+
+    /// Finds the next place at or after `from` where a marker may begin, and reads it.
+    fn next_marker(&mut self, bytes: &[u8], from: usize) -> Option<(usize, ScanResult<(usize, Marker)>)> {
+        let at_start = self.is_line_start;
+        let is_line_start = |at: usize| if at == 0 { at_start } else { bytes[at - 1] == b'\n' };
+        let mut situation = ParserState {
+            sequence: &self.sequence,
+            running: self.running,
+            has_end: self.unconfirmed.is_some(),
+            is_line_start: is_line_start(from),
+            is_complete: self.is_complete,
+        };
+        let at = from + self.grammar.find_marker(&bytes[from..], &situation)?;
+        situation.is_line_start = is_line_start(at);
+        Some((at, self.grammar.read_marker(&bytes[at..], &situation)))
+    }
+
+    fn apply(&mut self, marker: Marker, text: &[u8], events: &mut Vec<TranscriptEvent>) {
+        match marker {
+            Marker::Begin(place) => {
+                self.confirm_end(events);
+                self.begin(place, events);
+            }
+            Marker::End(verdict) => {
+                self.emit_end_text(events);
+                self.grammar.on_end_marker();
+                let text = text[..text.len().min(MARKER_TEXT_BYTES)].to_vec();
+                self.unconfirmed = Some(UnconfirmedEnd { verdict, text, is_text_emitted: false });
+            }
+            Marker::Confirm => {
+                self.confirm_end(events);
+                self.emit_output(text, events);
+            }
+            Marker::FinalLine(tally) => {
+                self.confirm_end(events);
+                self.grammar.on_final_line();
+                self.emit_output(text, events);
+                self.is_complete = true;
+                self.counted = tally;
+                self.conclude_all(events);
+            }
+            Marker::Ignore => {}
+            Marker::Long(rest) => self.long_marker = Some(rest),
+            Marker::Text(text) => self.emit_output(&text, events),
+        }
+    }
+
+    fn begin(&mut self, place: usize, events: &mut Vec<TranscriptEvent>) {
+        self.sequence.mark_begun(place);
+        self.running = Some(place);
+        self.grammar.on_begin(place);
+        events.push(TranscriptEvent::Begun { place });
+    }
+
+    /// Confirms the end marker of the running test, if there is one, and emits its verdict.
+    fn confirm_end(&mut self, events: &mut Vec<TranscriptEvent>) {
+        let Some(ending) = self.unconfirmed.take() else { return };
+        let place = self.running.take().expect("an end marker is read only with a test in flight");
+        let mut verdict = ending.verdict;
+        self.grammar.complete_verdict(&mut verdict);
+        self.reported.count(verdict.state);
+        events.push(TranscriptEvent::Ended { place, verdict });
+    }
+
+    /// Emits the verdict for all tests that the framework skipped as a whole.
+    fn conclude_all(&mut self, events: &mut Vec<TranscriptEvent>) {
+        if !self.sequence.has_none_begun() {
+            return;
+        }
+        let Some(verdict) = self.grammar.verdict_for_all() else { return };
+        for place in self.sequence.not_begun().collect::<Vec<_>>() {
+            self.begin(place, events);
+            self.running = None;
+            self.reported.count(verdict.state);
+            events.push(TranscriptEvent::Ended { place, verdict: verdict.clone() });
+        }
+    }
+
+    /// Emits output. The text of an end marker that is followed by output may itself have been output, so it
+    /// comes first.
+    fn emit_output(&mut self, bytes: &[u8], events: &mut Vec<TranscriptEvent>) {
+        let Some(last) = bytes.last() else { return };
+        self.is_line_start = *last == b'\n';
+        self.emit_end_text(events);
+        let side = match (self.running, &self.unconfirmed) {
+            (None, _) => OutputOrigin::Outside,
+            (Some(_), None) => OutputOrigin::Test,
+            (Some(_), Some(_)) => OutputOrigin::AfterEnd,
+        };
+        self.grammar.on_output(bytes, side);
+        events.push(TranscriptEvent::Output(bytes.to_vec()));
+    }
+
+    fn emit_end_text(&mut self, events: &mut Vec<TranscriptEvent>) {
+        if let Some(ending) = self.unconfirmed.as_mut().filter(|ending| !ending.is_text_emitted) {
+            ending.is_text_emitted = true;
+            events.push(TranscriptEvent::Output(std::mem::take(&mut ending.text)));
+        }
+    }
+}
+
+impl<G: MarkerGrammar> TranscriptParser for StreamParser<G> {
+    fn on_stdout(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) {
+        if self.buffered.is_empty() {
+            let done = self.read(chunk, events);
+            self.buffered.extend_from_slice(&chunk[done..]);
+            return;
+        }
+        let mut bytes = std::mem::take(&mut self.buffered);
+        bytes.extend_from_slice(chunk);
+        let done = self.read(&bytes, events);
+        bytes.drain(..done);
+        bytes.shrink_to(MARKER_TEXT_BYTES);
+        self.buffered = bytes;
+    }
+
+    fn on_output_end(&mut self, events: &mut Vec<TranscriptEvent>) {
+        let mut left = self.long_marker.take().map(|mut rest| rest.take_text()).unwrap_or_default();
+        left.append(&mut self.buffered);
+        self.emit_output(&left, events);
+        self.emit_end_text(events);
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    fn explains_exit(&self, code: i32) -> bool {
+        self.grammar.explains_exit(code, &self.reported, self.counted.as_ref())
+    }
+
+    fn is_after_end_marker(&self) -> bool {
+        self.unconfirmed.is_some()
+    }
+
+    fn outside_failure(&self) -> Option<&str> {
+        self.grammar.outside_failure()
+    }
+}

@@ -1,0 +1,184 @@
+//! Invalid listings, and the listing of the real harness of this test program.
+
+use heeler_protocol::control::TestProgram;
+
+use crate::{Adapter, ListingError, ListingOutput, by_name};
+
+fn program(framework: Option<&str>) -> TestProgram {
+    TestProgram {
+        suite: "s".into(),
+        path: "/p".into(),
+        args: Vec::new(),
+        tool_env: Vec::new(),
+        env: Vec::new(),
+        cwd: "/".into(),
+        framework: framework.map(str::to_owned),
+    }
+}
+
+fn printed(stdout: &str) -> ListingOutput {
+    ListingOutput { stdout: stdout.into(), code: Some(0), ..ListingOutput::default() }
+}
+
+fn written(file: &[u8]) -> ListingOutput {
+    ListingOutput { file: Some(file.to_vec()), code: Some(0), ..ListingOutput::default() }
+}
+
+fn names(adapter: &str, outputs: &[ListingOutput]) -> Result<Vec<String>, ListingError> {
+    let listing = by_name(adapter).unwrap().read_listing(&program(None), outputs)?;
+    Ok(listing.tests.into_iter().map(|test| test.name).collect())
+}
+
+fn gtest() -> &'static dyn Adapter {
+    by_name("gtest").unwrap()
+}
+
+#[test]
+fn other_program_is_not_of_the_framework() {
+    let garbage = printed("Hello. I ignore arguments.\n");
+    for (adapter, outputs) in [
+        ("gtest", vec![printed("")]),
+        ("gtest", vec![garbage.clone()]),
+        ("gtest", vec![printed("Suite.\n  A\nbut then something else\n")]),
+        ("libtest", vec![printed(""), printed(""), printed("")]),
+        ("libtest", vec![garbage.clone(), garbage.clone(), garbage.clone()]),
+        ("libtest-plain", vec![printed("a: test\nnoise\n"), printed("")]),
+    ] {
+        let error = names(adapter, &outputs).unwrap_err();
+        assert!(matches!(error, ListingError::NotThisFramework { .. }), "{adapter}: {error}");
+    }
+}
+
+#[test]
+fn death_while_listing_is_reported_with_output() {
+    let dead = ListingOutput {
+        stderr: [b"x".repeat(5000), b"\nno config\n".to_vec()].concat(),
+        signal: Some(11),
+        ..ListingOutput::default()
+    };
+    for adapter in ["gtest", "libtest"] {
+        let error = names(adapter, std::slice::from_ref(&dead)).unwrap_err().to_string();
+        assert!(error.contains("killed by signal 11") && error.ends_with("no config"), "{error}");
+        assert!(error.len() < 2200);
+    }
+    let left = ListingOutput { code: Some(3), stdout: b"usage".to_vec(), ..ListingOutput::default() };
+    let error = names("gtest", &[left]).unwrap_err().to_string();
+    assert_eq!(error, "list tests: the program left with exit code 3; it said:\nusage");
+}
+
+#[test]
+fn truncated_listing_is_damaged() {
+    let xml = b"<?xml version=\"1.0\"?><testsuites name=\"AllTests\"><testsuite name=\"A\"><testcase name=\"b\" /></testsuite></testsuites>";
+    assert_eq!(names("gtest", &[written(xml)]).unwrap(), ["A.b"]);
+    for cut in 0..xml.len() {
+        let error = names("gtest", &[written(&xml[..cut])]).unwrap_err();
+        assert!(matches!(error, ListingError::Damaged { .. }), "cut at {cut}: {error}");
+    }
+    let json = printed(
+        "{ \"type\": \"suite\", \"event\": \"discovery\" }\n{ \"type\": \"test\", \"event\": \"discov",
+    );
+    assert!(matches!(names("libtest", &[json]).unwrap_err(), ListingError::Damaged { .. }));
+}
+
+#[test]
+fn old_versions_are_listed_from_text() {
+    let text = "Running main() from gtest_main.cc\nMath.\n  Add\n  DISABLED_Off\nTyped/0.  # TypeParam = int\n  Default\nInst/P.\n  Works/0  # GetParam() = \"a b\"\n";
+    let tests = gtest().read_listing(&program(None), &[printed(text)]).unwrap().tests;
+    let read: Vec<_> = tests
+        .iter()
+        .map(|test| (test.name.as_str(), test.display.as_deref(), test.skip.as_deref()))
+        .collect();
+    assert_eq!(
+        read,
+        [
+            ("Math.Add", None, None),
+            ("Math.DISABLED_Off", None, Some("disabled")),
+            ("Typed/0.Default", Some("Typed/0.Default (int)"), None),
+            ("Inst/P.Works/0", Some("Inst/P.Works/0 (\"a b\")"), None),
+        ]
+    );
+}
+
+#[test]
+fn ignore_reason_may_contain_anything() {
+    let entry = |name: &str, message: &str| {
+        format!(
+            "{{ \"type\": \"test\", \"event\": \"discovered\", \"name\": \"{name}\", \"ignore\": true, \"ignore_message\": \"{message}\", \"source_path\": \"src/l.rs\", \"start_line\": 7, \"start_col\": 1, \"end_line\": 7, \"end_col\": 2 }}\n"
+        )
+    };
+    let json = format!(
+        "noise\n{{ \"type\": \"suite\", \"event\": \"discovery\" }}\n{}{}{{ \"type\": \"suite\", \"event\": \"completed\", \"tests\": 2 }}\n",
+        entry("a", "needs \"net\" }\nand \\ more"),
+        entry("b", ""),
+    );
+    let listing = by_name("libtest").unwrap().read_listing(&program(None), &[printed(&json)]).unwrap();
+    assert_eq!(listing.framework, "libtest");
+    let read: Vec<_> =
+        listing.tests.iter().map(|test| (test.name.as_str(), test.skip.as_deref(), test.line)).collect();
+    assert_eq!(
+        read,
+        [("a", Some("ignored: needs \"net\" }\nand \\ more"), Some(7)), ("b", Some("ignored"), Some(7))]
+    );
+}
+
+#[test]
+fn program_refusing_json_runs_as_plain() {
+    let libtest = by_name("libtest").unwrap();
+    let refused = ListingOutput { code: Some(101), ..ListingOutput::default() };
+    assert!(libtest.needs_next_listing(std::slice::from_ref(&refused)));
+    let outputs = [refused, printed("a: test\nb::c: test\nd: benchmark\n"), printed("b::c: test\n")];
+    let listing = libtest.read_listing(&program(None), &outputs).unwrap();
+    let read: Vec<_> = listing.tests.iter().map(|test| (test.name.as_str(), test.skip.as_deref())).collect();
+    assert_eq!((listing.framework, read), ("libtest-plain", vec![("a", None), ("b::c", Some("ignored"))]));
+}
+
+#[test]
+fn empty_listing_is_accepted_if_framework_is_named() {
+    let told = program(Some("libtest-plain"));
+    let listing = by_name("libtest-plain").unwrap().read_listing(&told, &[printed(""), printed("")]).unwrap();
+    assert!(listing.tests.is_empty());
+}
+
+#[test]
+fn test_program_lists_itself() {
+    let libtest = by_name("libtest").unwrap();
+    let image = std::env::current_exe().unwrap();
+    assert!(libtest.looks_like(&std::fs::read(&image).unwrap()));
+    let commands = libtest.listing_commands(&program(None), std::path::Path::new("/"));
+    #[expect(clippy::disallowed_methods, reason = "a test may start a program without the host crate")]
+    let mut command = std::process::Command::new(&image);
+    command.args(commands[0].args.iter().map(heeler_protocol::control::OsText::as_os_str));
+    for (name, value) in &commands[0].env {
+        match value {
+            Some(value) => command.env(name.as_os_str(), value.as_os_str()),
+            None => command.env_remove(name.as_os_str()),
+        };
+    }
+    let output = command.output().unwrap();
+    let output = ListingOutput {
+        stdout: output.stdout,
+        stderr: output.stderr,
+        file: None,
+        code: output.status.code(),
+        signal: None,
+    };
+    assert!(!libtest.needs_next_listing(std::slice::from_ref(&output)));
+    let listing = libtest.read_listing(&program(None), &[output]).unwrap();
+    let own = "this_very_test_program_lists_itself";
+    let found = listing.tests.iter().find(|test| test.name.ends_with(own)).unwrap();
+    assert!(found.file.as_ref().unwrap().ends_with("listing.rs") && found.line.is_some());
+}
+
+#[test]
+fn large_program_is_listed_in_one_pass() {
+    let mut xml = String::from("<testsuites name=\"AllTests\"><testsuite name=\"S\">");
+    for number in 0..20_000 {
+        xml.push_str(&format!(
+            "<testcase name=\"Case/{number}\" value_param=\"{number}\" file=\"f.cc\" line=\"3\" />"
+        ));
+    }
+    xml.push_str("</testsuite></testsuites>");
+    let tests = gtest().read_listing(&program(None), &[written(xml.as_bytes())]).unwrap().tests;
+    assert_eq!(tests.len(), 20_000);
+    assert_eq!(tests[19_999].display.as_deref(), Some("S.Case/19999 (19999)"));
+}

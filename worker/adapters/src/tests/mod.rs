@@ -1,0 +1,60 @@
+//! Tests of whole adapters: recorded outputs of real programs, and hostile outputs.
+
+mod hostile;
+mod listing;
+mod recorded;
+
+use heeler_protocol::control::ListedTest;
+
+use super::{TranscriptEvent, TranscriptParser, by_name};
+
+fn tests(names: impl IntoIterator<Item: Into<String>>) -> Vec<ListedTest> {
+    names.into_iter().map(|name| ListedTest { name: name.into(), ..ListedTest::default() }).collect()
+}
+
+fn transcript(framework: &str, tests: &[ListedTest]) -> Box<dyn TranscriptParser + Send> {
+    by_name(framework).unwrap().transcript_parser(&tests.iter().collect::<Vec<_>>())
+}
+
+/// Joins adjacent outputs: how output is cut into events has no meaning.
+fn merge(events: Vec<TranscriptEvent>) -> Vec<TranscriptEvent> {
+    let mut merged: Vec<TranscriptEvent> = Vec::new();
+    for event in events {
+        match (merged.last_mut(), event) {
+            (Some(TranscriptEvent::Output(before)), TranscriptEvent::Output(bytes)) => before.extend(bytes),
+            (_, event) => merged.push(event),
+        }
+    }
+    merged
+}
+
+/// Feeds the chunks and the end of the output to a new transcript.
+fn replay<'a>(
+    framework: &str,
+    tests: &[ListedTest],
+    chunks: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<TranscriptEvent>, Box<dyn TranscriptParser + Send>) {
+    let mut transcript = transcript(framework, tests);
+    let mut events = Vec::new();
+    chunks.into_iter().for_each(|chunk| transcript.on_stdout(chunk, &mut events));
+    transcript.on_output_end(&mut events);
+    (merge(events), transcript)
+}
+
+/// Returns one line for each begin and end.
+fn summary(events: &[TranscriptEvent]) -> Vec<String> {
+    let line = |event: &TranscriptEvent| match event {
+        TranscriptEvent::Begun { place } => Some(format!("begun {place}")),
+        TranscriptEvent::Ended { place, verdict } => Some(format!("{} {place}", verdict.state.as_str())),
+        TranscriptEvent::Output(_) => None,
+    };
+    events.iter().filter_map(line).collect()
+}
+
+fn output(events: &[TranscriptEvent]) -> String {
+    let bytes = |event: &TranscriptEvent| match event {
+        TranscriptEvent::Output(bytes) => Some(bytes.clone()),
+        _ => None,
+    };
+    String::from_utf8_lossy(&events.iter().filter_map(bytes).collect::<Vec<_>>().concat()).into_owned()
+}

@@ -1,0 +1,196 @@
+//! Recorded outputs of real programs: replayed completely against the expected events, and cut at every byte.
+
+use std::fmt::Write;
+
+use heeler_protocol::control::{ListedTest, TestProgram};
+
+use super::{merge, replay, transcript};
+use crate::{ListingOutput, TranscriptEvent, by_name};
+
+struct TranscriptRecording {
+    name: &'static str,
+    framework: &'static str,
+    listings: &'static [&'static str],
+    /// The program's exit code, and whether the transcript explains it.
+    exit: Option<(i32, bool)>,
+}
+
+const GTEST: &[&str] = &["gtest.list.xml"];
+const LIBTEST: &[&str] = &["libtest.list.json"];
+const PLAIN: &[&str] = &["libtest-plain.list", "libtest-plain.ignored.list"];
+
+const RECORDINGS: [TranscriptRecording; 8] = [
+    // Set-up and tear-down of suites failed, which is in no test's result.
+    TranscriptRecording { name: "gtest", framework: "gtest", listings: GTEST, exit: Some((1, false)) },
+    TranscriptRecording { name: "gtest-died", framework: "gtest", listings: GTEST, exit: None },
+    TranscriptRecording { name: "gtest-forging", framework: "gtest", listings: GTEST, exit: None },
+    TranscriptRecording { name: "libtest", framework: "libtest", listings: LIBTEST, exit: Some((101, true)) },
+    TranscriptRecording { name: "libtest-died", framework: "libtest", listings: LIBTEST, exit: None },
+    TranscriptRecording { name: "libtest-forging", framework: "libtest", listings: LIBTEST, exit: None },
+    TranscriptRecording {
+        name: "libtest-plain",
+        framework: "libtest-plain",
+        listings: PLAIN,
+        exit: Some((101, true)),
+    },
+    TranscriptRecording {
+        name: "libtest-plain-died",
+        framework: "libtest-plain",
+        listings: PLAIN,
+        exit: None,
+    },
+];
+
+fn path(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts").join(name)
+}
+
+fn read(name: &str) -> Vec<u8> {
+    std::fs::read(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn listed(recording: &TranscriptRecording) -> Vec<ListedTest> {
+    let program = TestProgram {
+        suite: "s".into(),
+        path: "/p".into(),
+        args: Vec::new(),
+        tool_env: Vec::new(),
+        env: Vec::new(),
+        cwd: "/".into(),
+        framework: None,
+    };
+    let output = |name: &&str| {
+        let bytes = read(name);
+        let file = name.ends_with(".xml").then(|| bytes.clone());
+        ListingOutput { stdout: bytes, file, code: Some(0), ..ListingOutput::default() }
+    };
+    let outputs: Vec<ListingOutput> = recording.listings.iter().map(output).collect();
+    by_name(recording.framework).unwrap().read_listing(&program, &outputs).unwrap().tests
+}
+
+fn selected(recording: &TranscriptRecording) -> (Vec<ListedTest>, Vec<u8>) {
+    let tests = listed(recording).into_iter().filter(|test| test.skip.is_none()).collect();
+    (tests, read(&format!("{}.stdout", recording.name)))
+}
+
+fn format_events(tests: &[ListedTest], events: &[TranscriptEvent]) -> String {
+    let mut text = String::new();
+    for event in events {
+        match event {
+            TranscriptEvent::Begun { place } => writeln!(text, "begun {:?}", tests[*place].name).unwrap(),
+            TranscriptEvent::Output(bytes) => {
+                writeln!(text, "  {:?}", String::from_utf8_lossy(bytes)).unwrap()
+            }
+            TranscriptEvent::Ended { place, verdict } => {
+                write!(text, "{} {:?}", verdict.state.as_str(), tests[*place].name).unwrap();
+                if let Some(duration) = verdict.duration {
+                    write!(text, " in {duration:?}").unwrap();
+                }
+                if let (Some(file), Some(line)) = (&verdict.file, verdict.line) {
+                    write!(text, " at {file}:{line}").unwrap();
+                }
+                text.push('\n');
+                for (name, value) in [
+                    ("message", &verdict.message),
+                    ("expected", &verdict.expected),
+                    ("actual", &verdict.actual),
+                    ("stack", &verdict.stacktrace),
+                    ("stdout", &verdict.stdout),
+                ] {
+                    if let Some(value) = value {
+                        writeln!(text, "  {name}: {value:?}").unwrap();
+                    }
+                }
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn recorded_listings_and_runs_give_the_recorded_events() {
+    for recording in &RECORDINGS {
+        let (tests, stdout) = selected(recording);
+        let (events, transcript) = replay(recording.framework, &tests, [stdout.as_slice()]);
+        let mut text = format!("{:#?}\n", listed(recording));
+        if recording.exit.is_none() {
+            text.clear();
+        }
+        text.push_str(&format_events(&tests, &events));
+        writeln!(text, "complete: {}", transcript.is_complete()).unwrap();
+        writeln!(text, "after an end marker: {}", transcript.is_after_end_marker()).unwrap();
+        writeln!(text, "failed outside: {:?}", transcript.outside_failure()).unwrap();
+        let expected = path(&format!("{}.events", recording.name));
+        if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
+            std::fs::write(&expected, &text).unwrap();
+        }
+        let expected = std::fs::read_to_string(expected).unwrap();
+        assert!(text == expected, "{} gives:\n{text}", recording.name);
+        assert_eq!(transcript.is_complete(), recording.exit.is_some());
+        if let Some((code, is_explained)) = recording.exit {
+            assert_eq!(transcript.explains_exit(code), is_explained, "{}", recording.name);
+            assert!(!transcript.explains_exit(0) && !transcript.explains_exit(3), "{}", recording.name);
+        }
+    }
+}
+
+#[test]
+fn bytewise_input_gives_the_same_events() {
+    for recording in &RECORDINGS {
+        let (tests, stdout) = selected(recording);
+        let (whole, _) = replay(recording.framework, &tests, [stdout.as_slice()]);
+        let mut transcript = transcript(recording.framework, &tests);
+        let mut events = Vec::new();
+        for (at, byte) in stdout.iter().enumerate() {
+            let before = events.len();
+            transcript.on_stdout(std::slice::from_ref(byte), &mut events);
+            for event in &events[before..] {
+                if let TranscriptEvent::Ended { place, verdict } = event {
+                    let name = &tests[*place].name;
+                    let has_marker =
+                        has_end_marker(recording.framework, &stdout[..=at], name, verdict.state.as_str());
+                    assert!(has_marker, "{}: {name} ended at byte {at}", recording.name);
+                }
+            }
+        }
+        transcript.on_output_end(&mut events);
+        assert!(merge(events) == whole, "{} differs byte by byte", recording.name);
+    }
+}
+
+fn has_end_marker(framework: &str, so_far: &[u8], name: &str, state: &str) -> bool {
+    let finds = |marker: String| {
+        memchr::memmem::rfind(so_far, marker.as_bytes()).is_some_and(|at| so_far[at..].contains(&b'\n'))
+    };
+    match (framework, state) {
+        // A name that is not UTF-8 occurs unchanged in the bytes.
+        ("gtest", _) if name.contains('\u{fffd}') => true,
+        ("gtest", "passed") => finds(format!("[       OK ] {name} (")),
+        ("gtest", "skipped") => finds(format!("[  SKIPPED ] {name} (")),
+        ("gtest", _) => finds(format!("[  FAILED  ] {name}")),
+        ("libtest", "passed") => finds(format!("\"name\": \"{name}\", \"event\": \"ok\"")),
+        ("libtest", _) => finds(format!("\"name\": \"{name}\", \"event\": \"failed\"")),
+        (_, "passed") => finds_word(so_far, name, b"ok\n"),
+        _ => finds_word(so_far, name, b"FAILED\n"),
+    }
+}
+
+fn finds_word(so_far: &[u8], name: &str, word: &[u8]) -> bool {
+    let begin = memchr::memmem::find(so_far, format!("test {name} ").as_bytes());
+    begin.is_some_and(|at| memchr::memmem::find(&so_far[at..], word).is_some())
+}
+
+#[test]
+fn split_input_gives_the_same_events() {
+    for recording in &RECORDINGS {
+        let (tests, stdout) = selected(recording);
+        let (whole, _) = replay(recording.framework, &tests, [stdout.as_slice()]);
+        // Runs that died begin as the complete ones do.
+        let first = if recording.exit.is_some() { 0 } else { stdout.len().saturating_sub(500) };
+        for cut in first..=stdout.len() {
+            let (head, tail) = stdout.split_at(cut);
+            let (events, _) = replay(recording.framework, &tests, [head, tail]);
+            assert!(events == whole, "{} differs when cut at {cut}", recording.name);
+        }
+    }
+}
