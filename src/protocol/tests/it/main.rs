@@ -28,7 +28,7 @@ fn check_file(path: &str, expected: &str) {
     let found = std::fs::read_to_string(&file).unwrap_or_default();
     assert!(
         found == expected,
-        "{path} is not what the types write. If the change is meant: UPDATE_GOLDEN=1 cargo test -p heeler-wire --test it, \
+        "{path} is not what the types write. If the change is meant: UPDATE_GOLDEN=1 cargo test -p heeler-protocol --test it, \
          read the difference, think of peers that are older, and take the new hashes over into README.md.\n\
          --- the file ---\n{found}\n--- the types ---\n{expected}"
     );
