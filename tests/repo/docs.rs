@@ -150,7 +150,6 @@ fn paths_named_in_pages_exist() {
             for span in line.text.split('`').skip(1).step_by(2) {
                 let is_path = starts.iter().any(|start| span.starts_with(start))
                     && span.chars().all(|letter| letter.is_alphanumeric() || "/._-".contains(letter));
-                // Examples in tables of source positions, such as `src/parser.h:5`, are no paths by the check above.
                 if is_path && !root().join(span).exists() {
                     broken.push(format!("{page}:{}: there is no {span}", line.number));
                 }
@@ -163,7 +162,8 @@ fn paths_named_in_pages_exist() {
 #[test]
 fn prose_is_wrapped() {
     let mut broken = Vec::new();
-    for (page, text) in &pages() {
+    // Entries of the changelog are lines of any width, so that branches which add some can be merged.
+    for (page, text) in pages().iter().filter(|(page, _)| *page != "CHANGELOG.md") {
         for line in text_lines(text) {
             let width = line.text.chars().count();
             let is_table = line.text.trim_start().starts_with('|');
