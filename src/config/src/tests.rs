@@ -101,10 +101,10 @@ fn reference_is_printed_as_tables() {
 }
 
 #[test]
-fn readme_contains_the_reference() {
-    let readme = include_str!("../../../README.md");
+fn config_page_contains_the_reference() {
+    let page = include_str!("../../../docs/reference/config.md");
     let table = render_reference_tables();
-    assert!(readme.contains(table.trim()), "README.md lacks this table:\n{table}");
+    assert!(page.contains(table.trim()), "docs/reference/config.md lacks this table:\n{table}");
 }
 
 #[test]

@@ -92,10 +92,7 @@ fn cancellation_token_cancels_run() {
 
 #[test]
 fn cancellation_token_cancels_run_on_callback_connections() {
-    run_scenario(
-        "cancellation_token_cancels_run_on_callback_connections",
-        &TestWorld::with_gtest("meet"),
-    );
+    run_scenario("cancellation_token_cancels_run_on_callback_connections", &TestWorld::with_gtest("meet"));
 }
 
 #[test]
@@ -105,10 +102,7 @@ fn cancellation_token_cancels_discovery() {
 
 #[test]
 fn client_debugger_attaches_before_first_instruction() {
-    run_scenario(
-        "client_debugger_attaches_before_first_instruction",
-        &TestWorld::with_gtest("deaths"),
-    );
+    run_scenario("client_debugger_attaches_before_first_instruction", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
@@ -128,10 +122,7 @@ fn exit_request_ends_run_and_gets_response() {
 
 #[test]
 fn client_close_midway_leaves_nothing_behind() {
-    run_scenario(
-        "client_close_midway_leaves_nothing_behind",
-        &TestWorld::with_gtest("meet"),
-    );
+    run_scenario("client_close_midway_leaves_nothing_behind", &TestWorld::with_gtest("meet"));
 }
 
 #[test]
@@ -139,17 +130,18 @@ fn invalid_requests_get_error_codes() {
     run_scenario("invalid_requests_get_error_codes", &TestWorld::with_gtest("deaths"));
 }
 
-/// Returns the first block of the README in this language.
-fn block_of_readme(language: &str) -> String {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let (_, rest) = readme.split_once(&format!("```{language}\n")).expect("the README has such a block");
+/// Returns the first block of the page of clients in this language.
+fn block_of_page(language: &str) -> String {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/editors/clients.md"))
+        .unwrap();
+    let (_, rest) = page.split_once(&format!("```{language}\n")).expect("the page has such a block");
     rest.split_once("```").expect("blocks end").0.to_owned()
 }
 
 #[test]
-fn readme_client_works() {
+fn documented_client_works() {
     let text = std::fs::read_to_string(client("example.mjs")).unwrap();
-    assert_eq!(text, block_of_readme("js"), "README.md and tests/clients/example.mjs differ");
+    assert_eq!(text, block_of_page("js"), "docs/editors/clients.md and tests/clients/example.mjs differ");
     let world = TestWorld::with_gtest("deaths");
     let ran = node(&world, "example.mjs", &["deaths"]).assert_code(0);
     assert_eq!(ran.stdout.lines().filter(|line| line.starts_with("passed     deaths::")).count(), 7, "{ran}");
@@ -158,10 +150,10 @@ fn readme_client_works() {
 }
 
 #[test]
-fn readme_rust_client_works() {
+fn documented_rust_client_works() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/editor.rs");
     let text = std::fs::read_to_string(path).unwrap();
-    assert_eq!(text, block_of_readme("rust"), "README.md and examples/editor.rs differ");
+    assert_eq!(text, block_of_page("rust"), "docs/editors/clients.md and examples/editor.rs differ");
     let world = TestWorld::with_gtest("deaths");
     world.env("HEELER", env!("CARGO_BIN_EXE_heeler"));
     // `cargo test` builds the examples before the tests, beside the programs.
