@@ -4,6 +4,7 @@
 //! `cargo bench --bench parallel`
 
 #![expect(clippy::unwrap_used, reason = "a bench that fails may panic")]
+#![expect(clippy::disallowed_methods, reason = "each configuration is measured in a process of its own")]
 
 use std::{fs, io::Write as _, path::Path, time::Instant};
 
