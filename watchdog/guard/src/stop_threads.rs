@@ -99,22 +99,4 @@ impl ProcessTracer {
     pub(super) fn release_later(&mut self, stuck: &[Pid]) {
         self.releasing.extend(stuck);
     }
-
-    /// Ends all tracing. Threads that do not stop in time are released as soon as they do.
-    pub(super) fn release_all(&mut self) {
-        // A process that is forked while its parent is being released is found in the next round.
-        while let Some(process) = self.processes.keys().next().copied() {
-            let halted = self.stop_threads(process, None);
-            for (tid, stop) in &halted.threads {
-                if *stop == TraceStop::Clone
-                    && let Ok(child) = trace::event_message(*tid)
-                {
-                    self.track_thread(Pid(i32::try_from(child).expect("a process id fits")));
-                }
-                detach(*tid, *stop);
-            }
-            self.release_later(&halted.stuck);
-            self.remove_process(process);
-        }
-    }
 }
