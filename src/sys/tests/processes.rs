@@ -56,7 +56,7 @@ fn read_to_end(reader: OwnedFd) -> String {
     text
 }
 
-/// Reads until `end` has arrived; the writers may live on.
+/// Reads until `wait_for_exit` has arrived; the writers may live on.
 fn read_until(file: &mut File, end: &str) -> String {
     let mut text = String::new();
     let mut byte = [0];
