@@ -11,7 +11,7 @@ use heeler_sys::{
     trace::{self, TraceOptions, TraceStop, WaitEvent},
 };
 
-use super::tracer::{ProcessTracer, TracedProcess, TracedThread, detach};
+use super::tracer::{ProcessTracer, TracedProcess, TracedThread};
 
 /// Limit for waiting until threads stop; a thread that waits for its `vfork` child does not stop at all.
 const STOP_LIMIT: Duration = Duration::from_millis(500);

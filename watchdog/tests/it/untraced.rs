@@ -5,14 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use heeler_protocol::control::{FromGuard, TestCommand, ToGuard, TraceMode};
-use heeler_sys::process::{Pid, Signal};
+use heeler_protocol::control::{TestCommand, ToGuard, TraceMode};
+use heeler_sys::process::Signal;
 
 use crate::{
     NamedTest,
-    crashes::{
-        collect_outcome, command, compile, crash_program, run_crasher, run_traced, start_traced, trace_plan,
-    },
+    crashes::{collect_outcome, command, compile, crash_program, run_crasher, run_traced, trace_plan},
     support::GuardedTest,
     tests,
 };
