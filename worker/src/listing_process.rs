@@ -136,9 +136,7 @@ impl ListingProcess<'_> {
             ListingEvent::Guard(GuardEvent::Started(..)) => {}
             // Listings are not debugged.
             ListingEvent::Order(JobOrder::Debugger { .. }) => {}
-            ListingEvent::Guard(
-                GuardEvent::Detached | GuardEvent::StoppedForDebugger(_) | GuardEvent::DebuggerLost,
-            ) => {}
+            ListingEvent::Guard(GuardEvent::StoppedForDebugger(_) | GuardEvent::DebuggerLost) => {}
             ListingEvent::Guard(GuardEvent::NotStarted(error)) => {
                 self.failure = Some(CaptureError::NotStarted(error));
                 return true;

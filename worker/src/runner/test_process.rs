@@ -181,8 +181,6 @@ impl<'a> RunningProcess<'a> {
                 self.sink.add_log_line(self.affected_test(), LogLevel::Warning, text);
                 self.sink.try_send_batch();
             }
-            // The worker never requests this.
-            ProcessEvent::Guard(GuardEvent::Detached) => {}
             ProcessEvent::Guard(GuardEvent::NotStarted(error)) => {
                 return Some(LeaseEnd::NotStarted { error });
             }

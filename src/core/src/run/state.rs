@@ -164,12 +164,12 @@ impl RunState {
             RunEvent::Started { lease, test } => self.on_started(lease, test),
             RunEvent::Settled { worker, test, outcome, duration, position } => {
                 if self.leases.contains_key(&worker) {
-                    self.on_settled(worker, test, (outcome, duration, position));
+                    self.on_settled(worker, test, outcome, duration, position);
                 }
             }
             RunEvent::Provisional { lease, test, by } => self.on_provisional(lease, test, by),
             RunEvent::LeaseEnded { worker, lease, end, start } => {
-                self.on_lease_ended(worker, lease, (end, start))
+                self.on_lease_ended(worker, lease, end, start)
             }
             RunEvent::WorkerLost { worker, proven, settled } => self.on_worker_lost(worker, proven, settled),
             RunEvent::Drained { worker, proven } => self.on_drained(worker, proven),
@@ -292,7 +292,9 @@ impl RunState {
         &mut self,
         worker: WorkerId,
         test: TestId,
-        (outcome, duration, position): (Outcome, Duration, u64),
+        outcome: Outcome,
+        duration: Duration,
+        position: u64,
     ) {
         if self.ledger.settle(test, outcome, StreamPosition { worker, position }).is_err() {
             return;

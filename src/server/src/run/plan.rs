@@ -361,7 +361,7 @@ pub(crate) fn delivery_limits(settings: &ResolvedSettings) -> DeliveryLimits {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -19,7 +19,9 @@ use super::{CANCEL_DEADLINE, RunDriver, STAGE_SLACK};
 use crate::pool::WorkerPool;
 use crate::run::{
     convert::{from_model, outcome_of},
-    fallback_finish, groups, manifest, synthesized,
+    fallback_finish, groups, manifest,
+    plan::millis,
+    synthesized,
 };
 
 impl RunDriver {
@@ -203,8 +205,4 @@ impl RunDriver {
         self.actions.clear();
         self.is_complete = true;
     }
-}
-
-fn millis(limit: Duration) -> u64 {
-    u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
 }
