@@ -8,7 +8,7 @@ use std::{
 use crate::check;
 
 /// Maximum number of descriptors in one message.
-pub const MAX_PASSED_FDS: usize = 3;
+pub const MAX_PASSED_FDS: usize = 4;
 
 /// Ancillary data, as the kernel calls it: a header, and the descriptors immediately after it.
 #[repr(C)]
