@@ -319,7 +319,7 @@ mod tests {
                 "flaky",
                 ExecutionState::Passed,
                 json!({"outcome-kind": "passed-with-retries", "retry.attempt": 2,
-                "heeler.attempts": [{"state":"error","message":"died","death":{"signal":"SIGABRT","code":null,"has_core":false},"stdout":"o","duration_us":2000}]}),
+                "heeler.attempts": [{"state":"error","message":"died","exit_reason":{"signal":"SIGABRT","code":null,"has_core":false},"stdout":"o","duration_us":2000}]}),
             ),
         ];
         insta::assert_snapshot!(xml(&changes), @r#"

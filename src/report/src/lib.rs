@@ -1,9 +1,9 @@
 //! The report of a run, for people and for their tools: the aggregated stream of changes, and the report
 //! files written from it. Pure functions: no clock, no file and no terminal here.
 //!
-//! - [`Outcome`], [`Counts`]: how a test ended, in the categories of a summary.
-//! - [`Summary`]: the whole run by uid, latest state; [`Record`] is one test of it.
-//! - [`text`]: sanitising of foreign text.
+//! - [`ReportedOutcome`], [`OutcomeCounts`]: how a test ended, in the categories of a summary.
+//! - [`RunSummary`]: the whole run by uid, latest state; [`TestReport`] is one test of it.
+//! - [`sanitise`]: sanitising of foreign text.
 //! - [`junit`]: the JUnit XML report.
 
 mod outcome;

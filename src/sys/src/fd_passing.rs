@@ -34,7 +34,7 @@ pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((one, other))
 }
 
-/// Sends one message with duplicates of at most [`PASSED`] descriptors. A closed peer is an error, not a
+/// Sends one message with duplicates of at most [`MAX_PASSED_FDS`] descriptors. A closed peer is an error, not a
 /// signal.
 ///
 /// # Errors

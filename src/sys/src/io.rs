@@ -77,7 +77,7 @@ pub fn duplicate_standard_input() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Returns a duplicate of standard input, as [`standard_input`] does, and replaces standard input by
+/// Returns a duplicate of standard input, as [`duplicate_standard_input`] does, and replaces standard input by
 /// `/dev/null`.
 ///
 /// # Errors

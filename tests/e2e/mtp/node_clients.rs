@@ -35,17 +35,17 @@ fn run_scenario(name: &str, world: &TestWorld) {
 
 #[test]
 fn discovery_sends_each_test_once_then_completion() {
-    run_scenario("discovery_tells_each_test_once_and_then_its_end", &TestWorld::with_gtest("deaths"));
+    run_scenario("discovery_sends_each_test_once_then_completion", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
 fn run_on_one_connection_is_in_order() {
-    run_scenario("a_run_over_one_connection_is_told_in_order", &TestWorld::with_gtest("deaths"));
+    run_scenario("run_on_one_connection_is_in_order", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
 fn run_on_callback_connections_is_in_order() {
-    run_scenario("a_run_over_callback_connections_is_told_in_order", &TestWorld::with_gtest("deaths"));
+    run_scenario("run_on_callback_connections_is_in_order", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
@@ -55,17 +55,17 @@ fn standard_streams_serve_the_same_run() {
 
 #[test]
 fn requests_pipelined_after_initialize_are_processed() {
-    run_scenario("requests_pipelined_behind_initialize_are_done", &TestWorld::with_gtest("deaths"));
+    run_scenario("requests_pipelined_after_initialize_are_processed", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
 fn concurrent_runs_have_own_completions() {
-    run_scenario("runs_that_are_asked_for_at_once_each_have_their_own_end", &TestWorld::with_gtest("deaths"));
+    run_scenario("concurrent_runs_have_own_completions", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
 fn crash_is_sent_in_order_with_attachments() {
-    run_scenario("a_crash_is_told_in_order_with_its_attachments", &TestWorld::with_gtest("evidence"));
+    run_scenario("crash_is_sent_in_order_with_attachments", &TestWorld::with_gtest("evidence"));
 }
 
 #[test]
@@ -82,61 +82,61 @@ fn parameters_bind_strictly_by_name_on_one_connection() {
 
 #[test]
 fn batched_log_binds_strictly_and_names_test() {
-    run_scenario("log_lines_in_batches_bind_strictly_and_name_their_test", &TestWorld::with_gtest("kinds"));
+    run_scenario("batched_log_binds_strictly_and_names_test", &TestWorld::with_gtest("kinds"));
 }
 
 #[test]
 fn cancellation_token_cancels_run() {
-    run_scenario("a_cancellation_token_cancels_a_run", &TestWorld::with_gtest("meet"));
+    run_scenario("cancellation_token_cancels_run", &TestWorld::with_gtest("meet"));
 }
 
 #[test]
 fn cancellation_token_cancels_run_on_callback_connections() {
     run_scenario(
-        "a_cancellation_token_cancels_a_run_over_callback_connections",
+        "cancellation_token_cancels_run_on_callback_connections",
         &TestWorld::with_gtest("meet"),
     );
 }
 
 #[test]
 fn cancellation_token_cancels_discovery() {
-    run_scenario("a_cancellation_token_cancels_a_discovery", &TestWorld::with_fake("hangs-in-listing"));
+    run_scenario("cancellation_token_cancels_discovery", &TestWorld::with_fake("hangs-in-listing"));
 }
 
 #[test]
 fn client_debugger_attaches_before_first_instruction() {
     run_scenario(
-        "a_debugger_of_the_client_gets_a_test_before_its_first_instruction",
+        "client_debugger_attaches_before_first_instruction",
         &TestWorld::with_gtest("deaths"),
     );
 }
 
 #[test]
 fn launching_debugger_gets_each_test_in_turn() {
-    run_scenario("a_debugger_that_launches_gets_each_test_in_turn", &TestWorld::with_gtest("deaths"));
+    run_scenario("launching_debugger_gets_each_test_in_turn", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
 fn debugger_request_is_cancelled_with_its_run() {
-    run_scenario("a_request_for_a_debugger_is_withdrawn_with_its_run", &TestWorld::with_gtest("deaths"));
+    run_scenario("debugger_request_is_cancelled_with_its_run", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
 fn exit_request_ends_run_and_gets_response() {
-    run_scenario("exit_as_a_request_is_answered_and_ends_a_run_in_order", &TestWorld::with_gtest("meet"));
+    run_scenario("exit_request_ends_run_and_gets_response", &TestWorld::with_gtest("meet"));
 }
 
 #[test]
 fn client_close_midway_leaves_nothing_behind() {
     run_scenario(
-        "a_client_that_closes_in_the_middle_takes_everything_with_it",
+        "client_close_midway_leaves_nothing_behind",
         &TestWorld::with_gtest("meet"),
     );
 }
 
 #[test]
 fn invalid_requests_get_error_codes() {
-    run_scenario("wrong_requests_are_refused_with_their_codes", &TestWorld::with_gtest("deaths"));
+    run_scenario("invalid_requests_get_error_codes", &TestWorld::with_gtest("deaths"));
 }
 
 /// Returns the first block of the README in this language.
@@ -183,7 +183,7 @@ fn every_scenario_has_a_test() {
     let names: Vec<_> = names.filter_map(|rest| rest.split('(').next()).collect();
     assert!(names.len() > 10, "the scenarios are found");
     for name in names {
-        let call = format!("play(\"{name}\"");
+        let call = format!("\"{name}\"");
         assert!(include_str!("node_clients.rs").contains(&call), "{name} is played by no test");
     }
 }

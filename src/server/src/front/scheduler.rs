@@ -1,7 +1,7 @@
 //! Scheduler of a session's requests, which run concurrently: owns the catalogue and the pool, and shares the
 //! slots among runs.
 //!
-//! One loop waits for all events: session commands, processes, deadlines. After each event [`Engine::settle`]
+//! One loop waits for all events: session commands, processes, deadlines. After each event [`Scheduler::run_pending_actions`]
 //! lets every run execute its pending actions, assigns idle workers to the run that was served least, and
 //! responds to requests that are complete.
 

@@ -42,7 +42,7 @@ fn duration(time: libc::timeval) -> Duration {
 /// Reaps one child that has exited, regardless of which process started it; adopted orphans included. `None`:
 /// no child has exited, or there is none.
 ///
-/// It also collects the exit of every [`crate::spawn::Child`] of this process: a caller of this function must
+/// It also collects the exit of every [`crate::spawn::SpawnedChild`] of this process: a caller of this function must
 /// not wait for them elsewhere.
 ///
 /// # Errors

@@ -39,7 +39,7 @@ pub fn stat(pid: Pid) -> Option<ProcessStat> {
     })
 }
 
-/// Returns the start time of a process as time since boot, truncated to [`start_tick`]; `None` if it no
+/// Returns the start time of a process as time since boot, truncated to [`start_time_resolution`]; `None` if it no
 /// longer exists.
 #[must_use]
 pub fn start_time_since_boot(pid: Pid) -> Option<Duration> {
@@ -59,7 +59,7 @@ pub fn start_time_resolution() -> Duration {
     Duration::from_secs(1) / u32::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
 }
 
-/// Returns the time since boot, on the clock of [`started_after_boot`].
+/// Returns the time since boot, on the clock of [`start_time_since_boot`].
 #[must_use]
 pub fn time_since_boot() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

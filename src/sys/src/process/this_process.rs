@@ -40,7 +40,7 @@ pub fn wake_on_parent_exit() -> io::Result<()> {
     prctl(libc::PR_SET_PDEATHSIG, libc::SIGCONT)
 }
 
-/// Clears the parent-death signal that [`crate::spawn::spawn`] or [`die_with_parent`] has set: this process
+/// Clears the parent-death signal that [`crate::spawn::spawn`] or [`kill_on_parent_exit`] has set: this process
 /// handles its own exit.
 ///
 /// # Errors

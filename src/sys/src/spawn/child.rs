@@ -85,7 +85,7 @@ pub(super) extern "C" fn run_child(plan: *mut c_void) -> c_int {
     unsafe { libc::_exit(127) }
 }
 
-/// Executes the program, or stores the reason of the failure in the plan. Same rules as [`child`].
+/// Executes the program, or stores the reason of the failure in the plan. Same rules as [`run_child`].
 pub(crate) fn prepare_and_exec(plan: &SpawnPlan) {
     execute(plan, prepare(plan));
 }
@@ -96,7 +96,7 @@ pub(super) fn exec_in_place(plan: &SpawnPlan) {
     execute(plan, prepare_in_place(plan));
 }
 
-/// Executes the program after its preparation. Same rules as [`child`].
+/// Executes the program after its preparation. Same rules as [`run_child`].
 fn execute(plan: &SpawnPlan, is_ready: Option<()>) {
     if is_ready.is_some() {
         plan.step.store(SpawnStep::Execute as i32, Relaxed);
@@ -111,7 +111,7 @@ fn execute(plan: &SpawnPlan, is_ready: Option<()>) {
 }
 
 /// Prepares the child. `None`: the system call of the step that is stored in the plan failed, and errno has
-/// the reason. Same rules as [`child`].
+/// the reason. Same rules as [`run_child`].
 fn prepare(plan: &SpawnPlan) -> Option<()> {
     let begin = |step: SpawnStep| plan.step.store(step as i32, Relaxed);
     begin(SpawnStep::Group);
@@ -140,7 +140,7 @@ fn prepare(plan: &SpawnPlan) -> Option<()> {
     Some(())
 }
 
-/// Prepares the process as [`prepare`] does, for [`replace_program`].
+/// Prepares the process as [`prepare`] does, for [`exec_in_place`].
 fn prepare_in_place(plan: &SpawnPlan) -> Option<()> {
     plan.step.store(SpawnStep::Streams as i32, Relaxed);
     set_streams(plan.streams)?;
@@ -149,7 +149,7 @@ fn prepare_in_place(plan: &SpawnPlan) -> Option<()> {
     enter_directory(plan)
 }
 
-/// Enters the working directory. Same rules as [`child`].
+/// Enters the working directory. Same rules as [`run_child`].
 fn enter_directory(plan: &SpawnPlan) -> Option<()> {
     if plan.cwd.is_null() {
         return Some(());
@@ -159,7 +159,7 @@ fn enter_directory(plan: &SpawnPlan) -> Option<()> {
     ok(unsafe { libc::chdir(plan.cwd) }).map(|_| ())
 }
 
-/// Stops this process until another process continues it. Same rules as [`child`].
+/// Stops this process until another process continues it. Same rules as [`run_child`].
 fn stop_self() {
     let mut cont = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the set that it is given.
@@ -174,7 +174,7 @@ fn stop_self() {
     unsafe { libc::kill(own, libc::SIGSTOP) };
 }
 
-/// Waits for the one byte that lets the program start, and returns it. Same rules as [`child`].
+/// Waits for the one byte that lets the program start, and returns it. Same rules as [`run_child`].
 fn wait_at_gate(gate: [RawFd; 2]) -> Option<u8> {
     let [reader, writer] = gate;
     if reader == -1 {
@@ -198,7 +198,7 @@ fn ok(result: c_int) -> Option<c_int> {
     (result != -1).then_some(result)
 }
 
-/// Sets the standard streams. Same rules as [`child`].
+/// Sets the standard streams. Same rules as [`run_child`].
 fn set_streams(mut streams: [RawFd; STREAM_COUNT]) -> Option<()> {
     // A source among the targets could be overwritten before it is duplicated.
     for source in &mut streams {
@@ -216,7 +216,7 @@ fn set_streams(mut streams: [RawFd; STREAM_COUNT]) -> Option<()> {
     Some(())
 }
 
-/// Marks all other descriptors as close-on-exec. Same rules as [`child`].
+/// Marks all other descriptors as close-on-exec. Same rules as [`run_child`].
 fn set_cloexec_on_others(streams: [RawFd; STREAM_COUNT]) {
     let [.., channel] = streams;
     let first: libc::c_uint = if channel == -1 { 3 } else { 4 };
@@ -225,7 +225,7 @@ fn set_cloexec_on_others(streams: [RawFd; STREAM_COUNT]) {
     unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
-/// Resets all signals to their default action, and unblocks them. Same rules as [`child`].
+/// Resets all signals to their default action, and unblocks them. Same rules as [`run_child`].
 fn reset_signals() {
     // The kernel's `struct sigaction` is 32 bytes; all zero means the default action, no flags, an empty
     // mask.

@@ -3,12 +3,12 @@
 //! thread that seized.
 //!
 //! - `privileges`: the privileges that a program loses when it is traced.
-//! - `start`: a child process that waits until it is seized.
-//! - `calls`: the ptrace requests to a traced thread.
+//! - `held_process`: a child process that waits until it is seized.
+//! - `requests`: the ptrace requests to a traced thread.
 //! - `stops`: results of a wait, for traced and other children alike.
-//! - `tasks`: facts about threads, from procfs.
-//! - `doing`: the kernel's counters of a thread.
-//! - `fuse`: a time limit for calls that may never return.
+//! - `threads`: facts about threads, from procfs.
+//! - `read_syscall_state`: the kernel's counters of a thread.
+//! - `kill_timer`: a time limit for calls that may never return.
 
 mod held_process;
 mod kill_timer;

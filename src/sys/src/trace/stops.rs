@@ -64,7 +64,7 @@ impl TraceStop {
 /// Returns the next state change of any child or traced thread; `None` if nothing has changed, or there is no
 /// child.
 ///
-/// It also collects the exit of every [`crate::spawn::Child`] of this process: a caller of this function must
+/// It also collects the exit of every [`crate::spawn::SpawnedChild`] of this process: a caller of this function must
 /// not wait for them elsewhere.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ const TICK_US: u64 = 10_000;
 /// One sample of a thread's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyscallState {
-    /// Scheduler state, as in [`crate::process::Stat`].
+    /// Scheduler state, as in [`crate::process::ProcessStat`].
     pub state: char,
     /// Run time, in nanoseconds.
     pub run_ns: u64,

@@ -4,7 +4,7 @@
 //! - `registers`: a thread's registers, provided by the caller that stopped it.
 //! - `memory`, `maps`, `image`: the memory of a process, its mapped programs, and their ELF files.
 //! - [`unwind`]: from registers to code addresses.
-//! - [`name`]: from code addresses to functions, files and lines (symbolization).
+//! - [`symbolize`]: from code addresses to functions, files and lines (symbolization).
 //! - `text`: stacks formatted as text.
 
 mod image;
