@@ -324,7 +324,10 @@ fn rerun_names_missing_tests_and_runs_rest() {
     let manifest = dir_of(&latest(&world)).join("manifest.jsonl");
     let text = fs::read_to_string(&manifest).unwrap();
     let left = |uids: &str| {
-        text.replace("\"earlier-rerun-set\":{\"failed\":[]", &format!("\"earlier-rerun-set\":{{\"failed\":[{uids}]"))
+        text.replace(
+            "\"earlier-rerun-set\":{\"failed\":[]",
+            &format!("\"earlier-rerun-set\":{{\"failed\":[{uids}]"),
+        )
     };
     assert_ne!(left("\"x\""), text);
     fs::write(&manifest, left("\"big::Gone.Test\"")).unwrap();

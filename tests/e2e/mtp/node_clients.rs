@@ -92,10 +92,7 @@ fn cancellation_token_cancels_run() {
 
 #[test]
 fn cancellation_token_cancels_run_on_callback_connections() {
-    run_scenario(
-        "cancellation_token_cancels_run_on_callback_connections",
-        &TestWorld::with_gtest("meet"),
-    );
+    run_scenario("cancellation_token_cancels_run_on_callback_connections", &TestWorld::with_gtest("meet"));
 }
 
 #[test]
@@ -105,10 +102,7 @@ fn cancellation_token_cancels_discovery() {
 
 #[test]
 fn client_debugger_attaches_before_first_instruction() {
-    run_scenario(
-        "client_debugger_attaches_before_first_instruction",
-        &TestWorld::with_gtest("deaths"),
-    );
+    run_scenario("client_debugger_attaches_before_first_instruction", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
@@ -128,10 +122,7 @@ fn exit_request_ends_run_and_gets_response() {
 
 #[test]
 fn client_close_midway_leaves_nothing_behind() {
-    run_scenario(
-        "client_close_midway_leaves_nothing_behind",
-        &TestWorld::with_gtest("meet"),
-    );
+    run_scenario("client_close_midway_leaves_nothing_behind", &TestWorld::with_gtest("meet"));
 }
 
 #[test]

@@ -81,8 +81,11 @@ fn format_events(tests: &[ListedTest], events: &[TranscriptEvent]) -> String {
             TranscriptEvent::Output(bytes) => {
                 writeln!(text, "  {:?}", String::from_utf8_lossy(bytes)).unwrap()
             }
+            TranscriptEvent::Part { part, .. } => {
+                writeln!(text, "  part {:?}: {:?}", part.name, part.result).unwrap();
+            }
             TranscriptEvent::Ended { place, verdict } => {
-                write!(text, "{} {:?}", verdict.state.as_str(), tests[*place].name).unwrap();
+                write!(text, "{} {:?}", verdict.result.as_str(), tests[*place].name).unwrap();
                 if let Some(duration) = verdict.duration {
                     write!(text, " in {duration:?}").unwrap();
                 }
@@ -148,7 +151,7 @@ fn bytewise_input_gives_the_same_events() {
                 if let TranscriptEvent::Ended { place, verdict } = event {
                     let name = &tests[*place].name;
                     let has_marker =
-                        has_end_marker(recording.framework, &stdout[..=at], name, verdict.state.as_str());
+                        has_end_marker(recording.framework, &stdout[..=at], name, verdict.result.as_str());
                     assert!(has_marker, "{}: {name} ended at byte {at}", recording.name);
                 }
             }
