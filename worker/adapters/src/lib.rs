@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 
 mod contract;
+mod doctest;
 mod expected_tests;
 mod gtest;
 mod libtest;

@@ -9,6 +9,7 @@ static ADAPTERS: &[&dyn Adapter] = &[
     &super::gtest::GoogleTest,
     &super::libtest::LibtestFormat::Events,
     &super::libtest::LibtestFormat::Plain,
+    &super::doctest::Doctest,
 ];
 
 /// Returns all adapters, in the order in which a program of unknown kind is tried.

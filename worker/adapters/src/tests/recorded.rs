@@ -19,7 +19,9 @@ const GTEST: &[&str] = &["gtest.list.xml"];
 const LIBTEST: &[&str] = &["libtest.list.json"];
 const PLAIN: &[&str] = &["libtest-plain.list", "libtest-plain.ignored.list"];
 
-const RECORDINGS: [TranscriptRecording; 8] = [
+const DOCTEST: &[&str] = &["doctest.list"];
+
+const RECORDINGS: [TranscriptRecording; 11] = [
     // Set-up and tear-down of suites failed, which is in no test's result.
     TranscriptRecording { name: "gtest", framework: "gtest", listings: GTEST, exit: Some((1, false)) },
     TranscriptRecording { name: "gtest-died", framework: "gtest", listings: GTEST, exit: None },
@@ -39,6 +41,9 @@ const RECORDINGS: [TranscriptRecording; 8] = [
         listings: PLAIN,
         exit: None,
     },
+    TranscriptRecording { name: "doctest", framework: "doctest", listings: DOCTEST, exit: Some((1, true)) },
+    TranscriptRecording { name: "doctest-died", framework: "doctest", listings: DOCTEST, exit: None },
+    TranscriptRecording { name: "doctest-forging", framework: "doctest", listings: DOCTEST, exit: None },
 ];
 
 fn path(name: &str) -> std::path::PathBuf {
@@ -171,6 +176,8 @@ fn has_end_marker(framework: &str, so_far: &[u8], name: &str, state: &str) -> bo
         ("gtest", "passed") => finds(format!("[       OK ] {name} (")),
         ("gtest", "skipped") => finds(format!("[  SKIPPED ] {name} (")),
         ("gtest", _) => finds(format!("[  FAILED  ] {name}")),
+        ("doctest", "passed") => finds_word(so_far, name, b"test_case_success=\"true\""),
+        ("doctest", _) => finds_word(so_far, name, b"test_case_success=\"false\""),
         ("libtest", "passed") => finds(format!("\"name\": \"{name}\", \"event\": \"ok\"")),
         ("libtest", _) => finds(format!("\"name\": \"{name}\", \"event\": \"failed\"")),
         (_, "passed") => finds_word(so_far, name, b"ok\n"),
@@ -179,7 +186,9 @@ fn has_end_marker(framework: &str, so_far: &[u8], name: &str, state: &str) -> bo
 }
 
 fn finds_word(so_far: &[u8], name: &str, word: &[u8]) -> bool {
-    let begin = memchr::memmem::find(so_far, format!("test {name} ").as_bytes());
+    let begin = memchr::memmem::find(so_far, format!("test {name} ").as_bytes()).or_else(|| {
+        memchr::memmem::find(so_far, format!("<TestCase name=\"{}", name.replace('<', "&lt;")).as_bytes())
+    });
     begin.is_some_and(|at| memchr::memmem::find(&so_far[at..], word).is_some())
 }
 
