@@ -30,7 +30,7 @@ use heeler_run_store::RerunSelector;
 const EXAMPLES: &str = "\
 Examples:
   heeler run                             run the suites of heeler.toml
-  heeler run build/unit_tests            run a GoogleTest or Rust test program
+  heeler run build/unit_tests            run the tests of a program
   heeler run --cargo                     build and run a cargo package's tests
   heeler run -E 'Parser.*' -j 8          run the tests of one class, 8 at a time
   heeler run --partition hash:1/4        run one quarter of the tests
@@ -208,6 +208,12 @@ pub(crate) struct ServeArguments {
     pub general: GeneralArguments,
 }
 
+/// Returns the help of `--framework`, with the names of the frameworks from their registry.
+fn framework_help() -> String {
+    let names = heeler_adapters::framework_names();
+    format!("Take the framework of the programs as given ({names}) instead of asking them")
+}
+
 /// Arguments that name the test programs.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Programs")]
@@ -221,8 +227,8 @@ pub(crate) struct ProgramArguments {
     /// Hand an argument on to cargo, such as --cargo-arg=--release; may be repeated.
     #[arg(long = "cargo-arg", value_name = "ARG", requires = "cargo", allow_hyphen_values = true)]
     pub cargo_args: Vec<String>,
-    /// Take the framework of the programs as given (gtest, libtest) instead of asking them.
-    #[arg(long, value_name = "NAME")]
+    /// Take the framework of the programs as given instead of asking them.
+    #[arg(long, value_name = "NAME", help = framework_help())]
     pub framework: Option<String>,
 }
 

@@ -178,7 +178,7 @@ const KEYS: &[ConfigKey] = keys! {
         "cargo": "path" = "this or programs";
         /// Arguments behind `cargo test --no-run`, such as `["--features", "net"]`.
         "cargo-args": "array of strings" = "[]";
-        /// The framework of the programs (gtest, libtest); without it each program is asked.
+        /// The framework of the programs, by a name that `heeler run --help` lists; without it each program is asked.
         "framework": "text" = "";
         /// Arguments of every start of the programs, before Heeler's own.
         "args": "array of strings" = "[]";

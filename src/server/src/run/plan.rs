@@ -21,12 +21,6 @@ use heeler_config::{
 };
 use heeler_run_store::{Provenance, RunDir};
 
-/// Bytes that a name takes on a command line beside its text: the terminator and a pointer to it.
-const SELECTION_OVERHEAD_BYTES: usize = 16;
-/// Maximum number of bytes of names on one command line: the system accepts 2 MiB including the environment,
-/// and other arguments need room.
-const SELECTION_BUDGET_BYTES: usize = 1 << 20;
-
 /// One selected test, with everything that its lease carries.
 #[derive(Debug, Clone)]
 pub struct SelectedTest {
@@ -241,12 +235,10 @@ fn plan_test(
     let suite = &entry.source.program.suite;
     let program = programs.get_or_insert(Some(place.program), || {
         let mut program = entry.source.program.clone();
-        let mut costs = ProgramCosts {
-            start: of.history.start_of(suite),
-            selection_budget_bytes: Some(SELECTION_BUDGET_BYTES),
-        };
-        if let ListingState::Listed { framework, start, .. } = &entry.listing {
+        let mut costs = ProgramCosts { start: of.history.start_of(suite), selection_budget_bytes: None };
+        if let ListingState::Listed { framework, selection_limit, start, .. } = &entry.listing {
             program.framework = Some(framework.clone());
+            costs.selection_budget_bytes = selection_limit.map(|limit| limit.budget_bytes);
             costs.start = costs.start.or(Some(*start));
         }
         (program, costs)
@@ -265,15 +257,17 @@ fn plan_test(
         tags: listed.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
         last: of.history.outcome_of(&uid),
     };
+    let selection_limit = match &entry.listing {
+        ListingState::Listed { selection_limit, .. } => *selection_limit,
+        ListingState::Broken { .. } | ListingState::Unknown => None,
+    };
     let own = of.settings.for_test(entry.source.config_suite.as_deref(), &subject);
     let planned = ScheduledTest {
         program: program_id(program),
         weight: of.history.duration_of(&uid),
         is_isolated: own.is_isolated || of.history.needs_isolation(&uid),
         retries: own.retries,
-        // Names passed in a file cost nothing, but only the worker decides how to pass them, so the budget
-        // applies to all.
-        selection_bytes: listed.name.len() + SELECTION_OVERHEAD_BYTES,
+        selection_bytes: selection_limit.map_or(0, |limit| limit.cost(&listed.name)),
         is_unrunnable: unrunnable.is_some(),
     };
     let test = SelectedTest {
