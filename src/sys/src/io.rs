@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     time::{Duration, Instant},
 };
 
