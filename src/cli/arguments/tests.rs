@@ -284,3 +284,11 @@ fn completion_scripts_exist_for_each_shell() {
         assert!(script.contains("partition"), "{shell}");
     }
 }
+
+#[test]
+fn command_lines_of_every_command_are_not_translated() {
+    for command in ["run", "list", "runs", "report", "serve", "dump", "doctor", "completions", "help"] {
+        let words = ["heeler", command, "--server", "--client-port", "1"].map(std::ffi::OsString::from);
+        assert_eq!(normalise(words.to_vec()).unwrap(), words, "{command}");
+    }
+}
