@@ -1,6 +1,6 @@
 //! Sends the finish of a run: the due updates, then the end of the attachments, then the completion. Each
 //! step begins only when the one before it is proven. The order of the steps and their route are decided by
-//! [`heeler_core::finish::Delivery`].
+//! [`heeler_core::finish::ExpectedDelivery`].
 
 use bytes::Bytes;
 use heeler_core::delivery::{self, Delivery, DeliveryResult, DeliveryStep, StepResult};

@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use heeler_report::ReportRequest;
 use toml::de::{DeTable, DeValue};
 
 use super::{
@@ -200,8 +201,9 @@ fn read_profile(dir: &Path, name: &str, table: &TableReader<'_, '_>) -> Unresolv
     let overrides = table.read_tables("override", &title);
     let overrides = overrides.iter().filter_map(|table| read_override(&title, table)).collect();
     table.report_unknown_keys();
-    let junit = run.junit.as_deref().map(|path| resolve_path(dir, path));
-    UnresolvedProfile { run: RunLayer { junit, ..run }, tests, overrides }
+    let resolve = |one: ReportRequest| ReportRequest { file: resolve_path(dir, one.file), ..one };
+    let reports = run.reports.map(|reports| reports.into_iter().map(resolve).collect());
+    UnresolvedProfile { run: RunLayer { reports, ..run }, tests, overrides }
 }
 
 fn read_override(title: &str, table: &TableReader<'_, '_>) -> Option<SettingsOverride> {

@@ -1,7 +1,7 @@
 //! The user's configuration: `heeler.toml`, profiles, suites, and their precedence against the command line.
 //!
 //! [`Config::load`] reads the file into plain types, and reports every error in it at once, with positions.
-//! [`Settings::resolve`] applies the command line over suites over profiles over the defaults. Nothing here
+//! [`ResolvedSettings::resolve`] applies the command line over suites over profiles over the defaults. Nothing here
 //! starts a process, knows a test framework or parses command-line arguments.
 
 mod closest_match;
@@ -16,6 +16,7 @@ mod quantity;
 mod reader;
 #[cfg(test)]
 mod reference;
+mod reports;
 mod settings;
 mod tables;
 #[cfg(test)]
@@ -27,6 +28,7 @@ pub use file::{ConfigError, ConfigProblem, FILE_NAME};
 pub use partition::{PartitionError, PartitionKind, PartitionSpec};
 pub use programs::{FindProgramsError, FoundProgram, find_programs, suite_name_from_path};
 pub use quantity::{QuantityError, parse_duration, parse_positive_duration, parse_size};
+pub use reports::{ReportRequestError, parse_report_request, report_format_names};
 pub use settings::{CommandLineSettings, ResolvedSettings};
 pub use tables::{RunLayer, RunSettings, TestLayer, TestSettings};
 pub use types::{

@@ -3,6 +3,7 @@
 
 use std::{fmt, marker::PhantomData, num::NonZeroU32, path::PathBuf, time::Duration};
 
+use heeler_report::ReportRequest;
 use serde::{
     Deserialize as _, Deserializer,
     de::{
@@ -15,6 +16,7 @@ use super::{
     CaptureStrategy, CrashCapture, DumpPolicy, FailFast, JobCount, MemoryLimit, ShuffleMode, SlowTimeout,
     StatusLevel, TimeLimit,
     quantity::{parse_duration, parse_positive_duration, parse_size},
+    reports::parse_report_request,
     tables::SlowTimeoutTable,
 };
 
@@ -111,8 +113,6 @@ pub(super) struct DurationText;
 pub(super) struct PeriodText;
 /// A size such as `64KiB`.
 pub(super) struct ByteSize;
-/// The path of a file, relative to the directory of `heeler.toml`.
-pub(super) struct FilePath;
 /// The path of a directory, relative to the directory of `heeler.toml`.
 pub(super) struct DirectoryPath;
 /// The name of a suite.
@@ -125,6 +125,8 @@ pub(super) struct FilterText;
 pub(super) struct TextArray;
 /// Paths and globs, at least one.
 pub(super) struct PathArray;
+/// Requests for report files, such as `junit=out/junit.xml`.
+pub(super) struct ReportArray;
 /// A program with its arguments.
 pub(super) struct CommandArray;
 
@@ -154,7 +156,6 @@ notations! {
     PeriodText -> Duration, "a duration such as \"60s\"".to_owned(),
         |written| Ok(parse_positive_duration(written.text()?)?);
     ByteSize -> u64, "a size such as \"64KiB\"".to_owned(), |written| Ok(parse_size(written.text()?)?);
-    FilePath -> PathBuf, "the path of a file".to_owned(), |written| Ok(written.nonempty_text()?.into());
     DirectoryPath -> PathBuf, "the path of a directory".to_owned(),
         |written| Ok(written.nonempty_text()?.into());
     SuiteName -> String, "a name".to_owned(), |written| Ok(written.nonempty_text()?.to_owned());
@@ -164,6 +165,10 @@ notations! {
     TextArray -> Vec<String>, "an array of strings".to_owned(), |written| written.texts(|_| true);
     PathArray -> Vec<String>, "an array of paths or globs".to_owned(),
         |written| written.texts(|paths| !paths.is_empty() && paths.iter().all(|path| !path.is_empty()));
+    ReportArray -> Vec<ReportRequest>, "reports such as \"junit=out/junit.xml\"".to_owned(), |written| {
+        let texts = written.texts(|_| true)?;
+        Ok(texts.iter().map(|text| parse_report_request(text)).collect::<Result<_, _>>()?)
+    };
     CommandArray -> Vec<String>, "a command as an array of words, such as [\"make\", \"tests\"]".to_owned(),
         |written| written.texts(|words| words.first().is_some_and(|program| !program.is_empty()));
     JobCount -> Self, "a whole number from 1 or \"num-cpus\"".to_owned(), |written| match written {

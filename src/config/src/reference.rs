@@ -12,8 +12,8 @@ use super::{
     CaptureStrategy, CrashCapture, DumpPolicy, FailFast, JobCount, MemoryLimit, RunLayer, RunSettings,
     ShuffleMode, SlowTimeout, StatusLevel, TestLayer, TestSettings, TimeLimit,
     notation::{
-        ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilePath, FilterText, Flag,
-        FrameworkName, Number, PathArray, PeriodText, SuiteName, TextArray,
+        ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName, Number,
+        PathArray, PeriodText, ReportArray, SuiteName, TextArray,
     },
     reader::{ConfigDocument, TableReader},
     tables::{OverrideTable, ProfileTable, SlowTimeoutTable, SuiteTable, TopTable},
@@ -68,7 +68,6 @@ described_notations! {
     DurationText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);
     PeriodText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);
     ByteSize -> u64, "size", {"type": "string"}, |bytes| size_text(*bytes);
-    FilePath -> std::path::PathBuf, "path", {"type": "string", "minLength": 1}, |path| path;
     DirectoryPath -> std::path::PathBuf, "path", {"type": "string", "minLength": 1}, |path| path;
     SuiteName -> String, "text", {"type": "string", "minLength": 1}, |text| text;
     FrameworkName -> String, "text", {"type": "string", "minLength": 1}, |text| text;
@@ -76,6 +75,9 @@ described_notations! {
     TextArray -> Vec<String>, "array of strings", {"type": "array", "items": {"type": "string"}}, |all| all;
     PathArray -> Vec<String>, "array of paths",
         {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}, |all| all;
+    ReportArray -> Vec<heeler_report::ReportRequest>, "array of strings",
+        {"type": "array", "items": {"type": "string"}},
+        |all| all.iter().map(|one| format!("{}={}", one.format.name(), one.file.display())).collect::<Vec<_>>();
     CommandArray -> Vec<String>, "array of words",
         {"type": "array", "items": {"type": "string"}, "minItems": 1}, |all| all;
     JobCount -> Self, "number from 1, or \"num-cpus\"",

@@ -6,6 +6,7 @@
 
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
+use heeler_report::ReportRequest;
 use serde::{Deserialize, de::IgnoredAny};
 
 #[cfg(test)]
@@ -14,8 +15,8 @@ use super::{
     CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FailLimit, JobCount, MemoryLimit, ShuffleMode,
     SlowTimeout, StatusLevel, TimeLimit,
     notation::{
-        ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilePath, FilterText, Flag,
-        FrameworkName, Notation, Number, PathArray, SuiteName, TextArray, required,
+        ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName,
+        Notation, Number, PathArray, ReportArray, SuiteName, TextArray, required,
     },
 };
 
@@ -92,8 +93,9 @@ layered_settings! {
     /// Lowest level of results printed during the run: none, fail, retry, slow, pass, skip or all; each level
     /// includes those before it. The default depends on the terminal or log and on the number of tests.
     status_level: StatusLevel as "StatusLevel";
-    /// Path of the JUnit report, relative to the file.
-    junit: PathBuf as "FilePath";
+    /// Report files that each run writes, also of `heeler serve`: `FORMAT` or `FORMAT=FILE`, relative to the
+    /// file; `{run}` in a name stands for the run's id. `heeler run --help` lists the formats.
+    reports: Vec<ReportRequest> as "ReportArray" = Vec::new();
     /// Show the output of tests live. Tests then run one at a time, unless `--jobs` is given.
     #[serde(rename = "no-capture")]
     capture: CaptureStrategy as "CaptureStrategy" = CaptureStrategy::Kept;

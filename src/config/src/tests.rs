@@ -40,7 +40,7 @@ max-fail = 5
 isolate = true
 shuffle = 7
 status-level = "fail"
-junit = "out/junit.xml"
+reports = ["junit=out/junit.xml", "ctrf"]
 no-capture = false
 output-limit = "64KiB"
 drain-timeout = "1s"
@@ -152,7 +152,8 @@ fn file_with_every_key_is_read() {
     assert_eq!(run.fail_limit(), FailLimit::After { failures: 5.try_into().unwrap(), is_immediate: false });
     assert_eq!(run.shuffle, ShuffleMode::Seed(7));
     assert_eq!(run.status_level, Some(StatusLevel::Fail));
-    assert_eq!(run.junit.as_deref(), Some(Path::new("out/junit.xml")));
+    let files: Vec<_> = run.reports.iter().map(|one| (one.format.name(), one.file.as_path())).collect();
+    assert_eq!(files, [("junit", Path::new("out/junit.xml")), ("ctrf", Path::new("ctrf-report.json"))]);
     assert_eq!(run.output_limit_bytes, 65_536);
     assert_eq!(run.list_timeout, Duration::from_millis(500));
     assert_eq!(run.run_timeout, TimeLimit::After(Duration::from_secs(7200)));
@@ -174,13 +175,13 @@ fn file_with_every_key_is_read() {
 fn paths_are_relative_to_the_file() {
     let config = Config::parse(
         Path::new("/w/sub/heeler.toml"),
-        "state-dir = \"/var/state\"\n[profile.default]\njunit = \"j.xml\"\n[[suite]]\nname = \"s\"\ncargo = \".\"\ncwd = \"/tmp\"",
+        "state-dir = \"/var/state\"\n[profile.default]\nreports = [\"junit=j.xml\"]\n[[suite]]\nname = \"s\"\ncargo = \".\"\ncwd = \"/tmp\"",
     )
     .unwrap();
     assert_eq!(config.dir, Path::new("/w/sub"));
     assert_eq!(config.state_dir, Path::new("/var/state"));
     assert_eq!(
-        config.resolve_profile("default").unwrap().run.junit.as_deref(),
+        config.resolve_profile("default").unwrap().run.reports.first().map(|one| one.file.as_path()),
         Some(Path::new("/w/sub/j.xml"))
     );
     assert_eq!(config.suites[0].cwd.as_deref(), Some(Path::new("/tmp")));
@@ -279,7 +280,7 @@ idle-timeout = true
 dumps = "core"
 crash-capture = 3
 shuffle = -1
-junit = []
+reports = ["junt=a"]
 no-capture = "no"
 output-limit = "1X"
 keep-runs = 99999999999999999999
@@ -303,7 +304,7 @@ heeler.toml:8:16: expected a duration such as "60s" or "1m 30s", or false for no
 heeler.toml:9:9: expected one of "off", "crash", "hang", "all" for "dumps" in [profile.default], found the string "core"
 heeler.toml:10:17: expected one of "off", "root", "tree" for "crash-capture" in [profile.default], found the number 3
 heeler.toml:11:11: expected a seed (a whole number from 0), true or false for "shuffle" in [profile.default], found the number -1
-heeler.toml:12:9: expected the path of a file for "junit" in [profile.default], found an empty array
+heeler.toml:12:11: expected reports such as "junit=out/junit.xml" for "reports" in [profile.default]: unknown report format "junt"; did you mean "junit"?
 and 12 more
 "#,
     );

@@ -3,13 +3,13 @@
 //!
 //! - [`ids`]: numeric ids.
 //! - [`outcome`]: results of tests, and exits of the processes that run them.
-//! - [`split`]: batching: the tests of the next batch.
+//! - [`split_name`]: batching: the tests of the next batch.
 //! - [`partition`]: the tests of this shard.
 //! - [`ledger`]: the results that are owed, and those that are proven delivered.
-//! - [`path`]: the path of a test in the tree of tests.
+//! - [`test_path`]: the path of a test in the tree of tests.
 //! - [`run`]: the state machine of one run.
-//! - [`finish`]: delivery of the end of a run, and what is pending when the coordinator has died.
-//! - [`share`]: fair sharing of the slots between concurrent runs.
+//! - [`delivery`]: delivery of the end of a run, and what is pending when the coordinator has died.
+//! - [`fair_share`]: fair sharing of the slots between concurrent runs.
 
 pub mod batching;
 pub mod delivery;

@@ -1,15 +1,15 @@
 //! Every byte and message that Heeler's processes and clients exchange. No I/O, clock or decision belongs
 //! here: this crate only converts bytes to values and values to bytes.
 //!
-//! - [`frame`]: `Content-Length` framing of the test protocol.
+//! - [`append_record`]: `Content-Length` framing of the test protocol.
 //! - [`packet`]: framing of Heeler's own control connections.
 //! - [`rpc`]: JSON-RPC envelopes, ids and errors.
 //! - [`mtp`]: the messages of the MSTest Runner Protocol.
 //! - [`control`]: messages between coordinator, watchdog, worker and guard.
-//! - [`nursery`]: messages between a worker and its fork server, which creates the guards.
+//! - [`fork_server`]: messages between a worker and its fork server, which creates the guards.
 //! - [`journal`]: the records of write-ahead journals.
 //! - [`manifest`]: the plan of a run, beside its journals.
-//! - [`recovery`]: synthesized results of tests whose run was interrupted, shared by coordinator and
+//! - [`unfinished_tests`]: synthesized results of tests whose run was interrupted, shared by coordinator and
 //!   watchdog.
 
 pub mod control;

@@ -16,7 +16,7 @@ pub const COORDINATOR_LOCK: &str = "coordinator.lock";
 /// and every result is reported.
 pub const WATCHDOG_LOCK: &str = "watchdog.lock";
 /// Version of the format; readers refuse others.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Format name in the head of each manifest.
 const FORMAT: &str = "heeler-manifest";
 
@@ -165,7 +165,7 @@ impl ManifestHead {
         }
     }
 
-    /// Reads the head of a manifest; `bytes` must hold its first line.
+    /// Reads the head of a manifest; `sample_bytes` must hold its first line.
     ///
     /// # Errors
     /// The file is not a manifest, has another version, or is damaged.
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn foreign_files_and_other_versions_are_refused() {
-        for text in ["", "x\n", "{}\n", "{\"format\":\"x\",\"version\":3}\n", "[1]\n"] {
+        for text in ["", "x\n", "{}\n", "{\"format\":\"x\",\"version\":4}\n", "[1]\n"] {
             let error = Manifest::read(text.as_bytes()).unwrap_err();
             let is_torn = text.is_empty() && matches!(error, ManifestError::Damaged { offset: 0, .. });
             assert!(is_torn || matches!(error, ManifestError::Format), "{text}: {error}");

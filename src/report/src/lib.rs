@@ -1,19 +1,24 @@
 //! The report of a run, for people and for their tools: the aggregated stream of changes, and the report
 //! files written from it. Pure functions: no clock, no file and no terminal here.
 //!
-//! - [`Outcome`], [`Counts`]: how a test ended, in the categories of a summary.
-//! - [`Summary`]: the whole run by uid, latest state; [`Record`] is one test of it.
-//! - [`text`]: sanitising of foreign text.
-//! - [`junit`]: the JUnit XML report.
+//! - [`ReportedOutcome`], [`OutcomeCounts`]: how a test ended, in the categories of a summary.
+//! - [`RunSummary`]: the whole run by uid, latest state; [`TestReport`] is one test of it.
+//! - [`sanitise`]: sanitising of foreign text.
+//! - [`ReportFormat`]: a format of report files; [`REPORT_FORMATS`] is the registry.
 
+mod ctrf;
+mod junit;
 mod outcome;
+mod report_format;
 mod summary;
 mod test_report;
 
-pub mod junit;
 pub mod sanitise;
 
 pub use outcome::{OutcomeCounts, ReportedOutcome};
+pub use report_format::{
+    REPORT_FORMATS, ReportError, ReportFormat, ReportRequest, ReportRunInfo, find_report_format,
+};
 pub use summary::{MemoryPeak, RunSummary, RunVerdict};
 pub use test_report::{FailureDetail, TestReport};
 pub use test_report::{is_group, read_number, split_name};

@@ -361,6 +361,16 @@ fn doctor_reports_crash_capture() {
 }
 
 #[test]
+fn doctor_describes_machine_and_processes_of_heeler() {
+    let world = TestWorld::with_gtest("deaths");
+    let server = TestServer::initialized(&world, &["deaths"]);
+    let ran = world.run(&["doctor"]);
+    ran.line_with(&["memory", " of ", "available"]);
+    ran.line_with(&["load", "in the last minute", "processes of"]);
+    ran.line_with(&["heeler", &format!("process {}, for ", server.pid()), "serve --stdio"]);
+}
+
+#[test]
 fn rust_stack_overflow_names_function() {
     let world = TestWorld::with_libtest();
     let ran = world.run(&["run", "libtest", "-E", "k_overflows_its_stack"]).assert_code(2);

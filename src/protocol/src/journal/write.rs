@@ -25,7 +25,7 @@ pub fn write(out: &mut Vec<u8>, record: &JournalRecord) {
     }
 }
 
-/// Appends one [`Record::Settled`] to `out` without owning its change, because workers write hundreds of
+/// Appends one [`JournalRecord::SettledResults`] to `out` without owning its change, because workers write hundreds of
 /// thousands a second.
 pub fn write_settled(out: &mut Vec<u8>, result: JournalledResult, change: &[u8]) {
     append_record(out, RecordHead { kind: 1, test: result.test, result: Some(result) }, change);
