@@ -82,7 +82,8 @@ fn write_run(dir: &Path) {
         client_members: None,
     };
     let plan = ManifestPlan { tests: (0..TESTS).map(test).collect(), ..ManifestPlan::default() };
-    let manifest = Manifest { head: ManifestHead::new("run", RunOrigin::default()), plan };
+    let head = ManifestHead { tests: plan.tests.len(), ..ManifestHead::new("run", RunOrigin::default()) };
+    let manifest = Manifest { head, plan };
     fs::write(dir.join(MANIFEST_FILE_NAME), manifest.to_bytes()).unwrap();
     for worker in 0..JOURNALS {
         let mut bytes = journal::MAGIC.to_vec();
