@@ -23,14 +23,16 @@ use super::{
     display::{list::ListFormat, runs::RunsFormat},
 };
 use heeler_config::filter::Filter;
-use heeler_config::{JobCount, MemoryLimit, PartitionSpec, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit};
+use heeler_config::{
+    FailFast, JobCount, MemoryLimit, PartitionSpec, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
+};
 use heeler_report::ReportRequest;
 use heeler_run_store::RerunSelector;
 
 const EXAMPLES: &str = "\
 Examples:
   heeler run                             run the suites of heeler.toml
-  heeler run build/unit_tests            run a GoogleTest or Rust test program
+  heeler run build/unit_tests            run the tests of a program
   heeler run --cargo                     build and run a cargo package's tests
   heeler run -E 'Parser.*' -j 8          run the tests of one class, 8 at a time
   heeler run --partition hash:1/4        run one quarter of the tests
@@ -208,6 +210,12 @@ pub(crate) struct ServeArguments {
     pub general: GeneralArguments,
 }
 
+/// Returns the help of `--framework`, with the names of the frameworks from their registry.
+fn framework_help() -> String {
+    let names = heeler_adapters::framework_names();
+    format!("Take the framework of the programs as given ({names}) instead of asking them")
+}
+
 /// Arguments that name the test programs.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Programs")]
@@ -221,8 +229,8 @@ pub(crate) struct ProgramArguments {
     /// Hand an argument on to cargo, such as --cargo-arg=--release; may be repeated.
     #[arg(long = "cargo-arg", value_name = "ARG", requires = "cargo", allow_hyphen_values = true)]
     pub cargo_args: Vec<String>,
-    /// Take the framework of the programs as given (gtest, libtest) instead of asking them.
-    #[arg(long, value_name = "NAME")]
+    /// Take the framework of the programs as given instead of asking them.
+    #[arg(long, value_name = "NAME", help = framework_help())]
     pub framework: Option<String>,
 }
 
@@ -242,7 +250,7 @@ pub(crate) struct SelectionArguments {
 /// Arguments that control how tests run.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Running")]
-#[command(group = clap::ArgGroup::new("fail-limit").multiple(false).args(["is_fail_fast", "is_no_fail_fast", "max_fail"]))]
+#[command(group = clap::ArgGroup::new("fail-limit").multiple(false).args(["fail_fast", "is_no_fail_fast", "max_fail"]))]
 pub(crate) struct RunningArguments {
     /// Run so many tests at the same time: a number or num-cpus.
     #[arg(short, long, value_name = "N", alias = "test-threads", value_parser = convert::jobs)]
@@ -268,13 +276,22 @@ pub(crate) struct RunningArguments {
     /// End the whole run after this time, such as 30m, with a report of all that did and did not run.
     #[arg(long, value_name = "TIME", value_parser = convert::time_limit)]
     pub run_timeout: Option<TimeLimit>,
-    /// End the run at the first failure; what runs is cancelled.
-    #[arg(long = "fail-fast", alias = "ff")]
-    pub is_fail_fast: bool,
-    /// Run all tests, whatever fails.
+    /// Stop the run at the first failure: running tests finish, the rest is not run. With =immediate,
+    /// running tests are cancelled.
+    #[arg(
+        long,
+        alias = "ff",
+        value_name = "MODE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "wait",
+        value_parser = convert::fail_fast
+    )]
+    pub fail_fast: Option<FailFast>,
+    /// Run all tests, regardless of failures.
     #[arg(long = "no-fail-fast", alias = "nff")]
     pub is_no_fail_fast: bool,
-    /// End the run at so many failures; what runs is cancelled.
+    /// Stop the run at this number of failures: running tests finish, the rest is not run.
     #[arg(long, value_name = "N")]
     pub max_fail: Option<NonZeroU32>,
 }

@@ -198,7 +198,6 @@ async fn await_crash_report(
             | FromGuard::Paused
             | FromGuard::Sampled(_)
             | FromGuard::Dumped(_)
-            | FromGuard::TracerDetached
             | FromGuard::StoppedAtStart { .. }
             | FromGuard::DebuggerExited => {}
         }

@@ -76,7 +76,7 @@ fn exec_offered_test(directory: &Path) -> Result<Infallible, LaunchError> {
     socket.set_read_timeout(Some(REPLY_TIMEOUT)).map_err(LaunchError::Connect)?;
     let (_, fds) =
         fd_passing::receive(socket.as_fd(), &mut READY_BYTE.clone()).map_err(LaunchError::Outputs)?;
-    let [Some(stdout), Some(stderr), Some(tether)] = fds else {
+    let [Some(stdout), Some(stderr), Some(tether), channel] = fds else {
         return Err(LaunchError::Outputs(io::ErrorKind::UnexpectedEof.into()));
     };
     process::bind_to(tether).map_err(LaunchError::BindLifeline)?;
@@ -88,6 +88,7 @@ fn exec_offered_test(directory: &Path) -> Result<Infallible, LaunchError> {
         stdin: ChildStdio::Null,
         stdout: ChildStdio::Fd(stdout),
         stderr: ChildStdio::Fd(stderr),
+        channel,
         ..SpawnOptions::new(command.program.as_path())
     };
     Err(LaunchError::Program(spawn::exec(start)))

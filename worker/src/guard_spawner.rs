@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use heeler_protocol::fork_server::{FORK_REPLY_BYTES, FORK_REQUEST, ForkReply};
+use heeler_adapters::InvocationChannel;
+use heeler_protocol::fork_server::{CHANNEL_ARGUMENT, FORK_REPLY_BYTES, FORK_REQUEST, ForkReply};
 use heeler_sys::{
     fd_passing,
     process::{Pid, Signal},
@@ -21,7 +22,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::output_pipe::OutputPipe;
+use crate::{output_pipe::OutputPipe, report_channel::ReportChannel};
 use heeler_core::error_chain;
 
 /// The role argument of a guard.
@@ -68,6 +69,7 @@ pub(crate) struct GuardPipes {
     pub(crate) control: OwnedFd,
     pub(crate) stdout: OutputPipe,
     pub(crate) stderr: OutputPipe,
+    pub(crate) channel: Option<ReportChannel>,
 }
 
 /// The guard's ends of the same connection and pipes.
@@ -75,6 +77,7 @@ struct GuardEndpoints {
     control: OwnedFd,
     stdout: OwnedFd,
     stderr: OwnedFd,
+    channel: Option<OwnedFd>,
 }
 
 /// The process of a guard.
@@ -118,11 +121,14 @@ impl GuardSpawner {
     /// Starts a guard, which waits for its command.
     ///
     /// Cancel safe: yes, because guards and fork servers exit when their connections are closed.
-    pub(crate) async fn start_guard(&self) -> Result<(GuardProcess, GuardPipes), GuardStartError> {
+    pub(crate) async fn start_guard(
+        &self,
+        channel: InvocationChannel,
+    ) -> Result<(GuardProcess, GuardPipes), GuardStartError> {
         while let Some(nursery) = self.acquire_fork_server() {
             // Created again for each attempt: descriptors passed to a fork server that then died may still be
             // read by its guard.
-            match request_fork(nursery).await {
+            match request_fork(nursery, channel).await {
                 Ok((twin, cradle, nursery)) => {
                     self.release_fork_server(nursery);
                     return Ok((GuardProcess::Forked(twin), cradle));
@@ -133,12 +139,17 @@ impl GuardSpawner {
                 }
             }
         }
-        let (cradle, gifts) = create_guard_pipes().map_err(GuardStartError::Pipes)?;
+        let (cradle, gifts) = create_guard_pipes(channel).map_err(GuardStartError::Pipes)?;
         let child = spawn(SpawnOptions {
-            args: vec![GUARD_ROLE.into()],
+            args: [GUARD_ROLE]
+                .into_iter()
+                .chain(gifts.channel.as_ref().map(|_| CHANNEL_ARGUMENT))
+                .map(Into::into)
+                .collect(),
             stdin: ChildStdio::Fd(gifts.control),
             stdout: ChildStdio::Fd(gifts.stdout),
             stderr: ChildStdio::Fd(gifts.stderr),
+            channel: gifts.channel,
             ..SpawnOptions::new(&self.executable)
         })
         .map_err(GuardStartError::Spawn)?;
@@ -183,9 +194,11 @@ impl GuardSpawner {
 /// Requests a guard. A fork server that returns none is killed, because a late reply would reach no reader.
 async fn request_fork(
     mut nursery: ForkServerHandle,
+    channel: InvocationChannel,
 ) -> Result<(ForkedChild, GuardPipes, ForkServerHandle), ForkRequestError> {
-    let (cradle, gifts) = create_guard_pipes().map_err(ForkRequestError::Pipes)?;
-    let fds = [gifts.control.as_fd(), gifts.stdout.as_fd(), gifts.stderr.as_fd()];
+    let (cradle, gifts) = create_guard_pipes(channel).map_err(ForkRequestError::Pipes)?;
+    let mut fds = vec![gifts.control.as_fd(), gifts.stdout.as_fd(), gifts.stderr.as_fd()];
+    fds.extend(gifts.channel.as_ref().map(|fd| fd.as_fd()));
     let born = timeout(FORK_TIMEOUT, nursery.send_fork_request(&fds))
         .await
         .unwrap_or(Err(ForkRequestError::TimedOut));
@@ -198,12 +211,23 @@ async fn request_fork(
     }
 }
 
-fn create_guard_pipes() -> io::Result<(GuardPipes, GuardEndpoints)> {
+fn create_guard_pipes(channel: InvocationChannel) -> io::Result<(GuardPipes, GuardEndpoints)> {
     let (ours, theirs) = heeler_sys::io::socket_pair()?;
     let (stdout, stdout_end) = OutputPipe::new()?;
     let (stderr, stderr_end) = OutputPipe::new()?;
-    let cradle = GuardPipes { control: ours, stdout, stderr };
-    Ok((cradle, GuardEndpoints { control: theirs, stdout: stdout_end, stderr: stderr_end }))
+    let (channel, channel_end) = create_channel(channel)?.unzip();
+    let cradle = GuardPipes { control: ours, stdout, stderr, channel };
+    let endpoints =
+        GuardEndpoints { control: theirs, stdout: stdout_end, stderr: stderr_end, channel: channel_end };
+    Ok((cradle, endpoints))
+}
+
+/// Creates the report channel that a command needs, if it needs one.
+pub(crate) fn create_channel(channel: InvocationChannel) -> io::Result<Option<(ReportChannel, OwnedFd)>> {
+    match channel {
+        InvocationChannel::StandardOutput => Ok(None),
+        InvocationChannel::Descriptor => ReportChannel::new().map(Some),
+    }
 }
 
 impl ForkServerHandle {

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use heeler_adapters::InvocationChannel;
 use heeler_protocol::control::{
     CrashReport, FromGuard, HangReport, ProcessExit, TestCommand, ToGuard, TreeSample,
 };
@@ -20,6 +21,7 @@ use tokio::{net::UnixStream, time::timeout};
 use crate::{
     guard_spawner::{GuardPipes, GuardProcess, GuardSpawner, GuardStartError},
     output_pipe::OutputPipe,
+    report_channel::ReportChannel,
 };
 
 /// How long a guard may take to exit after its connection ends; it normally exits at once, and is killed
@@ -31,6 +33,8 @@ pub(crate) struct GuardedProcess {
     pub(crate) control: GuardConnection,
     pub(crate) stdout: OutputPipe,
     pub(crate) stderr: OutputPipe,
+    /// The report channel, if the command has one.
+    pub(crate) channel: Option<ReportChannel>,
 }
 
 /// The connection to a guard.
@@ -50,8 +54,6 @@ pub(crate) enum GuardEvent {
     NotStarted(String),
     /// The process is paused.
     Paused,
-    /// The process is no longer traced.
-    Detached,
     /// The process is stopped for a debugger: before its first instruction, or (`false`) before it executes
     /// its program.
     StoppedForDebugger(bool),
@@ -73,13 +75,17 @@ impl GuardedProcess {
     /// Starts a guard and sends it the command to execute.
     ///
     /// Cancel safe: yes, because a guard whose connection ends exits, with its test.
-    pub(crate) async fn start(guards: &GuardSpawner, command: TestCommand) -> Result<Self, GuardStartError> {
-        let (process, GuardPipes { control, stdout, stderr }) = guards.start_guard().await?;
+    pub(crate) async fn start(
+        guards: &GuardSpawner,
+        command: TestCommand,
+        channel: InvocationChannel,
+    ) -> Result<Self, GuardStartError> {
+        let (process, GuardPipes { control, stdout, stderr, channel }) = guards.start_guard(channel).await?;
         let stream = tokio_stream(control).map_err(GuardStartError::Pipes)?;
         let (sender, receiver, task) = heeler_transport::control::open(stream);
         let mut control = GuardConnection { process, sender, receiver, task };
         control.send(ToGuard::Exec(command)).await;
-        Ok(Self { control, stdout, stderr })
+        Ok(Self { control, stdout, stderr, channel })
     }
 }
 
@@ -104,7 +110,6 @@ impl GuardConnection {
                 }
                 FromGuard::StartFailed { error } => GuardEvent::NotStarted(error),
                 FromGuard::Paused => GuardEvent::Paused,
-                FromGuard::TracerDetached => GuardEvent::Detached,
                 FromGuard::StoppedAtStart { is_program } => GuardEvent::StoppedForDebugger(is_program),
                 FromGuard::DebuggerExited => GuardEvent::DebuggerLost,
                 FromGuard::Untraced { reason } => GuardEvent::Untraced(reason),

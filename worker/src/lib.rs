@@ -13,7 +13,7 @@
 //! - [`debuggee`]: a test process that a client's debugger launches.
 //! - `guard_spawner`, `guarded_process`, `output_pipe`, `worker_context`, `process_clock`: starting a process, its pipes, environment and
 //!   running time.
-//! - [`adapter`]: the test frameworks.
+//! - `report_channel`: the channel beside a test process's outputs.
 
 mod batch;
 pub mod debuggee;
@@ -29,6 +29,7 @@ mod output_capture;
 mod output_pipe;
 mod process_clock;
 mod process_leaks;
+mod report_channel;
 mod runner;
 mod stderr_attribution;
 #[cfg(test)]

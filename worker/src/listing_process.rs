@@ -11,7 +11,9 @@ use tokio::{
 use crate::guard_spawner::GuardSpawner;
 use crate::guarded_process::{GuardEvent, GuardedProcess};
 use crate::output_pipe::{OutputPipe, PipeRead};
+use crate::report_channel::{self, ReportChannel};
 use crate::runner::JobOrder;
+use heeler_adapters::AdapterInvocation;
 use heeler_core::error_chain;
 
 /// A listing of 100,000 tests with long names is about 20 MB.
@@ -42,6 +44,7 @@ pub(crate) enum CaptureError {
 pub(crate) struct CapturedListing {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
+    pub(crate) channel: Vec<u8>,
     pub(crate) end: ProcessExit,
 }
 
@@ -77,11 +80,15 @@ enum ListingEvent {
 pub(crate) async fn capture_listing(
     guards: &GuardSpawner,
     command: TestCommand,
+    invocation: &AdapterInvocation,
     budget: ListingTimeLimit,
     orders: &mut mpsc::Receiver<JobOrder>,
 ) -> Result<CapturedListing, CaptureError> {
-    let guard = GuardedProcess::start(guards, command).await;
-    let guard = guard.map_err(|error| CaptureError::NotStarted(error_chain(&error)))?;
+    let guard = GuardedProcess::start(guards, command, invocation.channel).await;
+    let mut guard = guard.map_err(|error| CaptureError::NotStarted(error_chain(&error)))?;
+    if let Some(channel) = &mut guard.channel {
+        channel.send(invocation.listing_request.clone());
+    }
     let mut listing = ListingProcess {
         guard,
         orders,
@@ -105,12 +112,12 @@ pub(crate) async fn capture_listing(
 
 impl ListingProcess<'_> {
     async fn next_event(&mut self) -> ListingEvent {
-        let GuardedProcess { control, stdout, stderr } = &mut self.guard;
+        let GuardedProcess { control, stdout, stderr, channel } = &mut self.guard;
         tokio::select! {
             biased;
             order = self.orders.recv() => ListingEvent::Order(order.unwrap_or(JobOrder::Kill)),
             news = control.next_event() => ListingEvent::Guard(news),
-            () = wait_readable(stdout, stderr) => ListingEvent::Output,
+            () = wait_readable(stdout, stderr, channel.as_ref()) => ListingEvent::Output,
             () = sleep_until(self.budget.deadline), if self.failure.is_none() => ListingEvent::Deadline,
             () = sleep_until(self.guard_kill_at.unwrap_or(self.budget.deadline)), if self.guard_kill_at.is_some() => ListingEvent::GuardOverdue,
         }
@@ -119,9 +126,9 @@ impl ListingProcess<'_> {
     /// Handles an event; returns whether it was the end.
     async fn handle_event(&mut self, happened: ListingEvent) -> bool {
         match happened {
-            ListingEvent::Order(JobOrder::Cancel { .. } | JobOrder::Kill) => {
-                self.fail(CaptureError::Cancelled).await
-            }
+            ListingEvent::Order(
+                JobOrder::Cancel { .. } | JobOrder::CancelAfterRunningTests { .. } | JobOrder::Kill,
+            ) => self.fail(CaptureError::Cancelled).await,
             ListingEvent::Order(JobOrder::Pause { paused }) => {
                 self.pause_confirmation = Some(paused);
                 self.guard.control.send(ToGuard::Pause).await;
@@ -136,9 +143,7 @@ impl ListingProcess<'_> {
             ListingEvent::Guard(GuardEvent::Started(..)) => {}
             // Listings are not debugged.
             ListingEvent::Order(JobOrder::Debugger { .. }) => {}
-            ListingEvent::Guard(
-                GuardEvent::Detached | GuardEvent::StoppedForDebugger(_) | GuardEvent::DebuggerLost,
-            ) => {}
+            ListingEvent::Guard(GuardEvent::StoppedForDebugger(_) | GuardEvent::DebuggerLost) => {}
             ListingEvent::Guard(GuardEvent::NotStarted(error)) => {
                 self.failure = Some(CaptureError::NotStarted(error));
                 return true;
@@ -178,7 +183,7 @@ impl ListingProcess<'_> {
 
     /// Reads the available output; returns whether it exceeds the limit.
     fn read_outputs(&mut self) -> bool {
-        let GuardedProcess { stdout, stderr, .. } = &mut self.guard;
+        let GuardedProcess { stdout, stderr, channel, .. } = &mut self.guard;
         if let PipeRead::Bytes(count) = stdout.try_read(&mut self.buffer)
             && self.captured.stdout.len() <= STDOUT_LIMIT_BYTES
         {
@@ -188,7 +193,15 @@ impl ListingProcess<'_> {
             let room = STDERR_LIMIT_BYTES.saturating_sub(self.captured.stderr.len());
             self.captured.stderr.extend_from_slice(&self.buffer[..count.min(room)]);
         }
-        self.captured.stdout.len() > STDOUT_LIMIT_BYTES
+        if let Some(channel) = channel {
+            channel.send(Vec::new());
+            if let PipeRead::Bytes(count) = channel.try_read(&mut self.buffer)
+                && self.captured.channel.len() <= STDOUT_LIMIT_BYTES
+            {
+                self.captured.channel.extend_from_slice(&self.buffer[..count]);
+            }
+        }
+        self.captured.stdout.len().max(self.captured.channel.len()) > STDOUT_LIMIT_BYTES
     }
 
     async fn read_to_end(&mut self) {
@@ -197,11 +210,12 @@ impl ListingProcess<'_> {
             if self.read_outputs() {
                 self.failure.get_or_insert(CaptureError::TooLong);
             }
-            let GuardedProcess { stdout, stderr, .. } = &self.guard;
-            if stdout.is_at_end() && stderr.is_at_end() {
+            let GuardedProcess { stdout, stderr, channel, .. } = &self.guard;
+            let is_channel_open = channel.as_ref().is_some_and(|channel| !channel.is_at_end());
+            if stdout.is_at_end() && stderr.is_at_end() && !is_channel_open {
                 return;
             }
-            if timeout_at(deadline, wait_readable(stdout, stderr)).await.is_err()
+            if timeout_at(deadline, wait_readable(stdout, stderr, channel.as_ref())).await.is_err()
                 || Instant::now() >= deadline
             {
                 return;
@@ -210,9 +224,10 @@ impl ListingProcess<'_> {
     }
 }
 
-async fn wait_readable(stdout: &OutputPipe, stderr: &OutputPipe) {
+async fn wait_readable(stdout: &OutputPipe, stderr: &OutputPipe, channel: Option<&ReportChannel>) {
     tokio::select! {
         () = stdout.wait_readable() => {}
         () = stderr.wait_readable() => {}
+        () = report_channel::wait_ready(channel) => {}
     }
 }

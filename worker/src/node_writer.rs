@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use heeler_protocol::{
     control::{LeakedProcess, LeasedTest, ProcessExit, TestGroup, WorkerId, WorkerLease},
-    mtp::{ExecutionState, LeakedProcessInfo, encode_change_in_group, group_node, group_path, key},
+    mtp::{
+        ExecutionState, LeakedProcessInfo, TestPartInfo, encode_change_in_group, group_node, group_path, key,
+    },
 };
+
+use heeler_adapters::{FrameworkResult, TestPart};
 
 use crate::{
     process_clock::UtcTime, process_leaks::leak_note, update_batch::UpdateBatch, verdict::FinalResult,
@@ -167,6 +171,7 @@ impl NodeWriter {
             let leaked: Vec<_> = leaked.iter().map(LeakedProcessInfo::from).collect();
             serde_json::to_writer(&mut *out, &leaked).expect("numbers and texts are JSON");
         }
+        write_parts(out, &outcome.outputs.parts);
         write_attachments(out, outcome);
         if outcome.attempt > 1 {
             write_number(out, key::ATTEMPT, outcome.attempt);
@@ -188,6 +193,21 @@ impl NodeWriter {
             (None, _) => {}
         }
     }
+}
+
+/// Appends the parts of the test.
+fn write_parts(out: &mut Vec<u8>, parts: &[TestPart]) {
+    if parts.is_empty() {
+        return;
+    }
+    let info = |part: &TestPart| TestPartInfo {
+        name: part.name.clone(),
+        state: part.result.map_or("in-progress", FrameworkResult::as_str).to_owned(),
+        message: part.message.clone(),
+    };
+    write_member_name(out, key::PARTS);
+    let parts: Vec<_> = parts.iter().map(info).collect();
+    serde_json::to_writer(&mut *out, &parts).expect("texts are JSON");
 }
 
 /// Appends the attached files, numbered from 0.
@@ -331,6 +351,7 @@ mod tests {
                 file: Some("a.cc".into()),
                 line: Some(7),
                 skip: None,
+                selector: None,
                 traits: vec![
                     TraitPair { name: "k".into(), value: "v\\".into() },
                     TraitPair { name: "l".into(), value: String::new() },
@@ -409,7 +430,12 @@ mod tests {
             expected: Some("2".into()),
             file: Some("other.cc".into()),
             line: Some(9),
-            outputs: TestOutputs { stdout: "o".into(), stderr: "e".into(), evidence: None },
+            outputs: TestOutputs {
+                stdout: "o".into(),
+                stderr: "e".into(),
+                evidence: None,
+                parts: Vec::new(),
+            },
             exit_reason: Some(ExitReason {
                 signal: Some("SIGSEGV".into()),
                 code: Some(3),

@@ -2,9 +2,7 @@
 //! order relative to the framework's markers. Bytes that a test wrote before its end marker are read before
 //! that marker is handled; but among several tests within one read the writer is unknown. Pure.
 
-use heeler_protocol::mtp::ExecutionState;
-
-use heeler_adapters::TranscriptEvent;
+use heeler_adapters::{FrameworkResult, TranscriptEvent};
 
 /// The tests that receive the standard error of one chunk.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -40,11 +38,14 @@ pub(crate) fn attribute_stderr(
                 // An end without a beginning: the test was running for a moment all the same.
                 writers += usize::from(in_flight.len() == before);
                 last_ended = Some(*place);
-                if verdict.state == ExecutionState::Failed {
+                if verdict.result == FrameworkResult::Failed {
                     failed.push(*place);
                 }
             }
-            TranscriptEvent::Begun { .. } | TranscriptEvent::Ended { .. } | TranscriptEvent::Output(_) => {}
+            TranscriptEvent::Begun { .. }
+            | TranscriptEvent::Ended { .. }
+            | TranscriptEvent::Part { .. }
+            | TranscriptEvent::Output(_) => {}
         }
     }
     let mut receivers = failed;
@@ -64,12 +65,12 @@ mod tests {
         TranscriptEvent::Begun { place }
     }
 
-    fn ended(place: usize, state: ExecutionState) -> TranscriptEvent {
-        TranscriptEvent::Ended { place, verdict: verdict(state) }
+    fn ended(place: usize, result: FrameworkResult) -> TranscriptEvent {
+        TranscriptEvent::Ended { place, verdict: verdict(result) }
     }
 
     fn passed(place: usize) -> TranscriptEvent {
-        ended(place, ExecutionState::Passed)
+        ended(place, FrameworkResult::Passed)
     }
 
     fn check(flights: &[usize], events: &[TranscriptEvent], receivers: &[usize], is_shared: bool) {
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn shared_stderr_goes_to_failed_and_running_tests() {
-        let failed = ended(1, ExecutionState::Failed);
+        let failed = ended(1, FrameworkResult::Failed);
         check(&[0], &[passed(0), begun(1), failed.clone(), begun(2), passed(2)], &[1], true);
         check(&[0], &[passed(0), begun(1), failed, begun(2)], &[1, 2], true);
         check(&[0], &[passed(0), begun(1)], &[1], true);

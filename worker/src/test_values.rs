@@ -1,14 +1,13 @@
 //! Sample values for the unit tests of this crate's pure modules.
 
-use heeler_protocol::{
-    control::{LeaseId, LeasedTest, ListedTest, TestIndex, TestLimits, TestProgram, WorkerLease},
-    mtp::ExecutionState,
+use heeler_protocol::control::{
+    LeaseId, LeasedTest, ListedTest, TestIndex, TestLimits, TestProgram, WorkerLease,
 };
 
-use heeler_adapters::FrameworkVerdict;
+use heeler_adapters::{FrameworkResult, FrameworkVerdict};
 
-pub(crate) fn verdict(state: ExecutionState) -> FrameworkVerdict {
-    FrameworkVerdict::new(state, None)
+pub(crate) fn verdict(result: FrameworkResult) -> FrameworkVerdict {
+    FrameworkVerdict::new(result, None)
 }
 
 pub(crate) fn program() -> TestProgram {

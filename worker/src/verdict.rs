@@ -10,7 +10,7 @@ use heeler_protocol::{
 
 use crate::output_capture::truncate_text;
 use crate::update_batch::ProvisionalMark;
-use heeler_adapters::FrameworkVerdict;
+use heeler_adapters::{FrameworkResult, FrameworkVerdict, TestPart};
 
 /// An attempt travels to the coordinator and comes back with the next lease, so its texts are truncated
 /// again.
@@ -42,6 +42,8 @@ pub(crate) struct TestOutputs {
     pub(crate) stderr: String,
     /// Dumps and stacks captured while its process died or hung.
     pub(crate) evidence: Option<Box<TestDiagnostics>>,
+    /// Parts of the test that began, with their results.
+    pub(crate) parts: Vec<TestPart>,
 }
 
 /// A terminal result, without the test that it belongs to.
@@ -156,7 +158,7 @@ fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> FinalResult {
             expected: verdict.expected,
             file: verdict.file,
             line: verdict.line,
-            ..FinalResult::new(verdict.state, outputs)
+            ..FinalResult::new(verdict.result.into(), outputs)
         },
         TestEnding::Died { exit_reason: death, is_after_end_marker } => {
             let mut message = exit_reason_text(&death);
@@ -220,12 +222,12 @@ fn isolated_rerun_result(first: &Attempt, seen: TestEnding, lone: TestOutputs) -
             Some("hangs-alone"),
         ),
         TestEnding::Cancelled => (format!("{what}; the check alone was cancelled"), None),
-        TestEnding::Verdict(verdict) => match verdict.state {
-            ExecutionState::Passed => {
+        TestEnding::Verdict(verdict) => match verdict.result {
+            FrameworkResult::Passed => {
                 (format!("{after_others}; passes alone (order-dependent?)"), Some("passes-alone"))
             }
-            ExecutionState::Skipped => (format!("{after_others}; is skipped alone"), Some("passes-alone")),
-            _ => {
+            FrameworkResult::Skipped => (format!("{after_others}; is skipped alone"), Some("passes-alone")),
+            FrameworkResult::Failed => {
                 let message = verdict.message.as_deref().unwrap_or("it gave no message");
                 (format!("{after_others}; fails alone: {message}"), Some("fails-alone"))
             }
@@ -241,6 +243,7 @@ fn isolated_rerun_result(first: &Attempt, seen: TestEnding, lone: TestOutputs) -
             .clone()
             .filter(|first| has_stack(first) || lone.evidence.is_none())
             .or(lone.evidence),
+        parts: lone.parts,
     };
     let own = single_run_result(seen, TestOutputs::default());
     FinalResult {
@@ -357,10 +360,10 @@ mod tests {
         ExitReason { signal: signal.map(str::to_owned), code, ..ExitReason::default() }
     }
 
-    fn verdict(state: ExecutionState, message: Option<&str>) -> TestEnding {
+    fn verdict(result: FrameworkResult, message: Option<&str>) -> TestEnding {
         TestEnding::Verdict(FrameworkVerdict {
             message: message.map(str::to_owned),
-            ..test_values::verdict(state)
+            ..test_values::verdict(result)
         })
     }
 
@@ -414,12 +417,12 @@ mod tests {
                 "crashes-alone",
             ),
             (
-                verdict(ExecutionState::Passed, None),
+                verdict(FrameworkResult::Passed, None),
                 "crashed with SIGSEGV when run after other tests; passes alone (order-dependent?)",
                 "passes-alone",
             ),
             (
-                verdict(ExecutionState::Failed, Some("1 is not 2")),
+                verdict(FrameworkResult::Failed, Some("1 is not 2")),
                 "crashed with SIGSEGV when run after other tests; fails alone: 1 is not 2",
                 "fails-alone",
             ),
@@ -474,7 +477,7 @@ mod tests {
             Some("the process left with exit code 0 before the test ended; alone as well")
         );
         assert_eq!(outcome.kind, Some("exited"));
-        let outcome = settled(&checking(exit()), verdict(ExecutionState::Passed, None));
+        let outcome = settled(&checking(exit()), verdict(FrameworkResult::Passed, None));
         assert_eq!(
             outcome.message.as_deref(),
             Some(
@@ -511,7 +514,7 @@ mod tests {
     fn only_unsuccessful_results_await_a_retry() {
         let test = LeasedTest { is_failure_provisional: true, ..test() };
         for seen in [
-            verdict(ExecutionState::Failed, None),
+            verdict(FrameworkResult::Failed, None),
             TestEnding::TimedOut(Duration::from_secs(1)),
             died(death(None, Some(3))),
         ] {
@@ -521,8 +524,8 @@ mod tests {
             ));
         }
         for seen in [
-            verdict(ExecutionState::Passed, None),
-            verdict(ExecutionState::Skipped, None),
+            verdict(FrameworkResult::Passed, None),
+            verdict(FrameworkResult::Skipped, None),
             TestEnding::Cancelled,
         ] {
             assert!(matches!(conclusion(&test, true, seen), Decision::Final(_)));
@@ -535,7 +538,7 @@ mod tests {
             attempt(ExecutionState::Failed, "1 is not 2\n", None),
             attempt(ExecutionState::TimedOut, "", None),
         ];
-        let outcome = settled(&LeasedTest { attempts, ..test() }, verdict(ExecutionState::Passed, None));
+        let outcome = settled(&LeasedTest { attempts, ..test() }, verdict(FrameworkResult::Passed, None));
         assert_eq!((outcome.kind, outcome.attempt), (Some("passed-with-retries"), 3));
         assert_eq!(
             outcome.outputs.stdout,
@@ -548,7 +551,7 @@ mod tests {
     fn last_failure_lists_all_attempts() {
         let attempts = vec![attempt(ExecutionState::Failed, "first", None)];
         let test = LeasedTest { attempts, ..test() };
-        let outcome = settled(&test, verdict(ExecutionState::Failed, Some("last")));
+        let outcome = settled(&test, verdict(FrameworkResult::Failed, Some("last")));
         assert_eq!(outcome.message.as_deref(), Some("last\nearlier attempts:\nattempt 1 (failed): first"));
         assert_eq!((outcome.state, outcome.attempt), (ExecutionState::Failed, 2));
     }

@@ -151,7 +151,7 @@ mod tests {
             args: vec!["second".into()],
             env: vec![pair("A", Some("framework")), pair("B", None)],
             files: vec![(file.clone(), b"A.b".to_vec())],
-            listing_file: None,
+            ..AdapterInvocation::default()
         };
         let command = setting.prepare_command(&program, &invocation, Some("run")).unwrap();
         let value = |name: &str| {

@@ -1,8 +1,12 @@
 //! Messages between a worker and its fork server, over a socket that preserves message boundaries. The
 //! descriptors passed with them carry the rest.
 //!
-//! - Request: [`FORK_REQUEST`], with a guard's control connection, standard output and standard error.
+//! - Request: [`FORK_REQUEST`], with a guard's control connection, standard output, standard error
+//!   and, if its test has one, report channel.
 //! - Reply: a [`ForkReply`], with a descriptor of the guard's process if the fork succeeded.
+
+/// Argument of an executed guard whose descriptor 3 is its test's report channel.
+pub const CHANNEL_ARGUMENT: &str = "--channel";
 
 /// Length of a request.
 pub const FORK_REQUEST_BYTES: usize = 1;

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -17,6 +17,8 @@ use crate::check;
 
 /// Number of the first descriptor after the standard streams.
 const FIRST_FREE_FD: i32 = 3;
+/// The descriptor of a process's report channel.
+const REPORT_CHANNEL: libc::c_int = 3;
 
 /// Returns the ends of a new pipe, for reading and for writing; both close on exec.
 ///
@@ -85,6 +87,21 @@ pub fn take_standard_input() -> io::Result<OwnedFd> {
     let null = std::fs::File::open("/dev/null")?;
     dup2_stdin(null)?;
     Ok(fd)
+}
+
+/// Takes ownership of descriptor 3, the report channel that [`SpawnOptions::channel`] passes to a process.
+///
+/// [`SpawnOptions::channel`]: crate::spawn::SpawnOptions::channel
+///
+/// # Errors
+/// Descriptor 3 is not open.
+pub fn take_report_channel() -> io::Result<OwnedFd> {
+    // SAFETY: fcntl with an integer argument; it fails if descriptor 3 is not open.
+    let fd = check(unsafe { libc::fcntl(REPORT_CHANNEL, libc::F_DUPFD_CLOEXEC, REPORT_CHANNEL + 1) })?;
+    // SAFETY: the caller's process was given this descriptor, and nothing of ours owns it.
+    check(unsafe { libc::close(REPORT_CHANNEL) })?;
+    // SAFETY: the descriptor is new and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Makes two descriptors this process's standard output and error; both originals are closed.

@@ -13,9 +13,10 @@ use std::{
 };
 
 use heeler_sys::{
-    io::{pipe, wait_readable},
+    io::{pipe, socket_pair, wait_readable},
     process::{self, Pid, Signal},
     spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild, spawn},
+    trace,
 };
 
 /// Environment variable that names the role of a re-executed test.
@@ -109,6 +110,34 @@ fn arguments_environment_and_directory_reach_the_child() {
     assert_eq!(child.wait().unwrap().code, Some(0));
     let text = String::from_utf8_lossy(&bytes).into_owned();
     assert!(bytes.starts_with(b"two words \xff '\"*|v=1|/usr"), "{text}");
+}
+
+#[test]
+fn report_channel_is_descriptor_3_of_the_child_and_of_no_other() {
+    let start = |channel| SpawnOptions {
+        stdout: ChildStdio::Null,
+        channel,
+        ..shell("read -r line <&3 && echo got $line >&3; ls /proc/self/fd >&3")
+    };
+    for is_held in [false, true] {
+        let (ours, theirs) = socket_pair().unwrap();
+        let mut ours = File::from(ours);
+        let mut child = if is_held {
+            trace::spawn_held(start(Some(theirs))).unwrap().release().finish().unwrap()
+        } else {
+            spawn(start(Some(theirs))).unwrap()
+        };
+        ours.write_all(b"ping\n").unwrap();
+        let mut text = String::new();
+        // Its end of file proves that this process has kept no copy.
+        ours.read_to_string(&mut text).unwrap();
+        // `ls` itself opens the directory that it lists.
+        assert_eq!(text, "got ping\n0\n1\n2\n3\n4\n");
+        assert_eq!(child.wait().unwrap().code, Some(0));
+        let mut without =
+            spawn(SpawnOptions { channel: None, ..shell("test ! -e /proc/self/fd/3") }).unwrap();
+        assert_eq!(without.wait().unwrap().code, Some(0));
+    }
 }
 
 #[test]

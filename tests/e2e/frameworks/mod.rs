@@ -1,4 +1,5 @@
 //! Real test programs of each framework.
 
+mod doctest;
 mod gtest;
 mod libtest;

@@ -23,6 +23,16 @@ pub(crate) fn gtest(name: &str) -> PathBuf {
     })
 }
 
+/// Returns a program of `tests/fixtures/doctest`, by the name of its source.
+pub(crate) fn doctest(name: &str) -> PathBuf {
+    let source = fixtures().join("doctest").join(format!("{name}.cc"));
+    built(&format!("doctest-{name}"), &[&source], |target| {
+        let mut compiler = Command::new("g++");
+        compiler.args(["-std=c++17", "-O0", "-o"]).arg(target).arg(&source);
+        succeed(&mut compiler, "is g++ there, and doctest-dev? scripts/test installs them");
+    })
+}
+
 /// Returns the test program of the crate `tests/fixtures/libtest`.
 pub(crate) fn libtest() -> PathBuf {
     let dir = libtest_crate();

@@ -4,10 +4,7 @@
 use std::path::Path;
 
 use heeler_adapters::{Adapter, ListingOutput, TranscriptEvent, by_name};
-use heeler_protocol::{
-    control::{ListedTest, TestProgram},
-    mtp::ExecutionState,
-};
+use heeler_protocol::control::{ListedTest, TestProgram};
 
 use super::pieces::pieces;
 
@@ -38,11 +35,10 @@ fn transcript(framework: &str, bytes: &[u8]) {
                 assert!(*place < NAMES.len());
                 assert_eq!(in_flight.replace(*place), None, "a test begins while another one runs");
             }
-            TranscriptEvent::Ended { place, verdict } => {
+            TranscriptEvent::Ended { place, .. } => {
                 assert_eq!(in_flight.take(), Some(*place), "the test that ends is the one that runs");
-                let states = [ExecutionState::Passed, ExecutionState::Failed, ExecutionState::Skipped];
-                assert!(states.contains(&verdict.state));
             }
+            TranscriptEvent::Part { place, .. } => assert_eq!(in_flight, Some(*place)),
             TranscriptEvent::Output(_) => {}
         }
     }
@@ -91,7 +87,7 @@ fn printed(bytes: &[u8]) -> ListingOutput {
 
 fn listing(framework: &str, outputs: &[ListingOutput]) {
     let program = TestProgram { path: "/p".into(), cwd: "/".into(), ..TestProgram::default() };
-    let _more = adapter(framework).needs_next_listing(outputs);
+    let _more = adapter(framework).next_listing(&program, outputs, Path::new("/scratch"));
     let listing = match adapter(framework).read_listing(&program, outputs) {
         Ok(listing) => listing,
         Err(error) => {
@@ -102,9 +98,9 @@ fn listing(framework: &str, outputs: &[ListingOutput]) {
     let adapter = adapter(listing.framework);
     for test in &listing.tests {
         let _words = adapter.reproduce_command(&program, test);
-        let _bytes = adapter.selection_cost(test);
     }
     let tests: Vec<_> = listing.tests.iter().collect();
+    assert!(adapter.selectable_together(&tests) <= tests.len());
     let _selected = adapter.run_command(&program, &tests, Path::new("/scratch"));
     let mut events = Vec::new();
     adapter.transcript_parser(&tests).on_output_end(&mut events);

@@ -38,8 +38,8 @@ pub fn main() -> ExitCode {
     };
     match nursery().map(ForkServer::serve) {
         Some(Ok(ForkedRole::ForkServer)) => ExitCode::SUCCESS,
-        Some(Ok(ForkedRole::Guard(control))) => {
-            let is_served = crate::serve(control).is_ok();
+        Some(Ok(ForkedRole::Guard { control, channel })) => {
+            let is_served = crate::serve(control, channel).is_ok();
             // A guard has nothing to clean up, and any cleanup of the fork server belongs to the fork server.
             process::exit_immediately(if is_served { 0 } else { 1 })
         }
@@ -64,8 +64,8 @@ struct ForkServer {
 enum ForkedRole {
     /// The fork server, which is no longer needed.
     ForkServer,
-    /// A guard, with the connection to its worker.
-    Guard(OwnedFd),
+    /// A guard, with the connection to its worker and its test's report channel.
+    Guard { control: OwnedFd, channel: Option<OwnedFd> },
 }
 
 /// Descriptors that a forked guard receives.
@@ -73,6 +73,7 @@ struct GuardDescriptors {
     control: OwnedFd,
     stdout: OwnedFd,
     stderr: OwnedFd,
+    channel: Option<OwnedFd>,
 }
 
 impl ForkServer {
@@ -94,7 +95,7 @@ impl ForkServer {
                     }
                     Ok(ForkResult::Child) => {
                         replace_outputs(cradle.stdout, cradle.stderr)?;
-                        return Ok(ForkedRole::Guard(cradle.control));
+                        return Ok(ForkedRole::Guard { control: cradle.control, channel: cradle.channel });
                     }
                     Err(error) => {
                         self.send_reply(&ForkReply::Errno(error.raw_os_error().unwrap_or(0)), None)?
@@ -116,8 +117,8 @@ impl ForkServer {
     fn receive_request(&self) -> io::Result<Option<GuardDescriptors>> {
         match fd_passing::receive(self.socket.as_fd(), &mut [0; FORK_REQUEST_BYTES])? {
             (0, _) => Ok(None),
-            (_, [Some(control), Some(stdout), Some(stderr)]) => {
-                Ok(Some(GuardDescriptors { control, stdout, stderr }))
+            (_, [Some(control), Some(stdout), Some(stderr), channel]) => {
+                Ok(Some(GuardDescriptors { control, stdout, stderr, channel }))
             }
             (_, _) => Err(io::Error::new(io::ErrorKind::InvalidData, "a request without its descriptors")),
         }

@@ -13,10 +13,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_protocol::control::{FromGuard, OsText, ProcessExit, TestCommand, ToGuard, TraceMode};
+use heeler_protocol::{
+    control::{FromGuard, OsText, ProcessExit, TestCommand, ToGuard, TraceMode},
+    fork_server::CHANNEL_ARGUMENT,
+};
 use heeler_sys::{
     cgroup::{CgroupParent, LeafCgroup},
-    io::{duplicate_standard_input, redirect_output_to_null, wait_readable},
+    io::{duplicate_standard_input, redirect_output_to_null, take_report_channel, wait_readable},
     process::{self, ChildExits, ExitStatus, Pid, Signal},
     spawn::{ChildStdio, SpawnError, SpawnOptions, spawn},
     trace::{self, ReleasedProcess},
@@ -46,19 +49,22 @@ const ORPHANED_KILL_LIMIT: Duration = Duration::from_millis(900);
 #[must_use]
 pub fn main() -> ExitCode {
     process::ignore_terminal_signals();
-    match duplicate_standard_input().map(serve) {
+    let has_channel = std::env::args_os().any(|argument| argument == CHANNEL_ARGUMENT);
+    let channel = if has_channel { take_report_channel().map(Some) } else { Ok(None) };
+    let served = channel.and_then(|channel| Ok(serve(duplicate_standard_input()?, channel)));
+    match served {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(WorkerGone)) | Err(_) => ExitCode::FAILURE,
     }
 }
 
-/// Serves the worker at the other end of the connection.
-pub(crate) fn serve(socket: OwnedFd) -> Result<(), WorkerGone> {
+/// Serves the worker at the other end of the connection; the test process receives the report channel.
+pub(crate) fn serve(socket: OwnedFd, channel: Option<OwnedFd>) -> Result<(), WorkerGone> {
     process::set_name(c"heeler-guard");
     let mut control = GuardSocket::new(socket);
     let command = first_command(&mut control)?;
     match prepare() {
-        Ok(ends) => supervise(control, ends, &command),
+        Ok(ends) => supervise(control, ends, &command, channel),
         Err(source) => {
             control.send(&FromGuard::StartFailed { error: format!("prepare the guard: {source}") })
         }
@@ -85,7 +91,6 @@ fn first_command(control: &mut GuardSocket) -> Result<TestCommand, WorkerGone> {
                 | ToGuard::Resume
                 | ToGuard::Sample
                 | ToGuard::Dump
-                | ToGuard::DetachTracer
                 | ToGuard::ContinueUntraced
                 | ToGuard::ContinueTraced,
             ) => return Err(WorkerGone),
@@ -94,11 +99,16 @@ fn first_command(control: &mut GuardSocket) -> Result<TestCommand, WorkerGone> {
     }
 }
 
-fn supervise(mut control: GuardSocket, ends: ChildExits, command: &TestCommand) -> Result<(), WorkerGone> {
+fn supervise(
+    mut control: GuardSocket,
+    ends: ChildExits,
+    command: &TestCommand,
+    channel: Option<OwnedFd>,
+) -> Result<(), WorkerGone> {
     let started = Instant::now();
     let leaf = command.memory_bytes.and_then(create_control_group);
     let (StartedTest { tracer, debug_hold: debugged, scope: reach }, leaf) =
-        match start_test(command, &ends, leaf) {
+        match start_test(command, &ends, leaf, channel) {
             Ok(started) => started,
             Err(error) => return control.send(&FromGuard::StartFailed { error: error_chain(&error) }),
         };
@@ -149,6 +159,7 @@ fn start_test(
     command: &TestCommand,
     ends: &ChildExits,
     leaf: Option<LeafCgroup>,
+    channel: Option<OwnedFd>,
 ) -> Result<(StartedTest, Option<LeafCgroup>), SpawnError> {
     let string = |bytes: &OsText| bytes.as_os_str().to_owned();
     let start = SpawnOptions {
@@ -157,6 +168,7 @@ fn start_test(
         cwd: Some(command.cwd.as_path().to_owned()),
         stdout: ChildStdio::Inherit,
         stderr: ChildStdio::Inherit,
+        channel,
         ..SpawnOptions::new(command.program.as_path())
     };
     let plan = command.trace.clone().unwrap_or_default();
@@ -170,7 +182,7 @@ fn start_test(
     let reach = reach.filter(|_| reason.is_none());
     if command.is_stopped_at_start {
         let may_trace = !trace::loses_privileges_when_traced(&program_path(command));
-        let (mut tracer, debugged) = debug_hold::start_stopped(start, plan, (may_trace, ends))?;
+        let (mut tracer, debugged) = debug_hold::start_stopped(start, plan, may_trace, ends)?;
         reason.into_iter().for_each(|reason| tracer.record_untraced(reason.to_owned()));
         return Ok((StartedTest { tracer, debug_hold: Some(debugged), scope: reach }, leaf));
     }
@@ -333,7 +345,7 @@ impl GuardSupervisor {
     fn send_sample(&mut self) -> Result<(), WorkerGone> {
         match self.pending_sample.take() {
             Some(sampling) => {
-                let sample = sampling.finish(self.root, self.paused.total_pause());
+                let sample = sampling.finish(self.root);
                 self.control.send(&FromGuard::Sampled(sample))
             }
             None => Ok(()),
@@ -358,10 +370,6 @@ impl GuardSupervisor {
                     let report = self.tracer.dump_tree(self.dump_rounds);
                     self.dump_rounds += 1;
                     self.control.send(&FromGuard::Dumped(report))?;
-                }
-                ToGuard::DetachTracer => {
-                    self.tracer.release_all();
-                    self.control.send(&FromGuard::TracerDetached)?;
                 }
                 ToGuard::ContinueUntraced => {
                     if let Some(debugged) = &mut self.debug_hold {
@@ -431,7 +439,7 @@ impl GuardSupervisor {
         self.control_group = None;
         let core = exit.has_core.then(|| process::core_file(self.root, &self.cwd)).flatten();
         let core = core.as_deref().map(OsText::from);
-        let end = ProcessExit { core, ..exit_report(exit, wall, (leaked, limit_peak)) };
+        let end = ProcessExit { core, ..exit_report(exit, wall, leaked, limit_peak) };
         heeler_sys::fail::pass("guard.ended");
         self.control.send(&FromGuard::Ended(end))
     }

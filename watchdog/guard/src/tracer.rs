@@ -27,9 +27,6 @@ use super::{
     thread_state::FirstChance,
 };
 
-/// Signals that end a program because of a fault of its own.
-const FATAL_SIGNALS: [Signal; 7] =
-    [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE, Signal::ABRT, Signal::TRAP, Signal::SYS];
 /// Maximum number of stops handled before the guard reads from its worker again.
 const MAX_EVENTS_PER_CALL: u32 = 256;
 /// Maximum number of crashes reported; a tree of programs that all crash needs no more to be understood.
@@ -374,7 +371,7 @@ impl ProcessTracer {
     fn on_signal(&mut self, tid: Pid, signal: Signal) {
         let has_crashed = self.process_of(tid).is_none_or(|(_, process)| process.has_crashed);
         // A second thread that crashes while the process dies adds nothing.
-        if !FATAL_SIGNALS.contains(&signal) || has_crashed {
+        if !Signal::CRASHES.contains(&signal) || has_crashed {
             return resume(tid, Some(signal));
         }
         let Ok(info) = trace::signal_info(tid) else { return resume(tid, Some(signal)) };

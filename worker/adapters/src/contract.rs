@@ -1,35 +1,29 @@
 //! The trait that a framework implements, and the values passed between it and the runner. No framework is
 //! named here.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
 use heeler_core::test_path::NameNesting;
-use heeler_protocol::{
-    control::{ListedTest, OsText, TestProgram},
-    mtp::ExecutionState,
-};
+use heeler_protocol::control::{ListedTest, OsText, SelectionLimit, TestProgram};
+
+use crate::{AdapterListing, FrameworkVerdict, ListingError, ListingOutput, TranscriptParser};
 
 /// One test framework: the commands of its programs, and the parsers of their output.
 pub trait Adapter: Sync {
-    /// Returns the framework's name, as configuration and control messages write it.
-    fn name(&self) -> &'static str;
+    /// Returns the constants of the framework.
+    fn traits(&self) -> &'static AdapterTraits;
 
-    /// Returns whether the program's bytes look like this framework. The hint orders the adapters to try, and
-    /// keeps a program from being listed that would ignore the arguments and run; the listing itself decides.
-    fn looks_like(&self, image: &[u8]) -> bool;
+    /// Returns whether the target looks like a program of this framework. Claims order the adapters to try,
+    /// and keep a program from being started with arguments that it would ignore; the listing itself decides.
+    fn claims(&self, target: &DiscoveryTarget<'_>) -> ClaimConfidence;
 
-    /// Returns the listing commands, to be run one after the other while [`Adapter::needs_next_listing`] returns
-    /// true.
-    fn listing_commands(&self, program: &TestProgram, scratch: &Path) -> Vec<AdapterInvocation>;
-
-    /// Returns whether the next listing command must run too, after these outputs of the first ones.
-    fn needs_next_listing(&self, outputs: &[ListingOutput]) -> bool {
-        let _ = outputs;
-        true
-    }
+    /// Returns the next listing command after those with these outputs; `None` when they suffice.
+    fn next_listing(
+        &self,
+        program: &TestProgram,
+        outputs: &[ListingOutput],
+        scratch: &Path,
+    ) -> Option<AdapterInvocation>;
 
     /// Parses the outputs of the listing commands.
     ///
@@ -41,26 +35,10 @@ pub trait Adapter: Sync {
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError>;
 
-    /// Returns how names of tests nest.
-    fn nesting(&self) -> NameNesting {
-        NameNesting::Flat
-    }
-
-    /// Returns command-line markers of processes that crash on purpose, as death tests do.
-    fn expected_crash_markers(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// Returns the number of bytes that the selection of this test takes on the command line; 0 where names
-    /// travel in a file.
-    fn selection_cost(&self, test: &ListedTest) -> usize {
-        let _ = test;
-        0
-    }
-
-    /// Returns the maximum sum of the selection costs of one batch.
-    fn selection_budget(&self) -> usize {
-        usize::MAX
+    /// Returns the number of tests, from the front, that one command can select. At least the first one is
+    /// tried, so that [`Self::run_command`] reports a test that no command can select.
+    fn selectable_together(&self, tests: &[&ListedTest]) -> usize {
+        self.traits().selection_limit.map_or(tests.len(), |limit| fitting_names(tests, limit))
     }
 
     /// Returns the command that runs these tests, given in listing order, in one process.
@@ -74,17 +52,102 @@ pub trait Adapter: Sync {
         scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError>;
 
-    /// Returns the parser of that process's standard output.
+    /// Returns the parser of that process's reports.
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send>;
-
-    /// Adds the details of a failed test that the framework writes to standard error, if it writes them
-    /// there.
-    fn complete_verdict(&self, verdict: &mut FrameworkVerdict, stderr: &str) {
-        let _ = (verdict, stderr);
-    }
 
     /// Returns a quoted shell command line that runs only this test.
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String;
+}
+
+/// The constants of a framework.
+#[derive(Debug, Clone, Copy)]
+pub struct AdapterTraits {
+    /// Name in configuration and control messages.
+    pub name: &'static str,
+    /// Name of the framework in messages to users: `a GoogleTest program`.
+    pub label: &'static str,
+    /// How names of tests nest.
+    pub nesting: NameNesting,
+    /// Limit of the names on one command line; `None` where names travel in another way.
+    pub selection_limit: Option<SelectionLimit>,
+    /// Command-line markers of processes that crash on purpose, as death tests do.
+    pub expected_crash_markers: &'static [&'static str],
+    /// Adds the details of a failed test that the framework writes to standard error, where it writes them
+    /// there.
+    pub details_from_stderr: Option<fn(&mut FrameworkVerdict, &str)>,
+}
+
+impl AdapterTraits {
+    /// Returns the traits of a framework that has no special ones.
+    #[must_use]
+    pub const fn new(name: &'static str, label: &'static str) -> Self {
+        Self {
+            name,
+            label,
+            nesting: NameNesting::Flat,
+            selection_limit: None,
+            expected_crash_markers: &[],
+            details_from_stderr: None,
+        }
+    }
+}
+
+fn fitting_names(tests: &[&ListedTest], limit: SelectionLimit) -> usize {
+    let mut budget = limit.budget_bytes;
+    let is_fitting = |test: &&&ListedTest| {
+        let cost = limit.cost(&test.name);
+        let is_fitting = cost <= budget;
+        budget = budget.saturating_sub(cost);
+        is_fitting
+    };
+    tests.iter().take_while(is_fitting).count()
+}
+
+/// A program whose framework is to be found.
+#[derive(Debug, Clone, Copy)]
+pub enum DiscoveryTarget<'a> {
+    /// A native executable; adapters are asked about each piece of its image until one claims it.
+    Executable {
+        /// Bytes of the file.
+        image: &'a [u8],
+    },
+    /// A directory.
+    Directory {
+        /// Its path.
+        path: &'a Path,
+    },
+    /// A command that is no native executable: a script, with the arguments that precede all of the
+    /// framework's.
+    Command {
+        /// Bytes of the script.
+        script: &'a [u8],
+        /// The program's own arguments.
+        args: &'a [OsText],
+    },
+}
+
+impl DiscoveryTarget<'_> {
+    /// Returns whether a file's bytes contain this text.
+    #[must_use]
+    pub fn contains(&self, text: &[u8]) -> bool {
+        match self {
+            Self::Executable { image: bytes } | Self::Command { script: bytes, .. } => {
+                memchr::memmem::find(bytes, text).is_some()
+            }
+            Self::Directory { .. } => false,
+        }
+    }
+}
+
+/// How sure an adapter is that a target is a program of its framework.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClaimConfidence {
+    /// It is not, or only the user can know: its listing is not tried.
+    Unclaimed,
+    /// It may be: its listing is tried after the likely ones.
+    Possible,
+    /// It looks like one.
+    Likely,
 }
 
 /// A command of an adapter, without the program's own path, arguments and environment.
@@ -98,90 +161,20 @@ pub struct AdapterInvocation {
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// The file that a listing writes; must not exist before.
     pub listing_file: Option<PathBuf>,
+    /// Where the process reports.
+    pub channel: InvocationChannel,
+    /// Request that a listing command gets on its report channel.
+    pub listing_request: Vec<u8>,
 }
 
-/// The output of one listing command.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ListingOutput {
-    /// Bytes of its standard output.
-    pub stdout: Vec<u8>,
-    /// Bytes of its standard error.
-    pub stderr: Vec<u8>,
-    /// Contents of the file named by [`AdapterInvocation::listing_file`], if it was written.
-    pub file: Option<Vec<u8>>,
-    /// Its exit code, if it exited by itself.
-    pub code: Option<i32>,
-    /// The number of the signal that killed it.
-    pub signal: Option<i32>,
-}
-
-/// The tests of a program.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AdapterListing {
-    /// The name of the adapter that must run them: the one that listed, or a variant of it.
-    pub framework: &'static str,
-    /// The tests, in the order in which the framework runs them. A name may occur more than once.
-    pub tests: Vec<ListedTest>,
-}
-
-/// The error of listing a program.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ListingError {
-    /// It exited with success, but its output is not a listing.
-    #[error("list tests as a {framework} program: {reason}")]
-    NotThisFramework {
-        /// Name of the framework whose listing was tried.
-        framework: &'static str,
-        /// Its output instead of a listing.
-        reason: String,
-    },
-    /// Its listing begins correctly, but cannot be parsed to its end.
-    #[error("read the {framework} listing: {reason}")]
-    Damaged {
-        /// Name of the framework whose listing was tried.
-        framework: &'static str,
-        /// Description of the damage.
-        reason: String,
-    },
-    /// It was killed, or exited with a code other than 0.
-    #[error("list tests: the program {}{}", describe_exit(*signal, *code), describe_tail(stderr))]
-    Died {
-        /// The number of the signal that killed it, if any.
-        signal: Option<i32>,
-        /// Its exit code, if it exited by itself.
-        code: Option<i32>,
-        /// The tail of its standard error, otherwise of its standard output.
-        stderr: String,
-    },
-}
-
-impl ListingError {
-    /// Returns the error of a listing command that did not exit with code 0.
-    pub(super) fn of_exit(output: &ListingOutput) -> Self {
-        let said = if output.stderr.trim_ascii().is_empty() { &output.stdout } else { &output.stderr };
-        Self::Died { signal: output.signal, code: output.code, stderr: tail(said) }
-    }
-}
-
-const TAIL_BYTES: usize = 2000;
-
-fn tail(said: &[u8]) -> String {
-    let said = said.trim_ascii_end();
-    let cut = said.len().saturating_sub(TAIL_BYTES);
-    let text = String::from_utf8_lossy(&said[cut..]);
-    if cut == 0 { text.into_owned() } else { format!("... {}", text.trim_start_matches('\u{fffd}')) }
-}
-
-fn describe_exit(signal: Option<i32>, code: Option<i32>) -> String {
-    match (signal, code) {
-        (Some(signal), _) => format!("was killed by signal {signal}"),
-        (None, Some(code)) => format!("left with exit code {code}"),
-        (None, None) => "ended in an unknown way".to_owned(),
-    }
-}
-
-fn describe_tail(stderr: &str) -> String {
-    if stderr.is_empty() { String::new() } else { format!("; it said:\n{stderr}") }
+/// Where a process reports its tests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum InvocationChannel {
+    /// On its standard output, between what the tests write.
+    #[default]
+    StandardOutput,
+    /// On descriptor 3, a stream socket on which it also receives requests.
+    Descriptor,
 }
 
 /// The error of building the command of a batch.
@@ -195,91 +188,4 @@ pub enum CommandLineError {
         /// Reason why it cannot be selected.
         reason: String,
     },
-}
-
-/// Parser of a framework's standard output. Its memory is bounded by the names of the tests plus a constant,
-/// whatever the input.
-pub trait TranscriptParser {
-    /// Parses the next chunk of output, and appends the recognized events.
-    fn on_stdout(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>);
-
-    /// Handles the end of the output. A test that is running then has no [`TranscriptEvent::Ended`].
-    fn on_output_end(&mut self, events: &mut Vec<TranscriptEvent>);
-
-    /// Returns whether the framework printed its final line.
-    fn is_complete(&self) -> bool;
-
-    /// Returns whether the reported results explain this exit code. A failure that the framework reports
-    /// outside of any test is in no result, so the exit code that it causes is not explained; see
-    /// [`TranscriptParser::outside_failure`].
-    fn explains_exit(&self, code: i32) -> bool;
-
-    /// Returns whether the running test already wrote its end marker, which is confirmed only when the
-    /// framework continues after it. A process that dies then died in the test, or in the tear-down of its
-    /// suite.
-    fn is_after_end_marker(&self) -> bool;
-
-    /// Returns the failure that the framework reported outside of any test: in set-up or tear-down of suites
-    /// or of the environment.
-    fn outside_failure(&self) -> Option<&str>;
-}
-
-/// An event recognized in a transcript.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TranscriptEvent {
-    /// A test has begun.
-    Begun {
-        /// Index in the tests given.
-        place: usize,
-    },
-    /// Output of the running test, or of no test if none is running.
-    Output(Vec<u8>),
-    /// A test has ended, as reported by the framework.
-    Ended {
-        /// Index in the tests given.
-        place: usize,
-        /// Result that the framework reported.
-        verdict: FrameworkVerdict,
-    },
-}
-
-/// The end of a test, as reported by the framework.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FrameworkVerdict {
-    /// One of passed, failed and skipped.
-    pub state: ExecutionState,
-    /// Duration measured by the framework.
-    pub duration: Option<Duration>,
-    /// The failure message, or the reason of a skip.
-    pub message: Option<String>,
-    /// The stack at the failure.
-    pub stacktrace: Option<String>,
-    /// The actual value of a failed comparison.
-    pub actual: Option<String>,
-    /// The expected value of a failed comparison.
-    pub expected: Option<String>,
-    /// Source file of the failure.
-    pub file: Option<String>,
-    /// Line of the failure in its file, from 1.
-    pub line: Option<u32>,
-    /// Output that the framework itself captured.
-    pub stdout: Option<String>,
-}
-
-impl FrameworkVerdict {
-    /// Returns a verdict with only a state and a duration.
-    #[must_use]
-    pub fn new(state: ExecutionState, duration: Option<Duration>) -> Self {
-        Self {
-            state,
-            duration,
-            message: None,
-            stacktrace: None,
-            actual: None,
-            expected: None,
-            file: None,
-            line: None,
-            stdout: None,
-        }
-    }
 }

@@ -1,27 +1,33 @@
 //! Adapters of the test frameworks: the commands that list and run tests, and the parsers of their output.
 //! Bytes go in, values come out: no process is started here, nothing is sent and no clock is read.
 //!
-//! - `contract`: the trait, and the values passed between an adapter and the runner.
-//! - `registry`: the registry of frameworks by name.
-//! - `stream_parser`: the stream parser that all transcripts share, over `expected_tests` (the expected tests) and `scan`
-//!   (bytes).
-//! - `gtest`, `libtest`: one folder per framework, each with listing, command and transcript.
+//! - `contract`: the trait that each framework implements, and its commands.
+//! - `listing_output`, `transcript`: what goes into an adapter's parsers, and what comes out of them.
+//! - `registry`: the frameworks by name, one line for each.
+//! - `stream_parser`: the parser that all transcripts on standard output share, over `expected_tests` (the
+//!   sequence of a batch) and `scan` (bytes).
+//! - `gtest`, `libtest` and the others: one folder per framework, each with listing, command and transcript.
 //! - `shell`: quoting, for the command lines that users copy.
 #![warn(missing_docs)]
 
 mod contract;
+mod doctest;
 mod expected_tests;
 mod gtest;
 mod libtest;
+mod listing_output;
 mod registry;
 mod scan;
 mod shell;
 mod stream_parser;
 #[cfg(test)]
 mod tests;
+mod transcript;
 
 pub use contract::{
-    Adapter, AdapterInvocation, AdapterListing, CommandLineError, FrameworkVerdict, ListingError,
-    ListingOutput, TranscriptEvent, TranscriptParser,
+    Adapter, AdapterInvocation, AdapterTraits, ClaimConfidence, CommandLineError, DiscoveryTarget,
+    InvocationChannel,
 };
-pub use registry::{by_name, detectable_adapters};
+pub use listing_output::{AdapterListing, ListingError, ListingOutput};
+pub use registry::{all_adapters, by_name, detectable_programs, framework_names};
+pub use transcript::{FrameworkResult, FrameworkVerdict, TestPart, TranscriptEvent, TranscriptParser};

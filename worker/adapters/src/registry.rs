@@ -1,21 +1,43 @@
-//! The registry of the frameworks that Heeler supports, by name. Order matters: a program of unknown kind is
-//! tried from the front.
+//! The registry of the frameworks that Heeler supports: one line for each. No other place lists them; messages,
+//! help and references derive from here.
 
-use super::{Adapter, gtest::GoogleTest, libtest::LibtestFormat};
+use super::{Adapter, ClaimConfidence, DiscoveryTarget};
 
-static ADAPTERS: [&dyn Adapter; 3] = [&GoogleTest, &LibtestFormat::Events, &LibtestFormat::Plain];
+/// All adapters. A program that several of them claim with the same confidence is tried from the front.
+#[rustfmt::skip]
+static ADAPTERS: &[&dyn Adapter] = &[
+    &super::gtest::GoogleTest,
+    &super::libtest::LibtestFormat::Events,
+    &super::libtest::LibtestFormat::Plain,
+    &super::doctest::Doctest,
+];
 
-/// Returns the adapter of that name: `gtest`, `libtest` or `libtest-plain`.
+/// Returns all adapters, in the order in which a program of unknown kind is tried.
 #[must_use]
-pub fn by_name(name: &str) -> Option<&'static dyn Adapter> {
-    ADAPTERS.iter().copied().find(|adapter| adapter.name() == name)
+pub fn all_adapters() -> &'static [&'static dyn Adapter] {
+    ADAPTERS
 }
 
-/// Returns the adapters to try on a program of unknown kind. `libtest-plain` is not among them: the listing
-/// of `libtest` detects when a program needs it.
+/// Returns the adapter of that name.
 #[must_use]
-pub fn detectable_adapters() -> &'static [&'static dyn Adapter] {
-    &ADAPTERS[..2]
+pub fn by_name(name: &str) -> Option<&'static dyn Adapter> {
+    ADAPTERS.iter().copied().find(|adapter| adapter.traits().name == name)
+}
+
+/// Returns the names of all frameworks, separated by commas, as messages and references list them.
+#[must_use]
+pub fn framework_names() -> String {
+    ADAPTERS.iter().map(|adapter| adapter.traits().name).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the frameworks whose programs are detected, for a message: `a GoogleTest or a Rust test program`.
+#[must_use]
+pub fn detectable_programs() -> String {
+    let unknown = DiscoveryTarget::Executable { image: b"" };
+    let is_tried = |adapter: &&&dyn Adapter| adapter.claims(&unknown) > ClaimConfidence::Unclaimed;
+    let labels: Vec<_> =
+        ADAPTERS.iter().filter(is_tried).map(|adapter| format!("a {}", adapter.traits().label)).collect();
+    format!("{} program", labels.join(" or "))
 }
 
 #[cfg(test)]
@@ -24,9 +46,16 @@ mod tests {
 
     #[test]
     fn adapter_is_found_by_its_name() {
-        for name in ["gtest", "libtest", "libtest-plain"] {
-            assert_eq!(by_name(name).unwrap().name(), name);
+        for name in framework_names().split(", ") {
+            assert_eq!(by_name(name).unwrap().traits().name, name);
         }
+        assert!(by_name("libtest-plain").is_some());
         assert!(by_name("pytest").is_none());
+    }
+
+    #[test]
+    fn messages_derive_from_the_registry() {
+        assert!(framework_names().starts_with("gtest, libtest, libtest-plain"));
+        assert!(detectable_programs().starts_with("a GoogleTest or a Rust test"));
     }
 }

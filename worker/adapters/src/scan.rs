@@ -47,6 +47,11 @@ impl<'a> ByteCursor<'a> {
         &self.bytes[self.used..]
     }
 
+    /// Returns recognized bytes, from one position to another.
+    pub(super) fn slice(&self, from: usize, to: usize) -> &'a [u8] {
+        &self.bytes[from..to]
+    }
+
     pub(super) fn advance(&mut self, count: usize) {
         self.used += count;
     }

@@ -15,10 +15,8 @@
 //! tear-down of a suite delays the result of the suite's last test, and a death in it counts as a death in
 //! that test.
 
-use heeler_protocol::mtp::ExecutionState;
-
 use super::{
-    FrameworkVerdict, TranscriptEvent, TranscriptParser,
+    FrameworkResult, FrameworkVerdict, TestPart, TranscriptEvent, TranscriptParser,
     expected_tests::ExpectedTests,
     scan::{ScanResult, ScanStop},
 };
@@ -57,7 +55,9 @@ pub(super) enum Marker {
     Ignore,
     /// A marker whose rest may be long.
     Long(Box<dyn LongMarker>),
-    /// Text that turned out to be no marker.
+    /// A part of the running test begins or ends.
+    Part(TestPart),
+    /// Text that turned out to be no marker, or output in another form.
     Text(Vec<u8>),
 }
 
@@ -81,11 +81,11 @@ pub(super) struct FrameworkCounts {
 }
 
 impl FrameworkCounts {
-    fn count(&mut self, state: ExecutionState) {
-        match state {
-            ExecutionState::Passed => self.passed += 1,
-            ExecutionState::Skipped => self.skipped += 1,
-            _ => self.failed += 1,
+    fn count(&mut self, result: FrameworkResult) {
+        match result {
+            FrameworkResult::Passed => self.passed += 1,
+            FrameworkResult::Skipped => self.skipped += 1,
+            FrameworkResult::Failed => self.failed += 1,
         }
     }
 }
@@ -258,6 +258,11 @@ impl<G: MarkerGrammar> StreamParser<G> {
                 self.conclude_all(events);
             }
             Marker::Ignore => {}
+            Marker::Part(part) => {
+                if let Some(place) = self.running {
+                    events.push(TranscriptEvent::Part { place, part });
+                }
+            }
             Marker::Long(rest) => self.long_marker = Some(rest),
             Marker::Text(text) => self.emit_output(&text, events),
         }
@@ -276,7 +281,7 @@ impl<G: MarkerGrammar> StreamParser<G> {
         let place = self.running.take().expect("an end marker is read only with a test in flight");
         let mut verdict = ending.verdict;
         self.grammar.complete_verdict(&mut verdict);
-        self.reported.count(verdict.state);
+        self.reported.count(verdict.result);
         events.push(TranscriptEvent::Ended { place, verdict });
     }
 
@@ -289,7 +294,7 @@ impl<G: MarkerGrammar> StreamParser<G> {
         for place in self.sequence.not_begun().collect::<Vec<_>>() {
             self.begin(place, events);
             self.running = None;
-            self.reported.count(verdict.state);
+            self.reported.count(verdict.result);
             events.push(TranscriptEvent::Ended { place, verdict: verdict.clone() });
         }
     }

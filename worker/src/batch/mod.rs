@@ -32,7 +32,7 @@ use crate::stderr_attribution::{StderrAttribution, attribute_stderr};
 use crate::unattributed_output::UnattributedOutput;
 use crate::update_batch::UpdateBatch;
 use crate::verdict::{Decision, FinalResult, TestEnding, TestOutputs, TestPolicy, decide, microseconds};
-use heeler_adapters::{FrameworkVerdict, TranscriptEvent};
+use heeler_adapters::{FrameworkResult, FrameworkVerdict, TranscriptEvent};
 use running_test::RunningTest;
 
 /// Framework durations are whole milliseconds or absent; a duration below this is measured by the worker.
@@ -82,8 +82,8 @@ pub(crate) struct RunningBatch {
     chunk_number: u32,
     /// The idle process is being sampled.
     is_idle_sampled: bool,
-    /// Whether several tests can have written this chunk's standard error.
-    is_stderr_shared: bool,
+    /// Whether several tests can have written this chunk's raw outputs.
+    is_output_shared: bool,
     /// When the tests of a process can have run, to attribute leaked processes.
     time_spans: TestTimeSpans,
     /// The result of the process's only test, deferred until the process has ended too.
@@ -116,7 +116,7 @@ enum BatchTestState {
 struct BatchTestProgress {
     state: BatchTestState,
     /// The last chunk whose standard error may be this test's.
-    stderr_chunk_number: u32,
+    output_chunk_number: u32,
 }
 
 /// Why the process was terminated.
@@ -130,8 +130,8 @@ enum BatchTerminateReason {
     MemoryLimit(u64),
     /// The coordinator cancelled the lease.
     Cancelled,
-    /// The worker exits in the middle: the coordinator decides about the test.
-    WorkerExit,
+    /// The worker exits, or the run stops: the coordinator decides about the running tests.
+    Abandoned,
 }
 
 /// An action due at a deadline.
@@ -176,9 +176,23 @@ pub(crate) struct ProcessExitSummary {
 pub(crate) struct OutputChunk<'a> {
     /// Events from the standard output; drained by the batch.
     pub(crate) events: &'a mut Vec<TranscriptEvent>,
-    /// Standard error since the last chunk, read after the standard output.
-    pub(crate) stderr: &'a [u8],
+    /// Output since the last chunk that is in no event, read after the events.
+    pub(crate) outputs: RawOutputs<'a>,
     pub(crate) now: ClockReading,
+}
+
+/// Output of a process that no event carries: its standard error and, where it reports on a channel of its
+/// own, its standard output.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RawOutputs<'a> {
+    pub(crate) stdout: &'a [u8],
+    pub(crate) stderr: &'a [u8],
+}
+
+impl RawOutputs<'_> {
+    fn is_empty(&self) -> bool {
+        self.stdout.is_empty() && self.stderr.is_empty()
+    }
 }
 
 impl RunningBatch {
@@ -198,7 +212,7 @@ impl RunningBatch {
         }
         Self {
             progress: vec![
-                BatchTestProgress { state: BatchTestState::Waiting, stderr_chunk_number: 0 };
+                BatchTestProgress { state: BatchTestState::Waiting, output_chunk_number: 0 };
                 tests.len()
             ],
             tests,
@@ -217,7 +231,7 @@ impl RunningBatch {
             last_ended: None,
             chunk_number: 0,
             is_idle_sampled: false,
-            is_stderr_shared: false,
+            is_output_shared: false,
             time_spans: TestTimeSpans::default(),
             deferred_result: None,
             process_exit: None,
@@ -372,30 +386,47 @@ impl RunningBatch {
         self.terminate_reason = Some(BatchTerminateReason::MemoryLimit(used_bytes));
     }
 
-    /// Records that the worker must exit. The caller kills the process, and the running test stays undecided.
+    /// Records that the process has to end although tests run: they stay undecided. The caller ends it.
     pub(crate) fn abandon(&mut self) {
-        self.terminate_reason = Some(BatchTerminateReason::WorkerExit);
+        self.terminate_reason = Some(BatchTerminateReason::Abandoned);
+    }
+
+    /// Returns the indices of the tests that run now.
+    pub(crate) fn running_places(&self) -> Vec<usize> {
+        self.running_tests.iter().map(|flight| flight.place).collect()
+    }
+
+    /// Returns whether the awaited tests have ended, and the process would run others.
+    pub(crate) fn runs_only_unawaited(&self, awaited: &[usize]) -> bool {
+        let is_awaited_running = self.running_tests.iter().any(|flight| awaited.contains(&flight.place));
+        let is_all_done = self.progress.iter().all(|test| test.state == BatchTestState::Done);
+        self.terminate_reason.is_none() && !is_awaited_running && !is_all_done
     }
 
     /// Handles the output of one read.
     pub(crate) fn on_output(&mut self, chunk: OutputChunk<'_>, parcel: &mut UpdateBatch) {
-        let OutputChunk { events, stderr, now } = chunk;
+        let OutputChunk { events, outputs, now } = chunk;
         self.chunk_number += 1;
         let before = self.now.since_boot;
         for flight in &mut self.running_tests {
             flight.last_activity = now.running;
         }
         (self.estimated_duration, self.now) = (self.estimated_duration(events, now), now);
-        if !stderr.is_empty() {
-            self.attribute_stderr(events, stderr);
+        if !outputs.is_empty() {
+            self.attribute_outputs(events, outputs);
         }
         for event in events.drain(..) {
             match event {
-                TranscriptEvent::Begun { place } => self.on_test_begun(place, (stderr, before), parcel),
+                TranscriptEvent::Begun { place } => self.on_test_begun(place, outputs, before, parcel),
                 TranscriptEvent::Output(bytes) => self.on_stdout(&bytes),
+                TranscriptEvent::Part { place, part } => {
+                    if let Some(flight) = self.running_tests.iter_mut().find(|one| one.place == place) {
+                        flight.record_part(part);
+                    }
+                }
                 TranscriptEvent::Ended { place, verdict } => {
                     // An end without a beginning: some frameworks report skipped tests in this way only.
-                    self.on_test_begun(place, (stderr, before), parcel);
+                    self.on_test_begun(place, outputs, before, parcel);
                     self.on_test_ended(place, verdict, parcel);
                 }
             }
@@ -417,30 +448,37 @@ impl RunningBatch {
         now.running.saturating_sub(since) / u32::try_from(ended.max(1)).unwrap_or(u32::MAX)
     }
 
-    /// Marks the tests that receive a chunk's standard error; running tests receive it now, others when they
+    /// Marks the tests that receive a chunk's raw outputs; running tests receive it now, others when they
     /// begin.
-    fn attribute_stderr(&mut self, events: &[TranscriptEvent], stderr: &[u8]) {
+    fn attribute_outputs(&mut self, events: &[TranscriptEvent], outputs: RawOutputs<'_>) {
         let places = self.running_tests.iter().map(|flight| flight.place);
         let is_open = |place| {
             self.progress.get(place).is_some_and(|one: &BatchTestProgress| one.state != BatchTestState::Done)
         };
         let StderrAttribution { receivers, is_shared } = attribute_stderr(places, events, is_open);
         if receivers.is_empty() {
-            self.unattributed_output.push_stderr(stderr);
+            self.unattributed_output.push_stdout(outputs.stdout);
+            self.unattributed_output.push_stderr(outputs.stderr);
         }
         for place in receivers {
-            self.progress[place].stderr_chunk_number = self.chunk_number;
+            self.progress[place].output_chunk_number = self.chunk_number;
         }
-        self.is_stderr_shared = is_shared;
+        self.is_output_shared = is_shared;
         for flight in &mut self.running_tests {
-            if self.progress[flight.place].stderr_chunk_number == self.chunk_number {
-                flight.push_stderr(stderr, is_shared);
+            if self.progress[flight.place].output_chunk_number == self.chunk_number {
+                flight.push_outputs(outputs, is_shared);
             }
         }
     }
 
     /// Handles a test's beginning, which was written after the previous chunk was read.
-    fn on_test_begun(&mut self, place: usize, (stderr, before): (&[u8], Duration), parcel: &mut UpdateBatch) {
+    fn on_test_begun(
+        &mut self,
+        place: usize,
+        outputs: RawOutputs<'_>,
+        before: Duration,
+        parcel: &mut UpdateBatch,
+    ) {
         let is_waiting = self.progress.get(place).is_some_and(|one| one.state == BatchTestState::Waiting);
         // A process that is being ended begins no test that would count.
         if !is_waiting || self.terminate_reason.is_some() {
@@ -450,8 +488,8 @@ impl RunningBatch {
         let mut flight =
             self.recycled.take().unwrap_or_else(|| RunningTest::with_limit(self.limits.output_bytes));
         (flight.place, flight.started_at, flight.last_activity) = (place, self.now, self.now.running);
-        if self.progress[place].stderr_chunk_number == self.chunk_number {
-            flight.push_stderr(stderr, self.is_stderr_shared);
+        if self.progress[place].output_chunk_number == self.chunk_number {
+            flight.push_outputs(outputs, self.is_output_shared);
         }
         self.first_begun.get_or_insert(self.now.running);
         self.time_spans.record_begin(place, before);
@@ -473,7 +511,7 @@ impl RunningBatch {
         // It timed out, or it failed because the user cancelled it: the end of the process decides.
         let is_over = self.running_tests[index].is_timed_out
             || self.terminate_reason == Some(BatchTerminateReason::Cancelled)
-                && verdict.state == ExecutionState::Failed;
+                && verdict.result == FrameworkResult::Failed;
         if is_over {
             self.running_tests[index].is_late = true;
             return;
@@ -484,7 +522,7 @@ impl RunningBatch {
         if let Some(captured) = verdict.stdout.take() {
             flight.stdout.push(captured.as_bytes());
         }
-        if verdict.state == ExecutionState::Failed {
+        if verdict.result == FrameworkResult::Failed {
             self.framework.complete_verdict(&mut verdict, &flight.stderr.text());
         }
         verdict.message = verdict

@@ -2,10 +2,16 @@
 
 use std::time::Duration;
 
+use heeler_adapters::{FrameworkResult, TestPart};
+
+use super::RawOutputs;
 use crate::{output_capture::OutputCapture, process_clock::ClockReading, verdict::TestOutputs};
 
-pub(super) const SHARED_STDERR_NOTE: &[u8] =
+pub(super) const SHARED_OUTPUT_NOTE: &[u8] =
     b"[heeler: several tests ran while this was written, and which of them wrote it can't be told]\n";
+
+/// Parts of one test that are kept; the rest of them is only in its output.
+const MAX_PARTS: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct RunningTest {
@@ -24,6 +30,8 @@ pub(super) struct RunningTest {
     pub(super) is_late: bool,
     /// The number of times it was reported as slow.
     pub(super) slow_warnings: u32,
+    /// Parts in the order in which they first began.
+    pub(super) parts: Vec<TestPart>,
 }
 
 impl RunningTest {
@@ -39,18 +47,37 @@ impl RunningTest {
             is_idle: false,
             is_late: false,
             slow_warnings: 0,
+            parts: Vec::new(),
         }
     }
 
-    pub(super) fn push_stderr(&mut self, stderr: &[u8], is_shared: bool) {
-        if is_shared {
-            self.stderr.push(SHARED_STDERR_NOTE);
+    pub(super) fn push_outputs(&mut self, outputs: RawOutputs<'_>, is_shared: bool) {
+        for (capture, bytes) in [(&mut self.stdout, outputs.stdout), (&mut self.stderr, outputs.stderr)] {
+            if is_shared && !bytes.is_empty() {
+                capture.push(SHARED_OUTPUT_NOTE);
+            }
+            capture.push(bytes);
         }
-        self.stderr.push(stderr);
+    }
+
+    /// Records a part; one that is reported again keeps its worst result, and an open one becomes the result.
+    pub(super) fn record_part(&mut self, part: TestPart) {
+        let known = self.parts.iter().position(|known| known.name == part.name);
+        match known {
+            Some(place) if self.parts[place].result == Some(FrameworkResult::Failed) => {}
+            Some(place) => self.parts[place] = part,
+            None if self.parts.len() < MAX_PARTS => self.parts.push(part),
+            None => {}
+        }
     }
 
     pub(super) fn outputs(&self) -> TestOutputs {
-        TestOutputs { stdout: self.stdout.text(), stderr: self.stderr.text(), evidence: None }
+        TestOutputs {
+            stdout: self.stdout.text(),
+            stderr: self.stderr.text(),
+            evidence: None,
+            parts: self.parts.clone(),
+        }
     }
 
     pub(super) fn reset(&mut self) {
@@ -60,5 +87,6 @@ impl RunningTest {
         self.is_idle = false;
         self.is_late = false;
         self.slow_warnings = 0;
+        self.parts.clear();
     }
 }

@@ -11,8 +11,9 @@ use heeler_protocol::{
     mtp::{NodeChange, TestNode},
 };
 
-use super::{running_test::SHARED_STDERR_NOTE, *};
+use super::{running_test::SHARED_OUTPUT_NOTE, *};
 use crate::test_values::{lease, verdict};
+use heeler_adapters::FrameworkResult;
 
 /// The state of a transcript: (complete, explains the exit code).
 type TranscriptState = (bool, bool);
@@ -55,12 +56,12 @@ fn begun(place: usize) -> TranscriptEvent {
     TranscriptEvent::Begun { place }
 }
 
-fn ended(place: usize, state: ExecutionState) -> TranscriptEvent {
-    TranscriptEvent::Ended { place, verdict: verdict(state) }
+fn ended(place: usize, result: FrameworkResult) -> TranscriptEvent {
+    TranscriptEvent::Ended { place, verdict: verdict(result) }
 }
 
 fn passed(place: usize) -> TranscriptEvent {
-    ended(place, ExecutionState::Passed)
+    ended(place, FrameworkResult::Passed)
 }
 
 fn output(text: &str) -> TranscriptEvent {
@@ -94,7 +95,11 @@ impl BatchHarness {
 
     fn chunk(&mut self, milliseconds: u64, events: impl Into<Vec<TranscriptEvent>>, stderr: &str) {
         let events = &mut events.into();
-        let chunk = OutputChunk { events, stderr: stderr.as_bytes(), now: at(milliseconds) };
+        let chunk = OutputChunk {
+            events,
+            outputs: RawOutputs { stdout: b"", stderr: stderr.as_bytes() },
+            now: at(milliseconds),
+        };
         self.batch.on_output(chunk, &mut self.parcel);
         assert!(events.is_empty());
     }
@@ -172,7 +177,7 @@ fn durations_below_a_millisecond_are_measured_by_worker() {
         place,
         verdict: FrameworkVerdict {
             duration: Some(Duration::from_millis(milliseconds)),
-            ..verdict(ExecutionState::Passed)
+            ..verdict(FrameworkResult::Passed)
         },
     };
     let mut bench = BatchHarness::with_tests(8);
@@ -203,11 +208,11 @@ fn output_between_tests_is_unattributed() {
 #[test]
 fn shared_stderr_is_marked() {
     let mut bench = BatchHarness::with_tests(3);
-    bench.chunk(1, [begun(0), passed(0), begun(1), ended(1, ExecutionState::Failed), begun(2)], "who?");
+    bench.chunk(1, [begun(0), passed(0), begun(1), ended(1, FrameworkResult::Failed), begun(2)], "who?");
     bench.chunk(2, [passed(2)], "me");
     let errors: Vec<_> = bench.results().into_iter().map(|node| node.standard_error).collect();
     assert_eq!(errors[0], None);
-    let note = String::from_utf8(SHARED_STDERR_NOTE.to_vec()).unwrap();
+    let note = String::from_utf8(SHARED_OUTPUT_NOTE.to_vec()).unwrap();
     assert_eq!(errors[1], Some(format!("{note}who?")));
     assert_eq!(errors[2], Some(format!("{note}who?me")));
 }
@@ -217,7 +222,7 @@ fn output_is_capped_and_includes_captured_output() {
     let mut bench = BatchHarness::with_tests(2);
     let captured = TranscriptEvent::Ended {
         place: 0,
-        verdict: FrameworkVerdict { stdout: Some("captured".into()), ..verdict(ExecutionState::Passed) },
+        verdict: FrameworkVerdict { stdout: Some("captured".into()), ..verdict(FrameworkResult::Passed) },
     };
     bench.chunk(1, [begun(0), captured, begun(1), output(&"x".repeat(5000)), passed(1)], "");
     let results = bench.results();
@@ -229,7 +234,7 @@ fn output_is_capped_and_includes_captured_output() {
 #[test]
 fn only_unsuccessful_tests_have_reproduce_command() {
     let mut bench = BatchHarness::with_tests(2);
-    bench.chunk(1, [begun(0), ended(0, ExecutionState::Failed), begun(1), passed(1)], "");
+    bench.chunk(1, [begun(0), ended(0, FrameworkResult::Failed), begun(1), passed(1)], "");
     let results = bench.results();
     assert_eq!(results[0].text_member("heeler.reproduce"), Some("run A.t0"));
     assert_eq!(results[1].text_member("heeler.reproduce"), None);
@@ -256,7 +261,7 @@ fn crash_affects_only_the_running_test() {
 #[test]
 fn failure_is_completed_from_stderr() {
     let mut bench = BatchHarness::with_tests(2);
-    bench.chunk(1, [begun(0), ended(0, ExecutionState::Failed)], "panicked");
+    bench.chunk(1, [begun(0), ended(0, FrameworkResult::Failed)], "panicked");
     assert_eq!(bench.results()[0].error_message.as_deref(), Some("said: panicked"));
 }
 
@@ -391,7 +396,7 @@ fn failure_with_retries_left_is_provisional() {
     let mut lease = lease(2);
     lease.tests[0].is_failure_provisional = true;
     let mut bench = BatchHarness::with_lease(lease);
-    bench.chunk(0, [begun(0), ended(0, ExecutionState::Failed), begun(1), passed(1)], "");
+    bench.chunk(0, [begun(0), ended(0, FrameworkResult::Failed), begun(1), passed(1)], "");
     assert!(matches!(bench.parcel.reports[1], LeaseEvent::FailedProvisionally { test: TestIndex(0), .. }));
     assert_eq!(bench.states(), [("A.t1".to_owned(), ExecutionState::Passed)]);
     assert_eq!(bench.finish(1, exit(1), COMPLETE), LeaseEnd::Complete);

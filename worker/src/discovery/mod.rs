@@ -2,7 +2,7 @@
 //! itself lists its tests; its bytes only suggest which framework to try first. Each error becomes one
 //! sentence for the user.
 
-mod framework_hints;
+mod framework_claims;
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -14,7 +14,9 @@ use tokio::{sync::mpsc, time::Instant};
 use crate::listing_process::{CaptureError, CapturedListing, ListingTimeLimit, capture_listing};
 use crate::runner::JobOrder;
 use crate::worker_context::{PrepareError, WorkerContext};
-use heeler_adapters::{self, Adapter, AdapterInvocation, AdapterListing, ListingError, ListingOutput};
+use heeler_adapters::{
+    self, Adapter, AdapterInvocation, AdapterListing, ClaimConfidence, ListingError, ListingOutput,
+};
 use heeler_core::error_chain;
 
 /// Size limit of a listing file, the same as for printed listings.
@@ -44,7 +46,8 @@ enum DiscoverError {
     #[error("failed to ask {program} for its tests: failed to {source}")]
     Listing { program: String, source: ListingError },
     #[error(
-        "{program} is neither a GoogleTest nor a Rust test program: it answered `{asked}` with {answer}; name the framework with --framework if it is"
+        "{program} is not {}: it answered `{asked}` with {answer}; name the framework with --framework if it is",
+        heeler_adapters::detectable_programs()
     )]
     NoTest { program: String, asked: String, answer: String },
 }
@@ -93,6 +96,8 @@ pub(crate) async fn discover(
             job,
             framework: listing.framework.to_owned(),
             nesting: nesting(listing.framework),
+            selection_limit: heeler_adapters::by_name(listing.framework)
+                .and_then(|adapter| adapter.traits().selection_limit),
             tests: listing.tests,
             start_us: asking.start_us.unwrap_or_default(),
         },
@@ -101,7 +106,7 @@ pub(crate) async fn discover(
 }
 
 fn nesting(framework: &str) -> control::FrameworkNesting {
-    match heeler_adapters::by_name(framework).map(Adapter::nesting).unwrap_or_default() {
+    match heeler_adapters::by_name(framework).map(|adapter| adapter.traits().nesting).unwrap_or_default() {
         NameNesting::Flat => control::FrameworkNesting::Flat,
         NameNesting::FullStop => control::FrameworkNesting::FullStop,
         NameNesting::Colons => control::FrameworkNesting::Colons,
@@ -122,21 +127,19 @@ struct ProgramDiscovery<'a> {
 impl ProgramDiscovery<'_> {
     async fn list_tests(&mut self) -> Result<AdapterListing, DiscoverError> {
         let path = self.program.path.as_path();
-        check_executable(path)?;
+        let claims = framework_claims::framework_claims(self.program).await;
+        let is_claimed = self.program.framework.is_none() && !claims.is_empty();
+        check_program(path, is_claimed)?;
         if let Some(name) = &self.program.framework {
             return self.list_with_retry(find_adapter(name)?).await;
         }
-        let hinted = framework_hints::hinted_frameworks(path).await;
-        let is_hinted = |adapter: &dyn Adapter| hinted.contains(&adapter.name());
-        let (first, then): (Vec<_>, Vec<_>) =
-            heeler_adapters::detectable_adapters().iter().partition(|one| is_hinted(**one));
         let mut told = None;
-        for adapter in first.into_iter().chain(then) {
+        for (adapter, confidence) in claims {
             match self.list_with_retry(adapter).await {
                 Ok(listing) => return Ok(listing),
                 Err(error) if error.is_final() => return Err(error),
                 // The bytes indicate this framework, so its error is the one to report.
-                Err(error) if is_hinted(adapter) && told.is_none() => told = Some(error),
+                Err(error) if confidence == ClaimConfidence::Likely && told.is_none() => told = Some(error),
                 Err(_) => {}
             }
         }
@@ -169,13 +172,11 @@ impl ProgramDiscovery<'_> {
         let prepare = |source| DiscoverError::Prepare { program: program(), source };
         let scratch = self.setting.clean_scratch().map_err(prepare)?;
         let mut outputs = Vec::new();
-        for invocation in adapter.listing_commands(self.program, scratch) {
-            if !outputs.is_empty() && !adapter.needs_next_listing(&outputs) {
-                break;
-            }
+        while let Some(invocation) = adapter.next_listing(self.program, &outputs, scratch) {
             let command = self.setting.prepare_command(self.program, &invocation, None).map_err(prepare)?;
             let captured =
-                capture_listing(&self.setting.guards, command, self.budget, &mut self.orders).await;
+                capture_listing(&self.setting.guards, command, &invocation, self.budget, &mut self.orders)
+                    .await;
             let captured =
                 captured.map_err(|source| DiscoverError::Capture { program: program(), source })?;
             self.record_reply(&invocation, &captured);
@@ -203,13 +204,14 @@ impl ProgramDiscovery<'_> {
     }
 }
 
-/// Checks the file without starting it.
-fn check_executable(path: &Path) -> Result<(), DiscoverError> {
+/// Checks the file without starting it. A directory is a program only if an adapter claims it.
+fn check_program(path: &Path, is_claimed: bool) -> Result<(), DiscoverError> {
     use std::os::unix::fs::PermissionsExt as _;
     let program = path.display().to_string();
     match fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(DiscoverError::Missing { program }),
         Err(source) => Err(DiscoverError::Unreadable { program, source }),
+        Ok(found) if found.is_dir() && is_claimed => Ok(()),
         Ok(found) if found.is_dir() => Err(DiscoverError::Directory { program }),
         Ok(found) if found.permissions().mode() & 0o111 == 0 => Err(DiscoverError::NotExecutable { program }),
         Ok(_) => Ok(()),
@@ -217,17 +219,16 @@ fn check_executable(path: &Path) -> Result<(), DiscoverError> {
 }
 
 fn find_adapter(name: &str) -> Result<&'static dyn Adapter, DiscoverError> {
-    heeler_adapters::by_name(name).ok_or_else(|| {
-        let known: Vec<_> =
-            heeler_adapters::detectable_adapters().iter().map(|adapter| adapter.name()).collect();
-        DiscoverError::UnknownFramework { name: name.to_owned(), known: known.join(", ") }
+    heeler_adapters::by_name(name).ok_or_else(|| DiscoverError::UnknownFramework {
+        name: name.to_owned(),
+        known: heeler_adapters::framework_names(),
     })
 }
 
 fn listing_output(invocation: &AdapterInvocation, captured: CapturedListing) -> ListingOutput {
-    let CapturedListing { stdout, stderr, end } = captured;
+    let CapturedListing { stdout, stderr, channel, end } = captured;
     let file = invocation.listing_file.as_deref().and_then(read_file);
-    ListingOutput { stdout, stderr, file, code: end.code, signal: end.signal }
+    ListingOutput { stdout, stderr, channel, file, code: end.code, signal: end.signal }
 }
 
 /// Returns the listing file, or `None` if it is missing or too large: the printed listing then replaces it.
@@ -274,13 +275,13 @@ mod tests {
     fn invalid_program_is_reported_before_start() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
-        let said = |path: &Path| check_executable(path).unwrap_err().to_string();
+        let said = |path: &Path| check_program(path, false).unwrap_err().to_string();
         assert_eq!(said(&file), format!("{} does not exist", file.display()));
         assert_eq!(said(dir.path()), format!("{} is a directory, not a test program", dir.path().display()));
         fs::write(&file, "").unwrap();
         assert_eq!(said(&file), format!("{} is not executable", file.display()));
         fs::set_permissions(&file, fs::Permissions::from_mode(0o700)).unwrap();
-        check_executable(&file).unwrap();
+        check_program(&file, false).unwrap();
     }
 
     #[test]
@@ -288,6 +289,7 @@ mod tests {
         let captured = |stdout: &str, stderr: &str, code| CapturedListing {
             stdout: stdout.into(),
             stderr: stderr.into(),
+            channel: Vec::new(),
             end: heeler_protocol::control::ProcessExit { code: Some(code), ..Default::default() },
         };
         assert_eq!(reply_summary(&captured("\n  usage: x\nmore", "", 1)), "\"usage: x\" and exit code 1");

@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use heeler_adapters::InvocationChannel;
 use heeler_protocol::control::{DebuggeeCommand, LeakedProcess, OsText, ProcessExit, TestCommand};
 use heeler_sys::{
     dirs::{DirError, private_dir_in_existing},
@@ -25,8 +26,9 @@ use tokio::{
 
 use crate::{
     debuggee::{COMMAND_FILE, DEBUGGEE_ROLE, READY_BYTE, SOCKET_FILE},
-    guard_spawner::wait_readable,
+    guard_spawner::{create_channel, wait_readable},
     output_pipe::OutputPipe,
+    report_channel::ReportChannel,
 };
 
 /// How long helper processes of a test may take to exit: many notice its end as the end of a pipe, and exit
@@ -53,11 +55,16 @@ pub(super) struct LaunchOffer {
     listener: UnixListener,
     directory: PathBuf,
     cwd: OsText,
+    channel: InvocationChannel,
 }
 
 impl LaunchOffer {
     /// Creates an offer below a private directory.
-    pub(super) fn create(scratch: &Path, command: &TestCommand) -> Result<Self, LaunchOfferError> {
+    pub(super) fn create(
+        scratch: &Path,
+        command: &TestCommand,
+        channel: InvocationChannel,
+    ) -> Result<Self, LaunchOfferError> {
         let directory = scratch.join(format!("{:016x}", unguessable_number()));
         private_dir_in_existing(&directory).map_err(LaunchOfferError::Directory)?;
         let path = directory.join(COMMAND_FILE);
@@ -68,7 +75,7 @@ impl LaunchOffer {
         let path = directory.join(SOCKET_FILE);
         let listener =
             UnixListener::bind(&path).map_err(|source| LaunchOfferError::Listen { path, source })?;
-        Ok(Self { listener, directory, cwd: command.cwd.clone() })
+        Ok(Self { listener, directory, cwd: command.cwd.clone(), channel })
     }
 
     /// Returns the command that takes the offer.
@@ -86,7 +93,7 @@ impl LaunchOffer {
     pub(super) async fn accept(&self) -> AcceptedLaunch {
         loop {
             let served = match self.listener.accept().await {
-                Ok((stream, _)) => pass_outputs(&stream),
+                Ok((stream, _)) => pass_outputs(&stream, self.channel),
                 Err(error) => Err(error),
             };
             match served {
@@ -117,10 +124,11 @@ pub(super) struct AcceptedLaunch {
     pub(super) process: LaunchedProcess,
     pub(super) stdout: OutputPipe,
     pub(super) stderr: OutputPipe,
+    pub(super) channel: Option<ReportChannel>,
 }
 
 /// Passes the outputs to a process that has connected.
-fn pass_outputs(stream: &UnixStream) -> io::Result<AcceptedLaunch> {
+fn pass_outputs(stream: &UnixStream, channel: InvocationChannel) -> io::Result<AcceptedLaunch> {
     let peer = stream.peer_cred()?;
     if peer.uid() != process::effective_uid() {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -132,12 +140,11 @@ fn pass_outputs(stream: &UnixStream) -> io::Result<AcceptedLaunch> {
     let (stdout, stdout_end) = OutputPipe::new()?;
     let (stderr, stderr_end) = OutputPipe::new()?;
     let (tether, tether_end) = Lifeline::new()?;
-    fd_passing::send(
-        stream.as_fd(),
-        &READY_BYTE,
-        &[stdout_end.as_fd(), stderr_end.as_fd(), tether_end.as_fd()],
-    )?;
-    Ok(AcceptedLaunch { process: LaunchedProcess::new(twin, tether), stdout, stderr })
+    let (channel, channel_end) = create_channel(channel)?.unzip();
+    let mut fds = vec![stdout_end.as_fd(), stderr_end.as_fd(), tether_end.as_fd()];
+    fds.extend(channel_end.as_ref().map(|end| end.as_fd()));
+    fd_passing::send(stream.as_fd(), &READY_BYTE, &fds)?;
+    Ok(AcceptedLaunch { process: LaunchedProcess::new(twin, tether), stdout, stderr, channel })
 }
 
 /// A test process that is a child of its debugger. Dropping this kills the process.

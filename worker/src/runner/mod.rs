@@ -29,7 +29,7 @@ use crate::uplink::SenderMessage;
 use crate::worker_context::WorkerContext;
 use diagnostics::CrashDiagnostics;
 use heeler_adapters::{
-    self, Adapter, AdapterInvocation, CommandLineError, FrameworkVerdict, TranscriptParser,
+    self, Adapter, AdapterInvocation, CommandLineError, FrameworkVerdict, InvocationChannel, TranscriptParser,
 };
 use heeler_core::error_chain;
 use launch_offer::LaunchOffer;
@@ -40,6 +40,8 @@ use test_process::RunningProcess;
 pub(crate) enum JobOrder {
     /// End the process; the running test becomes cancelled.
     Cancel { grace_ms: u64 },
+    /// End the process when the tests that run now have ended; the others stay undecided.
+    CancelAfterRunningTests { grace_ms: u64 },
     /// Pause the process. The sender is used or dropped when nothing runs any more.
     Pause { paused: oneshot::Sender<()> },
     /// Resume the process.
@@ -133,7 +135,7 @@ async fn prepare_process(
     let program = lease.program.clone();
     let (is_output_shown, grace_ms) = (lease.is_output_shown, lease.limits.grace_ms);
     let (memory_bytes, is_debugged) = (lease.limits.memory_bytes, lease.is_debugged);
-    let witness = CrashDiagnostics::new(&lease, setting.worker, adapter.expected_crash_markers());
+    let witness = CrashDiagnostics::new(&lease, setting.worker, adapter.traits().expected_crash_markers);
     let framework = Box::new(LeaseFramework { adapter, program: program.clone() });
     let mut batch = RunningBatch::new(lease, setting.worker, &mut outlet.updates, framework);
     setting.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
@@ -151,9 +153,13 @@ async fn prepare_process(
     command.memory_bytes = memory_bytes.filter(|_| !is_debugged);
     command.is_stopped_at_start = is_debugged;
     command.trace = witness.trace_plan(&mut outlet.updates.logs);
-    let offer = if is_debugged { create_launch_offer(setting, &command, &mut outlet.updates) } else { None };
+    let offer = if is_debugged {
+        create_launch_offer(setting, &command, invocation.channel, &mut outlet.updates)
+    } else {
+        None
+    };
     let clock = ProcessClock::start();
-    let guard = GuardedProcess::start(&setting.guards, command)
+    let guard = GuardedProcess::start(&setting.guards, command, invocation.channel)
         .await
         .map_err(|error| not_started(error_chain(&error)))?;
     Ok(StartedProcess {
@@ -174,9 +180,10 @@ async fn prepare_process(
 fn create_launch_offer(
     setting: &WorkerContext,
     command: &TestCommand,
+    channel: InvocationChannel,
     parcel: &mut UpdateBatch,
 ) -> Option<LaunchOffer> {
-    match LaunchOffer::create(&setting.scratch, command) {
+    match LaunchOffer::create(&setting.scratch, command, channel) {
         Ok(offer) => Some(offer),
         Err(error) => {
             let message = format!("no debugger can launch the test: failed to {}", error_chain(&error));
@@ -194,17 +201,10 @@ fn select_command(
     setting: &WorkerContext,
     (batch, parcel): (&mut RunningBatch, &mut UpdateBatch),
 ) -> Option<AdapterInvocation> {
-    let mut budget = adapter.selection_budget();
-    let fitting = batch.tests().iter().take_while(|test| {
-        let cost = adapter.selection_cost(&test.listed);
-        let is_fitting = cost <= budget;
-        budget = budget.saturating_sub(cost);
-        is_fitting
-    });
-    // A test that is too long by itself is left to the adapter, which refuses it.
-    let fitting = fitting.count().max(1);
-    batch.truncate(fitting);
     while !batch.tests().is_empty() {
+        // A test that fits no command by itself is left to the adapter, which refuses it.
+        let fitting = adapter.selectable_together(&listed_tests(batch)).max(1);
+        batch.truncate(fitting);
         match adapter.run_command(program, &listed_tests(batch), &setting.scratch) {
             Ok(invocation) => return Some(invocation),
             Err(CommandLineError::Unselectable { place, reason }) => batch.refuse(place, &reason, parcel),
@@ -229,7 +229,9 @@ impl FrameworkQueries for LeaseFramework {
     }
 
     fn complete_verdict(&self, verdict: &mut FrameworkVerdict, stderr: &str) {
-        self.adapter.complete_verdict(verdict, stderr);
+        if let Some(add_details) = self.adapter.traits().details_from_stderr {
+            add_details(verdict, stderr);
+        }
     }
 }
 

@@ -17,10 +17,11 @@ use super::{
     JobOrder, ResultSink, StartedProcess, debugger_handover::DebuggerHandover, diagnostics::CrashDiagnostics,
     launch_offer::AcceptedLaunch, memory_watch::MemoryWatch, process_handle::ProcessHandle,
 };
-use crate::batch::{DeadlineAction, OutputChunk, ProcessExitSummary, RunningBatch};
+use crate::batch::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs, RunningBatch};
 use crate::guarded_process::{GuardEvent, GuardedProcess};
 use crate::output_pipe::{OutputPipe, PipeRead};
 use crate::process_clock::ProcessClock;
+use crate::report_channel::{self, ReportChannel};
 use crate::verdict::microseconds;
 use heeler_adapters::{TranscriptEvent, TranscriptParser};
 
@@ -49,6 +50,7 @@ pub(super) struct RunningProcess<'a> {
     process: ProcessHandle,
     stdout_pipe: OutputPipe,
     stderr_pipe: OutputPipe,
+    channel: Option<ReportChannel>,
     clock: ProcessClock,
     sink: &'a mut ResultSink,
     orders: mpsc::Receiver<JobOrder>,
@@ -57,6 +59,8 @@ pub(super) struct RunningProcess<'a> {
     is_paused: bool,
     /// Notified when the process is paused.
     pause_confirmation: Option<oneshot::Sender<()>>,
+    /// The tests after whose end the process is ended.
+    awaited_tests: Option<AwaitedTests>,
     /// When the guard is overdue and is killed.
     guard_kill_at: Option<Instant>,
     memory: MemoryWatch,
@@ -89,6 +93,13 @@ enum ProcessEvent {
     HangCaptureTimedOut,
 }
 
+/// The tests that ran when the coordinator ordered that no others begin.
+struct AwaitedTests {
+    /// Their indices in the batch.
+    places: Vec<usize>,
+    grace_ms: u64,
+}
+
 impl<'a> RunningProcess<'a> {
     pub(super) fn new(
         ready: StartedProcess,
@@ -98,7 +109,7 @@ impl<'a> RunningProcess<'a> {
         let StartedProcess {
             batch,
             transcript,
-            guard: GuardedProcess { control, stdout, stderr },
+            guard: GuardedProcess { control, stdout, stderr, channel },
             clock,
             is_output_shown,
             grace_ms,
@@ -113,6 +124,7 @@ impl<'a> RunningProcess<'a> {
             process: ProcessHandle::Guard(control),
             stdout_pipe: stdout,
             stderr_pipe: stderr,
+            channel,
             clock,
             sink,
             orders,
@@ -120,6 +132,7 @@ impl<'a> RunningProcess<'a> {
             is_output_shown,
             is_paused: false,
             pause_confirmation: None,
+            awaited_tests: None,
             guard_kill_at: None,
             memory: MemoryWatch::new(memory_bytes),
             debugger_handover: DebuggerHandover::new(is_debugged, offer),
@@ -134,12 +147,25 @@ impl<'a> RunningProcess<'a> {
     /// Runs until the process has ended; returns how the lease ended, how long the process took to its first
     /// test, and the handle to the process, whose guard may take a moment more to exit.
     pub(super) async fn run(mut self) -> (LeaseEnd, Option<u64>, ProcessHandle) {
+        self.send_opening_request();
         loop {
             let happened = self.next_event().await;
             if let Some(end) = self.handle_event(happened).await {
                 let start_us = self.batch.first_test_started().map(microseconds);
                 return (end, start_us, self.process);
             }
+            self.terminate_after_awaited_tests().await;
+        }
+    }
+
+    /// Ends the process when the tests that the coordinator awaits have ended. A test that began after them
+    /// stays undecided: the framework started it before the process could be stopped.
+    async fn terminate_after_awaited_tests(&mut self) {
+        let Some(awaited) = &self.awaited_tests else { return };
+        if self.batch.runs_only_unawaited(&awaited.places) {
+            let grace_ms = awaited.grace_ms;
+            self.batch.abandon();
+            self.terminate(grace_ms).await;
         }
     }
 
@@ -157,7 +183,7 @@ impl<'a> RunningProcess<'a> {
             taken = self.debugger_handover.wait_until_launched() => ProcessEvent::Launched(Box::new(taken)),
             // An error means that the coordinator has disconnected; handing over then drops the update batch.
             _ = self.sink.result_sender.reserve(), if is_blocked => ProcessEvent::SenderReady,
-            () = wait_for_output((stdout, stderr), self.next_read_at), if !is_blocked => ProcessEvent::Output,
+            () = wait_for_output(stdout, stderr, self.channel.as_ref(), self.next_read_at), if !is_blocked => ProcessEvent::Output,
             () = sleep_until_deadline(deadline.map(Into::into)) => ProcessEvent::Deadline,
             () = sleep_until_deadline(self.guard_kill_at) => ProcessEvent::GuardOverdue,
             () = sleep_until_deadline(self.memory.next_sample_at()) => ProcessEvent::MemorySampleDue,
@@ -181,8 +207,6 @@ impl<'a> RunningProcess<'a> {
                 self.sink.add_log_line(self.affected_test(), LogLevel::Warning, text);
                 self.sink.try_send_batch();
             }
-            // The worker never requests this.
-            ProcessEvent::Guard(GuardEvent::Detached) => {}
             ProcessEvent::Guard(GuardEvent::NotStarted(error)) => {
                 return Some(LeaseEnd::NotStarted { error });
             }
@@ -234,6 +258,10 @@ impl<'a> RunningProcess<'a> {
                 self.read_outputs();
                 self.batch.cancel();
                 self.terminate(grace_ms).await;
+            }
+            JobOrder::CancelAfterRunningTests { grace_ms } => {
+                self.read_outputs();
+                self.awaited_tests = Some(AwaitedTests { places: self.batch.running_places(), grace_ms });
             }
             JobOrder::Pause { paused } => {
                 self.is_paused = true;
@@ -287,7 +315,7 @@ impl<'a> RunningProcess<'a> {
 
     /// Switches to the process that a debugger has launched, in place of the stopped one.
     async fn adopt_launched_process(&mut self, taken: AcceptedLaunch) {
-        let AcceptedLaunch { process, stdout, stderr } = taken;
+        let AcceptedLaunch { process, stdout, stderr, channel } = taken;
         self.debugger_handover.on_launched();
         self.batch.on_launched_by_debugger();
         if let Some(test) = self.affected_test() {
@@ -296,7 +324,8 @@ impl<'a> RunningProcess<'a> {
                 .reports
                 .push(LeaseEvent::LaunchedByDebugger { test, pid: process.pid().as_u32() });
         }
-        (self.stdout_pipe, self.stderr_pipe) = (stdout, stderr);
+        (self.stdout_pipe, self.stderr_pipe, self.channel) = (stdout, stderr, channel);
+        self.send_opening_request();
         let keeper =
             ProcessHandle::Debugger { process, has_unconfirmed_pause: self.pause_confirmation.is_some() };
         // It has run nothing, so none of its output is lost.
@@ -356,25 +385,43 @@ impl<'a> RunningProcess<'a> {
         self.guard_kill_at = Some(Instant::now() + Duration::from_millis(grace_ms) + GUARD_KILL_DELAY);
     }
 
-    /// Reads the available output, standard output first: what a test wrote to its standard error before its
-    /// end marker is then already in the other pipe.
-    fn read_outputs(&mut self) {
-        let count = byte_count(self.stdout_pipe.try_read(&mut self.stdout_buffer));
-        let errors = byte_count(self.stderr_pipe.try_read(&mut self.stderr_buffer));
-        if count > 0 {
-            self.transcript.on_stdout(&self.stdout_buffer[..count], &mut self.events);
+    /// Sends the first request to a process with a report channel.
+    fn send_opening_request(&mut self) {
+        if let Some(channel) = &mut self.channel {
+            channel.send(self.transcript.opening_request());
         }
-        self.process_chunk(errors);
-        self.next_read_at =
-            Instant::now() + if count > PIPE_FILLING_BYTES { Duration::ZERO } else { MIN_READ_INTERVAL };
     }
 
-    /// Turns events and standard error into results, and hands them over.
-    fn process_chunk(&mut self, errors: usize) {
-        if self.events.is_empty() && errors == 0 {
+    /// Reads the available reports, and sends the request that follows them; returns the number of bytes.
+    fn read_channel(&mut self) -> usize {
+        let Some(channel) = &mut self.channel else { return 0 };
+        let count = byte_count(channel.try_read(&mut self.stdout_buffer));
+        channel.send(self.transcript.on_channel(&self.stdout_buffer[..count], &mut self.events));
+        count
+    }
+
+    /// Reads the available output, the framework's reports first: what a test wrote to another output before
+    /// its end marker is then already there.
+    fn read_outputs(&mut self) {
+        let reported = self.read_channel();
+        let count = byte_count(self.stdout_pipe.try_read(&mut self.stdout_buffer));
+        let errors = byte_count(self.stderr_pipe.try_read(&mut self.stderr_buffer));
+        let has_channel = self.channel.is_some();
+        if count > 0 && !has_channel {
+            self.transcript.on_stdout(&self.stdout_buffer[..count], &mut self.events);
+        }
+        self.process_chunk(if has_channel { count } else { 0 }, errors);
+        let is_filling = count.max(reported) > PIPE_FILLING_BYTES;
+        self.next_read_at = Instant::now() + if is_filling { Duration::ZERO } else { MIN_READ_INTERVAL };
+    }
+
+    /// Turns events and raw outputs into results, and hands them over.
+    fn process_chunk(&mut self, count: usize, errors: usize) {
+        if self.events.is_empty() && count == 0 && errors == 0 {
             return;
         }
-        let stderr = &self.stderr_buffer[..errors];
+        let outputs =
+            RawOutputs { stdout: &self.stdout_buffer[..count], stderr: &self.stderr_buffer[..errors] };
         let parcel = &mut self.sink.updates;
         if self.is_output_shown {
             for event in &self.events {
@@ -382,9 +429,10 @@ impl<'a> RunningProcess<'a> {
                     parcel.shown_stdout.extend_from_slice(bytes);
                 }
             }
-            parcel.shown_stderr.extend_from_slice(stderr);
+            parcel.shown_stdout.extend_from_slice(outputs.stdout);
+            parcel.shown_stderr.extend_from_slice(outputs.stderr);
         }
-        let chunk = OutputChunk { events: &mut self.events, stderr, now: self.clock.now() };
+        let chunk = OutputChunk { events: &mut self.events, outputs, now: self.clock.now() };
         self.batch.on_output(chunk, parcel);
         self.sink.write_ahead();
         self.sink.try_send_batch();
@@ -408,12 +456,12 @@ impl<'a> RunningProcess<'a> {
         let deadline = Instant::now() + OUTPUT_DRAIN_TIMEOUT;
         loop {
             self.read_outputs();
-            let (stdout, stderr) = (&self.stdout_pipe, &self.stderr_pipe);
-            if stdout.is_at_end() && stderr.is_at_end() {
+            let (stdout, stderr, channel) = (&self.stdout_pipe, &self.stderr_pipe, self.channel.as_ref());
+            if stdout.is_at_end() && stderr.is_at_end() && channel.is_none_or(ReportChannel::is_at_end) {
                 break;
             }
             // A process that escaped its guard may hold an output open, and even write to it, forever.
-            if timeout_at(deadline, wait_for_either((stdout, stderr))).await.is_err()
+            if timeout_at(deadline, wait_for_any(stdout, stderr, channel)).await.is_err()
                 || Instant::now() >= deadline
             {
                 tracing::warn!("a test process left its output open behind it");
@@ -421,7 +469,7 @@ impl<'a> RunningProcess<'a> {
             }
         }
         self.transcript.on_output_end(&mut self.events);
-        self.process_chunk(0);
+        self.process_chunk(0, 0);
         // A guard that was killed because it was overdue reports no signal.
         let is_own_death = self.diagnostics.is_own_death(&raw, self.guard_kill_at.is_some());
         let (evidence, detail) =
@@ -452,10 +500,16 @@ fn byte_count(read: PipeRead) -> usize {
 }
 
 /// Waits until there is output to read, and a little longer for more to arrive.
-async fn wait_for_output((stdout, stderr): (&OutputPipe, &OutputPipe), next_read: Instant) {
+async fn wait_for_output(
+    stdout: &OutputPipe,
+    stderr: &OutputPipe,
+    channel: Option<&ReportChannel>,
+    next_read: Instant,
+) {
     tokio::select! {
         () = stderr.wait_readable() => return,
         () = stdout.wait_readable() => {}
+        () = report_channel::wait_ready(channel) => {}
     }
     // The timer rounds up to a whole millisecond, even for a time that has passed: a pipe that fills up must
     // not wait for it.
@@ -468,10 +522,11 @@ async fn wait_for_output((stdout, stderr): (&OutputPipe, &OutputPipe), next_read
     }
 }
 
-async fn wait_for_either((stdout, stderr): (&OutputPipe, &OutputPipe)) {
+async fn wait_for_any(stdout: &OutputPipe, stderr: &OutputPipe, channel: Option<&ReportChannel>) {
     tokio::select! {
         () = stdout.wait_readable() => {}
         () = stderr.wait_readable() => {}
+        () = report_channel::wait_ready(channel) => {}
     }
 }
 

@@ -28,7 +28,12 @@ pub enum ToWorker {
         /// Milliseconds between SIGTERM and SIGKILL.
         grace_ms: u64,
     },
-    /// Stops the test process and the timers; answered by [`SimWorkerMessage::Paused`].
+    /// Ends the current lease as soon as the tests that run now have ended: all others are returned.
+    CancelAfterRunningTests {
+        /// Milliseconds between SIGTERM and SIGKILL.
+        grace_ms: u64,
+    },
+    /// Stops the test process and the timers; answered by [`FromWorker::Paused`].
     Pause,
     /// Continues the test process and the timers.
     Resume,
@@ -95,6 +100,27 @@ pub struct ListedTest {
     pub skip: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub traits: Vec<TraitPair>,
+    /// Handle by which the framework selects exactly this test, where its name does not: the adapter that
+    /// wrote it reads it again. A test with a selector is selectable even if another has the same name.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub selector: Option<String>,
+}
+
+/// Limit of the test names that a framework takes on one command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SelectionLimit {
+    /// Maximum sum of the costs of all names.
+    pub budget_bytes: usize,
+    /// Bytes that a name takes beside its text.
+    pub overhead_bytes: usize,
+}
+
+impl SelectionLimit {
+    /// Returns the bytes that a name takes.
+    #[must_use]
+    pub fn cost(&self, name: &str) -> usize {
+        name.len().saturating_add(self.overhead_bytes)
+    }
 }
 
 /// Nesting of a framework's test names.
@@ -330,6 +356,9 @@ pub enum FromWorker {
         /// Nesting of the test names.
         #[serde(default)]
         nesting: FrameworkNesting,
+        /// Limit of the names of one batch; `None` where they don't travel on the command line.
+        #[serde(default)]
+        selection_limit: Option<SelectionLimit>,
         /// Tests in the framework's order. Names may occur twice.
         tests: Vec<ListedTest>,
         /// Startup cost of a process of this program before its first test, in microseconds, as far as the

@@ -434,6 +434,19 @@ impl From<&LeakedProcess> for LeakedProcessInfo {
     }
 }
 
+/// Part of a test: a subcase, a section, a data row.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TestPartInfo {
+    /// Name within the test, with the parts around it.
+    pub name: String,
+    /// `passed`, `failed`, `skipped`, or `in-progress` if the test ended within it.
+    pub state: String,
+    /// Failure message, if the framework reports one for the part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
 /// Parameters of `$/cancelRequest`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -231,6 +231,8 @@ pub mod key {
     /// Processes that the test left running, if it had a process of its own: a list of
     /// [`crate::mtp::LeakedProcessInfo`].
     pub const LEAKED: &str = "heeler.leaked";
+    /// Parts of the test (subcases, sections, data rows): a list of [`crate::mtp::TestPartInfo`].
+    pub const PARTS: &str = "heeler.parts";
     /// CPU time of the test's process and its reaped children in milliseconds, if the test had a process of
     /// its own.
     pub const CPU_MS: &str = "heeler.cpu-ms";
@@ -238,7 +240,7 @@ pub mod key {
     pub const PEAK_MEMORY_KIB: &str = "heeler.peak-memory-kib";
 
     /// All names, the most frequent first.
-    pub(in crate::mtp) const ALL: [&str; 12] = [
+    pub(in crate::mtp) const ALL: [&str; 13] = [
         SUITE,
         PROGRAM,
         WORKER,
@@ -251,6 +253,7 @@ pub mod key {
         ATTEMPT,
         ATTEMPTS,
         LEAKED,
+        PARTS,
     ];
 }
 

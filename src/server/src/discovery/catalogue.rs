@@ -10,7 +10,7 @@ use std::{
 
 use heeler_core::test_path::{NameNesting, TestPath};
 use heeler_protocol::{
-    control::{self, ListedTest, TestProgram},
+    control::{self, ListedTest, SelectionLimit, TestProgram},
     mtp::{ExecutionState, TestNode, group_path, key},
 };
 
@@ -36,6 +36,8 @@ pub enum ListingState {
         framework: String,
         /// How test names are split into groups.
         nesting: NameNesting,
+        /// Limit of the names of one batch.
+        selection_limit: Option<SelectionLimit>,
         /// The tests, in the framework's order.
         tests: Vec<TestEntry>,
         /// Time from process start to the first test, as far as the listing measured it.
@@ -55,6 +57,8 @@ pub struct ProgramListing {
     pub framework: String,
     /// How test names are split into groups.
     pub nesting: control::FrameworkNesting,
+    /// Limit of the names of one batch; `None` where they don't travel on the command line.
+    pub selection_limit: Option<SelectionLimit>,
     /// The tests, in the framework's order.
     pub tests: Vec<ListedTest>,
     /// Time from process start to the first test, as far as the listing measured it.
@@ -137,9 +141,10 @@ impl Catalogue {
         let entry = &mut self.programs[program];
         entry.identity = file_identity(&entry.source.program);
         entry.listing = match answer {
-            Ok(ProgramListing { framework, nesting, tests, start }) => {
+            Ok(ProgramListing { framework, nesting, selection_limit, tests, start }) => {
                 let tests = assign_uids(&entry.source.program.suite, tests);
-                ListingState::Listed { framework, nesting: nesting_of(nesting), tests, start }
+                let nesting = nesting_of(nesting);
+                ListingState::Listed { framework, nesting, selection_limit, tests, start }
             }
             Err(error) => ListingState::Broken { error },
         };
@@ -326,7 +331,13 @@ mod tests {
 
     fn program_listing(tests: Vec<ListedTest>) -> ProgramListing {
         let nesting = control::FrameworkNesting::FullStop;
-        ProgramListing { framework: "gtest".to_owned(), nesting, tests, start: Duration::ZERO }
+        ProgramListing {
+            framework: "gtest".to_owned(),
+            nesting,
+            selection_limit: None,
+            tests,
+            start: Duration::ZERO,
+        }
     }
 
     fn listed(name: &str) -> ListedTest {

@@ -82,9 +82,10 @@ impl ProgramLister {
         message: FromWorker,
     ) -> bool {
         match message {
-            FromWorker::Discovered { framework, nesting, tests, start_us, .. } => {
+            FromWorker::Discovered { framework, nesting, selection_limit, tests, start_us, .. } => {
                 let start = Duration::from_micros(start_us);
-                self.record_result(catalogue, worker, Ok(ProgramListing { framework, nesting, tests, start }))
+                let listing = ProgramListing { framework, nesting, selection_limit, tests, start };
+                self.record_result(catalogue, worker, Ok(listing))
             }
             FromWorker::NotDiscovered { error, .. } => self.record_result(catalogue, worker, Err(error)),
             FromWorker::LeaseEvents { .. }

@@ -28,6 +28,7 @@ pub struct TestEntry {
     skip: Option<Arc<str>>,
     /// Trait names are shared by many tests, values seldom are.
     traits: Box<[(Arc<str>, Box<str>)]>,
+    selector: Option<Box<str>>,
     unrunnable: Option<Box<str>>,
 }
 
@@ -69,6 +70,7 @@ impl TestEntry {
                 .traits()
                 .map(|(name, value)| TraitPair { name: name.to_owned(), value: value.to_owned() })
                 .collect(),
+            selector: self.selector.as_deref().map(str::to_owned),
         }
     }
 
@@ -86,8 +88,8 @@ impl TestEntry {
     }
 }
 
-/// Assigns each test its uid. A framework that lists two tests of the same name can't select one of them
-/// individually: the first is run and reported, the second gets the reason why it is not run.
+/// Assigns each test its uid. A framework that lists two tests of the same name without selectors can't select
+/// one of them individually: the first is run and reported, the second gets the reason why it is not run.
 pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry> {
     let times = name_occurrences(&tests);
     let mut shared = StringInterner::default();
@@ -96,8 +98,10 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
         let place =
             |byte: usize| u32::try_from(byte).expect("a packet, and so a name in it, is far below 4 GiB");
         let name = place(uid.len() - listed.name.len())..place(uid.len());
-        let unrunnable = (times > 1).then(|| {
+        if times > 1 {
             uid.push_str(&format!("#{times}"));
+        }
+        let unrunnable = (times > 1 && listed.selector.is_none()).then(|| {
             format!(
                 "not run: the program lists {times} tests of this name and can't select one of them alone; the first is run, rename this one"
             )
@@ -114,6 +118,7 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
                 .into_iter()
                 .map(|one| (shared.intern(one.name), one.value.into()))
                 .collect(),
+            selector: listed.selector.map(Into::into),
             unrunnable: unrunnable.map(Into::into),
         }
     };
@@ -159,6 +164,7 @@ mod tests {
             line: Some(3),
             skip: Some("disabled".into()),
             traits: vec![TraitPair { name: "n".into(), value: "v".into() }],
+            selector: None,
         };
         let bare = ListedTest { name: "t".into(), ..ListedTest::default() };
         let listed = vec![full.clone(), bare, full];
@@ -173,7 +179,19 @@ mod tests {
     }
 
     #[test]
+    fn tests_of_one_name_are_runnable_by_their_selectors() {
+        let listed = |selector: &str| ListedTest {
+            name: "twice".into(),
+            selector: Some(selector.into()),
+            ..ListedTest::default()
+        };
+        let tests = assign_uids("s", vec![listed("1"), listed("2")]);
+        assert_eq!((tests[0].uid(), tests[1].uid()), ("s::twice", "s::twice#2"));
+        assert_eq!((tests[1].unrunnable(), tests[1].listed()), (None, listed("2")));
+    }
+
+    #[test]
     fn test_entry_size_is_bounded() {
-        assert!(size_of::<TestEntry>() <= 120, "{}", size_of::<TestEntry>());
+        assert!(size_of::<TestEntry>() <= 136, "{}", size_of::<TestEntry>());
     }
 }

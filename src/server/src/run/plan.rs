@@ -5,7 +5,7 @@ use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 use heeler_core::{
     ProgramId, TestId,
     batching::ProgramCosts,
-    run::{ScheduledTest, SchedulingPlan},
+    run::{CancelMode, FailureLimit, ScheduledTest, SchedulingPlan},
 };
 use heeler_protocol::{
     control::{DeliveryLimits, ListedTest, TestGroup, TestLimits, TestProgram},
@@ -16,16 +16,8 @@ use super::{groups::GroupList, test_history::HistorySnapshot};
 
 use crate::discovery::{Catalogue, ListingState, TestRef};
 use heeler_config::filter::FilterSubject;
-use heeler_config::{
-    CaptureStrategy, CrashCapture, DumpPolicy, FailLimit, ResolvedSettings, ShuffleMode, TimeLimit,
-};
+use heeler_config::{CaptureStrategy, CrashCapture, DumpPolicy, FailLimit, ResolvedSettings, ShuffleMode};
 use heeler_run_store::{Provenance, RunDir};
-
-/// Bytes that a name takes on a command line beside its text: the terminator and a pointer to it.
-const SELECTION_OVERHEAD_BYTES: usize = 16;
-/// Maximum number of bytes of names on one command line: the system accepts 2 MiB including the environment,
-/// and other arguments need room.
-const SELECTION_BUDGET_BYTES: usize = 1 << 20;
 
 /// One selected test, with everything that its lease carries.
 #[derive(Debug, Clone)]
@@ -145,9 +137,12 @@ impl RunPlan {
             programs: programs.costs,
             tests: planned,
             slots: settings.run.jobs.slots().get(),
-            max_failures: match settings.run.fail_limit {
+            failure_limit: match settings.run.fail_limit() {
                 FailLimit::Never => None,
-                FailLimit::After(most) => Some(most.get() as usize),
+                FailLimit::After { failures, is_immediate } => Some(FailureLimit {
+                    failures: failures.get() as usize,
+                    cancel_mode: if is_immediate { CancelMode::Now } else { CancelMode::AfterRunningTests },
+                }),
             },
             max_startup_crashes: settings.run.max_startup_crashes.get(),
         };
@@ -169,10 +164,7 @@ impl RunPlan {
                 total_bytes: settings.run.dumps_total_bytes,
                 keeps_environment: settings.run.is_environment_dumped,
             },
-            time_limit: match settings.run.run_timeout {
-                TimeLimit::Unlimited => None,
-                TimeLimit::After(limit) => Some(limit),
-            },
+            time_limit: settings.run.run_timeout.duration(),
             is_output_shown: settings.run.capture == CaptureStrategy::Shown,
             is_debugged: false,
             has_attachments_stream: false,
@@ -241,12 +233,10 @@ fn plan_test(
     let suite = &entry.source.program.suite;
     let program = programs.get_or_insert(Some(place.program), || {
         let mut program = entry.source.program.clone();
-        let mut costs = ProgramCosts {
-            start: of.history.start_of(suite),
-            selection_budget_bytes: Some(SELECTION_BUDGET_BYTES),
-        };
-        if let ListingState::Listed { framework, start, .. } = &entry.listing {
+        let mut costs = ProgramCosts { start: of.history.start_of(suite), selection_budget_bytes: None };
+        if let ListingState::Listed { framework, selection_limit, start, .. } = &entry.listing {
             program.framework = Some(framework.clone());
+            costs.selection_budget_bytes = selection_limit.map(|limit| limit.budget_bytes);
             costs.start = costs.start.or(Some(*start));
         }
         (program, costs)
@@ -265,15 +255,17 @@ fn plan_test(
         tags: listed.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
         last: of.history.outcome_of(&uid),
     };
+    let selection_limit = match &entry.listing {
+        ListingState::Listed { selection_limit, .. } => *selection_limit,
+        ListingState::Broken { .. } | ListingState::Unknown => None,
+    };
     let own = of.settings.for_test(entry.source.config_suite.as_deref(), &subject);
     let planned = ScheduledTest {
         program: program_id(program),
         weight: of.history.duration_of(&uid),
         is_isolated: own.is_isolated || of.history.needs_isolation(&uid),
         retries: own.retries,
-        // Names passed in a file cost nothing, but only the worker decides how to pass them, so the budget
-        // applies to all.
-        selection_bytes: listed.name.len() + SELECTION_OVERHEAD_BYTES,
+        selection_bytes: selection_limit.map_or(0, |limit| limit.cost(&listed.name)),
         is_unrunnable: unrunnable.is_some(),
     };
     let test = SelectedTest {
@@ -283,10 +275,10 @@ fn plan_test(
         listing_index: place.test.unwrap_or(0),
         group: None,
         foreign: None,
-        timeout: own.timeout,
-        memory_bytes: own.memory_bytes,
-        idle_timeout: own.idle_timeout,
-        slow_period: Some(own.slow_period).filter(|period| !period.is_zero()),
+        timeout: own.timeout.duration(),
+        memory_bytes: own.max_memory.bytes(),
+        idle_timeout: own.idle_timeout.duration(),
+        slow_period: Some(own.slow_timeout.period).filter(|period| !period.is_zero()),
         dumps: own.dumps,
         crash_capture: own.crash_capture,
         unrunnable,
@@ -361,7 +353,7 @@ pub(crate) fn delivery_limits(settings: &ResolvedSettings) -> DeliveryLimits {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

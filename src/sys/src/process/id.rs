@@ -65,6 +65,10 @@ impl Signal {
     /// A forbidden system call.
     pub const SYS: Self = Self(libc::SIGSYS);
 
+    /// The signals that end a program because of a fault of its own.
+    pub const CRASHES: [Self; 7] =
+        [Self::SEGV, Self::BUS, Self::ILL, Self::FPE, Self::ABRT, Self::TRAP, Self::SYS];
+
     /// Returns the signal in the type of system calls.
     ///
     /// # Errors

@@ -49,6 +49,9 @@ impl SpawnStep {
     }
 }
 
+/// The number of descriptors that a child can receive: the standard streams and the report channel.
+pub(super) const STREAM_COUNT: usize = 4;
+
 /// Gate byte: the child continues.
 pub(crate) const GATE_CONTINUE: u8 = 1;
 /// Gate byte: the child continues, and stops itself as its last step before its program.
@@ -62,8 +65,9 @@ pub(crate) struct SpawnPlan {
     pub(super) envp: *const *const c_char,
     /// Null: keep the current directory.
     pub(super) cwd: *const c_char,
-    /// -1: inherit.
-    pub(super) streams: [RawFd; 3],
+    /// Sources of descriptors 0, 1, 2 and 3; -1: inherit. The last is the report channel, and closes on exec
+    /// without a source.
+    pub(super) streams: [RawFd; STREAM_COUNT],
     pub(super) parent: libc::pid_t,
     /// A pipe, reading and writing end: the child continues when it has read a byte. -1: it continues
     /// immediately.
@@ -121,7 +125,7 @@ fn prepare(plan: &SpawnPlan) -> Option<()> {
     }
     begin(SpawnStep::Streams);
     set_streams(plan.streams)?;
-    set_cloexec_on_others();
+    set_cloexec_on_others(plan.streams);
     begin(SpawnStep::Signals);
     reset_signals();
     begin(SpawnStep::Gate);
@@ -192,12 +196,12 @@ fn ok(result: c_int) -> Option<c_int> {
 }
 
 /// Sets the standard streams. Same rules as [`run_child`].
-fn set_streams(mut streams: [RawFd; 3]) -> Option<()> {
-    // A source below 3 could be overwritten before it is duplicated.
+fn set_streams(mut streams: [RawFd; STREAM_COUNT]) -> Option<()> {
+    // A source among the targets could be overwritten before it is duplicated.
     for source in &mut streams {
-        if (0..3).contains(source) {
+        if (0..STREAM_COUNT as RawFd).contains(source) {
             // SAFETY: fcntl with an integer argument.
-            *source = ok(unsafe { libc::fcntl(*source, libc::F_DUPFD, 3) })?;
+            *source = ok(unsafe { libc::fcntl(*source, libc::F_DUPFD_CLOEXEC, STREAM_COUNT as c_int) })?;
         }
     }
     for (source, target) in streams.into_iter().zip(0..) {
@@ -210,10 +214,12 @@ fn set_streams(mut streams: [RawFd; 3]) -> Option<()> {
 }
 
 /// Marks all other descriptors as close-on-exec. Same rules as [`run_child`].
-fn set_cloexec_on_others() {
+fn set_cloexec_on_others(streams: [RawFd; STREAM_COUNT]) {
+    let [.., channel] = streams;
+    let first: libc::c_uint = if channel == -1 { 3 } else { 4 };
     // Kernels before 5.11 refuse; there all descriptors that we open ourselves are close-on-exec anyway.
     // SAFETY: close_range takes three integers.
-    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
 /// Resets all signals to their default action, and unblocks them. Same rules as [`run_child`].

@@ -1,4 +1,5 @@
-//! Process start: own process group, killed with the thread that started it, inherits only its three streams.
+//! Process start: own process group, killed with the thread that started it, inherits only its three streams and,
+//! if it has one, its report channel.
 //!
 //! The child is created as `posix_spawn` does it: it shares this process's memory on a stack of its own while
 //! the calling thread is suspended, until it executes the program or fails. So the cost does not grow with
@@ -63,6 +64,8 @@ pub struct SpawnOptions {
     pub stdout: ChildStdio,
     /// Descriptor 2.
     pub stderr: ChildStdio,
+    /// Descriptor 3, the report channel; `None` leaves it closed.
+    pub channel: Option<OwnedFd>,
 }
 
 impl SpawnOptions {
@@ -78,6 +81,7 @@ impl SpawnOptions {
             stdin: ChildStdio::Null,
             stdout: ChildStdio::Inherit,
             stderr: ChildStdio::Inherit,
+            channel: None,
         }
     }
 }
@@ -137,7 +141,7 @@ impl SpawnedChild {
 }
 
 /// Starts a process: in its own process group, killed when the calling thread exits, with only its three
-/// streams open, no signal blocked and none ignored.
+/// streams and its report channel open, no signal blocked and none ignored.
 ///
 /// # Errors
 /// Reports which step failed, including the execution of the program itself.
@@ -158,7 +162,7 @@ pub fn spawn(spawn: SpawnOptions) -> Result<SpawnedChild, SpawnError> {
 }
 
 /// Replaces this process by a program (exec): with its parent, its group and its open descriptors beyond the
-/// three streams; no signal blocked and none ignored. Returns only on failure, and then this process's
+/// streams; no signal blocked and none ignored. Returns only on failure, and then this process's
 /// streams and signals are changed already: the caller must exit.
 #[must_use]
 pub fn exec(spawn: SpawnOptions) -> SpawnError {

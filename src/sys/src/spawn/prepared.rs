@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     ChildStdio, SpawnError, SpawnOptions,
-    child::{SpawnPlan, SpawnStep},
+    child::{STREAM_COUNT, SpawnPlan, SpawnStep},
 };
 use crate::process::Pid;
 
@@ -23,15 +23,15 @@ pub(crate) struct PreparedSpawn {
     program: PathBuf,
     cwd: Option<PathBuf>,
     strings: ExecStrings,
-    streams: [ChildStdio; 3],
+    streams: [ChildStdio; STREAM_COUNT],
     null: Option<OwnedFd>,
 }
 
 impl PreparedSpawn {
     pub(crate) fn new(spawn: SpawnOptions) -> Result<Self, SpawnError> {
-        let SpawnOptions { program, args, env, cwd, stdin, stdout, stderr } = spawn;
+        let SpawnOptions { program, args, env, cwd, stdin, stdout, stderr, channel } = spawn;
         let strings = ExecStrings::new(&program, args, env, cwd.as_deref())?;
-        let streams = [stdin, stdout, stderr];
+        let streams = [stdin, stdout, stderr, channel.map_or(ChildStdio::Inherit, ChildStdio::Fd)];
         let null = open_null_if_needed(streams.each_ref())?;
         Ok(Self { program, cwd, strings, streams, null })
     }
@@ -54,6 +54,12 @@ impl PreparedSpawn {
             step: AtomicI32::new(SpawnStep::Start as i32),
             errno: AtomicI32::new(0),
         }
+    }
+
+    /// Returns whether the child receives a report channel.
+    pub(crate) fn has_channel(&self) -> bool {
+        let [.., channel] = &self.streams;
+        matches!(channel, ChildStdio::Fd(_))
     }
 
     pub(crate) fn create_error(self, source: io::Error) -> SpawnError {
@@ -80,7 +86,7 @@ impl PreparedSpawn {
     }
 }
 
-fn open_null_if_needed(streams: [&ChildStdio; 3]) -> Result<Option<OwnedFd>, SpawnError> {
+fn open_null_if_needed(streams: [&ChildStdio; STREAM_COUNT]) -> Result<Option<OwnedFd>, SpawnError> {
     if !streams.iter().any(|stream| matches!(stream, ChildStdio::Null)) {
         return Ok(None);
     }

@@ -110,6 +110,8 @@ impl AsFd for ReleasedProcess {
 }
 
 fn fork_child(prepared: &PreparedSpawn) -> io::Result<(SpawnedChild, OwnedFd, OwnedFd)> {
+    // The child moves the report channel to descriptor 3, which must not be an end of these pipes.
+    let _placeholder = if prepared.has_channel() { Some(File::open("/dev/null")?) } else { None };
     let (gate_reader, gate) = pipe()?;
     let (last_words, words_writer) = pipe()?;
     let mut plan = prepared.plan();

@@ -7,8 +7,8 @@ use heeler_protocol::control::{ListedTest, TestProgram};
 
 use super::{command, grammar, listing};
 use crate::{
-    Adapter, AdapterInvocation, AdapterListing, CommandLineError, ListingError, ListingOutput,
-    TranscriptParser, shell,
+    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, ClaimConfidence, CommandLineError,
+    DiscoveryTarget, ListingError, ListingOutput, TranscriptParser, shell,
 };
 
 /// The GoogleTest adapter.
@@ -16,22 +16,37 @@ pub(crate) struct GoogleTest;
 
 pub(super) const NAME: &str = "gtest";
 
+static TRAITS: AdapterTraits = AdapterTraits {
+    nesting: NameNesting::FullStop,
+    expected_crash_markers: &["--gtest_internal_run_death_test"],
+    ..AdapterTraits::new(NAME, "GoogleTest")
+};
+
 /// Byte strings of GoogleTest programs: the usage text is in the library, the symbols in programs that load
 /// the library.
 const HINTS: [&[u8]; 3] =
     [b"gtest_list_tests", b"_ZN7testing14InitGoogleTest", b"_ZN7testing8UnitTest3RunEv"];
 
 impl Adapter for GoogleTest {
-    fn name(&self) -> &'static str {
-        NAME
+    fn traits(&self) -> &'static AdapterTraits {
+        &TRAITS
     }
 
-    fn looks_like(&self, image: &[u8]) -> bool {
-        HINTS.iter().any(|hint| memchr::memmem::find(image, hint).is_some())
+    fn claims(&self, target: &DiscoveryTarget<'_>) -> ClaimConfidence {
+        match target {
+            DiscoveryTarget::Directory { .. } => ClaimConfidence::Unclaimed,
+            _ if HINTS.iter().any(|hint| target.contains(hint)) => ClaimConfidence::Likely,
+            DiscoveryTarget::Executable { .. } | DiscoveryTarget::Command { .. } => ClaimConfidence::Possible,
+        }
     }
 
-    fn listing_commands(&self, _program: &TestProgram, scratch: &Path) -> Vec<AdapterInvocation> {
-        vec![command::listing_command(scratch)]
+    fn next_listing(
+        &self,
+        _program: &TestProgram,
+        outputs: &[ListingOutput],
+        scratch: &Path,
+    ) -> Option<AdapterInvocation> {
+        outputs.is_empty().then(|| command::listing_command(scratch))
     }
 
     fn read_listing(
@@ -52,16 +67,8 @@ impl Adapter for GoogleTest {
         Ok(command::run_command(&program.args, tests, scratch))
     }
 
-    fn nesting(&self) -> NameNesting {
-        NameNesting::FullStop
-    }
-
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
         Box::new(grammar::gtest_parser(tests))
-    }
-
-    fn expected_crash_markers(&self) -> &'static [&'static str] {
-        &["--gtest_internal_run_death_test"]
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {

@@ -61,8 +61,8 @@ pub(super) fn listing_command(scratch: &Path) -> AdapterInvocation {
     AdapterInvocation {
         args: vec!["--gtest_list_tests".into(), output.into()],
         env: unset_variables(),
-        files: Vec::new(),
         listing_file: Some(file),
+        ..AdapterInvocation::default()
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn run_command(own: &[OsText], tests: &[&ListedTest], scratch: &Path)
         args,
         env: unset_variables(),
         files: vec![(file, flag_file(tests))],
-        listing_file: None,
+        ..AdapterInvocation::default()
     }
 }
 

@@ -2,9 +2,7 @@
 //! `file:line: Skipped`, then text up to the next block. The end of the text is not marked, so output of the
 //! test after it counts as part of it.
 
-use heeler_protocol::mtp::ExecutionState;
-
-use crate::{FrameworkVerdict, scan::decode_lossy};
+use crate::{FrameworkResult, FrameworkVerdict, scan::decode_lossy};
 
 const LINE_BYTES: usize = 4096;
 const TEXT_BYTES: usize = 64 * 1024;
@@ -190,16 +188,16 @@ impl BlockCollector {
 
 /// Completes a verdict from the blocks.
 pub(super) fn complete(verdict: &mut FrameworkVerdict, blocks: &BlockCollector) {
-    let block = match verdict.state {
-        ExecutionState::Failed => blocks.failure.as_ref(),
-        ExecutionState::Skipped => blocks.skip.as_ref(),
+    let block = match verdict.result {
+        FrameworkResult::Failed => blocks.failure.as_ref(),
+        FrameworkResult::Skipped => blocks.skip.as_ref(),
         _ => None,
     };
     let Some(block) = block else { return };
     verdict.message = block.text();
     verdict.file.clone_from(&block.file);
     verdict.line = block.line;
-    if verdict.state == ExecutionState::Failed {
+    if verdict.result == FrameworkResult::Failed {
         let text = verdict.message.clone().unwrap_or_default();
         (verdict.expected, verdict.actual) = compared_values(&text).unzip();
     }
@@ -247,7 +245,7 @@ fn equality_values<'a>(lines: impl Iterator<Item = &'a str>) -> Option<(String, 
 mod tests {
     use super::*;
 
-    fn verdict(state: ExecutionState, output: &str) -> FrameworkVerdict {
+    fn verdict(state: FrameworkResult, output: &str) -> FrameworkVerdict {
         let mut blocks = BlockCollector::new(Some("t.cc".to_owned()));
         blocks.feed(output.as_bytes(), |_| {});
         blocks.finish();
@@ -260,18 +258,18 @@ mod tests {
     fn computed_side_is_the_actual_value() {
         for sides in ["  3\n  1 + 1\n    Which is: 2\n", "  1 + 1\n    Which is: 2\n  3\n"] {
             let output = format!("noise\nt.cc:7: Failure\nExpected equality of these values:\n{sides}why\n");
-            let verdict = verdict(ExecutionState::Failed, &output);
+            let verdict = verdict(FrameworkResult::Failed, &output);
             assert_eq!((verdict.expected.as_deref(), verdict.actual.as_deref()), (Some("3"), Some("2")));
             assert_eq!((verdict.file.as_deref(), verdict.line), (Some("t.cc"), Some(7)));
             assert!(verdict.message.unwrap().ends_with("why"));
         }
         let both = "t.cc:7: Failure\nExpected equality of these values:\n  a\n    Which is: 1\n  b\n    Which is: 2\n";
-        assert_eq!(verdict(ExecutionState::Failed, both).actual, None);
+        assert_eq!(verdict(FrameworkResult::Failed, both).actual, None);
     }
 
     #[test]
     fn glued_heading_uses_the_listed_file() {
-        let verdict = verdict(ExecutionState::Failed, "partialt.cc:9: Failure\nFailed\n");
+        let verdict = verdict(FrameworkResult::Failed, "partialt.cc:9: Failure\nFailed\n");
         assert_eq!((verdict.file.as_deref(), verdict.line), (Some("t.cc"), Some(9)));
         assert_eq!(verdict.message.as_deref(), Some("Failed"));
     }
@@ -279,15 +277,15 @@ mod tests {
     #[test]
     fn failure_after_skip_becomes_the_message() {
         let output = "t.cc:1: Skipped\nno device\nt.cc:2: Failure\nbad\nt.cc:3: Failure\nworse\n";
-        let failed = verdict(ExecutionState::Failed, output);
+        let failed = verdict(FrameworkResult::Failed, output);
         assert_eq!(failed.message.as_deref(), Some("bad\nt.cc:3: Failure\nworse"));
-        assert_eq!(verdict(ExecutionState::Skipped, output).message.as_deref(), Some("no device"));
+        assert_eq!(verdict(FrameworkResult::Skipped, output).message.as_deref(), Some("no device"));
     }
 
     #[test]
     fn long_failure_text_is_truncated() {
         let output = format!("t.cc:1: Failure\nbad\n{}\nend", "x".repeat(1 << 20));
-        let message = verdict(ExecutionState::Failed, &output).message.unwrap();
+        let message = verdict(FrameworkResult::Failed, &output).message.unwrap();
         assert!(message.len() < TEXT_BYTES + 100 && message.ends_with("[the rest is left out]"));
     }
 }

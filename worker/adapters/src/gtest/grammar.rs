@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use heeler_protocol::{control::ListedTest, mtp::ExecutionState};
+use heeler_protocol::control::ListedTest;
 
 use super::{
     command::matches_other_names,
     failure::{BlockCollector, FailureBlock, complete},
 };
 use crate::{
-    FrameworkVerdict,
+    FrameworkResult, FrameworkVerdict,
     expected_tests::ExpectedTests,
     scan::{ByteCursor, ScanResult, ScanStop, common_prefix, decode_lossy, either},
     stream_parser::{
@@ -18,10 +18,10 @@ use crate::{
 };
 
 const BEGIN: &[u8] = b"[ RUN      ] ";
-const ENDS: [(&[u8], ExecutionState); 3] = [
-    (b"[       OK ] ", ExecutionState::Passed),
-    (b"[  FAILED  ] ", ExecutionState::Failed),
-    (b"[  SKIPPED ] ", ExecutionState::Skipped),
+const ENDS: [(&[u8], FrameworkResult); 3] = [
+    (b"[       OK ] ", FrameworkResult::Passed),
+    (b"[  FAILED  ] ", FrameworkResult::Failed),
+    (b"[  SKIPPED ] ", FrameworkResult::Skipped),
 ];
 const SUITE: &[u8] = b"[----------] ";
 const RUN: &[u8] = b"[==========] ";
@@ -113,7 +113,7 @@ impl GtestGrammar {
                 cursor.literal(b" ms)\n")?;
                 Some(Duration::from_millis(duration))
             }
-            _ if state == ExecutionState::Failed => {
+            _ if state == FrameworkResult::Failed => {
                 self.is_timed = true;
                 let rest = ParameterSuffix { text: at[..cursor.used()].to_vec(), last: Vec::new() };
                 return Ok((cursor.used(), Marker::Long(Box::new(rest))));
@@ -246,7 +246,7 @@ impl MarkerGrammar for GtestGrammar {
         // The output after the end marker was written by the suite's tear-down.
         let mut after = std::mem::replace(&mut self.after, BlockCollector::outside());
         after.finish();
-        if verdict.state == ExecutionState::Skipped && verdict.message.is_none() {
+        if verdict.result == FrameworkResult::Skipped && verdict.message.is_none() {
             // A suite or environment that failed to set up skips its tests without a reason.
             let reason = self.failed_suite.as_ref().or(self.failed_environment.as_ref());
             verdict.message = reason.map(|reason| format!("not run, because set-up failed: {reason}"));
@@ -265,7 +265,7 @@ impl MarkerGrammar for GtestGrammar {
 
     fn verdict_for_all(&mut self) -> Option<FrameworkVerdict> {
         self.outside.skip.as_ref()?;
-        let mut verdict = FrameworkVerdict::new(ExecutionState::Skipped, None);
+        let mut verdict = FrameworkVerdict::new(FrameworkResult::Skipped, None);
         complete(&mut verdict, &self.outside);
         // GoogleTest counts these as passed.
         self.may_run_other_tests = true;
@@ -339,7 +339,7 @@ impl LongMarker for ParameterSuffix {
             used += piece.len();
             self.keep(piece);
             if let Some(duration) = self.duration() {
-                let verdict = FrameworkVerdict::new(ExecutionState::Failed, Some(duration));
+                let verdict = FrameworkVerdict::new(FrameworkResult::Failed, Some(duration));
                 return Some((used, Marker::End(verdict)));
             }
         }

@@ -90,7 +90,7 @@ impl ListedCase {
         let display = (!parameters.is_empty()).then(|| format!("{name} ({})", parameters.join(", ")));
         traits
             .extend(skip.is_some().then(|| TraitPair { name: "disabled".to_owned(), value: String::new() }));
-        ListedTest { name, display, file: self.file, line: self.line, skip, traits }
+        ListedTest { name, display, file: self.file, line: self.line, skip, traits, selector: None }
     }
 }
 

@@ -3,15 +3,12 @@
 use std::path::Path;
 
 use heeler_core::test_path::NameNesting;
-use heeler_protocol::{
-    control::{ListedTest, TestProgram},
-    mtp::ExecutionState,
-};
+use heeler_protocol::control::{ListedTest, SelectionLimit, TestProgram};
 
 use super::{command, events, listing, panic, plain};
 use crate::{
-    Adapter, AdapterInvocation, AdapterListing, CommandLineError, FrameworkVerdict, ListingError,
-    ListingOutput, TranscriptParser, shell,
+    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, ClaimConfidence, CommandLineError,
+    DiscoveryTarget, FrameworkVerdict, ListingError, ListingOutput, TranscriptParser, shell,
 };
 
 /// The libtest adapters, by output format.
@@ -27,29 +24,58 @@ pub(crate) enum LibtestFormat {
 /// programs.
 const HINTS: [&[u8]; 2] = [b"include-ignored", b"test-threads"];
 
+/// Names take themselves, their terminator, and a pointer.
+const SELECTION_LIMIT: SelectionLimit =
+    SelectionLimit { budget_bytes: command::MAX_SELECTION_BYTES, overhead_bytes: 1 + size_of::<usize>() };
+
+static EVENTS: AdapterTraits = AdapterTraits {
+    nesting: NameNesting::Colons,
+    selection_limit: Some(SELECTION_LIMIT),
+    ..AdapterTraits::new("libtest", "Rust test")
+};
+
+static PLAIN: AdapterTraits = AdapterTraits {
+    nesting: NameNesting::Colons,
+    selection_limit: Some(SELECTION_LIMIT),
+    details_from_stderr: Some(add_panic),
+    ..AdapterTraits::new("libtest-plain", "Rust test")
+};
+
+fn add_panic(verdict: &mut FrameworkVerdict, stderr: &str) {
+    if verdict.message.is_none() {
+        panic::complete(verdict, stderr, None);
+    }
+}
+
 impl Adapter for LibtestFormat {
-    fn name(&self) -> &'static str {
+    fn traits(&self) -> &'static AdapterTraits {
         match self {
-            Self::Events => "libtest",
-            Self::Plain => "libtest-plain",
+            Self::Events => &EVENTS,
+            Self::Plain => &PLAIN,
         }
     }
 
-    fn looks_like(&self, image: &[u8]) -> bool {
-        HINTS.iter().all(|hint| memchr::memmem::find(image, hint).is_some())
-    }
-
-    fn listing_commands(&self, _program: &TestProgram, _scratch: &Path) -> Vec<AdapterInvocation> {
-        match self {
-            Self::Events => command::listing_commands(),
-            Self::Plain => command::listing_commands().split_off(1),
+    fn claims(&self, target: &DiscoveryTarget<'_>) -> ClaimConfidence {
+        match (self, target) {
+            // The listing of the other format detects when a program needs this one.
+            (Self::Plain, _) | (_, DiscoveryTarget::Directory { .. }) => ClaimConfidence::Unclaimed,
+            (Self::Events, _) if HINTS.iter().all(|hint| target.contains(hint)) => ClaimConfidence::Likely,
+            (Self::Events, _) => ClaimConfidence::Possible,
         }
     }
 
-    fn needs_next_listing(&self, outputs: &[ListingOutput]) -> bool {
+    fn next_listing(
+        &self,
+        _program: &TestProgram,
+        outputs: &[ListingOutput],
+        _scratch: &Path,
+    ) -> Option<AdapterInvocation> {
         match self {
-            Self::Events => listing::needs_next_listing(outputs),
-            Self::Plain => outputs.last().is_none_or(|output| output.code == Some(0)),
+            Self::Events => listing::next_listing(outputs),
+            Self::Plain if outputs.last().is_none_or(|output| output.code == Some(0)) => {
+                command::terse_listings().into_iter().nth(outputs.len())
+            }
+            Self::Plain => None,
         }
     }
 
@@ -63,15 +89,7 @@ impl Adapter for LibtestFormat {
             Self::Events => listing::read(outputs, is_told)?,
             Self::Plain => (Self::Plain, listing::read_terse(outputs, is_told)?),
         };
-        Ok(AdapterListing { framework: form.name(), tests })
-    }
-
-    fn selection_cost(&self, test: &ListedTest) -> usize {
-        command::selection_cost(&test.name)
-    }
-
-    fn selection_budget(&self) -> usize {
-        command::MAX_SELECTION_BYTES
+        Ok(AdapterListing { framework: form.traits().name, tests })
     }
 
     fn run_command(
@@ -83,20 +101,10 @@ impl Adapter for LibtestFormat {
         command::run_command(*self, tests)
     }
 
-    fn nesting(&self) -> NameNesting {
-        NameNesting::Colons
-    }
-
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
         match self {
             Self::Events => Box::new(events::event_parser(tests)),
             Self::Plain => Box::new(plain::plain_parser(tests)),
-        }
-    }
-
-    fn complete_verdict(&self, verdict: &mut FrameworkVerdict, stderr: &str) {
-        if *self == Self::Plain && verdict.state == ExecutionState::Failed && verdict.message.is_none() {
-            panic::complete(verdict, stderr, None);
         }
     }
 

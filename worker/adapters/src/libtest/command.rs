@@ -23,11 +23,6 @@ const MAX_NAME_BYTES: usize = 131_000;
 /// that is left for the rest.
 pub(super) const MAX_SELECTION_BYTES: usize = 1024 * 1024;
 
-/// Returns the bytes that a name takes: itself, its terminator, and a pointer.
-pub(super) fn selection_cost(name: &str) -> usize {
-    name.len() + 1 + size_of::<usize>()
-}
-
 fn invocation(args: &[&str], is_unstable: bool) -> AdapterInvocation {
     let mut env: Vec<(OsText, Option<OsText>)> =
         UNSET_VARIABLES.iter().map(|name| ((*name).into(), None)).collect();
@@ -41,10 +36,14 @@ fn invocation(args: &[&str], is_unstable: bool) -> AdapterInvocation {
     }
 }
 
-/// Returns the listing commands: as JSON, then for programs without JSON all names, then the ignored ones.
-pub(super) fn listing_commands() -> Vec<AdapterInvocation> {
-    vec![
-        invocation(&["-Z", "unstable-options", "--list", "--format", "json"], true),
+/// Returns the command that lists as JSON.
+pub(super) fn json_listing() -> AdapterInvocation {
+    invocation(&["-Z", "unstable-options", "--list", "--format", "json"], true)
+}
+
+/// Returns the listing commands of programs without JSON: all names, then the ignored ones.
+pub(super) fn terse_listings() -> [AdapterInvocation; 2] {
+    [
         invocation(&["--list", "--format", "terse"], false),
         invocation(&["--list", "--format", "terse", "--ignored"], false),
     ]

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use heeler_protocol::{control::ListedTest, mtp::ExecutionState};
+use heeler_protocol::control::ListedTest;
 use serde_json::Value;
 
 use super::panic;
 use crate::{
-    FrameworkVerdict,
+    FrameworkResult, FrameworkVerdict,
     expected_tests::ExpectedTests,
     scan::{ByteCursor, ScanResult, ScanStop, either},
     stream_parser::{FrameworkCounts, LongMarker, Marker, MarkerGrammar, ParserState, StreamParser},
@@ -17,10 +17,10 @@ use crate::{
 const BEGIN: &[u8] = br#"{ "type": "test", "event": "started", "name": ""#;
 const END: &[u8] = br#"{ "type": "test", "name": ""#;
 const END_EVENT: &[u8] = br#"", "event": ""#;
-const STATES: [(&[u8], ExecutionState); 3] = [
-    (br#"ok""#, ExecutionState::Passed),
-    (br#"failed""#, ExecutionState::Failed),
-    (br#"ignored""#, ExecutionState::Skipped),
+const STATES: [(&[u8], FrameworkResult); 3] = [
+    (br#"ok""#, FrameworkResult::Passed),
+    (br#"failed""#, FrameworkResult::Failed),
+    (br#"ignored""#, FrameworkResult::Skipped),
 ];
 const TIMEOUT: &[u8] = br#"{ "type": "test", "event": "timeout", "name": ""#;
 const SUITE: &[u8] = br#"{ "type": "suite", "event": ""#;
@@ -186,7 +186,7 @@ pub(super) fn counts_explain_exit(
         }
 }
 
-fn verdict(state: ExecutionState, value: &Value, own_thread: &str) -> FrameworkVerdict {
+fn verdict(state: FrameworkResult, value: &Value, own_thread: &str) -> FrameworkVerdict {
     let duration = value["exec_time"].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let text = |key: &str| value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let mut verdict = FrameworkVerdict::new(state, duration);
@@ -197,7 +197,7 @@ fn verdict(state: ExecutionState, value: &Value, own_thread: &str) -> FrameworkV
 }
 
 fn complete(verdict: &mut FrameworkVerdict, own_thread: &str) {
-    if verdict.state == ExecutionState::Failed {
+    if verdict.result == FrameworkResult::Failed {
         let output = verdict.stdout.take().unwrap_or_default();
         panic::complete(verdict, &output, Some(own_thread));
         verdict.stdout = Some(output).filter(|output| !output.is_empty());
@@ -210,7 +210,7 @@ const TAIL_BYTES: usize = 1024 * 1024;
 /// The rest of the event of a test with much output. Keeps head and tail: the fields before the output are in
 /// the head, the panic and the fields after the output in the tail.
 struct LongFailureEvent {
-    state: ExecutionState,
+    state: FrameworkResult,
     own_thread: String,
     head: Vec<u8>,
     /// At most twice its limit.
@@ -220,7 +220,7 @@ struct LongFailureEvent {
 
 impl LongFailureEvent {
     fn new(head: &[u8]) -> Self {
-        let state = ExecutionState::Failed;
+        let state = FrameworkResult::Failed;
         Self { state, own_thread: String::new(), head: head.to_vec(), tail: Vec::new(), left_out: 0 }
     }
 

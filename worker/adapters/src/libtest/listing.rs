@@ -5,22 +5,23 @@ use std::collections::HashSet;
 use heeler_protocol::control::{ListedTest, TraitPair};
 use serde_json::Value;
 
-use super::LibtestFormat;
-use crate::{ListingError, ListingOutput, scan};
+use super::{LibtestFormat, command};
+use crate::{AdapterInvocation, ListingError, ListingOutput, scan};
 
 const NAME: &str = "libtest";
 const DISCOVERED: &[u8] = br#"{ "type": "test", "event": "discovered", "#;
 const DISCOVERY: &[u8] = br#"{ "type": "suite", "event": "discovery" }"#;
 const COMPLETED: &[u8] = br#"{ "type": "suite", "event": "completed", "#;
 
-/// Returns whether the terse listings are needed too. A program that was killed by a signal is not listed
-/// again.
-pub(super) fn needs_next_listing(outputs: &[ListingOutput]) -> bool {
-    match outputs {
-        [] => true,
+/// Returns the next listing command: JSON, then the terse ones if they are needed too. A program that was
+/// killed by a signal is not listed again.
+pub(super) fn next_listing(outputs: &[ListingOutput]) -> Option<AdapterInvocation> {
+    let is_needed = match outputs {
+        [] => return Some(command::json_listing()),
         [json] => json.signal.is_none() && !is_json(json),
         [_, .., last] => last.code == Some(0),
-    }
+    };
+    if is_needed { command::terse_listings().into_iter().nth(outputs.len() - 1) } else { None }
 }
 
 fn is_json(output: &ListingOutput) -> bool {

@@ -133,12 +133,12 @@ fn parse_location(text: &str) -> Option<(&str, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use heeler_protocol::mtp::ExecutionState;
 
     use super::*;
+    use crate::FrameworkResult;
 
     fn verdict(message: Option<&str>, output: &str) -> FrameworkVerdict {
-        let mut verdict = FrameworkVerdict::new(ExecutionState::Failed, None);
+        let mut verdict = FrameworkVerdict::new(FrameworkResult::Failed, None);
         verdict.message = message.map(str::to_owned);
         complete(&mut verdict, output, Some("t::a"));
         verdict

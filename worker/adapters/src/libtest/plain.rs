@@ -2,11 +2,11 @@
 //! `ok` or `FAILED`. The end is a mere word, so it counts only if the next test or the end of the run follows
 //! at once.
 
-use heeler_protocol::{control::ListedTest, mtp::ExecutionState};
+use heeler_protocol::control::ListedTest;
 
 use super::events::counts_explain_exit;
 use crate::{
-    FrameworkVerdict,
+    FrameworkResult, FrameworkVerdict,
     expected_tests::ExpectedTests,
     scan::{ByteCursor, ScanResult, ScanStop, decode_lossy, either},
     stream_parser::{FrameworkCounts, Marker, MarkerGrammar, ParserState, StreamParser},
@@ -15,8 +15,8 @@ use crate::{
 const DOTS: &[u8] = b" ... ";
 /// Notes after the names of tests that should panic, and of documentation tests.
 const NOTES: [&[u8]; 4] = [b" - should panic ... ", b" - compile fail ... ", b" - compile ... ", DOTS];
-const ENDS: [(&[u8], ExecutionState); 2] =
-    [(b"ok\n", ExecutionState::Passed), (b"FAILED\n", ExecutionState::Failed)];
+const ENDS: [(&[u8], FrameworkResult); 2] =
+    [(b"ok\n", FrameworkResult::Passed), (b"FAILED\n", FrameworkResult::Failed)];
 const REASON_BYTES: usize = 4096;
 
 /// Returns the parser for a run of these tests.
@@ -79,7 +79,7 @@ impl PlainGrammar {
             0 => None,
             _ => Some(decode_lossy(cursor.until(b"\n", REASON_BYTES)?)),
         };
-        let mut verdict = FrameworkVerdict::new(ExecutionState::Skipped, None);
+        let mut verdict = FrameworkVerdict::new(FrameworkResult::Skipped, None);
         verdict.message = reason;
         Ok((cursor.used(), Marker::End(verdict)))
     }

@@ -1,11 +1,10 @@
 //! Hostile outputs: forged and glued markers, floods, random bytes, deaths.
 
-use heeler_protocol::mtp::ExecutionState;
 use proptest::prelude::*;
 
 use super::{merge, output, replay, summary, tests, transcript};
 use crate::{
-    TranscriptEvent, TranscriptParser, gtest, libtest,
+    FrameworkResult, TranscriptEvent, TranscriptParser, gtest, libtest,
     stream_parser::{MarkerGrammar, StreamParser},
 };
 
@@ -227,7 +226,7 @@ fn long_failure_output_keeps_head_tail_and_reason() {
         let Some(TranscriptEvent::Ended { verdict, .. }) = events.get(1) else {
             panic!("no end: {:?}", summary(&events))
         };
-        assert_eq!((verdict.state, verdict.line), (ExecutionState::Failed, Some(5)));
+        assert_eq!((verdict.result, verdict.line), (FrameworkResult::Failed, Some(5)));
         assert_eq!((verdict.actual.as_deref(), verdict.expected.as_deref()), (Some("1"), Some("2")));
         assert_eq!(verdict.duration, Some(std::time::Duration::from_millis(1500)));
         let stdout = verdict.stdout.as_ref().unwrap();
@@ -299,9 +298,9 @@ proptest! {
                         prop_assert_eq!(in_flight.take(), Some(*place));
                         let marker = pass_marker(framework, &given[*place].name);
                         let is_there = memchr::memmem::find(&bytes, marker.as_bytes()).is_some();
-                        prop_assert!(verdict.state != ExecutionState::Passed || is_there);
+                        prop_assert!(verdict.result != FrameworkResult::Passed || is_there);
                     }
-                    TranscriptEvent::Output(_) => {}
+                    TranscriptEvent::Output(_) | TranscriptEvent::Part { .. } => {}
                 }
             }
             let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();

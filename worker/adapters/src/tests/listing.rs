@@ -2,7 +2,9 @@
 
 use heeler_protocol::control::TestProgram;
 
-use crate::{Adapter, ListingError, ListingOutput, by_name};
+use crate::{
+    Adapter, AdapterInvocation, ClaimConfidence, DiscoveryTarget, ListingError, ListingOutput, by_name,
+};
 
 fn program(framework: Option<&str>) -> TestProgram {
     TestProgram {
@@ -27,6 +29,10 @@ fn written(file: &[u8]) -> ListingOutput {
 fn names(adapter: &str, outputs: &[ListingOutput]) -> Result<Vec<String>, ListingError> {
     let listing = by_name(adapter).unwrap().read_listing(&program(None), outputs)?;
     Ok(listing.tests.into_iter().map(|test| test.name).collect())
+}
+
+fn next_listing(adapter: &dyn Adapter, outputs: &[ListingOutput]) -> Option<AdapterInvocation> {
+    adapter.next_listing(&program(None), outputs, std::path::Path::new("/"))
 }
 
 fn gtest() -> &'static dyn Adapter {
@@ -125,7 +131,7 @@ fn ignore_reason_may_contain_anything() {
 fn program_refusing_json_runs_as_plain() {
     let libtest = by_name("libtest").unwrap();
     let refused = ListingOutput { code: Some(101), ..ListingOutput::default() };
-    assert!(libtest.needs_next_listing(std::slice::from_ref(&refused)));
+    assert!(next_listing(libtest, std::slice::from_ref(&refused)).is_some());
     let outputs = [refused, printed("a: test\nb::c: test\nd: benchmark\n"), printed("b::c: test\n")];
     let listing = libtest.read_listing(&program(None), &outputs).unwrap();
     let read: Vec<_> = listing.tests.iter().map(|test| (test.name.as_str(), test.skip.as_deref())).collect();
@@ -143,12 +149,14 @@ fn empty_listing_is_accepted_if_framework_is_named() {
 fn test_program_lists_itself() {
     let libtest = by_name("libtest").unwrap();
     let image = std::env::current_exe().unwrap();
-    assert!(libtest.looks_like(&std::fs::read(&image).unwrap()));
-    let commands = libtest.listing_commands(&program(None), std::path::Path::new("/"));
+    let bytes = std::fs::read(&image).unwrap();
+    let target = DiscoveryTarget::Executable { image: &bytes };
+    assert_eq!(libtest.claims(&target), ClaimConfidence::Likely);
+    let listing = next_listing(libtest, &[]).unwrap();
     #[expect(clippy::disallowed_methods, reason = "a test may start a program without the host crate")]
     let mut command = std::process::Command::new(&image);
-    command.args(commands[0].args.iter().map(heeler_protocol::control::OsText::as_os_str));
-    for (name, value) in &commands[0].env {
+    command.args(listing.args.iter().map(heeler_protocol::control::OsText::as_os_str));
+    for (name, value) in &listing.env {
         match value {
             Some(value) => command.env(name.as_os_str(), value.as_os_str()),
             None => command.env_remove(name.as_os_str()),
@@ -158,11 +166,10 @@ fn test_program_lists_itself() {
     let output = ListingOutput {
         stdout: output.stdout,
         stderr: output.stderr,
-        file: None,
         code: output.status.code(),
-        signal: None,
+        ..ListingOutput::default()
     };
-    assert!(!libtest.needs_next_listing(std::slice::from_ref(&output)));
+    assert_eq!(next_listing(libtest, std::slice::from_ref(&output)), None);
     let listing = libtest.read_listing(&program(None), &[output]).unwrap();
     let own = "test_program_lists_itself";
     let found = listing.tests.iter().find(|test| test.name.ends_with(own)).unwrap();

@@ -45,8 +45,8 @@ fn replay<'a>(
 fn summary(events: &[TranscriptEvent]) -> Vec<String> {
     let line = |event: &TranscriptEvent| match event {
         TranscriptEvent::Begun { place } => Some(format!("begun {place}")),
-        TranscriptEvent::Ended { place, verdict } => Some(format!("{} {place}", verdict.state.as_str())),
-        TranscriptEvent::Output(_) => None,
+        TranscriptEvent::Ended { place, verdict } => Some(format!("{} {place}", verdict.result.as_str())),
+        TranscriptEvent::Output(_) | TranscriptEvent::Part { .. } => None,
     };
     events.iter().filter_map(line).collect()
 }

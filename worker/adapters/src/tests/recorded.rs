@@ -19,7 +19,9 @@ const GTEST: &[&str] = &["gtest.list.xml"];
 const LIBTEST: &[&str] = &["libtest.list.json"];
 const PLAIN: &[&str] = &["libtest-plain.list", "libtest-plain.ignored.list"];
 
-const RECORDINGS: [TranscriptRecording; 8] = [
+const DOCTEST: &[&str] = &["doctest.list"];
+
+const RECORDINGS: [TranscriptRecording; 11] = [
     // Set-up and tear-down of suites failed, which is in no test's result.
     TranscriptRecording { name: "gtest", framework: "gtest", listings: GTEST, exit: Some((1, false)) },
     TranscriptRecording { name: "gtest-died", framework: "gtest", listings: GTEST, exit: None },
@@ -39,6 +41,9 @@ const RECORDINGS: [TranscriptRecording; 8] = [
         listings: PLAIN,
         exit: None,
     },
+    TranscriptRecording { name: "doctest", framework: "doctest", listings: DOCTEST, exit: Some((1, true)) },
+    TranscriptRecording { name: "doctest-died", framework: "doctest", listings: DOCTEST, exit: None },
+    TranscriptRecording { name: "doctest-forging", framework: "doctest", listings: DOCTEST, exit: None },
 ];
 
 fn path(name: &str) -> std::path::PathBuf {
@@ -81,8 +86,11 @@ fn format_events(tests: &[ListedTest], events: &[TranscriptEvent]) -> String {
             TranscriptEvent::Output(bytes) => {
                 writeln!(text, "  {:?}", String::from_utf8_lossy(bytes)).unwrap()
             }
+            TranscriptEvent::Part { part, .. } => {
+                writeln!(text, "  part {:?}: {:?}", part.name, part.result).unwrap();
+            }
             TranscriptEvent::Ended { place, verdict } => {
-                write!(text, "{} {:?}", verdict.state.as_str(), tests[*place].name).unwrap();
+                write!(text, "{} {:?}", verdict.result.as_str(), tests[*place].name).unwrap();
                 if let Some(duration) = verdict.duration {
                     write!(text, " in {duration:?}").unwrap();
                 }
@@ -148,7 +156,7 @@ fn bytewise_input_gives_the_same_events() {
                 if let TranscriptEvent::Ended { place, verdict } = event {
                     let name = &tests[*place].name;
                     let has_marker =
-                        has_end_marker(recording.framework, &stdout[..=at], name, verdict.state.as_str());
+                        has_end_marker(recording.framework, &stdout[..=at], name, verdict.result.as_str());
                     assert!(has_marker, "{}: {name} ended at byte {at}", recording.name);
                 }
             }
@@ -168,6 +176,8 @@ fn has_end_marker(framework: &str, so_far: &[u8], name: &str, state: &str) -> bo
         ("gtest", "passed") => finds(format!("[       OK ] {name} (")),
         ("gtest", "skipped") => finds(format!("[  SKIPPED ] {name} (")),
         ("gtest", _) => finds(format!("[  FAILED  ] {name}")),
+        ("doctest", "passed") => finds_word(so_far, name, b"test_case_success=\"true\""),
+        ("doctest", _) => finds_word(so_far, name, b"test_case_success=\"false\""),
         ("libtest", "passed") => finds(format!("\"name\": \"{name}\", \"event\": \"ok\"")),
         ("libtest", _) => finds(format!("\"name\": \"{name}\", \"event\": \"failed\"")),
         (_, "passed") => finds_word(so_far, name, b"ok\n"),
@@ -176,7 +186,9 @@ fn has_end_marker(framework: &str, so_far: &[u8], name: &str, state: &str) -> bo
 }
 
 fn finds_word(so_far: &[u8], name: &str, word: &[u8]) -> bool {
-    let begin = memchr::memmem::find(so_far, format!("test {name} ").as_bytes());
+    let begin = memchr::memmem::find(so_far, format!("test {name} ").as_bytes()).or_else(|| {
+        memchr::memmem::find(so_far, format!("<TestCase name=\"{}", name.replace('<', "&lt;")).as_bytes())
+    });
     begin.is_some_and(|at| memchr::memmem::find(&so_far[at..], word).is_some())
 }
 

@@ -6,9 +6,9 @@ use super::*;
 
 fn event() -> impl Strategy<Value = TranscriptEvent> {
     let state = prop_oneof![
-        Just(ExecutionState::Passed),
-        Just(ExecutionState::Failed),
-        Just(ExecutionState::Skipped)
+        Just(FrameworkResult::Passed),
+        Just(FrameworkResult::Failed),
+        Just(FrameworkResult::Skipped)
     ];
     prop_oneof![
         3 => (0_usize..6).prop_map(begun),

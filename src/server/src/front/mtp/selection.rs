@@ -59,8 +59,13 @@ mod tests {
             listed("Lexer.Reads", &[]),
         ];
         let framework = "f".to_owned();
-        let answer =
-            ProgramListing { framework, nesting: FrameworkNesting::FullStop, tests, start: Duration::ZERO };
+        let answer = ProgramListing {
+            framework,
+            nesting: FrameworkNesting::FullStop,
+            selection_limit: None,
+            tests,
+            start: Duration::ZERO,
+        };
         catalogue.record_listing(0, Ok(answer));
         catalogue.record_listing(1, Err("it is broken".to_owned()));
         catalogue.rebuild_index();

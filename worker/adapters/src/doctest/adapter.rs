@@ -1,0 +1,76 @@
+//! The adapter of doctest, which connects its parts.
+
+use std::path::Path;
+
+use heeler_protocol::control::{ListedTest, TestProgram};
+
+use super::{command, grammar, listing};
+use crate::{
+    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, ClaimConfidence, CommandLineError,
+    DiscoveryTarget, ListingError, ListingOutput, TranscriptParser, shell,
+};
+
+/// The doctest adapter.
+pub(crate) struct Doctest;
+
+pub(super) const NAME: &str = "doctest";
+
+static TRAITS: AdapterTraits = AdapterTraits::new(NAME, "doctest");
+
+/// Options in the usage text of the library, which is compiled into each program.
+const HINTS: [&[u8]; 2] = [b"dt-no-exitcode", b"dt-list-test-cases"];
+
+impl Adapter for Doctest {
+    fn traits(&self) -> &'static AdapterTraits {
+        &TRAITS
+    }
+
+    fn claims(&self, target: &DiscoveryTarget<'_>) -> ClaimConfidence {
+        if HINTS.iter().all(|hint| target.contains(hint)) {
+            ClaimConfidence::Likely
+        } else {
+            ClaimConfidence::Unclaimed
+        }
+    }
+
+    fn next_listing(
+        &self,
+        _program: &TestProgram,
+        outputs: &[ListingOutput],
+        _scratch: &Path,
+    ) -> Option<AdapterInvocation> {
+        outputs.is_empty().then(command::listing_command)
+    }
+
+    fn read_listing(
+        &self,
+        _program: &TestProgram,
+        outputs: &[ListingOutput],
+    ) -> Result<AdapterListing, ListingError> {
+        let tests = listing::read(outputs.first().unwrap_or(&ListingOutput::default()))?;
+        Ok(AdapterListing { framework: NAME, tests })
+    }
+
+    fn selectable_together(&self, tests: &[&ListedTest]) -> usize {
+        command::selectable_together(tests)
+    }
+
+    fn run_command(
+        &self,
+        _program: &TestProgram,
+        tests: &[&ListedTest],
+        _scratch: &Path,
+    ) -> Result<AdapterInvocation, CommandLineError> {
+        command::run_command(tests)
+    }
+
+    fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
+        Box::new(grammar::doctest_parser(tests))
+    }
+
+    fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
+        let words: Vec<_> =
+            command::selection(&[test]).iter().map(|word| shell::quote(word.as_bytes())).collect();
+        shell::command_line(program, &words.join(" "))
+    }
+}

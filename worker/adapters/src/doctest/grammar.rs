@@ -1,0 +1,349 @@
+//! Parser of doctest's XML reporter on standard output. The output of a test stands between the elements; text
+//! that a test prints is an element only where one can stand.
+
+use std::time::Duration;
+
+use heeler_protocol::control::ListedTest;
+
+use super::xml::{self, XmlElement, attribute, child_texts, escape_attribute, unescape};
+use crate::{
+    FrameworkResult, FrameworkVerdict, TestPart,
+    expected_tests::ExpectedTests,
+    scan::{ByteCursor, ScanResult, ScanStop, either},
+    stream_parser::{FrameworkCounts, Marker, MarkerGrammar, ParserState, StreamParser},
+};
+
+/// Spaces before an element that belong to it: deeper subcases are rare.
+const INDENTATION_BYTES: usize = 64;
+/// Size of a tag with its attributes.
+const TAG_BYTES: usize = 16 * 1024;
+/// Size of all failure messages of a test.
+const MESSAGE_BYTES: usize = 64 * 1024;
+/// Nesting of subcases that is followed.
+const SUBCASE_DEPTH: usize = 64;
+
+const EXPRESSION_CHILDREN: [&str; 6] =
+    ["Original", "Expanded", "Exception", "ExpectedException", "ExpectedExceptionString", "Info"];
+const MESSAGE_CHILDREN: [&str; 2] = ["Text", "Info"];
+
+/// Returns the parser for a run of these tests.
+pub(crate) fn doctest_parser(tests: &[&ListedTest]) -> StreamParser<DoctestGrammar> {
+    let sequence = ExpectedTests::new(tests.iter().map(|test| begin_attributes(test).into_bytes()));
+    StreamParser::new(DoctestGrammar::default(), sequence)
+}
+
+/// Returns the attributes by which a begin marker names a test.
+fn begin_attributes(test: &ListedTest) -> String {
+    let mut text = String::new();
+    for (name, value) in [("name", Some(test.name.as_str())), ("filename", test.file.as_deref())] {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            text.push_str(&format!(" {name}=\"{}\"", escape_attribute(value)));
+        }
+    }
+    text.push_str(&format!(" line=\"{}\"", test.line.unwrap_or(0)));
+    text
+}
+
+/// State beside the expected sequence.
+#[derive(Default)]
+pub(crate) struct DoctestGrammar {
+    /// Attributes after those that name the running test: its decorators.
+    decorators: Vec<u8>,
+    failures: TestFailures,
+    /// Open subcases from the outermost in, and whether something in them failed.
+    subcases: Vec<(String, bool)>,
+    /// doctest's signal handler ran: it closes all elements as if the run had ended.
+    is_crashing: bool,
+    /// Tests run that are not of this batch: another has the same name.
+    failed_others: u64,
+}
+
+/// The failures of the running test.
+#[derive(Default)]
+struct TestFailures {
+    text: String,
+    file: Option<String>,
+    line: Option<u32>,
+}
+
+impl TestFailures {
+    fn push(&mut self, text: &str, attributes: &[u8]) {
+        if self.text.is_empty() {
+            self.file = attribute(attributes, "filename");
+            self.line = attribute(attributes, "line").and_then(|line| line.parse().ok());
+        } else {
+            self.text.push('\n');
+        }
+        let room = MESSAGE_BYTES.saturating_sub(self.text.len());
+        self.text.push_str(crate::scan::truncated(text, room));
+    }
+}
+
+/// Marker with its length.
+type ReadMarker = ScanResult<(usize, Marker)>;
+
+impl DoctestGrammar {
+    fn read_begin(&mut self, at: &[u8], cursor: ByteCursor<'_>, situation: &ParserState<'_>) -> ReadMarker {
+        let mut cursor = cursor;
+        cursor.literal(b"<TestCase")?;
+        let sequence = situation.sequence;
+        let try_test = |place: usize| {
+            let mut cursor = cursor;
+            cursor.name(sequence.name(place))?;
+            let decorators = cursor.until(b">\n", TAG_BYTES)?;
+            let is_begin =
+                decorators.is_empty() || decorators.starts_with(b" ") && !decorators.ends_with(b"/");
+            if is_begin { Ok((cursor.used(), place, decorators.to_vec())) } else { Err(ScanStop::Mismatch) }
+        };
+        let expected = sequence.next_expected().map_or(Err(ScanStop::Mismatch), try_test);
+        let found = either(expected, || {
+            // On a line with other output before it, only the next expected test may begin.
+            if !situation.is_line_start || !at.starts_with(b" ") {
+                return Err(ScanStop::Mismatch);
+            }
+            sequence
+                .not_begun()
+                .fold(Err(ScanStop::Mismatch), |found, place| either(found, || try_test(place)))
+        });
+        let (used, place, decorators) = found?;
+        self.decorators = decorators;
+        Ok((used, Marker::Begin(place)))
+    }
+
+    /// Reads the end of a test: its assertions, and the end of its element.
+    fn read_end(cursor: ByteCursor<'_>) -> ScanResult<(usize, FrameworkVerdict)> {
+        let mut cursor = cursor;
+        cursor.literal(b"<OverallResultsAsserts successes=\"")?;
+        cursor.number()?;
+        cursor.literal(b"\" failures=\"")?;
+        cursor.number()?;
+        cursor.literal(b"\" test_case_success=\"")?;
+        let result =
+            [FrameworkResult::Passed, FrameworkResult::Failed][cursor.one_of(&[b"true\"", b"false\""])?];
+        let rest = cursor.until(b"/>\n", 200)?;
+        let seconds = attribute(rest, "duration").and_then(|text| text.parse().ok());
+        let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        cursor.literal(b"    </TestCase>\n")?;
+        Ok((cursor.used(), FrameworkVerdict::new(result, duration)))
+    }
+
+    /// Reads the end of the document.
+    fn read_last(cursor: ByteCursor<'_>) -> ReadMarker {
+        let mut cursor = cursor;
+        cursor.literal(b"<OverallResultsAsserts successes=\"")?;
+        cursor.number()?;
+        cursor.literal(b"\" failures=\"")?;
+        cursor.number()?;
+        cursor.literal(b"\"/>\n  <OverallResultsTestCases successes=\"")?;
+        cursor.number()?;
+        cursor.literal(b"\" failures=\"")?;
+        cursor.number()?;
+        let rest = cursor.until(b"/>\n", 200)?;
+        if !rest.starts_with(b"\"") {
+            return Err(ScanStop::Mismatch);
+        }
+        cursor.literal(b"</doctest>\n")?;
+        Ok((cursor.used(), Marker::FinalLine(None)))
+    }
+
+    /// Reads the elements around tests, which carry nothing.
+    fn read_frame(cursor: ByteCursor<'_>) -> ReadMarker {
+        const FRAMES: [&[u8]; 5] = [b"</TestSuite>\n", b"<TestSuite", b"<?xml ", b"<doctest ", b"<Options "];
+        let mut cursor = cursor;
+        if cursor.one_of(&FRAMES)? > 0 {
+            let attributes = cursor.until(b">\n", TAG_BYTES)?;
+            if attributes.contains(&b'<') {
+                return Err(ScanStop::Mismatch);
+            }
+        }
+        Ok((cursor.used(), Marker::Ignore))
+    }
+
+    /// Reads the elements of a test that is not of this batch.
+    fn read_other_test(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
+        if let Some((used, verdict)) = found(Self::read_end(cursor))? {
+            self.failed_others += u64::from(verdict.result == FrameworkResult::Failed);
+            return Ok((used, Marker::Ignore));
+        }
+        let mut cursor = cursor;
+        cursor.literal(b"<TestCase ")?;
+        cursor.until(b">\n", TAG_BYTES)?;
+        Ok((cursor.used(), Marker::Ignore))
+    }
+
+    fn read_subcase(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
+        let mut cursor = cursor;
+        if cursor.one_of(&[b"<SubCase", b"</SubCase>\n"])? == 1 {
+            let path = self.subcase_path();
+            let Some((_, has_failed)) = self.subcases.pop() else { return Err(ScanStop::Mismatch) };
+            if self.is_crashing {
+                return Ok((cursor.used(), Marker::Ignore));
+            }
+            let result = if has_failed { FrameworkResult::Failed } else { FrameworkResult::Passed };
+            let part = TestPart { name: path, result: Some(result), message: None };
+            return Ok((cursor.used(), Marker::Part(part)));
+        }
+        let attributes = cursor.until(b">\n", TAG_BYTES)?;
+        if !attributes.starts_with(b" ") || attributes.contains(&b'<') || self.subcases.len() >= SUBCASE_DEPTH
+        {
+            return Err(ScanStop::Mismatch);
+        }
+        self.subcases.push((attribute(attributes, "name").unwrap_or_default(), false));
+        let part = TestPart { name: self.subcase_path(), result: None, message: None };
+        Ok((cursor.used(), Marker::Part(part)))
+    }
+
+    fn subcase_path(&self) -> String {
+        self.subcases.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" > ")
+    }
+
+    fn read_report(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
+        let mut expression = cursor;
+        if let Some(element) = found(xml::read_element(&mut expression, "Expression", &EXPRESSION_CHILDREN))?
+        {
+            return Ok((expression.used(), self.on_expression(&element)));
+        }
+        let mut message = cursor;
+        if let Some(element) = found(xml::read_element(&mut message, "Message", &MESSAGE_CHILDREN))? {
+            return Ok((message.used(), self.on_message(&element)));
+        }
+        let mut exception = cursor;
+        let element = xml::read_element(&mut exception, "Exception", &[])?;
+        self.on_exception(&element);
+        Ok((exception.used(), Marker::Ignore))
+    }
+
+    fn on_expression(&mut self, element: &XmlElement<'_>) -> Marker {
+        let kind = attribute(element.attributes, "type").unwrap_or_default();
+        if attribute(element.attributes, "success").as_deref() == Some("true") {
+            return Marker::Ignore;
+        }
+        let mut text =
+            format!("{kind}( {} ) is NOT correct!", child_texts(element.body, "Original").join(", "));
+        let label = [
+            ("Expanded", "values"),
+            ("Exception", "threw"),
+            ("ExpectedException", "instead of"),
+            ("ExpectedExceptionString", "instead of the text"),
+            ("Info", "logged"),
+        ];
+        for (name, label) in label {
+            for value in child_texts(element.body, name) {
+                text.push_str(&format!("\n  {label}: {value}"));
+            }
+        }
+        self.report(element, kind.starts_with("WARN"), "WARNING", text)
+    }
+
+    fn on_message(&mut self, element: &XmlElement<'_>) -> Marker {
+        let kind = attribute(element.attributes, "type").unwrap_or_default();
+        let mut text = child_texts(element.body, "Text").join("\n");
+        for value in child_texts(element.body, "Info") {
+            text.push_str(&format!("\n  logged: {value}"));
+        }
+        self.report(element, kind == "WARNING", "MESSAGE", text)
+    }
+
+    /// Books a failure; what does not fail the test becomes a line of its output.
+    fn report(&mut self, element: &XmlElement<'_>, is_harmless: bool, label: &str, text: String) -> Marker {
+        if is_harmless {
+            let place = |name| attribute(element.attributes, name).unwrap_or_default();
+            let line = format!("{}:{}: {label}: {text}\n", place("filename"), place("line"));
+            return Marker::Text(line.into_bytes());
+        }
+        self.fail(&text, element.attributes);
+        Marker::Ignore
+    }
+
+    fn fail(&mut self, text: &str, attributes: &[u8]) {
+        self.subcases.iter_mut().for_each(|(_, has_failed)| *has_failed = true);
+        let path = self.subcase_path();
+        let text = if path.is_empty() { text.to_owned() } else { format!("{text}\n  in subcase: {path}") };
+        self.failures.push(&text, attributes);
+    }
+
+    fn on_exception(&mut self, element: &XmlElement<'_>) {
+        if attribute(element.attributes, "crash").as_deref() == Some("true") {
+            self.is_crashing = true;
+            return;
+        }
+        self.fail(&format!("threw: {}", unescape(element.body.trim_ascii())), b"");
+    }
+}
+
+/// Returns an element, nothing if it is another one, and an error if more bytes decide.
+fn found<T>(read: ScanResult<T>) -> ScanResult<Option<T>> {
+    match read {
+        Ok(element) => Ok(Some(element)),
+        Err(ScanStop::Mismatch) => Ok(None),
+        Err(ScanStop::NeedsMore) => Err(ScanStop::NeedsMore),
+    }
+}
+
+impl MarkerGrammar for DoctestGrammar {
+    fn find_marker(&self, bytes: &[u8], _situation: &ParserState<'_>) -> Option<usize> {
+        memchr::memchr2(b' ', b'<', bytes)
+    }
+
+    fn read_marker(&mut self, at: &[u8], situation: &ParserState<'_>) -> ReadMarker {
+        if situation.is_complete {
+            return Err(ScanStop::Mismatch);
+        }
+        let indentation = at.iter().take(INDENTATION_BYTES + 1).take_while(|byte| **byte == b' ').count();
+        let mut cursor = ByteCursor::new(at);
+        cursor.advance(indentation);
+        match cursor.rest().first() {
+            None if indentation <= INDENTATION_BYTES => return Err(ScanStop::NeedsMore),
+            Some(b'<') if indentation <= INDENTATION_BYTES => {}
+            None | Some(_) => return Err(ScanStop::Mismatch),
+        }
+        if situation.running.is_none() {
+            let begin = either(Self::read_frame(cursor), || self.read_begin(at, cursor, situation));
+            let last = either(begin, || Self::read_last(cursor));
+            return either(last, || self.read_other_test(cursor));
+        }
+        let end = Self::read_end(cursor).map(|(used, verdict)| {
+            (used, if self.is_crashing { Marker::Ignore } else { Marker::End(verdict) })
+        });
+        let own = either(end, || either(self.read_subcase(cursor), || self.read_report(cursor)));
+        if self.is_crashing {
+            let last = || Self::read_last(cursor).map(|(used, _)| (used, Marker::Ignore));
+            return either(own, || either(Self::read_frame(cursor), last));
+        }
+        if !situation.has_end {
+            return own;
+        }
+        let frame = either(own, || Self::read_frame(cursor));
+        either(frame, || either(self.read_begin(at, cursor, situation), || Self::read_last(cursor)))
+    }
+
+    fn on_begin(&mut self, _place: usize) {
+        self.failures = TestFailures::default();
+        self.subcases.clear();
+    }
+
+    fn complete_verdict(&mut self, verdict: &mut FrameworkVerdict) {
+        let failures = std::mem::take(&mut self.failures);
+        if verdict.result != FrameworkResult::Failed {
+            return;
+        }
+        (verdict.file, verdict.line) = (failures.file, failures.line);
+        verdict.message = Some(match attribute(&self.decorators, "should_fail").is_some() {
+            true if failures.text.is_empty() => "should have failed, and did not".to_owned(),
+            _ if failures.text.is_empty() => match attribute(&self.decorators, "timeout") {
+                Some(limit) => format!("took longer than its decorator allows: {limit} s"),
+                None => "no assertion failed, but its decorators make it a failure".to_owned(),
+            },
+            _ => failures.text,
+        });
+    }
+
+    fn explains_exit(&self, code: i32, told: &FrameworkCounts, _counted: Option<&FrameworkCounts>) -> bool {
+        let has_failed = told.failed > 0 || self.failed_others > 0;
+        match code {
+            0 => !has_failed,
+            1 => has_failed,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Parser of doctest's listing: XML on standard output, possibly between other output.
+
+use std::collections::HashMap;
+
+use heeler_protocol::control::{ListedTest, TraitPair};
+
+use super::{adapter::NAME, xml};
+use crate::{ListingError, ListingOutput, scan};
+
+const START: &[u8] = b"<doctest binary=";
+const TEST: &[u8] = b"  <TestCase ";
+const TEST_END: &[u8] = b"/>\n";
+const END: &[u8] = b"\n  <OverallResultsTestCases unskipped=";
+
+/// How a test is selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TestSelector {
+    /// Its place among the tests that are not skipped, from 1.
+    pub(super) place: u32,
+    /// A filter by its name selects it, and no other test.
+    pub(super) is_name_exact: bool,
+}
+
+impl TestSelector {
+    /// Returns the selector of a listed test.
+    pub(super) fn of(test: &ListedTest) -> Option<Self> {
+        let text = test.selector.as_deref()?;
+        let (place, is_name_exact) = text.strip_suffix('=').map_or((text, false), |place| (place, true));
+        Some(Self { place: place.parse().ok().filter(|place| *place > 0)?, is_name_exact })
+    }
+
+    fn to_text(self) -> String {
+        format!("{}{}", self.place, if self.is_name_exact { "=" } else { "" })
+    }
+}
+
+/// Parses a listing.
+pub(super) fn read(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
+    if output.code != Some(0) {
+        return Err(ListingError::of_exit(output));
+    }
+    let Some(start) = memchr::memmem::find(&output.stdout, START) else {
+        let line = scan::decode_lossy(&output.stdout);
+        let line = scan::truncated(line.lines().next().unwrap_or_default(), 200);
+        let reason = format!("instead of a listing it wrote {line:?}");
+        return Err(ListingError::NotThisFramework { framework: NAME, reason });
+    };
+    let listing = &output.stdout[start..];
+    let end = memchr::memmem::rfind(listing, END).ok_or_else(|| damaged("it ends in the middle"))?;
+    let mut rest = &listing[..=end];
+    let mut tests = Vec::new();
+    let mut place = 0;
+    while let Some(found) = find_at_line_start(rest, TEST) {
+        let after = &rest[found + TEST.len() - 1..];
+        // Values contain no raw quotation mark, so this is the last attribute.
+        let length =
+            memchr::memmem::find(after, b"\" skipped=\"").ok_or_else(|| damaged("an entry has no end"))?;
+        let end = memchr::memmem::find(&after[length..], TEST_END)
+            .ok_or_else(|| damaged("an entry has no end"))?
+            + length;
+        tests.push(read_test(&after[..end], &mut place));
+        rest = &after[end + TEST_END.len()..];
+    }
+    mark_exact_names(&mut tests);
+    Ok(tests)
+}
+
+fn find_at_line_start(bytes: &[u8], text: &[u8]) -> Option<usize> {
+    memchr::memmem::find_iter(bytes, text).find(|at| *at == 0 || bytes[*at - 1] == b'\n')
+}
+
+fn damaged(reason: &str) -> ListingError {
+    ListingError::Damaged { framework: NAME, reason: reason.to_owned() }
+}
+
+fn read_test(tag: &[u8], place: &mut u32) -> ListedTest {
+    let name = xml::attribute(tag, "name").unwrap_or_default();
+    let is_skipped = tag.ends_with(b" skipped=\"true\"");
+    *place += u32::from(!is_skipped);
+    let suite = xml::attribute(tag, "testsuite");
+    ListedTest {
+        display: name.is_empty().then(|| "(no name)".to_owned()),
+        file: xml::attribute(tag, "filename"),
+        line: xml::attribute(tag, "line").and_then(|line| line.parse().ok()).filter(|line| *line > 0),
+        skip: is_skipped.then(|| "skipped by its decorator".to_owned()),
+        traits: suite.map(|value| TraitPair { name: "testsuite".to_owned(), value }).into_iter().collect(),
+        selector: (!is_skipped).then(|| TestSelector { place: *place, is_name_exact: false }.to_text()),
+        name,
+    }
+}
+
+/// Marks the tests that a filter by name selects alone: one of its name, without characters that the filter
+/// language or the listing treat specially.
+fn mark_exact_names(tests: &mut [ListedTest]) {
+    let mut times: HashMap<&str, u32> = HashMap::with_capacity(tests.len());
+    for test in tests.iter() {
+        *times.entry(&test.name).or_default() += 1;
+    }
+    let is_exact: Vec<bool> =
+        tests.iter().map(|test| times[test.name.as_str()] == 1 && is_plain(&test.name)).collect();
+    for (test, is_name_exact) in tests.iter_mut().zip(is_exact) {
+        if let Some(selector) = TestSelector::of(test) {
+            test.selector = Some(TestSelector { is_name_exact, ..selector }.to_text());
+        }
+    }
+}
+
+fn is_plain(name: &str) -> bool {
+    let is_special = |character: char| {
+        matches!(character, ',' | '*' | '?' | '\\' | '"' | char::REPLACEMENT_CHARACTER)
+            || character.is_control()
+    };
+    !name.trim().is_empty() && name.trim() == name && !name.contains(is_special)
+}

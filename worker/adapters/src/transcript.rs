@@ -1,0 +1,162 @@
+//! The parser of a framework's reports, and the events that it recognizes.
+
+use std::time::Duration;
+
+use heeler_protocol::mtp::ExecutionState;
+
+/// Parser of a framework's reports: on its standard output, or on its report channel. Its memory is bounded by
+/// the names of the tests plus a constant, whatever the input.
+pub trait TranscriptParser {
+    /// Parses the next chunk of standard output, and appends the recognized events. Not called for a command
+    /// with a report channel, whose standard output is the tests' own.
+    fn on_stdout(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) {
+        let _ = (chunk, events);
+    }
+
+    /// Returns the first request to write to the report channel.
+    fn opening_request(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Parses the next chunk from the report channel, appends the recognized events, and returns the next
+    /// request to write to it. A process that answers several requests runs several batches.
+    fn on_channel(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        let _ = (chunk, events);
+        Vec::new()
+    }
+
+    /// Handles the end of the output. A test that is running then has no [`TranscriptEvent::Ended`].
+    fn on_output_end(&mut self, events: &mut Vec<TranscriptEvent>);
+
+    /// Returns whether the framework printed its final line.
+    fn is_complete(&self) -> bool;
+
+    /// Returns whether the reported results explain this exit code. A failure that the framework reports
+    /// outside of any test is in no result, so the exit code that it causes is not explained; see
+    /// [`Self::outside_failure`].
+    fn explains_exit(&self, code: i32) -> bool;
+
+    /// Returns whether the running test already wrote its end marker, which is confirmed only when the
+    /// framework continues after it. A process that dies then died in the test, or in the tear-down of its
+    /// suite.
+    fn is_after_end_marker(&self) -> bool {
+        false
+    }
+
+    /// Returns the failure that the framework reported outside of any test: in set-up or tear-down of suites
+    /// or of the environment.
+    fn outside_failure(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// An event recognized in a transcript.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TranscriptEvent {
+    /// A test has begun.
+    Begun {
+        /// Index in the tests given.
+        place: usize,
+    },
+    /// Output of the running test, or of no test if none is running.
+    Output(Vec<u8>),
+    /// A part of a running test has begun or ended.
+    Part {
+        /// Index in the tests given.
+        place: usize,
+        /// The part; its name identifies it within its test.
+        part: TestPart,
+    },
+    /// A test has ended, as reported by the framework.
+    Ended {
+        /// Index in the tests given.
+        place: usize,
+        /// Result that the framework reported.
+        verdict: FrameworkVerdict,
+    },
+}
+
+/// A part of a test, which can be neither listed nor selected: a subcase, a section, a data row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestPart {
+    /// Name within the test, with the parts around it.
+    pub name: String,
+    /// Its result; `None` when it has only begun.
+    pub result: Option<FrameworkResult>,
+    /// The failure message, if the framework reports one for the part.
+    pub message: Option<String>,
+}
+
+/// The results that a framework can report. All other outcomes are decided by how the process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameworkResult {
+    /// The test passed.
+    Passed,
+    /// The test failed.
+    Failed,
+    /// The framework did not run the test, or the test ended itself as skipped.
+    Skipped,
+}
+
+impl FrameworkResult {
+    /// Returns the result as a word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+impl From<FrameworkResult> for ExecutionState {
+    fn from(result: FrameworkResult) -> Self {
+        match result {
+            FrameworkResult::Passed => Self::Passed,
+            FrameworkResult::Failed => Self::Failed,
+            FrameworkResult::Skipped => Self::Skipped,
+        }
+    }
+}
+
+/// The end of a test, as reported by the framework.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FrameworkVerdict {
+    /// Result that the framework reported.
+    pub result: FrameworkResult,
+    /// Duration measured by the framework.
+    pub duration: Option<Duration>,
+    /// The failure message, or the reason of a skip.
+    pub message: Option<String>,
+    /// The stack at the failure.
+    pub stacktrace: Option<String>,
+    /// The actual value of a failed comparison.
+    pub actual: Option<String>,
+    /// The expected value of a failed comparison.
+    pub expected: Option<String>,
+    /// Source file of the failure.
+    pub file: Option<String>,
+    /// Line of the failure in its file, from 1.
+    pub line: Option<u32>,
+    /// Output that the framework itself captured.
+    pub stdout: Option<String>,
+}
+
+impl FrameworkVerdict {
+    /// Returns a verdict with only a result and a duration.
+    #[must_use]
+    pub fn new(result: FrameworkResult, duration: Option<Duration>) -> Self {
+        Self {
+            result,
+            duration,
+            message: None,
+            stacktrace: None,
+            actual: None,
+            expected: None,
+            file: None,
+            line: None,
+            stdout: None,
+        }
+    }
+}
