@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     arguments::GeneralArguments,
     exit::{CliExitCode, CommandError},
+    machine::MachineFacts,
 };
 use heeler_config::ResolvedSettings;
 
@@ -61,6 +62,7 @@ pub(super) async fn check_machine(general: &GeneralArguments) -> Result<CliExitC
         check_state_dir(&settings.state_dir),
         check_processors(),
     ]);
+    findings.extend(describe_machine());
     let is_less = findings.iter().any(|finding| finding.rating == FindingRating::Limited);
     let mut text = String::new();
     for DoctorFinding { rating: mark, subject: what, text: words } in &findings {
@@ -196,7 +198,6 @@ async fn await_crash_report(
             | FromGuard::Paused
             | FromGuard::Sampled(_)
             | FromGuard::Dumped(_)
-            | FromGuard::TracerDetached
             | FromGuard::StoppedAtStart { .. }
             | FromGuard::DebuggerExited => {}
         }
@@ -290,6 +291,18 @@ fn check_state_dir(dir: &Path) -> DoctorFinding {
             ),
         },
     }
+}
+
+/// Returns what else uses this machine: a run is slow, or killed, for the lack of memory and cores.
+fn describe_machine() -> Vec<DoctorFinding> {
+    let info = |subject, text| DoctorFinding { rating: FindingRating::Info, subject, text };
+    let facts = match MachineFacts::read() {
+        Ok(facts) => facts,
+        Err(error) => return vec![info("memory", format!("not known: {error}"))],
+    };
+    let mut findings = vec![info("load", facts.describe_load()), info("memory", facts.describe_memory())];
+    findings.extend(facts.describe_own_processes().into_iter().map(|text| info("heeler", text)));
+    findings
 }
 
 fn check_processors() -> DoctorFinding {

@@ -4,7 +4,7 @@
 //!   filters and partitions tests.
 //! - `run`, `render_list`, `serve`: the commands.
 //! - `runs`, `report`, `rerun`: list, report and rerun earlier runs.
-//! - `dump`: prints minidumps; `check_machine`: checks the machine.
+//! - `dump`: prints minidumps; `check_machine`: checks the machine; `machine`: facts about it.
 //! - `in_process_server`: a session in this process; `run_view`: the user's view of it; `signals`: signals from terminal and
 //!   system.
 //! - `display`: output of a run; `exit_code_for`: exit codes and errors.
@@ -18,6 +18,7 @@ mod dump;
 mod exit;
 mod in_process_server;
 mod list;
+mod machine;
 mod report;
 mod rerun;
 mod run;

@@ -37,7 +37,7 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// Returns all files of ours with this extension, by their path below the root.
-fn files(extension: &str) -> BTreeMap<String, String> {
+pub(crate) fn files(extension: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![root()];
     while let Some(dir) = waiting.pop() {

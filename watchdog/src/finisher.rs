@@ -114,15 +114,15 @@ impl RunFinisher {
                 Err(delivered) => break delivered,
             }
         };
-        let (proof, is_relayed) = match delivered {
-            DeliveryResult::Directly => (conversation.proof, false),
-            DeliveryResult::Relayed => (ProofLevel::Ordered, true),
+        let proof = match delivered {
+            DeliveryResult::Directly => conversation.proof,
+            DeliveryResult::Relayed => ProofLevel::Ordered,
             // Without the coordinator the report has no receiver; the session's loop sees that the
             // coordinator is gone.
-            DeliveryResult::Undelivered => (ProofLevel::None, true),
+            DeliveryResult::Undelivered => ProofLevel::None,
         };
         let soft_errors = conversation.soft_errors;
-        FromWatchdog::Finished { run: finish.run.clone(), proof, is_forwarded: is_relayed, soft_errors }
+        FromWatchdog::Finished { run: finish.run.clone(), proof, soft_errors }
     }
 
     /// Closes the callback connection cleanly.

@@ -54,8 +54,6 @@ pub(crate) enum GuardEvent {
     NotStarted(String),
     /// The process is paused.
     Paused,
-    /// The process is no longer traced.
-    Detached,
     /// The process is stopped for a debugger: before its first instruction, or (`false`) before it executes
     /// its program.
     StoppedForDebugger(bool),
@@ -112,7 +110,6 @@ impl GuardConnection {
                 }
                 FromGuard::StartFailed { error } => GuardEvent::NotStarted(error),
                 FromGuard::Paused => GuardEvent::Paused,
-                FromGuard::TracerDetached => GuardEvent::Detached,
                 FromGuard::StoppedAtStart { is_program } => GuardEvent::StoppedForDebugger(is_program),
                 FromGuard::DebuggerExited => GuardEvent::DebuggerLost,
                 FromGuard::Untraced { reason } => GuardEvent::Untraced(reason),

@@ -37,7 +37,7 @@ pub(super) fn estimated_duration(duration: Duration) -> String {
 }
 
 /// Formats an amount of memory: `999 KiB`, `97.6 MiB`, `1,024 MiB`. At most ten columns.
-pub(super) fn memory_size(kib: u64) -> String {
+pub(crate) fn memory_size(kib: u64) -> String {
     let whole = |number: u64| grouped_number(usize::try_from(number).unwrap_or(usize::MAX));
     match kib {
         0..1024 => format!("{kib} KiB"),

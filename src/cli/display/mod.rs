@@ -24,6 +24,7 @@ pub(crate) mod list;
 pub(crate) mod runs;
 
 pub(crate) use display::RunDisplay;
+pub(crate) use format::memory_size;
 pub(crate) use options::{DisplayKind, DisplayOptions, OutputTarget, TerminalSize, colour_for, kind_for};
 pub(crate) use progress::RunHead;
 pub(crate) use style::{Style, StyledLine};

@@ -146,15 +146,6 @@ impl Ledger {
         self.open
     }
 
-    /// Returns the tests without a result.
-    pub fn open_tests(&self) -> impl Iterator<Item = TestId> + '_ {
-        (0..)
-            .map(TestId)
-            .zip(&self.entries)
-            .filter(|(_, entry)| **entry == LedgerEntry::Open)
-            .map(|(test, _)| test)
-    }
-
     /// Returns whether every test has its result, and the state of every stream is final.
     #[must_use]
     pub fn is_balanced(&self) -> bool {

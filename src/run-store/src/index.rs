@@ -69,7 +69,8 @@ pub fn list_runs(state_dir: &Path) -> Vec<EarlierRun> {
 }
 
 fn list_runs_in(dir: &Path) -> Vec<EarlierRun> {
-    run_names(dir).into_iter().filter_map(|name| inspect_run(dir.join(&name), name)).collect()
+    let inspected = heeler_sys::cpu_pool::map(run_names(dir), |name| inspect_run(dir.join(&name), name));
+    inspected.into_iter().flatten().collect()
 }
 
 /// Reads the state of one run; `None` when it has been removed meanwhile.

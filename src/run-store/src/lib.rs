@@ -10,6 +10,7 @@
 pub mod history;
 mod index;
 mod recorded_run;
+mod report_files;
 mod rerun_set;
 mod resolve;
 mod run_dir;
@@ -20,6 +21,7 @@ mod tests;
 pub use index::{EarlierRun, EarlierRunState, list_runs};
 pub use recorded_run::count_crashed_tests;
 pub use recorded_run::{RecordedRun, RecordedRunError, read_recorded_run};
+pub use report_files::{ReportFileError, write_report, write_run_reports};
 pub use rerun_set::{RerunSelector, rerun_set};
 pub use resolve::{ResolveRunError, resolve_run};
 pub use run_dir::wall_clock;

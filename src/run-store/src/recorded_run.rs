@@ -20,6 +20,8 @@ use heeler_protocol::{
     unfinished_tests::{self, UnfinishedReason},
 };
 
+use heeler_sys::cpu_pool;
+
 use super::{EarlierRun, EarlierRunState, index::journal_paths};
 use heeler_report::ReportedOutcome;
 
@@ -79,10 +81,16 @@ pub fn read_recorded_run(run: &EarlierRun) -> Result<RecordedRun, RecordedRunErr
         EarlierRunState::Finishing { .. } => return Err(RecordedRunError::Finishing { run: name }),
         EarlierRunState::Ended(_) | EarlierRunState::Interrupted { .. } | EarlierRunState::Unreadable => {}
     }
-    let path = run.dir.join(manifest::MANIFEST_FILE_NAME);
+    read_run_files(&run.dir)
+}
+
+/// Reads the files of a run without a look at its locks: the caller knows that nothing more is written.
+pub(super) fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError> {
+    let path = dir.join(manifest::MANIFEST_FILE_NAME);
     let bytes = match fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(RecordedRunError::NoManifest { run: name });
+            let run = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
+            return Err(RecordedRunError::NoManifest { run });
         }
         bytes => {
             bytes.map_err(|source| RecordedRunError::Read { path: path.display().to_string(), source })?
@@ -90,13 +98,13 @@ pub fn read_recorded_run(run: &EarlierRun) -> Result<RecordedRun, RecordedRunErr
     };
     let manifest = Manifest::read(&bytes)
         .map_err(|source| RecordedRunError::Manifest { path: path.display().to_string(), source })?;
-    let mut told = JournalContents::default();
-    for path in journal_paths(&run.dir)
-        .map_err(|source| RecordedRunError::Read { path: run.dir.display().to_string(), source })?
-    {
-        told.read_journal(path)?;
+    let paths = journal_paths(dir)
+        .map_err(|source| RecordedRunError::Read { path: dir.display().to_string(), source })?;
+    let mut all = JournalContents::default();
+    for contents in cpu_pool::map(paths, JournalContents::of_journal) {
+        all.append(contents?);
     }
-    Ok(told.into_recorded_run(manifest))
+    Ok(all.into_recorded_run(manifest))
 }
 
 /// The content of the journals read so far.
@@ -114,6 +122,21 @@ struct JournalContents {
 }
 
 impl JournalContents {
+    fn of_journal(path: PathBuf) -> Result<Self, RecordedRunError> {
+        let mut contents = Self::default();
+        contents.read_journal(path)?;
+        Ok(contents)
+    }
+
+    /// Appends the content of a later journal.
+    fn append(&mut self, later: Self) {
+        self.journal_marks.extend(later.journal_marks);
+        self.provisional.extend(later.provisional);
+        self.changes.extend(later.changes);
+        self.end = later.end.or(self.end.take());
+        self.losses.extend(later.losses);
+    }
+
     fn read_journal(&mut self, path: PathBuf) -> Result<(), RecordedRunError> {
         let shown = path.display().to_string();
         let bytes =
@@ -134,10 +157,9 @@ impl JournalContents {
         // attempt.
         let mut last = i64::MIN;
         let mut said = Vec::new();
-        for record in reading.records {
-            if let JournalRecord::Settled { change, .. } | JournalRecord::ProgramFailure { change } = &record
-            {
-                match serde_json::from_slice::<NodeChange>(change) {
+        for (record, parsed) in cpu_pool::map(reading.records, parse_change) {
+            if let Some(parsed) = parsed {
+                match parsed {
                     Ok(change) => {
                         last = last.max(ended_at(&change.node).unwrap_or(last));
                         self.changes.push(((!is_finish).then_some(last), change));
@@ -180,6 +202,17 @@ impl JournalContents {
         let changes = self.changes.into_iter().map(|(_, change)| change).chain(open).collect();
         RecordedRun { manifest, end: self.end, changes, losses: self.losses }
     }
+}
+
+/// Parses the change in a record, if it has one.
+fn parse_change(record: JournalRecord) -> (JournalRecord, Option<serde_json::Result<NodeChange>>) {
+    let parsed = match &record {
+        JournalRecord::Settled { change, .. } | JournalRecord::ProgramFailure { change } => {
+            Some(serde_json::from_slice(change))
+        }
+        JournalRecord::Started(_) | JournalRecord::Provisional { .. } | JournalRecord::Ended(_) => None,
+    };
+    (record, parsed)
 }
 
 impl JournalContents {

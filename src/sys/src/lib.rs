@@ -8,12 +8,14 @@
 //! - [`io`]: pipes, socket pairs, polling.
 //! - [`fd_passing`]: file descriptor passing between processes (SCM_RIGHTS).
 //! - [`peer_credentials`]: the user at the other end of a TCP connection.
+//! - [`cpu_pool`]: one pool of threads for work of many independent pieces.
 //! - [`dirs`]: directories that only one user may write to.
 //! - [`fail`]: fault injection at named points, for the tests.
 //! - [`liveness_lock`]: file locks that show whether their owner is alive.
 #![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
 
 pub mod cgroup;
+pub mod cpu_pool;
 pub mod dirs;
 pub mod fail;
 pub mod fd_passing;

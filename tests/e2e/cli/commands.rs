@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use quick_xml::events::Event;
-
 use crate::{
     expected::{ExpectedResult, GTEST, LIBTEST},
     support::world::{FinishedCommand, TestWorld, run},
@@ -163,50 +161,6 @@ fn configured_suites_run_by_default() {
     ran.assert_stdout("exit code 7").assert_stdout("1 program outside any test");
 }
 
-/// Returns the report's entry of each test: its name, and the element inside.
-fn junit(text: &str) -> Vec<(String, String)> {
-    let mut reader = quick_xml::Reader::from_str(text);
-    let mut cases: Vec<(String, String)> = Vec::new();
-    loop {
-        match reader.read_event().unwrap() {
-            Event::Start(tag) | Event::Empty(tag) => {
-                let element = tag.name().as_ref().to_owned();
-                let name = tag.try_get_attribute("name").unwrap();
-                if element == "testcase" {
-                    let name = quick_xml::escape::unescape(&name.unwrap().value).unwrap().into_owned();
-                    cases.push((name, "passed".to_owned()));
-                } else if ["failure", "error", "skipped"].contains(&element.as_str()) {
-                    cases.last_mut().unwrap().1 = element;
-                }
-            }
-            Event::Eof => return cases,
-            _ => {}
-        }
-    }
-}
-
-#[test]
-fn junit_report_has_every_outcome() {
-    let world = TestWorld::with_gtest("kinds");
-    world.write("heeler.toml", SHORT);
-    world.run(&["run", "kinds", "--junit", "out/junit.xml"]).assert_code(2).assert_stdout("out/junit.xml");
-    let cases = junit(&world.read("out/junit.xml"));
-    assert_eq!(cases.len(), GTEST.len());
-    for one in GTEST {
-        let (_, element) = cases
-            .iter()
-            .find(|(name, _)| name == one.name || name.starts_with(&format!("{} (", one.name)))
-            .unwrap_or_else(|| panic!("{} is missing: {cases:?}", one.name));
-        let wanted: &[&str] = match one.state {
-            "passed" => &["passed"],
-            "skipped" => &["skipped"],
-            "failed" => &["failure"],
-            _ => &["error", "failure"],
-        };
-        assert!(wanted.contains(&element.as_str()), "{}: {element}", one.name);
-    }
-}
-
 #[test]
 fn test_passing_on_retry_is_flaky() {
     let world = TestWorld::with_gtest("deaths");
@@ -287,6 +241,34 @@ fn max_fail_ends_run_and_accounts_for_rest() {
     ran.assert_stdout("not run: the run stopped at its limit of failures");
     let ran = world.run(&["run", "kinds", "-j1", "--isolate", "--fail-fast"]).assert_code(13);
     ran.assert_stdout("FAILED");
+}
+
+/// Runs a test that fails while another one runs; returns the summary of the run.
+fn run_with_failure_beside_running_test(fail_fast: &str) -> String {
+    let world = TestWorld::with_fake("fails-while-another-runs");
+    world.env("HEELER_FIXTURE_FLAKY", world.path("second-test-runs").to_str().unwrap());
+    world.write(
+        "heeler.toml",
+        "[profile.default]\ngrace-period = \"200ms\"\n[[profile.default.override]]\nfilter = \"Two\"\ntimeout = \"2s\"\n",
+    );
+    let words = ["run", "fails-while-another-runs", "-j2", "--isolate", "--status-level", "all", fail_fast];
+    world.run(&words).assert_code(13).stdout.clone()
+}
+
+#[test]
+fn fail_fast_lets_running_test_finish_and_does_not_run_rest() {
+    for option in ["--fail-fast", "--max-fail=1"] {
+        let stdout = run_with_failure_beside_running_test(option);
+        assert!(stdout.contains("2 s") && !stdout.contains("cancelled"), "{stdout}");
+        assert_eq!(stdout.matches("not run: the run stopped at").count(), 2, "{stdout}");
+    }
+}
+
+#[test]
+fn fail_fast_immediate_cancels_running_test() {
+    let stdout = run_with_failure_beside_running_test("--fail-fast=immediate");
+    assert!(stdout.contains("cancelled"), "{stdout}");
+    assert_eq!(stdout.matches("not run: the run stopped at").count(), 2, "{stdout}");
 }
 
 #[test]

@@ -130,17 +130,18 @@ fn invalid_requests_get_error_codes() {
     run_scenario("invalid_requests_get_error_codes", &TestWorld::with_gtest("deaths"));
 }
 
-/// Returns the first block of the README in this language.
-fn block_of_readme(language: &str) -> String {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let (_, rest) = readme.split_once(&format!("```{language}\n")).expect("the README has such a block");
+/// Returns the first block of the page of clients in this language.
+fn block_of_page(language: &str) -> String {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/editors/clients.md"))
+        .unwrap();
+    let (_, rest) = page.split_once(&format!("```{language}\n")).expect("the page has such a block");
     rest.split_once("```").expect("blocks end").0.to_owned()
 }
 
 #[test]
-fn readme_client_works() {
+fn documented_client_works() {
     let text = std::fs::read_to_string(client("example.mjs")).unwrap();
-    assert_eq!(text, block_of_readme("js"), "README.md and tests/clients/example.mjs differ");
+    assert_eq!(text, block_of_page("js"), "docs/editors/clients.md and tests/clients/example.mjs differ");
     let world = TestWorld::with_gtest("deaths");
     let ran = node(&world, "example.mjs", &["deaths"]).assert_code(0);
     assert_eq!(ran.stdout.lines().filter(|line| line.starts_with("passed     deaths::")).count(), 7, "{ran}");
@@ -149,10 +150,10 @@ fn readme_client_works() {
 }
 
 #[test]
-fn readme_rust_client_works() {
+fn documented_rust_client_works() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/editor.rs");
     let text = std::fs::read_to_string(path).unwrap();
-    assert_eq!(text, block_of_readme("rust"), "README.md and examples/editor.rs differ");
+    assert_eq!(text, block_of_page("rust"), "docs/editors/clients.md and examples/editor.rs differ");
     let world = TestWorld::with_gtest("deaths");
     world.env("HEELER", env!("CARGO_BIN_EXE_heeler"));
     // `cargo test` builds the examples before the tests, beside the programs.

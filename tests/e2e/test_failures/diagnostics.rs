@@ -215,7 +215,7 @@ fn hung_process_tree_is_dumped_completely() {
 
 #[test]
 fn idle_timeout_ends_only_silent_tests() {
-    let world = world("silence-timeout = \"1s\"\n");
+    let world = world("idle-timeout = \"1s\"\n");
     let ran = run_these(&world, &["Quiet.*", "Z.*"]).assert_code(2);
     ran.line_with(&["TIMEOUT", "Quiet.SaysNothing"]);
     ran.line_with(&["PASS", "Quiet.SaysSomething"]);
@@ -265,7 +265,7 @@ fn disabled_crash_capture_keeps_states_without_files() {
         (states, runs.filter(|run| run.as_ref().unwrap().path().join("evidence").exists()).count())
     };
     let (watched, directories) = states("");
-    let (unwatched, none) = states("watch = \"off\"\n");
+    let (unwatched, none) = states("crash-capture = \"off\"\n");
     assert_eq!(watched, unwatched);
     assert_eq!((directories, none), (1, 0));
 }
@@ -361,6 +361,16 @@ fn doctor_reports_crash_capture() {
 }
 
 #[test]
+fn doctor_describes_machine_and_processes_of_heeler() {
+    let world = TestWorld::with_gtest("deaths");
+    let server = TestServer::initialized(&world, &["deaths"]);
+    let ran = world.run(&["doctor"]);
+    ran.line_with(&["memory", " of ", "available"]);
+    ran.line_with(&["load", "in the last minute", "processes of"]);
+    ran.line_with(&["heeler", &format!("process {}, for ", server.pid()), "serve --stdio"]);
+}
+
+#[test]
 fn rust_stack_overflow_names_function() {
     let world = TestWorld::with_libtest();
     let ran = world.run(&["run", "libtest", "-E", "k_overflows_its_stack"]).assert_code(2);
@@ -394,7 +404,7 @@ fn wrapped_crash_is_found_by_isolated_rerun() {
 #[test]
 fn death_tests_leave_no_diagnostics() {
     for watch in ["root", "tree"] {
-        let world = world(&format!("watch = \"{watch}\"\n"));
+        let world = world(&format!("crash-capture = \"{watch}\"\n"));
         run_these(&world, &["QuickDeathTest.*"]).assert_code(0).line_with(&["PASSED", "2 tests"]);
         assert_eq!(diagnostic_files(&world, ""), Vec::<PathBuf>::new(), "{watch}");
     }

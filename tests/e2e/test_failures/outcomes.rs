@@ -17,7 +17,7 @@ fn outcome_kinds_match_results() {
     let world = TestWorld::with_gtest("kinds");
     world.write(
         "heeler.toml",
-        "[profile.default]\nsilence-timeout = \"300ms\"\ngrace-period = \"200ms\"\njobs = 1\n\
+        "[profile.default]\nidle-timeout = \"300ms\"\ngrace-period = \"200ms\"\njobs = 1\n\
          [[profile.default.override]]\nfilter = \"Sleeps\"\ntimeout = \"50ms\"\n",
     );
     let mut server = TestServer::initialized(&world, &["kinds"]);

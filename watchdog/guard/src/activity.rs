@@ -37,14 +37,13 @@ impl PendingSample {
         Self { due: first.at + SAMPLE_INTERVAL, first }
     }
 
-    /// Takes the second reading. `paused` is how long the guard itself has kept the tree stopped.
-    pub(super) fn finish(&self, root: Pid, paused: Duration) -> TreeSample {
+    /// Takes the second reading.
+    pub(super) fn finish(&self, root: Pid) -> TreeSample {
         let processes: Vec<ProcessSample> =
             live_processes(root).into_iter().filter_map(|pid| sample(pid, &self.first)).collect();
         TreeSample {
             cpu_us: processes.iter().map(|process| process.cpu_us).sum(),
             waiting_us: processes.iter().map(|process| process.waiting_us).sum(),
-            stopped_us: u64::try_from(paused.as_micros()).unwrap_or(u64::MAX),
             processes,
         }
     }

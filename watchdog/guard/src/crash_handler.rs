@@ -82,7 +82,7 @@ impl ProcessTracer {
             };
             let subject = DumpTarget { pid: handle, blamed: tid, crash: Some(facts) };
             let plan = self.dump_plan(&format!("crash-{process}"));
-            crash.dump((site, again), &halted, (&subject, &plan));
+            crash.dump(site, again, &halted, &subject, &plan);
             self.record_missed_exit(process);
         }
         self.crashes.push(crash);
@@ -170,9 +170,11 @@ impl PendingCrash {
     /// raises it.
     fn dump(
         &mut self,
-        (site, again): (CrashSite, Option<Signal>),
+        site: CrashSite,
+        again: Option<Signal>,
         halted: &StoppedThreads,
-        (subject, plan): (&DumpTarget, &DumpPlan),
+        subject: &DumpTarget,
+        plan: &DumpPlan,
     ) {
         let pidfd = match pidfd_open(site.process) {
             Ok(pidfd) => Some(pidfd),

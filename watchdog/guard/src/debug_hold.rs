@@ -57,7 +57,8 @@ struct DebuggerWatch {
 pub(super) fn start_stopped(
     start: SpawnOptions,
     plan: TracePlan,
-    (may_trace, ends): (bool, &ChildExits),
+    may_trace: bool,
+    ends: &ChildExits,
 ) -> Result<(ProcessTracer, DebugHold), SpawnError> {
     let held = trace::spawn_held(start)?;
     let root = held.pid();

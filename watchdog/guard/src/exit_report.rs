@@ -11,7 +11,8 @@ use heeler_sys::process::ExitStatus;
 pub(super) fn exit_report(
     exit: ExitStatus,
     wall: Duration,
-    (leaked, limit_peak_bytes): (Vec<LeakedProcess>, Option<u64>),
+    leaked: Vec<LeakedProcess>,
+    limit_peak_bytes: Option<u64>,
 ) -> ProcessExit {
     ProcessExit {
         code: exit.code,

@@ -32,7 +32,7 @@ pub(super) fn has_leak_sanitizer(program: &Path) -> bool {
         return elf.defines_one(b".symtab", &functions);
     }
     let finder = memchr::memmem::Finder::new(MESSAGE);
-    elf.scan_chunks(b".rodata", (CHUNK_BYTES, MESSAGE.len()), |_, chunk| finder.find(chunk).map(|_| ()))
+    elf.scan_chunks(b".rodata", CHUNK_BYTES, MESSAGE.len(), |_, chunk| finder.find(chunk).map(|_| ()))
         .is_some()
 }
 
@@ -91,7 +91,7 @@ impl<'a> ElfFile<'a> {
             FUNCTIONS.iter().map(|function| memchr::memmem::Finder::new(*function)).collect();
         let libraries: Vec<_> =
             LIBRARIES.iter().map(|library| memchr::memmem::Finder::new(*library)).collect();
-        let found = self.scan_chunks(section, (CHUNK_BYTES, LONGEST_NAME), |at, chunk| {
+        let found = self.scan_chunks(section, CHUNK_BYTES, LONGEST_NAME, |at, chunk| {
             for finder in &finders {
                 // A name that only ends like this one is another name.
                 let is_whole = |start: &usize| {
@@ -114,14 +114,15 @@ impl<'a> ElfFile<'a> {
         };
         let size = CHUNK_BYTES / SYMBOL_BYTES * SYMBOL_BYTES;
         let look = |_, chunk: &[u8]| chunk.chunks_exact(SYMBOL_BYTES).any(is_it).then_some(());
-        !names.is_empty() && self.scan_chunks(symbols, (size, 0), look).is_some()
+        !names.is_empty() && self.scan_chunks(symbols, size, 0, look).is_some()
     }
 
     /// Reads a section in chunks, each with the last `overlap` bytes of the previous one.
     fn scan_chunks<T>(
         &self,
         section: &[u8],
-        (size, overlap): (usize, usize),
+        size: usize,
+        overlap: usize,
         mut look: impl FnMut(u64, &[u8]) -> Option<T>,
     ) -> Option<T> {
         let section = self.section(section).filter(|section| section.size <= SECTION_LIMIT)?;

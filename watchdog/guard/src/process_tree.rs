@@ -101,16 +101,13 @@ impl LeakedProcesses {
 #[derive(Debug, Default)]
 pub(super) struct PausedTree {
     stopped_here: HashSet<Pid>,
-    /// The start of the current pause.
-    since: Option<Instant>,
-    /// The duration of all earlier pauses.
-    earlier_pauses: Duration,
+    is_paused: bool,
 }
 
 impl PausedTree {
     /// Stops all descendants, and waits until they are stopped. Events that arrive meanwhile are handled.
     pub(super) fn pause(&mut self, ends: &ChildExits, tracer: &mut ProcessTracer) {
-        self.since.get_or_insert_with(Instant::now);
+        self.is_paused = true;
         let deadline = Instant::now() + STOP_LIMIT;
         loop {
             let stopped = process::signal_descendants(Pid::own(), Signal::STOP, |pid, stat| {
@@ -129,22 +126,16 @@ impl PausedTree {
         }
     }
 
-    /// Resumes the processes that were stopped by [`Self::stop`].
+    /// Resumes the processes that were stopped by [`Self::pause`].
     pub(super) fn resume(&mut self) {
-        self.earlier_pauses = self.total_pause();
-        self.since = None;
+        self.is_paused = false;
         let ours = std::mem::take(&mut self.stopped_here);
         let _reached = process::signal_descendants(Pid::own(), Signal::CONT, |pid, _| ours.contains(&pid));
     }
 
     /// Returns whether the tree is paused.
     pub(super) fn is_paused(&self) -> bool {
-        self.since.is_some()
-    }
-
-    /// Returns the total time for which the tree was paused.
-    pub(super) fn total_pause(&self) -> Duration {
-        self.earlier_pauses + self.since.map_or(Duration::ZERO, |since| since.elapsed())
+        self.is_paused
     }
 }
 

@@ -11,7 +11,7 @@ use heeler_sys::{
     trace::{self, TraceOptions, TraceStop, WaitEvent},
 };
 
-use super::tracer::{ProcessTracer, TracedProcess, TracedThread, detach};
+use super::tracer::{ProcessTracer, TracedProcess, TracedThread};
 
 /// Limit for waiting until threads stop; a thread that waits for its `vfork` child does not stop at all.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
@@ -98,23 +98,5 @@ impl ProcessTracer {
     /// Records threads that could not be released because they do not stop.
     pub(super) fn release_later(&mut self, stuck: &[Pid]) {
         self.releasing.extend(stuck);
-    }
-
-    /// Ends all tracing. Threads that do not stop in time are released as soon as they do.
-    pub(super) fn release_all(&mut self) {
-        // A process that is forked while its parent is being released is found in the next round.
-        while let Some(process) = self.processes.keys().next().copied() {
-            let halted = self.stop_threads(process, None);
-            for (tid, stop) in &halted.threads {
-                if *stop == TraceStop::Clone
-                    && let Ok(child) = trace::event_message(*tid)
-                {
-                    self.track_thread(Pid(i32::try_from(child).expect("a process id fits")));
-                }
-                detach(*tid, *stop);
-            }
-            self.release_later(&halted.stuck);
-            self.remove_process(process);
-        }
     }
 }

@@ -91,7 +91,6 @@ fn first_command(control: &mut GuardSocket) -> Result<TestCommand, WorkerGone> {
                 | ToGuard::Resume
                 | ToGuard::Sample
                 | ToGuard::Dump
-                | ToGuard::DetachTracer
                 | ToGuard::ContinueUntraced
                 | ToGuard::ContinueTraced,
             ) => return Err(WorkerGone),
@@ -183,7 +182,7 @@ fn start_test(
     let reach = reach.filter(|_| reason.is_none());
     if command.is_stopped_at_start {
         let may_trace = !trace::loses_privileges_when_traced(&program_path(command));
-        let (mut tracer, debugged) = debug_hold::start_stopped(start, plan, (may_trace, ends))?;
+        let (mut tracer, debugged) = debug_hold::start_stopped(start, plan, may_trace, ends)?;
         reason.into_iter().for_each(|reason| tracer.record_untraced(reason.to_owned()));
         return Ok((StartedTest { tracer, debug_hold: Some(debugged), scope: reach }, leaf));
     }
@@ -346,7 +345,7 @@ impl GuardSupervisor {
     fn send_sample(&mut self) -> Result<(), WorkerGone> {
         match self.pending_sample.take() {
             Some(sampling) => {
-                let sample = sampling.finish(self.root, self.paused.total_pause());
+                let sample = sampling.finish(self.root);
                 self.control.send(&FromGuard::Sampled(sample))
             }
             None => Ok(()),
@@ -371,10 +370,6 @@ impl GuardSupervisor {
                     let report = self.tracer.dump_tree(self.dump_rounds);
                     self.dump_rounds += 1;
                     self.control.send(&FromGuard::Dumped(report))?;
-                }
-                ToGuard::DetachTracer => {
-                    self.tracer.release_all();
-                    self.control.send(&FromGuard::TracerDetached)?;
                 }
                 ToGuard::ContinueUntraced => {
                     if let Some(debugged) = &mut self.debug_hold {
@@ -444,7 +439,7 @@ impl GuardSupervisor {
         self.control_group = None;
         let core = exit.has_core.then(|| process::core_file(self.root, &self.cwd)).flatten();
         let core = core.as_deref().map(OsText::from);
-        let end = ProcessExit { core, ..exit_report(exit, wall, (leaked, limit_peak)) };
+        let end = ProcessExit { core, ..exit_report(exit, wall, leaked, limit_peak) };
         heeler_sys::fail::pass("guard.ended");
         self.control.send(&FromGuard::Ended(end))
     }

@@ -27,9 +27,6 @@ use super::{
     thread_state::FirstChance,
 };
 
-/// Signals that end a program because of a fault of its own.
-const FATAL_SIGNALS: [Signal; 7] =
-    [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE, Signal::ABRT, Signal::TRAP, Signal::SYS];
 /// Maximum number of stops handled before the guard reads from its worker again.
 const MAX_EVENTS_PER_CALL: u32 = 256;
 /// Maximum number of crashes reported; a tree of programs that all crash needs no more to be understood.
@@ -374,7 +371,7 @@ impl ProcessTracer {
     fn on_signal(&mut self, tid: Pid, signal: Signal) {
         let has_crashed = self.process_of(tid).is_none_or(|(_, process)| process.has_crashed);
         // A second thread that crashes while the process dies adds nothing.
-        if !FATAL_SIGNALS.contains(&signal) || has_crashed {
+        if !Signal::CRASHES.contains(&signal) || has_crashed {
             return resume(tid, Some(signal));
         }
         let Ok(info) = trace::signal_info(tid) else { return resume(tid, Some(signal)) };
@@ -410,7 +407,8 @@ impl ProcessTracer {
         // A signal that a handler raises again may be pending until the handler returns, and then arrives at
         // the same place.
         let chance = chance.filter(|chance| {
-            chance.is_at_same_place(&registers) || chance.is_being_handled(tid, registers.general.rsp)
+            chance.is_at_same_place(&registers)
+                || chance.is_being_handled(tid, registers.general.stack_pointer())
         });
         self.on_crash(CrashSite { process, tid }, FirstChance { info, registers }, chance);
     }
@@ -425,9 +423,9 @@ impl ProcessTracer {
         let Some(chance) = self.threads.get_mut(&tid).and_then(|thread| thread.first_chance.take()) else {
             return;
         };
-        let Ok(registers) = trace::general_registers(tid) else { return };
+        let Ok(registers) = thread_state::read_registers(tid) else { return };
         // The signal was handled long ago, and did not cause this exit.
-        if !chance.is_being_handled(tid, registers.rsp) {
+        if !chance.is_being_handled(tid, registers.general.stack_pointer()) {
             return;
         }
         let Some((process, of)) = self.process_of(tid) else { return };

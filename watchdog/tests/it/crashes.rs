@@ -448,7 +448,6 @@ fn sample_reports_process_activity() {
         guarded.send(&ToGuard::Sample);
         let Some(FromGuard::Sampled(sample)) = guarded.next_message() else { panic!("no sample") };
         assert_eq!(sample.processes[0].state, "STOPPED");
-        assert!(sample.stopped_us > 400_000, "{sample:?}");
         guarded.send(&ToGuard::Kill);
         collect_outcome(guarded, directory);
     }

@@ -163,11 +163,11 @@ impl CallbackClient {
     }
 }
 
-fn finished(message: FromWatchdog) -> (ProofLevel, bool, Vec<String>) {
+fn finished(message: FromWatchdog) -> (ProofLevel, Vec<String>) {
     match message {
-        FromWatchdog::Finished { run, proof, is_forwarded: is_relayed, soft_errors } => {
+        FromWatchdog::Finished { run, proof, soft_errors } => {
             assert_eq!(run, RUN);
-            (proof, is_relayed, soft_errors)
+            (proof, soft_errors)
         }
         other => panic!("{other:?}"),
     }
@@ -182,7 +182,7 @@ fn finish_without_callback_port_is_relayed_in_order() {
         assert_eq!(summarize_relayed(&frames), FULL_FINISH_FRAMES);
         let positions: Vec<u64> = frames.iter().map(|(position, _)| *position).collect();
         assert_eq!(positions, [1, 501, 1001, 1101, 1102, 1102, 1102, 1102]);
-        assert_eq!(finished(end), (ProofLevel::Ordered, true, Vec::new()));
+        assert_eq!(finished(end), (ProofLevel::Ordered, Vec::new()));
         assert_eq!(coordinator.announced, 0, "its order is the proof");
         coordinator.end_session().await;
     });
@@ -206,7 +206,7 @@ fn results_lost_from_journal_are_sent_as_known() {
         let mut expected = FULL_FINISH_FRAMES.to_vec();
         expected.splice(4..4, ["updates 2: s::a", "updates 1: s::c"]);
         assert_eq!(summarize_relayed(&frames), expected);
-        let (_, _, soft_errors) = finished(end);
+        let (_, soft_errors) = finished(end);
         let text = |count, worker| {
             format!(
                 "{count} results of worker {worker} are in no journal and are told again without their details"
@@ -226,7 +226,7 @@ fn responding_client_gets_finish_on_callback_port() {
         let mut client = CallbackClient::accept(&listener).await;
         assert_eq!(client.read_and_respond().await, FULL_FINISH_FRAMES[..7]);
         assert_eq!(client.read_and_respond().await, FULL_FINISH_FRAMES[7..]);
-        assert_eq!(finished(coordinator.next_message().await), (ProofLevel::Answered, false, Vec::new()));
+        assert_eq!(finished(coordinator.next_message().await), (ProofLevel::Answered, Vec::new()));
         coordinator.send(ToWatchdog::Exit).await;
         let (rest, id) = client.read_to_barrier().await;
         assert!(rest.is_empty());
@@ -246,7 +246,7 @@ fn second_finish_reuses_the_connection() {
         let mut client = CallbackClient::accept(&listener).await;
         for _ in 0..2 {
             assert_eq!(client.read_and_respond().await, ["completion"]);
-            assert_eq!(finished(coordinator.next_message().await), (ProofLevel::Answered, false, Vec::new()));
+            assert_eq!(finished(coordinator.next_message().await), (ProofLevel::Answered, Vec::new()));
         }
         drop(client);
         assert_eq!(coordinator.announced, 2);
@@ -263,8 +263,8 @@ fn refused_callback_port_falls_back_to_relay() {
         coordinator.send(ToWatchdog::Finish(Box::new(full_finish(directory.path())))).await;
         let (frames, end) = coordinator.next_relayed().await;
         assert_eq!(summarize_relayed(&frames), FULL_FINISH_FRAMES);
-        let (proof, is_relayed, soft_errors) = finished(end);
-        assert_eq!((proof, is_relayed, soft_errors.len()), (ProofLevel::Ordered, true, 1));
+        let (proof, soft_errors) = finished(end);
+        assert_eq!((proof, soft_errors.len()), (ProofLevel::Ordered, 1));
         assert!(soft_errors[0].contains("refused"), "{soft_errors:?}");
         coordinator.end_session().await;
     });
@@ -282,8 +282,8 @@ fn silent_reading_client_gets_no_result_twice() {
         drop(client);
         let (frames, end) = coordinator.next_relayed().await;
         assert_eq!(summarize_relayed(&frames), ["completion"]);
-        let (proof, is_relayed, soft_errors) = finished(end);
-        assert_eq!((proof, is_relayed, soft_errors.len()), (ProofLevel::Ordered, true, 1), "{soft_errors:?}");
+        let (proof, soft_errors) = finished(end);
+        assert_eq!((proof, soft_errors.len()), (ProofLevel::Ordered, 1), "{soft_errors:?}");
         coordinator.end_session().await;
     });
 }
@@ -298,13 +298,13 @@ fn client_lost_before_completion_gets_everything_relayed() {
         drop(CallbackClient::accept(&listener).await);
         let (frames, end) = coordinator.next_relayed().await;
         assert_eq!(summarize_relayed(&frames), FULL_FINISH_FRAMES);
-        let (proof, is_relayed, soft_errors) = finished(end);
-        assert_eq!((proof, is_relayed, soft_errors.len()), (ProofLevel::Ordered, true, 1), "{soft_errors:?}");
+        let (proof, soft_errors) = finished(end);
+        assert_eq!((proof, soft_errors.len()), (ProofLevel::Ordered, 1), "{soft_errors:?}");
         // Once abandoned, the port is not dialled again in this session.
         coordinator.send(finish).await;
         let (frames, end) = coordinator.next_relayed().await;
         assert_eq!(summarize_relayed(&frames), FULL_FINISH_FRAMES);
-        assert_eq!(finished(end), (ProofLevel::Ordered, true, Vec::new()));
+        assert_eq!(finished(end), (ProofLevel::Ordered, Vec::new()));
         coordinator.end_session().await;
     });
 }
@@ -324,8 +324,8 @@ fn client_lost_at_completion_gets_completion_relayed() {
         drop(client);
         let (frames, end) = coordinator.next_relayed().await;
         assert_eq!(summarize_relayed(&frames), ["completion"]);
-        let (proof, is_relayed, soft_errors) = finished(end);
-        assert_eq!((proof, is_relayed, soft_errors.len()), (ProofLevel::Ordered, true, 1), "{soft_errors:?}");
+        let (proof, soft_errors) = finished(end);
+        assert_eq!((proof, soft_errors.len()), (ProofLevel::Ordered, 1), "{soft_errors:?}");
         coordinator.end_session().await;
     });
 }

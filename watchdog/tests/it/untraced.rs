@@ -5,14 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use heeler_protocol::control::{FromGuard, TestCommand, ToGuard, TraceMode};
-use heeler_sys::process::{Pid, Signal};
+use heeler_protocol::control::{TestCommand, ToGuard, TraceMode};
+use heeler_sys::process::Signal;
 
 use crate::{
     NamedTest,
-    crashes::{
-        collect_outcome, command, compile, crash_program, run_crasher, run_traced, start_traced, trace_plan,
-    },
+    crashes::{collect_outcome, command, compile, crash_program, run_crasher, run_traced, trace_plan},
     support::GuardedTest,
     tests,
 };
@@ -22,7 +20,6 @@ pub(crate) const TESTS: &[NamedTest] = tests![
     programs_run_untraced_without_ptrace,
     program_traced_by_another_process_runs_untraced,
     setuid_program_keeps_its_privileges,
-    released_test_can_be_traced_by_others,
     unprivileged_guard_reports_the_same,
     test_can_trace_its_own_child,
 ];
@@ -108,20 +105,6 @@ fn setuid_program_keeps_its_privileges() {
     let (bare, traced) = (run(TraceMode::Off), run(TraceMode::Root));
     assert_eq!((bare.ending(), bare.untraced.len()), (traced.ending(), 0), "{}", traced.output);
     assert!(traced.untraced.len() == 1 && traced.untraced[0].contains("privileges"), "{:?}", traced.untraced);
-}
-
-fn released_test_can_be_traced_by_others() {
-    let (mut guarded, directory) = start_traced(command(crash_program(), &["idle"]), TraceMode::Root);
-    let pid = Pid(guarded.expect_started().cast_signed());
-    guarded.output.wait_for("ready");
-    assert_eq!(heeler_sys::trace::tracer_of(pid), Some(guarded.guard.pid()));
-    guarded.send(&ToGuard::DetachTracer);
-    assert_eq!(guarded.next_message(), Some(FromGuard::TracerDetached));
-    for tid in heeler_sys::trace::threads(pid) {
-        assert_eq!(heeler_sys::trace::tracer_of(tid), None);
-    }
-    guarded.send(&ToGuard::Kill);
-    assert_eq!(collect_outcome(guarded, directory).ending(), (None, Some(Signal::KILL.0)));
 }
 
 fn unprivileged_guard_reports_the_same() {

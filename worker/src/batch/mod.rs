@@ -130,8 +130,8 @@ enum BatchTerminateReason {
     MemoryLimit(u64),
     /// The coordinator cancelled the lease.
     Cancelled,
-    /// The worker exits in the middle: the coordinator decides about the test.
-    WorkerExit,
+    /// The worker exits, or the run stops: the coordinator decides about the running tests.
+    Abandoned,
 }
 
 /// An action due at a deadline.
@@ -386,9 +386,21 @@ impl RunningBatch {
         self.terminate_reason = Some(BatchTerminateReason::MemoryLimit(used_bytes));
     }
 
-    /// Records that the worker must exit. The caller kills the process, and the running test stays undecided.
+    /// Records that the process has to end although tests run: they stay undecided. The caller ends it.
     pub(crate) fn abandon(&mut self) {
-        self.terminate_reason = Some(BatchTerminateReason::WorkerExit);
+        self.terminate_reason = Some(BatchTerminateReason::Abandoned);
+    }
+
+    /// Returns the indices of the tests that run now.
+    pub(crate) fn running_places(&self) -> Vec<usize> {
+        self.running_tests.iter().map(|flight| flight.place).collect()
+    }
+
+    /// Returns whether the awaited tests have ended, and the process would run others.
+    pub(crate) fn runs_only_unawaited(&self, awaited: &[usize]) -> bool {
+        let is_awaited_running = self.running_tests.iter().any(|flight| awaited.contains(&flight.place));
+        let is_all_done = self.progress.iter().all(|test| test.state == BatchTestState::Done);
+        self.terminate_reason.is_none() && !is_awaited_running && !is_all_done
     }
 
     /// Handles the output of one read.

@@ -60,8 +60,8 @@ impl RunningBatch {
                     TestEnding::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
                 }
                 Some(BatchTerminateReason::Cancelled) => TestEnding::Cancelled,
-                // Another test timed out, or the worker exits: this test goes back to the queue.
-                Some(BatchTerminateReason::TimedOut | BatchTerminateReason::WorkerExit) => {
+                // Another test timed out, or the process was abandoned: this test goes back to the queue.
+                Some(BatchTerminateReason::TimedOut | BatchTerminateReason::Abandoned) => {
                     self.progress[flight.place].state = BatchTestState::Waiting;
                     continue;
                 }
@@ -79,7 +79,7 @@ impl RunningBatch {
             parcel.reports.push(LeaseEvent::FilesAttached { test: None, files: evidence.files });
         }
         match self.terminate_reason {
-            Some(BatchTerminateReason::Cancelled | BatchTerminateReason::WorkerExit) => LeaseEnd::Cancelled,
+            Some(BatchTerminateReason::Cancelled | BatchTerminateReason::Abandoned) => LeaseEnd::Cancelled,
             _ if is_in_test => LeaseEnd::DiedInTest { end: gone.exit },
             Some(
                 BatchTerminateReason::TimedOut

@@ -28,9 +28,6 @@ const MAX_FILE_NAME_CHARS: usize = 80;
 
 /// Shells add this to the number of the signal that ended a child.
 const SHELL_SIGNAL_EXIT_BASE: i32 = 128;
-/// Signals that count as crashes.
-const CRASH_SIGNALS: [Signal; 7] =
-    [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE, Signal::ABRT, Signal::TRAP, Signal::SYS];
 
 /// Collects the crash diagnostics of one test process.
 pub(super) struct CrashDiagnostics {
@@ -222,7 +219,7 @@ fn trace_mode(lease: &WorkerLease) -> Option<TraceMode> {
             .as_ref()
             .and_then(|death| death.code)
             .map(|code| Signal(code - SHELL_SIGNAL_EXIT_BASE));
-        first.diagnostics.is_none() && signal.is_some_and(|signal| CRASH_SIGNALS.contains(&signal))
+        first.diagnostics.is_none() && signal.is_some_and(|signal| Signal::CRASHES.contains(&signal))
     };
     match lease.crash_capture.mode {
         Some(TraceMode::Root)

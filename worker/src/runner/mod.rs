@@ -40,6 +40,8 @@ use test_process::RunningProcess;
 pub(crate) enum JobOrder {
     /// End the process; the running test becomes cancelled.
     Cancel { grace_ms: u64 },
+    /// End the process when the tests that run now have ended; the others stay undecided.
+    CancelAfterRunningTests { grace_ms: u64 },
     /// Pause the process. The sender is used or dropped when nothing runs any more.
     Pause { paused: oneshot::Sender<()> },
     /// Resume the process.

@@ -32,7 +32,6 @@ impl ProcessHandle {
                 | ToGuard::Resume
                 | ToGuard::Sample
                 | ToGuard::Dump
-                | ToGuard::DetachTracer
                 | ToGuard::ContinueUntraced
                 | ToGuard::ContinueTraced => {}
             },

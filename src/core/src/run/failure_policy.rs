@@ -21,7 +21,8 @@ impl RunState {
         &mut self,
         worker: WorkerId,
         lease: LeaseId,
-        (end, start): (LeaseOutcome, Option<Duration>),
+        end: LeaseOutcome,
+        start: Option<Duration>,
     ) {
         if self.leases.get(&worker).is_none_or(|held| held.lease != lease) {
             return;
@@ -155,7 +156,7 @@ impl RunState {
         let held = self.leases.remove(&worker);
         self.unproductive_workers += usize::from(held.is_some() && settled.is_empty());
         for (position, (test, outcome, duration)) in (1..).zip(settled) {
-            self.on_settled(worker, test, (outcome, duration, position));
+            self.on_settled(worker, test, outcome, duration, position);
         }
         if self.ledger.streams().contains_key(&worker) {
             self.ledger.close_stream(worker, proven);

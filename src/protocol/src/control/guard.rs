@@ -30,9 +30,6 @@ pub enum ToGuard {
     /// Requests dumps and stacks of all processes of the tree, which keep running; answered by
     /// [`FromGuard::Dumped`].
     Dump,
-    /// Ends all tracing at once, so that a debugger can attach to the processes; answered by
-    /// [`FromGuard::TracerDetached`].
-    DetachTracer,
     /// Continues a process that is stopped before its first instruction, untraced, because it belongs to a
     /// debugger.
     ContinueUntraced,
@@ -222,8 +219,6 @@ pub enum FromGuard {
     Sampled(TreeSample),
     /// Answers [`ToGuard::Dump`].
     Dumped(HangReport),
-    /// Answers [`ToGuard::DetachTracer`].
-    TracerDetached,
     /// The process is stopped before its first instruction, as its command requires.
     StoppedAtStart {
         /// Whether it is stopped at the first instruction of its program. `false` if the system did not let
@@ -302,8 +297,6 @@ pub struct TreeSample {
     /// Time that the living threads were runnable but not scheduled, summed up since the start, in
     /// microseconds.
     pub waiting_us: u64,
-    /// Time that the tree was stopped by [`ToGuard::Pause`] or was seen to be stopped, in microseconds.
-    pub stopped_us: u64,
 }
 
 /// Activity of one process.

@@ -129,9 +129,6 @@ pub enum FromWatchdog {
         run: String,
         /// Proof level of the delivery to the client.
         proof: ProofLevel,
-        /// Whether the completion went over the coordinator's connection (as forwarded frames before this
-        /// message).
-        is_forwarded: bool,
         /// Errors on the way, for the client's log.
         soft_errors: Vec<String>,
     },

@@ -28,7 +28,12 @@ pub enum ToWorker {
         /// Milliseconds between SIGTERM and SIGKILL.
         grace_ms: u64,
     },
-    /// Stops the test process and the timers; answered by [`SimWorkerMessage::Paused`].
+    /// Ends the current lease as soon as the tests that run now have ended: all others are returned.
+    CancelAfterRunningTests {
+        /// Milliseconds between SIGTERM and SIGKILL.
+        grace_ms: u64,
+    },
+    /// Stops the test process and the timers; answered by [`FromWorker::Paused`].
     Pause,
     /// Continues the test process and the timers.
     Resume,

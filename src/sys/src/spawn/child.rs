@@ -9,6 +9,8 @@ use std::{
     sync::atomic::{AtomicI32, Ordering::Relaxed},
 };
 
+use crate::process::exit_immediately;
+
 /// The steps of a child, as its failure report names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpawnStep {
@@ -81,8 +83,7 @@ pub(super) extern "C" fn run_child(plan: *mut c_void) -> c_int {
     // SAFETY: the parent passed a pointer to its plan and is suspended while the child shares its memory.
     let plan = unsafe { &*plan.cast::<SpawnPlan>() };
     prepare_and_exec(plan);
-    // SAFETY: _exit runs no code of the parent's.
-    unsafe { libc::_exit(127) }
+    exit_immediately(127)
 }
 
 /// Executes the program, or stores the reason of the failure in the plan. Same rules as [`run_child`].
@@ -103,10 +104,7 @@ fn execute(plan: &SpawnPlan, is_ready: Option<()>) {
         // SAFETY: program, argv and envp are zero-terminated and live in the parent's memory.
         unsafe { libc::execve(plan.program, plan.argv, plan.envp) };
     }
-    // SAFETY: the function has no preconditions.
-    let location = unsafe { libc::__errno_location() };
-    // SAFETY: the location is valid for the thread whose memory we borrow.
-    let errno = unsafe { *location };
+    let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
     plan.errno.store(if errno == 0 { libc::EINVAL } else { errno }, Relaxed);
 }
 
@@ -123,8 +121,7 @@ fn prepare(plan: &SpawnPlan) -> Option<()> {
     // A parent that exited before the line above raised no signal.
     // SAFETY: getppid has no preconditions.
     if unsafe { libc::getppid() } != plan.parent {
-        // SAFETY: _exit runs no code of the parent's.
-        unsafe { libc::_exit(127) }
+        exit_immediately(127)
     }
     begin(SpawnStep::Streams);
     set_streams(plan.streams)?;
@@ -140,7 +137,7 @@ fn prepare(plan: &SpawnPlan) -> Option<()> {
     Some(())
 }
 
-/// Prepares the process as [`prepare`] does, for [`exec_in_place`].
+/// Prepares the process as [`prepare`] does, for [`super::exec`].
 fn prepare_in_place(plan: &SpawnPlan) -> Option<()> {
     plan.step.store(SpawnStep::Streams as i32, Relaxed);
     set_streams(plan.streams)?;

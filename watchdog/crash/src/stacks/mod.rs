@@ -15,7 +15,8 @@ mod symbolize;
 mod text;
 mod unwind;
 
-pub use registers::{FloatingRegisterSet, GeneralRegisterSet, RegisterSet, ThreadRegisters};
+pub use crate::arch::{FloatingRegisterSet, GeneralRegisterSet};
+pub use registers::{RegisterSet, ThreadRegisters};
 pub use symbolize::{ProcessStacks, StackFrame, ThreadStack, symbolize, symbolize_all};
 pub use unwind::{RawStacks, StacksError, unwind};
 

@@ -48,7 +48,7 @@ impl ProcessStacks {
                 text.push('\n');
             }
             append_heading(&mut text, &threads);
-            append_frames(&mut text, 0, (frames, frames.len()));
+            append_frames(&mut text, 0, frames, frames.len());
         }
         text
     }
@@ -80,7 +80,7 @@ impl ProcessStacks {
             append(&mut text, format_args!("       … {folded} frames of the signal handler …\n"));
         }
         let shown = test_frame_count(&rest).min(most_frames.max(1));
-        append_frames(&mut text, folded, (&rest, shown));
+        append_frames(&mut text, folded, &rest, shown);
         text
     }
 }
@@ -137,7 +137,8 @@ fn append_heading(text: &mut String, threads: &[&ThreadStack]) {
     append(text, format_args!("{count} {}{more}\n", names.join(", ")));
 }
 
-fn append_frames(text: &mut String, first: usize, (frames, shown): (&[StackFrame], usize)) {
+/// Appends the first `shown` frames, numbered from `first`, and the number of the others.
+fn append_frames(text: &mut String, first: usize, frames: &[StackFrame], shown: usize) {
     let mut number = first;
     for frame in &frames[..shown] {
         if frame.omitted > 0 {

@@ -148,7 +148,7 @@ impl ModelWorld {
                 steps.push(WorldStep::Leave(id, LeaseOutcome::NotStarted));
             }
         }
-        if worker.is_cancelled {
+        if worker.cancel_mode.is_some() {
             steps.push(WorldStep::EndCancelled(id));
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heeler_core::{
     TestId,
-    run::{BatchLease as ModelLease, DueResults, FinisherTask, RunAction, RunStage},
+    run::{BatchLease as ModelLease, CancelMode, DueResults, FinisherTask, RunAction, RunStage},
 };
 use heeler_protocol::{
     control::{
@@ -19,7 +19,9 @@ use super::{CANCEL_DEADLINE, RunDriver, STAGE_SLACK};
 use crate::pool::WorkerPool;
 use crate::run::{
     convert::{from_model, outcome_of},
-    fallback_finish, groups, manifest, synthesized,
+    fallback_finish, groups, manifest,
+    plan::millis,
+    synthesized,
 };
 
 impl RunDriver {
@@ -31,11 +33,18 @@ impl RunDriver {
             match action {
                 RunAction::StartWorker => self.requested_workers += 1,
                 RunAction::Lease(lease) => self.send_lease(pool, *lease).await,
-                RunAction::CancelLease(worker) => {
-                    let grace = Duration::from_millis(self.plan.limits.grace_ms);
-                    self.cancel_deadline.get_or_insert(Instant::now() + grace + CANCEL_DEADLINE);
-                    let cancel = ToWorker::Cancel { grace_ms: self.plan.limits.grace_ms };
-                    pool.send_to_worker(from_model(worker), &cancel).await;
+                RunAction::CancelLease { worker, mode } => {
+                    let grace_ms = self.plan.limits.grace_ms;
+                    let order = match mode {
+                        // Running tests have their own limits.
+                        CancelMode::AfterRunningTests => ToWorker::CancelAfterRunningTests { grace_ms },
+                        CancelMode::Now => {
+                            let grace = Duration::from_millis(grace_ms);
+                            self.cancel_deadline.get_or_insert(Instant::now() + grace + CANCEL_DEADLINE);
+                            ToWorker::Cancel { grace_ms }
+                        }
+                    };
+                    pool.send_to_worker(from_model(worker), &order).await;
                 }
                 RunAction::Drain(worker) => {
                     heeler_sys::fail::pass("run.drain");
@@ -203,8 +212,4 @@ impl RunDriver {
         self.actions.clear();
         self.is_complete = true;
     }
-}
-
-fn millis(limit: Duration) -> u64 {
-    u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
 }

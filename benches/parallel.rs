@@ -1,0 +1,104 @@
+//! What the pool of threads brings: the record of a run of 200,000 results read from its journals, beside the same
+//! on one thread.
+//!
+//! `cargo bench --bench parallel`
+
+#![expect(clippy::unwrap_used, reason = "a bench that fails may panic")]
+
+use std::{fs, io::Write as _, path::Path, time::Instant};
+
+use heeler_protocol::{
+    control::{JournalledResult, TestIndex},
+    journal::{self, JournalRecord},
+    manifest::{MANIFEST_FILE_NAME, Manifest, ManifestHead, ManifestPlan, ManifestTest, RunOrigin},
+    mtp::{ExecutionState, TestNode, encode_change, key},
+};
+use heeler_report::find_report_format;
+use heeler_run_store::{EarlierRun, EarlierRunState, read_recorded_run};
+
+const TESTS: u32 = 200_000;
+const JOURNALS: u32 = 8;
+const ROUNDS: usize = 5;
+
+/// The environment variable that makes this program measure one configuration, in the directory that it names.
+const MEASURE_IN: &str = "HEELER_BENCH_PARALLEL_DIR";
+
+fn main() {
+    if let Some(dir) = std::env::var_os(MEASURE_IN) {
+        return measure(Path::new(&dir));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    write_run(dir.path());
+    println!("{TESTS} results in {JOURNALS} journals, best of {ROUNDS}:");
+    for threads in [Some("1"), None] {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.env(MEASURE_IN, dir.path());
+        match threads {
+            Some(number) => command.env("RAYON_NUM_THREADS", number),
+            None => command.env_remove("RAYON_NUM_THREADS"),
+        };
+        print!("{:>9}: ", if threads.is_some() { "in turn" } else { "the pool" });
+        std::io::stdout().flush().unwrap();
+        assert!(command.status().unwrap().success());
+    }
+}
+
+/// Prints the times of reading the run, of its summary, and of its report.
+fn measure(dir: &Path) {
+    let mut best = [f64::INFINITY; 3];
+    for _ in 0..ROUNDS {
+        let run = EarlierRun {
+            name: "run".to_owned(),
+            dir: dir.to_owned(),
+            head: None,
+            state: EarlierRunState::Interrupted { settled: 0 },
+            problems: Vec::new(),
+        };
+        let start = Instant::now();
+        let recorded = read_recorded_run(&run).unwrap();
+        let read = start.elapsed();
+        let summary = recorded.summarise();
+        let summarised = start.elapsed();
+        assert_eq!(summary.counts().passed(), TESTS as usize);
+        let format = find_report_format("ctrf").unwrap();
+        format.write(&summary, &recorded.report_info(), &mut std::io::sink()).unwrap();
+        let written = start.elapsed();
+        for (best, took) in best.iter_mut().zip([read, summarised - read, written - summarised]) {
+            *best = best.min(took.as_secs_f64());
+        }
+    }
+    let [read, summarised, written] = best;
+    println!("read {read:.3} s, summary {summarised:.3} s, CTRF {written:.3} s");
+}
+
+/// Writes the directory of a run as its processes do: the manifest, and the journals of the workers.
+fn write_run(dir: &Path) {
+    let uid = |number: u32| format!("suite::Group{}.Case{number}", number / 100);
+    let test = |number| ManifestTest {
+        uid: uid(number),
+        display_name: format!("Case{number}"),
+        suite: "suite".to_owned(),
+        group: None,
+        client_members: None,
+    };
+    let plan = ManifestPlan { tests: (0..TESTS).map(test).collect(), ..ManifestPlan::default() };
+    let head = ManifestHead { tests: plan.tests.len(), ..ManifestHead::new("run", RunOrigin::default()) };
+    let manifest = Manifest { head, plan };
+    fs::write(dir.join(MANIFEST_FILE_NAME), manifest.to_bytes()).unwrap();
+    for worker in 0..JOURNALS {
+        let mut bytes = journal::MAGIC.to_vec();
+        for number in (worker..TESTS).step_by(JOURNALS as usize) {
+            let mut node = TestNode::test(uid(number), format!("Case{number}"), ExecutionState::Passed);
+            node.duration_ms = Some(0.25);
+            node.start_utc = Some("2026-03-01T02:00:01.500Z".to_owned());
+            node.location_file = Some("/home/user/project/tests/suite_test.cc".to_owned());
+            node.location_line_start = Some(number);
+            node.members.insert(key::SUITE.into(), "suite".into());
+            let test = TestIndex(number);
+            journal::write(&mut bytes, &JournalRecord::Started(test));
+            let result = JournalledResult { test, state: ExecutionState::Passed, duration_us: 250 };
+            journal::write_settled(&mut bytes, result, &encode_change(&node));
+        }
+        fs::write(dir.join(format!("worker-{}.journal", worker + 1)), bytes).unwrap();
+    }
+}
