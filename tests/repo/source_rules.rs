@@ -17,8 +17,14 @@ const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 8] = [
     ("heeler-protocol", &["heeler-sys", "tokio"]),
     ("heeler-sys", &["heeler-core", "heeler-protocol", "tokio"]),
     ("heeler-adapters", &["heeler-sys", "heeler-transport", "tokio"]),
-    ("heeler-client", &["heeler-server", "heeler-config", "heeler-report", "heeler-run-store", "rusqlite", "clap"]),
-    ("heeler-server", &["heeler-worker", "heeler-watchdog", "heeler-guard", "heeler-client", "heeler-adapters"]),
+    (
+        "heeler-client",
+        &["heeler-server", "heeler-config", "heeler-report", "heeler-run-store", "rusqlite", "clap"],
+    ),
+    (
+        "heeler-server",
+        &["heeler-worker", "heeler-watchdog", "heeler-guard", "heeler-client", "heeler-adapters"],
+    ),
     ("heeler-worker", &["heeler-server", "heeler-watchdog", "heeler-guard", "heeler-client"]),
     ("heeler-watchdog", &["heeler-server", "heeler-worker", "heeler-adapters", "heeler-client"]),
 ];
@@ -161,7 +167,8 @@ fn resolved_dependencies() -> BTreeMap<String, BTreeSet<String>> {
         .iter()
         .map(|node| {
             let dependencies = node["deps"].as_array().unwrap().iter().filter(is_normal);
-            let dependencies = dependencies.map(|one| names[one["pkg"].as_str().unwrap()].to_owned()).collect();
+            let dependencies =
+                dependencies.map(|one| names[one["pkg"].as_str().unwrap()].to_owned()).collect();
             (names[node["id"].as_str().unwrap()].to_owned(), dependencies)
         })
         .collect()
@@ -201,12 +208,7 @@ fn client_depends_on_few_packages() {
 fn coordinator_names_no_framework() {
     let words = ["gtest", "libtest"];
     check(|path, text| {
-        let is_deaf = [
-            "src/server/",
-            "src/core/",
-            "src/transport/",
-            "watchdog/",
-        ];
+        let is_deaf = ["src/server/", "src/core/", "src/transport/", "watchdog/"];
         let code: String =
             text.lines().take_while(|line| !line.contains("cfg(test)")).collect::<Vec<_>>().join("\n");
         if is_deaf.iter().any(|place| path.starts_with(place)) { line_with(&code, &words) } else { None }

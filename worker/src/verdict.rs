@@ -1,12 +1,13 @@
 //! Decides the result of one test from how it ended and from what happened before: earlier attempts, or the
 //! crash that an isolated rerun checks. Pure; the messages that users read about crashes are here.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
-use heeler_protocol::{
-    control::{Attempt, ExitReason, LeasedTest, TestDiagnostics},
-    mtp::ExecutionState,
+use heeler_core::{
+    Attempt, ExitReason, Failure, IsolatedRerun, Outcome, TestDiagnostics, TestResult,
+    describe::{exit_reason_text, outcome_of_exit},
 };
+use heeler_protocol::{control::LeasedTest, mtp::ExecutionState};
 
 use crate::output_capture::truncate_text;
 use crate::update_batch::ProvisionalMark;
@@ -44,71 +45,11 @@ pub(crate) struct TestOutputs {
     pub(crate) evidence: Option<Box<TestDiagnostics>>,
 }
 
-/// A terminal result, without the test that it belongs to.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct FinalResult {
-    pub(crate) state: ExecutionState,
-    pub(crate) kind: Option<&'static str>,
-    pub(crate) message: Option<String>,
-    pub(crate) stacktrace: Option<String>,
-    pub(crate) actual: Option<String>,
-    pub(crate) expected: Option<String>,
-    pub(crate) file: Option<String>,
-    pub(crate) line: Option<u32>,
-    pub(crate) outputs: TestOutputs,
-    pub(crate) exit_reason: Option<ExitReason>,
-    /// How the isolated rerun of the crashed test ended.
-    pub(crate) isolated_rerun: Option<&'static str>,
-    /// Number of the attempt that decided, from 1.
-    pub(crate) attempt: usize,
-}
-
-impl FinalResult {
-    fn new(state: ExecutionState, outputs: TestOutputs) -> Self {
-        Self {
-            state,
-            kind: None,
-            message: None,
-            stacktrace: None,
-            actual: None,
-            expected: None,
-            file: None,
-            line: None,
-            outputs,
-            exit_reason: None,
-            isolated_rerun: None,
-            attempt: 1,
-        }
-    }
-
-    /// Returns the result of a test that its framework would skip.
-    pub(crate) fn skipped(reason: &str) -> Self {
-        Self {
-            message: Some(reason.to_owned()),
-            ..Self::new(ExecutionState::Skipped, TestOutputs::default())
-        }
-    }
-
-    /// Returns the result of a test that could not be run.
-    pub(crate) fn not_run(reason: &str) -> Self {
-        Self {
-            kind: Some("not-run"),
-            message: Some(format!("not run: {reason}")),
-            ..Self::new(ExecutionState::Error, TestOutputs::default())
-        }
-    }
-
-    /// Returns whether the test did not pass and a retry may replace the result.
-    fn is_bad(&self) -> bool {
-        matches!(self.state, ExecutionState::Failed | ExecutionState::TimedOut | ExecutionState::Error)
-    }
-}
-
 /// The decision about a result.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Decision {
     /// The result is final.
-    Final(Box<FinalResult>),
+    Final(Box<TestResult>),
     /// The result is provisional.
     Provisional(Box<Attempt>, ProvisionalMark),
 }
@@ -126,131 +67,156 @@ pub(crate) struct TestPolicy<'a> {
 /// Decides the result of an ended test.
 pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutputs) -> Decision {
     if !rules.is_isolated && matches!(seen, TestEnding::Died { .. }) {
-        let outcome = single_run_result(seen, outputs);
-        return Decision::Provisional(
-            Box::new(attempt_of(outcome, rules.duration)),
-            ProvisionalMark::AwaitsIsolatedRun,
-        );
+        let result = single_run_result(seen, outputs);
+        let attempt = Box::new(attempt_of(result, rules.duration));
+        return Decision::Provisional(attempt, ProvisionalMark::AwaitsIsolatedRun);
     }
     let is_cancelled = matches!(seen, TestEnding::Cancelled);
-    let outcome = match &rules.test.crashed_attempt {
+    let mut result = match &rules.test.crashed_attempt {
         None => single_run_result(seen, outputs),
         Some(first) => isolated_rerun_result(first, seen, outputs),
     };
-    if rules.test.is_failure_provisional && outcome.is_bad() && !is_cancelled {
-        return Decision::Provisional(
-            Box::new(attempt_of(outcome, rules.duration)),
-            ProvisionalMark::AwaitsRetry,
-        );
+    if rules.test.is_failure_provisional && result.outcome.is_failure() && !is_cancelled {
+        let attempt = Box::new(attempt_of(result, rules.duration));
+        return Decision::Provisional(attempt, ProvisionalMark::AwaitsRetry);
     }
-    Decision::Final(Box::new(with_earlier_attempts(outcome, &rules.test.attempts)))
+    result.attempts.clone_from(&rules.test.attempts);
+    if result.outcome == Outcome::Passed && !result.attempts.is_empty() {
+        result.outcome = Outcome::Flaky;
+    }
+    Decision::Final(Box::new(result))
 }
 
 /// Returns the result of one run of a test, without regard to earlier runs.
-fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> FinalResult {
-    match seen {
-        TestEnding::Verdict(verdict) => FinalResult {
-            message: verdict.message,
-            stacktrace: verdict.stacktrace,
-            actual: verdict.actual,
-            expected: verdict.expected,
-            file: verdict.file,
-            line: verdict.line,
-            ..FinalResult::new(verdict.state, outputs)
-        },
-        TestEnding::Died { exit_reason: death, is_after_end_marker } => {
-            let mut message = exit_reason_text(&death);
+fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> TestResult {
+    let result = match seen {
+        TestEnding::Verdict(verdict) => result_of_verdict(verdict),
+        TestEnding::Died { exit_reason, is_after_end_marker } => {
+            let mut reason = exit_reason_text(&exit_reason);
             if is_after_end_marker {
-                message.push_str(" after its end marker: in the test's own tear-down or its suite's");
+                reason.push_str(" after its end marker: in the test's own tear-down or its suite's");
             }
-            FinalResult {
-                kind: Some(exit_reason_kind(&death)),
-                message: Some(message),
-                exit_reason: Some(death),
-                ..FinalResult::new(ExecutionState::Error, outputs)
+            TestResult {
+                exit_reason: Some(exit_reason.clone()),
+                ..TestResult::with_reason(outcome_of_exit(&exit_reason), reason)
             }
         }
-        TestEnding::TimedOut(limit) => FinalResult {
-            message: Some(format!("timed out after {}", format_seconds(limit))),
-            ..FinalResult::new(ExecutionState::TimedOut, outputs)
-        },
-        TestEnding::Idle(limit) => FinalResult {
-            kind: Some("silent"),
-            message: Some(format!("gave no sign for {}, and was ended", format_seconds(limit))),
-            ..FinalResult::new(ExecutionState::TimedOut, outputs)
-        },
-        TestEnding::Cancelled => FinalResult {
-            message: Some("cancelled while it ran".into()),
-            ..FinalResult::new(ExecutionState::Cancelled, outputs)
-        },
-    }
+        TestEnding::TimedOut(limit) => {
+            TestResult::with_reason(Outcome::TimedOut, format!("timed out after {}", format_seconds(limit)))
+        }
+        TestEnding::Idle(limit) => TestResult::with_reason(
+            Outcome::Idle,
+            format!("idle for {}, and was terminated", format_seconds(limit)),
+        ),
+        TestEnding::Cancelled => TestResult::with_reason(Outcome::Cancelled, "cancelled while it ran"),
+    };
+    with_outputs(result, outputs)
+}
+
+fn with_outputs(result: TestResult, outputs: TestOutputs) -> TestResult {
+    let TestOutputs { stdout, stderr, evidence } = outputs;
+    TestResult { stdout, stderr, diagnostics: evidence, ..result }
+}
+
+/// Returns the result that a framework reported.
+fn result_of_verdict(verdict: FrameworkVerdict) -> TestResult {
+    let outcome = match verdict.state {
+        ExecutionState::Passed => Outcome::Passed,
+        ExecutionState::Skipped => Outcome::Skipped,
+        _ => Outcome::Failed,
+    };
+    let (message, reason) =
+        if outcome == Outcome::Failed { (verdict.message, None) } else { (None, verdict.message) };
+    let failure = Failure {
+        message,
+        file: verdict.file,
+        line: verdict.line,
+        expected: verdict.expected,
+        actual: verdict.actual,
+        stack: verdict.stacktrace,
+    };
+    let failures = if failure.is_empty() { Vec::new() } else { vec![failure] };
+    TestResult { reason, failures, ..TestResult::new(outcome) }
 }
 
 /// Returns the result of a test whose process died while it ran among others, and that has now been rerun in
 /// isolation. The first crash remains the result, whatever the isolated rerun did: it happened.
-fn isolated_rerun_result(first: &Attempt, seen: TestEnding, lone: TestOutputs) -> FinalResult {
+fn isolated_rerun_result(first: &Attempt, seen: TestEnding, isolated: TestOutputs) -> TestResult {
     let mut death = first.exit_reason.clone().unwrap_or_default();
     if let TestEnding::Died { exit_reason: again, .. } = &seen
-        && (&again.signal, again.code) == (&death.signal, death.code)
+        && is_same_death(&death, again)
     {
         // The isolated rerun may have been traced more closely.
         death.detail = death.detail.or_else(|| again.detail.clone());
     }
-    let what = exit_reason_text(&death);
-    let after_others = match death.signal {
-        Some(_) => format!("{what} when run after other tests"),
-        None => format!("{what}, when run after other tests"),
-    };
-    let (message, alone) = match &seen {
-        TestEnding::Died { exit_reason: again, .. }
-            if (&again.signal, again.code) == (&death.signal, death.code) =>
-        {
-            let again = if death.signal.is_some() { "crashes alone as well" } else { "alone as well" };
-            (format!("{what}; {again}"), Some("crashes-alone"))
-        }
-        TestEnding::Died { exit_reason: again, .. } => {
-            (format!("{what}; alone: {}", exit_reason_text(again)), Some("crashes-alone"))
-        }
-        TestEnding::TimedOut(limit) => (
-            format!("{after_others}; times out alone (after {})", format_seconds(*limit)),
-            Some("hangs-alone"),
-        ),
-        TestEnding::Idle(limit) => (
-            format!("{after_others}; hangs alone (no sign for {})", format_seconds(*limit)),
-            Some("hangs-alone"),
-        ),
-        TestEnding::Cancelled => (format!("{what}; the check alone was cancelled"), None),
-        TestEnding::Verdict(verdict) => match verdict.state {
-            ExecutionState::Passed => {
-                (format!("{after_others}; passes alone (order-dependent?)"), Some("passes-alone"))
-            }
-            ExecutionState::Skipped => (format!("{after_others}; is skipped alone"), Some("passes-alone")),
-            _ => {
-                let message = verdict.message.as_deref().unwrap_or("it gave no message");
-                (format!("{after_others}; fails alone: {message}"), Some("fails-alone"))
-            }
-        },
-    };
+    let (reason, isolated_rerun) = isolated_rerun_reason(&death, &seen);
     let outputs = TestOutputs {
-        stdout: join_outputs(&first.stdout, &lone.stdout),
-        stderr: join_outputs(&first.stderr, &lone.stderr),
+        stdout: join_outputs(&first.stdout, &isolated.stdout),
+        stderr: join_outputs(&first.stderr, &isolated.stderr),
         // The first crash remains the result; evidence of the isolated rerun repeats it, or is the only
         // evidence.
         evidence: first
             .diagnostics
             .clone()
-            .filter(|first| has_stack(first) || lone.evidence.is_none())
-            .or(lone.evidence),
+            .filter(|first| has_stack(first) || isolated.evidence.is_none())
+            .or(isolated.evidence),
     };
-    let own = single_run_result(seen, TestOutputs::default());
-    FinalResult {
-        kind: Some(exit_reason_kind(&death)),
-        message: Some(message),
-        isolated_rerun: alone,
-        exit_reason: Some(death),
-        stacktrace: own.stacktrace,
-        ..FinalResult::new(ExecutionState::Error, outputs)
+    let stack = match seen {
+        TestEnding::Verdict(verdict) => verdict.stacktrace,
+        _ => None,
+    };
+    let failures = stack.map(|stack| Failure { stack: Some(stack), ..Failure::default() });
+    let result = TestResult {
+        isolated_rerun,
+        failures: failures.into_iter().collect(),
+        exit_reason: Some(death.clone()),
+        ..TestResult::with_reason(outcome_of_exit(&death), reason)
+    };
+    with_outputs(result, outputs)
+}
+
+/// Describes a crash together with its isolated rerun.
+fn isolated_rerun_reason(death: &ExitReason, seen: &TestEnding) -> (String, Option<IsolatedRerun>) {
+    let what = exit_reason_text(death);
+    let is_plain_signal = death.signal.is_some() && death.cause.is_none();
+    let border = if is_plain_signal { "" } else { "," };
+    let after_others = format!("{what}{border} when run after other tests");
+    match seen {
+        TestEnding::Died { exit_reason: again, .. } if is_same_death(death, again) => {
+            let again = if is_plain_signal { "also crashes in isolation" } else { "also in isolation" };
+            (format!("{what}; {again}"), Some(IsolatedRerun::Crashes))
+        }
+        TestEnding::Died { exit_reason: again, .. } => {
+            (format!("{what}; in isolation: {}", exit_reason_text(again)), Some(IsolatedRerun::Crashes))
+        }
+        TestEnding::TimedOut(limit) => (
+            format!("{after_others}; times out in isolation (after {})", format_seconds(*limit)),
+            Some(IsolatedRerun::Hangs),
+        ),
+        TestEnding::Idle(limit) => (
+            format!("{after_others}; hangs in isolation (idle for {})", format_seconds(*limit)),
+            Some(IsolatedRerun::Hangs),
+        ),
+        TestEnding::Cancelled => (format!("{what}; the isolated rerun was cancelled"), None),
+        TestEnding::Verdict(verdict) => match verdict.state {
+            ExecutionState::Passed => (
+                format!("{after_others}; passes in isolation (order-dependent?)"),
+                Some(IsolatedRerun::Passes),
+            ),
+            ExecutionState::Skipped => {
+                (format!("{after_others}; is skipped in isolation"), Some(IsolatedRerun::Passes))
+            }
+            _ => {
+                let message = verdict.message.as_deref().unwrap_or("no message");
+                (format!("{after_others}; fails in isolation: {message}"), Some(IsolatedRerun::Fails))
+            }
+        },
     }
+}
+
+fn is_same_death(first: &ExitReason, again: &ExitReason) -> bool {
+    outcome_of_exit(first) == outcome_of_exit(again)
+        && (&first.signal, first.code) == (&again.signal, again.code)
 }
 
 fn has_stack(evidence: &TestDiagnostics) -> bool {
@@ -258,46 +224,22 @@ fn has_stack(evidence: &TestDiagnostics) -> bool {
 }
 
 /// Joins the output of the first crash and of the isolated rerun, where they differ.
-fn join_outputs(first: &str, lone: &str) -> String {
-    if lone.is_empty() || lone == first {
+fn join_outputs(first: &str, isolated: &str) -> String {
+    if isolated.is_empty() || isolated == first {
         return first.to_owned();
     }
     let border = if first.is_empty() || first.ends_with('\n') { "" } else { "\n" };
-    format!("{first}{border}--- when run alone ---\n{lone}")
+    format!("{first}{border}--- isolated rerun ---\n{isolated}")
 }
 
-fn with_earlier_attempts(mut outcome: FinalResult, attempts: &[Attempt]) -> FinalResult {
-    if attempts.is_empty() {
-        return outcome;
-    }
-    outcome.attempt = attempts.len() + 1;
-    let mut told = String::new();
-    for (index, attempt) in attempts.iter().enumerate() {
-        let message = if attempt.message.is_empty() { "no message" } else { attempt.message.trim_end() };
-        writeln!(told, "attempt {} ({}): {message}", index + 1, attempt.state).expect("a String takes all");
-    }
-    if outcome.state == ExecutionState::Passed {
-        outcome.kind = Some("passed-with-retries");
-        outcome.outputs.stdout.insert_str(0, &told);
-    } else {
-        let message = outcome.message.get_or_insert_default();
-        if !message.is_empty() && !message.ends_with('\n') {
-            message.push('\n');
-        }
-        message.push_str("earlier attempts:\n");
-        message.push_str(told.trim_end());
-    }
-    outcome
-}
-
-fn attempt_of(outcome: FinalResult, duration: Duration) -> Attempt {
+fn attempt_of(result: TestResult, duration: Duration) -> Attempt {
     Attempt {
-        state: outcome.state,
-        message: truncate_text(outcome.message.unwrap_or_default(), ATTEMPT_TEXT_BYTES),
-        exit_reason: outcome.exit_reason,
-        stdout: truncate_text(outcome.outputs.stdout, ATTEMPT_TEXT_BYTES),
-        stderr: truncate_text(outcome.outputs.stderr, ATTEMPT_TEXT_BYTES),
-        diagnostics: outcome.outputs.evidence,
+        outcome: result.outcome,
+        message: truncate_text(result.message().unwrap_or_default().into_owned(), ATTEMPT_TEXT_BYTES),
+        exit_reason: result.exit_reason,
+        stdout: truncate_text(result.stdout, ATTEMPT_TEXT_BYTES),
+        stderr: truncate_text(result.stderr, ATTEMPT_TEXT_BYTES),
+        diagnostics: result.diagnostics,
         duration_us: microseconds(duration),
     }
 }
@@ -305,38 +247,6 @@ fn attempt_of(outcome: FinalResult, duration: Duration) -> Attempt {
 /// Returns whole microseconds.
 pub(crate) fn microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Describes how the process of a running test ended.
-pub(crate) fn exit_reason_text(death: &ExitReason) -> String {
-    if let Some(cause) = &death.cause {
-        return cause.clone();
-    }
-    match (death.signal.as_deref(), death.code) {
-        (Some(signal @ ("SIGKILL" | "SIGTERM" | "SIGINT" | "SIGHUP")), _) => format!("killed by {signal}"),
-        (Some(signal), _) => match &death.detail {
-            Some(detail) => format!("crashed with {signal} ({detail})"),
-            None => format!("crashed with {signal}"),
-        },
-        (None, Some(code)) => {
-            let left = format!("the process left with exit code {code} before the test ended");
-            death.detail.as_ref().map_or(left.clone(), |detail| format!("{left} ({detail})"))
-        }
-        (None, None) => {
-            death.detail.clone().unwrap_or_else(|| "the process was lost before the test ended".to_owned())
-        }
-    }
-}
-
-fn exit_reason_kind(death: &ExitReason) -> &'static str {
-    if death.cause.is_some() {
-        return "out-of-memory";
-    }
-    match (&death.signal, death.code) {
-        (Some(_), _) => "crashed",
-        (None, Some(_)) => "exited",
-        (None, None) => "lost",
-    }
 }
 
 /// Formats a limit as users write it: `2 s`, `0.5 s`.
@@ -407,26 +317,26 @@ mod tests {
     fn isolated_rerun_of_crash_describes_both_runs() {
         let segv = || death(Some("SIGSEGV"), None);
         let cases = [
-            (died(segv()), "crashed with SIGSEGV; crashes alone as well", "crashes-alone"),
+            (died(segv()), "crashed with SIGSEGV; crashes alone as well", "crashes"),
             (
                 died(death(Some("SIGABRT"), None)),
                 "crashed with SIGSEGV; alone: crashed with SIGABRT",
-                "crashes-alone",
+                "crashes",
             ),
             (
                 verdict(ExecutionState::Passed, None),
                 "crashed with SIGSEGV when run after other tests; passes alone (order-dependent?)",
-                "passes-alone",
+                "passes",
             ),
             (
                 verdict(ExecutionState::Failed, Some("1 is not 2")),
                 "crashed with SIGSEGV when run after other tests; fails alone: 1 is not 2",
-                "fails-alone",
+                "fails",
             ),
             (
                 TestEnding::TimedOut(Duration::from_secs(2)),
                 "crashed with SIGSEGV when run after other tests; times out alone (after 2 s)",
-                "hangs-alone",
+                "hangs",
             ),
         ];
         for (seen, message, alone) in cases {

@@ -119,7 +119,7 @@ fn results_of_every_kind() -> Vec<NodeChange> {
         change(
             "crash::null",
             "error",
-            json!({"time.duration-ms": 412.0, "heeler.signal": "SIGSEGV", "heeler.alone": "crashes-alone",
+            json!({"time.duration-ms": 412.0, "heeler.signal": "SIGSEGV", "heeler.isolated-rerun": "crashes",
             "error.message": "killed by SIGSEGV", "error.stacktrace": "#0 core::crash::null\n#1 main"}),
         ),
         change(

@@ -3,6 +3,7 @@
 //!
 //! - [`outcome`]: outcomes of tests, and exits of the processes that run them.
 //! - [`test_result`]: results of tests.
+//! - [`describe`]: the English of outcomes.
 //! - [`ids`]: numeric ids; [`os_text`]: strings of the operating system.
 //! - [`batching`]: the tests of the next batch.
 //! - [`partition`]: the tests of this shard.
@@ -14,12 +15,14 @@
 
 pub mod batching;
 pub mod delivery;
+pub mod describe;
 mod error_chain;
 pub mod fair_share;
 pub mod ids;
 pub mod ledger;
 pub mod os_text;
 pub mod outcome;
+mod outcome_counts;
 pub mod partition;
 pub mod run;
 pub mod test_path;
@@ -29,5 +32,6 @@ pub use error_chain::error_chain;
 pub use ids::*;
 pub use os_text::OsText;
 pub use outcome::*;
+pub use outcome_counts::OutcomeCounts;
 pub use test_path::NameNesting;
 pub use test_result::*;

@@ -6,11 +6,9 @@
 //! - [`rpc`]: JSON-RPC envelopes, ids and errors.
 //! - [`mtp`]: the messages of the MSTest Runner Protocol.
 //! - [`control`]: messages between coordinator, watchdog, worker and guard.
-//! - [`nursery`]: messages between a worker and its fork server, which creates the guards.
+//! - [`fork_server`]: messages between a worker and its fork server, which creates the guards.
 //! - [`journal`]: the records of write-ahead journals.
 //! - [`manifest`]: the plan of a run, beside its journals.
-//! - [`recovery`]: synthesized results of tests whose run was interrupted, shared by coordinator and
-//!   watchdog.
 
 pub mod control;
 pub mod fork_server;
@@ -21,7 +19,6 @@ pub mod manifest;
 pub mod mtp;
 pub mod packet;
 pub mod rpc;
-pub mod unfinished_tests;
 
 /// Streaming decoder: takes one item off the front of a buffer, or requests more bytes.
 ///

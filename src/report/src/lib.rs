@@ -1,19 +1,16 @@
 //! The report of a run, for people and for their tools: the aggregated stream of changes, and the report
 //! files written from it. Pure functions: no clock, no file and no terminal here.
 //!
-//! - [`Outcome`], [`Counts`]: how a test ended, in the categories of a summary.
-//! - [`Summary`]: the whole run by uid, latest state; [`Record`] is one test of it.
-//! - [`text`]: sanitising of foreign text.
+//! - [`RunSummary`]: the whole run by uid, latest state; [`TestReport`] is one test of it.
+//! - [`sanitise`]: sanitising of foreign text.
 //! - [`junit`]: the JUnit XML report.
 
-mod outcome;
 mod summary;
 mod test_report;
 
 pub mod junit;
 pub mod sanitise;
 
-pub use outcome::{OutcomeCounts, ReportedOutcome};
 pub use summary::{MemoryPeak, RunSummary, RunVerdict};
 pub use test_report::{FailureDetail, TestReport};
 pub use test_report::{is_group, read_number, split_name};

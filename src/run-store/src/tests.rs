@@ -3,7 +3,7 @@
 use std::{fs, num::NonZeroU32};
 
 use heeler_protocol::{
-    control::{JournalledResult, TestIndex},
+    control::{JournalledResult, TestId},
     journal::{self, JournalRecord},
     manifest::{self, Manifest, ManifestHead, ManifestPlan, ManifestTest, RerunSet, RunOrigin},
     mtp::{EncodedChange, ExecutionState, TestNode},
@@ -36,7 +36,7 @@ fn manifest(run: &str, names: &[&str], left_before: RerunSet) -> Manifest {
 fn journal(ends: &[(u32, &str, ExecutionState)]) -> Vec<u8> {
     let mut bytes = journal::MAGIC.to_vec();
     for (test, name, state) in ends {
-        let result = JournalledResult { test: TestIndex(*test), state: *state, duration_us: 1 };
+        let result = JournalledResult { test: TestId(*test), state: *state, duration_us: 1 };
         let node = TestNode::test(format!("s::{name}"), *name, *state);
         journal::write_settled(&mut bytes, result, EncodedChange::new(None, &node, None).as_bytes());
     }

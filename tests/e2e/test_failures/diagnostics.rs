@@ -388,7 +388,7 @@ fn wrapped_crash_is_found_by_isolated_rerun() {
     let ran = world.run(&["run", "-E", "Crash.One", "-E", "Z.IsLast"]).assert_code(2);
     ran.line_with(&["exit code 139", "SIGSEGV at address 0x8", "in its child", "alone as well"]);
     check_order(&ran.stdout, &["#0 ", "write_to", "#1 ", "follow_a_wild_pointer", "Crash_One_Test"]);
-    single_file(&world, "behind.Crash.One-alone.dmp");
+    single_file(&world, "behind.Crash.One-isolated.dmp");
 }
 
 #[test]

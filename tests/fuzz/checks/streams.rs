@@ -4,7 +4,7 @@
 use bytes::BytesMut;
 use heeler_protocol::{
     StreamDecoder,
-    control::{Attempt, JournalledResult, TestIndex},
+    control::{Attempt, JournalledResult, TestId},
     fork_server::ForkReply,
     frame::{self, FrameDecoder},
     journal::{self, JournalContent, JournalRecord, RunEnd},
@@ -111,7 +111,7 @@ fn written(records: &[JournalRecord]) -> Vec<u8> {
 }
 
 fn record(piece: &[u8]) -> JournalRecord {
-    let test = TestIndex(piece.len() as u32);
+    let test = TestId(piece.len() as u32);
     let duration_us = piece.iter().map(|byte| u64::from(*byte)).sum();
     match piece.first().map(|byte| byte % 5) {
         None | Some(0) => JournalRecord::Started(test),

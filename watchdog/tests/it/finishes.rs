@@ -6,7 +6,7 @@ use bytes::Bytes;
 use heeler_protocol::{
     control::{
         CallbackAddress, FinishRequest, FromWatchdog, JournalResend, JournalledResult, KnownResult,
-        ProofLevel, TestIndex, ToWatchdog, WorkerId, journal_name,
+        ProofLevel, TestId, ToWatchdog, WorkerId, journal_name,
     },
     frame::FrameDecoder,
     journal::{JournalRecord, MAGIC, write},
@@ -43,8 +43,7 @@ fn full_finish(run_dir: &Path) -> FinishRequest {
     let mut bytes = MAGIC.to_vec();
     for test in 1..=1200 {
         let node = TestNode::test(format!("s::t{test}"), "t", ExecutionState::Passed);
-        let result =
-            JournalledResult { test: TestIndex(test), state: ExecutionState::Passed, duration_us: 1 };
+        let result = JournalledResult { test: TestId(test), state: ExecutionState::Passed, duration_us: 1 };
         write(&mut bytes, &JournalRecord::Settled { result, change: encode_change(&node) });
     }
     std::fs::write(run_dir.join(journal_name(WorkerId(1))), bytes).unwrap();

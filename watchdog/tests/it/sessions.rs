@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use heeler_protocol::{
-    control::{FromWatchdog, JournalledResult, TestIndex, ToGuard, ToWatchdog, WorkerId, journal_name},
+    control::{FromWatchdog, JournalledResult, TestId, ToGuard, ToWatchdog, WorkerId, journal_name},
     journal::{JournalRecord, MAGIC, write},
     mtp::ExecutionState,
     packet,
@@ -157,7 +157,7 @@ fn damaged_journal_is_reported_up_to_damage() {
         let results: Vec<_> = [ExecutionState::Passed, ExecutionState::Failed]
             .into_iter()
             .zip(7..)
-            .map(|(state, test)| JournalledResult { test: TestIndex(test), state, duration_us: 5 })
+            .map(|(state, test)| JournalledResult { test: TestId(test), state, duration_us: 5 })
             .collect();
         let mut bytes = MAGIC.to_vec();
         for result in &results {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{output_capture::OutputCapture, process_clock::ClockReading, verdict::TestOutputs};
 
 pub(super) const SHARED_STDERR_NOTE: &[u8] =
-    b"[heeler: several tests ran while this was written, and which of them wrote it can't be told]\n";
+    b"[heeler: several tests ran while this was written; any of them may have written it]\n";
 
 #[derive(Debug)]
 pub(super) struct RunningTest {

@@ -5,7 +5,7 @@ mod single_test_process;
 use std::collections::HashMap;
 
 use heeler_protocol::{
-    control::{Attempt, ExitReason, LeaseEnd, LeaseEvent, TestIndex},
+    control::{Attempt, ExitReason, LeaseEnd, LeaseEvent, TestId},
     journal::{self, JournalContent, JournalRecord},
     mtp::{NodeChange, TestNode},
 };
@@ -145,11 +145,11 @@ fn passing_test_is_started_and_settled() {
     assert_eq!(nodes[1].duration_ms, Some(4.0));
     assert!(matches!(
         bench.records()[..],
-        [JournalRecord::Started(TestIndex(0)), JournalRecord::Settled { .. }]
+        [JournalRecord::Started(TestId(0)), JournalRecord::Settled { .. }]
     ));
     assert!(matches!(
         bench.parcel.reports[..],
-        [LeaseEvent::Started(TestIndex(0)), LeaseEvent::Settled { duration_us: 4000, position: 1, .. }]
+        [LeaseEvent::Started(TestId(0)), LeaseEvent::Settled { duration_us: 4000, position: 1, .. }]
     ));
 }
 
@@ -241,7 +241,7 @@ fn crash_affects_only_the_running_test() {
     bench.chunk(1, [begun(0), passed(0), begun(1), output("last words")], "");
     assert_eq!(bench.finish(5, signal(11), INCOMPLETE), LeaseEnd::DiedInTest { end: signal(11) });
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
-    let Some(LeaseEvent::CrashedProvisionally { test: TestIndex(1), attempt }) = bench.parcel.reports.last()
+    let Some(LeaseEvent::CrashedProvisionally { test: TestId(1), attempt }) = bench.parcel.reports.last()
     else {
         panic!()
     };
@@ -249,7 +249,7 @@ fn crash_affects_only_the_running_test() {
     assert_eq!(attempt.stdout, "last words");
     assert_eq!(attempt.duration_us, 4000);
     assert!(
-        matches!(&bench.records()[..], [.., JournalRecord::Provisional { test: TestIndex(1), attempt: held }] if held == &**attempt)
+        matches!(&bench.records()[..], [.., JournalRecord::Provisional { test: TestId(1), attempt: held }] if held == &**attempt)
     );
 }
 
@@ -392,7 +392,7 @@ fn failure_with_retries_left_is_provisional() {
     lease.tests[0].is_failure_provisional = true;
     let mut bench = BatchHarness::with_lease(lease);
     bench.chunk(0, [begun(0), ended(0, ExecutionState::Failed), begun(1), passed(1)], "");
-    assert!(matches!(bench.parcel.reports[1], LeaseEvent::FailedProvisionally { test: TestIndex(0), .. }));
+    assert!(matches!(bench.parcel.reports[1], LeaseEvent::FailedProvisionally { test: TestId(0), .. }));
     assert_eq!(bench.states(), [("A.t1".to_owned(), ExecutionState::Passed)]);
     assert_eq!(bench.finish(1, exit(1), COMPLETE), LeaseEnd::Complete);
 }
@@ -456,7 +456,7 @@ fn worker_exit_leaves_running_test_undecided() {
     bench.batch.abandon();
     assert_eq!(bench.finish(1, signal(9), INCOMPLETE), LeaseEnd::Cancelled);
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
-    assert!(matches!(bench.parcel.reports.last(), Some(LeaseEvent::Started(TestIndex(1)))));
+    assert!(matches!(bench.parcel.reports.last(), Some(LeaseEvent::Started(TestId(1)))));
 }
 
 #[test]
@@ -580,8 +580,8 @@ proptest! {
         }
         let ended = bench.finish(now + 1, end, (is_complete, is_explained));
 
-        let mut started: HashMap<TestIndex, usize> = HashMap::new();
-        let mut decided: HashMap<TestIndex, usize> = HashMap::new();
+        let mut started: HashMap<TestId, usize> = HashMap::new();
+        let mut decided: HashMap<TestId, usize> = HashMap::new();
         let mut position = 0;
         for report in &bench.parcel.reports {
             match report {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use heeler_protocol::{
     StreamDecoder as _,
-    control::{JournalledResult, LeaseEvent, TestIndex},
+    control::{JournalledResult, LeaseEvent, TestId},
     frame::FrameDecoder,
     mtp::{ExecutionState, UpdateParams},
     rpc::{self, RpcError, RpcMessage},
@@ -90,7 +90,7 @@ impl SenderHarness {
         let mut parcel = UpdateBatch::at_position(self.position);
         for _ in 0..results {
             let state = ExecutionState::Passed;
-            let result = JournalledResult { test: TestIndex(self.sent), state, duration_us: 1 };
+            let result = JournalledResult { test: TestId(self.sent), state, duration_us: 1 };
             let uid = format!("{}-{}", self.sent, "x".repeat(text_bytes));
             let node = heeler_protocol::mtp::TestNode::test(uid, "name", state);
             parcel.add_settled(result, |out| {

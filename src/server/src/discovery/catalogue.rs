@@ -10,7 +10,7 @@ use std::{
 
 use heeler_core::test_path::{NameNesting, TestPath};
 use heeler_protocol::{
-    control::{self, ListedTest, TestProgram},
+    control::{ListedTest, TestProgram},
     mtp::{ExecutionState, TestNode, group_path, key},
 };
 
@@ -54,7 +54,7 @@ pub struct ProgramListing {
     /// The framework's name.
     pub framework: String,
     /// How test names are split into groups.
-    pub nesting: control::FrameworkNesting,
+    pub nesting: NameNesting,
     /// The tests, in the framework's order.
     pub tests: Vec<ListedTest>,
     /// Time from process start to the first test, as far as the listing measured it.
@@ -139,7 +139,7 @@ impl Catalogue {
         entry.listing = match answer {
             Ok(ProgramListing { framework, nesting, tests, start }) => {
                 let tests = assign_uids(&entry.source.program.suite, tests);
-                ListingState::Listed { framework, nesting: nesting_of(nesting), tests, start }
+                ListingState::Listed { framework, nesting: nesting, tests, start }
             }
             Err(error) => ListingState::Broken { error },
         };
@@ -287,14 +287,6 @@ impl Catalogue {
     }
 }
 
-fn nesting_of(nesting: control::FrameworkNesting) -> NameNesting {
-    match nesting {
-        control::FrameworkNesting::Flat => NameNesting::Flat,
-        control::FrameworkNesting::FullStop => NameNesting::FullStop,
-        control::FrameworkNesting::Colons => NameNesting::Colons,
-    }
-}
-
 fn file_identity(program: &TestProgram) -> Option<FileIdentity> {
     let metadata = std::fs::metadata(program.path.as_path()).ok()?;
     Some(FileIdentity {
@@ -325,7 +317,7 @@ mod tests {
     }
 
     fn program_listing(tests: Vec<ListedTest>) -> ProgramListing {
-        let nesting = control::FrameworkNesting::FullStop;
+        let nesting = NameNesting::FullStop;
         ProgramListing { framework: "gtest".to_owned(), nesting, tests, start: Duration::ZERO }
     }
 
@@ -364,8 +356,7 @@ mod tests {
     #[test]
     fn group_uid_is_prefix_and_selects_its_tests() {
         let mut catalogue = Catalogue::new(vec![source("a", "/bin/true"), source("b", "/x")]);
-        let colons =
-            |tests| ProgramListing { nesting: control::FrameworkNesting::Colons, ..program_listing(tests) };
+        let colons = |tests| ProgramListing { nesting: NameNesting::Colons, ..program_listing(tests) };
         let names = ["m::n::t", "m::n::t", "m::u", "mm::t", "v"].map(listed);
         catalogue.record_listing(0, Ok(colons(names.to_vec())));
         catalogue.record_listing(1, Err("missing".into()));

@@ -35,7 +35,7 @@ fn is_selected(catalogue: &Catalogue, place: TestRef, filter: &GraphQuery) -> bo
 mod tests {
     use std::time::Duration;
 
-    use heeler_protocol::control::{FrameworkNesting, ListedTest, OsText, TestProgram, TraitPair};
+    use heeler_protocol::control::{ListedTest, NameNesting, OsText, TestProgram, TraitPair};
 
     use super::*;
     use crate::discovery::{ProgramListing, ProgramSource};
@@ -60,7 +60,7 @@ mod tests {
         ];
         let framework = "f".to_owned();
         let answer =
-            ProgramListing { framework, nesting: FrameworkNesting::FullStop, tests, start: Duration::ZERO };
+            ProgramListing { framework, nesting: NameNesting::FullStop, tests, start: Duration::ZERO };
         catalogue.record_listing(0, Ok(answer));
         catalogue.record_listing(1, Err("it is broken".to_owned()));
         catalogue.rebuild_index();
