@@ -102,3 +102,54 @@ impl NodeWriter {
         }
     }
 }
+#[cfg(test)]
+mod tests {
+    use heeler_core::TestId;
+    use heeler_protocol::{
+        control::TestGroup,
+        mtp::{NodeChange, NodeType},
+    };
+
+    use super::*;
+    use crate::test_values;
+
+    fn leased() -> LeasedTest {
+        LeasedTest { uid: "s::A.b".into(), group: Some(1), ..test_values::leased(0) }
+    }
+
+    fn writer() -> NodeWriter {
+        let group = |uid: &str, name: &str, parent| TestGroup {
+            uid: uid.into(),
+            name: name.into(),
+            parent,
+            client_members: None,
+        };
+        let groups = vec![group("s::", "s", None), group("s::A.", "A", Some(0))];
+        NodeWriter::new(&WorkerLease { groups, ..test_values::lease(0) }, WorkerId(3))
+    }
+
+    #[test]
+    fn groups_are_sent_once_before_their_tests() {
+        let mut writer = writer();
+        let mut parcel = UpdateBatch::at_position(0);
+        for _ in 0..2 {
+            writer.add_ancestor_groups(&leased(), &mut parcel);
+            parcel.add_started(TestId(0), |out| writer.write_in_progress(out, &leased(), UtcTime::default()));
+        }
+        // Another lease of the same run uses the same stream.
+        let mut parcel = parcel.take();
+        let changes: Vec<NodeChange> = parcel
+            .chunks()
+            .flat_map(|chunk| chunk.changes)
+            .map(|change| serde_json::from_slice(change).unwrap())
+            .collect();
+        let uids: Vec<_> = changes.iter().map(|change| change.node.uid.as_str()).collect();
+        assert_eq!(uids, ["s::", "s::A.", "s::A.b", "s::A.b"]);
+        assert_eq!(changes[1].parent.as_deref(), Some("s::"));
+        assert_eq!((changes[1].node.node_type, changes[1].node.state), (NodeType::Group, None));
+        parcel = UpdateBatch::at_position(0);
+        parcel.sent_groups = ["s::".to_owned(), "s::A.".to_owned()].into();
+        self::writer().add_ancestor_groups(&leased(), &mut parcel);
+        assert!(parcel.is_empty());
+    }
+}

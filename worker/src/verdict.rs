@@ -256,6 +256,8 @@ pub(crate) fn format_seconds(duration: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use heeler_core::describe;
+
     use super::*;
     use crate::test_values;
 
@@ -278,9 +280,9 @@ mod tests {
         TestEnding::Died { exit_reason: death, is_after_end_marker: false }
     }
 
-    fn attempt(state: ExecutionState, message: &str, death: Option<ExitReason>) -> Attempt {
+    fn attempt(outcome: Outcome, message: &str, death: Option<ExitReason>) -> Attempt {
         Attempt {
-            state,
+            outcome,
             message: message.into(),
             exit_reason: death,
             stdout: "first out".into(),
@@ -302,7 +304,7 @@ mod tests {
         )
     }
 
-    fn settled(test: &LeasedTest, seen: TestEnding) -> FinalResult {
+    fn settled(test: &LeasedTest, seen: TestEnding) -> TestResult {
         match conclusion(test, true, seen) {
             Decision::Final(outcome) => *outcome,
             held @ Decision::Provisional(..) => panic!("{held:?}"),
@@ -310,43 +312,43 @@ mod tests {
     }
 
     fn checking(first: ExitReason) -> LeasedTest {
-        LeasedTest { crashed_attempt: Some(attempt(ExecutionState::Error, "", Some(first))), ..test() }
+        LeasedTest { crashed_attempt: Some(attempt(Outcome::Crashed, "", Some(first))), ..test() }
     }
 
     #[test]
     fn isolated_rerun_of_crash_describes_both_runs() {
         let segv = || death(Some("SIGSEGV"), None);
         let cases = [
-            (died(segv()), "crashed with SIGSEGV; crashes alone as well", "crashes"),
+            (died(segv()), "crashed with SIGSEGV; also crashes in isolation", IsolatedRerun::Crashes),
             (
                 died(death(Some("SIGABRT"), None)),
-                "crashed with SIGSEGV; alone: crashed with SIGABRT",
-                "crashes",
+                "crashed with SIGSEGV; in isolation: crashed with SIGABRT",
+                IsolatedRerun::Crashes,
             ),
             (
                 verdict(ExecutionState::Passed, None),
-                "crashed with SIGSEGV when run after other tests; passes alone (order-dependent?)",
-                "passes",
+                "crashed with SIGSEGV when run after other tests; passes in isolation (order-dependent?)",
+                IsolatedRerun::Passes,
             ),
             (
                 verdict(ExecutionState::Failed, Some("1 is not 2")),
-                "crashed with SIGSEGV when run after other tests; fails alone: 1 is not 2",
-                "fails",
+                "crashed with SIGSEGV when run after other tests; fails in isolation: 1 is not 2",
+                IsolatedRerun::Fails,
             ),
             (
                 TestEnding::TimedOut(Duration::from_secs(2)),
-                "crashed with SIGSEGV when run after other tests; times out alone (after 2 s)",
-                "hangs",
+                "crashed with SIGSEGV when run after other tests; times out in isolation (after 2 s)",
+                IsolatedRerun::Hangs,
             ),
         ];
-        for (seen, message, alone) in cases {
+        for (seen, message, isolated) in cases {
             let outcome = settled(&checking(segv()), seen);
-            assert_eq!(outcome.message.as_deref(), Some(message));
-            assert_eq!((outcome.state, outcome.kind), (ExecutionState::Error, Some("crashed")));
-            assert_eq!(outcome.isolated_rerun, Some(alone));
+            assert_eq!(outcome.message().as_deref(), Some(message));
+            assert_eq!(outcome.outcome, Outcome::Crashed);
+            assert_eq!(outcome.isolated_rerun, Some(isolated));
             assert_eq!(outcome.exit_reason, Some(segv()));
-            assert_eq!(outcome.outputs.stdout, "first out\n--- when run alone ---\nlone out");
-            assert_eq!(outcome.outputs.stderr, "first err");
+            assert_eq!(outcome.stdout, "first out\n--- isolated rerun ---\nlone out");
+            assert_eq!(outcome.stderr, "first err");
         }
     }
 
@@ -368,11 +370,11 @@ mod tests {
             }
         };
         let told = outcome(None);
-        let left = "the process left with exit code 139 before the test ended";
-        assert_eq!(told.message, Some(format!("{left} (SIGSEGV in its child); alone as well")));
-        assert_eq!(told.outputs.evidence, evidence("lone"));
-        assert_eq!(outcome(evidence("")).outputs.evidence, evidence("lone"));
-        assert_eq!(outcome(evidence("first")).outputs.evidence, evidence("first"));
+        let left = "the process exited with code 139 before the test ended";
+        assert_eq!(told.reason, Some(format!("{left} (SIGSEGV in its child); also in isolation")));
+        assert_eq!(told.diagnostics, evidence("lone"));
+        assert_eq!(outcome(evidence("")).diagnostics, evidence("lone"));
+        assert_eq!(outcome(evidence("first")).diagnostics, evidence("first"));
     }
 
     #[test]
@@ -380,15 +382,15 @@ mod tests {
         let exit = || death(None, Some(0));
         let outcome = settled(&checking(exit()), died(exit()));
         assert_eq!(
-            outcome.message.as_deref(),
-            Some("the process left with exit code 0 before the test ended; alone as well")
+            outcome.message().as_deref(),
+            Some("the process exited with code 0 before the test ended; also in isolation")
         );
-        assert_eq!(outcome.kind, Some("exited"));
+        assert_eq!(outcome.outcome, Outcome::ExitedEarly);
         let outcome = settled(&checking(exit()), verdict(ExecutionState::Passed, None));
         assert_eq!(
-            outcome.message.as_deref(),
+            outcome.message().as_deref(),
             Some(
-                "the process left with exit code 0 before the test ended, when run after other tests; passes alone (order-dependent?)"
+                "the process exited with code 0 before the test ended, when run after other tests; passes in isolation (order-dependent?)"
             )
         );
     }
@@ -397,8 +399,11 @@ mod tests {
     fn cancelled_isolated_rerun_keeps_the_crash() {
         let test = LeasedTest { is_failure_provisional: true, ..checking(death(Some("SIGBUS"), None)) };
         let outcome = settled(&test, TestEnding::Cancelled);
-        assert_eq!(outcome.state, ExecutionState::Error);
-        assert_eq!(outcome.message.as_deref(), Some("crashed with SIGBUS; the check alone was cancelled"));
+        assert_eq!(outcome.outcome, Outcome::Crashed);
+        assert_eq!(
+            outcome.message().as_deref(),
+            Some("crashed with SIGBUS; the isolated rerun was cancelled")
+        );
         assert_eq!(outcome.isolated_rerun, None);
     }
 
@@ -410,11 +415,11 @@ mod tests {
         else {
             panic!()
         };
-        assert_eq!((held.state, held.message.as_str()), (ExecutionState::Error, "crashed with SIGSEGV"));
+        assert_eq!((held.outcome, held.message.as_str()), (Outcome::Crashed, "crashed with SIGSEGV"));
         assert_eq!((held.stdout.as_str(), held.duration_us), ("lone out", 7));
         let outcome = settled(&test(), seen());
-        assert_eq!((outcome.state, outcome.kind), (ExecutionState::Error, Some("crashed")));
-        assert_eq!(settled(&test(), died(death(None, None))).kind, Some("lost"));
+        assert_eq!(outcome.outcome, Outcome::Crashed);
+        assert_eq!(settled(&test(), died(death(None, None))).outcome, Outcome::Lost);
     }
 
     #[test]
@@ -441,31 +446,32 @@ mod tests {
 
     #[test]
     fn pass_after_failures_lists_them() {
-        let attempts = vec![
-            attempt(ExecutionState::Failed, "1 is not 2\n", None),
-            attempt(ExecutionState::TimedOut, "", None),
-        ];
+        let attempts =
+            vec![attempt(Outcome::Failed, "1 is not 2\n", None), attempt(Outcome::TimedOut, "", None)];
         let outcome = settled(&LeasedTest { attempts, ..test() }, verdict(ExecutionState::Passed, None));
-        assert_eq!((outcome.kind, outcome.attempt), (Some("passed-with-retries"), 3));
+        assert_eq!((outcome.outcome, outcome.attempts.len()), (Outcome::Flaky, 2));
         assert_eq!(
-            outcome.outputs.stdout,
-            "attempt 1 (failed): 1 is not 2\nattempt 2 (timed-out): no message\nlone out"
+            describe::shown_stdout(&outcome).unwrap(),
+            "attempt 1 (failed): 1 is not 2\nattempt 2 (timed out): no message\nlone out"
         );
-        assert_eq!(outcome.message, None);
+        assert_eq!(describe::shown_message(&outcome), None);
     }
 
     #[test]
     fn last_failure_lists_all_attempts() {
-        let attempts = vec![attempt(ExecutionState::Failed, "first", None)];
+        let attempts = vec![attempt(Outcome::Failed, "first", None)];
         let test = LeasedTest { attempts, ..test() };
         let outcome = settled(&test, verdict(ExecutionState::Failed, Some("last")));
-        assert_eq!(outcome.message.as_deref(), Some("last\nearlier attempts:\nattempt 1 (failed): first"));
-        assert_eq!((outcome.state, outcome.attempt), (ExecutionState::Failed, 2));
+        assert_eq!(
+            describe::shown_message(&outcome).as_deref(),
+            Some("last\nearlier attempts:\nattempt 1 (failed): first")
+        );
+        assert_eq!((outcome.outcome, outcome.attempts.len()), (Outcome::Failed, 1));
     }
 
     #[test]
     fn timeout_message_has_its_limit() {
-        let message = |ms| settled(&test(), TestEnding::TimedOut(Duration::from_millis(ms))).message.unwrap();
+        let message = |ms| settled(&test(), TestEnding::TimedOut(Duration::from_millis(ms))).reason.unwrap();
         assert_eq!(message(2000), "timed out after 2 s");
         assert_eq!(message(500), "timed out after 0.5 s");
     }
@@ -475,7 +481,7 @@ mod tests {
         assert_eq!(exit_reason_text(&death(Some("SIGKILL"), None)), "killed by SIGKILL");
         assert_eq!(
             exit_reason_text(&death(None, Some(0))),
-            "the process left with exit code 0 before the test ended"
+            "the process exited with code 0 before the test ended"
         );
     }
 }

@@ -228,7 +228,10 @@ impl RecordChecker<'_> {
         if !self.selected.contains(uid) {
             // A program that could not be listed takes the place of its tests.
             let is_unlisted = node["outcome-kind"] == "not-run" && node["heeler.suite"] == uid;
-            assert!(is_unlisted || node["outcome-kind"] == "program-failure", "nobody asked for {uid}: {node}");
+            assert!(
+                is_unlisted || node["outcome-kind"] == "program-failure",
+                "nobody asked for {uid}: {node}"
+            );
             self.books.programs.insert(uid.to_owned(), node.clone());
             return;
         }

@@ -4,8 +4,9 @@ mod single_test_process;
 
 use std::collections::HashMap;
 
+use heeler_core::{Attempt, ExitReason, TestId};
 use heeler_protocol::{
-    control::{Attempt, ExitReason, LeaseEnd, LeaseEvent, TestId},
+    control::{LeaseEnd, LeaseEvent},
     journal::{self, JournalContent, JournalRecord},
     mtp::{NodeChange, TestNode},
 };
@@ -145,7 +146,7 @@ fn passing_test_is_started_and_settled() {
     assert_eq!(nodes[1].duration_ms, Some(4.0));
     assert!(matches!(
         bench.records()[..],
-        [JournalRecord::Started(TestId(0)), JournalRecord::Settled { .. }]
+        [JournalRecord::Started(TestId(0)), JournalRecord::Finished { .. }]
     ));
     assert!(matches!(
         bench.parcel.reports[..],
@@ -382,7 +383,7 @@ fn timeout_with_retries_left_is_provisional() {
     assert_eq!(bench.batch.on_deadline(at(2000)), DeadlineAction::Terminate);
     bench.finish(2001, signal(15), INCOMPLETE);
     let Some(LeaseEvent::FailedProvisionally { attempt, .. }) = bench.parcel.reports.last() else { panic!() };
-    assert_eq!((attempt.state, attempt.exit_reason.clone()), (ExecutionState::TimedOut, None));
+    assert_eq!((attempt.outcome, attempt.exit_reason.clone()), (Outcome::TimedOut, None));
     assert!(bench.results().is_empty());
 }
 
@@ -401,7 +402,7 @@ fn failure_with_retries_left_is_provisional() {
 fn second_attempt_lists_the_first() {
     let mut lease = lease(1);
     lease.tests[0].attempts.push(Attempt {
-        state: ExecutionState::Failed,
+        outcome: Outcome::Failed,
         message: "1 is not 2".into(),
         exit_reason: None,
         stdout: String::new(),

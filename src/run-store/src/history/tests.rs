@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use heeler_core::Outcome;
+
 use super::*;
 
 struct HistoryFixture {
