@@ -24,6 +24,7 @@ use super::{
 };
 use heeler_config::filter::Filter;
 use heeler_config::{JobCount, MemoryLimit, PartitionSpec, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit};
+use heeler_report::ReportRequest;
 use heeler_run_store::RerunSelector;
 
 const EXAMPLES: &str = "\
@@ -162,9 +163,8 @@ pub(crate) struct ReportArguments {
     /// Which run: latest, the beginning of its id, or its directory's name.
     #[arg(value_name = "RUN", default_value = "latest")]
     pub run: String,
-    /// Write a JUnit report, instead of printing.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Reporting")]
-    pub junit: Option<PathBuf>,
+    #[command(flatten)]
+    pub report_files: ReportFileArguments,
     /// Print a line for these results and all before them in the list.
     #[arg(long, value_name = "LEVEL", value_parser = convert::status_level(), help_heading = "Reporting")]
     pub status_level: Option<StatusLevel>,
@@ -202,6 +202,8 @@ pub(crate) struct ServeArguments {
     pub programs: ProgramArguments,
     #[command(flatten)]
     pub running: RunningArguments,
+    #[command(flatten)]
+    pub report_files: ReportFileArguments,
     #[command(flatten)]
     pub general: GeneralArguments,
 }
@@ -287,7 +289,22 @@ pub(crate) struct ReportingArguments {
     /// Print a line for these results and all before them in the list.
     #[arg(long, value_name = "LEVEL", value_parser = convert::status_level())]
     pub status_level: Option<StatusLevel>,
-    /// Write a JUnit report.
+    #[command(flatten)]
+    pub report_files: ReportFileArguments,
+}
+
+/// Arguments that name the report files to write.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Reporting")]
+pub(crate) struct ReportFileArguments {
+    #[arg(
+        long = "report",
+        value_name = "FORMAT[=FILE]",
+        value_parser = heeler_config::parse_report_request,
+        help = convert::report_help()
+    )]
+    pub reports: Vec<ReportRequest>,
+    /// Write a JUnit report: the same as --report junit=FILE.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub junit: Option<PathBuf>,
 }

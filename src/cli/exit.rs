@@ -2,8 +2,7 @@
 
 use heeler_client::ClientError;
 use heeler_config::{ConfigError, UnknownProfileError};
-use heeler_report::junit::JunitError;
-use heeler_run_store::{RecordedRunError, ResolveRunError};
+use heeler_run_store::{RecordedRunError, ReportFileError, ResolveRunError};
 use heeler_server::front::ListenError;
 
 use super::sources::SourcesError;
@@ -71,12 +70,9 @@ pub(super) enum CommandError {
     /// The server's transport failed.
     #[error("serve clients")]
     Listen(#[source] ListenError),
-    /// A JUnit report can't be written.
-    #[error("write the JUnit report {path}")]
-    Junit { path: String, source: JunitError },
-    /// A file or directory can't be written.
-    #[error("write {path}")]
-    Write { path: String, source: std::io::Error },
+    /// A report file can't be written.
+    #[error(transparent)]
+    Report(ReportFileError),
     /// A minidump can't be read.
     #[error(transparent)]
     Dump(heeler_crash::dump::DumpReadError),
@@ -101,8 +97,7 @@ impl CommandError {
             | Self::NothingToRun
             | Self::Listen(_)
             | Self::Dump(_)
-            | Self::Junit { .. }
-            | Self::Write { .. } => CliExitCode::Setup,
+            | Self::Report(_) => CliExitCode::Setup,
             Self::Client(_) | Self::Signals(_) => CliExitCode::Internal,
         }
     }

@@ -2,12 +2,12 @@
 //!
 //! - `arguments`: arguments and their help; `sources`: finds the programs of arguments and suites; `select`:
 //!   filters and partitions tests.
-//! - `run`, `list`, `serve`: the commands.
+//! - `run`, `render_list`, `serve`: the commands.
 //! - `runs`, `report`, `rerun`: list, report and rerun earlier runs.
-//! - `dump`: prints minidumps; `doctor`: checks the machine.
-//! - `here`: a session in this process; `watch`: the user's view of it; `signals`: signals from terminal and
+//! - `dump`: prints minidumps; `check_machine`: checks the machine.
+//! - `in_process_server`: a session in this process; `run_view`: the user's view of it; `signals`: signals from terminal and
 //!   system.
-//! - `display`: output of a run; `exit`: exit codes and errors.
+//! - `display`: output of a run; `exit_code_for`: exit codes and errors.
 
 pub(crate) mod arguments;
 pub(crate) mod cargo;

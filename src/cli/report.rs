@@ -3,22 +3,20 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    path::Path,
     time::Instant,
 };
 
 use heeler_core::NotRunReason;
-use heeler_protocol::{manifest::ManifestHead, mtp::LogLevel};
+use heeler_protocol::mtp::LogLevel;
 
 use super::{
     arguments::ReportArguments,
     display::{self, RunDisplay, RunHead, SummaryExtras},
     exit::{CliExitCode, CommandError},
-    run::write_junit,
     run_view::display_options,
 };
 use heeler_config::{ResolvedSettings, StatusLevel};
-use heeler_report::{RunSummary, junit};
+use heeler_report::{ReportRequest, RunSummary};
 use heeler_run_store::{self, EarlierRun, RecordedRun};
 
 /// Prints or writes the report of an earlier run.
@@ -30,36 +28,28 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<CliExitCode, Command
     let dir = settings.state_dir.join(heeler_run_store::DIR_NAME).display().to_string();
     let run = heeler_run_store::resolve_run(&all, &arguments.run, &dir).map_err(CommandError::ResolveRun)?;
     let story = heeler_run_store::read_recorded_run(run).map_err(CommandError::ReadRun)?;
-    let summary = summarise_run(&story);
+    let summary = story.summarise();
     for loss in &story.losses {
         eprintln!("error: damaged: {loss}");
     }
-    match &arguments.junit {
-        Some(path) => write_report_file(&story, &summary, path)?,
+    match arguments.report_files.requests() {
+        Some(requests) => write_report_files(&story, &summary, &requests)?,
         None => print_report(arguments, &settings, (run, &story), &summary),
     }
     Ok(if story.losses.is_empty() { CliExitCode::Success } else { CliExitCode::Setup })
 }
 
-/// Returns the summary of a recorded run, equal to the one that its own command line computed.
-pub(super) fn summarise_run(story: &RecordedRun) -> RunSummary {
-    // Programs that can't be listed are reported beside the tests and not counted as tests.
-    let plan = &story.manifest.plan;
-    let selected = plan.tests.iter().filter(|test| test.uid != plan.suite(test)).count();
-    let mut summary = RunSummary::new(Some(selected));
-    summary.add_reports(story.reports());
-    if let Some(end) = &story.end {
-        summary.add_leaks(&end.result.leaks);
-        summary.add_shared_processes(&end.result.largest);
+/// Writes the requested reports, instead of printing one.
+fn write_report_files(
+    story: &RecordedRun,
+    summary: &RunSummary,
+    requests: &[ReportRequest],
+) -> Result<(), CommandError> {
+    for request in requests {
+        let path = heeler_run_store::write_report(request, summary, &story.report_info())
+            .map_err(CommandError::Report)?;
+        eprintln!("heeler: written: {}", path.display());
     }
-    summary
-}
-
-fn write_report_file(story: &RecordedRun, summary: &RunSummary, path: &Path) -> Result<(), CommandError> {
-    let ManifestHead { run, began_utc, profile, .. } = &story.manifest.head;
-    let head = junit::JunitRunInfo { name: profile, run, start_utc: began_utc, duration: story.duration() };
-    write_junit(summary, &head, path)?;
-    eprintln!("heeler: written: {}", path.display());
     Ok(())
 }
 

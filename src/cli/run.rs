@@ -2,11 +2,8 @@
 
 use std::{
     collections::BTreeSet,
-    fs::File,
     future::Future,
-    io::BufWriter,
     num::NonZeroU32,
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -26,7 +23,7 @@ use super::{
 };
 use heeler_client::{ClientError, ClientOptions, TestRequest};
 use heeler_config::{FailLimit, ResolvedSettings, ShuffleMode, StatusLevel};
-use heeler_report::{RunSummary, RunVerdict, junit};
+use heeler_report::{ReportRequest, ReportRunInfo, RunSummary, RunVerdict};
 
 /// A time limit that no debugging session reaches.
 const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -43,6 +40,8 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, Command
         // The user's time in a debugger is not limited.
         settings.run.debugger_timeout = UNLIMITED;
     }
+    // This process reports the run itself, with what it has displayed; the server writes none.
+    let reports = std::mem::take(&mut settings.run.reports);
     let settings = Arc::new(settings);
     check_filters(&settings)?;
     let mut options = display_options(&arguments.general, &settings);
@@ -73,6 +72,7 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, Command
         settings: &settings,
         is_debug: arguments.debugger.is_some(),
         rerun,
+        reports,
     }
     .run()
     .await;
@@ -91,6 +91,7 @@ struct RunCommand<'a> {
     settings: &'a ResolvedSettings,
     is_debug: bool,
     rerun: Option<RerunPlan>,
+    reports: Vec<ReportRequest>,
 }
 
 impl RunCommand<'_> {
@@ -180,11 +181,13 @@ impl RunCommand<'_> {
     fn finish(&mut self, run_id: &str, start_utc: &str, duration: Duration) -> Result<(), CommandError> {
         let mut files = Vec::new();
         let mut failed = None;
-        if let Some(path) = &self.settings.run.junit {
-            let head = junit::JunitRunInfo { name: &self.settings.profile, run: run_id, start_utc, duration };
-            match write_junit(&self.watch.summary, &head, path) {
-                Ok(()) => files.push(("JUnit report".to_owned(), path.display().to_string())),
-                Err(error) => failed = Some(error),
+        let info = ReportRunInfo { name: &self.settings.profile, run: run_id, start_utc, duration };
+        for request in &self.reports {
+            match heeler_run_store::write_report(request, &self.watch.summary, &info) {
+                Ok(path) => {
+                    files.push((format!("{} report", request.format.title()), path.display().to_string()));
+                }
+                Err(error) => failed = failed.or(Some(CommandError::Report(error))),
             }
         }
         // At the status level `all`, the slowest and largest tests are listed however small the values are.
@@ -248,21 +251,6 @@ fn exit_code_for(summary: &RunSummary, settings: &ResolvedSettings, is_cancelled
         RunVerdict::Cancelled => CliExitCode::Aborted,
         RunVerdict::Failed | RunVerdict::CountMismatch => CliExitCode::TestsFailed,
     }
-}
-
-/// Writes a JUnit report, and creates missing parent directories.
-pub(super) fn write_junit(
-    summary: &RunSummary,
-    head: &junit::JunitRunInfo<'_>,
-    path: &Path,
-) -> Result<(), CommandError> {
-    let failed = |source| CommandError::Write { path: path.display().to_string(), source };
-    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-        std::fs::create_dir_all(dir).map_err(failed)?;
-    }
-    let file = BufWriter::new(File::create(path).map_err(failed)?);
-    junit::write(summary, head, file)
-        .map_err(|source| CommandError::Junit { path: path.display().to_string(), source })
 }
 
 /// Returns a random seed that people can type: six digits suffice to distinguish orders.

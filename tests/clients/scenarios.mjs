@@ -24,7 +24,7 @@ function all(results, state) {
   for (const node of results.values()) assert.equal(node["execution-state"], state, JSON.stringify(node));
 }
 
-export async function discovery_tells_each_test_once_and_then_its_end() {
+export async function discovery_sends_each_test_once_then_completion() {
   const session = await dialled(["deaths"]);
   const { capabilities } = await session.initialize(PLAIN);
   assert.equal(capabilities.testing.supportsDiscovery, true);
@@ -41,7 +41,7 @@ export async function discovery_tells_each_test_once_and_then_its_end() {
   }
 }
 
-export async function a_run_over_one_connection_is_told_in_order() {
+export async function run_on_one_connection_is_in_order() {
   const session = await dialled(["deaths"]);
   await session.initialize(PLAIN);
   for (const selected of [DEATHS, DEATHS.slice(0, 2), []]) {
@@ -54,7 +54,7 @@ export async function a_run_over_one_connection_is_told_in_order() {
   assert.equal(session.record.filter(({ method }) => method === ATTACHMENTS).length, 0, "nobody asked for attachments");
 }
 
-export async function a_run_over_callback_connections_is_told_in_order() {
+export async function run_on_callback_connections_is_in_order() {
   const session = await dialled(["deaths"]);
   await session.initialize(withCallback(await session.callbackProvider()));
   const run = session.run();
@@ -75,7 +75,7 @@ export async function standard_streams_serve_the_same_run() {
   all(session.check(run, DEATHS), "passed");
 }
 
-export async function requests_pipelined_behind_initialize_are_done() {
+export async function requests_pipelined_after_initialize_are_processed() {
   const session = await dialled(["deaths"]);
   const initialized = session.initialize(PLAIN);
   const discovery = session.begin("testing/discoverTests");
@@ -87,7 +87,7 @@ export async function requests_pipelined_behind_initialize_are_done() {
   assert.equal(await session.exit(), 0);
 }
 
-export async function runs_that_are_asked_for_at_once_each_have_their_own_end() {
+export async function concurrent_runs_have_own_completions() {
   const session = await dialled(["deaths"]);
   await session.initialize(withCallback(await session.callbackProvider()));
   const selections = [DEATHS, DEATHS.slice(0, 3), DEATHS.slice(2, 4)];
@@ -109,7 +109,7 @@ async function crash(bind) {
   return { session, result };
 }
 
-export async function a_crash_is_told_in_order_with_its_attachments() {
+export async function crash_is_sent_in_order_with_attachments() {
   const { session, result } = await crash();
   const streamed = session.record.flatMap(({ method, params }) => (method === ATTACHMENTS && params.attachments) || []);
   assert.ok(streamed.length > 0 && result.attachments.length > 0, "dumps and stacks are attached");
@@ -139,7 +139,7 @@ export async function parameters_bind_strictly_by_name_on_one_connection() {
   assert.ok(log.some(({ params }) => params.message.includes("true")), JSON.stringify(log));
 }
 
-export async function log_lines_in_batches_bind_strictly_and_name_their_test() {
+export async function batched_log_binds_strictly_and_names_test() {
   const session = await dialled(["kinds"], { bind: strictlyInBatches });
   await session.initialize({ debuggerProvider: false, batchLoggingSupport: true });
   const run = session.run(["kinds::Leak.Child"]);
@@ -177,15 +177,15 @@ async function cancelled(testing) {
   meeting.close();
 }
 
-export async function a_cancellation_token_cancels_a_run() {
+export async function cancellation_token_cancels_run() {
   await cancelled(async () => PLAIN);
 }
 
-export async function a_cancellation_token_cancels_a_run_over_callback_connections() {
+export async function cancellation_token_cancels_run_on_callback_connections() {
   await cancelled(async (session) => withCallback(await session.callbackProvider()));
 }
 
-export async function a_cancellation_token_cancels_a_discovery() {
+export async function cancellation_token_cancels_discovery() {
   const session = await dialled(["hangs-in-listing"]);
   await session.initialize(PLAIN);
   const token = new rpc.CancellationTokenSource();
@@ -208,7 +208,7 @@ async function handedOver(processId) {
   }
 }
 
-export async function a_debugger_of_the_client_gets_a_test_before_its_first_instruction() {
+export async function client_debugger_attaches_before_first_instruction() {
   const session = await dialled(["deaths"], { bind: strictly });
   await session.initialize({ debuggerProvider: true });
   const ended = [];
@@ -238,7 +238,7 @@ export async function a_debugger_of_the_client_gets_a_test_before_its_first_inst
   all(session.check(run, uids), "passed");
 }
 
-export async function a_debugger_that_launches_gets_each_test_in_turn() {
+export async function launching_debugger_gets_each_test_in_turn() {
   const session = await dialled(["deaths"], { bind: strictly });
   await session.initialize({ debuggerProvider: true });
   const ended = [];
@@ -263,7 +263,7 @@ export async function a_debugger_that_launches_gets_each_test_in_turn() {
   all(session.check(run, uids), "passed");
 }
 
-export async function a_request_for_a_debugger_is_withdrawn_with_its_run() {
+export async function debugger_request_is_cancelled_with_its_run() {
   const session = await dialled(["deaths"], { bind: strictly });
   await session.initialize({ debuggerProvider: true });
   const withdrawn = new Promise((resolve) => {
@@ -286,7 +286,7 @@ export async function a_request_for_a_debugger_is_withdrawn_with_its_run() {
   all(session.check(run, ["deaths::First.One"]), "cancelled");
 }
 
-export async function exit_as_a_request_is_answered_and_ends_a_run_in_order() {
+export async function exit_request_ends_run_and_gets_response() {
   const meeting = await meetingPoint();
   const session = await dialled(["meet"]);
   await session.initialize(PLAIN);
@@ -301,7 +301,7 @@ export async function exit_as_a_request_is_answered_and_ends_a_run_in_order() {
   meeting.close();
 }
 
-export async function a_client_that_closes_in_the_middle_takes_everything_with_it() {
+export async function client_close_midway_leaves_nothing_behind() {
   const meeting = await meetingPoint();
   const session = await dialled(["meet"]);
   await session.initialize(withCallback(await session.callbackProvider()));
@@ -314,7 +314,7 @@ export async function a_client_that_closes_in_the_middle_takes_everything_with_i
   meeting.close();
 }
 
-export async function wrong_requests_are_refused_with_their_codes() {
+export async function invalid_requests_get_error_codes() {
   const session = await dialled(["deaths"]);
   const refused = async (method, params) => (await session.request(method, params).catch((error) => error)).code;
   assert.equal(await refused("testing/runTests", { runId: "00000000-0000-4000-8000-000000000001" }), -32002);

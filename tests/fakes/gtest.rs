@@ -33,7 +33,7 @@ impl FakeInvocation {
     }
 }
 
-/// Lists tests of the suite `Fake`, on standard output and in the file.
+/// Lists tests of the suite `FakeFramework`, on standard output and in the file.
 pub(crate) fn list(tests: &[&str], xml: Option<&str>) {
     println!("Fake.");
     for test in tests {

@@ -1,7 +1,9 @@
-//! Rules of this repository that a machine can check: sources, dependencies, the list of unsafe blocks, fuzz seeds.
+//! Rules of this repository that a machine can check: sources, dependencies, the list of unsafe blocks, fuzz
+//! seeds, documentation.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 #![expect(clippy::disallowed_methods, reason = "the tests ask cargo for the dependency graph")]
 
+mod docs;
 mod fuzz_seeds;
 mod source_rules;
 mod supply_chain;

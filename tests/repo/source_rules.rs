@@ -29,12 +29,15 @@ const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 8] = [
     ("heeler-watchdog", &["heeler-server", "heeler-worker", "heeler-adapters", "heeler-client"]),
 ];
 
+/// The platform whose dependencies are checked.
+const HOST: &str = "x86_64-unknown-linux-gnu";
+
 pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Returns all files of ours with this extension, by their path below the root.
-fn files(extension: &str) -> BTreeMap<String, String> {
+pub(crate) fn files(extension: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![root()];
     while let Some(dir) = waiting.pop() {
@@ -146,7 +149,7 @@ fn files_refer_to_no_outside_paths() {
 fn resolved_dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = std::process::Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--offline", "--locked"])
+        .args(["metadata", "--format-version", "1", "--offline", "--locked", "--filter-platform", HOST])
         .current_dir(root())
         .output()
         .unwrap();

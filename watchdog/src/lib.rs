@@ -3,12 +3,12 @@
 //! killed.
 //!
 //! - [`main`]: the session's watchdog, one event loop.
-//! - `workers`: worker lifecycle, and the killing of orphaned processes.
-//! - `journals`: reads the journals of dead workers and of workers whose results are unproven.
-//! - `deliver`: sends the finish of a run to the client, on the callback port or through the coordinator.
-//! - `alone`: the finish of an orphaned run (its coordinator has died).
+//! - `journalled_workers`: worker lifecycle, and the killing of orphaned processes.
+//! - `journal_reader`: reads the journals of dead workers and of workers whose results are unproven.
+//! - `finisher`: sends the finish of a run to the client, on the callback port or through the coordinator.
+//! - `orphaned_run`: the finish of an orphaned run (its coordinator has died).
 //! - [`guard`]: one small process per test process, which supervises it from its start to its exit.
-//! - [`nursery`]: the fork server, which forks guards.
+//! - [`fork_server`]: the fork server, which forks guards.
 //! - [`dump`], [`stacks`]: diagnostics of a stopped process: minidumps, and symbolized stacks.
 
 mod finisher;

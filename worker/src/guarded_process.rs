@@ -84,7 +84,7 @@ impl GuardedProcess {
 }
 
 impl GuardConnection {
-    /// Sends a message to the guard. For a guard that has exited, the message is lost: [`GuardControl::next`]
+    /// Sends a message to the guard. For a guard that has exited, the message is lost: [`GuardConnection::next_event`]
     /// reports its end.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.

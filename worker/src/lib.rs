@@ -2,16 +2,16 @@
 //! knows the test frameworks, but no client session and no other worker.
 //!
 //! - `main_loop`: joins the coordinator and handles its jobs and control messages.
-//! - `discovery` (with `listing`): lists the tests of a program by running it.
+//! - `discovery` (with `listing_process`): lists the tests of a program by running it.
 //! - `runner`: runs one lease in one test process.
-//! - `batch`: decides what events, times and process exits mean for the tests; with `attribution` (which test
-//!   wrote to standard error), `leaks` (which test left a process behind), `conclusion` (the result of one
-//!   test), `outside` and `death` (messages for output outside tests and for process exits). Pure.
-//! - `output`, `node`, `parcel`: captured output, test changes as JSON, and the update batches that carry
+//! - `batch`: decides what events, times and process exits mean for the tests; with `stderr_attribution` (which test
+//!   wrote to standard error), `process_leaks` (which test left a process behind), `verdict` (the result of one
+//!   test), `unattributed_output` and `exit_reason` (messages for output outside tests and for process exits). Pure.
+//! - `output_capture`, `node_writer`, `update_batch`: captured output, test changes as JSON, and the update batches that carry
 //!   them. Pure.
 //! - `journal`, `uplink`: write update batches to the journal and send them.
 //! - [`debuggee`]: a test process that a client's debugger launches.
-//! - `guards`, `guard_link`, `pipe`, `setting`, `clock`: starting a process, its pipes, environment and
+//! - `guard_spawner`, `guarded_process`, `output_pipe`, `worker_context`, `process_clock`: starting a process, its pipes, environment and
 //!   running time.
 //! - [`adapter`]: the test frameworks.
 

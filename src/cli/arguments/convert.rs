@@ -6,7 +6,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::{
-    GeneralArguments, ListArguments, ReportArguments, RunArguments, RunningArguments, ServeArguments,
+    GeneralArguments, ListArguments, ReportArguments, ReportFileArguments, RunArguments, RunningArguments,
+    ServeArguments,
 };
 use crate::cli::debugger::{DebuggerCommand, DebuggerCommandError};
 use heeler_config::filter::{Filter, FilterError};
@@ -14,6 +15,7 @@ use heeler_config::{
     CaptureStrategy, CommandLineSettings, FailLimit, JobCount, MemoryLimit, QuantityError, RunLayer,
     ShuffleMode, SlowTimeout, StatusLevel, TestLayer, TimeLimit, parse_duration, parse_size,
 };
+use heeler_report::{ReportRequest, find_report_format};
 
 /// Error in the value of an option.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +103,27 @@ pub(super) fn status_level() -> impl TypedValueParser<Value = StatusLevel> {
     })
 }
 
+/// Returns the help of `--report`, with the formats of the registry.
+pub(super) fn report_help() -> String {
+    format!(
+        "Write a report file, such as --report junit=out/junit.xml; {{run}} in its name stands for the run's id; may be \
+         repeated [formats: {}]",
+        heeler_config::report_format_names()
+    )
+}
+
+impl ReportFileArguments {
+    /// Returns the requested reports; `None` where the command line names none.
+    #[must_use]
+    pub(crate) fn requests(&self) -> Option<Vec<ReportRequest>> {
+        let junit = self.junit.as_ref().and_then(|file| {
+            Some(ReportRequest { format: find_report_format("junit")?, file: file.clone() })
+        });
+        let all: Vec<_> = self.reports.iter().cloned().chain(junit).collect();
+        (!all.is_empty()).then_some(all)
+    }
+}
+
 impl RunningArguments {
     fn run_layer(&self) -> RunLayer {
         let fail_limit = match (self.is_fail_fast, self.is_no_fail_fast, self.max_fail) {
@@ -152,7 +175,7 @@ impl RunArguments {
         CommandLineSettings {
             run: RunLayer {
                 status_level: self.reporting.status_level,
-                junit: self.reporting.junit.clone(),
+                reports: self.reporting.report_files.requests(),
                 capture: (self.reporting.is_output_shown || self.debugger.is_some())
                     .then_some(CaptureStrategy::Shown),
                 history: general.run.history,
@@ -196,7 +219,11 @@ impl ServeArguments {
     pub(crate) fn command_line(&self) -> CommandLineSettings {
         let general = self.general.command_line();
         CommandLineSettings {
-            run: RunLayer { history: general.run.history, ..self.running.run_layer() },
+            run: RunLayer {
+                history: general.run.history,
+                reports: self.report_files.requests(),
+                ..self.running.run_layer()
+            },
             tests: self.running.test_layer(),
             framework: self.programs.framework.clone(),
             ..general

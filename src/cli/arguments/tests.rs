@@ -83,7 +83,8 @@ fn run_options_reach_the_settings() {
     assert_eq!(said.run.fail_limit, Some(FailLimit::After(3.try_into().unwrap())));
     assert_eq!(said.run.capture, Some(CaptureStrategy::Shown));
     assert_eq!(said.run.status_level, Some(StatusLevel::Retry));
-    assert_eq!(said.run.junit.as_deref(), Some(Path::new("j.xml")));
+    let reports = said.run.reports.unwrap();
+    assert_eq!((reports[0].format.name(), reports[0].file.as_path()), ("junit", Path::new("j.xml")));
     assert_eq!(said.run.history, Some(false));
     assert_eq!(said.tests.timeout, Some(TimeLimit::After(Duration::from_secs(90))));
     assert_eq!(said.tests.slow_timeout.unwrap().period, Duration::from_secs(5));

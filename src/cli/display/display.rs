@@ -36,7 +36,7 @@ const MIN_PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Displays one run. All calls come from one task; the display has no thread and no clock.
 ///
-/// Writing does not fail: after the first error nothing more is written, and [`Display::end`] returns the
+/// Writing does not fail: after the first error nothing more is written, and [`RunDisplay::end`] returns the
 /// error.
 pub(crate) struct RunDisplay {
     options: DisplayOptions,
@@ -145,7 +145,7 @@ impl RunDisplay {
         self.clear();
     }
 
-    /// Continues after [`Display::pause`].
+    /// Continues after [`RunDisplay::pause`].
     pub(crate) fn resume(&mut self, now: Instant) {
         if let Some(progress) = &mut self.progress {
             progress.resume(now);

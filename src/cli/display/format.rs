@@ -66,7 +66,7 @@ pub(super) fn count_of(number: usize, thing: &str) -> String {
     format!("{} {thing}{}", grouped_number(number), if number == 1 { "" } else { "s" })
 }
 
-/// Returns `suite name`, cut to `columns`; the suite is omitted where all tests belong to one.
+/// Returns `suite name`, cut to `text_columns`; the suite is omitted where all tests belong to one.
 pub(super) fn test_name(record: &TestReport, suites: SuiteNames, columns: usize) -> StyledLine {
     let suite = record.suite.as_deref().filter(|_| suites == SuiteNames::Shown && !record.is_group);
     match suite {
@@ -98,7 +98,7 @@ impl SuiteNames {
     }
 }
 
-/// Returns a name as one line without control characters, cut to `columns`, in a time bounded by the columns.
+/// Returns a name as one line without control characters, cut to `text_columns`, in a time bounded by the columns.
 pub(super) fn cut_name(name: &str, columns: usize) -> String {
     // The part that is cut out of the middle need not be escaped first.
     let most = columns.saturating_mul(8).max(64);

@@ -93,7 +93,7 @@ fn bar(progress: &DisplayProgress, columns: usize) -> StyledLine {
         .with(Style::Dim, "─".repeat(rest))
 }
 
-/// Returns `suite name` of a running test, cut to `columns`.
+/// Returns `suite name` of a running test, cut to `text_columns`.
 pub(super) fn running_name(one: &DisplayedTest, suites: SuiteNames, columns: usize) -> StyledLine {
     let suite = one.suite.as_deref().filter(|_| suites == SuiteNames::Shown);
     let suite = suite.map(|suite| cut_name(suite, columns / 3));

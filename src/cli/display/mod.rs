@@ -1,11 +1,11 @@
 //! Display of a run: on a terminal a live view with failures above it, elsewhere plain log lines, and at the
-//! end a summary. The content is computed from values and given times, as styled lines; only [`Display`]
+//! end a summary. The content is computed from values and given times, as styled lines; only [`RunDisplay`]
 //! writes.
 //!
-//! - [`Options`], and the functions that derive them from the environment: [`kind_for`], [`colour_for`].
-//! - [`RunHead`]: data known when a run begins; [`End`]: data for its end that is not in the summary.
-//! - [`Display`]: receives changes, log messages and clock ticks.
-//! - [`list`]: output of `heeler list`; [`runs`]: output of `heeler runs`.
+//! - [`DisplayOptions`], and the functions that derive them from the environment: [`kind_for`], [`colour_for`].
+//! - [`RunHead`]: data known when a run begins; [`SummaryExtras`]: data for its end that is not in the summary.
+//! - [`RunDisplay`]: receives changes, log messages and clock ticks.
+//! - [`render_list`]: output of `heeler list`; [`runs`]: output of `heeler runs`.
 
 mod options;
 mod style;

@@ -38,7 +38,7 @@ pub(crate) struct DisplayOptions {
     pub colour: ColourMode,
     /// Results that get a line; `None` decides by kind and number of tests.
     pub status_level: Option<StatusLevel>,
-    /// The terminal's size; called only for [`Kind::Live`].
+    /// The terminal's size; called only for [`Kind::RunningProcess`].
     pub size: TerminalSizeSource,
     /// A test that runs longer is reported as slow, and again each time this period elapses.
     pub slow_after: Duration,

@@ -149,7 +149,7 @@ fn char_columns(char: char) -> usize {
     if char.is_ascii() { 1 } else { console::measure_text_width(char.encode_utf8(&mut [0; 4])) }
 }
 
-/// Returns the longest prefix of `text` that takes at most `limit` columns.
+/// Returns the longest prefix of `format_dump` that takes at most `limit` columns.
 fn column_prefix(text: &str, limit: usize) -> &str {
     let mut left = limit;
     for (place, char) in text.char_indices() {
@@ -162,7 +162,7 @@ fn column_prefix(text: &str, limit: usize) -> &str {
     text
 }
 
-/// Returns the longest suffix of `text` that takes at most `limit` columns.
+/// Returns the longest suffix of `format_dump` that takes at most `limit` columns.
 fn column_suffix(text: &str, limit: usize) -> &str {
     let mut left = limit;
     for (place, char) in text.char_indices().rev() {

@@ -43,8 +43,8 @@ pub struct ClientOptions {
     pub version: String,
     /// Whether the server's own processes may report on connections of their own, to a port of this machine.
     pub callback: bool,
-    /// Whether this client attaches debuggers. It must then respond to [`Event::AttachDebugger`] with
-    /// [`Client::answer_debugger`].
+    /// Whether this client attaches debuggers. It must then respond to [`ClientEvent::AttachDebugger`] with
+    /// [`Client::respond_to_debugger`].
     pub debuggers: bool,
     /// Time limit for the server's response to `initialize`; starting the session fails after it.
     pub initialize_limit: Duration,
@@ -77,7 +77,7 @@ pub struct TestRequest {
     pub tests: Option<Vec<TestNode>>,
     /// A filter in the server's filter language.
     pub filter: Option<String>,
-    /// Whether each test runs under a debugger, which the server requests with [`Event::AttachDebugger`].
+    /// Whether each test runs under a debugger, which the server requests with [`ClientEvent::AttachDebugger`].
     /// Only for [`Client::run`] and a client with [debuggers](ClientOptions::debuggers); an extension of
     /// Heeler.
     pub is_debug: bool,
@@ -360,7 +360,7 @@ impl Client {
         self.outbox.send(frame).await.map_err(|_| self.connection_lost_error(method::CANCEL))
     }
 
-    /// Responds to [`Event::AttachDebugger`] with whether a debugger has attached. The test process waits for
+    /// Responds to [`ClientEvent::AttachDebugger`] with whether a debugger has attached. The test process waits for
     /// this.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.

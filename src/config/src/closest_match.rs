@@ -1,6 +1,6 @@
 //! The nearest known word to a misspelt one.
 
-/// Returns the candidate that `word` may be a misspelling of.
+/// Returns the candidate that `keyword` may be a misspelling of.
 pub fn closest_match<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let score = |candidate: &str| match strsim::osa_distance(word, candidate) {
         // Jaro-Winkler weighs a slip of two letters too heavily in a short word.

@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use heeler_report::ReportRequest;
 use toml::de::{DeTable, DeValue};
 
 use super::{
@@ -17,6 +18,7 @@ use super::{
     defaults::{STATE_DIR, resolve_path},
     quantity::parse_size,
     reader::{ConfigDocument, TableReader, integer, parse_positive_duration},
+    reports::parse_report_request,
     types::UnresolvedProfile,
 };
 
@@ -240,7 +242,7 @@ fn read_run_layer(dir: &Path, table: &TableReader<'_, '_>) -> RunLayer {
         fail_limit: read_fail_limit(table),
         shuffle,
         status_level,
-        junit: table.read_string("junit", "the path of a file").map(|path| resolve_path(dir, &path)),
+        reports: read_reports(dir, table),
         capture: is_output_shown
             .map(|is_shown| if is_shown { CaptureStrategy::Shown } else { CaptureStrategy::Kept }),
         output_limit_bytes: table.read_size("output-limit"),
@@ -260,6 +262,16 @@ fn read_run_layer(dir: &Path, table: &TableReader<'_, '_>) -> RunLayer {
         dumps_total_bytes: table.read_size("dumps-total"),
         dump_environment: table.read_bool("dump-environment"),
     }
+}
+
+fn read_reports(dir: &Path, table: &TableReader<'_, '_>) -> Option<Vec<ReportRequest>> {
+    let read = |text: &str| parse_report_request(text);
+    let requests = table.parse_array("reports", "reports such as \"junit=out/junit.xml\"", read)?;
+    let resolve = |request: ReportRequest| ReportRequest {
+        file: resolve_path(dir, &request.file.to_string_lossy()),
+        ..request
+    };
+    Some(requests.into_iter().map(resolve).collect())
 }
 
 fn read_fail_limit(table: &TableReader<'_, '_>) -> Option<FailLimit> {

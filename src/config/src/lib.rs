@@ -1,7 +1,7 @@
 //! The user's configuration: `heeler.toml`, profiles, suites, and their precedence against the command line.
 //!
 //! [`Config::load`] reads the file into plain types, and reports every error in it at once, with positions.
-//! [`Settings::resolve`] applies the command line over suites over profiles over the defaults. Nothing here
+//! [`ResolvedSettings::resolve`] applies the command line over suites over profiles over the defaults. Nothing here
 //! starts a process, knows a test framework or parses command-line arguments.
 
 mod closest_match;
@@ -13,6 +13,7 @@ mod programs;
 mod quantity;
 mod reader;
 mod reference;
+mod reports;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ pub use partition::{PartitionError, PartitionKind, PartitionSpec};
 pub use programs::{FindProgramsError, FoundProgram, find_programs, suite_name_from_path};
 pub use quantity::{QuantityError, parse_duration, parse_size};
 pub use reference::{ConfigKey, ConfigSection, config_keys, render_reference_tables};
+pub use reports::{ReportRequestError, parse_report_request, report_format_names};
 pub use settings::{CommandLineSettings, ResolvedSettings};
 pub use types::{
     CaptureStrategy, Config, CrashCapture, DumpPolicy, FailLimit, FilePosition, JobCount, MemoryLimit,

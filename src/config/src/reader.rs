@@ -172,6 +172,41 @@ impl<'d, 't> TableReader<'d, 't> {
         }
     }
 
+    /// Reads an array of texts with a parser that describes its own errors, each at its text's position.
+    pub(super) fn parse_array<T, E: std::fmt::Display>(
+        &self,
+        key: &'static str,
+        what: &str,
+        read: impl Fn(&str) -> Result<T, E>,
+    ) -> Option<Vec<T>> {
+        let value = self.look_up(key)?;
+        let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
+        let Some(array) = value.value.get_ref().as_array() else {
+            return self.report_unexpected(what, value);
+        };
+        let mut all = Some(Vec::new());
+        for item in array.iter() {
+            let item_read = match item.get_ref().as_str() {
+                Some(text) => read(text).map_err(|error| format!(": {error}")),
+                None => Err(format!(", found {}", describe_value(item.get_ref()))),
+            };
+            match item_read {
+                Ok(one) => {
+                    all = all.map(|mut all| {
+                        all.push(one);
+                        all
+                    })
+                }
+                Err(problem) => {
+                    self.document
+                        .report(item.span(), format!("expected {what} for \"{key}\"{place}{problem}"));
+                    all = None;
+                }
+            }
+        }
+        all
+    }
+
     /// Reads a filter. An error in it is reported at its own position, where the file writes the text without
     /// escapes.
     pub(super) fn read_filter(&self, key: &'static str) -> Option<Filter> {

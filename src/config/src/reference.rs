@@ -102,8 +102,9 @@ const KEYS: &[ConfigKey] = keys! {
         /// What is printed while tests run: none, fail, retry, slow, pass, skip or all; each includes those before it.
         /// Without it, whatever fits the terminal or log and the number of tests.
         "status-level": "word" = "";
-        /// Where a JUnit report is written, relative to the file.
-        "junit": "path" = "";
+        /// Report files that each run writes, also of `heeler serve`: `FORMAT` or `FORMAT=FILE`, relative to the file;
+        /// `{run}` in a name stands for the run's id. `heeler run --help` lists the formats.
+        "reports": "array of strings" = "[]";
         /// Whether output of tests is shown as it comes. Then one test runs at a time, unless `--jobs` says otherwise.
         "no-capture": "true or false" = "false";
         /// So much of each of a test's two outputs is kept, half from the head and half from the tail.

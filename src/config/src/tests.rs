@@ -40,7 +40,7 @@ max-fail = 5
 isolate = true
 shuffle = 7
 status-level = "fail"
-junit = "out/junit.xml"
+reports = ["junit=out/junit.xml", "ctrf"]
 no-capture = false
 output-limit = "64KiB"
 drain-timeout = "1s"
@@ -101,10 +101,10 @@ fn reference_is_printed_as_tables() {
 }
 
 #[test]
-fn readme_contains_the_reference() {
-    let readme = include_str!("../../../README.md");
+fn config_page_contains_the_reference() {
+    let page = include_str!("../../../docs/reference/config.md");
     let table = render_reference_tables();
-    assert!(readme.contains(table.trim()), "README.md lacks this table:\n{table}");
+    assert!(page.contains(table.trim()), "docs/reference/config.md lacks this table:\n{table}");
 }
 
 #[test]
@@ -130,7 +130,8 @@ fn file_with_every_key_is_read() {
     assert_eq!(run.fail_limit, FailLimit::After(5.try_into().unwrap()));
     assert_eq!(run.shuffle, ShuffleMode::Seed(7));
     assert_eq!(run.status_level, Some(StatusLevel::Fail));
-    assert_eq!(run.junit.as_deref(), Some(Path::new("out/junit.xml")));
+    let files: Vec<_> = run.reports.iter().map(|one| (one.format.name(), one.file.as_path())).collect();
+    assert_eq!(files, [("junit", Path::new("out/junit.xml")), ("ctrf", Path::new("ctrf-report.json"))]);
     assert_eq!(run.output_limit_bytes, 65_536);
     assert_eq!(run.list_timeout, Duration::from_millis(500));
     assert_eq!(run.run_timeout, TimeLimit::After(Duration::from_secs(7200)));
@@ -152,13 +153,13 @@ fn file_with_every_key_is_read() {
 fn paths_are_relative_to_the_file() {
     let config = Config::parse(
         Path::new("/w/sub/heeler.toml"),
-        "state-dir = \"/var/state\"\n[profile.default]\njunit = \"j.xml\"\n[[suite]]\nname = \"s\"\ncargo = \".\"\ncwd = \"/tmp\"",
+        "state-dir = \"/var/state\"\n[profile.default]\nreports = [\"junit=j.xml\"]\n[[suite]]\nname = \"s\"\ncargo = \".\"\ncwd = \"/tmp\"",
     )
     .unwrap();
     assert_eq!(config.dir, Path::new("/w/sub"));
     assert_eq!(config.state_dir, Path::new("/var/state"));
     assert_eq!(
-        config.resolve_profile("default").unwrap().run.junit.as_deref(),
+        config.resolve_profile("default").unwrap().run.reports.first().map(|one| one.file.as_path()),
         Some(Path::new("/w/sub/j.xml"))
     );
     assert_eq!(config.suites[0].cwd.as_deref(), Some(Path::new("/tmp")));

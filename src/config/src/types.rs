@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use heeler_report::ReportRequest;
+
 use crate::filter::Filter;
 
 /// A position in `heeler.toml`; both numbers count from 1, columns in characters.
@@ -71,8 +73,8 @@ pub struct RunLayer {
     pub shuffle: Option<ShuffleMode>,
     /// Lowest level of results printed during the run.
     pub status_level: Option<StatusLevel>,
-    /// Path of the JUnit report.
-    pub junit: Option<PathBuf>,
+    /// The report files that a run writes.
+    pub reports: Option<Vec<ReportRequest>>,
     /// Whether the output of tests is kept or shown live.
     pub capture: Option<CaptureStrategy>,
     /// Kept bytes of each output stream of a test.
@@ -141,8 +143,8 @@ pub struct RunSettings {
     pub shuffle: ShuffleMode,
     /// Lowest level of results printed during the run; `None` lets the display choose.
     pub status_level: Option<StatusLevel>,
-    /// Path of the JUnit report; `None` writes none.
-    pub junit: Option<PathBuf>,
+    /// The report files that a run writes.
+    pub reports: Vec<ReportRequest>,
     /// Whether the output of tests is kept or shown live.
     pub capture: CaptureStrategy,
     /// Kept bytes of each output stream of a test.

@@ -1,8 +1,8 @@
 //! Messages between a worker and its fork server, over a socket that preserves message boundaries. The
 //! descriptors passed with them carry the rest.
 //!
-//! - Request: [`REQUEST`], with a guard's control connection, standard output and standard error.
-//! - Reply: a [`Birth`], with a descriptor of the guard's process if the fork succeeded.
+//! - Request: [`FORK_REQUEST`], with a guard's control connection, standard output and standard error.
+//! - Reply: a [`ForkReply`], with a descriptor of the guard's process if the fork succeeded.
 
 /// Length of a request.
 pub const FORK_REQUEST_BYTES: usize = 1;

@@ -1,7 +1,7 @@
 //! Every byte and message that Heeler's processes and clients exchange. No I/O, clock or decision belongs
 //! here: this crate only converts bytes to values and values to bytes.
 //!
-//! - [`frame`]: `Content-Length` framing of the test protocol.
+//! - [`append_record`]: `Content-Length` framing of the test protocol.
 //! - [`packet`]: framing of Heeler's own control connections.
 //! - [`rpc`]: JSON-RPC envelopes, ids and errors.
 //! - [`mtp`]: the messages of the MSTest Runner Protocol.

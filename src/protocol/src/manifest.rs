@@ -256,7 +256,7 @@ impl ManifestHead {
         }
     }
 
-    /// Reads the head of a manifest; `bytes` must hold its first line.
+    /// Reads the head of a manifest; `sample_bytes` must hold its first line.
     ///
     /// # Errors
     /// The file is not a manifest, has another version, or is damaged.

@@ -112,7 +112,7 @@ pub fn forward(position: u64, frame: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Reads the body of a [`Packet::Message`].
+/// Reads the body of a [`ControlPacket::RpcMessage`].
 ///
 /// # Errors
 /// The body is not the JSON of such a message.

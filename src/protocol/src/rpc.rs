@@ -83,7 +83,7 @@ impl<'de> Deserialize<'de> for RequestId {
     }
 }
 
-/// JSON-RPC error: the `error` member of a response.
+/// JSON-RPC error: the `encode_error` member of a response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[error("{message} (code {code})")]

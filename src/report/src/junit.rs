@@ -9,39 +9,40 @@ use heeler_protocol::mtp::{LeakedProcessInfo, RunLeak};
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
 use super::{
-    FailureDetail, RunSummary, TestReport,
+    FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport,
     sanitise::{headline, xml_text},
 };
 
 /// The suite name of tests that have none.
 const NO_SUITE: &str = "tests";
 
-/// The attributes of the run as a whole.
-#[derive(Debug, Clone, Copy)]
-pub struct JunitRunInfo<'a> {
-    /// Name of the report, such as the profile's name.
-    pub name: &'a str,
-    /// The run's id; written where it is a UUID.
-    pub run: &'a str,
-    /// Start of the run, in ISO 8601.
-    pub start_utc: &'a str,
-    pub duration: Duration,
+/// The format `junit`.
+pub(super) struct JunitFormat;
+
+impl ReportFormat for JunitFormat {
+    fn name(&self) -> &'static str {
+        "junit"
+    }
+
+    fn title(&self) -> &'static str {
+        "JUnit"
+    }
+
+    fn default_file(&self) -> &'static str {
+        "junit.xml"
+    }
+
+    fn write(
+        &self,
+        summary: &RunSummary,
+        info: &ReportRunInfo<'_>,
+        writer: &mut dyn Write,
+    ) -> Result<(), ReportError> {
+        Ok(report(summary, info).serialize(writer)?)
+    }
 }
 
-/// The error of writing a report.
-#[derive(Debug, thiserror::Error)]
-#[error("write the JUnit report")]
-pub struct JunitError(#[from] quick_junit::SerializeError);
-
-/// Writes the report of a run.
-///
-/// # Errors
-/// The error of the XML writer.
-pub fn write(summary: &RunSummary, head: &JunitRunInfo<'_>, writer: impl Write) -> Result<(), JunitError> {
-    Ok(report(summary, head).serialize(writer)?)
-}
-
-fn report(summary: &RunSummary, head: &JunitRunInfo<'_>) -> Report {
+fn report(summary: &RunSummary, head: &ReportRunInfo<'_>) -> Report {
     let mut report = Report::new(xml_text(head.name));
     report.timestamp = head.start_utc.parse().ok();
     report.set_time(head.duration);
@@ -291,14 +292,14 @@ mod tests {
     fn xml(changes: &[NodeChange]) -> String {
         let mut summary = RunSummary::new(None);
         summary.apply(changes);
-        let head = JunitRunInfo {
+        let head = ReportRunInfo {
             name: "default",
             run: "7f0c2a11-2f4e-4c60-9d0e-5c3b1a2d4e6f",
             start_utc: "2026-03-01T02:00:00Z",
             duration: Duration::from_secs(7),
         };
         let mut out = Vec::new();
-        write(&summary, &head, &mut out).unwrap();
+        JunitFormat.write(&summary, &head, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -3,14 +3,19 @@
 //!
 //! - [`RunSummary`]: the whole run by uid, latest state; [`TestReport`] is one test of it.
 //! - [`sanitise`]: sanitising of foreign text.
-//! - [`junit`]: the JUnit XML report.
+//! - [`ReportFormat`]: a format of report files; [`REPORT_FORMATS`] is the registry.
 
+mod ctrf;
+mod junit;
+mod report_format;
 mod summary;
 mod test_report;
 
-pub mod junit;
 pub mod sanitise;
 
+pub use report_format::{
+    REPORT_FORMATS, ReportError, ReportFormat, ReportRequest, ReportRunInfo, find_report_format,
+};
 pub use summary::{MemoryPeak, RunSummary, RunVerdict};
 pub use test_report::{FailureDetail, TestReport};
 pub use test_report::{is_group, read_number, split_name};

@@ -1,15 +1,16 @@
 //! Runs on disk: the directory of a new run, and the state of earlier ones. Nothing here communicates with a
 //! process or a client; the state of a run is read from its files and from the locks on them.
 //!
-//! - `place`: the directory of a run, its locks, and the removal of old runs.
-//! - `earlier`: the list of runs, each with its actual state.
-//! - `choose`: resolves a run from the word that a user writes.
-//! - `story`: a recorded run, read from its journals.
-//! - `left`: the tests of a run to rerun.
+//! - `history_fixture`: the directory of a run, its locks, and the removal of old runs.
+//! - `index`: the list of runs, each with its actual state.
+//! - `resolve_run`: resolves a run from the word that a user writes.
+//! - `recorded_run`: a recorded run, read from its journals.
+//! - `rerun_set`: the tests of a run to rerun.
 
 pub mod history;
 mod index;
 mod recorded_run;
+mod report_files;
 mod rerun_set;
 mod resolve;
 mod run_dir;
@@ -19,6 +20,7 @@ mod tests;
 
 pub use index::{EarlierRun, EarlierRunState, list_runs};
 pub use recorded_run::{RecordedResult, RecordedRun, RecordedRunError, read_recorded_run};
+pub use report_files::{ReportFileError, write_report, write_run_reports};
 pub use rerun_set::{RerunSelector, rerun_set};
 pub use resolve::{ResolveRunError, resolve_run};
 pub use run_dir::wall_clock;

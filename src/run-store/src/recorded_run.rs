@@ -1,7 +1,7 @@
 //! A recorded run, read from its files only: the selected tests, how each test ended, and which results are
 //! missing.
 
-use std::{fs, io, time::Duration};
+use std::{fs, io, path::Path, time::Duration};
 
 use heeler_core::{Outcome, TestId, TestResult, delivery::UnfinishedTest};
 use heeler_protocol::{
@@ -76,10 +76,16 @@ pub fn read_recorded_run(run: &EarlierRun) -> Result<RecordedRun, RecordedRunErr
         EarlierRunState::Finishing { .. } => return Err(RecordedRunError::Finishing { run: name }),
         EarlierRunState::Ended(_) | EarlierRunState::Interrupted { .. } | EarlierRunState::Unreadable => {}
     }
-    let path = run.dir.join(manifest::MANIFEST_FILE_NAME);
+    read_run_files(&run.dir)
+}
+
+/// Reads the files of a run without a look at its locks: the caller knows that nothing more is written.
+pub(super) fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError> {
+    let path = dir.join(manifest::MANIFEST_FILE_NAME);
     let bytes = match fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(RecordedRunError::NoManifest { run: name });
+            let run = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
+            return Err(RecordedRunError::NoManifest { run });
         }
         bytes => {
             bytes.map_err(|source| RecordedRunError::Read { path: path.display().to_string(), source })?
@@ -87,8 +93,8 @@ pub fn read_recorded_run(run: &EarlierRun) -> Result<RecordedRun, RecordedRunErr
     };
     let manifest = Manifest::read(&bytes)
         .map_err(|source| RecordedRunError::Manifest { path: path.display().to_string(), source })?;
-    let journals = RunJournals::read(&run.dir)
-        .map_err(|source| RecordedRunError::Read { path: run.dir.display().to_string(), source })?;
+    let journals = RunJournals::read(dir)
+        .map_err(|source| RecordedRunError::Read { path: dir.display().to_string(), source })?;
     let losses = journal_losses(&journals)?;
     Ok(recorded_run(manifest, journals, losses))
 }

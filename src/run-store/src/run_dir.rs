@@ -38,7 +38,7 @@ const ID_CHARS: usize = 12;
 /// Maximum number of directories with the same time and id.
 const MAX_SAME_NAME_DIRS: usize = 100;
 
-/// Creates the directory of a run below `runs`, locked by this process, and removes old runs, so that
+/// Creates the directory of a run below `list_runs_in`, locked by this process, and removes old runs, so that
 /// including this one at most `keep` remain.
 ///
 /// # Errors

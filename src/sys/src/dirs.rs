@@ -5,7 +5,6 @@ use std::{
     hash::{BuildHasher, RandomState},
     io::{self, Write as _},
     os::unix::{
-        ffi::OsStrExt,
         fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
         net::UnixStream,
     },
@@ -299,13 +298,7 @@ pub fn socket_dir() -> Result<SocketDir, DirError> {
 /// # Errors
 /// An I/O error of the system.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
-    let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: statvfs is a plain C struct that may be all zero.
-    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the name ends with a zero and `found` is valid for writing during the call.
-    if unsafe { libc::statvfs(name.as_ptr(), &raw mut found) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let found = rustix::fs::statvfs(path)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 

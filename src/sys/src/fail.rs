@@ -3,7 +3,7 @@
 //! without, a point has no effect.
 //!
 //! `HEELER_FAIL=POINT:NTH:ACTION[,…]` arms points for a process and all that it starts, except tests. The
-//! action is `kill`, `stop`, `sleep=MILLISECONDS`, or, at a point that can fail, the name of an error
+//! action is `kill`, `wait_for_stop`, `sleep=MILLISECONDS`, or, at a point that can fail, the name of an error
 //! (`ENOSPC`, `EROFS`, `EMFILE`, `ENOMEM`, `EAGAIN`, `EIO`). `NTH` is the pass at which the process acts;
 //! `NTH+` is the Nth pass and each one after it. `HEELER_FAIL_ONCE` names a directory in which the first
 //! process that acts leaves a file with its process id; no other process then acts on that point, except by

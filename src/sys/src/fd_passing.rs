@@ -1,65 +1,49 @@
 //! File descriptor passing between processes (SCM_RIGHTS), with a few bytes that identify their purpose.
 
 use std::{
-    io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{BorrowedFd, OwnedFd},
 };
 
-use crate::check;
+use rustix::{
+    cmsg_space,
+    io::{Errno, retry_on_intr},
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg,
+        socketpair,
+    },
+};
 
 /// Maximum number of descriptors in one message.
 pub const MAX_PASSED_FDS: usize = 3;
-
-/// Ancillary data, as the kernel calls it: a header, and the descriptors immediately after it.
-#[repr(C)]
-struct AncillaryData {
-    header: libc::cmsghdr,
-    fds: [RawFd; MAX_PASSED_FDS],
-}
-
-/// Offset of the descriptors.
-const ANCILLARY_HEADER_BYTES: usize = std::mem::offset_of!(AncillaryData, fds);
+/// Size of the ancillary data of one message.
+const ANCILLARY_BYTES: usize = cmsg_space!(ScmRights(MAX_PASSED_FDS));
 
 /// Returns the two ends of a new socket pair that preserves message boundaries; both close on exec.
 ///
 /// # Errors
 /// The system has no free descriptors.
 pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut ends = [-1; 2];
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: the array has room for the two descriptors.
-    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
-    // SAFETY: both are new and have no other owner.
-    let [one, other] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    Ok((one, other))
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Sends one message with duplicates of at most [`PASSED`] descriptors. A closed peer is an error, not a
-/// signal.
+/// Sends one message with duplicates of at most [`MAX_PASSED_FDS`] descriptors. A closed peer is an error, not
+/// a signal.
 ///
 /// # Errors
 /// The peer is closed, or the socket is full and does not block.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     assert!(fds.len() <= MAX_PASSED_FDS, "no message of ours carries more");
-    let mut ancillary = AncillaryData::new();
-    for (slot, fd) in ancillary.fds.iter_mut().zip(fds) {
-        *slot = fd.as_raw_fd();
+    let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        let fits = ancillary.push(SendAncillaryMessage::ScmRights(fds));
+        assert!(fits, "the buffer has room for the largest number");
     }
-    let length = ANCILLARY_HEADER_BYTES + size_of_val(fds);
-    ancillary.header.cmsg_len = length;
-    let mut part = io_vector(bytes.as_ptr().cast_mut(), bytes.len());
-    let header = message_header(&mut part, &mut ancillary, if fds.is_empty() { 0 } else { length });
-    loop {
-        // SAFETY: the header and all it points to are valid during the call.
-        match unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) } {
-            -1 => {}
-            _ => return Ok(()),
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
+    retry_on_intr(|| sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL))?;
+    Ok(())
 }
 
 /// Receives one message: its length in bytes, 0 at the end of the connection, and its descriptors, which
@@ -71,66 +55,27 @@ pub fn receive(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
 ) -> io::Result<(usize, [Option<OwnedFd>; MAX_PASSED_FDS])> {
-    let mut ancillary = AncillaryData::new();
-    let mut part = io_vector(bytes.as_mut_ptr(), bytes.len());
-    let mut header = message_header(
-        &mut part,
-        &mut ancillary,
-        ANCILLARY_HEADER_BYTES + MAX_PASSED_FDS * size_of::<RawFd>(),
-    );
-    let count = loop {
-        // SAFETY: the header and all it points to are valid for writing during the call.
-        match unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) } {
-            -1 => {}
-            count => break usize::try_from(count).expect("not negative"),
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
+    let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let message = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            outcome => break outcome?,
         }
     };
-    let length = if header.msg_controllen == 0 { 0 } else { ancillary.header.cmsg_len };
-    let passed = length.saturating_sub(ANCILLARY_HEADER_BYTES) / size_of::<RawFd>();
-    let fds = ancillary.take_fds(passed);
-    if header.msg_flags & (libc::MSG_CTRUNC | libc::MSG_TRUNC) != 0 {
+    let mut passed = ancillary.drain().flat_map(|one| match one {
+        RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
+        // Other kinds of ancillary data are never requested.
+        _ => Vec::new(),
+    });
+    let fds = std::array::from_fn(|_| passed.next());
+    // Alignment leaves room for more descriptors than were requested.
+    let is_larger =
+        passed.next().is_some() || message.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC);
+    if is_larger {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is larger than expected"));
     }
-    Ok((count, fds))
-}
-
-impl AncillaryData {
-    fn new() -> Self {
-        // SAFETY: cmsghdr is a plain C struct that may be all zero.
-        let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
-        header.cmsg_level = libc::SOL_SOCKET;
-        header.cmsg_type = libc::SCM_RIGHTS;
-        Self { header, fds: [-1; MAX_PASSED_FDS] }
-    }
-
-    /// Takes ownership of the descriptors that the kernel has put there. Other kinds of ancillary data are
-    /// never requested.
-    fn take_fds(self, passed: usize) -> [Option<OwnedFd>; MAX_PASSED_FDS] {
-        let mut left = passed;
-        self.fds.map(|fd| {
-            left = left.checked_sub(1)?;
-            // SAFETY: the kernel has created it for this message, and it has no other owner.
-            Some(unsafe { OwnedFd::from_raw_fd(fd) })
-        })
-    }
-}
-
-fn io_vector(base: *mut u8, length: usize) -> libc::iovec {
-    libc::iovec { iov_base: base.cast(), iov_len: length }
-}
-
-fn message_header(part: &mut libc::iovec, ancillary: &mut AncillaryData, length: usize) -> libc::msghdr {
-    // SAFETY: msghdr is a plain C struct that may be all zero.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    header.msg_iov = part;
-    header.msg_iovlen = 1;
-    header.msg_control = std::ptr::from_mut(ancillary).cast();
-    header.msg_controllen = length;
-    header
+    Ok((message.bytes, fds))
 }
 
 #[cfg(test)]

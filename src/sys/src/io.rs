@@ -2,11 +2,21 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    io::{Errno, fcntl_dupfd_cloexec},
+    stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin},
+};
+
 use crate::check;
+
+/// Number of the first descriptor after the standard streams.
+const FIRST_FREE_FD: i32 = 3;
 
 /// Returns the ends of a new pipe, for reading and for writing; both close on exec.
 ///
@@ -31,10 +41,7 @@ pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// # Errors
 /// The system call failed.
 pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: F_GETFL takes no argument; the descriptor is open.
-    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
-    // SAFETY: F_SETFL takes an integer; the descriptor is open.
-    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(|_| ())
+    Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
 }
 
 /// Returns the number of bytes written to a TCP socket that its peer's kernel has not acknowledged.
@@ -56,11 +63,8 @@ pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
 /// The null device cannot be opened.
 pub fn redirect_output_to_null() -> io::Result<()> {
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
-    for target in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
-        // SAFETY: both are open or may be opened; nothing of ours owns descriptors 1 and 2.
-        check(unsafe { libc::dup2(null.as_raw_fd(), target) })?;
-    }
-    Ok(())
+    dup2_stdout(&null)?;
+    Ok(dup2_stderr(&null)?)
 }
 
 /// Returns a duplicate of standard input, above the standard streams, that closes on exec.
@@ -68,13 +72,10 @@ pub fn redirect_output_to_null() -> io::Result<()> {
 /// # Errors
 /// Standard input is not open.
 pub fn duplicate_standard_input() -> io::Result<OwnedFd> {
-    // SAFETY: fcntl with an integer argument; it fails if descriptor 0 is not open.
-    let fd = check(unsafe { libc::fcntl(libc::STDIN_FILENO, libc::F_DUPFD_CLOEXEC, 3) })?;
-    // SAFETY: the descriptor is new and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(fcntl_dupfd_cloexec(stdin(), FIRST_FREE_FD)?)
 }
 
-/// Returns a duplicate of standard input, as [`standard_input`] does, and replaces standard input by
+/// Returns a duplicate of standard input, as [`duplicate_standard_input`] does, and replaces standard input by
 /// `/dev/null`.
 ///
 /// # Errors
@@ -82,8 +83,7 @@ pub fn duplicate_standard_input() -> io::Result<OwnedFd> {
 pub fn take_standard_input() -> io::Result<OwnedFd> {
     let fd = duplicate_standard_input()?;
     let null = std::fs::File::open("/dev/null")?;
-    // SAFETY: both are open; nothing of ours owns descriptor 0.
-    check(unsafe { libc::dup2(null.as_raw_fd(), libc::STDIN_FILENO) })?;
+    dup2_stdin(null)?;
     Ok(fd)
 }
 
@@ -92,11 +92,8 @@ pub fn take_standard_input() -> io::Result<OwnedFd> {
 /// # Errors
 /// The system call failed.
 pub fn replace_outputs(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<()> {
-    for (fd, target) in [(stdout, libc::STDOUT_FILENO), (stderr, libc::STDERR_FILENO)] {
-        // SAFETY: the source is open; nothing of ours owns descriptors 1 and 2.
-        check(unsafe { libc::dup2(fd.as_raw_fd(), target) })?;
-    }
-    Ok(())
+    dup2_stdout(stdout)?;
+    Ok(dup2_stderr(stderr)?)
 }
 
 /// Waits until one of `fds` is readable (or closed by its peer) or the deadline passes; returns which are
@@ -108,29 +105,23 @@ pub fn wait_readable<const N: usize>(
     fds: [Option<BorrowedFd<'_>>; N],
     deadline: Option<Instant>,
 ) -> io::Result<[bool; N]> {
-    // The kernel skips negative descriptors.
-    let mut polled = fds.map(|fd| libc::pollfd {
-        fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
-        events: libc::POLLIN,
-        revents: 0,
-    });
+    let mut polled: Vec<_> =
+        fds.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     loop {
-        let timeout =
-            deadline.map_or(-1, |deadline| milliseconds(deadline.saturating_duration_since(Instant::now())));
-        let count = libc::nfds_t::try_from(N).expect("a handful");
-        // SAFETY: the array is valid for reading and writing of `count` items.
-        match check(unsafe { libc::poll(polled.as_mut_ptr(), count, timeout) }) {
-            Ok(_) => return Ok(polled.map(|one| one.revents != 0)),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        let timeout = deadline.map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
+    let mut results = polled.iter().map(|one| !one.revents().is_empty());
+    Ok(fds.map(|fd| fd.is_some() && results.next().unwrap_or(false)))
 }
 
-/// Converts to milliseconds, rounded up, so that a wait never ends just before its deadline and has to be
-/// repeated.
-fn milliseconds(duration: Duration) -> libc::c_int {
-    libc::c_int::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX)
+/// Converts a duration; one beyond the range of the kernel's type becomes the longest.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
 }
 
 #[cfg(test)]

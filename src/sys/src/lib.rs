@@ -6,11 +6,11 @@
 //! - [`cgroup`]: control groups for process trees, where they may be created.
 //! - [`trace`]: ptrace: stop, inspect and release other processes.
 //! - [`io`]: pipes, socket pairs, polling.
-//! - [`pass`]: file descriptor passing between processes (SCM_RIGHTS).
-//! - [`peer`]: the user at the other end of a TCP connection.
+//! - [`fd_passing`]: file descriptor passing between processes (SCM_RIGHTS).
+//! - [`peer_credentials`]: the user at the other end of a TCP connection.
 //! - [`dirs`]: directories that only one user may write to.
 //! - [`fail`]: fault injection at named points, for the tests.
-//! - [`lock`]: file locks that show whether their owner is alive.
+//! - [`liveness_lock`]: file locks that show whether their owner is alive.
 #![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
 
 pub mod cgroup;

@@ -5,10 +5,9 @@ use std::{
     fs::File,
     io::{self, Read as _, Write as _},
     net::{IpAddr, SocketAddr},
-    os::fd::{FromRawFd, OwnedFd},
 };
 
-use crate::check;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netlink, socket_with};
 
 /// `SOCK_DIAG_BY_FAMILY`.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -76,11 +75,8 @@ struct SocketEntry {
 }
 
 fn open_sock_diag() -> io::Result<File> {
-    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-    // SAFETY: socket takes three integers.
-    let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG) })?;
-    // SAFETY: the descriptor is new and has no other owner.
-    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    let (kind, flags) = (SocketType::DGRAM, SocketFlags::CLOEXEC);
+    Ok(File::from(socket_with(AddressFamily::NETLINK, kind, flags, Some(netlink::SOCK_DIAG))?))
 }
 
 /// Looks for the socket at `here` that is connected to `there`, or otherwise listens for it.

@@ -1,28 +1,23 @@
 //! Terminal control: the foreground process group, which reads from the terminal and receives the signal of
 //! Ctrl-C, and the terminal modes.
 
-use std::{
-    io,
-    mem::MaybeUninit,
-    os::fd::{AsRawFd, BorrowedFd},
-};
+use std::{io, os::fd::BorrowedFd};
 
-use crate::{check, process::Pid};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+
+use crate::process::Pid;
 
 /// Terminal modes: echo, line editing, signals from keys.
-#[derive(Clone, Copy)]
-pub struct TerminalModes(libc::termios);
+#[derive(Clone)]
+pub struct TerminalModes(Termios);
 
 /// Returns the modes of a terminal.
 ///
 /// # Errors
 /// The descriptor is no terminal.
 pub fn modes(terminal: BorrowedFd<'_>) -> io::Result<TerminalModes> {
-    let mut modes = MaybeUninit::<libc::termios>::uninit();
-    // SAFETY: the pointer is valid for writing during the call.
-    check(unsafe { libc::tcgetattr(terminal.as_raw_fd(), modes.as_mut_ptr()) })?;
-    // SAFETY: filled by the call above, which succeeded.
-    Ok(TerminalModes(unsafe { modes.assume_init() }))
+    Ok(TerminalModes(tcgetattr(terminal)?))
 }
 
 /// Restores saved modes of a terminal immediately. For a process in its foreground; a background process is
@@ -31,8 +26,7 @@ pub fn modes(terminal: BorrowedFd<'_>) -> io::Result<TerminalModes> {
 /// # Errors
 /// The descriptor is no terminal.
 pub fn set_modes(terminal: BorrowedFd<'_>, modes: &TerminalModes) -> io::Result<()> {
-    // SAFETY: the pointer is to a whole `termios` that lives during the call.
-    check(unsafe { libc::tcsetattr(terminal.as_raw_fd(), libc::TCSANOW, &raw const modes.0) }).map(|_| ())
+    Ok(tcsetattr(terminal, OptionalActions::Now, &modes.0)?)
 }
 
 /// Returns the foreground process group of a terminal.
@@ -40,8 +34,7 @@ pub fn set_modes(terminal: BorrowedFd<'_>, modes: &TerminalModes) -> io::Result<
 /// # Errors
 /// The descriptor is no terminal, or not this process's controlling terminal.
 pub fn foreground_group(terminal: BorrowedFd<'_>) -> io::Result<Pid> {
-    // SAFETY: tcgetpgrp takes an integer.
-    check(unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) }).map(Pid)
+    Ok(Pid(tcgetpgrp(terminal)?.as_raw_pid()))
 }
 
 /// Makes a process group the foreground group of a terminal; also from the background.
@@ -49,18 +42,9 @@ pub fn foreground_group(terminal: BorrowedFd<'_>) -> io::Result<Pid> {
 /// # Errors
 /// The descriptor is no terminal, not this process's controlling terminal, or its session has no such group.
 pub fn set_foreground_group(terminal: BorrowedFd<'_>, group: Pid) -> io::Result<()> {
-    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigemptyset initialises the set that it is given.
-    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-    // SAFETY: the set was initialised by the call above.
-    unsafe { libc::sigaddset(set.as_mut_ptr(), libc::SIGTTOU) };
     // A background process is stopped when it does this, unless this signal is blocked.
-    // SAFETY: the set is initialised, and `before` may be written.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr()) };
-    // SAFETY: tcsetpgrp takes two integers.
-    let outcome = check(unsafe { libc::tcsetpgrp(terminal.as_raw_fd(), group.0) });
-    // SAFETY: filled by the first call.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
-    outcome.map(|_| ())
+    let before = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let outcome = group.for_rustix().and_then(|group| Ok(tcsetpgrp(terminal, group)?));
+    before.thread_set_mask()?;
+    outcome
 }

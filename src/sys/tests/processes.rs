@@ -56,7 +56,7 @@ fn read_to_end(reader: OwnedFd) -> String {
     text
 }
 
-/// Reads until `end` has arrived; the writers may live on.
+/// Reads until `wait_for_exit` has arrived; the writers may live on.
 fn read_until(file: &mut File, end: &str) -> String {
     let mut text = String::new();
     let mut byte = [0];
@@ -146,7 +146,7 @@ fn child_inherits_only_its_three_streams() {
 fn streams_one_and_two_may_be_swapped() {
     let (out_reader, out_writer) = pipe().unwrap();
     let (err_reader, err_writer) = pipe().unwrap();
-    let mut what = reexecute_with_role("streams_below_three_may_be_crossed", "crosser");
+    let mut what = reexecute_with_role("streams_one_and_two_may_be_swapped", "crosser");
     if has_role("crosser") {
         // The test's own descriptors 1 and 2, swapped: each is a source below 3 that the other's target would
         // overwrite.
@@ -178,8 +178,7 @@ fn child_has_own_group_and_default_signals() {
         child.wait().unwrap();
         return;
     }
-    let text =
-        output(reexecute_with_role("a_child_leads_its_own_group_with_no_signal_blocked_or_ignored", "deaf"));
+    let text = output(reexecute_with_role("child_has_own_group_and_default_signals", "deaf"));
     for set in ["SigBlk", "SigIgn", "SigCgt"] {
         assert!(text.contains(&format!("{set}:\t0000000000000000\n")), "{text}");
     }
@@ -215,7 +214,7 @@ fn child_is_killed_on_parent_exit() {
     let (reader, writer) = pipe().unwrap();
     let mut parent = spawn(SpawnOptions {
         stdout: ChildStdio::Fd(writer),
-        ..reexecute_with_role("a_child_dies_with_its_parent", "parent")
+        ..reexecute_with_role("child_is_killed_on_parent_exit", "parent")
     })
     .unwrap();
     let mut file = File::from(reader);

@@ -1,5 +1,5 @@
 //! A subreaper adopts and kills detached descendants, even when it has no free descriptors. A separate test
-//! program, because [`ChildEnds`] requires a process with one thread.
+//! program, because [`ChildExits`] requires a process with one thread.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use std::{

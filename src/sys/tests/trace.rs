@@ -93,7 +93,11 @@ fn signal_stop_allows_suppressing_the_signal() {
     assert!(info.code <= 0);
     assert_eq!(trace::signal_disposition(pid, Signal::SEGV), SignalDisposition::Default);
     assert_eq!((trace::tracer_of(pid).is_some(), trace::process_of_thread(pid)), (true, Some(pid)));
-    assert!(trace::general_registers(pid).unwrap().rip != 0);
+    let registers = trace::general_registers(pid).unwrap();
+    #[cfg(target_arch = "x86_64")]
+    assert!(registers.rip != 0);
+    #[cfg(target_arch = "aarch64")]
+    assert!(registers.pc != 0);
     trace::floating_registers(pid).unwrap();
     trace::cont(pid, None).unwrap();
     assert_eq!(wait_for_exit(pid).code, Some(3));

@@ -79,7 +79,7 @@ pub enum UnknownPeerPolicy {
 /// Returns an error unless the peer belongs to the current user or to root, or is on another machine.
 ///
 /// # Errors
-/// See [`Stranger`].
+/// See [`UntrustedPeer`].
 pub fn verify_peer(stream: &TcpStream, untold: UnknownPeerPolicy) -> Result<(), UntrustedPeer> {
     let ends = || Ok((stream.local_addr()?, stream.peer_addr()?));
     let user =

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use quick_xml::events::Event;
-
 use crate::{
     expected::{ExpectedResult, GTEST, LIBTEST},
     support::world::{FinishedCommand, TestWorld, run},
@@ -161,50 +159,6 @@ fn configured_suites_run_by_default() {
     ran.line_with(&["PASS", "fake", "Fake.Four"]);
     ran.line_with(&["cpp", "(outside any test)"]);
     ran.assert_stdout("exit code 7").assert_stdout("1 program outside any test");
-}
-
-/// Returns the report's entry of each test: its name, and the element inside.
-fn junit(text: &str) -> Vec<(String, String)> {
-    let mut reader = quick_xml::Reader::from_str(text);
-    let mut cases: Vec<(String, String)> = Vec::new();
-    loop {
-        match reader.read_event().unwrap() {
-            Event::Start(tag) | Event::Empty(tag) => {
-                let element = tag.name().as_ref().to_owned();
-                let name = tag.try_get_attribute("name").unwrap();
-                if element == "testcase" {
-                    let name = quick_xml::escape::unescape(&name.unwrap().value).unwrap().into_owned();
-                    cases.push((name, "passed".to_owned()));
-                } else if ["failure", "error", "skipped"].contains(&element.as_str()) {
-                    cases.last_mut().unwrap().1 = element;
-                }
-            }
-            Event::Eof => return cases,
-            _ => {}
-        }
-    }
-}
-
-#[test]
-fn junit_report_has_every_outcome() {
-    let world = TestWorld::with_gtest("kinds");
-    world.write("heeler.toml", SHORT);
-    world.run(&["run", "kinds", "--junit", "out/junit.xml"]).assert_code(2).assert_stdout("out/junit.xml");
-    let cases = junit(&world.read("out/junit.xml"));
-    assert_eq!(cases.len(), GTEST.len());
-    for one in GTEST {
-        let (_, element) = cases
-            .iter()
-            .find(|(name, _)| name == one.name || name.starts_with(&format!("{} (", one.name)))
-            .unwrap_or_else(|| panic!("{} is missing: {cases:?}", one.name));
-        let wanted: &[&str] = match one.state {
-            "passed" => &["passed"],
-            "skipped" => &["skipped"],
-            "failed" => &["failure"],
-            _ => &["error", "failure"],
-        };
-        assert!(wanted.contains(&element.as_str()), "{}: {element}", one.name);
-    }
 }
 
 #[test]

@@ -3,4 +3,5 @@
 mod commands;
 mod filters;
 mod recorded_runs;
+mod reports;
 mod signals;

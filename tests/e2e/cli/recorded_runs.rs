@@ -180,6 +180,8 @@ fn completely_killed_run_is_listed_and_rerun() {
     assert!(junit.contains("tests=\"6\"") && junit.contains("failures=\"1\" errors=\"4\""), "{junit}");
     let running = junit_case(&junit, "N/Meet.Case/2");
     assert!(running.contains("it was running when the run was interrupted"), "{running}");
+    // Without a result of its own: `--rerun not-run` selects it below.
+    assert!(running.contains("type=\"interrupted\""), "{running}");
     let waiting = junit_case(&junit, "N/Meet.Case/5");
     assert!(waiting.contains("type=\"not-run\"") && waiting.contains("not run: the run was interrupted"));
     let told = run_heeler_beside(&world, &["report"]).assert_code(0);
@@ -324,7 +326,10 @@ fn rerun_names_missing_tests_and_runs_rest() {
     let manifest = dir_of(&latest(&world)).join("manifest.jsonl");
     let text = fs::read_to_string(&manifest).unwrap();
     let left = |uids: &str| {
-        text.replace("\"left-before\":{\"failed\":[]", &format!("\"left-before\":{{\"failed\":[{uids}]"))
+        text.replace(
+            "\"earlier-rerun-set\":{\"failed\":[]",
+            &format!("\"earlier-rerun-set\":{{\"failed\":[{uids}]"),
+        )
     };
     assert_ne!(left("\"x\""), text);
     fs::write(&manifest, left("\"big::Gone.Test\"")).unwrap();
@@ -377,9 +382,9 @@ fn torn_journals_are_read_damaged_ones_located() {
     ran.assert_stderr("worker-1.journal").assert_stderr("version 99").assert_stderr("reads version 2");
     let manifest = dir.join("manifest.jsonl");
     let text = fs::read_to_string(&manifest).unwrap();
-    fs::write(&manifest, text.replace("\"version\":3", "\"version\":4")).unwrap();
+    fs::write(&manifest, text.replace("\"version\":4", "\"version\":5")).unwrap();
     let ran = world.run(&["run", "--rerun", "latest"]).assert_code(4);
-    ran.assert_stderr("manifest.jsonl").assert_stderr("version 4").assert_stderr("reads version 3");
+    ran.assert_stderr("manifest.jsonl").assert_stderr("version 5").assert_stderr("reads version 4");
     world.run(&["runs"]).assert_code(0).line_with(&["can't be read"]);
 
     // Cut off at any place, the manifest is refused with the place.

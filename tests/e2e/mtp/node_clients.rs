@@ -35,17 +35,17 @@ fn run_scenario(name: &str, world: &TestWorld) {
 
 #[test]
 fn discovery_sends_each_test_once_then_completion() {
-    run_scenario("discovery_tells_each_test_once_and_then_its_end", &TestWorld::with_gtest("deaths"));
+    run_scenario("discovery_sends_each_test_once_then_completion", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
 fn run_on_one_connection_is_in_order() {
-    run_scenario("a_run_over_one_connection_is_told_in_order", &TestWorld::with_gtest("deaths"));
+    run_scenario("run_on_one_connection_is_in_order", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
 fn run_on_callback_connections_is_in_order() {
-    run_scenario("a_run_over_callback_connections_is_told_in_order", &TestWorld::with_gtest("deaths"));
+    run_scenario("run_on_callback_connections_is_in_order", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
@@ -55,17 +55,17 @@ fn standard_streams_serve_the_same_run() {
 
 #[test]
 fn requests_pipelined_after_initialize_are_processed() {
-    run_scenario("requests_pipelined_behind_initialize_are_done", &TestWorld::with_gtest("deaths"));
+    run_scenario("requests_pipelined_after_initialize_are_processed", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
 fn concurrent_runs_have_own_completions() {
-    run_scenario("runs_that_are_asked_for_at_once_each_have_their_own_end", &TestWorld::with_gtest("deaths"));
+    run_scenario("concurrent_runs_have_own_completions", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
 fn crash_is_sent_in_order_with_attachments() {
-    run_scenario("a_crash_is_told_in_order_with_its_attachments", &TestWorld::with_gtest("evidence"));
+    run_scenario("crash_is_sent_in_order_with_attachments", &TestWorld::with_gtest("evidence"));
 }
 
 #[test]
@@ -82,74 +82,66 @@ fn parameters_bind_strictly_by_name_on_one_connection() {
 
 #[test]
 fn batched_log_binds_strictly_and_names_test() {
-    run_scenario("log_lines_in_batches_bind_strictly_and_name_their_test", &TestWorld::with_gtest("kinds"));
+    run_scenario("batched_log_binds_strictly_and_names_test", &TestWorld::with_gtest("kinds"));
 }
 
 #[test]
 fn cancellation_token_cancels_run() {
-    run_scenario("a_cancellation_token_cancels_a_run", &TestWorld::with_gtest("meet"));
+    run_scenario("cancellation_token_cancels_run", &TestWorld::with_gtest("meet"));
 }
 
 #[test]
 fn cancellation_token_cancels_run_on_callback_connections() {
-    run_scenario(
-        "a_cancellation_token_cancels_a_run_over_callback_connections",
-        &TestWorld::with_gtest("meet"),
-    );
+    run_scenario("cancellation_token_cancels_run_on_callback_connections", &TestWorld::with_gtest("meet"));
 }
 
 #[test]
 fn cancellation_token_cancels_discovery() {
-    run_scenario("a_cancellation_token_cancels_a_discovery", &TestWorld::with_fake("hangs-in-listing"));
+    run_scenario("cancellation_token_cancels_discovery", &TestWorld::with_fake("hangs-in-listing"));
 }
 
 #[test]
 fn client_debugger_attaches_before_first_instruction() {
-    run_scenario(
-        "a_debugger_of_the_client_gets_a_test_before_its_first_instruction",
-        &TestWorld::with_gtest("deaths"),
-    );
+    run_scenario("client_debugger_attaches_before_first_instruction", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
 fn launching_debugger_gets_each_test_in_turn() {
-    run_scenario("a_debugger_that_launches_gets_each_test_in_turn", &TestWorld::with_gtest("deaths"));
+    run_scenario("launching_debugger_gets_each_test_in_turn", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
 fn debugger_request_is_cancelled_with_its_run() {
-    run_scenario("a_request_for_a_debugger_is_withdrawn_with_its_run", &TestWorld::with_gtest("deaths"));
+    run_scenario("debugger_request_is_cancelled_with_its_run", &TestWorld::with_gtest("deaths"));
 }
 
 #[test]
 fn exit_request_ends_run_and_gets_response() {
-    run_scenario("exit_as_a_request_is_answered_and_ends_a_run_in_order", &TestWorld::with_gtest("meet"));
+    run_scenario("exit_request_ends_run_and_gets_response", &TestWorld::with_gtest("meet"));
 }
 
 #[test]
 fn client_close_midway_leaves_nothing_behind() {
-    run_scenario(
-        "a_client_that_closes_in_the_middle_takes_everything_with_it",
-        &TestWorld::with_gtest("meet"),
-    );
+    run_scenario("client_close_midway_leaves_nothing_behind", &TestWorld::with_gtest("meet"));
 }
 
 #[test]
 fn invalid_requests_get_error_codes() {
-    run_scenario("wrong_requests_are_refused_with_their_codes", &TestWorld::with_gtest("deaths"));
+    run_scenario("invalid_requests_get_error_codes", &TestWorld::with_gtest("deaths"));
 }
 
-/// Returns the first block of the README in this language.
-fn block_of_readme(language: &str) -> String {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let (_, rest) = readme.split_once(&format!("```{language}\n")).expect("the README has such a block");
+/// Returns the first block of the page of clients in this language.
+fn block_of_page(language: &str) -> String {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/editors/clients.md"))
+        .unwrap();
+    let (_, rest) = page.split_once(&format!("```{language}\n")).expect("the page has such a block");
     rest.split_once("```").expect("blocks end").0.to_owned()
 }
 
 #[test]
-fn readme_client_works() {
+fn documented_client_works() {
     let text = std::fs::read_to_string(client("example.mjs")).unwrap();
-    assert_eq!(text, block_of_readme("js"), "README.md and tests/clients/example.mjs differ");
+    assert_eq!(text, block_of_page("js"), "docs/editors/clients.md and tests/clients/example.mjs differ");
     let world = TestWorld::with_gtest("deaths");
     let ran = node(&world, "example.mjs", &["deaths"]).assert_code(0);
     assert_eq!(ran.stdout.lines().filter(|line| line.starts_with("passed     deaths::")).count(), 7, "{ran}");
@@ -158,10 +150,10 @@ fn readme_client_works() {
 }
 
 #[test]
-fn readme_rust_client_works() {
+fn documented_rust_client_works() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/editor.rs");
     let text = std::fs::read_to_string(path).unwrap();
-    assert_eq!(text, block_of_readme("rust"), "README.md and examples/editor.rs differ");
+    assert_eq!(text, block_of_page("rust"), "docs/editors/clients.md and examples/editor.rs differ");
     let world = TestWorld::with_gtest("deaths");
     world.env("HEELER", env!("CARGO_BIN_EXE_heeler"));
     // `cargo test` builds the examples before the tests, beside the programs.
@@ -183,7 +175,7 @@ fn every_scenario_has_a_test() {
     let names: Vec<_> = names.filter_map(|rest| rest.split('(').next()).collect();
     assert!(names.len() > 10, "the scenarios are found");
     for name in names {
-        let call = format!("play(\"{name}\"");
+        let call = format!("\"{name}\"");
         assert!(include_str!("node_clients.rs").contains(&call), "{name} is played by no test");
     }
 }

@@ -126,7 +126,7 @@ impl TrafficRecorder {
         events
     }
 
-    /// Waits until `find` finds something in the record.
+    /// Waits until `find_process` finds something in the record.
     pub(crate) fn wait<T>(&self, what: &str, mut find: impl FnMut(&[RecordedEvent]) -> Option<T>) -> T {
         let (events, changed) = &*self.0;
         let until = Instant::now() + DEADLINE;

@@ -6,6 +6,7 @@ use jsonschema::Validator;
 use serde_json::Value;
 
 static SERVER: LazyLock<Validator> = LazyLock::new(|| build(include_str!("../../schema/server.schema.json")));
+static CTRF: LazyLock<Validator> = LazyLock::new(|| build(include_str!("../../schema/ctrf/schema.json")));
 static CLIENT: LazyLock<Validator> = LazyLock::new(|| build(include_str!("../../schema/client.schema.json")));
 
 fn build(text: &str) -> Validator {
@@ -21,6 +22,13 @@ pub(crate) fn server_schema_violation(message: &Value) -> Option<String> {
 /// Returns the schema violation of a message that a client sent, if there is one.
 pub(crate) fn client_schema_violation(message: &Value) -> Option<String> {
     schema_violation(&CLIENT, message)
+}
+
+/// Checks a CTRF report against the schema of its format.
+#[track_caller]
+pub(crate) fn check_ctrf(report: &Value) {
+    let violation = schema_violation(&CTRF, report);
+    assert!(violation.is_none(), "{violation:?}\n{report:#}");
 }
 
 fn schema_violation(validator: &Validator, message: &Value) -> Option<String> {

@@ -77,7 +77,7 @@ impl<'w> TestServer<'w> {
         Self::launch(ServerTransport::Dial, world, &words, listener)
     }
 
-    /// Starts a server like [`Server::start_over`], with further options.
+    /// Starts a server like [`TestServer::start_over`], with further options.
     pub(crate) fn start_with(
         transport: ServerTransport,
         world: &'w TestWorld,
@@ -269,7 +269,7 @@ impl<'w> TestServer<'w> {
         self.finish_as(run, selected, ExpectedDelivery::Once)
     }
 
-    /// Waits like [`Server::finish`], for clients that may be sent results twice.
+    /// Waits like [`TestServer::finish`], for clients that may be sent results twice.
     pub(crate) fn finish_as(
         &self,
         run: &RequestedRun,

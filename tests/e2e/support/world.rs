@@ -103,7 +103,7 @@ impl TestWorld {
         self.env.borrow_mut().push((name.to_owned(), value.to_owned()));
     }
 
-    /// Makes the programs note their starts; read them with [`World::starts`].
+    /// Makes the programs note their starts; read them with [`TestWorld::starts`].
     pub(crate) fn note_starts(&self) {
         self.env("HEELER_FIXTURE_STARTS", self.path("starts").to_str().unwrap());
     }

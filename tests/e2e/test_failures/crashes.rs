@@ -55,7 +55,7 @@ fn crash_among_500_costs_three_processes() {
     assert_eq!(bad, ["big::N/Big.Case/1137"]);
     let culprit = books.test("big::N/Big.Case/1137");
     assert_eq!(culprit["heeler.isolated-rerun"], "crashes", "{culprit:#}");
-    assert_eq!(culprit["error.message"], "crashed with SIGABRT; crashes alone as well");
+    assert_eq!(culprit["error.message"], "crashed with SIGABRT; also crashes in isolation");
     books.assert_no_program_failures();
     let starts: Vec<_> = world.starts().into_iter().map(|start| start.pid).collect();
     assert!(starts.len() <= 3, "{starts:?}");

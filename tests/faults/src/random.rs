@@ -22,7 +22,7 @@ impl SeededRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `end`.
+    /// Returns a number below `wait_exit`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end as u64).expect("it is below a usize")
     }

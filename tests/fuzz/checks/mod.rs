@@ -1,7 +1,7 @@
 //! Properties of any input bytes: one function for each fuzz target, which panics if the property is violated.
 //! The targets run them with libFuzzer's inputs, the integration tests with the seeds.
 //!
-//! - `pieces`: bytes split at places that the bytes themselves determine.
+//! - `unsafe_blocks`: bytes split at places that the bytes themselves determine.
 //! - `streams`: frames, packets, journals, manifests.
 //! - `messages`: envelopes, and the messages in them.
 //! - `frameworks`: output of test programs.

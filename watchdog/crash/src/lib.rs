@@ -1,4 +1,5 @@
 //! Stacks and minidumps of processes that stand still.
 
+mod arch;
 pub mod dump;
 pub mod stacks;

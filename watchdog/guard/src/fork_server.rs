@@ -60,7 +60,7 @@ struct ForkServer {
     single_threaded: SingleThreaded,
 }
 
-/// The role of the process that returns from [`Nursery::serve`].
+/// The role of the process that returns from [`ForkServer::serve`].
 enum ForkedRole {
     /// The fork server, which is no longer needed.
     ForkServer,

@@ -5,13 +5,13 @@
 //! It is forked by a fork server ([`crate::nursery`]), or executed. It gets the test's outputs as its own
 //! descriptors 1 and 2, and, when it is executed, the control connection as 0. So it never prints anything.
 //!
-//! - [`main`]: the supervisor. `control`: the worker's connection. `family`: the process tree below the
-//!   guard. `end`: exit reports.
-//! - `tracer`: the only module that waits for processes. `crash`: handles a process that crashes.
-//!   `sanitizer`: programs that must not be traced. `halt`: stops and resumes whole processes. `look`: the
+//! - [`main`]: the supervisor. `control`: the worker's connection. `live_processes`: the process tree below the
+//!   guard. `exit_report`: exit reports.
+//! - `tracer`: the only module that waits for processes. `crash_handler`: handles a process that crashes.
+//!   `leak_sanitizer`: programs that must not be traced. `stop_threads`: stops and resumes whole processes. `thread_state`: the
 //!   state of a stopped thread.
-//! - `debug`: a process stopped before its first instruction, to be handed over to a debugger.
-//! - `hang`: dumps of live processes. `sample`: their activity.
+//! - `debug_hold`: a process stopped before its first instruction, to be handed over to a debugger.
+//! - `hang_dump`: dumps of live processes. `activity`: their activity.
 
 mod activity;
 mod control;

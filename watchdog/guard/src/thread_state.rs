@@ -34,7 +34,8 @@ impl FirstChance {
             }
         }
         let general = &self.registers.general;
-        let saved = [general.rsp.to_ne_bytes(), general.rip.to_ne_bytes()].concat();
+        let (stack_pointer, instruction) = (general.stack_pointer(), general.instruction_pointer());
+        let saved = [stack_pointer.to_ne_bytes(), instruction.to_ne_bytes()].concat();
         bytes[..length]
             .chunks_exact(8)
             .zip(bytes[..length].chunks_exact(8).skip(1))
@@ -43,8 +44,8 @@ impl FirstChance {
 
     /// Returns whether a thread is back where the signal arrived.
     pub(super) fn is_at_same_place(&self, now: &RegisterSet) -> bool {
-        let (then, now) = (&self.registers.general, &now.general);
-        (then.rip, then.rsp) == (now.rip, now.rsp)
+        let place = |set: &RegisterSet| (set.general.instruction_pointer(), set.general.stack_pointer());
+        place(&self.registers) == place(now)
     }
 
     pub(super) fn fault(&self) -> SignalFault {
@@ -60,56 +61,9 @@ pub(super) fn read_thread(tid: Pid) -> Option<ThreadRegisters> {
 
 /// Returns the registers of a stopped thread.
 pub(super) fn read_registers(tid: Pid) -> io::Result<RegisterSet> {
-    let general = general_register_set(trace::general_registers(tid)?);
+    let general = GeneralRegisterSet::from(&trace::general_registers(tid)?);
     // They say little about where a thread is, so their absence is accepted.
-    let floating =
-        trace::floating_registers(tid).ok().map(|registers| Box::new(floating_register_set(&registers)));
+    let floating = trace::floating_registers(tid).ok();
+    let floating = floating.map(|registers| Box::new(FloatingRegisterSet::from(&registers)));
     Ok(RegisterSet { general, floating })
-}
-
-fn general_register_set(r: trace::GeneralRegisters) -> GeneralRegisterSet {
-    GeneralRegisterSet {
-        r15: r.r15,
-        r14: r.r14,
-        r13: r.r13,
-        r12: r.r12,
-        rbp: r.rbp,
-        rbx: r.rbx,
-        r11: r.r11,
-        r10: r.r10,
-        r9: r.r9,
-        r8: r.r8,
-        rax: r.rax,
-        rcx: r.rcx,
-        rdx: r.rdx,
-        rsi: r.rsi,
-        rdi: r.rdi,
-        orig_rax: r.orig_rax,
-        rip: r.rip,
-        cs: r.cs,
-        eflags: r.eflags,
-        rsp: r.rsp,
-        ss: r.ss,
-        fs_base: r.fs_base,
-        gs_base: r.gs_base,
-        ds: r.ds,
-        es: r.es,
-        fs: r.fs,
-        gs: r.gs,
-    }
-}
-
-fn floating_register_set(r: &trace::FloatingRegisters) -> FloatingRegisterSet {
-    FloatingRegisterSet {
-        cwd: r.cwd,
-        swd: r.swd,
-        ftw: r.ftw,
-        fop: r.fop,
-        rip: r.rip,
-        rdp: r.rdp,
-        mxcsr: r.mxcsr,
-        mxcr_mask: r.mxcr_mask,
-        st_space: r.st_space,
-        xmm_space: r.xmm_space,
-    }
 }

@@ -410,7 +410,8 @@ impl ProcessTracer {
         // A signal that a handler raises again may be pending until the handler returns, and then arrives at
         // the same place.
         let chance = chance.filter(|chance| {
-            chance.is_at_same_place(&registers) || chance.is_being_handled(tid, registers.general.rsp)
+            chance.is_at_same_place(&registers)
+                || chance.is_being_handled(tid, registers.general.stack_pointer())
         });
         self.on_crash(CrashSite { process, tid }, FirstChance { info, registers }, chance);
     }
@@ -425,9 +426,9 @@ impl ProcessTracer {
         let Some(chance) = self.threads.get_mut(&tid).and_then(|thread| thread.first_chance.take()) else {
             return;
         };
-        let Ok(registers) = trace::general_registers(tid) else { return };
+        let Ok(registers) = thread_state::read_registers(tid) else { return };
         // The signal was handled long ago, and did not cause this exit.
-        if !chance.is_being_handled(tid, registers.rsp) {
+        if !chance.is_being_handled(tid, registers.general.stack_pointer()) {
             return;
         }
         let Some((process, of)) = self.process_of(tid) else { return };

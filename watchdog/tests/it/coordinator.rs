@@ -45,7 +45,7 @@ pub(crate) fn run_async(test: impl Future<Output = ()>) {
 }
 
 impl TestCoordinator {
-    /// Starts a watchdog whose workers play `worker`, and sends it the `Welcome`.
+    /// Starts a watchdog whose workers play `play_worker`, and sends it the `Welcome`.
     pub(crate) async fn start(worker: &str, callback: Option<CallbackAddress>) -> Self {
         Self::start_with(worker, callback, LIMITS).await
     }

@@ -77,7 +77,7 @@ fn empty_finish(run_dir: &Path) -> FinishRequest {
     FinishRequest { run: RUN.into(), run_dir: run_dir.into(), ..FinishRequest::default() }
 }
 
-/// The expected frames of [`big`], in order.
+/// The expected frames of [`full_finish`], in order.
 const FULL_FINISH_FRAMES: [&str; 8] = [
     "updates 1: s::",
     "updates 500: s::t101",

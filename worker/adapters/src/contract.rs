@@ -21,7 +21,7 @@ pub trait Adapter: Sync {
     /// keeps a program from being listed that would ignore the arguments and run; the listing itself decides.
     fn looks_like(&self, image: &[u8]) -> bool;
 
-    /// Returns the listing commands, to be run one after the other while [`Adapter::needs_more`] returns
+    /// Returns the listing commands, to be run one after the other while [`Adapter::needs_next_listing`] returns
     /// true.
     fn listing_commands(&self, program: &TestProgram, scratch: &Path) -> Vec<AdapterInvocation>;
 
@@ -107,7 +107,7 @@ pub struct ListingOutput {
     pub stdout: Vec<u8>,
     /// Bytes of its standard error.
     pub stderr: Vec<u8>,
-    /// Contents of the file named by [`Invocation::reads`], if it was written.
+    /// Contents of the file named by [`AdapterInvocation::listing_file`], if it was written.
     pub file: Option<Vec<u8>>,
     /// Its exit code, if it exited by itself.
     pub code: Option<i32>,
@@ -203,7 +203,7 @@ pub trait TranscriptParser {
     /// Parses the next chunk of output, and appends the recognized events.
     fn on_stdout(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>);
 
-    /// Handles the end of the output. A test that is running then has no [`Event::Ended`].
+    /// Handles the end of the output. A test that is running then has no [`TranscriptEvent::Ended`].
     fn on_output_end(&mut self, events: &mut Vec<TranscriptEvent>);
 
     /// Returns whether the framework printed its final line.
@@ -211,7 +211,7 @@ pub trait TranscriptParser {
 
     /// Returns whether the reported results explain this exit code. A failure that the framework reports
     /// outside of any test is in no result, so the exit code that it causes is not explained; see
-    /// [`Transcript::outside_failure`].
+    /// [`TranscriptParser::outside_failure`].
     fn explains_exit(&self, code: i32) -> bool;
 
     /// Returns whether the running test already wrote its end marker, which is confirmed only when the

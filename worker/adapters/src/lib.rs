@@ -2,8 +2,8 @@
 //! Bytes go in, values come out: no process is started here, nothing is sent and no clock is read.
 //!
 //! - `contract`: the trait, and the values passed between an adapter and the runner.
-//! - `known`: the registry of frameworks by name.
-//! - `follow`: the stream parser that all transcripts share, over `sequence` (the expected tests) and `scan`
+//! - `registry`: the registry of frameworks by name.
+//! - `stream_parser`: the stream parser that all transcripts share, over `expected_tests` (the expected tests) and `scan`
 //!   (bytes).
 //! - `gtest`, `libtest`: one folder per framework, each with listing, command and transcript.
 //! - `shell`: quoting, for the command lines that users copy.

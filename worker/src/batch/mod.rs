@@ -139,10 +139,10 @@ enum BatchTerminateReason {
 pub(crate) enum DeadlineAction {
     /// None: the deadline has not passed.
     Nothing,
-    /// Sample the process to see whether the system scheduled it; [`Batch::silence_checked`] takes the
+    /// Sample the process to see whether the system scheduled it; [`RunningBatch::on_idle_sample`] takes the
     /// answer.
     SampleProcess,
-    /// Send the deferred result of a test whose process takes long to exit: [`Batch::tell_kept`].
+    /// Send the deferred result of a test whose process takes long to exit: [`RunningBatch::send_deferred_result`].
     SendDeferredResult,
     /// Terminate the process.
     Terminate,
@@ -183,7 +183,7 @@ pub(crate) struct OutputChunk<'a> {
 
 impl RunningBatch {
     /// Returns the batch of the tests to run. Those that their framework would skip are settled at once, into
-    /// `parcel`.
+    /// `update_batch`.
     pub(crate) fn new(
         lease: WorkerLease,
         worker: WorkerId,

@@ -1,5 +1,6 @@
 //! Tests of a batch: results from events, times and process exits.
 
+mod random_steps;
 mod single_test_process;
 
 use std::collections::HashMap;
@@ -10,7 +11,6 @@ use heeler_protocol::{
     journal::{self, JournalContent, JournalRecord},
     mtp::{NodeChange, TestNode},
 };
-use proptest::prelude::*;
 
 use super::{running_test::SHARED_STDERR_NOTE, *};
 use crate::test_values::{lease, verdict};
@@ -530,95 +530,4 @@ enum BatchStep {
     Chunk(Vec<TranscriptEvent>, bool),
     Time(u64),
     Cancel,
-}
-
-fn event() -> impl Strategy<Value = TranscriptEvent> {
-    let state = prop_oneof![
-        Just(ExecutionState::Passed),
-        Just(ExecutionState::Failed),
-        Just(ExecutionState::Skipped)
-    ];
-    prop_oneof![
-        3 => (0_usize..6).prop_map(begun),
-        3 => (0_usize..6, state).prop_map(|(place, state)| ended(place, state)),
-        1 => Just(output("noise")),
-    ]
-}
-
-fn step() -> impl Strategy<Value = BatchStep> {
-    prop_oneof![
-        8 => (proptest::collection::vec(event(), 0..8), any::<bool>()).prop_map(|(events, has)| BatchStep::Chunk(events, has)),
-        1 => (0_u64..4000).prop_map(BatchStep::Time),
-        1 => Just(BatchStep::Cancel),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn every_event_order_settles_tests_at_most_once(
-        steps in proptest::collection::vec(step(), 0..12),
-        held in proptest::collection::vec(any::<bool>(), 5),
-        end in prop_oneof![Just(exit(0)), Just(exit(1)), Just(signal(11)), Just(ProcessExit::default())],
-        is_complete: bool,
-        is_explained: bool,
-    ) {
-        let mut lease = lease(5);
-        for (test, is_held) in lease.tests.iter_mut().zip(held) {
-            test.is_failure_provisional = is_held;
-        }
-        let mut bench = BatchHarness::with_lease(lease);
-        let mut now = 0;
-        for step in steps {
-            now += 1;
-            match step {
-                BatchStep::Chunk(events, has_errors) => bench.chunk(now, events, if has_errors { "e" } else { "" }),
-                BatchStep::Time(more) => {
-                    now += more;
-                    bench.batch.on_deadline(at(now));
-                }
-                BatchStep::Cancel => bench.batch.cancel(),
-            }
-        }
-        let ended = bench.finish(now + 1, end, (is_complete, is_explained));
-
-        let mut started: HashMap<TestId, usize> = HashMap::new();
-        let mut decided: HashMap<TestId, usize> = HashMap::new();
-        let mut position = 0;
-        for report in &bench.parcel.reports {
-            match report {
-                LeaseEvent::Started(test) => *started.entry(*test).or_default() += 1,
-                LeaseEvent::Settled { test, position: at, .. } => {
-                    position += 1;
-                    prop_assert_eq!(*at, position);
-                    *decided.entry(*test).or_default() += 1;
-                }
-                LeaseEvent::StoppedForDebugger { .. }
-                | LeaseEvent::LaunchedByDebugger { .. }
-                | LeaseEvent::FilesAttached { .. }
-                | LeaseEvent::ProcessesLeaked { .. }
-                | LeaseEvent::ProcessEnded { .. } => {}
-                LeaseEvent::FailedProvisionally { test, .. } | LeaseEvent::CrashedProvisionally { test, .. } => {
-                    *decided.entry(*test).or_default() += 1;
-                }
-            }
-        }
-        for (test, times) in &decided {
-            prop_assert_eq!(*times, 1, "{:?} is decided once", test);
-            prop_assert_eq!(started.get(test), Some(&1), "{:?} is started once", test);
-        }
-        // Every started test has its result, except those whose process was ended because of another test.
-        let is_undecided = started.keys().any(|test| !decided.contains_key(test));
-        if is_undecided {
-            let is_in_test = matches!(ended, LeaseEnd::DiedInTest { .. });
-            prop_assert!(is_in_test);
-        }
-        prop_assert_eq!(bench.records().len(), bench.parcel.reports.len());
-        let results = bench.results();
-        prop_assert_eq!(results.len() as u64, position);
-        // A complete lease is one in which no test died.
-        if ended == LeaseEnd::Complete {
-            let has_died = bench.parcel.reports.iter().any(|report| matches!(report, LeaseEvent::CrashedProvisionally { .. }));
-            prop_assert!(!has_died && is_complete && is_explained);
-        }
-    }
 }

@@ -2,7 +2,7 @@
 //! of the test protocol. Pure functions: no I/O.
 //!
 //! - `ast`: the syntax trees of both languages, with a common type for joined conditions.
-//! - `wildcard`: the wildcards `*` and `?`.
+//! - `build_pattern`: the wildcards `*` and `?`.
 //! - `syntax`: code shared by both parsers, with the limits against hostile input.
 //! - `expression`: the parser of `test(~parse) & not tag(slow)`, and of plain names.
 //! - `graph`: the parser of `/unit/Parser*/**[speed=fast]`.

@@ -143,7 +143,7 @@ pub(super) struct PatternChar {
     pub(super) is_escaped: bool,
 }
 
-/// Parses `\` and an escaped character: any character of `plain`, and `\n`, `\r`, `\t`, `\u{…}`.
+/// Parses `\` and an escaped character: any character of `parse_plain_text`, and `\n`, `\r`, `\t`, `\u{…}`.
 pub(super) fn escaped_char<'i>(
     plain: &'static str,
 ) -> impl FnMut(&mut ParserInput<'i>) -> ParseResult<PatternChar> {

@@ -74,7 +74,7 @@ pub enum RunEvent {
         start: Option<Duration>,
     },
     /// A worker that was ready has died, and its journal has been read. A requested worker that never became
-    /// ready is reported by [`Event::WorkerNotStarted`] only.
+    /// ready is reported by [`RunEvent::WorkerNotStarted`] only.
     WorkerLost {
         worker: WorkerId,
         /// The position up to which its results were forwarded nevertheless.
@@ -103,18 +103,18 @@ pub enum RunEvent {
 /// An output of the run, to be carried out by the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RunAction {
-    /// Start a worker; [`Event::WorkerReady`] or [`Event::WorkerNotStarted`] follows.
+    /// Start a worker; [`RunEvent::WorkerReady`] or [`RunEvent::WorkerNotStarted`] follows.
     StartWorker,
     /// Lease a batch to a worker.
     Lease(Box<BatchLease>),
-    /// Cancel a worker's lease; [`Event::LeaseEnded`] follows.
+    /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows.
     CancelLease(WorkerId),
-    /// Have a worker prove its stream; [`Event::Drained`] or [`Event::WorkerLost`] follows.
+    /// Have a worker prove its stream; [`RunEvent::Drained`] or [`RunEvent::WorkerLost`] follows.
     Drain(WorkerId),
-    /// Have the finisher send what is due, then the completion; [`Event::Finished`] follows.
+    /// Have the finisher send what is due, then the completion; [`RunEvent::Finished`] follows.
     Finish(DueResults),
     /// Kill the finisher: its remaining messages must not arrive after the completion. When it is dead, and
-    /// all its messages are read, [`Run::succession`](super::Run::succession) returns the next step.
+    /// all its messages are read, [`RunState::finisher_task`](super::Run::succession) returns the next step.
     KillFinisher,
     /// Respond to the request: the run is complete.
     Complete,

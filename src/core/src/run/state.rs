@@ -98,7 +98,7 @@ pub struct RunState {
 }
 
 impl RunState {
-    /// Creates a run from its plan; [`Run::begin`] starts it.
+    /// Creates a run from its plan; [`RunState::begin`] starts it.
     #[must_use]
     pub fn new(plan: SchedulingPlan) -> Self {
         let mut queue = TestQueue::new(plan.programs.iter().cloned());

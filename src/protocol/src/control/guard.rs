@@ -32,7 +32,7 @@ pub enum ToGuard {
     /// [`FromGuard::Dumped`].
     Dump,
     /// Ends all tracing at once, so that a debugger can attach to the processes; answered by
-    /// [`FromGuard::LetGone`].
+    /// [`FromGuard::TracerDetached`].
     DetachTracer,
     /// Continues a process that is stopped before its first instruction, untraced, because it belongs to a
     /// debugger.
@@ -61,7 +61,7 @@ pub struct TestCommand {
     #[serde(default)]
     pub memory_bytes: Option<u64>,
     /// Whether the process is stopped before its first instruction, traced by no process, until
-    /// [`ToGuard::HandOver`] or [`ToGuard::TakeBack`].
+    /// [`ToGuard::ContinueUntraced`] or [`ToGuard::ContinueTraced`].
     #[serde(default)]
     pub is_stopped_at_start: bool,
 }
@@ -136,11 +136,11 @@ pub enum FromGuard {
     },
     /// A process of the test has crashed. Sent after the test has ended, before [`FromGuard::Ended`].
     Crashed(CrashReport),
-    /// Answers [`ToGuard::Sample`].
+    /// Answers [`ToGuard::MessageSample`].
     Sampled(TreeSample),
     /// Answers [`ToGuard::Dump`].
     Dumped(HangReport),
-    /// Answers [`ToGuard::LetGo`].
+    /// Answers [`ToGuard::DetachTracer`].
     TracerDetached,
     /// The process is stopped before its first instruction, as its command requires.
     StoppedAtStart {
@@ -281,7 +281,7 @@ pub struct ProcessExit {
     pub peak_kib: u64,
     /// Wall-clock time from start to end, in microseconds.
     pub wall_us: u64,
-    /// Peak memory in bytes, if the system killed the process at the limit of [`Command::memory_bytes`].
+    /// Peak memory in bytes, if the system killed the process at the limit of [`TestCommand::memory_bytes`].
     #[serde(default)]
     pub limit_peak_bytes: Option<u64>,
     /// Path of the core file, if it can be found.

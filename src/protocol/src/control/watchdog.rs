@@ -25,7 +25,7 @@ pub enum ToWatchdog {
         /// Number of the new worker.
         worker: WorkerId,
     },
-    /// Kills a worker and its whole process tree; answered by [`FromWatchdog::WorkerEnded`].
+    /// Kills a worker and its whole process tree; answered by [`SimWatchdogMessage::WorkerEnded`].
     KillWorker { worker: WorkerId },
     /// Announces a run. If the coordinator dies during the run, the watchdog finishes it from the manifest
     /// and the journals.
@@ -45,7 +45,7 @@ pub enum ToWatchdog {
         worker: WorkerId,
     },
     /// Sends the remaining updates, then the end of the attachments and the completion; answered by
-    /// [`FromWatchdog::Finished`].
+    /// [`SimWatchdogMessage::Finished`].
     Finish(Box<FinishRequest>),
     /// Orders the watchdog to end all workers and exit.
     Exit,

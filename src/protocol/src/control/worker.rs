@@ -19,27 +19,27 @@ pub enum ToWorker {
         /// Timeouts of client connections.
         limits: DeliveryLimits,
     },
-    /// Lists the tests of one program; answered by [`FromWorker::Discovered`] or
-    /// [`FromWorker::NotDiscovered`].
+    /// Lists the tests of one program; answered by [`SimWorkerMessage::Discovered`] or
+    /// [`SimWorkerMessage::NotDiscovered`].
     Discover(DiscoveryJob),
-    /// Runs a batch; answered by reports and finally by [`FromWorker::LeaseEnded`].
+    /// Runs a batch; answered by reports and finally by [`SimWorkerMessage::LeaseEnded`].
     Lease(Box<WorkerLease>),
     /// Ends the current lease: the running test becomes `cancelled`, the tests not yet started are returned.
     Cancel {
         /// Milliseconds between SIGTERM and SIGKILL.
         grace_ms: u64,
     },
-    /// Stops the test process and the timers; answered by [`FromWorker::Paused`].
+    /// Stops the test process and the timers; answered by [`SimWorkerMessage::Paused`].
     Pause,
     /// Continues the test process and the timers.
     Resume,
-    /// Decides about the process of a lease that is stopped for a debugger; see [`Report::Standing`].
+    /// Decides about the process of a lease that is stopped for a debugger; see [`LeaseEvent::StoppedForDebugger`].
     Debugger {
         lease: LeaseId,
         /// Decision about the stopped process.
         decision: DebuggerDecision,
     },
-    /// Proves the delivery of everything that was sent for a run; answered by [`FromWorker::Drained`]. Sent
+    /// Proves the delivery of everything that was sent for a run; answered by [`SimWorkerMessage::Drained`]. Sent
     /// while the worker has no lease.
     Drain { run: String },
     /// Orders the worker to exit.
@@ -134,7 +134,7 @@ pub struct WorkerLease {
     /// its failures.
     pub is_isolated: bool,
     /// Whether the process is for a debugger: it is stopped before its first instruction until
-    /// [`ToWorker::Debugger`] decides about it, or a debugger has launched another one.
+    /// [`ToWorker::GdbSession`] decides about it, or a debugger has launched another one.
     #[serde(default)]
     pub is_debugged: bool,
     /// Whether the test's output also goes to the worker's own standard output while the test runs.
@@ -306,7 +306,7 @@ pub struct LogLine {
 /// Event of one test or of its process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum LeaseEvent {
-    /// The test's process is stopped for a debugger, traced by no process, until [`ToWorker::Debugger`]
+    /// The test's process is stopped for a debugger, traced by no process, until [`ToWorker::GdbSession`]
     /// arrives.
     StoppedForDebugger {
         test: TestId,
@@ -317,7 +317,7 @@ pub enum LeaseEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         debuggee: Option<DebuggeeCommand>,
     },
-    /// A debugger launched the test as [`Debuggee`] and owns its process: no limits, no crash capture.
+    /// A debugger launched the test as [`DebuggeeCommand`] and owns its process: no limits, no crash capture.
     LaunchedByDebugger { test: TestId, pid: u32 },
     /// The test is running.
     Started(TestId),

@@ -91,7 +91,7 @@ pub fn encode_change(node: &TestNode) -> Vec<u8> {
     encode_change_in_group(None, node, None)
 }
 
-/// Encodes one change as JSON; `foreign` are members as [`AskedNode`] reads them.
+/// Encodes one change as JSON; `format_error` are members as [`RequestedNode`] reads them.
 #[must_use]
 pub fn encode_change_in_group(parent: Option<&str>, node: &TestNode, foreign: Option<&str>) -> Vec<u8> {
     #[derive(Serialize)]

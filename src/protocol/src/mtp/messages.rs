@@ -154,7 +154,7 @@ pub struct ServerTestingCapabilities {
 }
 
 /// Parameters of `testing/discoverTests` and `testing/runTests`. A server reads the tests as
-/// [`super::AskedNode`].
+/// [`super::RequestedNode`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(bound = "N: schemars::JsonSchema + Default"))]
@@ -243,7 +243,7 @@ pub struct NodeChange {
 
 /// Encodes changes that are already JSON as one update frame.
 ///
-/// Each item is the text of one [`Change`], as [`super::change_json`] encodes it and journals store it.
+/// Each item is the text of one [`NodeChange`], as [`super::change_json`] encodes it and journals store it.
 #[must_use]
 pub fn updates_frame<'a, I>(run_id: &str, changes: I) -> Bytes
 where

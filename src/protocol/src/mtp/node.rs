@@ -198,7 +198,7 @@ pub mod key {
     pub const ATTEMPTS: &str = "heeler.attempts";
 
     /// Processes that the test left running, if it had a process of its own: a list of
-    /// [`crate::mtp::LeftBehind`].
+    /// [`crate::mtp::LeakedProcessInfo`].
     pub const LEAKED: &str = "heeler.leaked";
     /// CPU time of the test's process and its reaped children in milliseconds, if the test had a process of
     /// its own.

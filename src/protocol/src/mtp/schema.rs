@@ -198,7 +198,7 @@ impl JsonSchema for TestNode {
 
 impl JsonSchema for RequestedNode {
     fn schema_name() -> Cow<'static, str> {
-        "RequestedNode".into()
+        "SelectedNode".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {

@@ -1,6 +1,6 @@
 //! Golden files: each message equals its golden file, byte for byte except for white space, and is read back
-//! as the same value. A golden file changes only together with its line of the README, which contains its
-//! hash.
+//! as the same value. A golden file changes only together with its line of the page of messages, which contains
+//! its hash.
 
 use std::collections::BTreeSet;
 
@@ -9,6 +9,9 @@ use crate::{
     messages::{MessageSample, samples},
     repository_path,
 };
+
+/// The page that lists all messages.
+const MESSAGES_PAGE: &str = "docs/reference/messages.md";
 
 #[test]
 fn messages_match_golden_files_and_round_trip() {
@@ -19,7 +22,7 @@ fn messages_match_golden_files_and_round_trip() {
 }
 
 #[test]
-fn golden_files_are_listed_in_readme_with_hash() {
+fn golden_files_are_listed_in_messages_page_with_hash() {
     if is_update() {
         return;
     }
@@ -28,10 +31,10 @@ fn golden_files_are_listed_in_readme_with_hash() {
     let found: BTreeSet<String> =
         files.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(found, named, "each golden file belongs to one message of src/protocol/tests/it/messages.rs");
-    let readme = std::fs::read_to_string(repository_path("README.md")).unwrap();
+    let page = std::fs::read_to_string(repository_path(MESSAGES_PAGE)).unwrap();
     let table =
-        readme.split_once("<!-- messages -->").and_then(|(_, rest)| rest.split_once("<!-- /messages -->"));
-    let (table, _) = table.expect("README.md has a table of messages between its two marks");
+        page.split_once("<!-- messages -->").and_then(|(_, rest)| rest.split_once("<!-- /messages -->"));
+    let (table, _) = table.expect("the page has a table of messages between its two marks");
     let mut wrong = Vec::new();
     for file in &found {
         let bytes = std::fs::read(repository_path("tests/golden").join(file)).unwrap();
@@ -43,7 +46,7 @@ fn golden_files_are_listed_in_readme_with_hash() {
     let lines = table.lines().filter(|line| line.starts_with("| ") && line.contains('`')).count();
     assert!(
         wrong.is_empty() && lines == found.len(),
-        "README.md, table of messages: {lines} lines for {} golden files; these cells must stand there, each at the end of \
+        "{MESSAGES_PAGE}: {lines} lines for {} golden files; these cells must stand there, each at the end of \
          the line that describes its message (read whether that is still true):\n{}",
         found.len(),
         wrong.join("\n")

@@ -1,4 +1,4 @@
-//! Tests of the protocol's messages as peers see them: one golden file for each, the README's table of them,
+//! Tests of the protocol's messages as peers see them: one golden file for each, the page that lists them,
 //! and the schema.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 
@@ -29,8 +29,8 @@ fn check_file(path: &str, expected: &str) {
     let found = std::fs::read_to_string(&file).unwrap_or_default();
     assert!(
         found == expected,
-        "{path} is not what the types write. If the change is meant: UPDATE_GOLDEN=1 cargo test -p heeler-wire --test it, \
-         read the difference, think of peers that are older, and take the new hashes over into README.md.\n\
+        "{path} is not what the types write. If the change is meant: UPDATE_GOLDEN=1 cargo test -p heeler-protocol --test it, \
+         read the difference, think of peers that are older, and put the new hashes into docs/reference/messages.md.\n\
          --- the file ---\n{found}\n--- the types ---\n{expected}"
     );
 }

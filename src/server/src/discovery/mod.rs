@@ -1,8 +1,8 @@
 //! Test discovery: the session's programs, their tests, and programs whose listing failed.
 //!
 //! - `catalogue`: programs and tests by uid; pure.
-//! - `listed`: compact test entries.
-//! - `job`: lists programs through workers.
+//! - `test_entry`: compact test entries.
+//! - `lister`: lists programs through workers.
 
 mod catalogue;
 mod lister;

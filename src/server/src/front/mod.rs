@@ -3,7 +3,7 @@
 //!
 //! - `listen`: opens and accepts connections.
 //! - `session`: one client, from the first byte to the last.
-//! - `engine`: schedules a session's requests, concurrently.
+//! - `scheduler`: schedules a session's requests, concurrently.
 //! - `mtp`: the MSTest Runner Protocol, one file per request.
 
 mod listen;

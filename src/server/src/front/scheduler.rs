@@ -1,7 +1,7 @@
 //! Scheduler of a session's requests, which run concurrently: owns the catalogue and the pool, and shares the
 //! slots among runs.
 //!
-//! One loop waits for all events: session commands, processes, deadlines. After each event [`Engine::settle`]
+//! One loop waits for all events: session commands, processes, deadlines. After each event [`Scheduler::run_pending_actions`]
 //! lets every run execute its pending actions, assigns idle workers to the run that was served least, and
 //! responds to requests that are complete.
 
@@ -35,6 +35,7 @@ pub(in crate::front) use jobs::{JobKind, RequestJob};
 
 use crate::discovery::{Catalogue, ProgramLister, ProgramSource};
 use crate::pool::{PoolError, PoolEvent, PoolOptions, WorkerPool};
+use crate::run::ReportWriter;
 use heeler_config::{CaptureStrategy, ResolvedSettings};
 use heeler_run_store::{self, Provenance};
 
@@ -57,6 +58,8 @@ pub(super) struct SchedulerOptions {
     pub(super) is_debug: bool,
     /// Recorded with each run: how it was started.
     pub(super) provenance: Provenance,
+    /// Writes the report files of completed runs.
+    pub(super) reports: ReportWriter,
 }
 
 /// A command from the session to its scheduler.
@@ -93,6 +96,7 @@ pub(in crate::front) struct Scheduler {
     log_form: LogForm,
     client: heeler_transport::Outbox,
     provenance: Provenance,
+    reports: ReportWriter,
     debuggers: DebuggerRequests,
     pool: Option<WorkerPool>,
     /// In order of arrival.
@@ -132,6 +136,7 @@ impl Scheduler {
             log_form: options.log_form,
             client: options.client,
             provenance: options.provenance,
+            reports: options.reports,
             debuggers: DebuggerRequests::new(
                 options.client_responses,
                 (options.has_debugger, options.is_debug),

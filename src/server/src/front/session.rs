@@ -31,6 +31,7 @@ use super::{
 };
 use crate::discovery::ProgramSource;
 use crate::pool::ProcessExitWatch;
+use crate::run::ReportWriter;
 use heeler_config::ResolvedSettings;
 use heeler_run_store::Provenance;
 
@@ -114,6 +115,8 @@ pub struct ServerSession {
     scheduler: JoinSet<()>,
     /// Processes whose death ends the session.
     watched_processes: Vec<ProcessExitWatch>,
+    /// Writes the report files of completed runs; the session waits for them at its end.
+    reports: ReportWriter,
 }
 
 /// A request without a response so far.
@@ -158,6 +161,7 @@ impl ServerSession {
             open_requests: HashMap::new(),
             scheduler: JoinSet::new(),
             watched_processes: Vec::new(),
+            reports: ReportWriter::new(&options.settings.run.reports),
             options,
         };
         session.watch_process(session.options.exit_with);
@@ -311,6 +315,7 @@ impl ServerSession {
             has_debugger: facts.testing.debugger_provider,
             is_debug: self.options.is_debug,
             provenance: self.options.provenance.clone(),
+            reports: self.reports.clone(),
         };
         self.client_responses = Some(answers);
         self.scheduler.spawn(Scheduler::new(options, done).run(receiver));
@@ -459,6 +464,7 @@ impl ServerSession {
         // Awaited before the connections of the pool close, so that the watchdog receives the signal that the
         // coordinator is alive.
         self.scheduler.shutdown().await;
+        self.reports.finish().await;
         if end == SessionEnd::Exit {
             let leave = async {
                 while !self.unsent.is_empty() {

@@ -2,11 +2,12 @@
 //! alive, passes messages to and from them and replaces a dead watchdog; it decides nothing about tests.
 //!
 //! - `connection`: one task per control connection.
-//! - `end`: waits for the exit of a process.
+//! - `exit_watch`: waits for the exit of a process.
 //! - `orphans`: reaps what a dead watchdog leaves behind.
 //! - `workers`: the pool itself.
 
 mod connection;
+mod deadlines;
 mod exit_watch;
 mod orphans;
 mod workers;

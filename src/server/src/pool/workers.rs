@@ -10,7 +10,6 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use heeler_protocol::control::{
@@ -23,23 +22,13 @@ use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
     connection::{self, ConnectionContext, ControlEvent},
+    deadlines::{
+        DEATH_DEADLINE, SEND_DEADLINE, SHUTDOWN_DEADLINE, SPAWN_RETRY_FOR, SPAWN_RETRY_PAUSE, START_DEADLINE,
+    },
     exit_watch::ProcessExitWatch,
     orphans,
 };
 
-/// Time limit for a started process to join.
-const START_DEADLINE: Duration = Duration::from_secs(20);
-/// How long `fork` is retried after `EAGAIN` when the first watchdog starts.
-const SPAWN_RETRY_FOR: Duration = Duration::from_secs(2);
-/// Pause between two such attempts.
-const SPAWN_RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// Maximum time between the two signs of a worker's death: the end of its connection, and the watchdog's
-/// report.
-const DEATH_DEADLINE: Duration = Duration::from_secs(5);
-/// Time limit for sending a control message; a process that does not accept one by then never will.
-const SEND_DEADLINE: Duration = Duration::from_secs(10);
-/// Time limit for a process tree to exit when the pool is shut down.
-const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
 /// Maximum number of watchdogs; after this many deaths the watchdog is not replaced any more.
 const MAX_WATCHDOGS: u32 = 4;
 /// Capacity of the event queue to the driver: enough that a burst of small reports does not stop workers, few
@@ -287,7 +276,7 @@ impl WorkerPool {
     }
 
     /// Sends a message to a worker. A worker that does not accept it in time is killed;
-    /// [`PoolEvent::WorkerGone`] follows.
+    /// [`PoolEvent::WorkerDied`] follows.
     ///
     /// Cancel safe: no, because the message may or may not be queued.
     pub async fn send_to_worker(&mut self, worker: WorkerId, message: &ToWorker) {
@@ -304,9 +293,9 @@ impl WorkerPool {
         }
     }
 
-    /// Kills a worker and its whole process tree through the watchdog; [`PoolEvent::WorkerGone`] follows.
+    /// Kills a worker and its whole process tree through the watchdog; [`PoolEvent::WorkerDied`] follows.
     ///
-    /// Cancel safe: no, as [`Pool::tell_watchdog`].
+    /// Cancel safe: no, as [`WorkerPool::send_to_watchdog`].
     pub async fn kill_worker(&mut self, worker: WorkerId) {
         self.send_to_watchdog(&ToWatchdog::KillWorker { worker }).await;
         if let Some(link) = self.workers.get_mut(&worker) {
@@ -498,7 +487,7 @@ impl WorkerPool {
     /// # Errors
     /// It does not join.
     ///
-    /// Cancel safe: yes, as [`Pool::next`].
+    /// Cancel safe: yes, as [`WorkerPool::next_event`].
     pub async fn await_replacement(&mut self) -> Result<(), PoolError> {
         self.await_watchdog().await
     }
@@ -539,7 +528,7 @@ impl WorkerPool {
     }
 }
 
-/// Ends the watchdog of a pool that is dropped without [`Pool::leave`], because its client is gone. Without
+/// Ends the watchdog of a pool that is dropped without [`WorkerPool::shut_down`], because its client is gone. Without
 /// the signal the watchdog would take the end of its connection for the coordinator's death and finish the
 /// run for a client that no longer exists.
 impl Drop for WorkerPool {

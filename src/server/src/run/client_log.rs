@@ -34,14 +34,14 @@ impl ClientLog<'_> {
 
     /// Logs one message about a test, or about the run.
     ///
-    /// Cancel safe: no, as [`ClientLog::lines`].
+    /// Cancel safe: no, as [`ClientLog::forward_lines`].
     pub(super) async fn log_line(&self, test: Option<TestId>, level: LogLevel, message: String) {
         self.forward_lines(Some(&self.plan.run_id), vec![LogLine { test, level, message }]).await;
     }
 
     /// Logs the proof level of a drained stream, if it is lower than usual.
     ///
-    /// Cancel safe: no, as [`ClientLog::lines`].
+    /// Cancel safe: no, as [`ClientLog::forward_lines`].
     pub(super) async fn log_proof(&self, who: &str, proof: ProofLevel) {
         let level = match proof {
             ProofLevel::Answered | ProofLevel::Ordered => {

@@ -2,6 +2,11 @@
 
 use std::{io, time::Duration};
 
+use rustix::{
+    io::retry_on_intr,
+    process::{WaitId, WaitIdOptions, waitid},
+};
+
 use super::Pid;
 use crate::check;
 
@@ -21,7 +26,7 @@ pub struct ExitStatus {
 }
 
 impl ExitStatus {
-    pub(crate) fn new(status: libc::c_int, usage: &libc::rusage) -> Self {
+    fn new(status: libc::c_int, usage: &libc::rusage) -> Self {
         let is_signaled = libc::WIFSIGNALED(status);
         Self {
             code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
@@ -42,16 +47,13 @@ fn duration(time: libc::timeval) -> Duration {
 /// Reaps one child that has exited, regardless of which process started it; adopted orphans included. `None`:
 /// no child has exited, or there is none.
 ///
-/// It also collects the exit of every [`crate::spawn::Child`] of this process: a caller of this function must
+/// It also collects the exit of every [`crate::spawn::SpawnedChild`] of this process: a caller of this function must
 /// not wait for them elsewhere.
 ///
 /// # Errors
 /// The system call failed with another error than `ECHILD`.
 pub fn reap_any() -> io::Result<Option<(Pid, ExitStatus)>> {
-    match wait(-1, libc::WNOHANG) {
-        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
-        outcome => outcome,
-    }
+    Ok(wait_for_any(libc::WNOHANG)?.map(|waited| (waited.pid, waited.exit())))
 }
 
 /// Waits for the exit of one child that no other code waits for, such as an orphan that was adopted and
@@ -72,26 +74,41 @@ pub fn reap_child(pid: Pid) -> io::Result<ExitStatus> {
 /// For a subreaper that is exact: while any process of its tree lives, the topmost of them is a child.
 #[must_use]
 pub fn has_children() -> bool {
-    loop {
-        // SAFETY: siginfo_t is a plain C struct that may be all zero.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-        // SAFETY: `info` is valid for writing during the call.
-        let result = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) };
-        match check(result) {
-            Ok(_) => return true,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return false,
-        }
-    }
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    retry_on_intr(|| waitid(WaitId::All, options)).is_ok()
 }
 
 /// Waits for one child: without blocking (`WNOHANG`) or until it exits (0).
 pub(crate) fn wait_for(pid: Pid, options: libc::c_int) -> io::Result<Option<ExitStatus>> {
-    Ok(wait(pid.0, options)?.map(|(_, exit)| exit))
+    Ok(wait4(pid.0, options)?.map(|waited| waited.exit()))
 }
 
-fn wait(pid: libc::pid_t, options: libc::c_int) -> io::Result<Option<(Pid, ExitStatus)>> {
+/// Waits for any child, and returns `None` also if there is no child.
+pub(crate) fn wait_for_any(options: libc::c_int) -> io::Result<Option<WaitResult>> {
+    match wait4(-1, options) {
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+        outcome => outcome,
+    }
+}
+
+/// The child or traced thread that a wait returned.
+pub(crate) struct WaitResult {
+    pub(crate) pid: Pid,
+    /// The wait status, which is a stop or an exit.
+    pub(crate) status: libc::c_int,
+    usage: libc::rusage,
+}
+
+impl WaitResult {
+    /// Returns the exit, if the status is one.
+    pub(crate) fn exit(&self) -> ExitStatus {
+        ExitStatus::new(self.status, &self.usage)
+    }
+}
+
+/// Performs a wait, again after each interruption by a signal; `None`: nothing has changed and the options say
+/// not to block. rustix and nix have no wait that returns the resource usage.
+pub(crate) fn wait4(pid: libc::pid_t, options: libc::c_int) -> io::Result<Option<WaitResult>> {
     loop {
         let mut status = 0;
         // SAFETY: rusage is a plain C struct that may be all zero.
@@ -100,7 +117,7 @@ fn wait(pid: libc::pid_t, options: libc::c_int) -> io::Result<Option<(Pid, ExitS
         let result = unsafe { libc::wait4(pid, &raw mut status, options, &raw mut usage) };
         match check(result) {
             Ok(0) => return Ok(None),
-            Ok(pid) => return Ok(Some((Pid(pid), ExitStatus::new(status, &usage)))),
+            Ok(pid) => return Ok(Some(WaitResult { pid: Pid(pid), status, usage })),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

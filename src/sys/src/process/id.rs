@@ -1,6 +1,8 @@
 //! Types for process ids and signal numbers.
 
-use std::fmt;
+use std::{fmt, io};
+
+use rustix::{io::Errno, process};
 
 /// A process id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -10,8 +12,14 @@ impl Pid {
     /// Returns the id of this process.
     #[must_use]
     pub fn own() -> Self {
-        // SAFETY: getpid has no preconditions and cannot fail.
-        Self(unsafe { libc::getpid() })
+        Self(process::getpid().as_raw_pid())
+    }
+
+    /// Returns the process id in the type of system calls; an id that no process can have does not exist
+    /// (`ESRCH`).
+    pub(crate) fn for_rustix(self) -> io::Result<process::Pid> {
+        let pid = if self.0 > 0 { process::Pid::from_raw(self.0) } else { None };
+        pid.ok_or_else(|| Errno::SRCH.into())
     }
 
     /// Returns the process id in the type that the control protocol carries.
@@ -56,6 +64,14 @@ impl Signal {
     pub const TRAP: Self = Self(libc::SIGTRAP);
     /// A forbidden system call.
     pub const SYS: Self = Self(libc::SIGSYS);
+
+    /// Returns the signal in the type of system calls.
+    ///
+    /// # Errors
+    /// The number is none of the signals with a name of their own (`EINVAL`): Heeler sends no others.
+    pub(crate) fn for_rustix(self) -> io::Result<process::Signal> {
+        process::Signal::from_named_raw(self.0).ok_or_else(|| Errno::INVAL.into())
+    }
 
     /// Returns the name, such as `SIGSEGV`; `signal 77` for a number without a name.
     #[must_use]

@@ -11,6 +11,11 @@ use std::{
     os::fd::{AsRawFd as _, OwnedFd},
 };
 
+use rustix::{
+    fs::{OFlags, fcntl_setfl},
+    io::{FdFlags, fcntl_setfd},
+};
+
 use super::{Pid, Signal, process_tree, stat};
 use crate::{check, io::pipe};
 
@@ -81,17 +86,13 @@ pub fn bind_to(end: OwnedFd) -> io::Result<()> {
     check(unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGKILL) })?;
     // SAFETY: the descriptor is open, and the argument names this process or its group.
     check(unsafe { libc::fcntl(fd, libc::F_SETOWN, owner) })?;
-    // SAFETY: the descriptor is open, and the arguments are flags.
-    check(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) })?;
+    fcntl_setfl(&end, OFlags::ASYNC | OFlags::NONBLOCK)?;
     // The exit of a holder before the line above raised no signal.
-    let mut byte = 0_u8;
-    // SAFETY: one byte may be written to the local.
-    let count = unsafe { libc::read(fd, (&raw mut byte).cast(), 1) };
-    if count == 0 {
+    if rustix::io::read(&end, &mut [0_u8]) == Ok(0) {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
-    // SAFETY: the descriptor is open, and no flag remains: it outlives the program.
-    check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) })?;
+    // Without the flag it stays open in the program that is executed.
+    fcntl_setfd(&end, FdFlags::empty())?;
     // The descriptor belongs to the executed program now, which does not know of it.
     std::mem::forget(end);
     Ok(())

@@ -22,5 +22,5 @@ pub use this_process::{
     shared_program_path, wake_on_parent_exit,
 };
 
-pub(crate) use exit_status::wait_for;
+pub(crate) use exit_status::{WaitResult, wait_for, wait_for_any, wait4};
 pub(crate) use process_tree::pidfd_signal;

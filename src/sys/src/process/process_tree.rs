@@ -3,12 +3,17 @@
 use std::{
     collections::HashSet,
     fs, io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     time::Duration,
 };
 
+use rustix::{
+    io::Errno,
+    process::{PidfdFlags, kill_process, kill_process_group, pidfd_send_signal},
+    time::{ClockId, clock_gettime},
+};
+
 use super::{Pid, Signal, reserved_fds};
-use crate::check;
 
 /// Longest reported command line of a process, in characters.
 const COMMAND_LIMIT: usize = 200;
@@ -39,7 +44,7 @@ pub fn stat(pid: Pid) -> Option<ProcessStat> {
     })
 }
 
-/// Returns the start time of a process as time since boot, truncated to [`start_tick`]; `None` if it no
+/// Returns the start time of a process as time since boot, truncated to [`start_time_resolution`]; `None` if it no
 /// longer exists.
 #[must_use]
 pub fn start_time_since_boot(pid: Pid) -> Option<Duration> {
@@ -54,20 +59,14 @@ pub fn start_time_since_boot(pid: Pid) -> Option<Duration> {
 /// Returns the resolution of process start times: mostly 10 ms.
 #[must_use]
 pub fn start_time_resolution() -> Duration {
-    // SAFETY: sysconf takes any name and touches no memory of ours.
-    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    let ticks = rustix::param::clock_ticks_per_second();
     Duration::from_secs(1) / u32::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
 }
 
-/// Returns the time since boot, on the clock of [`started_after_boot`].
+/// Returns the time since boot, on the clock of [`start_time_since_boot`].
 #[must_use]
 pub fn time_since_boot() -> Duration {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a live local of the right type. It cannot fail: every kernel with pidfds has this
-    // clock.
-    let _ = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
-    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
 
 /// Returns the children of a process, including those that have exited and are not reaped. Empty if it no
@@ -147,19 +146,13 @@ pub fn command_line(pid: Pid) -> String {
 /// Pages that several processes share are counted once for each.
 #[must_use]
 pub fn resident_bytes(root: Pid) -> u64 {
-    let page = page_bytes();
+    let page = rustix::param::page_size() as u64;
     let of = |pid: Pid| -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
         text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
     };
     let pages: u64 = descendants(root).into_iter().chain([root]).filter_map(of).sum();
     pages.saturating_mul(page)
-}
-
-fn page_bytes() -> u64 {
-    // SAFETY: sysconf takes any name and touches no memory of ours.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u64::try_from(size).unwrap_or(4096)
 }
 
 /// Returns the number of processes that the kernel has killed for lack of memory since boot; `None` if the
@@ -178,10 +171,9 @@ pub fn oom_kill_count() -> Option<u64> {
 pub fn kill_group(group: Pid, signal: Signal) -> io::Result<()> {
     // 0 and 1 would signal our own group and all processes.
     assert!(group.0 > 1, "a process group of a child is above 1");
-    // SAFETY: kill touches no memory.
-    match check(unsafe { libc::kill(-group.0, signal.0) }) {
-        Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
-        _ => Ok(()),
+    match kill_process_group(group.for_rustix()?, signal.for_rustix()?) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -190,8 +182,7 @@ pub fn kill_child(pid: Pid) {
     assert!(pid.0 > 1, "a child's number is above 1");
     // The call can fail only for a process that runs with another user's rights, and then nothing can be
     // done.
-    // SAFETY: kill touches no memory.
-    unsafe { libc::kill(pid.0, libc::SIGKILL) };
+    drop(kill(pid, Signal::KILL));
 }
 
 /// Opens a descriptor that refers to a process and never to a later one with the same id.
@@ -199,18 +190,15 @@ pub fn kill_child(pid: Pid) {
 /// # Errors
 /// The process no longer exists, or the system does not allow it.
 pub fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
-    // SAFETY: pidfd_open takes two integers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0, 0) };
-    let fd = check(i32::try_from(fd).expect("a descriptor fits"))?;
-    // SAFETY: the descriptor is new and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(rustix::process::pidfd_open(pid.for_rustix()?, PidfdFlags::empty())?)
 }
 
-pub(crate) fn pidfd_signal(pidfd: &impl AsRawFd, signal: Signal) -> io::Result<()> {
-    let none = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: the descriptor is open; without siginfo the kernel reads no memory of ours.
-    let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal.0, none, 0) };
-    check(i32::try_from(result).expect("0 or -1")).map(|_| ())
+pub(crate) fn pidfd_signal(pidfd: &impl AsFd, signal: Signal) -> io::Result<()> {
+    Ok(pidfd_send_signal(pidfd, signal.for_rustix()?)?)
+}
+
+fn kill(pid: Pid, signal: Signal) -> io::Result<()> {
+    Ok(kill_process(pid.for_rustix()?, signal.for_rustix()?)?)
 }
 
 /// Sends a signal to all descendants of `root`, and returns the processes that it was sent to; processes that
@@ -256,7 +244,6 @@ fn signal_if_child_of(parent: Pid, pid: Pid, signal: Signal) -> bool {
         Ok(pidfd) => still_related() && pidfd_signal(&pidfd, signal).is_ok(),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => false,
         // Where pidfds are denied, only the check just before the signal protects against reuse.
-        // SAFETY: kill touches no memory.
-        Err(_) => still_related() && check(unsafe { libc::kill(pid.0, signal.0) }).is_ok(),
+        Err(_) => still_related() && kill(pid, signal).is_ok(),
     }
 }

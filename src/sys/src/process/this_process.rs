@@ -2,10 +2,15 @@
 
 use std::{
     io,
-    mem::MaybeUninit,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     path::PathBuf,
 };
+
+use nix::sys::{
+    signal::{SigSet, Signal as NamedSignal},
+    signalfd::{SfdFlags, SignalFd},
+};
+use rustix::process::{set_child_subreaper, set_parent_process_death_signal};
 
 use super::{Pid, Signal, reserved_fds};
 use crate::check;
@@ -17,7 +22,7 @@ use crate::check;
 /// The system call failed.
 pub fn become_subreaper() -> io::Result<()> {
     reserved_fds::reserve();
-    prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
+    Ok(set_child_subreaper(Some(Pid::own().for_rustix()?))?)
 }
 
 /// Makes the kernel kill this process when the thread that started it exits.
@@ -28,7 +33,7 @@ pub fn become_subreaper() -> io::Result<()> {
 /// # Errors
 /// The system call failed.
 pub fn kill_on_parent_exit() -> io::Result<()> {
-    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)
+    Ok(set_parent_process_death_signal(Some(Signal::KILL.for_rustix()?))?)
 }
 
 /// Makes the kernel wake this process when the thread that started it exits, instead of killing it: the
@@ -37,28 +42,21 @@ pub fn kill_on_parent_exit() -> io::Result<()> {
 /// # Errors
 /// The system call failed.
 pub fn wake_on_parent_exit() -> io::Result<()> {
-    prctl(libc::PR_SET_PDEATHSIG, libc::SIGCONT)
+    Ok(set_parent_process_death_signal(Some(Signal::CONT.for_rustix()?))?)
 }
 
-/// Clears the parent-death signal that [`crate::spawn::spawn`] or [`die_with_parent`] has set: this process
+/// Clears the parent-death signal that [`crate::spawn::spawn`] or [`kill_on_parent_exit`] has set: this process
 /// handles its own exit.
 ///
 /// # Errors
 /// The system call failed.
 pub fn clear_parent_death_signal() -> io::Result<()> {
-    prctl(libc::PR_SET_PDEATHSIG, 0)
-}
-
-fn prctl(option: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    let value = libc::c_ulong::from(value.cast_unsigned());
-    // SAFETY: the options above take one integer and touch no memory of ours.
-    check(unsafe { libc::prctl(option, value, 0, 0, 0) }).map(|_| ())
+    Ok(set_parent_process_death_signal(None)?)
 }
 
 /// Sets the name of this process for `ps` and `top`; the kernel keeps 15 bytes.
 pub fn set_name(name: &std::ffi::CStr) {
-    // SAFETY: the kernel reads at most 16 bytes and stops at the zero, which a CStr has.
-    let _ = unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };
+    let _result = rustix::thread::set_name(name);
 }
 
 /// Ignores the signals that a terminal or a session sends to terminate or stop programs: the coordinator
@@ -73,19 +71,23 @@ pub fn ignore_terminal_signals() {
         libc::SIGTTIN,
         libc::SIGTTOU,
     ] {
-        // SAFETY: to ignore a signal installs no handler, so nothing of ours can run in its context.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
+        ignore_signal(signal);
     }
+}
+
+fn ignore_signal(signal: libc::c_int) {
+    // SAFETY: to ignore a signal installs no handler, so nothing of ours can run in its context.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
 /// Makes a write that exceeds the file size limit fail with an error, instead of a SIGXFSZ that terminates
 /// this process.
 pub fn ignore_file_size_signal() {
-    // SAFETY: to ignore a signal installs no handler, so nothing of ours can run in its context.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    ignore_signal(libc::SIGXFSZ);
 }
 
-/// Exits this process without any cleanup: nothing is flushed, dropped or unloaded.
+/// Exits this process without any cleanup: nothing is flushed, dropped or unloaded. Allowed between clone and
+/// exec, and in signal handlers.
 pub fn exit_immediately(code: i32) -> ! {
     // SAFETY: _exit has no preconditions.
     unsafe { libc::_exit(code) }
@@ -114,8 +116,7 @@ pub fn shared_program_path() -> PathBuf {
 /// Returns the effective user id of this process.
 #[must_use]
 pub fn effective_uid() -> u32 {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// Exits of children, adopted ones too, as a descriptor to poll. For processes with one thread.
@@ -123,7 +124,7 @@ pub fn effective_uid() -> u32 {
 /// One readiness may stand for several exits: after [`Self::clear`], reap until no child has an unreaped
 /// exit.
 #[derive(Debug)]
-pub struct ChildExits(OwnedFd);
+pub struct ChildExits(SignalFd);
 
 impl ChildExits {
     /// Blocks SIGCHLD in this thread and opens a descriptor for it.
@@ -131,30 +132,14 @@ impl ChildExits {
     /// # Errors
     /// The system has no free descriptor.
     pub fn watch() -> io::Result<Self> {
-        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: sigemptyset initialises the set that it is given.
-        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-        // SAFETY: the set was initialised by the call above.
-        unsafe { libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD) };
-        // SAFETY: the set is initialised; the old mask is not requested.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()) };
-        // SAFETY: the set is initialised, -1 asks for a new descriptor.
-        let fd = unsafe { libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
-        let fd = check(fd)?;
-        // SAFETY: the descriptor is new and has no other owner.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let child_exits = SigSet::from(NamedSignal::SIGCHLD);
+        child_exits.thread_block()?;
+        Ok(Self(SignalFd::with_flags(&child_exits, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
     }
 
     /// Makes the descriptor unreadable until the next exit.
     pub fn clear(&self) {
-        let mut buffer = [0_u8; size_of::<libc::signalfd_siginfo>()];
-        loop {
-            // SAFETY: the buffer is valid for writing of its own length.
-            let read = unsafe { libc::read(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
-            if read <= 0 {
-                return;
-            }
-        }
+        while let Ok(Some(_exit)) = self.0.read_signal() {}
     }
 }
 

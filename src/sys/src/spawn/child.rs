@@ -9,6 +9,8 @@ use std::{
     sync::atomic::{AtomicI32, Ordering::Relaxed},
 };
 
+use crate::process::exit_immediately;
+
 /// The steps of a child, as its failure report names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpawnStep {
@@ -77,11 +79,10 @@ pub(super) extern "C" fn run_child(plan: *mut c_void) -> c_int {
     // SAFETY: the parent passed a pointer to its plan and is suspended while the child shares its memory.
     let plan = unsafe { &*plan.cast::<SpawnPlan>() };
     prepare_and_exec(plan);
-    // SAFETY: _exit runs no code of the parent's.
-    unsafe { libc::_exit(127) }
+    exit_immediately(127)
 }
 
-/// Executes the program, or stores the reason of the failure in the plan. Same rules as [`child`].
+/// Executes the program, or stores the reason of the failure in the plan. Same rules as [`run_child`].
 pub(crate) fn prepare_and_exec(plan: &SpawnPlan) {
     execute(plan, prepare(plan));
 }
@@ -92,22 +93,19 @@ pub(super) fn exec_in_place(plan: &SpawnPlan) {
     execute(plan, prepare_in_place(plan));
 }
 
-/// Executes the program after its preparation. Same rules as [`child`].
+/// Executes the program after its preparation. Same rules as [`run_child`].
 fn execute(plan: &SpawnPlan, is_ready: Option<()>) {
     if is_ready.is_some() {
         plan.step.store(SpawnStep::Execute as i32, Relaxed);
         // SAFETY: program, argv and envp are zero-terminated and live in the parent's memory.
         unsafe { libc::execve(plan.program, plan.argv, plan.envp) };
     }
-    // SAFETY: the function has no preconditions.
-    let location = unsafe { libc::__errno_location() };
-    // SAFETY: the location is valid for the thread whose memory we borrow.
-    let errno = unsafe { *location };
+    let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
     plan.errno.store(if errno == 0 { libc::EINVAL } else { errno }, Relaxed);
 }
 
 /// Prepares the child. `None`: the system call of the step that is stored in the plan failed, and errno has
-/// the reason. Same rules as [`child`].
+/// the reason. Same rules as [`run_child`].
 fn prepare(plan: &SpawnPlan) -> Option<()> {
     let begin = |step: SpawnStep| plan.step.store(step as i32, Relaxed);
     begin(SpawnStep::Group);
@@ -119,8 +117,7 @@ fn prepare(plan: &SpawnPlan) -> Option<()> {
     // A parent that exited before the line above raised no signal.
     // SAFETY: getppid has no preconditions.
     if unsafe { libc::getppid() } != plan.parent {
-        // SAFETY: _exit runs no code of the parent's.
-        unsafe { libc::_exit(127) }
+        exit_immediately(127)
     }
     begin(SpawnStep::Streams);
     set_streams(plan.streams)?;
@@ -136,7 +133,7 @@ fn prepare(plan: &SpawnPlan) -> Option<()> {
     Some(())
 }
 
-/// Prepares the process as [`prepare`] does, for [`replace_program`].
+/// Prepares the process as [`prepare`] does, for [`super::exec`].
 fn prepare_in_place(plan: &SpawnPlan) -> Option<()> {
     plan.step.store(SpawnStep::Streams as i32, Relaxed);
     set_streams(plan.streams)?;
@@ -145,7 +142,7 @@ fn prepare_in_place(plan: &SpawnPlan) -> Option<()> {
     enter_directory(plan)
 }
 
-/// Enters the working directory. Same rules as [`child`].
+/// Enters the working directory. Same rules as [`run_child`].
 fn enter_directory(plan: &SpawnPlan) -> Option<()> {
     if plan.cwd.is_null() {
         return Some(());
@@ -155,7 +152,7 @@ fn enter_directory(plan: &SpawnPlan) -> Option<()> {
     ok(unsafe { libc::chdir(plan.cwd) }).map(|_| ())
 }
 
-/// Stops this process until another process continues it. Same rules as [`child`].
+/// Stops this process until another process continues it. Same rules as [`run_child`].
 fn stop_self() {
     let mut cont = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the set that it is given.
@@ -170,7 +167,7 @@ fn stop_self() {
     unsafe { libc::kill(own, libc::SIGSTOP) };
 }
 
-/// Waits for the one byte that lets the program start, and returns it. Same rules as [`child`].
+/// Waits for the one byte that lets the program start, and returns it. Same rules as [`run_child`].
 fn wait_at_gate(gate: [RawFd; 2]) -> Option<u8> {
     let [reader, writer] = gate;
     if reader == -1 {
@@ -194,7 +191,7 @@ fn ok(result: c_int) -> Option<c_int> {
     (result != -1).then_some(result)
 }
 
-/// Sets the standard streams. Same rules as [`child`].
+/// Sets the standard streams. Same rules as [`run_child`].
 fn set_streams(mut streams: [RawFd; 3]) -> Option<()> {
     // A source below 3 could be overwritten before it is duplicated.
     for source in &mut streams {
@@ -212,14 +209,14 @@ fn set_streams(mut streams: [RawFd; 3]) -> Option<()> {
     Some(())
 }
 
-/// Marks all other descriptors as close-on-exec. Same rules as [`child`].
+/// Marks all other descriptors as close-on-exec. Same rules as [`run_child`].
 fn set_cloexec_on_others() {
     // Kernels before 5.11 refuse; there all descriptors that we open ourselves are close-on-exec anyway.
     // SAFETY: close_range takes three integers.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
-/// Resets all signals to their default action, and unblocks them. Same rules as [`child`].
+/// Resets all signals to their default action, and unblocks them. Same rules as [`run_child`].
 fn reset_signals() {
     // The kernel's `struct sigaction` is 32 bytes; all zero means the default action, no flags, an empty
     // mask.

@@ -5,7 +5,7 @@ use std::{fs, io, os::fd::OwnedFd};
 
 use crate::{
     check,
-    process::{self, Pid, Signal},
+    process::{self, Pid, Signal, exit_immediately},
 };
 
 /// Proof that this process has one thread, so that a forked child has all that its parent had.
@@ -68,14 +68,11 @@ impl SingleThreaded {
 
 /// Sets the parent-death signal in the child, or exits: an untied child must not survive.
 fn tie_to_parent(original: Pid) {
-    // SAFETY: setpgid touches no memory.
-    let grouped = check(unsafe { libc::setpgid(0, 0) });
+    let grouped = rustix::process::setpgid(None, None);
     let tied = process::kill_on_parent_exit();
-    // SAFETY: getppid has no preconditions.
-    let parent = Pid(unsafe { libc::getppid() });
-    if grouped.is_err() || tied.is_err() || parent != original {
-        // SAFETY: _exit runs no code of the parent's.
-        unsafe { libc::_exit(127) }
+    let parent = rustix::process::getppid().map(|parent| Pid(parent.as_raw_pid()));
+    if grouped.is_err() || tied.is_err() || parent != Some(original) {
+        exit_immediately(127)
     }
 }
 

@@ -18,6 +18,8 @@ use std::{
     sync::atomic::Ordering::Relaxed,
 };
 
+use nix::sys::signal::{SigSet, SigmaskHow};
+
 use crate::{
     check,
     process::{self, ExitStatus, Pid, Signal},
@@ -176,33 +178,21 @@ fn clone_child(plan: &SpawnPlan) -> io::Result<(Pid, OwnedFd)> {
     let mut pidfd: c_int = -1;
     // The child shares the memory of our signal handlers: none of them may run in it, so all signals are
     // blocked until it has executed.
-    let old_mask = swap_mask(&full_mask());
+    let old_mask = block_all_signals()?;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
     let argument = std::ptr::from_ref(plan).cast_mut().cast::<c_void>();
     // SAFETY: the stack is large enough, aligned and lives until the call returns, which is (CLONE_VFORK)
-    // after the child has left our memory; so do the plan and what it points to. `child::child` keeps the
+    // after the child has left our memory; so do the plan and what it points to. `child::run_child` keeps the
     // rules stated there.
     let pid = unsafe { libc::clone(child::run_child, top, flags, argument, &raw mut pidfd) };
     let outcome = check(pid);
-    swap_mask(&old_mask);
+    old_mask.thread_set_mask()?;
     let pid = outcome?;
     // SAFETY: the kernel has put a new descriptor there, since the clone succeeded.
     Ok((Pid(pid), unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
-pub(crate) fn full_mask() -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: sigfillset initialises the set that it is given.
-    unsafe { libc::sigfillset(set.as_mut_ptr()) };
-    // SAFETY: initialised by the call above.
-    unsafe { set.assume_init() }
-}
-
-pub(crate) fn swap_mask(new: &libc::sigset_t) -> libc::sigset_t {
-    let mut old = MaybeUninit::uninit();
-    // SAFETY: both pointers are valid, and SIG_SETMASK is a valid operation, so the call cannot fail and
-    // fills `old`.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, new, old.as_mut_ptr()) };
-    // SAFETY: initialised by the call above.
-    unsafe { old.assume_init() }
+/// Blocks all signals in this thread and returns the signals that were blocked before.
+pub(crate) fn block_all_signals() -> io::Result<SigSet> {
+    Ok(SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?)
 }

@@ -14,10 +14,10 @@ use std::{
 use crate::{
     check,
     io::pipe,
-    process::{self, Pid},
+    process::{self, Pid, exit_immediately},
     spawn::{
         GATE_CONTINUE, GATE_CONTINUE_STOPPED, PreparedSpawn, SpawnError, SpawnOptions, SpawnPlan,
-        SpawnedChild, full_mask, prepare_and_exec, swap_mask,
+        SpawnedChild, block_all_signals, prepare_and_exec,
     },
 };
 
@@ -115,14 +115,15 @@ fn fork_child(prepared: &PreparedSpawn) -> io::Result<(SpawnedChild, OwnedFd, Ow
     let mut plan = prepared.plan();
     plan.gate = [gate_reader.as_raw_fd(), gate.as_raw_fd()];
     // No signal handler of this process may run in the child.
-    let old_mask = swap_mask(&full_mask());
-    // SAFETY: the child keeps the rules stated at `born`, so it needs nothing that another thread may hold.
+    let old_mask = block_all_signals()?;
+    // SAFETY: the child keeps the rules stated at `run_forked_child`, so it needs nothing that another thread may hold.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         run_forked_child(&plan, words_writer.as_raw_fd());
     }
-    swap_mask(&old_mask);
-    let pid = Pid(check(pid)?);
+    let outcome = check(pid);
+    old_mask.thread_set_mask()?;
+    let pid = Pid(outcome?);
     // The child is not reaped yet, so the process id is still its own.
     let pidfd = process::pidfd_open(pid)?;
     Ok((SpawnedChild { pid, pidfd, exit: None }, gate, last_words))
@@ -135,6 +136,5 @@ fn run_forked_child(plan: &SpawnPlan, words: RawFd) -> ! {
     let text = [plan.step.load(Relaxed), plan.errno.load(Relaxed)];
     // SAFETY: the array is valid for reading of its own size.
     unsafe { libc::write(words, text.as_ptr().cast(), FAILURE_REPORT_BYTES) };
-    // SAFETY: _exit runs no code of the parent's.
-    unsafe { libc::_exit(127) }
+    exit_immediately(127)
 }

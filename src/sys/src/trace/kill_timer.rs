@@ -13,6 +13,11 @@ use crate::{
     process::{Pid, pidfd_open},
 };
 
+use nix::{
+    errno::Errno,
+    sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction},
+};
+
 static TARGET: AtomicI32 = AtomicI32::new(-1);
 
 /// Kills the process when the timer expires; dropping it disarms the timer. Only one at a time, and only in
@@ -29,11 +34,9 @@ impl KillTimer {
     /// The process no longer exists, or the system has no free descriptor or timer.
     pub fn arm(process: Pid, burns: Duration) -> io::Result<Self> {
         let pidfd = pidfd_open(process)?;
-        // SAFETY: an all-zero sigaction is valid: default action, no flags, an empty mask.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = on_alarm as extern "C" fn(libc::c_int) as usize;
-        // SAFETY: the handler keeps the rules stated there; the old action is not requested.
-        check(unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) })?;
+        let action = SigAction::new(SigHandler::Handler(on_alarm), SaFlags::empty(), SigSet::empty());
+        // SAFETY: the handler keeps the rules stated there.
+        unsafe { sigaction(Signal::SIGALRM, &action) }?;
         let fuse = Self { _pidfd: pidfd };
         TARGET.store(fuse._pidfd.as_raw_fd(), SeqCst);
         set_timer(burns)?;
@@ -65,16 +68,13 @@ fn set_timer(after: Duration) -> io::Result<()> {
 /// Kills the target when the timer expires. Signal handler: system calls and atomics only; no allocation, no
 /// lock, no formatting.
 extern "C" fn on_alarm(_signal: libc::c_int) {
-    // SAFETY: the location of errno is valid in its own thread.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { *errno };
+    // The code that was interrupted must find its errno unchanged.
+    let before = Errno::last_raw();
     let target = TARGET.load(SeqCst);
     if target != -1 {
         let none = std::ptr::null::<libc::siginfo_t>();
         // SAFETY: without siginfo the kernel reads no memory of ours.
         unsafe { libc::syscall(libc::SYS_pidfd_send_signal, target, libc::SIGKILL, none, 0) };
     }
-    // SAFETY: as above; the code that was interrupted must find it unchanged.
-    unsafe { *errno = before };
+    Errno::set_raw(before);
 }

@@ -3,13 +3,17 @@
 //! thread that seized.
 //!
 //! - `privileges`: the privileges that a program loses when it is traced.
-//! - `start`: a child process that waits until it is seized.
-//! - `calls`: the ptrace requests to a traced thread.
+//! - `held_process`: a child process that waits until it is seized.
+//! - `requests`: the ptrace requests to a traced thread.
 //! - `stops`: results of a wait, for traced and other children alike.
-//! - `tasks`: facts about threads, from procfs.
-//! - `doing`: the kernel's counters of a thread.
-//! - `fuse`: a time limit for calls that may never return.
+//! - `threads`: facts about threads, from procfs.
+//! - `syscall_state`: the kernel's counters of a thread.
+//! - `kill_timer`: a time limit for calls that may never return.
+//! - `x86_64`, `aarch64`: what differs between processors.
 
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+mod arch;
 mod held_process;
 mod kill_timer;
 mod privileges;
@@ -18,13 +22,14 @@ mod stops;
 mod syscall_state;
 mod threads;
 
+pub use arch::{FloatingRegisters, GeneralRegisters};
 pub use held_process::{HeldProcess, ReleasedProcess, spawn_held};
 pub use kill_timer::KillTimer;
 pub use privileges::loses_privileges_when_traced;
 pub use requests::{
-    FloatingRegisters, GeneralRegisters, SignalInfo, TraceOptions, block_signal, cont, detach, event_message,
-    floating_registers, general_registers, interrupt, listen, seize, set_options, signal_info,
-    signal_process, signal_thread, unblock_signal,
+    SignalInfo, TraceOptions, block_signal, cont, detach, event_message, floating_registers,
+    general_registers, interrupt, listen, seize, set_options, signal_info, signal_process, signal_thread,
+    unblock_signal,
 };
 pub use stops::{TraceStop, WaitEvent, next_event, wait_for};
 pub use syscall_state::{SyscallState, cpu_us, read_syscall_state};

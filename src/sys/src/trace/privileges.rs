@@ -1,12 +1,7 @@
 //! Detects programs that lose privileges when they are traced: the kernel ignores set-user-id bits and file
 //! capabilities of a traced program, unless its tracer may trace all processes (`CAP_SYS_PTRACE`).
 
-use std::{
-    ffi::CString,
-    fs,
-    os::unix::{ffi::OsStrExt, fs::MetadataExt},
-    path::Path,
-};
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use super::threads::{read_status, status_field};
 use crate::process::{Pid, effective_uid};
@@ -36,7 +31,5 @@ fn has_other_user(program: &Path) -> bool {
 }
 
 fn has_capabilities(program: &Path) -> bool {
-    let Ok(path) = CString::new(program.as_os_str().as_bytes()) else { return false };
-    // SAFETY: both names end with a zero, and with a buffer of no bytes only the size is queried.
-    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
+    rustix::fs::getxattr_query(program, c"security.capability").is_ok_and(|size| size > 0)
 }

@@ -1,20 +1,15 @@
 //! The ptrace requests, one function each. All except `seize` and `interrupt` require a stopped thread; for a
 //! thread that has been killed in the meantime they return `ESRCH`, which no caller can rule out.
 
-use std::{
-    io,
-    os::fd::{AsRawFd, OwnedFd},
-};
+use std::{io, os::fd::OwnedFd};
 
+use nix::sys::ptrace;
+
+use super::arch::{FloatingRegisters, GeneralRegisters};
 use crate::{
     check,
     process::{self, Pid, Signal},
 };
-
-/// Floating point and vector registers of a thread, in the kernel's layout.
-pub use libc::user_fpregs_struct as FloatingRegisters;
-/// General purpose registers of a thread, in the kernel's layout.
-pub use libc::user_regs_struct as GeneralRegisters;
 
 /// `NT_PRSTATUS`.
 const GENERAL_REGISTER_SET: usize = 1;
@@ -23,21 +18,29 @@ const FLOATING_REGISTER_SET: usize = 2;
 
 /// Ptrace options: the events that a traced thread reports besides its signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TraceOptions(libc::c_int);
+pub struct TraceOptions(ptrace::Options);
 
 impl TraceOptions {
     /// No further events; the thread survives its tracer.
-    pub const VISIT: Self = Self(0);
+    pub const VISIT: Self = Self(ptrace::Options::empty());
     /// New threads and executed programs; the thread is killed when its tracer exits.
-    pub const PROCESS: Self =
-        Self(libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL);
+    pub const PROCESS: Self = Self(
+        ptrace::Options::PTRACE_O_TRACECLONE
+            .union(ptrace::Options::PTRACE_O_TRACEEXEC)
+            .union(ptrace::Options::PTRACE_O_EXITKILL),
+    );
     /// As [`Self::PROCESS`], and new processes.
-    pub const TREE: Self = Self(Self::PROCESS.0 | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK);
+    pub const TREE: Self = Self(
+        Self::PROCESS
+            .0
+            .union(ptrace::Options::PTRACE_O_TRACEFORK)
+            .union(ptrace::Options::PTRACE_O_TRACEVFORK),
+    );
 
     /// Adds exits of threads, reported while their memory still exists.
     #[must_use]
     pub const fn with_exits(self) -> Self {
-        Self(self.0 | libc::PTRACE_O_TRACEEXIT)
+        Self(self.0.union(ptrace::Options::PTRACE_O_TRACEEXIT))
     }
 }
 
@@ -57,7 +60,7 @@ pub struct SignalInfo {
 /// The kernel refused (`EPERM`: already traced, another user's thread, forbidden by the system), or the
 /// thread does not exist (`ESRCH`).
 pub fn seize(tid: Pid, options: TraceOptions) -> io::Result<()> {
-    request(libc::PTRACE_SEIZE, tid, 0, integer(options.0))
+    Ok(ptrace::seize(nix_pid(tid), options.0)?)
 }
 
 /// Changes the events that a stopped thread reports.
@@ -65,7 +68,7 @@ pub fn seize(tid: Pid, options: TraceOptions) -> io::Result<()> {
 /// # Errors
 /// The thread is not stopped, or no longer exists.
 pub fn set_options(tid: Pid, options: TraceOptions) -> io::Result<()> {
-    request(libc::PTRACE_SETOPTIONS, tid, 0, integer(options.0))
+    Ok(ptrace::setoptions(nix_pid(tid), options.0)?)
 }
 
 /// Continues a stopped thread, with the signal that it was stopped at, another one, or none.
@@ -89,7 +92,7 @@ pub fn listen(tid: Pid) -> io::Result<()> {
 /// # Errors
 /// The thread is not traced by this thread, or no longer exists.
 pub fn interrupt(tid: Pid) -> io::Result<()> {
-    request(libc::PTRACE_INTERRUPT, tid, 0, 0)
+    Ok(ptrace::interrupt(nix_pid(tid))?)
 }
 
 /// Stops tracing a stopped thread, which continues as with [`cont`].
@@ -106,10 +109,7 @@ pub fn detach(tid: Pid, signal: Option<Signal>) -> io::Result<()> {
 /// # Errors
 /// The thread is not stopped, or no longer exists.
 pub fn event_message(tid: Pid) -> io::Result<u64> {
-    let mut message: libc::c_ulong = 0;
-    // The kernel writes one unsigned long there.
-    request(libc::PTRACE_GETEVENTMSG, tid, 0, (&raw mut message).expose_provenance())?;
-    Ok(message)
+    Ok(ptrace::getevent(nix_pid(tid))?.cast_unsigned())
 }
 
 /// Returns the information about the signal that stopped the thread.
@@ -117,9 +117,7 @@ pub fn event_message(tid: Pid) -> io::Result<u64> {
 /// # Errors
 /// The thread is not stopped at a signal, or no longer exists.
 pub fn signal_info(tid: Pid) -> io::Result<SignalInfo> {
-    // SAFETY: siginfo_t is a plain C struct that may be all zero.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    request(libc::PTRACE_GETSIGINFO, tid, 0, (&raw mut info).expose_provenance())?;
+    let info = ptrace::getsiginfo(nix_pid(tid))?;
     // SAFETY: every layout of siginfo_t has its integers here; only a fault's meaning is that of an address.
     let address = unsafe { info.si_addr() }.addr() as u64;
     Ok(SignalInfo {
@@ -211,18 +209,20 @@ pub fn signal_thread(process: Pid, tid: Pid, signal: Signal) -> io::Result<()> {
 /// # Errors
 /// The process is reaped, or the kernel refused.
 pub fn signal_process(pidfd: &OwnedFd, signal: Signal) -> io::Result<()> {
-    process::pidfd_signal(&pidfd.as_raw_fd(), signal)
+    process::pidfd_signal(pidfd, signal)
 }
 
-fn integer(value: libc::c_int) -> usize {
-    usize::try_from(value).expect("options are not negative")
+fn nix_pid(tid: Pid) -> nix::unistd::Pid {
+    nix::unistd::Pid::from_raw(tid.0)
 }
 
 fn number(signal: Option<Signal>) -> usize {
-    signal.map_or(0, |signal| integer(signal.0))
+    signal.map_or(0, |signal| usize::try_from(signal.0).expect("a signal is not negative"))
 }
 
-/// Performs one ptrace request. `data` is a number, or the address of a live value of the type that the
+/// Performs one of the ptrace requests that nix does not offer: it has no `PTRACE_LISTEN` and no signal masks,
+/// continues only with signals that have a name of their own, which the real-time signals of a program under
+/// test do not, and returns uninitialised memory for the registers of a 32-bit program. `data` is a number, or the address of a live value of the type that the
 /// request writes.
 fn request(request: libc::c_uint, tid: Pid, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: the callers above pair each request with what it takes; ptrace touches no other memory of ours.

@@ -5,10 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::thread::nanosleep;
+
 use crate::{
-    check,
-    process::{ExitStatus, Pid, Signal},
+    io::timespec,
+    process::{ExitStatus, Pid, Signal, WaitResult, wait_for_any, wait4},
 };
+
+/// `__WALL`: exits of cloned threads are not signalled to their parents. `__WNOTHREAD`: each thread of this
+/// process receives events only of the threads that it has seized itself.
+const WAIT_OPTIONS: libc::c_int = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
 
 /// Number of polls with `yield` before the first sleep: most stops come as soon as the processor is yielded
 /// to the traced thread.
@@ -64,16 +70,13 @@ impl TraceStop {
 /// Returns the next state change of any child or traced thread; `None` if nothing has changed, or there is no
 /// child.
 ///
-/// It also collects the exit of every [`crate::spawn::Child`] of this process: a caller of this function must
+/// It also collects the exit of every [`crate::spawn::SpawnedChild`] of this process: a caller of this function must
 /// not wait for them elsewhere.
 ///
 /// # Errors
 /// The system call failed with another error than `ECHILD`.
 pub fn next_event() -> io::Result<Option<(Pid, WaitEvent)>> {
-    match wait(-1) {
-        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
-        outcome => outcome,
-    }
+    Ok(wait_for_any(WAIT_OPTIONS)?.map(|waited| (waited.pid, event(&waited))))
 }
 
 /// Waits for one thread to stop or exit; `None` if it does neither before the deadline.
@@ -83,45 +86,26 @@ pub fn next_event() -> io::Result<Option<(Pid, WaitEvent)>> {
 pub fn wait_for(tid: Pid, deadline: Instant) -> io::Result<Option<WaitEvent>> {
     let mut looks = 0;
     loop {
-        if let Some((_, waited)) = wait(tid.0)? {
-            return Ok(Some(waited));
+        if let Some(waited) = wait4(tid.0, WAIT_OPTIONS)? {
+            return Ok(Some(event(&waited)));
         }
         if Instant::now() >= deadline {
             return Ok(None);
         }
         looks += 1;
-        if looks < YIELDS_BEFORE_SLEEP { std::thread::yield_now() } else { nap() }
+        if looks < YIELDS_BEFORE_SLEEP {
+            std::thread::yield_now();
+        } else {
+            // A signal shortens the sleep, which does no harm.
+            let _result = nanosleep(&timespec(POLL_SLEEP));
+        }
     }
 }
 
-fn nap() {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: POLL_SLEEP.subsec_nanos().into() };
-    // A signal shortens the sleep, which does no harm.
-    // SAFETY: the kernel reads one timespec; the remaining time is not requested.
-    unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
-}
-
-fn wait(tid: libc::pid_t) -> io::Result<Option<(Pid, WaitEvent)>> {
-    // `__WALL`: exits of cloned threads are not signalled to their parents. `__WNOTHREAD`: each thread of
-    // this process receives events only of the threads that it has seized itself.
-    let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
-    loop {
-        let mut status = 0;
-        // SAFETY: rusage is a plain C struct that may be all zero.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: both pointers are to live locals of the right types.
-        let result = unsafe { libc::wait4(tid, &raw mut status, options, &raw mut usage) };
-        let pid = match check(result) {
-            Ok(0) => return Ok(None),
-            Ok(pid) => Pid(pid),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let waited = if libc::WIFSTOPPED(status) {
-            WaitEvent::Stopped(TraceStop::new(status))
-        } else {
-            WaitEvent::Exited(ExitStatus::new(status, &usage))
-        };
-        return Ok(Some((pid, waited)));
+fn event(waited: &WaitResult) -> WaitEvent {
+    if libc::WIFSTOPPED(waited.status) {
+        WaitEvent::Stopped(TraceStop::new(waited.status))
+    } else {
+        WaitEvent::Exited(waited.exit())
     }
 }

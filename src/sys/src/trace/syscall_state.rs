@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use super::arch::OLD_WAITING_SYSCALLS;
 use crate::process::{Pid, stat};
 
 /// Microseconds per clock tick: the kernel reports times of processes in hundredths of a second.
@@ -11,7 +12,7 @@ const TICK_US: u64 = 10_000;
 /// One sample of a thread's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyscallState {
-    /// Scheduler state, as in [`crate::process::Stat`].
+    /// Scheduler state, as in [`crate::process::ProcessStat`].
     pub state: char,
     /// Run time, in nanoseconds.
     pub run_ns: u64,
@@ -70,12 +71,12 @@ fn syscall_name(number: libc::c_long) -> Option<String> {
     if number < 0 {
         return None;
     }
-    let known = WAITING_SYSCALLS.iter().find(|(known, _)| *known == number);
+    let known = WAITING_SYSCALLS.iter().chain(OLD_WAITING_SYSCALLS).find(|(known, _)| *known == number);
     Some(known.map_or_else(|| format!("system call {number}"), |(_, name)| (*name).to_owned()))
 }
 
-/// System calls that wait.
-const WAITING_SYSCALLS: [(libc::c_long, &str); 34] = [
+/// System calls that wait, on all architectures.
+const WAITING_SYSCALLS: [(libc::c_long, &str); 30] = [
     (libc::SYS_futex, "futex"),
     (libc::SYS_read, "read"),
     (libc::SYS_readv, "read"),
@@ -83,11 +84,8 @@ const WAITING_SYSCALLS: [(libc::c_long, &str); 34] = [
     (libc::SYS_write, "write"),
     (libc::SYS_writev, "write"),
     (libc::SYS_pwrite64, "write"),
-    (libc::SYS_poll, "poll"),
     (libc::SYS_ppoll, "poll"),
-    (libc::SYS_select, "select"),
     (libc::SYS_pselect6, "select"),
-    (libc::SYS_epoll_wait, "epoll_wait"),
     (libc::SYS_epoll_pwait, "epoll_wait"),
     (libc::SYS_accept, "accept"),
     (libc::SYS_accept4, "accept"),
@@ -100,7 +98,6 @@ const WAITING_SYSCALLS: [(libc::c_long, &str); 34] = [
     (libc::SYS_waitid, "wait for a child"),
     (libc::SYS_nanosleep, "sleep"),
     (libc::SYS_clock_nanosleep, "sleep"),
-    (libc::SYS_pause, "pause"),
     (libc::SYS_rt_sigsuspend, "wait for a signal"),
     (libc::SYS_rt_sigtimedwait, "wait for a signal"),
     (libc::SYS_flock, "lock a file"),

@@ -139,11 +139,11 @@ impl CallbackConnection {
     }
 
     /// Proves that the client has read everything sent: sends a request that no client knows, and waits for
-    /// its answer. The connection stays usable if the proof is [`Proof::Answered`].
+    /// its answer. The connection stays usable if the proof is [`ProofLevel::Answered`].
     ///
     /// The wait ends `drain_ms` after the client last took bytes, and in any case after six times `drain_ms`.
-    /// The proof is then [`Proof::Delivered`] if the client's kernel acknowledged every byte, otherwise
-    /// [`Proof::None`].
+    /// The proof is then [`ProofLevel::DeliveryResult`] if the client's kernel acknowledged every byte, otherwise
+    /// [`ProofLevel::None`].
     ///
     /// Cancel safe: yes, because a late answer to a barrier that no caller waits for is ignored.
     pub async fn prove(&mut self) -> ProofLevel {
@@ -165,7 +165,7 @@ impl CallbackConnection {
 
     /// Proves delivery as [`Self::prove`] does and closes the connection. For a client that does not answer
     /// there is a second proof: this end half-closes, and a client that reads to the end and closes has
-    /// proven it ([`Proof::Closed`]).
+    /// proven it ([`ProofLevel::LinkClosed`]).
     ///
     /// Below these proof levels the connection is reset, so that unread results do not arrive twice by two
     /// routes.

@@ -11,15 +11,17 @@ use std::{
 
 use heeler_sys::process::Pid;
 use minidump::{
-    Minidump, MinidumpContext, MinidumpException, MinidumpMemoryList, MinidumpModuleList, MinidumpRawContext,
-    MinidumpSystemInfo, MinidumpThreadList, MinidumpThreadNames, Module,
-    system_info::{Cpu, Os},
+    Minidump, MinidumpException, MinidumpMemoryList, MinidumpModuleList, MinidumpSystemInfo,
+    MinidumpThreadList, MinidumpThreadNames, Module, system_info::Os,
 };
 
 use super::layout;
-use crate::stacks::{
-    self, AddressSpace, GeneralRegisterSet, ImageSource, MemoryMapping, MemoryReader, ProcessStacks,
-    RegisterSet, ThreadRegisters, to_hex,
+use crate::{
+    arch,
+    stacks::{
+        self, AddressSpace, ImageSource, MemoryMapping, MemoryReader, ProcessStacks, RegisterSet,
+        ThreadRegisters, to_hex,
+    },
 };
 
 /// The exception code of a dump that was requested, without a crash.
@@ -100,7 +102,7 @@ pub struct DumpModule {
 ///
 /// # Errors
 ///
-/// When the file cannot be read, or is no minidump of a Linux process on x86-64.
+/// When the file cannot be read, or is no minidump of a Linux process on this kind of processor.
 pub fn read(path: &Path) -> Result<DumpSummary, DumpReadError> {
     let bytes =
         std::fs::read(path).map_err(|source| DumpReadError::Open { path: path.to_owned(), source })?;
@@ -111,13 +113,13 @@ pub fn read(path: &Path) -> Result<DumpSummary, DumpReadError> {
 ///
 /// # Errors
 ///
-/// The missing or wrong part, when they are not a minidump of a Linux process on x86-64.
+/// The missing or wrong part, when they are not a minidump of a Linux process on this kind of processor.
 pub fn parse(bytes: &[u8]) -> Result<DumpSummary, String> {
     let dump = Minidump::read(bytes).map_err(|error| error.to_string())?;
     let missing = |what: &'static str| move |error: minidump::Error| format!("no {what}: {error}");
     let system: MinidumpSystemInfo = dump.get_stream().map_err(missing("system information"))?;
-    if (system.os, system.cpu) != (Os::Linux, Cpu::X86_64) {
-        return Err(format!("it is of {} on {}, not of Linux on x86-64", system.os, system.cpu));
+    if (system.os, system.cpu) != (Os::Linux, arch::CPU) {
+        return Err(format!("it is of {} on {}, not of Linux on {}", system.os, system.cpu, arch::CPU));
     }
     let list: MinidumpThreadList<'_> = dump.get_stream().map_err(missing("threads"))?;
     let exception = dump.get_stream::<MinidumpException<'_>>().ok();
@@ -131,7 +133,9 @@ pub fn parse(bytes: &[u8]) -> Result<DumpSummary, String> {
             Some(exception) => exception.context(&system, None).or_else(own),
             None => own(),
         };
-        let Some(general) = context.as_deref().and_then(general_register_set) else { continue };
+        let Some(general) = context.as_deref().and_then(|context| arch::from_dump(&context.raw)) else {
+            continue;
+        };
         threads.push(DumpThread {
             tid: Pid(tid.cast_signed()),
             name: names.get_name(tid).map(|name| name.into_owned()).unwrap_or_default(),
@@ -170,37 +174,6 @@ fn reason(
 fn process_id(status: &str) -> Option<Pid> {
     let id = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     id.trim().parse().ok().map(Pid)
-}
-
-fn general_register_set(context: &MinidumpContext) -> Option<GeneralRegisterSet> {
-    let MinidumpRawContext::Amd64(raw) = &context.raw else { return None };
-    Some(GeneralRegisterSet {
-        r15: raw.r15,
-        r14: raw.r14,
-        r13: raw.r13,
-        r12: raw.r12,
-        rbp: raw.rbp,
-        rbx: raw.rbx,
-        r11: raw.r11,
-        r10: raw.r10,
-        r9: raw.r9,
-        r8: raw.r8,
-        rax: raw.rax,
-        rcx: raw.rcx,
-        rdx: raw.rdx,
-        rsi: raw.rsi,
-        rdi: raw.rdi,
-        rip: raw.rip,
-        rsp: raw.rsp,
-        eflags: u64::from(raw.eflags),
-        cs: u64::from(raw.cs),
-        ss: u64::from(raw.ss),
-        ds: u64::from(raw.ds),
-        es: u64::from(raw.es),
-        fs: u64::from(raw.fs),
-        gs: u64::from(raw.gs),
-        ..GeneralRegisterSet::default()
-    })
 }
 
 fn modules<'a>(dump: &'a Minidump<'a, &'a [u8]>) -> Vec<DumpModule> {

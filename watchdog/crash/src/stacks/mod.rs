@@ -4,7 +4,7 @@
 //! - `registers`: a thread's registers, provided by the caller that stopped it.
 //! - `memory`, `maps`, `image`: the memory of a process, its mapped programs, and their ELF files.
 //! - [`unwind`]: from registers to code addresses.
-//! - [`name`]: from code addresses to functions, files and lines (symbolization).
+//! - [`symbolize`]: from code addresses to functions, files and lines (symbolization).
 //! - `text`: stacks formatted as text.
 
 mod image;
@@ -15,7 +15,8 @@ mod symbolize;
 mod text;
 mod unwind;
 
-pub use registers::{FloatingRegisterSet, GeneralRegisterSet, RegisterSet, ThreadRegisters};
+pub use crate::arch::{FloatingRegisterSet, GeneralRegisterSet};
+pub use registers::{RegisterSet, ThreadRegisters};
 pub use symbolize::{ProcessStacks, StackFrame, ThreadStack, symbolize, symbolize_all};
 pub use unwind::{RawStacks, StacksError, unwind};
 

@@ -53,7 +53,7 @@ pub struct StackFrame {
     pub omitted: usize,
 }
 
-/// The value of [`Frame::function`] for a signal frame.
+/// The value of [`StackFrame::function`] for a signal frame.
 pub(super) const SIGNAL_HANDLER: &str = "<signal handler called>";
 
 /// Symbolizes all frames of `raw`. Never fails: a frame without a symbol keeps its module and offset.

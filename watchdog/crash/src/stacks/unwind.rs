@@ -10,17 +10,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use framehop::{
-    FrameAddress, Unwinder as _,
-    x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64},
-};
+use framehop::{FrameAddress, Unwinder as _};
 use heeler_sys::process::Pid;
 
 use super::{
     image::ImageSource,
     maps::{self, MemoryMapping},
     memory::{MemoryReader, ProcessMemory},
-    registers::{GeneralRegisterSet, ThreadRegisters},
+    registers::ThreadRegisters,
+};
+use crate::arch::{
+    GeneralRegisterSet, TRAMPOLINE, UnwindCache, UnwindStart, Unwinder, caller, interrupted_registers,
 };
 
 /// Frames kept at the top of a deep stack.
@@ -29,10 +29,6 @@ const HEAD_FRAMES: usize = 48;
 const TAIL_FRAMES: usize = 16;
 /// Frame limit of a walk: an overflowed stack of 8 MiB has at most about this many.
 const MAX_FRAMES: usize = 200_000;
-/// `mov $15, %rax; syscall`: the code that a signal handler returns to.
-const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-/// Offset of the interrupted registers in a signal frame.
-const SAVED_REGISTERS: u64 = 40;
 
 /// The error of an unwind that could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -141,15 +137,15 @@ struct StackWalker<'a> {
     modules: Vec<MappedModule>,
     open: &'a dyn Fn(&MemoryMapping) -> Option<ImageSource>,
     memory: &'a dyn MemoryReader,
-    unwinder: UnwinderX86_64<Vec<u8>>,
-    cache: CacheX86_64,
+    unwinder: Unwinder<Vec<u8>>,
+    cache: UnwindCache,
 }
 
 impl<'a> StackWalker<'a> {
     fn new(layout: AddressSpace<'a>, memory: &'a dyn MemoryReader) -> Self {
         let modules =
             maps::group_by_module(layout.mappings).into_iter().filter_map(MappedModule::new).collect();
-        let (unwinder, cache) = (UnwinderX86_64::new(), CacheX86_64::new());
+        let (unwinder, cache) = (Unwinder::new(), UnwindCache::new());
         Self { modules, open: layout.open, memory, unwinder, cache }
     }
 
@@ -194,22 +190,22 @@ impl<'a> StackWalker<'a> {
 
     fn walk(&mut self, general: &GeneralRegisterSet, frames: &mut FrameBuffer) {
         let memory = self.memory;
-        let mut registers = UnwindRegsX86_64::new(general.rip, general.rsp, general.rbp);
-        let mut at = self.first_frame(&mut registers, frames);
+        let mut start = general.unwind_start();
+        let mut at = self.first_frame(&mut start, frames);
         while frames.count < MAX_FRAMES {
             let address = at.address_for_lookup();
             frames.push(RawFrame::Code(address));
             self.load_module(address);
             let mut word = |address| memory.read_u64(address).ok_or(());
-            let step = self.unwinder.unwind_frame(at, &mut registers, &mut self.cache, &mut word);
+            let step = self.unwinder.unwind_frame(at, &mut start.registers, &mut self.cache, &mut word);
             let Ok(Some(caller)) = step else { break };
             if self.is_trampoline(caller) {
                 // Few unwinders can follow the tables of trampolines; the interrupted registers are in the
                 // frame itself.
-                let Some(interrupted) = interrupted_registers(memory, registers.sp()) else { break };
+                let Some(interrupted) = interrupted_registers(memory, start.registers.sp()) else { break };
                 frames.push(RawFrame::Signal);
-                registers = interrupted;
-                at = self.first_frame(&mut registers, frames);
+                start = interrupted;
+                at = self.first_frame(&mut start, frames);
                 continue;
             }
             let Some(next) = FrameAddress::from_return_address(caller) else { break };
@@ -217,29 +213,19 @@ impl<'a> StackWalker<'a> {
         }
     }
 
-    /// Returns where a walk begins. After a call through a null or wild pointer that is the caller, whose
-    /// address is on top of the stack.
-    fn first_frame(&mut self, registers: &mut UnwindRegsX86_64, frames: &mut FrameBuffer) -> FrameAddress {
-        let at = FrameAddress::from_instruction_pointer(registers.ip());
-        if self.load_module(registers.ip()) {
+    /// Returns the first frame of a walk. After a call through a null or wild pointer that is the caller.
+    fn first_frame(&mut self, start: &mut UnwindStart, frames: &mut FrameBuffer) -> FrameAddress {
+        let at = FrameAddress::from_instruction_pointer(start.address);
+        if self.load_module(start.address) {
             return at;
         }
-        let Some(caller) = self.memory.read_u64(registers.sp()) else { return at };
-        let Some(next) = FrameAddress::from_return_address(caller).filter(|_| self.load_module(caller))
-        else {
-            return at;
-        };
-        frames.push(RawFrame::Code(registers.ip()));
-        *registers = UnwindRegsX86_64::new(caller, registers.sp().wrapping_add(8), registers.bp());
+        let Some(caller) = caller(self.memory, &start.registers) else { return at };
+        let next = FrameAddress::from_return_address(caller.address);
+        let Some(next) = next.filter(|_| self.load_module(caller.address)) else { return at };
+        frames.push(RawFrame::Code(start.address));
+        *start = caller;
         next
     }
-}
-
-/// Returns the registers that were interrupted by the signal whose frame begins at `frame`.
-fn interrupted_registers(memory: &dyn MemoryReader, frame: u64) -> Option<UnwindRegsX86_64> {
-    let saved = |index: u64| memory.read_u64(frame.checked_add(SAVED_REGISTERS + 8 * index)?);
-    let (rbp, rsp, rip) = (saved(10)?, saved(15)?, saved(16)?);
-    Some(UnwindRegsX86_64::new(rip, rsp, rbp))
 }
 
 impl MappedModule {

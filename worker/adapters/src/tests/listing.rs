@@ -164,7 +164,7 @@ fn test_program_lists_itself() {
     };
     assert!(!libtest.needs_next_listing(std::slice::from_ref(&output)));
     let listing = libtest.read_listing(&program(None), &[output]).unwrap();
-    let own = "this_very_test_program_lists_itself";
+    let own = "test_program_lists_itself";
     let found = listing.tests.iter().find(|test| test.name.ends_with(own)).unwrap();
     assert!(found.file.as_ref().unwrap().ends_with("listing.rs") && found.line.is_some());
 }

@@ -208,6 +208,7 @@ impl Scheduler {
                     );
                     self.log(LogLevel::Warning, text).await;
                 }
+                self.reports.start(&plan.run_dir, &self.client, self.log_form);
                 self.respond(&job, run::final_frames(&job, &plan, &outcome)).await;
             }
         }

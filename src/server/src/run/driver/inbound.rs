@@ -145,7 +145,7 @@ impl RunDriver {
 
     /// Handles a message of the watchdog about this run.
     ///
-    /// Cancel safe: no, as [`Driver::worker`].
+    /// Cancel safe: no, as [`RunDriver::on_worker_message`].
     pub async fn on_watchdog_message(&mut self, message: FromWatchdog) {
         match message {
             FromWatchdog::Journal { run, worker, settled, attachments, damage }

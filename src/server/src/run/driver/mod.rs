@@ -1,8 +1,8 @@
 //! Drives one run: passes events to the model and executes the actions that it returns. No decision is made
 //! here.
 //!
-//! - `news`: messages of workers and of the watchdog.
-//! - `orders`: actions that the model returns.
+//! - `inbound`: messages of workers and of the watchdog.
+//! - `actions`: actions that the model returns.
 //!
 //! The driver waits for nothing by itself: the owner of the pool passes it the events of its run.
 
@@ -280,7 +280,7 @@ impl RunDriver {
         (self.plan, outcome)
     }
 
-    /// Returns when [`Driver::expired`] must be called if no event comes before.
+    /// Returns when [`RunDriver::on_deadline`] must be called if no event comes before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let journals = self.pending_journals.values().map(|(_, deadline)| *deadline);

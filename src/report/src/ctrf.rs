@@ -1,0 +1,378 @@
+//! The CTRF report: the Common Test Report Format, JSON that several CI tools read. Its schema accepts no
+//! members of ours outside `extra`.
+
+use std::{io::Write, path::Path};
+
+use heeler_core::{Attempt, Outcome, OutcomeCounts};
+use serde_json::{Map, Value, json};
+
+use super::{FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport};
+
+/// The version of the specification whose schema the reports follow.
+const SPEC_VERSION: &str = "0.0.0";
+
+/// The format `ctrf`.
+pub(super) struct CtrfFormat;
+
+impl ReportFormat for CtrfFormat {
+    fn name(&self) -> &'static str {
+        "ctrf"
+    }
+
+    fn title(&self) -> &'static str {
+        "CTRF"
+    }
+
+    fn default_file(&self) -> &'static str {
+        "ctrf-report.json"
+    }
+
+    fn write(
+        &self,
+        summary: &RunSummary,
+        info: &ReportRunInfo<'_>,
+        writer: &mut dyn Write,
+    ) -> Result<(), ReportError> {
+        let head = json!({"name": "heeler", "version": env!("CARGO_PKG_VERSION")});
+        write!(writer, r#"{{"reportFormat":"CTRF","specVersion":"{SPEC_VERSION}","generatedBy":"heeler","#)?;
+        if !info.run.is_empty() {
+            write!(writer, r#""runId":{},"#, json!(info.run))?;
+        }
+        let counts = run_counts(summary, info);
+        write!(writer, r#""results":{{"tool":{head},"summary":{counts},"tests":["#)?;
+        // One test at a time, so that the document of a large run is never in memory as a whole.
+        let mut separator = "\n";
+        for record in summary.records().iter().chain(summary.failed_groups()) {
+            writer.write_all(separator.as_bytes())?;
+            serde_json::to_writer(&mut *writer, &test(record))?;
+            separator = ",\n";
+        }
+        let mut environment = Map::new();
+        if !info.name.is_empty() {
+            environment.insert("reportName".into(), info.name.into());
+        }
+        writeln!(writer, "\n],\"environment\":{}}}}}", Value::Object(environment))?;
+        Ok(())
+    }
+}
+
+fn run_counts(summary: &RunSummary, info: &ReportRunInfo<'_>) -> Value {
+    let counts = summary.counts();
+    let groups = summary.failed_groups().count();
+    let start = epoch_ms(info.start_utc).unwrap_or(0);
+    let duration = whole_ms(info.duration);
+    let by_status = |status| {
+        let is_counted = |outcome: &Outcome| ctrf_status(*outcome) == status;
+        OutcomeCounts::KINDS.into_iter().filter(is_counted).map(|one| counts.with_outcome(one)).sum::<usize>()
+    };
+    json!({
+        "tests": counts.total() + groups,
+        "passed": by_status("passed"),
+        // A program that failed outside its tests is an entry of its own.
+        "failed": by_status("failed") + groups,
+        "skipped": by_status("skipped"),
+        "pending": by_status("pending"),
+        "other": by_status("other"),
+        "flaky": counts.with_outcome(Outcome::Flaky),
+        "suites": summary.suite_count(),
+        "start": start,
+        "stop": start.saturating_add(duration),
+        "duration": duration,
+        "extra": own_counts(&counts),
+    })
+}
+
+/// Returns the counts by our outcomes, which the format's statuses do not distinguish.
+fn own_counts(counts: &OutcomeCounts) -> Value {
+    let numbers = OutcomeCounts::KINDS.into_iter().map(|outcome| (outcome, counts.with_outcome(outcome)));
+    let numbers = numbers.map(|(outcome, number)| (raw_status(outcome), number.into()));
+    Value::Object(numbers.chain([("leaky".to_owned(), counts.leaky().into())]).collect())
+}
+
+/// Returns the status of the format. A test that never ran is neither passed nor skipped nor failed.
+fn ctrf_status(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Passed | Outcome::Flaky => "passed",
+        Outcome::Skipped => "skipped",
+        Outcome::Failed
+        | Outcome::TimedOut
+        | Outcome::Idle
+        | Outcome::Crashed
+        | Outcome::ExitedEarly
+        | Outcome::OutOfMemory => "failed",
+        Outcome::Lost | Outcome::Interrupted | Outcome::Cancelled | Outcome::NotRun(_) => "other",
+    }
+}
+
+/// Returns the word for our own outcome, in `rawStatus`.
+fn raw_status(outcome: Outcome) -> String {
+    outcome.label().replace(' ', "-")
+}
+
+fn test(record: &TestReport) -> Value {
+    let mut test = Map::new();
+    let mut put = |name: &str, value: Value| drop(test.insert(name.to_owned(), value));
+    // The schema requires a name of at least one character.
+    let name = [record.name(), record.uid.as_str(), "(no name)"].into_iter().find(|name| !name.is_empty());
+    put("name", name.into());
+    put("status", ctrf_status(record.outcome).into());
+    put("rawStatus", raw_status(record.outcome).into());
+    put("duration", record.duration.map_or(0, whole_ms).into());
+    if !record.uid.is_empty() {
+        put("testId", record.uid.as_str().into());
+    }
+    if let Some(suite) = record.suite.as_deref().filter(|suite| !suite.is_empty()) {
+        put("suite", json!([suite]));
+    }
+    if let Some(start) = record.start_utc.as_deref().and_then(epoch_ms) {
+        put("start", start.into());
+        put("stop", start.saturating_add(record.duration.map_or(0, whole_ms)).into());
+    }
+    if record.outcome == Outcome::Flaky {
+        put("flaky", true.into());
+    }
+    let mut extra = Map::new();
+    if let Some(cpu) = record.cpu_ms {
+        extra.insert("cpuMs".into(), cpu.into());
+    }
+    if let Some(peak) = record.peak_kib {
+        extra.insert("peakMemoryKiB".into(), peak.into());
+    }
+    if let Some(detail) = record.detail.as_deref() {
+        put_detail(&mut test, &mut extra, detail);
+        put_attempts(&mut test, record, detail);
+    }
+    if !extra.is_empty() {
+        test.insert("extra".into(), extra.into());
+    }
+    Value::Object(test)
+}
+
+fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, detail: &FailureDetail) {
+    let texts = [("message", &detail.message), ("trace", &detail.stacktrace), ("filePath", &detail.file)];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            test.insert(name.into(), text.as_str().into());
+        }
+    }
+    if let Some(line) = detail.line {
+        test.insert("line".into(), line.into());
+    }
+    if let Some(worker) = detail.worker {
+        test.insert("threadId".into(), worker.to_string().into());
+    }
+    for (name, text) in [("stdout", &detail.stdout), ("stderr", &detail.stderr)] {
+        if let Some(lines) = text.as_deref().and_then(output_lines) {
+            test.insert(name.into(), lines);
+        }
+    }
+    let files: Vec<_> =
+        detail.files.iter().map(|(path, description)| attachment(path, description)).collect();
+    if !files.is_empty() {
+        test.insert("attachments".into(), files.into());
+    }
+    let own = [
+        ("signal", &detail.signal),
+        ("expected", &detail.expected),
+        ("actual", &detail.actual),
+        ("reproduce", &detail.reproduce),
+        ("isolatedRerun", &detail.isolated_rerun),
+    ];
+    for (name, text) in own {
+        if let Some(text) = text {
+            extra.insert(name.into(), text.as_str().into());
+        }
+    }
+    if let Some(code) = detail.exit_code {
+        extra.insert("exitCode".into(), code.into());
+    }
+    if !detail.leaked.is_empty() {
+        let leaked = detail.leaked.iter().map(|one| json!({"pid": one.pid, "command": one.command}));
+        extra.insert("leakedProcesses".into(), leaked.collect());
+    }
+}
+
+fn put_attempts(test: &mut Map<String, Value>, record: &TestReport, detail: &FailureDetail) {
+    if record.attempts() > 1 {
+        test.insert("retries".into(), (record.attempts() - 1).into());
+    }
+    let attempts: Vec<_> = (1..).zip(&detail.attempts).map(|(number, one)| attempt(number, one)).collect();
+    if !attempts.is_empty() {
+        test.insert("retryAttempts".into(), attempts.into());
+    }
+}
+
+fn attempt(number: u64, attempt: &Attempt) -> Value {
+    let status = ctrf_status(attempt.outcome);
+    let mut value = json!({"attempt": number, "status": status, "duration": attempt.duration_us / 1000});
+    let mut put = |name: &str, member: Value| value[name] = member;
+    if !attempt.message.is_empty() {
+        put("message", attempt.message.as_str().into());
+    }
+    for (name, text) in [("stdout", &attempt.stdout), ("stderr", &attempt.stderr)] {
+        if let Some(lines) = output_lines(text) {
+            put(name, lines);
+        }
+    }
+    if let Some(diagnostics) = &attempt.diagnostics {
+        if !diagnostics.stack.is_empty() {
+            put("trace", diagnostics.stack.as_str().into());
+        }
+        let file = |file: &heeler_protocol::control::DiagnosticsFile| {
+            attachment(&file.path.as_path().display().to_string(), &file.description)
+        };
+        put("attachments", diagnostics.files.iter().map(file).collect());
+    }
+    if let Some(reason) = &attempt.exit_reason {
+        put("extra", json!({"exitReason": reason.to_string()}));
+    }
+    value
+}
+
+/// Returns an output as the format's array of lines; `None` for an empty one.
+fn output_lines(text: &str) -> Option<Value> {
+    (!text.is_empty()).then(|| text.lines().collect())
+}
+
+fn attachment(path: &str, description: &str) -> Value {
+    let file_name = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = if description.is_empty() { file_name.unwrap_or_default() } else { description.to_owned() };
+    let content_type = match Path::new(path).extension().and_then(|extension| extension.to_str()) {
+        Some("txt" | "log") => "text/plain",
+        Some("json") => "application/json",
+        Some("dmp") => "application/x-dmp",
+        _ => "application/octet-stream",
+    };
+    json!({"name": name, "contentType": content_type, "path": path})
+}
+
+fn epoch_ms(utc: &str) -> Option<i64> {
+    utc.parse::<jiff::Timestamp>().ok().map(|at| at.as_millisecond())
+}
+
+fn whole_ms(duration: std::time::Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use heeler_protocol::mtp::{ExecutionState, NodeChange, TestNode, key};
+
+    use super::*;
+
+    fn change(name: &str, state: ExecutionState, more: Value) -> NodeChange {
+        let mut node = json!({"uid": format!("core::{name}"), "display-name": name, "execution-state": state.as_str(),
+            "time.duration-ms": 1500.0, "time.start-utc": "2026-03-01T02:00:01.5Z", (key::SUITE): "core"});
+        node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        NodeChange { parent: None, node: serde_json::from_value::<TestNode>(node).unwrap() }
+    }
+
+    /// Returns the report, validated by the format's own schema.
+    #[track_caller]
+    fn valid_report(changes: &[NodeChange]) -> Value {
+        let mut summary = RunSummary::new(None);
+        summary.apply(changes);
+        let info = ReportRunInfo {
+            name: "default",
+            run: "r \"1\"",
+            start_utc: "2026-03-01T02:00:00Z",
+            duration: Duration::from_secs(7),
+        };
+        let mut out = Vec::new();
+        CtrfFormat.write(&summary, &info, &mut out).unwrap();
+        let report: Value = serde_json::from_slice(&out).unwrap();
+        let schema = include_str!("../../../tests/schema/ctrf/schema.json");
+        let schema = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
+        let errors: Vec<_> =
+            schema.iter_errors(&report).map(|error| format!("{}: {error}", error.instance_path())).collect();
+        assert!(errors.is_empty(), "{errors:#?}\n{report:#}");
+        report
+    }
+
+    #[test]
+    fn each_outcome_has_its_status() {
+        let changes = [
+            change("adds", ExecutionState::Passed, json!({})),
+            change(
+                "fails",
+                ExecutionState::Failed,
+                json!({"error.message": "1 < 2", "location.file": "src/a.rs",
+                "location.line-start": 7, "standardOutput": "one\ntwo\n", "heeler.reproduce": "./core fails",
+                "attachments.0.uri": "file:///tmp/out.txt", "attachments.0.description": "output"}),
+            ),
+            change(
+                "crashes",
+                ExecutionState::Error,
+                json!({"heeler.signal": "SIGSEGV", "heeler.worker": 2,
+                "error.stacktrace": "#0 main"}),
+            ),
+            change("hangs", ExecutionState::TimedOut, json!({})),
+            change("broken", ExecutionState::Error, json!({})),
+            change("ignored", ExecutionState::Skipped, json!({"error.message": "needs net"})),
+            change("waits", ExecutionState::Error, json!({"outcome-kind": "not-run"})),
+            change("stopped", ExecutionState::Cancelled, json!({})),
+            change(
+                "flaky",
+                ExecutionState::Passed,
+                json!({"outcome-kind": "passed-with-retries", "retry.attempt": 2,
+                 "heeler.attempts": [{"execution-state": "error", "outcome-kind": "crashed", "message": "died",
+                "signal": "SIGABRT", "standard-output": "o", "duration-ms": 2.0}]}),
+            ),
+        ];
+        let report = valid_report(&changes);
+        let tests = report["results"]["tests"].as_array().unwrap();
+        let told: Vec<_> = tests
+            .iter()
+            .map(|test| ["name", "status", "rawStatus"].map(|name| test[name].as_str().unwrap()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ["adds", "passed", "passed"],
+                ["fails", "failed", "failed"],
+                ["crashes", "failed", "crashed"],
+                ["hangs", "failed", "timed-out"],
+                ["broken", "failed", "error"],
+                ["ignored", "skipped", "skipped"],
+                ["waits", "other", "not-run"],
+                ["stopped", "other", "cancelled"],
+                ["flaky", "passed", "flaky"],
+            ]
+        );
+        let counts = &report["results"]["summary"];
+        let number = |name: &str| counts[name].as_u64().unwrap();
+        let numbers = ["tests", "passed", "failed", "skipped", "pending", "other", "flaky"].map(number);
+        assert_eq!(numbers, [9, 2, 4, 1, 0, 2, 1]);
+        assert_eq!(number("stop") - number("start"), 7000);
+        assert_eq!(tests[1]["stdout"], json!(["one", "two"]));
+        assert_eq!(tests[1]["attachments"][0]["contentType"], "text/plain");
+        assert_eq!((&tests[1]["line"], &tests[1]["suite"]), (&json!(7), &json!(["core"])));
+        assert_eq!((&tests[2]["threadId"], &tests[2]["trace"]), (&json!("2"), &json!("#0 main")));
+        assert_eq!(tests[8]["retryAttempts"][0]["extra"]["exitReason"], "SIGABRT");
+        assert_eq!(report["runId"], "r \"1\"");
+    }
+
+    #[test]
+    fn hostile_texts_and_failed_programs_stay_valid() {
+        let nasty = "]]></script>\u{0}\u{202e}\u{1b}[31m\"\\";
+        let mut program = change("x", ExecutionState::Error, json!({"error.message": nasty}));
+        program.node.uid = "core".into();
+        let long = "n".repeat(1 << 20);
+        let changes = [
+            change(nasty, ExecutionState::Failed, json!({"error.message": nasty, "standardError": nasty})),
+            change(&long, ExecutionState::Passed, json!({"time.start-utc": "yesterday"})),
+            program,
+        ];
+        let report = valid_report(&changes);
+        assert_eq!(report["results"]["summary"]["tests"], 3);
+        assert_eq!(report["results"]["summary"]["failed"], 2);
+        assert_eq!(report["results"]["tests"][0]["name"], nasty);
+    }
+
+    #[test]
+    fn run_without_tests_is_valid() {
+        assert_eq!(valid_report(&[])["results"]["tests"], json!([]));
+    }
+}

@@ -1,0 +1,126 @@
+//! The registry of report formats. A new format is a file with a type that implements [`ReportFormat`], and a
+//! line in [`REPORT_FORMATS`]; the command line, the configuration and the server use only the registry.
+
+use std::{fmt, io::Write, path::PathBuf, time::Duration};
+
+use super::{RunSummary, ctrf::CtrfFormat, junit::JunitFormat};
+
+/// Every format, in the order of help and messages.
+pub static REPORT_FORMATS: &[&dyn ReportFormat] = &[&JunitFormat, &CtrfFormat];
+
+/// A format of report files.
+pub trait ReportFormat: Sync {
+    /// Returns the word that selects the format on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Returns the name of the format for people, such as `JUnit`.
+    fn title(&self) -> &'static str;
+
+    /// Returns the file that is written where none is named.
+    fn default_file(&self) -> &'static str;
+
+    /// Writes the report of a run.
+    ///
+    /// # Errors
+    /// The content can't be represented, or `writer` fails.
+    fn write(
+        &self,
+        summary: &RunSummary,
+        info: &ReportRunInfo<'_>,
+        writer: &mut dyn Write,
+    ) -> Result<(), ReportError>;
+}
+
+impl fmt::Debug for dyn ReportFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl PartialEq for dyn ReportFormat {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+/// The attributes of the run as a whole.
+#[derive(Debug, Clone, Copy)]
+pub struct ReportRunInfo<'a> {
+    /// Name of the report, such as the profile's name.
+    pub name: &'a str,
+    /// The run's id, as the client chose it.
+    pub run: &'a str,
+    /// Start of the run, in ISO 8601.
+    pub start_utc: &'a str,
+    pub duration: Duration,
+}
+
+/// A report that a user requested: the format, and the file to write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReportRequest {
+    pub format: &'static dyn ReportFormat,
+    /// The file; `{run}` in it stands for the run's id.
+    pub file: PathBuf,
+}
+
+/// Text that stands for the run's id in the name of a report file.
+const RUN_PLACEHOLDER: &str = "{run}";
+/// Maximum number of characters of a run's id in the name of a file.
+const MAX_RUN_ID_CHARS: usize = 64;
+
+impl ReportRequest {
+    /// Returns the file for one run. Characters of its id that are neither ASCII letters nor digits become
+    /// `-`, because a client may choose any id.
+    #[must_use]
+    pub fn file_for_run(&self, run: &str) -> PathBuf {
+        // A path that is not UTF-8 is used as it is.
+        let Some(file) = self.file.to_str().filter(|file| file.contains(RUN_PLACEHOLDER)) else {
+            return self.file.clone();
+        };
+        let safe = |char: char| if char.is_ascii_alphanumeric() { char } else { '-' };
+        let id: String = run.chars().take(MAX_RUN_ID_CHARS).map(safe).collect();
+        PathBuf::from(file.replace(RUN_PLACEHOLDER, &id))
+    }
+}
+
+/// The error of writing a report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error("write XML")]
+    Xml(#[from] quick_junit::SerializeError),
+    #[error("write JSON")]
+    Json(#[from] serde_json::Error),
+    #[error("write the content")]
+    Io(#[from] std::io::Error),
+}
+
+/// Returns the format of this name.
+#[must_use]
+pub fn find_report_format(name: &str) -> Option<&'static dyn ReportFormat> {
+    REPORT_FORMATS.iter().copied().find(|format| format.name() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_format_is_found_by_its_own_name() {
+        for format in REPORT_FORMATS {
+            assert_eq!(find_report_format(format.name()), Some(*format));
+        }
+        let mut files: Vec<_> = REPORT_FORMATS.iter().map(|format| format.default_file()).collect();
+        files.dedup();
+        assert_eq!(files.len(), REPORT_FORMATS.len(), "no format overwrites the file of another");
+        assert_eq!(find_report_format("JUnit"), None);
+    }
+
+    #[test]
+    fn run_id_in_a_file_name_stays_in_its_directory() {
+        let request = ReportRequest { format: &JunitFormat, file: "out/{run}/{run}.xml".into() };
+        assert_eq!(request.file_for_run("../a b"), PathBuf::from("out/---a-b/---a-b.xml"));
+        assert_eq!(request.file_for_run(&"x".repeat(99)).to_str().map(str::len), Some(4 + 64 + 1 + 64 + 4));
+        let fixed = ReportRequest { format: &JunitFormat, file: "out/a.xml".into() };
+        assert_eq!(fixed.file_for_run("r"), PathBuf::from("out/a.xml"));
+    }
+}

@@ -1,0 +1,169 @@
+//! Report files of runs, written from a summary or from the files of a run.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use heeler_core::error_chain;
+use heeler_report::{ReportError, ReportRequest, ReportRunInfo, RunSummary};
+
+use super::{RecordedRun, RecordedRunError, recorded_run::read_run_files};
+
+/// The error of writing a report file.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportFileError {
+    /// The record of the run can't be read.
+    #[error("read the run for its reports")]
+    Run(#[source] RecordedRunError),
+    /// The file can't be created or moved into place.
+    #[error("write {path}")]
+    File { path: String, source: io::Error },
+    /// The report can't be written into the file.
+    #[error("write the {format} report {path}")]
+    Report { format: &'static str, path: String, source: ReportError },
+}
+
+/// Writes a report, and creates missing parent directories. Returns the file.
+///
+/// A regular file is replaced as a whole, so that a reader never sees a part of it. Anything else at the path,
+/// such as a pipe, is written to.
+///
+/// # Errors
+/// The file can't be written.
+pub fn write_report(
+    request: &ReportRequest,
+    summary: &RunSummary,
+    info: &ReportRunInfo<'_>,
+) -> Result<PathBuf, ReportFileError> {
+    let path = request.file_for_run(info.run);
+    let failed = |source| ReportFileError::File { path: path.display().to_string(), source };
+    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        fs::create_dir_all(dir).map_err(failed)?;
+    }
+    let partial = partial_file(&path);
+    let mut file = BufWriter::new(File::create(partial.as_deref().unwrap_or(&path)).map_err(failed)?);
+    let written = request.format.write(summary, info, &mut file).and_then(|()| Ok(file.flush()?));
+    drop(file);
+    let written = written.map_err(|source| ReportFileError::Report {
+        format: request.format.title(),
+        path: path.display().to_string(),
+        source,
+    });
+    if let Some(partial) = &partial {
+        let placed = written.and_then(|()| fs::rename(partial, &path).map_err(failed));
+        return placed.map(|()| path.clone()).inspect_err(|_| {
+            // The reason for the failure is reported; the partial file is useless.
+            let _stays = fs::remove_file(partial);
+        });
+    }
+    written.map(|()| path)
+}
+
+/// Returns the file that is written first and then renamed; `None` where the path is not a regular file.
+fn partial_file(path: &Path) -> Option<PathBuf> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.is_file() => return None,
+        Ok(_) | Err(_) => {}
+    }
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = path.file_name()?.to_string_lossy();
+    // A name may have at most 255 bytes.
+    let name = &name[..name.floor_char_boundary(200)];
+    Some(path.with_file_name(format!(".{name}.{}-{number}.partial", std::process::id())))
+}
+
+/// Writes the reports of a run that has just ended, from the files in its directory. The lock on the directory
+/// may still be held. Returns the error of each report that could not be written.
+pub fn write_run_reports(dir: &Path, requests: &[ReportRequest]) -> Vec<ReportFileError> {
+    let run = match read_run_files(dir) {
+        Ok(run) => run,
+        Err(error) => return vec![ReportFileError::Run(error)],
+    };
+    for loss in &run.losses {
+        tracing::warn!(dir = %dir.display(), loss, "the reports of the run lack results");
+    }
+    let summary = run.summarise();
+    let written = requests.iter().map(|request| write_report(request, &summary, &run.report_info()));
+    let written = written.inspect(|written| match written {
+        Ok(path) => tracing::debug!(path = %path.display(), "a report is written"),
+        Err(error) => tracing::warn!(error = error_chain(error), "a report is not written"),
+    });
+    written.filter_map(Result::err).collect()
+}
+
+impl RecordedRun {
+    /// Returns the summary of the run, equal to the one that its own command line computed.
+    #[must_use]
+    pub fn summarise(&self) -> RunSummary {
+        // Programs that can't be listed are reported beside the tests and not counted as tests.
+        let plan = &self.manifest.plan;
+        let selected = plan.tests.iter().filter(|test| test.uid != plan.suite(test)).count();
+        let mut summary = RunSummary::new(Some(selected));
+        summary.add_reports(self.reports());
+        if let Some(end) = &self.end {
+            summary.add_leaks(&end.result.leaks);
+            summary.add_shared_processes(&end.result.largest);
+        }
+        summary
+    }
+
+    /// Returns the attributes of the run for its reports.
+    #[must_use]
+    pub fn report_info(&self) -> ReportRunInfo<'_> {
+        let head = &self.manifest.head;
+        ReportRunInfo {
+            name: &head.profile,
+            run: &head.run,
+            start_utc: &head.began_utc,
+            duration: self.duration(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use heeler_report::find_report_format;
+
+    use super::*;
+
+    fn write(file: &Path) -> Result<PathBuf, ReportFileError> {
+        let format = find_report_format("junit").unwrap();
+        let info = ReportRunInfo { name: "n", run: "r", start_utc: "", duration: Duration::ZERO };
+        write_report(&ReportRequest { format, file: file.to_owned() }, &RunSummary::new(None), &info)
+    }
+
+    #[test]
+    fn report_replaces_a_file_and_leaves_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("new").join("{run}.xml");
+        for _ in 0..2 {
+            let written = write(&file).unwrap();
+            assert_eq!(written, dir.path().join("new/r.xml"));
+            assert!(fs::read_to_string(&written).unwrap().contains("<testsuites"));
+        }
+        assert_eq!(fs::read_dir(dir.path().join("new")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn report_to_a_directory_fails_and_names_the_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = write(dir.path()).unwrap_err();
+        assert!(error.to_string().contains(&dir.path().display().to_string()), "{error}");
+    }
+
+    #[test]
+    fn report_to_a_link_goes_to_its_target() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, link) = (dir.path().join("target"), dir.path().join("link"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        write(&link).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(fs::read_to_string(&target).unwrap().contains("<testsuites"));
+    }
+}

@@ -1,0 +1,71 @@
+//! Writes the report files of completed runs, from the files of each run and aside from the scheduler: neither
+//! the completion nor another run waits for them.
+
+use std::{sync::Arc, time::Duration};
+
+use heeler_core::error_chain;
+use heeler_protocol::mtp::{LogForm, LogLevel, LogMessage, log_frames};
+use heeler_report::ReportRequest;
+use heeler_run_store::{RunDir, write_run_reports};
+use heeler_transport::Outbox;
+use tokio::sync::Semaphore;
+
+/// Maximum number of runs whose reports are being written at the same time.
+const MAX_RUNS: u32 = 16;
+/// Time limit for the remaining reports at the end of the session.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Writes the report files of the runs of one session.
+#[derive(Debug, Clone)]
+pub(crate) struct ReportWriter {
+    requests: Arc<[ReportRequest]>,
+    /// One permit for each run whose reports are being written.
+    runs: Arc<Semaphore>,
+}
+
+impl ReportWriter {
+    pub(crate) fn new(requests: &[ReportRequest]) -> Self {
+        Self { requests: requests.into(), runs: Arc::new(Semaphore::new(MAX_RUNS as usize)) }
+    }
+
+    /// Starts to write the reports of a completed run. Until they are written its directory stays locked, so
+    /// that no other run removes it.
+    pub(crate) fn start(&self, run_dir: &RunDir, client: &Outbox, form: LogForm) {
+        if self.requests.is_empty() {
+            return;
+        }
+        let Ok(permit) = Arc::clone(&self.runs).try_acquire_owned() else {
+            let problem = format!(
+                "no reports of the run in {} are written: {MAX_RUNS} runs are waiting for theirs",
+                run_dir.path.display()
+            );
+            return log_warning(client, form, problem);
+        };
+        let (requests, run_dir, client) = (Arc::clone(&self.requests), run_dir.clone(), client.clone());
+        drop(tokio::task::spawn_blocking(move || {
+            for error in write_run_reports(&run_dir.path, &requests) {
+                log_warning(&client, form, format!("failed to {}", error_chain(&error)));
+            }
+            drop(permit);
+        }));
+    }
+
+    /// Waits for the reports that are being written.
+    ///
+    /// Cancel safe: yes.
+    pub(crate) async fn finish(&self) {
+        if tokio::time::timeout(DEADLINE, self.runs.acquire_many(MAX_RUNS)).await.is_err() {
+            tracing::warn!("the reports of some runs are not written within {} s", DEADLINE.as_secs());
+        }
+    }
+}
+
+fn log_warning(client: &Outbox, form: LogForm, message: String) {
+    tracing::warn!(message);
+    for frame in
+        log_frames(form, None, vec![LogMessage { node_uid: None, level: LogLevel::Warning, message }])
+    {
+        // A client that reads nothing, or is gone, does without the message.
+        let _unsent = client.try_send(frame);
+    }
+}

@@ -1,0 +1,122 @@
+//! aarch64: registers of threads and dumps, and the layout of signal frames.
+
+use crash_context::CrashContext;
+use framehop::aarch64::{PtrAuthMask, UnwindRegsAarch64};
+use heeler_sys::trace;
+use minidump::{MinidumpRawContext, system_info::Cpu};
+
+use crate::stacks::MemoryReader;
+
+pub(crate) use framehop::aarch64::{
+    CacheAarch64 as UnwindCache, UnwindRegsAarch64 as UnwindRegisters, UnwinderAarch64 as Unwinder,
+};
+
+/// The processor that dumps name.
+pub(crate) const CPU: Cpu = Cpu::Arm64;
+/// `mov x8, #139; svc #0`: the code that a signal handler returns to.
+pub(crate) const TRAMPOLINE: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
+/// Offset of the interrupted registers in a signal frame: behind `siginfo_t` (128 bytes), the members of
+/// `ucontext_t` before its `sigcontext`, which is aligned to 16 bytes (176), and the fault address (8).
+const SAVED_REGISTERS: u64 = 128 + 176 + 8;
+/// Indices of the frame pointer and the link register.
+const FRAME_POINTER: usize = 29;
+const LINK_REGISTER: usize = 30;
+/// Bits of an address: the others may hold a signature of a return address.
+const ADDRESS_BITS: PtrAuthMask = PtrAuthMask(u64::MAX >> 16);
+
+/// The kernel's `user_regs_struct`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub struct GeneralRegisterSet {
+    pub regs: [u64; 31],
+    pub sp: u64,
+    pub pc: u64,
+    pub pstate: u64,
+}
+
+/// The kernel's `user_fpsimd_struct`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub struct FloatingRegisterSet {
+    pub vregs: [u128; 32],
+    pub fpsr: u32,
+    pub fpcr: u32,
+}
+
+/// The point of a stack where an unwind continues.
+pub(crate) struct UnwindStart {
+    pub(crate) address: u64,
+    pub(crate) registers: UnwindRegisters,
+}
+
+impl GeneralRegisterSet {
+    /// Returns the address of the next instruction.
+    #[must_use]
+    pub fn instruction_pointer(&self) -> u64 {
+        self.pc
+    }
+
+    /// Returns the address of the innermost word of the stack.
+    #[must_use]
+    pub fn stack_pointer(&self) -> u64 {
+        self.sp
+    }
+
+    /// Returns the start of an unwind of the thread.
+    pub(crate) fn unwind_start(&self) -> UnwindStart {
+        let (link, frame) = (self.regs[LINK_REGISTER], self.regs[FRAME_POINTER]);
+        let registers = UnwindRegsAarch64::new_with_ptr_auth_mask(ADDRESS_BITS, link, self.sp, frame);
+        UnwindStart { address: self.pc, registers }
+    }
+}
+
+impl From<&trace::GeneralRegisters> for GeneralRegisterSet {
+    fn from(r: &trace::GeneralRegisters) -> Self {
+        Self { regs: r.regs, sp: r.sp, pc: r.pc, pstate: r.pstate }
+    }
+}
+
+impl From<&trace::FloatingRegisters> for FloatingRegisterSet {
+    fn from(r: &trace::FloatingRegisters) -> Self {
+        Self { vregs: r.vregs, fpsr: r.fpsr, fpcr: r.fpcr }
+    }
+}
+
+/// Returns the caller of a function that cannot be read, such as one at a null pointer: its address is in the
+/// link register.
+pub(crate) fn caller(_memory: &dyn MemoryReader, registers: &UnwindRegisters) -> Option<UnwindStart> {
+    let address = ADDRESS_BITS.strip_ptr_auth(registers.lr());
+    Some(UnwindStart { address, registers: *registers })
+}
+
+/// Returns the registers that were interrupted by the signal whose frame begins at `frame`.
+pub(crate) fn interrupted_registers(memory: &dyn MemoryReader, frame: u64) -> Option<UnwindStart> {
+    let saved = |index: usize| memory.read_u64(frame.checked_add(SAVED_REGISTERS + 8 * index as u64)?);
+    let (frame_pointer, link) = (saved(FRAME_POINTER)?, saved(LINK_REGISTER)?);
+    let (stack, address) = (saved(LINK_REGISTER + 1)?, saved(LINK_REGISTER + 2)?);
+    let registers = UnwindRegsAarch64::new_with_ptr_auth_mask(ADDRESS_BITS, link, stack, frame_pointer);
+    Some(UnwindStart { address, registers })
+}
+
+/// Returns the registers of a thread in a dump.
+pub(crate) fn from_dump(context: &MinidumpRawContext) -> Option<GeneralRegisterSet> {
+    let MinidumpRawContext::Arm64(raw) = context else { return None };
+    Some(GeneralRegisterSet { regs: raw.iregs, sp: raw.sp, pc: raw.pc, pstate: u64::from(raw.cpsr) })
+}
+
+/// Sets the general purpose registers of a crash.
+pub(crate) fn set_general_registers(context: &mut CrashContext, general: &GeneralRegisterSet) {
+    let state = &mut context.context.uc_mcontext;
+    state.regs = general.regs;
+    state.sp = general.sp;
+    state.pc = general.pc;
+    state.pstate = general.pstate;
+}
+
+/// Sets the floating point and vector registers of a crash.
+pub(crate) fn set_floating_registers(context: &mut CrashContext, floating: &FloatingRegisterSet) {
+    let state = &mut context.float_state;
+    state.vregs = floating.vregs;
+    state.fpsr = floating.fpsr;
+    state.fpcr = floating.fpcr;
+}

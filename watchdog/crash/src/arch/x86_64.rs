@@ -1,0 +1,240 @@
+//! x86-64: registers of threads and dumps, and the layout of signal frames.
+
+use crash_context::CrashContext;
+use framehop::x86_64::UnwindRegsX86_64;
+use heeler_sys::trace;
+use minidump::{MinidumpRawContext, system_info::Cpu};
+
+use crate::stacks::MemoryReader;
+
+pub(crate) use framehop::x86_64::{
+    CacheX86_64 as UnwindCache, UnwindRegsX86_64 as UnwindRegisters, UnwinderX86_64 as Unwinder,
+};
+
+/// The processor that dumps name.
+pub(crate) const CPU: Cpu = Cpu::X86_64;
+/// `mov $15, %rax; syscall`: the code that a signal handler returns to.
+pub(crate) const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+/// Offset of the interrupted registers in a signal frame.
+const SAVED_REGISTERS: u64 = 40;
+
+/// The kernel's `user_regs_struct`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub struct GeneralRegisterSet {
+    pub r15: u64,
+    pub r14: u64,
+    pub r13: u64,
+    pub r12: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub r11: u64,
+    pub r10: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub rax: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub orig_rax: u64,
+    pub rip: u64,
+    pub cs: u64,
+    pub eflags: u64,
+    pub rsp: u64,
+    pub ss: u64,
+    pub fs_base: u64,
+    pub gs_base: u64,
+    pub ds: u64,
+    pub es: u64,
+    pub fs: u64,
+    pub gs: u64,
+}
+
+/// The kernel's `user_fpregs_struct`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub struct FloatingRegisterSet {
+    pub cwd: u16,
+    pub swd: u16,
+    pub ftw: u16,
+    pub fop: u16,
+    pub rip: u64,
+    pub rdp: u64,
+    pub mxcsr: u32,
+    pub mxcr_mask: u32,
+    pub st_space: [u32; 32],
+    pub xmm_space: [u32; 64],
+}
+
+/// The point of a stack where an unwind continues.
+pub(crate) struct UnwindStart {
+    pub(crate) address: u64,
+    pub(crate) registers: UnwindRegisters,
+}
+
+impl GeneralRegisterSet {
+    /// Returns the address of the next instruction.
+    #[must_use]
+    pub fn instruction_pointer(&self) -> u64 {
+        self.rip
+    }
+
+    /// Returns the address of the innermost word of the stack.
+    #[must_use]
+    pub fn stack_pointer(&self) -> u64 {
+        self.rsp
+    }
+
+    /// Returns the start of an unwind of the thread.
+    pub(crate) fn unwind_start(&self) -> UnwindStart {
+        UnwindStart { address: self.rip, registers: UnwindRegsX86_64::new(self.rip, self.rsp, self.rbp) }
+    }
+}
+
+impl From<&trace::GeneralRegisters> for GeneralRegisterSet {
+    fn from(r: &trace::GeneralRegisters) -> Self {
+        Self {
+            r15: r.r15,
+            r14: r.r14,
+            r13: r.r13,
+            r12: r.r12,
+            rbp: r.rbp,
+            rbx: r.rbx,
+            r11: r.r11,
+            r10: r.r10,
+            r9: r.r9,
+            r8: r.r8,
+            rax: r.rax,
+            rcx: r.rcx,
+            rdx: r.rdx,
+            rsi: r.rsi,
+            rdi: r.rdi,
+            orig_rax: r.orig_rax,
+            rip: r.rip,
+            cs: r.cs,
+            eflags: r.eflags,
+            rsp: r.rsp,
+            ss: r.ss,
+            fs_base: r.fs_base,
+            gs_base: r.gs_base,
+            ds: r.ds,
+            es: r.es,
+            fs: r.fs,
+            gs: r.gs,
+        }
+    }
+}
+
+impl From<&trace::FloatingRegisters> for FloatingRegisterSet {
+    fn from(r: &trace::FloatingRegisters) -> Self {
+        Self {
+            cwd: r.cwd,
+            swd: r.swd,
+            ftw: r.ftw,
+            fop: r.fop,
+            rip: r.rip,
+            rdp: r.rdp,
+            mxcsr: r.mxcsr,
+            mxcr_mask: r.mxcr_mask,
+            st_space: r.st_space,
+            xmm_space: r.xmm_space,
+        }
+    }
+}
+
+/// Returns the caller of a function that cannot be read, such as one at a null pointer: its address is on top
+/// of the stack.
+pub(crate) fn caller(memory: &dyn MemoryReader, registers: &UnwindRegisters) -> Option<UnwindStart> {
+    let address = memory.read_u64(registers.sp())?;
+    let stack = registers.sp().wrapping_add(8);
+    Some(UnwindStart { address, registers: UnwindRegsX86_64::new(address, stack, registers.bp()) })
+}
+
+/// Returns the registers that were interrupted by the signal whose frame begins at `frame`.
+pub(crate) fn interrupted_registers(memory: &dyn MemoryReader, frame: u64) -> Option<UnwindStart> {
+    let saved = |index: u64| memory.read_u64(frame.checked_add(SAVED_REGISTERS + 8 * index)?);
+    let (rbp, rsp, rip) = (saved(10)?, saved(15)?, saved(16)?);
+    Some(UnwindStart { address: rip, registers: UnwindRegsX86_64::new(rip, rsp, rbp) })
+}
+
+/// Returns the registers of a thread in a dump.
+pub(crate) fn from_dump(context: &MinidumpRawContext) -> Option<GeneralRegisterSet> {
+    let MinidumpRawContext::Amd64(raw) = context else { return None };
+    Some(GeneralRegisterSet {
+        r15: raw.r15,
+        r14: raw.r14,
+        r13: raw.r13,
+        r12: raw.r12,
+        rbp: raw.rbp,
+        rbx: raw.rbx,
+        r11: raw.r11,
+        r10: raw.r10,
+        r9: raw.r9,
+        r8: raw.r8,
+        rax: raw.rax,
+        rcx: raw.rcx,
+        rdx: raw.rdx,
+        rsi: raw.rsi,
+        rdi: raw.rdi,
+        rip: raw.rip,
+        rsp: raw.rsp,
+        eflags: u64::from(raw.eflags),
+        cs: u64::from(raw.cs),
+        ss: u64::from(raw.ss),
+        ds: u64::from(raw.ds),
+        es: u64::from(raw.es),
+        fs: u64::from(raw.fs),
+        gs: u64::from(raw.gs),
+        ..GeneralRegisterSet::default()
+    })
+}
+
+/// The index of each register in a context: the values of `REG_R8` and the constants next to it.
+fn context_registers(registers: &GeneralRegisterSet) -> [(usize, u64); 19] {
+    let r = registers;
+    let segments = (r.cs & 0xffff) | ((r.gs & 0xffff) << 16) | ((r.fs & 0xffff) << 32);
+    [
+        (0, r.r8),
+        (1, r.r9),
+        (2, r.r10),
+        (3, r.r11),
+        (4, r.r12),
+        (5, r.r13),
+        (6, r.r14),
+        (7, r.r15),
+        (8, r.rdi),
+        (9, r.rsi),
+        (10, r.rbp),
+        (11, r.rbx),
+        (12, r.rdx),
+        (13, r.rax),
+        (14, r.rcx),
+        (15, r.rsp),
+        (16, r.rip),
+        (17, r.eflags),
+        (18, segments),
+    ]
+}
+
+/// Sets the general purpose registers of a crash.
+pub(crate) fn set_general_registers(context: &mut CrashContext, general: &GeneralRegisterSet) {
+    for (index, value) in context_registers(general) {
+        context.context.uc_mcontext.gregs[index] = value.cast_signed();
+    }
+}
+
+/// Sets the floating point and vector registers of a crash.
+pub(crate) fn set_floating_registers(context: &mut CrashContext, floating: &FloatingRegisterSet) {
+    let state = &mut context.float_state;
+    state.cwd = floating.cwd;
+    state.swd = floating.swd;
+    state.ftw = floating.ftw;
+    state.fop = floating.fop;
+    state.rip = floating.rip;
+    state.rdp = floating.rdp;
+    state.mxcsr = floating.mxcsr;
+    state.mxcr_mask = floating.mxcr_mask;
+    state.st_space = floating.st_space;
+    state.xmm_space = floating.xmm_space;
+}
