@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_protocol::mtp::{LogLevel, NodeChange, TestNode};
+use heeler_protocol::mtp::{LogLevel, NodeChange, TestNode, key};
 
 use super::{
     DisplayKind, DisplayOptions, RunHead, Style, StyledLine, SummaryExtras,
@@ -169,11 +169,14 @@ impl RunDisplay {
 
     fn apply_change(&mut self, node: &TestNode, now: Instant) {
         let Some(progress) = &mut self.progress else { return };
-        if let ProgressEvent::Ended(outcome) = progress.apply(node, now)
-            && self.status_level() >= result_status_level(outcome, true)
+        let ProgressEvent::Ended(outcome) = progress.apply(node, now) else { return };
+        let took = Duration::try_from_secs_f64(node.duration_ms.unwrap_or(0.0) / 1000.0);
+        let is_slow = took.is_ok_and(|took| took >= self.options.slow_after);
+        let is_noteworthy = is_slow || node.members.contains_key(key::LEAKED);
+        if self.status_level() >= result_status_level(outcome, is_noteworthy)
             && let Some(report) = TestReport::from_node(node)
         {
-            self.print_if_shown(&report);
+            self.print_result(&report);
         }
     }
 
@@ -182,17 +185,14 @@ impl RunDisplay {
         for report in reports {
             let Some(progress) = &mut self.progress else { return };
             if let ProgressEvent::Ended(_) = progress.apply_report(report, now) {
-                self.print_if_shown(report);
+                let is_slow = report.duration.is_some_and(|took| took >= self.options.slow_after);
+                let level = result_status_level(report.outcome, is_slow || report.is_leaky());
+                if self.status_level() >= level {
+                    self.print_result(report);
+                }
             }
         }
         self.flush(now);
-    }
-
-    fn print_if_shown(&mut self, report: &TestReport) {
-        let is_slow = report.duration.is_some_and(|duration| duration >= self.options.slow_after);
-        if self.status_level() >= result_status_level(report.outcome, is_slow || report.is_leaky()) {
-            self.print_result(report);
-        }
     }
 
     fn print_result(&mut self, record: &TestReport) {

@@ -334,7 +334,7 @@ mod tests {
                 ["fails", "failed", "failed"],
                 ["crashes", "failed", "crashed"],
                 ["hangs", "failed", "timed-out"],
-                ["broken", "failed", "error"],
+                ["broken", "failed", "failed"],
                 ["ignored", "skipped", "skipped"],
                 ["waits", "other", "not-run"],
                 ["stopped", "other", "cancelled"],

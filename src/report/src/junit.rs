@@ -377,7 +377,7 @@ mod tests {
                     <error message="gone" type="not-run">gone</error>
                 </testcase>
                 <testcase name="flaky" classname="core" time="1.500">
-                    <flakyError time="0.002" message="died" type="SIGABRT">
+                    <flakyError time="0.002" message="died" type="SIGABRT">died
                         <system-out>o</system-out>
                     </flakyError>
                 </testcase>

@@ -82,7 +82,7 @@ impl TestReport {
             display: informative_display_name(test.display_name, test.uid, suite).map(str::to_owned),
             outcome,
             duration: result.duration_us.map(Duration::from_micros),
-            cpu_ms: result.usage.map(|usage| Duration::from_micros(usage.cpu_us).as_secs_f64() * 1e3),
+            cpu_ms: result.usage.map(|usage| milliseconds_of(usage.cpu_us)),
             peak_kib: result.usage.map(|usage| usage.peak_kib),
             start_utc: result.started_ms.map(iso8601),
             is_group: suite == Some(test.uid),
@@ -277,6 +277,12 @@ fn without_suite<'a>(uid: &'a str, suite: Option<&str>) -> &'a str {
         .and_then(|suite| uid.strip_prefix(suite)?.strip_prefix("::"))
         .filter(|name| !name.is_empty())
         .unwrap_or(uid)
+}
+
+/// Returns milliseconds, computed as in the protocol's nodes.
+#[expect(clippy::cast_precision_loss, reason = "durations are far below 2^53 microseconds")]
+fn milliseconds_of(microseconds: u64) -> f64 {
+    microseconds as f64 / 1e3
 }
 
 fn milliseconds(milliseconds: f64) -> Option<Duration> {

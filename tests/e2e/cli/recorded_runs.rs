@@ -373,7 +373,7 @@ fn torn_journals_are_read_damaged_ones_located() {
     ran.assert_stderr("worker-1.journal: damaged record at byte ").assert_stderr("expected ");
     let junit = world.read("damaged.xml");
     assert!(junit.contains(&format!("tests=\"{tests}\"")), "{junit}");
-    assert!(junit.contains("its result is not known: the journals of its run are damaged"), "{junit}");
+    assert!(junit.contains("its result is unknown: the journals of its run are damaged"), "{junit}");
     world.run(&["report"]).assert_code(4).assert_stdout("damaged record at byte");
 
     // Of another version.

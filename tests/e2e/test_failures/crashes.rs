@@ -70,7 +70,7 @@ fn order_dependent_crash_is_reported_as_such() {
     assert_eq!(books.test(uid)["heeler.isolated-rerun"], "passes");
     assert_eq!(
         books.message(uid),
-        "crashed with SIGABRT when run after other tests; passes alone (order-dependent?)"
+        "crashed with SIGABRT when run after other tests; passes in isolation (order-dependent?)"
     );
     let others = books.tests.keys().filter(|other| *other != uid);
     assert!(others.clone().all(|other| books.state(other) == "passed"), "{books:#?}");
