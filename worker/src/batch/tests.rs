@@ -306,7 +306,7 @@ fn exit_code_zero_during_test_is_an_error() {
     let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = bench.parcel.reports.last() else {
         panic!()
     };
-    assert_eq!(attempt.message, "the process left with exit code 0 before the test ended");
+    assert_eq!(attempt.message, "the process exited with code 0 before the test ended");
     assert_eq!(attempt.exit_reason, Some(ExitReason { code: Some(0), ..ExitReason::default() }));
 }
 
@@ -494,7 +494,7 @@ fn crash_between_tests_is_outside_tests() {
     assert_eq!(message, "the process died of SIGSEGV before its first test");
     bench.chunk(1, [begun(0), passed(0)], "");
     let LeaseEnd::DiedOutsideTest { message, .. } = bench.finish(2, exit(0), INCOMPLETE) else { panic!() };
-    assert_eq!(message, "the process left with exit code 0 after A.t0, with tests still waiting");
+    assert_eq!(message, "the process exited with code 0 after A.t0, with tests still waiting");
 }
 
 #[test]
