@@ -379,7 +379,7 @@ fn torn_journals_are_read_damaged_ones_located() {
     // Of another version.
     fs::write(&journal, b"heeler-journal 99\nand so on").unwrap();
     let ran = world.run(&["report"]).assert_code(4);
-    ran.assert_stderr("worker-1.journal").assert_stderr("version 99").assert_stderr("reads version 2");
+    ran.assert_stderr("worker-1.journal").assert_stderr("version 99").assert_stderr("reads version 3");
     let manifest = dir.join("manifest.jsonl");
     let text = fs::read_to_string(&manifest).unwrap();
     fs::write(&manifest, text.replace("\"version\":4", "\"version\":5")).unwrap();

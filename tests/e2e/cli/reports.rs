@@ -72,7 +72,7 @@ fn junit_reruns_have_message_type_time_and_output() {
         let report = world.read(name);
         let (_, rerun) = report.split_once("<flakyFailure ").unwrap_or_else(|| panic!("{report}"));
         let (rerun, _) = rerun.split_once("</flakyFailure>").unwrap();
-        assert!(rerun.contains("type=\"failure\"") && rerun.contains(" time=\""), "{rerun}");
+        assert!(rerun.contains("type=\"failure\"") && rerun.contains("time=\""), "{rerun}");
         assert!(rerun.contains("the first time it fails"), "{rerun}");
         assert!(rerun.contains("<system-out>"), "{rerun}");
     }
