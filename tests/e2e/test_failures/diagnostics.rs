@@ -373,8 +373,12 @@ fn rust_stack_overflow_names_function() {
 fn exiting_signal_handler_hides_no_crash() {
     let world = world("");
     let ran = run_these(&world, &["Handled.Exits", "Z.IsLast"]).assert_code(2);
-    let words =
-        ["exited with code 3", "SIGSEGV at address 0x8", "handled by the program itself", "also in isolation"];
+    let words = [
+        "exited with code 3",
+        "SIGSEGV at address 0x8",
+        "handled by the program itself",
+        "also in isolation",
+    ];
     ran.line_with(&words);
     check_order(&ran.stdout, &["#0 ", "write_to", "#1 ", "follow_a_wild_pointer", "Handled_Exits_Test"]);
     single_file(&world, "evidence.Handled.Exits.stacks.txt");
