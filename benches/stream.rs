@@ -19,7 +19,7 @@ use heeler_client::{Client, ClientEvent, ClientOptions, EventStream, RunAggregat
 use heeler_protocol::{
     control::{
         CallbackAddress, DeliveryLimits, FromWorker, JoinMessage, LeaseEnd, LeaseId, LeasedTest, ListedTest,
-        TestIndex, TestLimits, TestProgram, ToWorker, WorkerId, WorkerLease,
+        TestId, TestLimits, TestProgram, ToWorker, WorkerId, WorkerLease,
     },
     frame::FrameDecoder,
     mtp::{InitializeParams, InitializeResult},
@@ -217,7 +217,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
     let test = |number| {
         let name = format!("Suite.Case{number}");
         LeasedTest {
-            test: TestIndex(number),
+            test: TestId(number),
             uid: format!("suite {worker}::{name}"),
             listed: ListedTest {
                 name,

@@ -1,7 +1,7 @@
 //! Sample values for the unit tests of this crate's pure modules.
 
 use heeler_protocol::control::{
-    LeaseId, LeasedTest, ListedTest, TestIndex, TestLimits, TestProgram, WorkerLease,
+    LeaseId, LeasedTest, ListedTest, TestId, TestLimits, TestProgram, WorkerLease,
 };
 
 use heeler_adapters::{FrameworkResult, FrameworkVerdict};
@@ -25,7 +25,7 @@ pub(crate) fn program() -> TestProgram {
 pub(crate) fn leased(number: u32) -> LeasedTest {
     let name = format!("A.t{number}");
     LeasedTest {
-        test: TestIndex(number),
+        test: TestId(number),
         uid: format!("suite::{name}"),
         listed: ListedTest { name, ..ListedTest::default() },
         group: None,

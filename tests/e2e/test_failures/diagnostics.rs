@@ -217,7 +217,7 @@ fn hung_process_tree_is_dumped_completely() {
 fn idle_timeout_ends_only_silent_tests() {
     let world = world("idle-timeout = \"1s\"\n");
     let ran = run_these(&world, &["Quiet.*", "Z.*"]).assert_code(2);
-    ran.line_with(&["TIMEOUT", "Quiet.SaysNothing"]);
+    ran.line_with(&["IDLE", "Quiet.SaysNothing"]);
     ran.line_with(&["PASS", "Quiet.SaysSomething"]);
     ran.line_with(&["PASS", "Z.IsLast"]);
     check_order(&ran.stdout, &["BLOCKED", "Quiet_SaysNothing_Test::TestBody()"]);
@@ -383,7 +383,12 @@ fn rust_stack_overflow_names_function() {
 fn exiting_signal_handler_hides_no_crash() {
     let world = world("");
     let ran = run_these(&world, &["Handled.Exits", "Z.IsLast"]).assert_code(2);
-    let words = ["exit code 3", "SIGSEGV at address 0x8", "handled by the program itself", "alone as well"];
+    let words = [
+        "exited with code 3",
+        "SIGSEGV at address 0x8",
+        "handled by the program itself",
+        "also in isolation",
+    ];
     ran.line_with(&words);
     check_order(&ran.stdout, &["#0 ", "write_to", "#1 ", "follow_a_wild_pointer", "Handled_Exits_Test"]);
     single_file(&world, "evidence.Handled.Exits.stacks.txt");
@@ -396,9 +401,9 @@ fn wrapped_crash_is_found_by_isolated_rerun() {
     let suite = "[[suite]]\nname = \"behind\"\nprograms = [\"/usr/bin/flock\"]\nargs = [\"lock\", \"./evidence\"]\nframework = \"gtest\"\n";
     world.write("heeler.toml", &format!("[profile.default]\n{suite}"));
     let ran = world.run(&["run", "-E", "Crash.One", "-E", "Z.IsLast"]).assert_code(2);
-    ran.line_with(&["exit code 139", "SIGSEGV at address 0x8", "in its child", "alone as well"]);
+    ran.line_with(&["exited with code 139", "SIGSEGV at address 0x8", "in its child", "also in isolation"]);
     check_order(&ran.stdout, &["#0 ", "write_to", "#1 ", "follow_a_wild_pointer", "Crash_One_Test"]);
-    single_file(&world, "behind.Crash.One-alone.dmp");
+    single_file(&world, "behind.Crash.One-isolated.dmp");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn outcome_kinds_match_results() {
     selected.extend(uids("kinds", ["Slow.Sleeps300Milliseconds", "No.Such"]));
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
     let books = server.finish(&run, &selected);
-    let expected = ["", "", "", "crashed", "exited", "leaky", "silent", "", "not-run"];
+    let expected = ["", "", "", "crashed", "exited-early", "leaky", "idle", "", "not-run"];
     assert_eq!(kinds(&books, &selected), expected, "{books:#?}");
     assert_eq!(server.exit(), Some(0));
 }

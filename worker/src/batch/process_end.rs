@@ -20,7 +20,7 @@ use crate::{
 
 /// Exit reason of a process whose parent is a debugger.
 const EXIT_KNOWN_TO_DEBUGGER_ONLY: &str =
-    "ended under its debugger, which alone was told how, before the test had ended";
+    "ended under its debugger with unknown exit status, before the test had ended";
 /// The same for a process that did not begin its test.
 const NOT_BEGUN: &str = "its process ended under its debugger before it had begun";
 
@@ -148,7 +148,7 @@ impl RunningBatch {
             }
             None if gone.is_out_of_memory && gone.exit.signal == Some(Signal::KILL.0) => {
                 let peak = mebibytes(gone.exit.peak_kib.saturating_mul(1024));
-                Some(format!("killed by the kernel for want of memory; it had used up to {peak} MiB"))
+                Some(format!("killed by the kernel's out-of-memory killer; peak memory {peak} MiB"))
             }
             _ => None,
         }

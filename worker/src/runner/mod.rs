@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use heeler_protocol::{
     control::{
-        DebuggerDecision, LeaseEnd, LeaseId, ListedTest, LogLine, TestCommand, TestIndex, TestProgram,
+        DebuggerDecision, LeaseEnd, LeaseId, ListedTest, LogLine, TestCommand, TestId, TestProgram,
         WorkerLease,
     },
     mtp::LogLevel,
@@ -249,7 +249,7 @@ impl ResultSink {
     }
 
     /// Adds a line to the client's log, sent with the next update batch.
-    fn add_log_line(&mut self, test: Option<TestIndex>, level: LogLevel, message: String) {
+    fn add_log_line(&mut self, test: Option<TestId>, level: LogLevel, message: String) {
         self.updates.logs.push(LogLine { test, level, message });
     }
 

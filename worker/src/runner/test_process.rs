@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heeler_protocol::{
     control::{
-        DebuggerDecision, LeaseEnd, LeaseEvent, ProcessExit, TestDiagnostics, TestIndex, ToGuard, TreeSample,
+        DebuggerDecision, LeaseEnd, LeaseEvent, ProcessExit, TestDiagnostics, TestId, ToGuard, TreeSample,
     },
     mtp::LogLevel,
 };
@@ -334,7 +334,7 @@ impl<'a> RunningProcess<'a> {
     }
 
     /// Returns the test to blame for what the process does: the running one, or the only one.
-    fn affected_test(&self) -> Option<TestIndex> {
+    fn affected_test(&self) -> Option<TestId> {
         let in_flight = self.batch.running_test().map(|(test, _)| test);
         let only = self.batch.tests().first().filter(|_| self.batch.tests().len() == 1);
         in_flight.or(only).map(|test| test.test)

@@ -11,7 +11,7 @@ use std::{
 use heeler_protocol::{
     control::{
         DeliveryLimits, DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, LeaseEvent, LeaseId, LeasedTest,
-        ListedTest, OsText, TestIndex, TestLimits, TestProgram, ToWorker, WorkerId, WorkerLease,
+        ListedTest, OsText, TestId, TestLimits, TestProgram, ToWorker, WorkerId, WorkerLease,
     },
     mtp::{TestNode, UpdateParams},
     rpc::{self, RpcMessage},
@@ -353,7 +353,7 @@ pub(crate) fn leased(tests: Vec<ListedTest>) -> Vec<LeasedTest> {
     let tests = tests.into_iter().zip(0..);
     tests
         .map(|(listed, number)| LeasedTest {
-            test: TestIndex(number),
+            test: TestId(number),
             uid: format!("suite::{}", listed.name),
             listed,
             group: None,

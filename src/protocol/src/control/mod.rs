@@ -7,31 +7,14 @@ mod watchdog;
 mod worker;
 
 pub use guard::*;
+pub use heeler_core::{
+    Attempt, DiagnosticsFile, ExitReason, LeakedProcess, LeaseId, NameNesting, OsText, Outcome, ProcessUsage,
+    TestDiagnostics, TestId, WorkerId,
+};
 pub use watchdog::*;
 pub use worker::*;
 
 use serde::{Deserialize, Serialize};
-
-/// Worker number within its session, from 1; not reused after the worker has died.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct WorkerId(pub u32);
-
-impl std::fmt::Display for WorkerId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-/// Test number within its run: the index in the list of selected tests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct TestIndex(pub u32);
-
-/// Lease number within its run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct LeaseId(pub u32);
 
 /// First message on every control connection, from the process that dialled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Messages of a run for the client's log.
 
 use heeler_protocol::{
-    control::{LogLine, ProofLevel, TestIndex},
+    control::{LogLine, ProofLevel, TestId},
     mtp::{LogLevel, LogMessage, log_frames},
 };
 use heeler_transport::Outbox;
@@ -20,7 +20,7 @@ impl ClientLog<'_> {
     /// Cancel safe: no, because only a part may be sent.
     pub(super) async fn forward_lines(&self, run: Option<&str>, lines: Vec<LogLine>) {
         let is_ours = run == Some(&self.plan.run_id);
-        let uid = |test: TestIndex| Some(self.plan.tests.get(test.0 as usize)?.uid.clone());
+        let uid = |test: TestId| Some(self.plan.tests.get(test.0 as usize)?.uid.clone());
         let message = |LogLine { test, level, message }: LogLine| {
             let node_uid = test.filter(|_| is_ours).and_then(uid);
             LogMessage { node_uid, level, message }
@@ -35,7 +35,7 @@ impl ClientLog<'_> {
     /// Logs one message about a test, or about the run.
     ///
     /// Cancel safe: no, as [`ClientLog::forward_lines`].
-    pub(super) async fn log_line(&self, test: Option<TestIndex>, level: LogLevel, message: String) {
+    pub(super) async fn log_line(&self, test: Option<TestId>, level: LogLevel, message: String) {
         self.forward_lines(Some(&self.plan.run_id), vec![LogLine { test, level, message }]).await;
     }
 

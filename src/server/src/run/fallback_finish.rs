@@ -1,66 +1,31 @@
-//! Fallback finish on the main connection, when no watchdog can be started: the same steps as the watchdog's,
-//! from the same journals.
-
-use std::path::Path;
+//! Fallback finish on the main connection, when no watchdog can be started: the same updates as the
+//! watchdog's, from the same journals.
 
 use bytes::Bytes;
 use heeler_protocol::{
-    control::{JournalResend, JournalledResult, WorkerId, journal_name},
-    journal::{self, JournalContent, JournalRecord},
-    mtp::{Attachment, EncodedChange, attachments_frame, completion_frame, updates_frame},
+    control::FinishRequest,
+    mtp::{attachments_frame, completion_frame},
 };
+use heeler_recovery::{JournalFile, finish};
 
-use super::{RunPlan, groups};
-
-/// Maximum number of changes per frame.
-const CHANGES_PER_FRAME: usize = 500;
-
-/// Returns the terminal results of a worker's journal; none if no journal can be read.
-pub(super) fn journalled_results(run_dir: &Path, worker: WorkerId) -> Vec<JournalledResult> {
-    settled_records(run_dir, worker).into_iter().map(|(result, _)| result).collect()
-}
-
-fn settled_records(run_dir: &Path, worker: WorkerId) -> Vec<(JournalledResult, Vec<u8>)> {
-    let Ok(bytes) = std::fs::read(run_dir.join(journal_name(worker))) else { return Vec::new() };
-    let JournalContent { records, damage, .. } = journal::read(&bytes);
-    if let Some(damage) = damage {
-        tracing::warn!(%worker, %damage, "a journal could not be read to its end");
-    }
-    records
-        .into_iter()
-        .filter_map(|record| match record {
-            JournalRecord::Settled { result, change } => Some((result, change)),
-            JournalRecord::Started(_)
-            | JournalRecord::Provisional { .. }
-            | JournalRecord::ProgramFailure { .. }
-            | JournalRecord::Ended(_) => None,
-        })
-        .collect()
-}
-
-/// Sends the pending changes and the completion.
+/// Sends the pending updates and the completion.
 ///
 /// Cancel safe: no, because only a part may be sent.
-pub(super) async fn send_pending(
-    plan: &RunPlan,
-    client: &heeler_transport::Outbox,
-    resend: &[JournalResend],
-    (told, attachments): (&[EncodedChange], &[Attachment]),
-) {
-    let groups = groups::pending_group_changes(plan, resend.len() + told.len());
-    let raw = groups.iter().chain(told).map(|change| change.as_bytes().to_vec());
-    let mut changes: Vec<Vec<u8>> = raw.collect();
-    for resend in resend {
-        let journalled = settled_records(&plan.run_dir.path, resend.worker);
-        let lost = resend.missing_changes(journalled.len()).map(|change| change.as_bytes().to_vec());
-        let proven = usize::try_from(resend.proven).unwrap_or(usize::MAX);
-        changes.extend(journalled.into_iter().skip(proven).map(|(_, change)| change).chain(lost));
+pub(super) async fn send_pending(client: &heeler_transport::Outbox, request: &FinishRequest) {
+    let mut changes = finish::group_changes(request);
+    for resend in &request.resend {
+        let journal = JournalFile::read_worker(request.run_dir.as_path(), resend.worker);
+        if let Some(damage) = journal.damage() {
+            tracing::warn!(damage, "a journal could not be read to its end");
+        }
+        changes.extend(finish::resent_results(request, resend, &journal).changes);
     }
-    let attachments = plan.has_attachments_stream.then_some(attachments);
-    let frames = end_frames(&plan.run_id, &changes, attachments);
+    changes.extend(finish::synthesized_changes(request));
+    let updates = finish::update_frames(&request.run, &changes).into_iter().map(|frame| frame.bytes);
+    let frames = updates.chain(finish::attachment_frames(request)).chain([completion_frame(&request.run)]);
     for frame in frames {
         if client.send(frame).await.is_err() {
-            tracing::warn!("the client left before its run was completed");
+            tracing::warn!("the client disconnected before its run was completed");
             return;
         }
     }
@@ -69,19 +34,16 @@ pub(super) async fn send_pending(
 /// Sends only the completion, to a client that is proven to have received everything before it.
 ///
 /// Cancel safe: yes, because the frame is queued in one step.
-pub(super) async fn send_completion(plan: &RunPlan, client: &heeler_transport::Outbox) {
-    if client.send(completion_frame(&plan.run_id)).await.is_err() {
-        tracing::warn!("the client left before its run was completed");
+pub(super) async fn send_completion(run: &str, client: &heeler_transport::Outbox) {
+    if client.send(completion_frame(run)).await.is_err() {
+        tracing::warn!("the client disconnected before its run was completed");
     }
 }
 
-/// Returns the final frames of a run in order: updates, attachments and their terminator (`None` for a client
-/// that does not read them), completion.
-pub(crate) fn end_frames(run: &str, changes: &[Vec<u8>], attachments: Option<&[Attachment]>) -> Vec<Bytes> {
-    let updates =
-        changes.chunks(CHANGES_PER_FRAME).map(|chunk| updates_frame(run, chunk.iter().map(Vec::as_slice)));
-    let files = attachments.filter(|files| !files.is_empty());
-    let files = files.map(|files| attachments_frame(run, Some(files.to_vec())));
-    let terminator = attachments.map(|_| attachments_frame(run, None));
-    updates.chain(files).chain(terminator).chain([completion_frame(run)]).collect()
+/// Returns the final frames of a run that never began: updates, the end of the attachments for a client that
+/// reads them, completion.
+pub(crate) fn end_frames(run: &str, changes: &[Vec<u8>], has_attachments_stream: bool) -> Vec<Bytes> {
+    let updates = finish::update_frames(run, changes).into_iter().map(|frame| frame.bytes);
+    let attachments = has_attachments_stream.then(|| attachments_frame(run, None));
+    updates.chain(attachments).chain([completion_frame(run)]).collect()
 }

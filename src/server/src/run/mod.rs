@@ -2,7 +2,6 @@
 //!
 //! - `plan_run`: the tests to run, in the forms that the model and the workers need.
 //! - `dump_budget`: the dump budget.
-//! - `convert`: conversions between the types of the wire and those of the model.
 //! - `resource_usage`: resource usage of its processes.
 //! - `driver`: passes events to [`heeler_core::run::Run`] and executes its actions.
 //! - `groups`: groups of the run, of a lease, and of what the finisher sends.
@@ -14,7 +13,6 @@
 //! - `fallback_finish`: finishes on the main connection if no watchdog can be started.
 
 mod client_log;
-mod convert;
 mod driver;
 mod dump_budget;
 mod fallback_finish;

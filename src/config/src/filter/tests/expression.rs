@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::filter::{Filter, FilterError, FilterSubject};
-use heeler_run_store::history::LastOutcome;
+use heeler_core::Outcome;
 
 fn subject(uid: &str) -> FilterSubject<'_> {
     FilterSubject {
@@ -11,7 +11,7 @@ fn subject(uid: &str) -> FilterSubject<'_> {
         suite: "kennel::night_watch",
         program: Cow::Borrowed("/src/build/parser_test"),
         tags: vec![("speed", "fast"), ("owner", "a=b"), ("net", "")],
-        last: Some(LastOutcome::Failed),
+        last: Some(Outcome::Failed),
     }
 }
 
@@ -171,11 +171,11 @@ fn tags_are_compared_by_name_and_by_value() {
 fn states_are_those_of_the_last_run() {
     let with = |last| FilterSubject { last, ..subject("a::b") };
     for (word, last) in [
-        ("failed", Some(LastOutcome::Failed)),
-        ("crashed", Some(LastOutcome::Crashed)),
-        ("timed-out", Some(LastOutcome::TimedOut)),
-        ("passed", Some(LastOutcome::Passed)),
-        ("skipped", Some(LastOutcome::Skipped)),
+        ("failed", Some(Outcome::Failed)),
+        ("crashed", Some(Outcome::Crashed)),
+        ("timed-out", Some(Outcome::TimedOut)),
+        ("passed", Some(Outcome::Passed)),
+        ("skipped", Some(Outcome::Skipped)),
         ("new", None),
         ("never-run", None),
     ] {

@@ -96,7 +96,7 @@ fn told(lease: &BatchLease, deed: ProcessAction, position: &mut u64) -> [RunEven
         ];
     }
     *position += 1;
-    let outcome = if is_dead { Outcome::Error } else { Outcome::Passed };
+    let outcome = if is_dead { Outcome::Crashed } else { Outcome::Passed };
     let settled =
         RunEvent::Settled { worker: lease.worker, test, outcome, duration: SHORT / 100, position: *position };
     [started, settled]

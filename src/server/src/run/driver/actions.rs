@@ -3,26 +3,22 @@
 use std::time::Duration;
 
 use heeler_core::{
-    TestId,
+    OsText, TestId,
     run::{BatchLease as ModelLease, CancelMode, DueResults, FinisherTask, RunAction, RunStage},
 };
 use heeler_protocol::{
     control::{
-        CrashCapturePlan, FinishRequest, JournalledResult, LeasedTest, OsText, ProofLevel, TestIndex,
-        TestLimits, ToWatchdog, ToWorker, WorkerLease,
+        CrashCapturePlan, FinishRequest, LeasedTest, ProofLevel, TestLimits, ToWatchdog, ToWorker,
+        WorkerLease,
     },
-    mtp::{EncodedChange, LogLevel, attachments_of},
+    mtp::{Attachment, LogLevel},
 };
+use heeler_recovery::JournalFile;
 use tokio::time::Instant;
 
 use super::{CANCEL_DEADLINE, RunDriver, STAGE_SLACK};
 use crate::pool::WorkerPool;
-use crate::run::{
-    convert::{from_model, outcome_of},
-    fallback_finish, groups, manifest,
-    plan::millis,
-    synthesized,
-};
+use crate::run::{fallback_finish, groups, manifest, plan::millis, synthesized};
 
 impl RunDriver {
     /// Executes the pending actions.
@@ -44,16 +40,12 @@ impl RunDriver {
                             ToWorker::Cancel { grace_ms }
                         }
                     };
-                    pool.send_to_worker(from_model(worker), &order).await;
+                    pool.send_to_worker(worker, &order).await;
                 }
                 RunAction::Drain(worker) => {
                     heeler_sys::fail::pass("run.drain");
                     self.set_stage(RunStage::Draining);
-                    pool.send_to_worker(
-                        from_model(worker),
-                        &ToWorker::Drain { run: self.plan.run_id.clone() },
-                    )
-                    .await;
+                    pool.send_to_worker(worker, &ToWorker::Drain { run: self.plan.run_id.clone() }).await;
                 }
                 RunAction::KillFinisher => pool.kill_watchdog(),
                 RunAction::Finish(due) => self.send_finish(pool, &due).await,
@@ -81,7 +73,7 @@ impl RunDriver {
             .collect();
         tests.sort_by_key(|test| self.plan.tests[test.test.0 as usize].listing_index);
         let wire = WorkerLease {
-            lease: heeler_protocol::control::LeaseId(lease.lease.0),
+            lease: lease.lease,
             run: self.plan.run_id.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
             program: self.plan.programs[program].clone(),
@@ -98,11 +90,11 @@ impl RunDriver {
         };
         self.lease_programs.insert(wire.lease, program);
         if let [only] = wire.tests.as_slice() {
-            self.running_tests.insert(from_model(lease.worker), only.test);
+            self.running_tests.insert(lease.worker, only.test);
         }
         self.leases_granted += 1;
-        pool.assign_run(from_model(lease.worker), &self.plan.run_id);
-        pool.send_to_worker(from_model(lease.worker), &ToWorker::Lease(Box::new(wire))).await;
+        pool.assign_run(lease.worker, &self.plan.run_id);
+        pool.send_to_worker(lease.worker, &ToWorker::Lease(Box::new(wire))).await;
     }
 
     /// Returns the crash capture of a lease. A crash that is checked by an isolated rerun has left its dump
@@ -110,7 +102,7 @@ impl RunDriver {
     fn watch_plan(&self, tests: &[TestId]) -> CrashCapturePlan {
         let mut watch = self.dumps.watch_plan(&self.plan, tests);
         let has_dump = |test: &TestId| {
-            let death = self.provisional.get(&TestIndex(test.0)).and_then(|held| held.crash.as_ref());
+            let death = self.provisional.get(&test).and_then(|held| held.crash.as_ref());
             death.is_some_and(|death| death.diagnostics.is_some())
         };
         watch.dumps.crash &= !tests.iter().any(has_dump);
@@ -119,9 +111,9 @@ impl RunDriver {
 
     fn leased_test(&self, test: TestId, is_failure_held: bool) -> LeasedTest {
         let selected = &self.plan.tests[test.index()];
-        let held = self.provisional.get(&TestIndex(test.0)).cloned().unwrap_or_default();
+        let held = self.provisional.get(&test).cloned().unwrap_or_default();
         LeasedTest {
-            test: TestIndex(test.0),
+            test: test,
             listed: selected.listed.clone(),
             uid: selected.uid.clone(),
             group: None,
@@ -135,40 +127,37 @@ impl RunDriver {
         }
     }
 
-    async fn send_finish(
-        &mut self,
-        pool: &mut WorkerPool,
-        DueResults { resend, synthesized: told }: &DueResults,
-    ) {
+    async fn send_finish(&mut self, pool: &mut WorkerPool, due: &DueResults) {
         heeler_sys::fail::pass("run.finish");
         self.set_stage(RunStage::Finishing);
-        let changes =
-            synthesized::synthesized_changes(&self.plan, told, &self.provisional, &self.program_failures);
-        self.write_synthesized(&synthesized::journalled_results(told, &self.provisional), &changes).await;
-        for (test, told) in told {
-            let held = self.provisional.get(&TestIndex(test.0));
-            self.result
-                .attachments
-                .extend(held.iter().flat_map(|held| synthesized::attachments(*told, held)));
+        let finish = Box::new(self.finish_request(due));
+        if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
+            let text =
+                format!("the synthesized results could not be written to the run's directory: {error}");
+            self.log(LogLevel::Warning, text).await;
         }
-        let finish = Box::new(FinishRequest {
-            run: self.plan.run_id.clone(),
-            run_dir: OsText::from(self.plan.run_dir.path.as_path()),
-            resend: synthesized::resend_requests(&self.plan, self.run.ledger(), resend),
-            groups: groups::pending_group_changes(&self.plan, resend.len() + told.len()),
-            synthesized: changes,
-            attachments: self.result.attachments.clone(),
-            has_attachments_stream: self.plan.has_attachments_stream,
-        });
+        self.result.attachments.clone_from(&finish.attachments);
         self.finish = Some(finish.clone());
         pool.send_to_watchdog(&ToWatchdog::Finish(finish)).await;
     }
 
-    /// Writes the synthesized results to disk before they are sent to the client.
-    async fn write_synthesized(&self, results: &[JournalledResult], changes: &[EncodedChange]) {
-        if let Err(error) = manifest::write_synthesized(&self.plan, results, changes) {
-            let text = format!("what no worker tells could not be written to the run's directory: {error}");
-            self.log(LogLevel::Warning, text).await;
+    /// Composes what the client may lack when all streams are closed.
+    fn finish_request(&self, DueResults { resend, synthesized }: &DueResults) -> FinishRequest {
+        let resend = synthesized::resend_requests(self.run.ledger(), resend);
+        let synthesized = synthesized::due_results(&self.plan, synthesized, &self.provisional);
+        let files = synthesized.iter().flat_map(|due| due.result.files());
+        let files = files.map(|file| Attachment::file(&file.path, &file.description));
+        // A finish that is composed again finds them among the run's attachments.
+        let is_new = |new: &Attachment| self.result.attachments.iter().all(|old| old.uri != new.uri);
+        FinishRequest {
+            run: self.plan.run_id.clone(),
+            run_dir: OsText::from(self.plan.run_dir.path.as_path()),
+            descriptions: manifest::descriptions(&self.plan, &resend, &synthesized),
+            attachments: self.result.attachments.iter().cloned().chain(files.filter(is_new)).collect(),
+            program_failures: self.program_failures.records(&self.plan),
+            has_attachments_stream: self.plan.has_attachments_stream,
+            resend,
+            synthesized,
         }
     }
 
@@ -178,35 +167,22 @@ impl RunDriver {
     /// Cancel safe: no, because only a part may be sent.
     pub async fn finish_without_watchdog(&mut self, why: &str) {
         self.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}")).await;
-        let Self { plan, run, provisional: held, program_failures: charges, .. } = self;
+        let run_dir = self.plan.run_dir.path.clone();
         let settled = |worker| {
-            let settled =
-                fallback_finish::journalled_results(&plan.run_dir.path, from_model(worker)).into_iter();
-            let result = |one: JournalledResult| {
-                (TestId(one.test.0), outcome_of(one.state), Duration::from_micros(one.duration_us))
-            };
-            settled.map(result).collect()
+            let journal = JournalFile::read_worker(&run_dir, worker);
+            let settled = journal.settled().into_iter();
+            settled.map(|one| (one.test, one.outcome, Duration::from_micros(one.duration_us))).collect()
         };
-        let mut noted = Ok(());
-        match run.complete_without_finisher(settled) {
-            FinisherTask::Finish(DueResults { resend, synthesized: told }) => {
-                let changes = synthesized::synthesized_changes(plan, &told, held, charges);
-                noted = manifest::write_synthesized(
-                    plan,
-                    &synthesized::journalled_results(&told, held),
-                    &changes,
-                );
-                let resend = synthesized::resend_requests(plan, run.ledger(), &resend);
-                let of_changes = changes.iter().flat_map(|change| attachments_of(change.as_bytes()));
-                let attachments: Vec<_> = self.result.attachments.iter().cloned().chain(of_changes).collect();
-                let due = (changes.as_slice(), attachments.as_slice());
-                fallback_finish::send_pending(plan, &self.client, &resend, due).await;
+        match self.run.complete_without_finisher(settled) {
+            FinisherTask::Finish(due) => {
+                let finish = self.finish_request(&due);
+                if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
+                    tracing::warn!(%error, "the synthesized results could not be written to the run's directory");
+                }
+                fallback_finish::send_pending(&self.client, &finish).await;
             }
-            FinisherTask::Complete => fallback_finish::send_completion(plan, &self.client).await,
+            FinisherTask::Complete => fallback_finish::send_completion(&self.plan.run_id, &self.client).await,
             FinisherTask::Register | FinisherTask::CoordinatorCompletes | FinisherTask::None => {}
-        }
-        if let Err(error) = noted {
-            tracing::warn!(%error, "what no worker tells could not be written to the run's directory");
         }
         self.proof = ProofLevel::Ordered;
         self.actions.clear();

@@ -21,15 +21,15 @@ use heeler_core::{
     run::{RunAction, RunEvent, RunStage, RunState},
 };
 use heeler_protocol::{
-    control::{DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, TestIndex, WorkerId},
+    control::{DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, WorkerId},
     mtp::{LogLevel, RunResult},
 };
+use heeler_recovery::JournalFile;
 use tokio::time::Instant;
 
 use super::{
     RunPlan, RunResourceUsage,
     client_log::ClientLog,
-    convert::{from_model, to_model},
     dump_budget::DumpBudget,
     manifest,
     synthesized::{ProgramFailures, ProvisionalResults},
@@ -76,7 +76,7 @@ pub struct WaitingDebuggee {
     pub worker: WorkerId,
     /// The lease that the test belongs to.
     pub lease: LeaseId,
-    pub test: TestIndex,
+    pub test: TestId,
     /// Process id of the test.
     pub pid: u32,
     /// Command that a debugger can launch instead.
@@ -97,7 +97,7 @@ pub struct RunDriver {
     leases_granted: u64,
     /// The program of each open lease.
     lease_programs: BTreeMap<LeaseId, usize>,
-    provisional: BTreeMap<TestIndex, ProvisionalResults>,
+    provisional: BTreeMap<TestId, ProvisionalResults>,
     program_failures: ProgramFailures,
     /// Attachments of tests, which are sent with the run as well, and leaked processes.
     result: RunResult,
@@ -116,7 +116,7 @@ pub struct RunDriver {
     crashed: BTreeSet<TestId>,
     resource_usage: RunResourceUsage,
     /// The test that each worker runs.
-    running_tests: BTreeMap<WorkerId, TestIndex>,
+    running_tests: BTreeMap<WorkerId, TestId>,
     /// Tests that wait for a debugger, until the scheduler collects them.
     waiting_debuggees: Vec<WaitingDebuggee>,
     /// Leases whose processes were launched by debuggers, until the scheduler collects them.
@@ -197,7 +197,7 @@ impl RunDriver {
     /// Returns whether the death of this worker affects this run.
     #[must_use]
     pub fn is_affected_by(&self, worker: WorkerId) -> bool {
-        self.run.involves(to_model(worker))
+        self.run.involves(worker)
     }
 
     /// Sets the maximum number of open leases.
@@ -210,7 +210,7 @@ impl RunDriver {
 
     /// Adds an idle worker to the run.
     pub fn add_worker(&mut self, worker: WorkerId) {
-        self.apply_event(RunEvent::WorkerReady(to_model(worker)));
+        self.apply_event(RunEvent::WorkerReady(worker));
     }
 
     /// Reports to the run that a worker it requested did not start.
@@ -225,7 +225,7 @@ impl RunDriver {
         for worker in &idle {
             self.apply_event(RunEvent::WorkerReassigned(*worker));
         }
-        idle.into_iter().map(from_model).collect()
+        idle
     }
 
     /// Returns the number of workers that the run has requested since the last call.
@@ -249,7 +249,7 @@ impl RunDriver {
         let is_alive = !self.pending_journals.contains_key(&worker);
         is_alive
             && self.lease_programs.contains_key(&lease)
-            && self.run.leasing_workers().any(|one| one == to_model(worker))
+            && self.run.leasing_workers().any(|one| one == worker)
     }
 
     /// Cancels the run: running tests are cancelled, the rest is reported as not run.
@@ -304,8 +304,8 @@ impl RunDriver {
             .collect();
         for worker in late {
             self.log(LogLevel::Warning, format!("the journal of worker {worker} was not read in time")).await;
-            let settled = super::fallback_finish::journalled_results(&self.plan.run_dir.path, worker);
-            self.on_journal_read(worker, &settled);
+            let journal = JournalFile::read_worker(&self.plan.run_dir.path, worker);
+            self.on_journal_read(worker, &journal.settled());
         }
         if self.run_deadline.is_some_and(|deadline| deadline <= now) {
             self.run_deadline = None;
@@ -315,7 +315,7 @@ impl RunDriver {
         if self.cancel_deadline.is_some_and(|deadline| deadline <= now) {
             self.cancel_deadline = None;
             for worker in self.run.leasing_workers() {
-                pool.kill_worker(from_model(worker)).await;
+                pool.kill_worker(worker).await;
             }
         }
         if let Some((stage, deadline)) = self.stage_deadline
@@ -332,7 +332,7 @@ impl RunDriver {
                 for worker in self.run.awaited_workers() {
                     let text = format!("worker {} did not drain in time and is killed", worker.0);
                     self.log(LogLevel::Warning, text).await;
-                    pool.kill_worker(from_model(worker)).await;
+                    pool.kill_worker(worker).await;
                 }
             }
             // The watchdog can't even be killed.
@@ -356,7 +356,7 @@ impl RunDriver {
     /// Writes a message about one test to the client's log.
     ///
     /// Cancel safe: no, because only a part may be sent.
-    pub async fn log_test(&self, test: TestIndex, level: LogLevel, message: String) {
+    pub async fn log_test(&self, test: TestId, level: LogLevel, message: String) {
         self.client_log().log_line(Some(test), level, message).await;
     }
 
