@@ -393,7 +393,7 @@ fn torn_journals_are_read_damaged_ones_located() {
         .run(&["report"])
         .assert_code(4)
         .assert_stderr("damaged at byte ")
-        .assert_stderr("a line with the run's tests");
+        .assert_stderr("a line of JSON with the run's tests");
 }
 
 #[test]

@@ -92,10 +92,10 @@ fn flaky_crash_is_a_flaky_error_in_junit() {
 
 #[test]
 fn test_killed_at_its_memory_limit_is_out_of_memory() {
-    let world = TestWorld::with_gtest("resources");
-    let words = ["run", "resources", "--isolate", "--max-memory", "30MiB", "--junit", "live.xml"];
+    let world = TestWorld::with_gtest("evidence");
+    let words = ["run", "evidence", "-E", "Memory.Greedy", "--max-memory", "100MiB", "--junit", "live.xml"];
     let ran = world.run(&words).assert_code(2);
-    ran.line_with(&["MEMORY", "Takes.Memory"]);
+    ran.line_with(&["MEMORY", "Memory.Greedy"]);
     ran.assert_stdout("1 out of memory");
     assert!(!ran.stdout.contains("SIGKILL") && !ran.stdout.contains("crashed"), "{ran}");
     world.run(&["report", "latest", "--junit", "files.xml"]).assert_code(0);

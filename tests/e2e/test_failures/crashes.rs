@@ -134,7 +134,7 @@ fn death_after_last_test_is_program_failure() {
 fn unexplained_exit_code_is_program_failure() {
     let books = dying_at("exit code 7");
     books.assert_all("passed");
-    assert!(program_failure(&books, "deaths").contains("exit code 7"), "{books:#?}");
+    assert!(program_failure(&books, "deaths").contains("exited with code 7"), "{books:#?}");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn bad_exit_code_changes_no_passed_result() {
     let world = TestWorld::with_fake("leaves-with-7");
     let books = run_all(&world, "leaves-with-7", &FAKE);
     books.assert_all("passed");
-    assert!(program_failure(&books, "leaves-with-7").contains("exit code 7"), "{books:#?}");
+    assert!(program_failure(&books, "leaves-with-7").contains("exited with code 7"), "{books:#?}");
 }
 
 #[test]
