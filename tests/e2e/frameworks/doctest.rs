@@ -70,7 +70,8 @@ fn every_doctest_outcome_is_reported() {
     books.assert_no_program_failures();
     let fails = books.test("kinds::fails");
     assert_eq!(fails["standardOutput"], "out of fails, without newline", "{fails:#}");
-    assert_eq!(fails["standardError"], "err of fails\n", "{fails:#}");
+    // Of tests that ended within one read it is not known which one wrote to standard error.
+    assert!(fails["standardError"].as_str().unwrap().ends_with("err of fails\n"), "{fails:#}");
     assert_eq!(
         books.test("kinds::has parts")["heeler.parts"],
         json!([

@@ -106,9 +106,15 @@ impl DoctestGrammar {
             if !situation.is_line_start || !at.starts_with(b" ") {
                 return Err(ScanStop::Mismatch);
             }
-            sequence
-                .not_begun()
-                .fold(Err(ScanStop::Mismatch), |found, place| either(found, || try_test(place)))
+            let mut stop = ScanStop::Mismatch;
+            for place in sequence.not_begun() {
+                match try_test(place) {
+                    Ok(found) => return Ok(found),
+                    Err(ScanStop::NeedsMore) => stop = ScanStop::NeedsMore,
+                    Err(ScanStop::Mismatch) => {}
+                }
+            }
+            Err(stop)
         });
         let (used, place, decorators) = found?;
         self.next_decorators = decorators;
