@@ -8,7 +8,7 @@
 
 use std::{fs, io::Write as _, path::Path, time::Instant};
 
-use heeler_core::{Outcome, TestId, TestResult};
+use heeler_core::{OsText, Outcome, TestId, TestResult};
 use heeler_protocol::{
     journal::{self, JournalRecord},
     manifest::{
@@ -86,7 +86,7 @@ fn write_run(dir: &Path) {
         traits: Vec::new(),
         client_members: None,
     };
-    let program = ManifestProgram { suite: "suite".to_owned(), ..ManifestProgram::default() };
+    let program = ManifestProgram { suite: "suite".to_owned(), path: OsText::from("/suite") };
     let plan = ManifestPlan {
         programs: vec![program],
         tests: (0..TESTS).map(test).collect(),
