@@ -201,7 +201,7 @@ fn results_lost_from_journal_are_sent_as_known() {
         coordinator.send(ToWatchdog::Finish(Box::new(finish))).await;
         let (frames, end) = coordinator.next_relayed().await;
         let mut expected = FULL_FINISH_FRAMES.to_vec();
-        expected.splice(4..4, ["updates 2: s::a", "updates 1: s::c"]);
+        expected.splice(3..4, ["updates 102: s::t1101", "updates 1: s::c"]);
         assert_eq!(summarize_relayed(&frames), expected);
         let (_, soft_errors) = finished(end);
         let text = |count, worker| {
