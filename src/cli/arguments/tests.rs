@@ -126,7 +126,7 @@ fn invalid_arguments_are_rejected_with_a_reason() {
         ),
         (
             "run --slow-timeout 0s",
-            "error: invalid value '0s' for '--slow-timeout <TIME>': it must be longer than zero",
+            "error: invalid value '0s' for '--slow-timeout <TIME>': expected a duration longer than zero",
         ),
         (
             "run -j 0",
@@ -138,7 +138,7 @@ fn invalid_arguments_are_rejected_with_a_reason() {
         ),
         (
             "run --fail-fast --max-fail 2",
-            "error: the argument '--fail-fast' cannot be used with '--max-fail <N>'",
+            "error: the argument '--fail-fast[=<MODE>]' cannot be used with '--max-fail <N>'",
         ),
         (
             "run --shuffle=x",
