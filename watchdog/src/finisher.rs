@@ -2,16 +2,22 @@
 //! step begins only when the one before it is proven. The order of the steps and their route are decided by
 //! [`heeler_core::finish::ExpectedDelivery`].
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use heeler_core::delivery::{self, Delivery, DeliveryResult, DeliveryStep, StepResult};
 use heeler_protocol::{
-    control::{CallbackAddress, DeliveryLimits, FinishRequest, FromWatchdog, ProofLevel},
+    control::{
+        CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, ProofLevel,
+        RELAY_WINDOW,
+    },
     mtp::{EncodedChange, attachments_frame, completion_frame, updates_frame},
 };
 use heeler_transport::{
     callback::{self, CallbackBroken, CallbackConnection},
     control::ControlSender,
 };
+use tokio::sync::Semaphore;
 
 use crate::journal_reader;
 use heeler_core::error_chain;
@@ -20,12 +26,47 @@ use heeler_core::error_chain;
 const FRAME_CHANGES: usize = 500;
 const FRAME_BYTES: usize = 1 << 20;
 
-/// The watchdog's connection to the client.
+/// The watchdog's connection to one client.
 #[derive(Debug)]
 pub(crate) struct RunFinisher {
+    client: ClientId,
+    relay: RelayRoute,
     control: ControlSender,
     limits: DeliveryLimits,
     callback: CallbackState,
+}
+
+/// The route to the client through the coordinator.
+#[derive(Debug, Clone)]
+pub(crate) struct RelayRoute {
+    client: ClientId,
+    control: ControlSender,
+    /// Number of frames that the coordinator accepts before it confirms one; closed when the coordinator is
+    /// gone.
+    window: Arc<Semaphore>,
+}
+
+impl RelayRoute {
+    /// Returns the route to a client.
+    pub(crate) fn new(control: ControlSender, client: ClientId) -> Self {
+        Self { client, control, window: Arc::new(Semaphore::new(RELAY_WINDOW)) }
+    }
+
+    /// Records that the coordinator has handed one more frame to the client.
+    pub(crate) fn confirm_frame(&self) {
+        self.window.add_permits(1);
+    }
+
+    /// Closes the route because the coordinator is gone.
+    pub(crate) fn close(&self) {
+        self.window.close();
+        self.control.close();
+    }
+
+    async fn send(&self, position: u64, frame: &[u8]) -> Result<(), CallbackBroken> {
+        self.window.acquire().await.map_err(|_| CallbackBroken::Closed)?.forget();
+        self.control.forward(self.client, position, frame).await.map_err(|_| CallbackBroken::Closed)
+    }
 }
 
 #[derive(Debug)]
@@ -62,12 +103,20 @@ struct FinishProgress<'a> {
 
 impl RunFinisher {
     /// Returns a deliverer that has not dialled the client yet.
-    pub(crate) fn new(
-        control: ControlSender,
-        callback: Option<CallbackAddress>,
-        limits: DeliveryLimits,
-    ) -> Self {
-        Self { control, limits, callback: callback.map_or(CallbackState::Relayed, CallbackState::Closed) }
+    pub(crate) fn new(relay: RelayRoute, route: ClientRoute) -> Self {
+        let ClientRoute { callback, limits } = route;
+        Self {
+            client: relay.client,
+            control: relay.control.clone(),
+            relay,
+            limits,
+            callback: callback.map_or(CallbackState::Relayed, CallbackState::Closed),
+        }
+    }
+
+    /// Returns the client that it serves.
+    pub(crate) fn client(&self) -> ClientId {
+        self.client
     }
 
     /// Returns whether the client can be reached without the coordinator.
@@ -76,11 +125,6 @@ impl RunFinisher {
             CallbackState::Closed(_) | CallbackState::Open(_, _) => true,
             CallbackState::Relayed => false,
         }
-    }
-
-    /// Closes the route through the coordinator, which is gone.
-    pub(crate) fn close_relay(&mut self) {
-        self.control.close();
     }
 
     /// Finishes a run and returns the report for the coordinator.
@@ -157,7 +201,7 @@ impl RunFinisher {
                 is_told
             }
             DeliveryStep::SendCompletion(way) => {
-                let completion = completion_frame(&conversation.finish.run);
+                let completion = completion_frame(&conversation.finish.run.id);
                 let sent = self.frame_route(way, &mut conversation.relayed).send(completion, 0).await;
                 heeler_sys::fail::pass("watchdog.completed");
                 conversation.record_sent(sent)
@@ -172,7 +216,7 @@ impl RunFinisher {
                 FrameRoute::Callback(callback)
             }
             (delivery::DeliveryRoute::Direct | delivery::DeliveryRoute::Relay, _) => {
-                FrameRoute::Relay { control: &self.control, position }
+                FrameRoute::Relay { relay: &self.relay, position }
             }
         }
     }
@@ -255,7 +299,7 @@ enum FrameRoute<'a> {
     Callback(&'a mut CallbackConnection),
     /// `position` counts the results sent so far.
     Relay {
-        control: &'a ControlSender,
+        relay: &'a RelayRoute,
         position: &'a mut u64,
     },
 }
@@ -264,9 +308,9 @@ impl FrameRoute<'_> {
     async fn send(&mut self, frame: Bytes, results: usize) -> Result<(), CallbackBroken> {
         match self {
             Self::Callback(callback) => callback.send(frame).await,
-            Self::Relay { control, position } => {
+            Self::Relay { relay, position } => {
                 **position += results as u64;
-                control.forward(**position, &frame).await.map_err(|_| CallbackBroken::Closed)
+                relay.send(**position, &frame).await
             }
         }
     }
@@ -280,7 +324,7 @@ async fn send_pending_updates(
     soft_errors: &mut Vec<String>,
 ) -> Result<(), CallbackBroken> {
     let raw = |change: &EncodedChange| change.as_bytes().to_vec();
-    send_updates(way, &finish.run, finish.groups.iter().map(raw)).await?;
+    send_updates(way, &finish.run.id, finish.groups.iter().map(raw)).await?;
     for resend in &finish.resend {
         let settled = journal_reader::read_settled(&finish.run_dir, resend.worker).await;
         if let Some(damage) = settled.damage.filter(|damage| !soft_errors.contains(damage)) {
@@ -289,7 +333,7 @@ async fn send_pending_updates(
         let journalled = settled.results.len();
         let proven = usize::try_from(resend.proven).unwrap_or(usize::MAX);
         let changes = settled.results.into_iter().skip(proven).map(|(_, change)| change);
-        send_updates(way, &finish.run, changes).await?;
+        send_updates(way, &finish.run.id, changes).await?;
         let lost = resend.missing_changes(journalled).count();
         if lost > 0 {
             let worker = resend.worker;
@@ -299,15 +343,15 @@ async fn send_pending_updates(
             if !soft_errors.contains(&text) {
                 soft_errors.push(text);
             }
-            send_updates(way, &finish.run, resend.missing_changes(journalled).map(raw)).await?;
+            send_updates(way, &finish.run.id, resend.missing_changes(journalled).map(raw)).await?;
         }
     }
-    send_updates(way, &finish.run, finish.synthesized.iter().map(raw)).await?;
+    send_updates(way, &finish.run.id, finish.synthesized.iter().map(raw)).await?;
     if !finish.attachments.is_empty() && finish.has_attachments_stream {
-        way.send(attachments_frame(&finish.run, Some(finish.attachments.clone())), 0).await?;
+        way.send(attachments_frame(&finish.run.id, Some(finish.attachments.clone())), 0).await?;
     }
     if finish.has_attachments_stream {
-        way.send(attachments_frame(&finish.run, None), 0).await?;
+        way.send(attachments_frame(&finish.run.id, None), 0).await?;
     }
     Ok(())
 }

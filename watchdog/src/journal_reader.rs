@@ -3,7 +3,7 @@
 use std::{fs, io, path::PathBuf};
 
 use heeler_protocol::{
-    control::{FromWatchdog, JournalledResult, OsText, WorkerId, journal_name},
+    control::{FromWatchdog, JournalledResult, OsText, RunKey, WorkerId, journal_name},
     journal::{self, JournalContent, JournalRecord},
     mtp::attachments_of,
 };
@@ -67,7 +67,7 @@ fn read_journal_file(path: PathBuf) -> SettledResults {
 /// Returns the response to the coordinator's `ReadJournal` request.
 ///
 /// Cancel safe: yes, because it only reads.
-pub(crate) async fn journal_report(run: String, run_dir: OsText, worker: WorkerId) -> FromWatchdog {
+pub(crate) async fn journal_report(run: RunKey, run_dir: OsText, worker: WorkerId) -> FromWatchdog {
     let SettledResults { results, damage } = read_settled(&run_dir, worker).await;
     let attachments = results.iter().flat_map(|(_, change)| attachments_of(change)).collect();
     let settled = results.into_iter().map(|(result, _)| result).collect();

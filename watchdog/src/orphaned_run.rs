@@ -9,7 +9,10 @@ use heeler_core::{
 };
 
 use heeler_protocol::{
-    control::{Attempt, FinishRequest, JournalResend, OsText, TestIndex, WorkerId, worker_of_journal},
+    control::{
+        Attempt, ClientRoute, FinishRequest, JournalResend, OsText, RunKey, TestIndex, WorkerId,
+        worker_of_journal,
+    },
     journal::{self, JournalRecord},
     manifest::{self, Manifest, ManifestPlan},
     mtp::{Attachment, EncodedChange, attachments_of, group_node},
@@ -21,7 +24,8 @@ use heeler_core::error_chain;
 /// A run that is open: begun and not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenRun {
-    pub(crate) run: String,
+    pub(crate) run: RunKey,
+    pub(crate) route: ClientRoute,
     pub(crate) run_dir: OsText,
     pub(crate) has_attachments_stream: bool,
     /// The tests of the run, if the manifest could not be written.
@@ -87,6 +91,7 @@ pub(crate) fn finish(open: OpenRun) -> FinishRequest {
         synthesized: told,
         has_attachments_stream: open.has_attachments_stream,
         run: open.run,
+        route: open.route,
         run_dir: open.run_dir,
     }
 }
@@ -132,7 +137,7 @@ fn read_manifest(run_dir: &Path) -> Result<ManifestPlan, String> {
 #[cfg(test)]
 mod tests {
     use heeler_protocol::{
-        control::{JournalledResult, TestGroup},
+        control::{ClientId, DeliveryLimits, JournalledResult, TestGroup},
         manifest::{ManifestHead, ManifestTest, RunOrigin},
         mtp::{ExecutionState, NodeChange},
     };
@@ -179,7 +184,11 @@ mod tests {
         }
         fs::write(dir.path().join("worker-7.journal"), &journal).unwrap();
         let open = |plan| OpenRun {
-            run: "r".into(),
+            run: RunKey::new(ClientId(1), "r"),
+            route: ClientRoute {
+                callback: None,
+                limits: DeliveryLimits { connect_ms: 1, stall_ms: 1, drain_ms: 1 },
+            },
             run_dir: OsText::from(dir.path()),
             has_attachments_stream: true,
             plan,

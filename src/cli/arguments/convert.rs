@@ -59,6 +59,11 @@ pub(super) fn time_limit(word: &str) -> Result<TimeLimit, ArgumentValueError> {
     }
 }
 
+/// Accepts the names of the protocols that clients may speak.
+pub(super) fn protocols() -> PossibleValuesParser {
+    PossibleValuesParser::new(heeler_server::listen::FRONT_ENDS.map(|one| one.name()))
+}
+
 /// Parses a debugger command, split into words by the rules of a shell.
 pub(super) fn debugger(word: &str) -> Result<DebuggerCommand, ArgumentValueError> {
     Ok(word.parse::<DebuggerCommand>()?)

@@ -27,10 +27,20 @@ const EXITED: (&str, &str, &str) = ("error", "exited", "EXIT 0");
 /// Test cases of `tests/fixtures/doctest/kinds.cc`, in the order of its listing.
 const KINDS: &[ExpectedResult] = &[
     expected("passes", PASSED, "", "out of passes\n"),
-    expected("fails", FAILED, "CHECK( 1 + 1 == 3 ) is NOT correct!\n  values: 2 == 3", "out of fails, without newline"),
+    expected(
+        "fails",
+        FAILED,
+        "CHECK( 1 + 1 == 3 ) is NOT correct!\n  values: 2 == 3",
+        "out of fails, without newline",
+    ),
     expected("off", ("skipped", "", "SKIP"), "skipped by its decorator", ""),
     expected("segfaults", ("error", "crashed", "SIGSEGV"), "crashes alone as well", "out of segfaults\n"),
-    expected("exits with 0", EXITED, "the process left with exit code 0 before the test ended", "out of exits\n"),
+    expected(
+        "exits with 0",
+        EXITED,
+        "the process left with exit code 0 before the test ended",
+        "out of exits\n",
+    ),
     expected("leaves with 0", EXITED, "the process left with exit code 0 before the test ended", ""),
     expected("is killed", ("error", "crashed", "SIGKILL"), "killed by SIGKILL", ""),
     expected("hangs", ("timed-out", "", "TIMEOUT"), "timed out after", ""),
@@ -71,16 +81,52 @@ fn every_doctest_outcome_is_reported() {
         ])
     );
     let crashed = &books.test("kinds::segfaults")["heeler.parts"];
-    assert_eq!(*crashed, json!([{"name": "first", "state": "passed"}, {"name": "second", "state": "in-progress"}]));
+    assert_eq!(
+        *crashed,
+        json!([{"name": "first", "state": "passed"}, {"name": "second", "state": "in-progress"}])
+    );
     assert_eq!(server.exit(), Some(0));
 }
 
 /// Names of `tests/fixtures/doctest/names.cc`, as uids spell them, in the order of its listing.
 const NAMES: [&str; 37] = [
-    "plain", "PLAIN", "two words", "a,b", "a\\,b", "*", "a*", "*a", "a?b", "a\\b", "ends with \\", "\"quoted\"",
-    "'single'", "<tag attr=\"x\">", "&amp;", "]]>", "", " ", " leading", "trailing ", "two  spaces", "new\nline",
-    "tab\there", "carriage\rreturn", "bell\\x07", "ünï¢ödé 日本", "bytes \\xFF\\xFE", "exclude:x", "[tag]", "-dash",
-    "--dt-list-test-cases", "a::b", "a/b.c", "$(echo x) `y` ; z #", "dup", "dup#2", "duplicate",
+    "plain",
+    "PLAIN",
+    "two words",
+    "a,b",
+    "a\\,b",
+    "*",
+    "a*",
+    "*a",
+    "a?b",
+    "a\\b",
+    "ends with \\",
+    "\"quoted\"",
+    "'single'",
+    "<tag attr=\"x\">",
+    "&amp;",
+    "]]>",
+    "",
+    " ",
+    " leading",
+    "trailing ",
+    "two  spaces",
+    "new\nline",
+    "tab\there",
+    "carriage\rreturn",
+    "bell\\x07",
+    "ünï¢ödé 日本",
+    "bytes \\xFF\\xFE",
+    "exclude:x",
+    "[tag]",
+    "-dash",
+    "--dt-list-test-cases",
+    "a::b",
+    "a/b.c",
+    "$(echo x) `y` ; z #",
+    "dup",
+    "dup#2",
+    "duplicate",
 ];
 
 #[test]

@@ -5,15 +5,16 @@ use std::path::Path;
 use bytes::Bytes;
 use heeler_protocol::{
     control::{
-        CallbackAddress, FinishRequest, FromWatchdog, JournalResend, JournalledResult, KnownResult,
-        ProofLevel, TestIndex, ToWatchdog, WorkerId, journal_name,
+        CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, JournalResend,
+        JournalledResult, KnownResult, ProofLevel, RELAY_WINDOW, RunKey, TestIndex, ToWatchdog, WorkerId,
+        journal_name,
     },
     frame::FrameDecoder,
     journal::{JournalRecord, MAGIC, write},
     mtp::{Attachment, EncodedChange, ExecutionState, TestNode, encode_change, method},
     rpc,
 };
-use heeler_transport::{Inbox, LinkTask, Outbox};
+use heeler_transport::{Inbox, LinkTask, Outbox, control::ReceivedPacket};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -32,9 +33,11 @@ pub(crate) const TESTS: &[NamedTest] = tests![
     silent_reading_client_gets_no_result_twice,
     client_lost_before_completion_gets_everything_relayed,
     client_lost_at_completion_gets_completion_relayed,
+    unread_client_delays_no_finish_of_another,
     worker_exit_is_reported_while_finish_waits,
 ];
 
+const CLIENT: ClientId = ClientId(1);
 const RUN: &str = "0199a9d8-0000-7000-8000-000000000001";
 
 /// Returns the finish of a run of one worker with 1200 results, of which 100 are proven, with every other
@@ -67,7 +70,12 @@ fn full_finish(run_dir: &Path) -> FinishRequest {
 
 fn empty_finish(run_dir: &Path) -> FinishRequest {
     FinishRequest {
-        run: RUN.into(),
+        run: RunKey::new(CLIENT, RUN),
+        // The coordinator of these tests sets its own route.
+        route: ClientRoute {
+            callback: None,
+            limits: DeliveryLimits { connect_ms: 1, stall_ms: 1, drain_ms: 1 },
+        },
         run_dir: run_dir.into(),
         resend: Vec::new(),
         groups: Vec::new(),
@@ -166,7 +174,7 @@ impl CallbackClient {
 fn finished(message: FromWatchdog) -> (ProofLevel, Vec<String>) {
     match message {
         FromWatchdog::Finished { run, proof, soft_errors } => {
-            assert_eq!(run, RUN);
+            assert_eq!(run.id, RUN);
             (proof, soft_errors)
         }
         other => panic!("{other:?}"),
@@ -326,6 +334,37 @@ fn client_lost_at_completion_gets_completion_relayed() {
         assert_eq!(summarize_relayed(&frames), ["completion"]);
         let (proof, soft_errors) = finished(end);
         assert_eq!((proof, soft_errors.len()), (ProofLevel::Ordered, 1), "{soft_errors:?}");
+        coordinator.end_session().await;
+    });
+}
+
+fn unread_client_delays_no_finish_of_another() {
+    run_async(async {
+        let directory = tempfile::tempdir().unwrap();
+        let mut coordinator = TestCoordinator::start("exit", None).await;
+        coordinator.send(ToWatchdog::Finish(Box::new(full_finish(directory.path())))).await;
+        // No frame is confirmed, so the watchdog sends no more of them.
+        for _ in 0..RELAY_WINDOW {
+            assert!(matches!(coordinator.next().await, ReceivedPacket::Forward { client: CLIENT, .. }));
+        }
+        let other = RunKey::new(ClientId(2), "other");
+        let finish = FinishRequest { run: other.clone(), ..empty_finish(directory.path()) };
+        coordinator.send(ToWatchdog::Finish(Box::new(finish))).await;
+        let next = coordinator.next().await;
+        assert!(matches!(next, ReceivedPacket::Forward { client: ClientId(2), .. }), "{next:?}");
+        match coordinator.next_message().await {
+            FromWatchdog::Finished { run, proof, .. } => {
+                assert_eq!((run, proof), (other, ProofLevel::Ordered))
+            }
+            message => panic!("{message:?}"),
+        }
+        // The rest of the first finish goes on as soon as its client reads.
+        for _ in 0..RELAY_WINDOW {
+            coordinator.send(ToWatchdog::FrameForwarded { client: CLIENT }).await;
+        }
+        let (frames, end) = coordinator.next_relayed().await;
+        assert_eq!(summarize_relayed(&frames), FULL_FINISH_FRAMES[RELAY_WINDOW..]);
+        assert_eq!(finished(end), (ProofLevel::Ordered, Vec::new()));
         coordinator.end_session().await;
     });
 }

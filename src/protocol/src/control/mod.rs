@@ -10,9 +10,11 @@ pub use guard::*;
 pub use watchdog::*;
 pub use worker::*;
 
+pub use crate::mtp::LogLevel;
+
 use serde::{Deserialize, Serialize};
 
-/// Worker number within its session, from 1; not reused after the worker has died.
+/// Worker number within the coordinator, from 1; not reused after the worker has died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WorkerId(pub u32);
@@ -21,6 +23,38 @@ impl std::fmt::Display for WorkerId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.0)
     }
+}
+
+/// Client number within the coordinator, from 1; not reused after the client has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClientId(pub u32);
+
+/// Identity of a run within the coordinator. Clients choose the ids of their runs, and two clients may choose
+/// the same one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RunKey {
+    pub client: ClientId,
+    /// Run id, as the client named it.
+    pub id: String,
+}
+
+impl RunKey {
+    /// Returns the key of a client's run.
+    #[must_use]
+    pub fn new(client: ClientId, id: impl Into<String>) -> Self {
+        Self { client, id: id.into() }
+    }
+}
+
+/// Route of results to a client. It belongs to the runs of that client: workers and the watchdog serve several
+/// clients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientRoute {
+    /// Callback address to report to; `None` forwards results through the coordinator.
+    pub callback: Option<CallbackAddress>,
+    /// Timeouts of the client's connections.
+    pub limits: DeliveryLimits,
 }
 
 /// Test number within its run: the index in the list of selected tests.
@@ -36,7 +70,7 @@ pub struct LeaseId(pub u32);
 /// First message on every control connection, from the process that dialled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JoinMessage {
-    /// The session's watchdog.
+    /// The coordinator's watchdog.
     Watchdog { pid: u32 },
     /// Worker that the watchdog started.
     Worker {

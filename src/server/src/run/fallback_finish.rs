@@ -1,5 +1,5 @@
-//! Fallback finish on the main connection, when no watchdog can be started: the same steps as the watchdog's,
-//! from the same journals.
+//! Fallback finish on the main connection, when no watchdog can be started: the same content as the watchdog's,
+//! from the same journals. The client's session sends it.
 
 use std::path::Path;
 
@@ -38,17 +38,33 @@ fn settled_records(run_dir: &Path, worker: WorkerId) -> Vec<(JournalledResult, V
         .collect()
 }
 
-/// Sends the pending changes and the completion.
-///
-/// Cancel safe: no, because only a part may be sent.
-pub(super) async fn send_pending(
+/// The end of a run that the client's session sends, because no watchdog can: updates, attachments, completion.
+#[derive(Debug)]
+pub struct FallbackFinish {
+    /// The client's run id.
+    pub run_id: String,
+    /// The changes, as the client's protocol encodes them.
+    pub changes: Vec<Vec<u8>>,
+    /// The attachments of the run; `None` for a client that does not read them.
+    pub attachments: Option<Vec<Attachment>>,
+}
+
+impl FallbackFinish {
+    /// Returns only the completion, for a client that is proven to have received everything before it.
+    pub(super) fn completion(plan: &RunPlan) -> Self {
+        Self { run_id: plan.run_id.clone(), changes: Vec::new(), attachments: None }
+    }
+}
+
+/// Returns the pending changes and the completion.
+pub(super) fn pending_updates(
     plan: &RunPlan,
-    client: &heeler_transport::Outbox,
     resend: &[JournalResend],
-    (told, attachments): (&[EncodedChange], &[Attachment]),
-) {
-    let groups = groups::pending_group_changes(plan, resend.len() + told.len());
-    let raw = groups.iter().chain(told).map(|change| change.as_bytes().to_vec());
+    synthesized: &[EncodedChange],
+    attachments: Vec<Attachment>,
+) -> FallbackFinish {
+    let groups = groups::pending_group_changes(plan, resend.len() + synthesized.len());
+    let raw = groups.iter().chain(synthesized).map(|change| change.as_bytes().to_vec());
     let mut changes: Vec<Vec<u8>> = raw.collect();
     for resend in resend {
         let journalled = settled_records(&plan.run_dir.path, resend.worker);
@@ -57,22 +73,7 @@ pub(super) async fn send_pending(
         changes.extend(journalled.into_iter().skip(proven).map(|(_, change)| change).chain(lost));
     }
     let attachments = plan.has_attachments_stream.then_some(attachments);
-    let frames = end_frames(&plan.run_id, &changes, attachments);
-    for frame in frames {
-        if client.send(frame).await.is_err() {
-            tracing::warn!("the client left before its run was completed");
-            return;
-        }
-    }
-}
-
-/// Sends only the completion, to a client that is proven to have received everything before it.
-///
-/// Cancel safe: yes, because the frame is queued in one step.
-pub(super) async fn send_completion(plan: &RunPlan, client: &heeler_transport::Outbox) {
-    if client.send(completion_frame(&plan.run_id)).await.is_err() {
-        tracing::warn!("the client left before its run was completed");
-    }
+    FallbackFinish { run_id: plan.run_id.clone(), changes, attachments }
 }
 
 /// Returns the final frames of a run in order: updates, attachments and their terminator (`None` for a client

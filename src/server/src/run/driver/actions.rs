@@ -8,10 +8,10 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{
-        CrashCapturePlan, FinishRequest, JournalledResult, LeasedTest, OsText, ProofLevel, TestIndex,
-        TestLimits, ToWatchdog, ToWorker, WorkerLease,
+        CrashCapturePlan, FinishRequest, JournalledResult, LeasedTest, LogLevel, OsText, ProofLevel,
+        TestIndex, TestLimits, ToWatchdog, ToWorker, WorkerLease,
     },
-    mtp::{EncodedChange, LogLevel, attachments_of},
+    mtp::{EncodedChange, attachments_of},
 };
 use tokio::time::Instant;
 
@@ -19,39 +19,48 @@ use super::{CANCEL_DEADLINE, RunDriver, STAGE_SLACK};
 use crate::pool::WorkerPool;
 use crate::run::{
     convert::{from_model, outcome_of},
-    fallback_finish, groups, manifest,
+    fallback_finish::{self, FallbackFinish},
+    groups, manifest,
     plan::millis,
     synthesized,
 };
+use crate::scheduler::ClientEvent;
 
 impl RunDriver {
     /// Executes the pending actions.
     ///
     /// Cancel safe: no, because an action that is lost is never repeated.
     pub async fn execute_actions(&mut self, pool: &mut WorkerPool) {
-        while let Some(action) = self.actions.pop_front() {
-            match action {
-                RunAction::StartWorker => self.requested_workers += 1,
-                RunAction::Lease(lease) => self.send_lease(pool, *lease).await,
-                RunAction::CancelLease(worker) => {
-                    let grace = Duration::from_millis(self.plan.limits.grace_ms);
-                    self.cancel_deadline.get_or_insert(Instant::now() + grace + CANCEL_DEADLINE);
-                    let cancel = ToWorker::Cancel { grace_ms: self.plan.limits.grace_ms };
-                    pool.send_to_worker(from_model(worker), &cancel).await;
-                }
-                RunAction::Drain(worker) => {
-                    heeler_sys::fail::pass("run.drain");
-                    self.set_stage(RunStage::Draining);
-                    pool.send_to_worker(
-                        from_model(worker),
-                        &ToWorker::Drain { run: self.plan.run_id.clone() },
-                    )
-                    .await;
-                }
-                RunAction::KillFinisher => pool.kill_watchdog(),
-                RunAction::Finish(due) => self.send_finish(pool, &due).await,
-                RunAction::Complete => self.is_complete = true,
+        loop {
+            while let Some(action) = self.actions.pop_front() {
+                self.execute_action(pool, action).await;
             }
+            self.release_idle(pool);
+            if self.actions.is_empty() {
+                return;
+            }
+        }
+    }
+
+    async fn execute_action(&mut self, pool: &mut WorkerPool, action: RunAction) {
+        match action {
+            RunAction::StartWorker => pool.request_worker(self.user()),
+            RunAction::Lease(lease) => self.send_lease(pool, *lease).await,
+            RunAction::CancelLease(worker) => {
+                let grace = Duration::from_millis(self.plan.limits.grace_ms);
+                self.cancel_deadline.get_or_insert(Instant::now() + grace + CANCEL_DEADLINE);
+                let cancel = ToWorker::Cancel { grace_ms: self.plan.limits.grace_ms };
+                pool.send_to_worker(from_model(worker), &cancel).await;
+            }
+            RunAction::Drain(worker) => {
+                heeler_sys::fail::pass("run.drain");
+                self.set_stage(RunStage::Draining);
+                let drain = ToWorker::Drain { run: self.client.key.clone() };
+                pool.send_to_worker(from_model(worker), &drain).await;
+            }
+            RunAction::KillFinisher => pool.kill_watchdog(),
+            RunAction::Finish(due) => self.send_finish(pool, &due).await,
+            RunAction::Complete => self.is_complete = true,
         }
     }
 
@@ -75,7 +84,8 @@ impl RunDriver {
         tests.sort_by_key(|test| self.plan.tests[test.test.0 as usize].listing_index);
         let wire = WorkerLease {
             lease: heeler_protocol::control::LeaseId(lease.lease.0),
-            run: self.plan.run_id.clone(),
+            run: self.client.key.clone(),
+            route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
             program: self.plan.programs[program].clone(),
             groups: groups::subset(&self.plan, &mut tests),
@@ -94,7 +104,7 @@ impl RunDriver {
             self.running_tests.insert(from_model(lease.worker), only.test);
         }
         self.leases_granted += 1;
-        pool.assign_run(from_model(lease.worker), &self.plan.run_id);
+        pool.assign_run(from_model(lease.worker), &self.client.key);
         pool.send_to_worker(from_model(lease.worker), &ToWorker::Lease(Box::new(wire))).await;
     }
 
@@ -137,7 +147,7 @@ impl RunDriver {
         self.set_stage(RunStage::Finishing);
         let changes =
             synthesized::synthesized_changes(&self.plan, told, &self.provisional, &self.program_failures);
-        self.write_synthesized(&synthesized::journalled_results(told, &self.provisional), &changes).await;
+        self.write_synthesized(&synthesized::journalled_results(told, &self.provisional), &changes);
         for (test, told) in told {
             let held = self.provisional.get(&TestIndex(test.0));
             self.result
@@ -145,7 +155,8 @@ impl RunDriver {
                 .extend(held.iter().flat_map(|held| synthesized::attachments(*told, held)));
         }
         let finish = Box::new(FinishRequest {
-            run: self.plan.run_id.clone(),
+            run: self.client.key.clone(),
+            route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
             resend: synthesized::resend_requests(&self.plan, self.run.ledger(), resend),
             groups: groups::pending_group_changes(&self.plan, resend.len() + told.len()),
@@ -158,19 +169,16 @@ impl RunDriver {
     }
 
     /// Writes the synthesized results to disk before they are sent to the client.
-    async fn write_synthesized(&self, results: &[JournalledResult], changes: &[EncodedChange]) {
+    fn write_synthesized(&self, results: &[JournalledResult], changes: &[EncodedChange]) {
         if let Err(error) = manifest::write_synthesized(&self.plan, results, changes) {
             let text = format!("what no worker tells could not be written to the run's directory: {error}");
-            self.log(LogLevel::Warning, text).await;
+            self.log(LogLevel::Warning, text);
         }
     }
 
-    /// Finishes the run in this process, on the main connection, because without a watchdog there are no
-    /// workers.
-    ///
-    /// Cancel safe: no, because only a part may be sent.
-    pub async fn finish_without_watchdog(&mut self, why: &str) {
-        self.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}")).await;
+    /// Has the run finished on the main connection, because without a watchdog there are no workers.
+    pub fn finish_without_watchdog(&mut self, why: &str) {
+        self.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}"));
         let Self { plan, run, provisional: held, program_failures: charges, .. } = self;
         let settled = |worker| {
             let settled =
@@ -192,10 +200,12 @@ impl RunDriver {
                 let resend = synthesized::resend_requests(plan, run.ledger(), &resend);
                 let of_changes = changes.iter().flat_map(|change| attachments_of(change.as_bytes()));
                 let attachments: Vec<_> = self.result.attachments.iter().cloned().chain(of_changes).collect();
-                let due = (changes.as_slice(), attachments.as_slice());
-                fallback_finish::send_pending(plan, &self.client, &resend, due).await;
+                let finish = fallback_finish::pending_updates(plan, &resend, &changes, attachments);
+                self.client.events.send(ClientEvent::FinishRun(Box::new(finish)));
             }
-            FinisherTask::Complete => fallback_finish::send_completion(plan, &self.client).await,
+            FinisherTask::Complete => {
+                self.client.events.send(ClientEvent::FinishRun(Box::new(FallbackFinish::completion(plan))));
+            }
             FinisherTask::Register | FinisherTask::CoordinatorCompletes | FinisherTask::None => {}
         }
         if let Err(error) = noted {
