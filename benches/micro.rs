@@ -138,7 +138,7 @@ fn run_20_000_tests(bencher: Bencher<'_, '_>) {
             })
             .collect(),
         slots: 2,
-        max_failures: None,
+        failure_limit: None,
         max_startup_crashes: 3,
     };
     bencher.counter(ItemsCount::new(TESTS)).with_inputs(|| plan.clone()).bench_values(simulate_run);
@@ -182,7 +182,7 @@ fn simulate_run(plan: SchedulingPlan) -> RunState {
                 is_complete = true;
                 Vec::new()
             }
-            RunAction::StartWorker | RunAction::CancelLease(_) => panic!("not in this run: {action:?}"),
+            RunAction::StartWorker | RunAction::CancelLease { .. } => panic!("not in this run: {action:?}"),
         };
         actions.extend(more);
     }

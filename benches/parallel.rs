@@ -4,14 +4,16 @@
 //! `cargo bench --bench parallel`
 
 #![expect(clippy::unwrap_used, reason = "a bench that fails may panic")]
+#![expect(clippy::disallowed_methods, reason = "each configuration is measured in a process of its own")]
 
 use std::{fs, io::Write as _, path::Path, time::Instant};
 
+use heeler_core::{OsText, Outcome, TestId, TestResult};
 use heeler_protocol::{
-    control::{JournalledResult, TestIndex},
     journal::{self, JournalRecord},
-    manifest::{MANIFEST_FILE_NAME, Manifest, ManifestHead, ManifestPlan, ManifestTest, RunOrigin},
-    mtp::{ExecutionState, TestNode, encode_change, key},
+    manifest::{
+        MANIFEST_FILE_NAME, Manifest, ManifestHead, ManifestPlan, ManifestProgram, ManifestTest, RunOrigin,
+    },
 };
 use heeler_report::find_report_format;
 use heeler_run_store::{EarlierRun, EarlierRunState, read_recorded_run};
@@ -74,29 +76,36 @@ fn measure(dir: &Path) {
 /// Writes the directory of a run as its processes do: the manifest, and the journals of the workers.
 fn write_run(dir: &Path) {
     let uid = |number: u32| format!("suite::Group{}.Case{number}", number / 100);
-    let test = |number| ManifestTest {
+    let test = |number: u32| ManifestTest {
         uid: uid(number),
         display_name: format!("Case{number}"),
-        suite: "suite".to_owned(),
+        program: 0,
         group: None,
+        file: Some("/home/user/project/tests/suite_test.cc".to_owned()),
+        line: Some(number + 1),
+        traits: Vec::new(),
         client_members: None,
     };
-    let plan = ManifestPlan { tests: (0..TESTS).map(test).collect(), ..ManifestPlan::default() };
-    let manifest = Manifest { head: ManifestHead::new("run", RunOrigin::default()), plan };
+    let program = ManifestProgram { suite: "suite".to_owned(), path: OsText::from("/suite") };
+    let plan = ManifestPlan {
+        programs: vec![program],
+        tests: (0..TESTS).map(test).collect(),
+        ..ManifestPlan::default()
+    };
+    let head = ManifestHead { tests: plan.tests.len(), ..ManifestHead::new("run", RunOrigin::default()) };
+    let manifest = Manifest { head, plan };
     fs::write(dir.join(MANIFEST_FILE_NAME), manifest.to_bytes()).unwrap();
     for worker in 0..JOURNALS {
         let mut bytes = journal::MAGIC.to_vec();
         for number in (worker..TESTS).step_by(JOURNALS as usize) {
-            let mut node = TestNode::test(uid(number), format!("Case{number}"), ExecutionState::Passed);
-            node.duration_ms = Some(0.25);
-            node.start_utc = Some("2026-03-01T02:00:01.500Z".to_owned());
-            node.location_file = Some("/home/user/project/tests/suite_test.cc".to_owned());
-            node.location_line_start = Some(number);
-            node.members.insert(key::SUITE.into(), "suite".into());
-            let test = TestIndex(number);
+            let test = TestId(number);
             journal::write(&mut bytes, &JournalRecord::Started(test));
-            let result = JournalledResult { test, state: ExecutionState::Passed, duration_us: 250 };
-            journal::write_settled(&mut bytes, result, &encode_change(&node));
+            let result = TestResult {
+                started_ms: Some(1_772_330_401_500),
+                duration_us: Some(250),
+                ..TestResult::new(Outcome::Passed)
+            };
+            journal::write_finished(&mut bytes, test, &result);
         }
         fs::write(dir.join(format!("worker-{}.journal", worker + 1)), bytes).unwrap();
     }

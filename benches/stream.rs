@@ -19,7 +19,7 @@ use heeler_client::{Client, ClientEvent, ClientOptions, EventStream, RunAggregat
 use heeler_protocol::{
     control::{
         CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FromWorker, JoinMessage, LeaseEnd, LeaseId,
-        LeasedTest, ListedTest, RunKey, TestIndex, TestLimits, TestProgram, ToWorker, WorkerId, WorkerLease,
+        LeasedTest, ListedTest, RunKey, TestId, TestLimits, TestProgram, ToWorker, WorkerId, WorkerLease,
     },
     frame::FrameDecoder,
     mtp::{InitializeParams, InitializeResult},
@@ -219,7 +219,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
     let test = |number| {
         let name = format!("Suite.Case{number}");
         LeasedTest {
-            test: TestIndex(number),
+            test: TestId(number),
             uid: format!("suite {worker}::{name}"),
             listed: ListedTest {
                 name,

@@ -23,7 +23,9 @@ use super::{
     display::{list::ListFormat, runs::RunsFormat},
 };
 use heeler_config::filter::Filter;
-use heeler_config::{JobCount, MemoryLimit, PartitionSpec, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit};
+use heeler_config::{
+    FailFast, JobCount, MemoryLimit, PartitionSpec, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
+};
 use heeler_report::ReportRequest;
 use heeler_run_store::RerunSelector;
 
@@ -251,7 +253,7 @@ pub(crate) struct SelectionArguments {
 /// Arguments that control how tests run.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Running")]
-#[command(group = clap::ArgGroup::new("fail-limit").multiple(false).args(["is_fail_fast", "is_no_fail_fast", "max_fail"]))]
+#[command(group = clap::ArgGroup::new("fail-limit").multiple(false).args(["fail_fast", "is_no_fail_fast", "max_fail"]))]
 pub(crate) struct RunningArguments {
     /// Run so many tests at the same time: a number or num-cpus.
     #[arg(short, long, value_name = "N", alias = "test-threads", value_parser = convert::jobs)]
@@ -277,13 +279,22 @@ pub(crate) struct RunningArguments {
     /// End the whole run after this time, such as 30m, with a report of all that did and did not run.
     #[arg(long, value_name = "TIME", value_parser = convert::time_limit)]
     pub run_timeout: Option<TimeLimit>,
-    /// End the run at the first failure; what runs is cancelled.
-    #[arg(long = "fail-fast", alias = "ff")]
-    pub is_fail_fast: bool,
-    /// Run all tests, whatever fails.
+    /// Stop the run at the first failure: running tests finish, the rest is not run. With =immediate,
+    /// running tests are cancelled.
+    #[arg(
+        long,
+        alias = "ff",
+        value_name = "MODE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "wait",
+        value_parser = convert::fail_fast
+    )]
+    pub fail_fast: Option<FailFast>,
+    /// Run all tests, regardless of failures.
     #[arg(long = "no-fail-fast", alias = "nff")]
     pub is_no_fail_fast: bool,
-    /// End the run at so many failures; what runs is cancelled.
+    /// Stop the run at this number of failures: running tests finish, the rest is not run.
     #[arg(long, value_name = "N")]
     pub max_fail: Option<NonZeroU32>,
 }

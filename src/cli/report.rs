@@ -6,7 +6,8 @@ use std::{
     time::Instant,
 };
 
-use heeler_protocol::{journal::StopReason, mtp::LogLevel};
+use heeler_core::NotRunReason;
+use heeler_protocol::mtp::LogLevel;
 
 use super::{
     arguments::ReportArguments,
@@ -67,7 +68,8 @@ fn print_report(
     options.status_level = Some(settings.run.status_level.unwrap_or(StatusLevel::Fail));
     let now = Instant::now();
     let mut display = RunDisplay::new(options, Box::new(std::io::stdout()));
-    let of_suites: BTreeSet<_> = story.manifest.plan.tests.iter().map(|test| test.suite.as_str()).collect();
+    let plan = &story.manifest.plan;
+    let of_suites: BTreeSet<_> = plan.tests.iter().map(|test| plan.suite(test)).collect();
     display.show_phase("Report", &format!("of run {}, which began at {}", run.name, head.began_utc), now);
     display.begin(
         &RunHead {
@@ -81,7 +83,7 @@ fn print_report(
         },
         now,
     );
-    display.apply_changes(&story.changes, now);
+    display.apply_reports(&story.reports(), now);
     for loss in &story.losses {
         display.log(LogLevel::Error, loss);
     }
@@ -95,9 +97,9 @@ fn describe_run_end(story: &RecordedRun) -> String {
     let Some(end) = &story.end else { return "interrupted before its end".to_owned() };
     match end.stopped_by {
         None => "run to its end".to_owned(),
-        Some(StopReason::Cancelled) => "cancelled".to_owned(),
-        Some(StopReason::TooManyFailures) => "stopped at its limit of failures".to_owned(),
-        Some(StopReason::TimeLimitReached) => "stopped at its limit of time".to_owned(),
-        Some(StopReason::Unknown) => "stopped early".to_owned(),
+        Some(NotRunReason::Cancelled) => "cancelled".to_owned(),
+        Some(NotRunReason::TooManyFailures) => "stopped at its limit of failures".to_owned(),
+        Some(NotRunReason::TimeLimitReached) => "stopped at its limit of time".to_owned(),
+        Some(_) => "stopped early".to_owned(),
     }
 }

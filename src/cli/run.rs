@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeSet,
     future::Future,
-    num::NonZeroU32,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -237,9 +236,9 @@ pub(super) fn describe_empty_selection(found: usize) -> String {
 }
 
 fn exit_code_for(summary: &RunSummary, settings: &ResolvedSettings, is_cancelled: bool) -> CliExitCode {
-    let is_at_limit = match settings.run.fail_limit {
+    let is_at_limit = match settings.run.fail_limit() {
         FailLimit::Never => false,
-        FailLimit::After(most) => summary.counts().failing() >= NonZeroU32::get(most) as usize,
+        FailLimit::After { failures, .. } => summary.counts().failing() >= failures.get() as usize,
     };
     match summary.verdict() {
         _ if is_cancelled => CliExitCode::Aborted,

@@ -11,7 +11,7 @@ use heeler_protocol::mtp::{TestNode, key};
 use super::{exit::CommandError, run::is_unlisted_program};
 use heeler_config::filter::{Filter, FilterSubject};
 use heeler_config::{PartitionKind, ResolvedSettings};
-use heeler_run_store::history::{self, HistoryStore, LastOutcome, TestHistory};
+use heeler_run_store::history::{self, HistoryStore, TestHistory};
 
 /// The selected tests, and the number of the others.
 pub(super) struct TestSelection {
@@ -58,7 +58,7 @@ pub(super) fn select(nodes: Vec<TestNode>, settings: &ResolvedSettings) -> TestS
 fn filter_nodes(
     nodes: Vec<TestNode>,
     settings: &ResolvedSettings,
-    last: impl Fn(&str) -> Option<LastOutcome>,
+    last: impl Fn(&str) -> Option<heeler_core::Outcome>,
 ) -> Vec<TestNode> {
     // A program that could not be listed is kept whenever a filter may select one of its tests: a run without
     // these tests has not passed.
@@ -69,7 +69,7 @@ fn filter_nodes(
     nodes.into_iter().filter(is_selected).collect()
 }
 
-fn filter_subject(node: &TestNode, last: Option<LastOutcome>) -> FilterSubject<'_> {
+fn filter_subject(node: &TestNode, last: Option<heeler_core::Outcome>) -> FilterSubject<'_> {
     FilterSubject {
         uid: &node.uid,
         suite: node.text_member(key::SUITE).unwrap_or_default(),

@@ -45,8 +45,8 @@ const fn crashed(name: &'static str, signal: &'static str, message: &'static str
 
 /// Returns a test that exits with code 0 in its middle.
 const fn exited(name: &'static str) -> ExpectedResult {
-    let message = "the process left with exit code 0 before the test ended";
-    ExpectedResult { kind: "exited", message, ..plain(name, "error", "EXIT 0") }
+    let message = "the process exited with code 0 before the test ended";
+    ExpectedResult { kind: "exited-early", message, ..plain(name, "error", "EXIT 0") }
 }
 
 const fn saying(stdout: &'static str, expected: ExpectedResult) -> ExpectedResult {

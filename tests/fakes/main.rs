@@ -3,6 +3,7 @@
 //! is detected as such (`gtest_list_tests`).
 
 mod gtest;
+mod json_lines;
 mod other_user;
 mod roles;
 
@@ -16,6 +17,9 @@ fn main() -> ExitCode {
         return ExitCode::from(other_user::execute_commands());
     }
     note_start(&program);
+    if role.starts_with("json-lines") {
+        return ExitCode::from(json_lines::serve(role));
+    }
     let asked = gtest::FakeInvocation::parse(words);
     let code = match &asked {
         gtest::FakeInvocation::List { xml } => roles::list(role, xml.as_deref()),

@@ -62,6 +62,7 @@ pub(crate) fn run(role: &str, filter: &Option<HashSet<String>>) -> u8 {
             wait_for_ever();
         }
         "never-begins" => wait_for_ever(),
+        "fails-while-another-runs" => fail_while_another_runs(&asked),
         "stops-after-two" => {
             let run = FakeRunOutput::begin(asked.len());
             for test in asked.iter().take(2) {
@@ -95,6 +96,30 @@ fn all(tests: &[&str]) {
     for test in tests {
         run.start(test);
         run.pass(test);
+    }
+    run.end();
+}
+
+/// `One` fails when `Two` runs, which is known by the file `$HEELER_FIXTURE_FLAKY`; `Two` runs for ever. Each is
+/// run in a process of its own.
+fn fail_while_another_runs(asked: &[&str]) {
+    let path = std::env::var_os("HEELER_FIXTURE_FLAKY").expect("the tester names a file");
+    let run = FakeRunOutput::begin(asked.len());
+    for test in asked {
+        run.start(test);
+        match *test {
+            "One" => {
+                while !std::path::Path::new(&path).exists() {
+                    std::thread::yield_now();
+                }
+                abort();
+            }
+            "Two" => {
+                std::fs::write(&path, "").expect("the file can be written");
+                wait_for_ever();
+            }
+            _ => run.pass(test),
+        }
     }
     run.end();
 }

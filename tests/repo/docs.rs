@@ -7,7 +7,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use crate::source_rules::{files, root, rust_files};
+use crate::source_rules::{files, root};
 
 /// Maximum number of columns of prose. Tables and code may be wider.
 const COLUMNS: usize = 120;
@@ -194,22 +194,11 @@ fn first_column(page: &str, heading: &str) -> BTreeSet<String> {
 
 /// Returns the outcome kinds that product code writes or reads.
 fn outcome_kinds_in_code() -> BTreeSet<String> {
-    let mut kinds = BTreeSet::new();
-    let product = ["src/server/", "src/protocol/src/", "src/report/", "worker/src/", "watchdog/src/"];
-    for (path, text) in rust_files() {
-        if path.contains("/tests") || !product.iter().any(|place| path.starts_with(place)) {
-            continue;
-        }
-        let (code, _) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
-        let (_, by_exit) = code.split_once("fn exit_reason_kind").unwrap_or(("", ""));
-        let by_exit = by_exit.split_once("\n}").map_or("", |(body, _)| body);
-        let lines = code.lines().filter(|line| line.contains("kind") && line.contains("ome("));
-        for line in lines.chain(by_exit.lines()) {
-            kinds.extend(line.split('"').skip(1).step_by(2).map(str::to_owned));
-        }
-    }
-    kinds.remove("outcome-kind");
-    kinds
+    let text = fs::read_to_string(root().join("src/protocol/src/mtp/render.rs")).unwrap();
+    let (_, module) = text.split_once("pub mod outcome_kind {").unwrap();
+    let (constants, _) = module.split_once("\n}").unwrap();
+    let lines = constants.lines().filter(|line| line.contains("pub const"));
+    lines.filter_map(|line| line.split('"').nth(1)).map(str::to_owned).collect()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Sends the finish of a run: the due updates, then the end of the attachments, then the completion. Each
 //! step begins only when the one before it is proven. The order of the steps and their route are decided by
-//! [`heeler_core::finish::ExpectedDelivery`].
+//! [`heeler_core::delivery::Delivery`].
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use heeler_protocol::{
         CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, ProofLevel,
         RELAY_WINDOW,
     },
-    mtp::{EncodedChange, attachments_frame, completion_frame, updates_frame},
+    mtp::completion_frame,
 };
+use heeler_recovery::finish::{self, ResentResults};
 use heeler_transport::{
     callback::{self, CallbackBroken, CallbackConnection},
     control::ControlSender,
@@ -21,10 +22,6 @@ use tokio::sync::Semaphore;
 
 use crate::journal_reader;
 use heeler_core::error_chain;
-
-/// Maximum number of updates in a frame. Clients show progress frame by frame, and some bound their messages.
-const FRAME_CHANGES: usize = 500;
-const FRAME_BYTES: usize = 1 << 20;
 
 /// The watchdog's connection to one client.
 #[derive(Debug)]
@@ -291,7 +288,10 @@ impl FinishProgress<'_> {
 
 /// Returns whether anything must be sent before the completion.
 fn has_pending_updates(finish: &FinishRequest) -> bool {
-    !finish.resend.is_empty() || !finish.synthesized.is_empty() || finish.has_attachments_stream
+    !finish.resend.is_empty()
+        || !finish.synthesized.is_empty()
+        || !finish.program_failures.is_empty()
+        || finish.has_attachments_stream
 }
 
 /// Destination of frames.
@@ -323,35 +323,26 @@ async fn send_pending_updates(
     finish: &FinishRequest,
     soft_errors: &mut Vec<String>,
 ) -> Result<(), CallbackBroken> {
-    let raw = |change: &EncodedChange| change.as_bytes().to_vec();
-    send_updates(way, &finish.run.id, finish.groups.iter().map(raw)).await?;
+    send_updates(way, &finish.run.id, &finish::group_changes(finish)).await?;
     for resend in &finish.resend {
-        let settled = journal_reader::read_settled(&finish.run_dir, resend.worker).await;
-        if let Some(damage) = settled.damage.filter(|damage| !soft_errors.contains(damage)) {
-            soft_errors.push(damage);
-        }
-        let journalled = settled.results.len();
-        let proven = usize::try_from(resend.proven).unwrap_or(usize::MAX);
-        let changes = settled.results.into_iter().skip(proven).map(|(_, change)| change);
-        send_updates(way, &finish.run.id, changes).await?;
-        let lost = resend.missing_changes(journalled).count();
-        if lost > 0 {
-            let worker = resend.worker;
-            let text = format!(
-                "{lost} results of worker {worker} are in no journal and are told again without their details"
-            );
-            if !soft_errors.contains(&text) {
-                soft_errors.push(text);
+        let journal = journal_reader::read_journal(&finish.run_dir, resend.worker).await;
+        let ResentResults { changes, lost } = finish::resent_results(finish, resend, &journal);
+        let worker = resend.worker;
+        let lost = (lost > 0).then(|| {
+            format!(
+                "{lost} results of worker {worker} are in no journal and are sent again without their details"
+            )
+        });
+        for error in journal.damage().into_iter().chain(lost) {
+            if !soft_errors.contains(&error) {
+                soft_errors.push(error);
             }
-            send_updates(way, &finish.run.id, resend.missing_changes(journalled).map(raw)).await?;
         }
+        send_updates(way, &finish.run.id, &changes).await?;
     }
-    send_updates(way, &finish.run.id, finish.synthesized.iter().map(raw)).await?;
-    if !finish.attachments.is_empty() && finish.has_attachments_stream {
-        way.send(attachments_frame(&finish.run.id, Some(finish.attachments.clone())), 0).await?;
-    }
-    if finish.has_attachments_stream {
-        way.send(attachments_frame(&finish.run.id, None), 0).await?;
+    send_updates(way, &finish.run.id, &finish::synthesized_changes(finish)).await?;
+    for frame in finish::attachment_frames(finish) {
+        way.send(frame, 0).await?;
     }
     Ok(())
 }
@@ -359,31 +350,10 @@ async fn send_pending_updates(
 async fn send_updates(
     way: &mut FrameRoute<'_>,
     run: &str,
-    changes: impl Iterator<Item = Vec<u8>>,
+    changes: &[Vec<u8>],
 ) -> Result<(), CallbackBroken> {
-    let mut frame: Vec<Vec<u8>> = Vec::new();
-    let mut bytes = 0;
-    for change in changes {
-        if frame.len() == FRAME_CHANGES || (!frame.is_empty() && bytes + change.len() > FRAME_BYTES) {
-            send_frame(way, run, &mut frame).await?;
-            bytes = 0;
-        }
-        bytes += change.len();
-        frame.push(change);
+    for frame in finish::update_frames(run, changes) {
+        way.send(frame.bytes, frame.changes).await?;
     }
-    send_frame(way, run, &mut frame).await
-}
-
-async fn send_frame(
-    way: &mut FrameRoute<'_>,
-    run: &str,
-    changes: &mut Vec<Vec<u8>>,
-) -> Result<(), CallbackBroken> {
-    if changes.is_empty() {
-        return Ok(());
-    }
-    let frame = updates_frame(run, changes.iter().map(Vec::as_slice));
-    way.send(frame, changes.len()).await?;
-    changes.clear();
     Ok(())
 }

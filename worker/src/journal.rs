@@ -119,7 +119,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use heeler_protocol::{
-        control::TestIndex,
+        control::TestId,
         journal::{self, JournalContent, JournalRecord},
     };
 
@@ -127,7 +127,7 @@ mod tests {
 
     fn record(number: u32) -> Vec<u8> {
         let mut out = Vec::new();
-        journal::write(&mut out, &JournalRecord::Started(TestIndex(number)));
+        journal::write(&mut out, &JournalRecord::Started(TestId(number)));
         out
     }
 
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let JournalContent { records, damage, .. } = journal::read(&std::fs::read(&path).unwrap());
         assert_eq!(damage, None);
-        assert_eq!(records, [JournalRecord::Started(TestIndex(1)), JournalRecord::Started(TestIndex(2))]);
+        assert_eq!(records, [JournalRecord::Started(TestId(1)), JournalRecord::Started(TestId(2))]);
     }
 
     #[test]

@@ -126,9 +126,9 @@ impl ListingProcess<'_> {
     /// Handles an event; returns whether it was the end.
     async fn handle_event(&mut self, happened: ListingEvent) -> bool {
         match happened {
-            ListingEvent::Order(JobOrder::Cancel { .. } | JobOrder::Kill) => {
-                self.fail(CaptureError::Cancelled).await
-            }
+            ListingEvent::Order(
+                JobOrder::Cancel { .. } | JobOrder::CancelAfterRunningTests { .. } | JobOrder::Kill,
+            ) => self.fail(CaptureError::Cancelled).await,
             ListingEvent::Order(JobOrder::Pause { paused }) => {
                 self.pause_confirmation = Some(paused);
                 self.guard.control.send(ToGuard::Pause).await;

@@ -216,7 +216,10 @@ impl WorkerMainLoop {
                 heeler_sys::fail::pass("worker.lease");
                 self.enqueue_job(WorkerJob::Lease(lease));
             }
-            ToWorker::Cancel { grace_ms } => self.cancel(grace_ms),
+            ToWorker::Cancel { grace_ms } => self.cancel(JobOrder::Cancel { grace_ms }),
+            ToWorker::CancelAfterRunningTests { grace_ms } => {
+                self.cancel(JobOrder::CancelAfterRunningTests { grace_ms })
+            }
             ToWorker::Pause => self.pause(),
             ToWorker::Resume => self.resume(),
             // An order that comes back is too late: the process has ended.
@@ -315,9 +318,9 @@ impl WorkerMainLoop {
         }
     }
 
-    fn cancel(&mut self, grace_ms: u64) {
+    fn cancel(&mut self, order: JobOrder) {
         // An order that comes back is too late: the job is ending.
-        drop(self.send_order(JobOrder::Cancel { grace_ms }));
+        drop(self.send_order(order));
         for job in std::mem::take(&mut self.jobs) {
             self.send_reply(match job {
                 WorkerJob::Lease(lease) => {

@@ -22,44 +22,10 @@ impl UtcTime {
         Self { since_epoch }
     }
 
-    /// Appends the time in ISO 8601 with milliseconds: `2026-02-03T04:05:06.789Z`.
-    pub(crate) fn write_iso8601(self, out: &mut Vec<u8>) {
-        let seconds = self.since_epoch.as_secs();
-        let (year, month, day) = date_of_day(seconds / 86_400);
-        write_digits(out, year, 4);
-        out.push(b'-');
-        write_digits(out, month, 2);
-        out.push(b'-');
-        write_digits(out, day, 2);
-        out.push(b'T');
-        write_digits(out, seconds / 3600 % 24, 2);
-        out.push(b':');
-        write_digits(out, seconds / 60 % 60, 2);
-        out.push(b':');
-        write_digits(out, seconds % 60, 2);
-        out.push(b'.');
-        write_digits(out, u64::from(self.since_epoch.subsec_millis()), 3);
-        out.push(b'Z');
+    /// Returns the milliseconds since 1970.
+    pub(crate) fn since_epoch_ms(self) -> u64 {
+        u64::try_from(self.since_epoch.as_millis()).unwrap_or(u64::MAX)
     }
-}
-
-fn write_digits(out: &mut Vec<u8>, number: u64, width: u32) {
-    for place in (0..width).rev() {
-        let digit = number / 10_u64.pow(place) % 10;
-        out.push(b'0' + u8::try_from(digit).expect("one digit"));
-    }
-}
-
-/// Returns year, month and day of a day since 1970 (Hinnant's algorithm for the Gregorian calendar).
-fn date_of_day(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 /// One point in time of a lease's process.
@@ -121,22 +87,6 @@ impl ProcessClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn iso(seconds: u64, millis: u64) -> String {
-        let mut out = Vec::new();
-        UtcTime::from_epoch(Duration::from_millis(seconds * 1000 + millis)).write_iso8601(&mut out);
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn utc_time_is_written_as_iso_8601() {
-        assert_eq!(iso(0, 0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(iso(951_782_399, 999), "2000-02-28T23:59:59.999Z");
-        assert_eq!(iso(951_782_400, 5), "2000-02-29T00:00:00.005Z");
-        assert_eq!(iso(1_709_251_200, 0), "2024-03-01T00:00:00.000Z");
-        assert_eq!(iso(1_767_225_599, 1), "2025-12-31T23:59:59.001Z");
-        assert_eq!(iso(4_102_444_800, 0), "2100-01-01T00:00:00.000Z");
-    }
 
     #[test]
     fn held_clock_stops_and_has_no_instants() {

@@ -9,10 +9,8 @@
 
 use std::time::Duration;
 
-use heeler_protocol::control::LeakedProcess;
+use heeler_core::{LeakedProcess, describe::leak_text};
 
-/// The number of characters of a command line that are reported, enough to recognise a process.
-const REPORTED_COMMAND_CHARS: usize = 60;
 /// The number of tests named where several may have started a process.
 const MAX_NAMED_TESTS: usize = 5;
 
@@ -87,7 +85,7 @@ pub(crate) struct ProcessLeak {
 
 /// Returns the log message about leaked processes, which have been killed by now.
 pub(crate) fn leak_message(suite: &str, uids: &[&str], processes: &[LeakedProcess]) -> String {
-    let what = describe_processes(processes);
+    let what = leak_text(processes);
     match uids {
         [] => format!("{suite}, outside its tests, {what}"),
         // The log line is attributed to the test.
@@ -97,32 +95,9 @@ pub(crate) fn leak_message(suite: &str, uids: &[&str], processes: &[LeakedProces
             if several.len() > MAX_NAMED_TESTS {
                 names.push_str(&format!(" and {} more", several.len() - MAX_NAMED_TESTS));
             }
-            format!("one of {} tests {what}; which one, --isolate would tell: {names}", several.len())
+            format!("one of {} tests {what} (--isolate shows which): {names}", several.len())
         }
     }
-}
-
-/// Returns the note about leaked processes for the test's own standard error.
-pub(crate) fn leak_note(processes: &[LeakedProcess]) -> String {
-    format!("[heeler: the test {}]\n", describe_processes(processes))
-}
-
-fn describe_processes(processes: &[LeakedProcess]) -> String {
-    let name = |one: &LeakedProcess| format!("{} (process {})", truncate_command(&one.command), one.pid);
-    let names: Vec<_> = processes.iter().map(name).collect();
-    let (what, were) = match processes {
-        [_] => ("a process", "was"),
-        _ => ("processes", "were"),
-    };
-    format!("left {what} behind, which {were} killed: {}", names.join(", "))
-}
-
-fn truncate_command(command: &str) -> String {
-    let mut text: String = command.chars().take(REPORTED_COMMAND_CHARS).collect();
-    if text.len() < command.len() {
-        text.push('…');
-    }
-    text
 }
 
 #[cfg(test)]
@@ -196,7 +171,5 @@ mod tests {
         let text = leak_message("s", &many, &[processes[0].clone(), processes[0].clone()]);
         assert!(text.starts_with("one of 7 tests left processes behind, which were killed"), "{text}");
         assert!(text.ends_with(": a, b, c, d, e and 2 more"), "{text}");
-        let long = LeakedProcess { command: "x".repeat(500), ..leaked(1, None) };
-        assert!(leak_note(&[long]).len() < 200);
     }
 }

@@ -1,7 +1,7 @@
 //! Sample values for the unit tests of this crate's pure modules.
 
 use heeler_protocol::control::{
-    ClientId, ClientRoute, DeliveryLimits, LeaseId, LeasedTest, ListedTest, RunKey, TestIndex, TestLimits,
+    ClientId, ClientRoute, DeliveryLimits, LeaseId, LeasedTest, ListedTest, RunKey, TestId, TestLimits,
     TestProgram, WorkerLease,
 };
 
@@ -26,7 +26,7 @@ pub(crate) fn program() -> TestProgram {
 pub(crate) fn leased(number: u32) -> LeasedTest {
     let name = format!("A.t{number}");
     LeasedTest {
-        test: TestIndex(number),
+        test: TestId(number),
         uid: format!("suite::{name}"),
         listed: ListedTest { name, ..ListedTest::default() },
         group: None,

@@ -89,7 +89,7 @@ fn exited_text(place: ExitPosition<'_>, end: &ProcessExit) -> String {
     let death = exit_reason_of(end);
     let how = match (&death.signal, death.code) {
         (Some(signal), _) => format!("the process died of {signal}"),
-        (None, Some(code)) => format!("the process left with exit code {code}"),
+        (None, Some(code)) => format!("the process exited with code {code}"),
         (None, None) => "the process was lost".to_owned(),
     };
     match place {
@@ -121,7 +121,7 @@ mod tests {
         for (seen, expected) in [
             (
                 message(ExitPosition::BeforeFirstTest, Some(3), None, None),
-                "the process left with exit code 3 before its first test",
+                "the process exited with code 3 before its first test",
             ),
             (
                 message(ExitPosition::AfterTest("A.b"), None, Some(11), None),
@@ -129,7 +129,7 @@ mod tests {
             ),
             (
                 message(ExitPosition::AfterLastTest, Some(1), None, None),
-                "the process left with exit code 1 after its last test, which the results do not explain",
+                "the process exited with code 1 after its last test, which the results do not explain",
             ),
             (
                 message(ExitPosition::AfterLastTest, None, Some(6), None),

@@ -3,8 +3,9 @@
 
 use std::collections::HashSet;
 
+use heeler_core::{Attempt, TestId, TestResult};
 use heeler_protocol::{
-    control::{Attempt, JournalledResult, LeaseEvent, LogLine, TestIndex},
+    control::{LeaseEvent, LogLine},
     journal::{self, JournalRecord},
 };
 
@@ -102,26 +103,34 @@ impl UpdateBatch {
     }
 
     /// Adds the start of a test; `write` appends its change.
-    pub(crate) fn add_started(&mut self, test: TestIndex, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn add_started(&mut self, test: TestId, write: impl FnOnce(&mut Vec<u8>)) {
         journal::write(&mut self.journal, &JournalRecord::Started(test));
         write(&mut self.changes);
         self.change_ends.push(ChangeEnd { at: self.changes.len(), position: self.position });
         self.reports.push(LeaseEvent::Started(test));
     }
 
-    /// Adds a terminal result; `write` appends its change, and the same bytes go to the journal.
-    pub(crate) fn add_settled(&mut self, result: JournalledResult, write: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.changes.len();
+    /// Adds a terminal result; `write` appends its change.
+    pub(crate) fn add_settled(
+        &mut self,
+        test: TestId,
+        result: &TestResult,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        journal::write_finished(&mut self.journal, test, result);
         write(&mut self.changes);
-        journal::write_settled(&mut self.journal, result, &self.changes[start..]);
         self.position += 1;
         self.change_ends.push(ChangeEnd { at: self.changes.len(), position: self.position });
-        let JournalledResult { test, state, duration_us } = result;
-        self.reports.push(LeaseEvent::Settled { test, state, duration_us, position: self.position });
+        self.reports.push(LeaseEvent::Settled {
+            test,
+            outcome: result.outcome,
+            duration_us: result.duration_us.unwrap_or(0),
+            position: self.position,
+        });
     }
 
     /// Adds a provisional result.
-    pub(crate) fn add_provisional(&mut self, test: TestIndex, attempt: Attempt, held: ProvisionalMark) {
+    pub(crate) fn add_provisional(&mut self, test: TestId, attempt: Attempt, held: ProvisionalMark) {
         journal::write(&mut self.journal, &JournalRecord::Provisional { test, attempt: attempt.clone() });
         let attempt = Box::new(attempt);
         self.reports.push(match held {
@@ -153,20 +162,20 @@ impl UpdateBatch {
 
 #[cfg(test)]
 mod tests {
-    use heeler_protocol::{journal::JournalContent, mtp::ExecutionState};
+    use heeler_core::Outcome;
+    use heeler_protocol::journal::JournalContent;
 
     use super::*;
 
     fn settle(parcel: &mut UpdateBatch, test: u32, change: &[u8]) {
-        let result =
-            JournalledResult { test: TestIndex(test), state: ExecutionState::Passed, duration_us: 1 };
-        parcel.add_settled(result, |out| out.extend_from_slice(change));
+        let result = TestResult { duration_us: Some(1), ..TestResult::new(Outcome::Passed) };
+        parcel.add_settled(TestId(test), &result, |out| out.extend_from_slice(change));
     }
 
     #[test]
     fn update_batch_keeps_each_update_once_in_order() {
         let mut parcel = UpdateBatch::at_position(4);
-        parcel.add_started(TestIndex(7), |out| out.extend_from_slice(b"a"));
+        parcel.add_started(TestId(7), |out| out.extend_from_slice(b"a"));
         settle(&mut parcel, 7, b"bc");
         let loads: Vec<_> = parcel.chunks().collect();
         assert_eq!(loads, [UpdateChunk { position: 5, changes: vec![&b"a"[..], b"bc"] }]);
@@ -174,9 +183,10 @@ mod tests {
         let bytes = [journal::MAGIC, &parcel.journal].concat();
         let JournalContent { records, damage, .. } = journal::read(&bytes);
         assert_eq!(damage, None);
-        assert!(
-            matches!(&records[..], [JournalRecord::Started(_), JournalRecord::Settled { change, .. }] if change == b"bc")
-        );
+        assert!(matches!(
+            &records[..],
+            [JournalRecord::Started(_), JournalRecord::Finished { test: TestId(7), .. }]
+        ));
         let taken = parcel.take();
         assert!(!taken.is_empty() && parcel.is_empty());
         assert_eq!(parcel.position(), 5);
@@ -199,7 +209,7 @@ mod tests {
     fn provisional_result_is_journalled_but_not_sent() {
         let mut parcel = UpdateBatch::default();
         let attempt = Attempt {
-            state: ExecutionState::Error,
+            outcome: Outcome::Crashed,
             message: "m".into(),
             exit_reason: None,
             stdout: String::new(),
@@ -207,9 +217,9 @@ mod tests {
             diagnostics: None,
             duration_us: 0,
         };
-        parcel.add_provisional(TestIndex(1), attempt, ProvisionalMark::AwaitsIsolatedRun);
+        parcel.add_provisional(TestId(1), attempt, ProvisionalMark::AwaitsIsolatedRun);
         assert_eq!(parcel.chunks().count(), 0);
-        assert!(matches!(parcel.reports[..], [LeaseEvent::CrashedProvisionally { test: TestIndex(1), .. }]));
+        assert!(matches!(parcel.reports[..], [LeaseEvent::CrashedProvisionally { test: TestId(1), .. }]));
         assert_eq!(parcel.position(), 0);
         assert!(!parcel.journal.is_empty());
     }

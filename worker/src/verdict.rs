@@ -1,12 +1,13 @@
 //! Decides the result of one test from how it ended and from what happened before: earlier attempts, or the
 //! crash that an isolated rerun checks. Pure; the messages that users read about crashes are here.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
-use heeler_protocol::{
-    control::{Attempt, ExitReason, LeasedTest, TestDiagnostics},
-    mtp::ExecutionState,
+use heeler_core::{
+    Attempt, ExitReason, Failure, IsolatedRerun, Outcome, PartResult, TestDiagnostics, TestResult,
+    describe::{exit_reason_text, outcome_of_exit},
 };
+use heeler_protocol::control::LeasedTest;
 
 use crate::output_capture::truncate_text;
 use crate::update_batch::ProvisionalMark;
@@ -46,71 +47,11 @@ pub(crate) struct TestOutputs {
     pub(crate) parts: Vec<TestPart>,
 }
 
-/// A terminal result, without the test that it belongs to.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct FinalResult {
-    pub(crate) state: ExecutionState,
-    pub(crate) kind: Option<&'static str>,
-    pub(crate) message: Option<String>,
-    pub(crate) stacktrace: Option<String>,
-    pub(crate) actual: Option<String>,
-    pub(crate) expected: Option<String>,
-    pub(crate) file: Option<String>,
-    pub(crate) line: Option<u32>,
-    pub(crate) outputs: TestOutputs,
-    pub(crate) exit_reason: Option<ExitReason>,
-    /// How the isolated rerun of the crashed test ended.
-    pub(crate) isolated_rerun: Option<&'static str>,
-    /// Number of the attempt that decided, from 1.
-    pub(crate) attempt: usize,
-}
-
-impl FinalResult {
-    fn new(state: ExecutionState, outputs: TestOutputs) -> Self {
-        Self {
-            state,
-            kind: None,
-            message: None,
-            stacktrace: None,
-            actual: None,
-            expected: None,
-            file: None,
-            line: None,
-            outputs,
-            exit_reason: None,
-            isolated_rerun: None,
-            attempt: 1,
-        }
-    }
-
-    /// Returns the result of a test that its framework would skip.
-    pub(crate) fn skipped(reason: &str) -> Self {
-        Self {
-            message: Some(reason.to_owned()),
-            ..Self::new(ExecutionState::Skipped, TestOutputs::default())
-        }
-    }
-
-    /// Returns the result of a test that could not be run.
-    pub(crate) fn not_run(reason: &str) -> Self {
-        Self {
-            kind: Some("not-run"),
-            message: Some(format!("not run: {reason}")),
-            ..Self::new(ExecutionState::Error, TestOutputs::default())
-        }
-    }
-
-    /// Returns whether the test did not pass and a retry may replace the result.
-    fn is_bad(&self) -> bool {
-        matches!(self.state, ExecutionState::Failed | ExecutionState::TimedOut | ExecutionState::Error)
-    }
-}
-
 /// The decision about a result.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Decision {
     /// The result is final.
-    Final(Box<FinalResult>),
+    Final(Box<TestResult>),
     /// The result is provisional.
     Provisional(Box<Attempt>, ProvisionalMark),
 }
@@ -128,132 +69,158 @@ pub(crate) struct TestPolicy<'a> {
 /// Decides the result of an ended test.
 pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutputs) -> Decision {
     if !rules.is_isolated && matches!(seen, TestEnding::Died { .. }) {
-        let outcome = single_run_result(seen, outputs);
-        return Decision::Provisional(
-            Box::new(attempt_of(outcome, rules.duration)),
-            ProvisionalMark::AwaitsIsolatedRun,
-        );
+        let result = single_run_result(seen, outputs);
+        let attempt = Box::new(attempt_of(result, rules.duration));
+        return Decision::Provisional(attempt, ProvisionalMark::AwaitsIsolatedRun);
     }
     let is_cancelled = matches!(seen, TestEnding::Cancelled);
-    let outcome = match &rules.test.crashed_attempt {
+    let mut result = match &rules.test.crashed_attempt {
         None => single_run_result(seen, outputs),
         Some(first) => isolated_rerun_result(first, seen, outputs),
     };
-    if rules.test.is_failure_provisional && outcome.is_bad() && !is_cancelled {
-        return Decision::Provisional(
-            Box::new(attempt_of(outcome, rules.duration)),
-            ProvisionalMark::AwaitsRetry,
-        );
+    if rules.test.is_failure_provisional && result.outcome.is_failure() && !is_cancelled {
+        let attempt = Box::new(attempt_of(result, rules.duration));
+        return Decision::Provisional(attempt, ProvisionalMark::AwaitsRetry);
     }
-    Decision::Final(Box::new(with_earlier_attempts(outcome, &rules.test.attempts)))
+    result.attempts.clone_from(&rules.test.attempts);
+    if result.outcome == Outcome::Passed && !result.attempts.is_empty() {
+        result.outcome = Outcome::Flaky;
+    }
+    Decision::Final(Box::new(result))
 }
 
 /// Returns the result of one run of a test, without regard to earlier runs.
-fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> FinalResult {
-    match seen {
-        TestEnding::Verdict(verdict) => FinalResult {
-            message: verdict.message,
-            stacktrace: verdict.stacktrace,
-            actual: verdict.actual,
-            expected: verdict.expected,
-            file: verdict.file,
-            line: verdict.line,
-            ..FinalResult::new(verdict.result.into(), outputs)
-        },
-        TestEnding::Died { exit_reason: death, is_after_end_marker } => {
-            let mut message = exit_reason_text(&death);
+fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> TestResult {
+    let result = match seen {
+        TestEnding::Verdict(verdict) => result_of_verdict(verdict),
+        TestEnding::Died { exit_reason, is_after_end_marker } => {
+            let mut reason = exit_reason_text(&exit_reason);
             if is_after_end_marker {
-                message.push_str(" after its end marker: in the test's own tear-down or its suite's");
+                reason.push_str(" after its end marker: in the test's own tear-down or its suite's");
             }
-            FinalResult {
-                kind: Some(exit_reason_kind(&death)),
-                message: Some(message),
-                exit_reason: Some(death),
-                ..FinalResult::new(ExecutionState::Error, outputs)
+            TestResult {
+                exit_reason: Some(exit_reason.clone()),
+                ..TestResult::with_reason(outcome_of_exit(&exit_reason), reason)
             }
         }
-        TestEnding::TimedOut(limit) => FinalResult {
-            message: Some(format!("timed out after {}", format_seconds(limit))),
-            ..FinalResult::new(ExecutionState::TimedOut, outputs)
-        },
-        TestEnding::Idle(limit) => FinalResult {
-            kind: Some("silent"),
-            message: Some(format!("gave no sign for {}, and was ended", format_seconds(limit))),
-            ..FinalResult::new(ExecutionState::TimedOut, outputs)
-        },
-        TestEnding::Cancelled => FinalResult {
-            message: Some("cancelled while it ran".into()),
-            ..FinalResult::new(ExecutionState::Cancelled, outputs)
-        },
-    }
+        TestEnding::TimedOut(limit) => {
+            TestResult::with_reason(Outcome::TimedOut, format!("timed out after {}", format_seconds(limit)))
+        }
+        TestEnding::Idle(limit) => TestResult::with_reason(
+            Outcome::Idle,
+            format!("idle for {}, and was terminated", format_seconds(limit)),
+        ),
+        TestEnding::Cancelled => TestResult::with_reason(Outcome::Cancelled, "cancelled while it ran"),
+    };
+    with_outputs(result, outputs)
+}
+
+fn with_outputs(result: TestResult, outputs: TestOutputs) -> TestResult {
+    let TestOutputs { stdout, stderr, evidence, parts } = outputs;
+    let parts = parts.into_iter().map(part_result).collect();
+    TestResult { stdout, stderr, diagnostics: evidence, parts, ..result }
+}
+
+fn part_result(part: TestPart) -> PartResult {
+    PartResult { name: part.name, outcome: part.result.map(Outcome::from), message: part.message }
+}
+
+/// Returns the result that a framework reported.
+fn result_of_verdict(verdict: FrameworkVerdict) -> TestResult {
+    let outcome = Outcome::from(verdict.result);
+    let (message, reason) =
+        if outcome == Outcome::Failed { (verdict.message, None) } else { (None, verdict.message) };
+    let failure = Failure {
+        message,
+        file: verdict.file,
+        line: verdict.line,
+        expected: verdict.expected,
+        actual: verdict.actual,
+        stack: verdict.stacktrace,
+    };
+    let failures = if failure.is_empty() { Vec::new() } else { vec![failure] };
+    TestResult { reason, failures, ..TestResult::new(outcome) }
 }
 
 /// Returns the result of a test whose process died while it ran among others, and that has now been rerun in
 /// isolation. The first crash remains the result, whatever the isolated rerun did: it happened.
-fn isolated_rerun_result(first: &Attempt, seen: TestEnding, lone: TestOutputs) -> FinalResult {
+fn isolated_rerun_result(first: &Attempt, seen: TestEnding, isolated: TestOutputs) -> TestResult {
     let mut death = first.exit_reason.clone().unwrap_or_default();
     if let TestEnding::Died { exit_reason: again, .. } = &seen
-        && (&again.signal, again.code) == (&death.signal, death.code)
+        && is_same_death(&death, again)
     {
         // The isolated rerun may have been traced more closely.
         death.detail = death.detail.or_else(|| again.detail.clone());
     }
-    let what = exit_reason_text(&death);
-    let after_others = match death.signal {
-        Some(_) => format!("{what} when run after other tests"),
-        None => format!("{what}, when run after other tests"),
-    };
-    let (message, alone) = match &seen {
-        TestEnding::Died { exit_reason: again, .. }
-            if (&again.signal, again.code) == (&death.signal, death.code) =>
-        {
-            let again = if death.signal.is_some() { "crashes alone as well" } else { "alone as well" };
-            (format!("{what}; {again}"), Some("crashes-alone"))
-        }
-        TestEnding::Died { exit_reason: again, .. } => {
-            (format!("{what}; alone: {}", exit_reason_text(again)), Some("crashes-alone"))
-        }
-        TestEnding::TimedOut(limit) => (
-            format!("{after_others}; times out alone (after {})", format_seconds(*limit)),
-            Some("hangs-alone"),
-        ),
-        TestEnding::Idle(limit) => (
-            format!("{after_others}; hangs alone (no sign for {})", format_seconds(*limit)),
-            Some("hangs-alone"),
-        ),
-        TestEnding::Cancelled => (format!("{what}; the check alone was cancelled"), None),
-        TestEnding::Verdict(verdict) => match verdict.result {
-            FrameworkResult::Passed => {
-                (format!("{after_others}; passes alone (order-dependent?)"), Some("passes-alone"))
-            }
-            FrameworkResult::Skipped => (format!("{after_others}; is skipped alone"), Some("passes-alone")),
-            FrameworkResult::Failed => {
-                let message = verdict.message.as_deref().unwrap_or("it gave no message");
-                (format!("{after_others}; fails alone: {message}"), Some("fails-alone"))
-            }
-        },
-    };
+    let (reason, isolated_rerun) = isolated_rerun_reason(&death, &seen);
     let outputs = TestOutputs {
-        stdout: join_outputs(&first.stdout, &lone.stdout),
-        stderr: join_outputs(&first.stderr, &lone.stderr),
+        stdout: join_outputs(&first.stdout, &isolated.stdout),
+        stderr: join_outputs(&first.stderr, &isolated.stderr),
         // The first crash remains the result; evidence of the isolated rerun repeats it, or is the only
         // evidence.
         evidence: first
             .diagnostics
             .clone()
-            .filter(|first| has_stack(first) || lone.evidence.is_none())
-            .or(lone.evidence),
-        parts: lone.parts,
+            .filter(|first| has_stack(first) || isolated.evidence.is_none())
+            .or(isolated.evidence),
+        parts: isolated.parts,
     };
-    let own = single_run_result(seen, TestOutputs::default());
-    FinalResult {
-        kind: Some(exit_reason_kind(&death)),
-        message: Some(message),
-        isolated_rerun: alone,
-        exit_reason: Some(death),
-        stacktrace: own.stacktrace,
-        ..FinalResult::new(ExecutionState::Error, outputs)
+    let stack = match seen {
+        TestEnding::Verdict(verdict) => verdict.stacktrace,
+        _ => None,
+    };
+    let failures = stack.map(|stack| Failure { stack: Some(stack), ..Failure::default() });
+    let result = TestResult {
+        isolated_rerun,
+        failures: failures.into_iter().collect(),
+        exit_reason: Some(death.clone()),
+        ..TestResult::with_reason(outcome_of_exit(&death), reason)
+    };
+    with_outputs(result, outputs)
+}
+
+/// Describes a crash together with its isolated rerun.
+fn isolated_rerun_reason(death: &ExitReason, seen: &TestEnding) -> (String, Option<IsolatedRerun>) {
+    let what = exit_reason_text(death);
+    let is_plain_signal = death.signal.is_some() && death.cause.is_none();
+    let border = if is_plain_signal { "" } else { "," };
+    let after_others = format!("{what}{border} when run after other tests");
+    match seen {
+        TestEnding::Died { exit_reason: again, .. } if is_same_death(death, again) => {
+            let again = if is_plain_signal { "also crashes in isolation" } else { "also in isolation" };
+            (format!("{what}; {again}"), Some(IsolatedRerun::Crashes))
+        }
+        TestEnding::Died { exit_reason: again, .. } => {
+            (format!("{what}; in isolation: {}", exit_reason_text(again)), Some(IsolatedRerun::Crashes))
+        }
+        TestEnding::TimedOut(limit) => (
+            format!("{after_others}; times out in isolation (after {})", format_seconds(*limit)),
+            Some(IsolatedRerun::Hangs),
+        ),
+        TestEnding::Idle(limit) => (
+            format!("{after_others}; hangs in isolation (idle for {})", format_seconds(*limit)),
+            Some(IsolatedRerun::Hangs),
+        ),
+        TestEnding::Cancelled => (format!("{what}; the isolated rerun was cancelled"), None),
+        TestEnding::Verdict(verdict) => match verdict.result {
+            FrameworkResult::Passed => (
+                format!("{after_others}; passes in isolation (order-dependent?)"),
+                Some(IsolatedRerun::Passes),
+            ),
+            FrameworkResult::Skipped => {
+                (format!("{after_others}; is skipped in isolation"), Some(IsolatedRerun::Passes))
+            }
+            FrameworkResult::Failed => {
+                let message = verdict.message.as_deref().unwrap_or("no message");
+                (format!("{after_others}; fails in isolation: {message}"), Some(IsolatedRerun::Fails))
+            }
+        },
     }
+}
+
+fn is_same_death(first: &ExitReason, again: &ExitReason) -> bool {
+    outcome_of_exit(first) == outcome_of_exit(again)
+        && (&first.signal, first.code) == (&again.signal, again.code)
 }
 
 fn has_stack(evidence: &TestDiagnostics) -> bool {
@@ -261,46 +228,22 @@ fn has_stack(evidence: &TestDiagnostics) -> bool {
 }
 
 /// Joins the output of the first crash and of the isolated rerun, where they differ.
-fn join_outputs(first: &str, lone: &str) -> String {
-    if lone.is_empty() || lone == first {
+fn join_outputs(first: &str, isolated: &str) -> String {
+    if isolated.is_empty() || isolated == first {
         return first.to_owned();
     }
     let border = if first.is_empty() || first.ends_with('\n') { "" } else { "\n" };
-    format!("{first}{border}--- when run alone ---\n{lone}")
+    format!("{first}{border}--- isolated rerun ---\n{isolated}")
 }
 
-fn with_earlier_attempts(mut outcome: FinalResult, attempts: &[Attempt]) -> FinalResult {
-    if attempts.is_empty() {
-        return outcome;
-    }
-    outcome.attempt = attempts.len() + 1;
-    let mut told = String::new();
-    for (index, attempt) in attempts.iter().enumerate() {
-        let message = if attempt.message.is_empty() { "no message" } else { attempt.message.trim_end() };
-        writeln!(told, "attempt {} ({}): {message}", index + 1, attempt.state).expect("a String takes all");
-    }
-    if outcome.state == ExecutionState::Passed {
-        outcome.kind = Some("passed-with-retries");
-        outcome.outputs.stdout.insert_str(0, &told);
-    } else {
-        let message = outcome.message.get_or_insert_default();
-        if !message.is_empty() && !message.ends_with('\n') {
-            message.push('\n');
-        }
-        message.push_str("earlier attempts:\n");
-        message.push_str(told.trim_end());
-    }
-    outcome
-}
-
-fn attempt_of(outcome: FinalResult, duration: Duration) -> Attempt {
+fn attempt_of(result: TestResult, duration: Duration) -> Attempt {
     Attempt {
-        state: outcome.state,
-        message: truncate_text(outcome.message.unwrap_or_default(), ATTEMPT_TEXT_BYTES),
-        exit_reason: outcome.exit_reason,
-        stdout: truncate_text(outcome.outputs.stdout, ATTEMPT_TEXT_BYTES),
-        stderr: truncate_text(outcome.outputs.stderr, ATTEMPT_TEXT_BYTES),
-        diagnostics: outcome.outputs.evidence,
+        outcome: result.outcome,
+        message: truncate_text(result.message().unwrap_or_default().into_owned(), ATTEMPT_TEXT_BYTES),
+        exit_reason: result.exit_reason,
+        stdout: truncate_text(result.stdout, ATTEMPT_TEXT_BYTES),
+        stderr: truncate_text(result.stderr, ATTEMPT_TEXT_BYTES),
+        diagnostics: result.diagnostics,
         duration_us: microseconds(duration),
     }
 }
@@ -310,38 +253,6 @@ pub(crate) fn microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Describes how the process of a running test ended.
-pub(crate) fn exit_reason_text(death: &ExitReason) -> String {
-    if let Some(cause) = &death.cause {
-        return cause.clone();
-    }
-    match (death.signal.as_deref(), death.code) {
-        (Some(signal @ ("SIGKILL" | "SIGTERM" | "SIGINT" | "SIGHUP")), _) => format!("killed by {signal}"),
-        (Some(signal), _) => match &death.detail {
-            Some(detail) => format!("crashed with {signal} ({detail})"),
-            None => format!("crashed with {signal}"),
-        },
-        (None, Some(code)) => {
-            let left = format!("the process left with exit code {code} before the test ended");
-            death.detail.as_ref().map_or(left.clone(), |detail| format!("{left} ({detail})"))
-        }
-        (None, None) => {
-            death.detail.clone().unwrap_or_else(|| "the process was lost before the test ended".to_owned())
-        }
-    }
-}
-
-fn exit_reason_kind(death: &ExitReason) -> &'static str {
-    if death.cause.is_some() {
-        return "out-of-memory";
-    }
-    match (&death.signal, death.code) {
-        (Some(_), _) => "crashed",
-        (None, Some(_)) => "exited",
-        (None, None) => "lost",
-    }
-}
-
 /// Formats a limit as users write it: `2 s`, `0.5 s`.
 pub(crate) fn format_seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
@@ -349,6 +260,8 @@ pub(crate) fn format_seconds(duration: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use heeler_core::describe;
+
     use super::*;
     use crate::test_values;
 
@@ -360,10 +273,10 @@ mod tests {
         ExitReason { signal: signal.map(str::to_owned), code, ..ExitReason::default() }
     }
 
-    fn verdict(result: FrameworkResult, message: Option<&str>) -> TestEnding {
+    fn verdict(state: FrameworkResult, message: Option<&str>) -> TestEnding {
         TestEnding::Verdict(FrameworkVerdict {
             message: message.map(str::to_owned),
-            ..test_values::verdict(result)
+            ..test_values::verdict(state)
         })
     }
 
@@ -371,9 +284,9 @@ mod tests {
         TestEnding::Died { exit_reason: death, is_after_end_marker: false }
     }
 
-    fn attempt(state: ExecutionState, message: &str, death: Option<ExitReason>) -> Attempt {
+    fn attempt(outcome: Outcome, message: &str, death: Option<ExitReason>) -> Attempt {
         Attempt {
-            state,
+            outcome,
             message: message.into(),
             exit_reason: death,
             stdout: "first out".into(),
@@ -395,7 +308,7 @@ mod tests {
         )
     }
 
-    fn settled(test: &LeasedTest, seen: TestEnding) -> FinalResult {
+    fn settled(test: &LeasedTest, seen: TestEnding) -> TestResult {
         match conclusion(test, true, seen) {
             Decision::Final(outcome) => *outcome,
             held @ Decision::Provisional(..) => panic!("{held:?}"),
@@ -403,43 +316,43 @@ mod tests {
     }
 
     fn checking(first: ExitReason) -> LeasedTest {
-        LeasedTest { crashed_attempt: Some(attempt(ExecutionState::Error, "", Some(first))), ..test() }
+        LeasedTest { crashed_attempt: Some(attempt(Outcome::Crashed, "", Some(first))), ..test() }
     }
 
     #[test]
     fn isolated_rerun_of_crash_describes_both_runs() {
         let segv = || death(Some("SIGSEGV"), None);
         let cases = [
-            (died(segv()), "crashed with SIGSEGV; crashes alone as well", "crashes-alone"),
+            (died(segv()), "crashed with SIGSEGV; also crashes in isolation", IsolatedRerun::Crashes),
             (
                 died(death(Some("SIGABRT"), None)),
-                "crashed with SIGSEGV; alone: crashed with SIGABRT",
-                "crashes-alone",
+                "crashed with SIGSEGV; in isolation: crashed with SIGABRT",
+                IsolatedRerun::Crashes,
             ),
             (
                 verdict(FrameworkResult::Passed, None),
-                "crashed with SIGSEGV when run after other tests; passes alone (order-dependent?)",
-                "passes-alone",
+                "crashed with SIGSEGV when run after other tests; passes in isolation (order-dependent?)",
+                IsolatedRerun::Passes,
             ),
             (
                 verdict(FrameworkResult::Failed, Some("1 is not 2")),
-                "crashed with SIGSEGV when run after other tests; fails alone: 1 is not 2",
-                "fails-alone",
+                "crashed with SIGSEGV when run after other tests; fails in isolation: 1 is not 2",
+                IsolatedRerun::Fails,
             ),
             (
                 TestEnding::TimedOut(Duration::from_secs(2)),
-                "crashed with SIGSEGV when run after other tests; times out alone (after 2 s)",
-                "hangs-alone",
+                "crashed with SIGSEGV when run after other tests; times out in isolation (after 2 s)",
+                IsolatedRerun::Hangs,
             ),
         ];
-        for (seen, message, alone) in cases {
+        for (seen, message, isolated) in cases {
             let outcome = settled(&checking(segv()), seen);
-            assert_eq!(outcome.message.as_deref(), Some(message));
-            assert_eq!((outcome.state, outcome.kind), (ExecutionState::Error, Some("crashed")));
-            assert_eq!(outcome.isolated_rerun, Some(alone));
+            assert_eq!(outcome.message().as_deref(), Some(message));
+            assert_eq!(outcome.outcome, Outcome::Crashed);
+            assert_eq!(outcome.isolated_rerun, Some(isolated));
             assert_eq!(outcome.exit_reason, Some(segv()));
-            assert_eq!(outcome.outputs.stdout, "first out\n--- when run alone ---\nlone out");
-            assert_eq!(outcome.outputs.stderr, "first err");
+            assert_eq!(outcome.stdout, "first out\n--- isolated rerun ---\nlone out");
+            assert_eq!(outcome.stderr, "first err");
         }
     }
 
@@ -461,11 +374,11 @@ mod tests {
             }
         };
         let told = outcome(None);
-        let left = "the process left with exit code 139 before the test ended";
-        assert_eq!(told.message, Some(format!("{left} (SIGSEGV in its child); alone as well")));
-        assert_eq!(told.outputs.evidence, evidence("lone"));
-        assert_eq!(outcome(evidence("")).outputs.evidence, evidence("lone"));
-        assert_eq!(outcome(evidence("first")).outputs.evidence, evidence("first"));
+        let left = "the process exited with code 139 before the test ended";
+        assert_eq!(told.reason, Some(format!("{left} (SIGSEGV in its child); also in isolation")));
+        assert_eq!(told.diagnostics, evidence("lone"));
+        assert_eq!(outcome(evidence("")).diagnostics, evidence("lone"));
+        assert_eq!(outcome(evidence("first")).diagnostics, evidence("first"));
     }
 
     #[test]
@@ -473,15 +386,15 @@ mod tests {
         let exit = || death(None, Some(0));
         let outcome = settled(&checking(exit()), died(exit()));
         assert_eq!(
-            outcome.message.as_deref(),
-            Some("the process left with exit code 0 before the test ended; alone as well")
+            outcome.message().as_deref(),
+            Some("the process exited with code 0 before the test ended; also in isolation")
         );
-        assert_eq!(outcome.kind, Some("exited"));
+        assert_eq!(outcome.outcome, Outcome::ExitedEarly);
         let outcome = settled(&checking(exit()), verdict(FrameworkResult::Passed, None));
         assert_eq!(
-            outcome.message.as_deref(),
+            outcome.message().as_deref(),
             Some(
-                "the process left with exit code 0 before the test ended, when run after other tests; passes alone (order-dependent?)"
+                "the process exited with code 0 before the test ended, when run after other tests; passes in isolation (order-dependent?)"
             )
         );
     }
@@ -490,8 +403,11 @@ mod tests {
     fn cancelled_isolated_rerun_keeps_the_crash() {
         let test = LeasedTest { is_failure_provisional: true, ..checking(death(Some("SIGBUS"), None)) };
         let outcome = settled(&test, TestEnding::Cancelled);
-        assert_eq!(outcome.state, ExecutionState::Error);
-        assert_eq!(outcome.message.as_deref(), Some("crashed with SIGBUS; the check alone was cancelled"));
+        assert_eq!(outcome.outcome, Outcome::Crashed);
+        assert_eq!(
+            outcome.message().as_deref(),
+            Some("crashed with SIGBUS; the isolated rerun was cancelled")
+        );
         assert_eq!(outcome.isolated_rerun, None);
     }
 
@@ -503,11 +419,11 @@ mod tests {
         else {
             panic!()
         };
-        assert_eq!((held.state, held.message.as_str()), (ExecutionState::Error, "crashed with SIGSEGV"));
+        assert_eq!((held.outcome, held.message.as_str()), (Outcome::Crashed, "crashed with SIGSEGV"));
         assert_eq!((held.stdout.as_str(), held.duration_us), ("lone out", 7));
         let outcome = settled(&test(), seen());
-        assert_eq!((outcome.state, outcome.kind), (ExecutionState::Error, Some("crashed")));
-        assert_eq!(settled(&test(), died(death(None, None))).kind, Some("lost"));
+        assert_eq!(outcome.outcome, Outcome::Crashed);
+        assert_eq!(settled(&test(), died(death(None, None))).outcome, Outcome::Lost);
     }
 
     #[test]
@@ -534,31 +450,32 @@ mod tests {
 
     #[test]
     fn pass_after_failures_lists_them() {
-        let attempts = vec![
-            attempt(ExecutionState::Failed, "1 is not 2\n", None),
-            attempt(ExecutionState::TimedOut, "", None),
-        ];
+        let attempts =
+            vec![attempt(Outcome::Failed, "1 is not 2\n", None), attempt(Outcome::TimedOut, "", None)];
         let outcome = settled(&LeasedTest { attempts, ..test() }, verdict(FrameworkResult::Passed, None));
-        assert_eq!((outcome.kind, outcome.attempt), (Some("passed-with-retries"), 3));
+        assert_eq!((outcome.outcome, outcome.attempts.len()), (Outcome::Flaky, 2));
         assert_eq!(
-            outcome.outputs.stdout,
-            "attempt 1 (failed): 1 is not 2\nattempt 2 (timed-out): no message\nlone out"
+            describe::shown_stdout(&outcome).unwrap(),
+            "attempt 1 (failed): 1 is not 2\nattempt 2 (timed out): no message\nlone out"
         );
-        assert_eq!(outcome.message, None);
+        assert_eq!(describe::shown_message(&outcome), None);
     }
 
     #[test]
     fn last_failure_lists_all_attempts() {
-        let attempts = vec![attempt(ExecutionState::Failed, "first", None)];
+        let attempts = vec![attempt(Outcome::Failed, "first", None)];
         let test = LeasedTest { attempts, ..test() };
         let outcome = settled(&test, verdict(FrameworkResult::Failed, Some("last")));
-        assert_eq!(outcome.message.as_deref(), Some("last\nearlier attempts:\nattempt 1 (failed): first"));
-        assert_eq!((outcome.state, outcome.attempt), (ExecutionState::Failed, 2));
+        assert_eq!(
+            describe::shown_message(&outcome).as_deref(),
+            Some("last\nearlier attempts:\nattempt 1 (failed): first")
+        );
+        assert_eq!((outcome.outcome, outcome.attempts.len()), (Outcome::Failed, 1));
     }
 
     #[test]
     fn timeout_message_has_its_limit() {
-        let message = |ms| settled(&test(), TestEnding::TimedOut(Duration::from_millis(ms))).message.unwrap();
+        let message = |ms| settled(&test(), TestEnding::TimedOut(Duration::from_millis(ms))).reason.unwrap();
         assert_eq!(message(2000), "timed out after 2 s");
         assert_eq!(message(500), "timed out after 0.5 s");
     }
@@ -568,7 +485,7 @@ mod tests {
         assert_eq!(exit_reason_text(&death(Some("SIGKILL"), None)), "killed by SIGKILL");
         assert_eq!(
             exit_reason_text(&death(None, Some(0))),
-            "the process left with exit code 0 before the test ended"
+            "the process exited with code 0 before the test ended"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Converts single arguments to the types of `config`, and a command's arguments to the layer of settings
 //! that overrides the profile.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
@@ -12,8 +12,8 @@ use super::{
 use crate::cli::debugger::{DebuggerCommand, DebuggerCommandError};
 use heeler_config::filter::{Filter, FilterError};
 use heeler_config::{
-    CaptureStrategy, CommandLineSettings, FailLimit, JobCount, MemoryLimit, QuantityError, RunLayer,
-    ShuffleMode, SlowTimeout, StatusLevel, TestLayer, TimeLimit, parse_duration, parse_size,
+    CaptureStrategy, CommandLineSettings, FailFast, JobCount, MemoryLimit, QuantityError, RunLayer,
+    ShuffleMode, SlowTimeout, StatusLevel, TestLayer, TimeLimit, parse_positive_duration, parse_size,
 };
 use heeler_report::{ReportRequest, find_report_format};
 
@@ -26,8 +26,8 @@ pub(super) enum ArgumentValueError {
         "expected a seed, a whole number from 0; a program goes before the option, or write --shuffle=random"
     )]
     Shuffle,
-    #[error("it must be longer than zero")]
-    Zero,
+    #[error("expected wait or immediate")]
+    FailFast,
     #[error("expected an address and a port, such as 127.0.0.1:4711 or [::1]:0")]
     Address,
     #[error("{0}")]
@@ -55,7 +55,16 @@ pub(super) fn shuffle(word: &str) -> Result<ShuffleMode, ArgumentValueError> {
 pub(super) fn time_limit(word: &str) -> Result<TimeLimit, ArgumentValueError> {
     match word {
         "none" => Ok(TimeLimit::Unlimited),
-        _ => positive(word).map(TimeLimit::After),
+        _ => Ok(TimeLimit::After(parse_positive_duration(word)?)),
+    }
+}
+
+/// Parses the value of `--fail-fast`.
+pub(super) fn fail_fast(word: &str) -> Result<FailFast, ArgumentValueError> {
+    match word {
+        "wait" => Ok(FailFast::Wait),
+        "immediate" => Ok(FailFast::Immediate),
+        _ => Err(ArgumentValueError::FailFast),
     }
 }
 
@@ -82,12 +91,7 @@ pub(super) fn memory_limit(word: &str) -> Result<MemoryLimit, ArgumentValueError
 }
 
 pub(super) fn slow_timeout(word: &str) -> Result<SlowTimeout, ArgumentValueError> {
-    Ok(SlowTimeout { period: positive(word)?, terminate_after: None })
-}
-
-fn positive(word: &str) -> Result<std::time::Duration, ArgumentValueError> {
-    let duration = parse_duration(word)?;
-    if duration.is_zero() { Err(ArgumentValueError::Zero) } else { Ok(duration) }
+    Ok(SlowTimeout::every(parse_positive_duration(word)?))
 }
 
 /// Checks only the form: host names are resolved when the address is used.
@@ -131,15 +135,10 @@ impl ReportFileArguments {
 
 impl RunningArguments {
     fn run_layer(&self) -> RunLayer {
-        let fail_limit = match (self.is_fail_fast, self.is_no_fail_fast, self.max_fail) {
-            (_, _, Some(count)) => Some(FailLimit::After(count)),
-            (true, _, None) => Some(FailLimit::After(NonZeroU32::MIN)),
-            (false, true, None) => Some(FailLimit::Never),
-            (false, false, None) => None,
-        };
         RunLayer {
             jobs: self.jobs,
-            fail_limit,
+            fail_fast: if self.is_no_fail_fast { Some(FailFast::Off) } else { self.fail_fast },
+            max_fail: self.max_fail,
             shuffle: self.shuffle,
             run_timeout: self.run_timeout,
             ..RunLayer::default()
@@ -151,7 +150,7 @@ impl RunningArguments {
             timeout: self.timeout,
             slow_timeout: self.slow_timeout,
             retries: self.retries,
-            isolate: self.is_isolated.then_some(true),
+            is_isolated: self.is_isolated.then_some(true),
             max_memory: self.max_memory,
             ..TestLayer::default()
         }
@@ -162,7 +161,7 @@ impl GeneralArguments {
     /// Returns the settings that the arguments common to all commands override.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
-        let run = RunLayer { history: self.is_history_off.then_some(false), ..RunLayer::default() };
+        let run = RunLayer { is_history_kept: self.is_history_off.then_some(false), ..RunLayer::default() };
         CommandLineSettings {
             profile: self.profile.clone(),
             state_dir: self.state_dir.clone(),
@@ -183,7 +182,7 @@ impl RunArguments {
                 reports: self.reporting.report_files.requests(),
                 capture: (self.reporting.is_output_shown || self.debugger.is_some())
                     .then_some(CaptureStrategy::Shown),
-                history: general.run.history,
+                is_history_kept: general.run.is_history_kept,
                 ..self.running.run_layer()
             },
             tests: self.running.test_layer(),
@@ -225,7 +224,7 @@ impl ServeArguments {
         let general = self.general.command_line();
         CommandLineSettings {
             run: RunLayer {
-                history: general.run.history,
+                is_history_kept: general.run.is_history_kept,
                 reports: self.report_files.requests(),
                 ..self.running.run_layer()
             },

@@ -6,11 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clap::CommandFactory as _;
+
+use super::CommandLineArguments;
+
 /// The hidden command that an editor's command line is translated to.
 pub(super) const EDITOR_COMMAND: &str = "__editor";
-
-/// First arguments that mark a command line as Heeler's own, so that it is not translated.
-const COMMANDS: [&str; 7] = ["run", "list", "serve", "dump", "completions", "help", "doctor"];
 
 /// Error in an editor's command line.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +41,7 @@ pub(crate) enum NormaliseError {
 /// # Errors
 /// A response file can't be read, or an option has no value.
 pub(crate) fn normalise(argv: Vec<OsString>) -> Result<Vec<OsString>, NormaliseError> {
-    if argv.get(1).and_then(|word| word.to_str()).is_none_or(|word| COMMANDS.contains(&word)) {
+    if argv.get(1).and_then(|word| word.to_str()).is_none_or(is_command) {
         return Ok(argv);
     }
     let expanded = expand_response_files(&argv[1..])?;
@@ -49,6 +50,12 @@ pub(crate) fn normalise(argv: Vec<OsString>) -> Result<Vec<OsString>, NormaliseE
         return Ok(argv);
     }
     Ok([argv[0].clone()].into_iter().chain(EditorCommandLine::parse(&expanded)?.into_words()?).collect())
+}
+
+/// Returns whether a first argument marks a command line as Heeler's own.
+fn is_command(word: &str) -> bool {
+    // The parser adds `help` itself, when it parses.
+    word == "help" || CommandLineArguments::command().get_subcommands().any(|one| one.get_name() == word)
 }
 
 /// An option: its name in lower case and the value joined to it.

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::Path, time::Duration};
 
 use super::{parse::ParseArgumentsError, *};
-use heeler_config::{CaptureStrategy, CommandLineSettings, FailLimit};
+use heeler_config::{CaptureStrategy, CommandLineSettings, FailFast};
 
 fn words(line: &str) -> Vec<OsString> {
     ["heeler"].into_iter().chain(line.split_whitespace()).map(OsString::from).collect()
@@ -80,21 +80,22 @@ fn run_options_reach_the_settings() {
     assert_eq!(said.partition.unwrap().to_string(), "hash:2/3");
     assert_eq!(said.run.jobs, Some(JobCount::Count(4.try_into().unwrap())));
     assert_eq!(said.run.shuffle, Some(ShuffleMode::Seed(9)));
-    assert_eq!(said.run.fail_limit, Some(FailLimit::After(3.try_into().unwrap())));
+    assert_eq!(said.run.max_fail, Some(3.try_into().unwrap()));
     assert_eq!(said.run.capture, Some(CaptureStrategy::Shown));
     assert_eq!(said.run.status_level, Some(StatusLevel::Retry));
     let reports = said.run.reports.unwrap();
     assert_eq!((reports[0].format.name(), reports[0].file.as_path()), ("junit", Path::new("j.xml")));
-    assert_eq!(said.run.history, Some(false));
+    assert_eq!(said.run.is_history_kept, Some(false));
     assert_eq!(said.tests.timeout, Some(TimeLimit::After(Duration::from_secs(90))));
     assert_eq!(said.tests.slow_timeout.unwrap().period, Duration::from_secs(5));
-    assert_eq!((said.tests.retries, said.tests.isolate), (Some(2), Some(true)));
+    assert_eq!((said.tests.retries, said.tests.is_isolated), (Some(2), Some(true)));
 }
 
 #[test]
 fn option_aliases_and_negations_are_parsed() {
-    assert_eq!(run("--fail-fast").command_line().run.fail_limit, Some(FailLimit::After(NonZeroU32::MIN)));
-    assert_eq!(run("--no-fail-fast").command_line().run.fail_limit, Some(FailLimit::Never));
+    assert_eq!(run("--fail-fast").command_line().run.fail_fast, Some(FailFast::Wait));
+    assert_eq!(run("--fail-fast=immediate").command_line().run.fail_fast, Some(FailFast::Immediate));
+    assert_eq!(run("--no-fail-fast").command_line().run.fail_fast, Some(FailFast::Off));
     assert_eq!(run("--timeout none").command_line().tests.timeout, Some(TimeLimit::Unlimited));
     assert_eq!(run("-j num-cpus").command_line().run.jobs, Some(JobCount::Cpus));
     assert_eq!(run("--test-threads 2").running.jobs, Some(JobCount::Count(2.try_into().unwrap())));
@@ -282,5 +283,13 @@ fn completion_scripts_exist_for_each_shell() {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         let script = String::from_utf8(completion_script(shell)).unwrap();
         assert!(script.contains("partition"), "{shell}");
+    }
+}
+
+#[test]
+fn command_lines_of_every_command_are_not_translated() {
+    for command in ["run", "list", "runs", "report", "serve", "dump", "doctor", "completions", "help"] {
+        let words = ["heeler", command, "--server", "--client-port", "1"].map(std::ffi::OsString::from);
+        assert_eq!(normalise(words.to_vec()).unwrap(), words, "{command}");
     }
 }

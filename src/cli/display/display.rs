@@ -18,7 +18,8 @@ use super::{
     test_line::{self, DetailLevel},
 };
 use heeler_config::StatusLevel;
-use heeler_report::{ReportedOutcome, RunSummary, TestReport, sanitise};
+use heeler_core::Outcome;
+use heeler_report::{RunSummary, TestReport, sanitise};
 
 /// Minimum interval between redraws of the live view.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
@@ -168,19 +169,30 @@ impl RunDisplay {
 
     fn apply_change(&mut self, node: &TestNode, now: Instant) {
         let Some(progress) = &mut self.progress else { return };
-        match progress.apply(node, now) {
-            ProgressEvent::Nothing | ProgressEvent::Started => {}
-            ProgressEvent::Ended(outcome) => {
-                let took = Duration::try_from_secs_f64(node.duration_ms.unwrap_or(0.0) / 1000.0);
-                let is_slow = took.is_ok_and(|took| took >= self.options.slow_after);
-                let is_noteworthy = is_slow || node.members.contains_key(key::LEAKED);
-                if self.status_level() >= result_status_level(outcome, is_noteworthy)
-                    && let Some(record) = TestReport::new(node)
-                {
-                    self.print_result(&record);
+        let ProgressEvent::Ended(outcome) = progress.apply(node, now) else { return };
+        let took = Duration::try_from_secs_f64(node.duration_ms.unwrap_or(0.0) / 1000.0);
+        let is_slow = took.is_ok_and(|took| took >= self.options.slow_after);
+        let is_noteworthy = is_slow || node.members.contains_key(key::LEAKED);
+        if self.status_level() >= result_status_level(outcome, is_noteworthy)
+            && let Some(report) = TestReport::from_node(node)
+        {
+            self.print_result(&report);
+        }
+    }
+
+    /// Shows the results of a run that is over.
+    pub(crate) fn apply_reports(&mut self, reports: &[TestReport], now: Instant) {
+        for report in reports {
+            let Some(progress) = &mut self.progress else { return };
+            if let ProgressEvent::Ended(_) = progress.apply_report(report, now) {
+                let is_slow = report.duration.is_some_and(|took| took >= self.options.slow_after);
+                let level = result_status_level(report.outcome, is_slow || report.is_leaky());
+                if self.status_level() >= level {
+                    self.print_result(report);
                 }
             }
         }
+        self.flush(now);
     }
 
     fn print_result(&mut self, record: &TestReport) {
@@ -190,7 +202,7 @@ impl RunDisplay {
         let place = if record.is_group { String::new() } else { place };
         let manner = self.detail_level(progress.suites());
         let line = test_line::result_line(record, &manner, &place);
-        if !record.outcome.fails_run() || record.outcome == ReportedOutcome::NotRun {
+        if !record.outcome.is_failure() || matches!(record.outcome, Outcome::NotRun(_)) {
             let left = test_line::leaked_process_lines(record.leaked());
             let left = left.map(|line| StyledLine::with_label(Style::Warning, "left").join(line));
             self.print_lines(&std::iter::once(line).chain(left).collect::<Vec<_>>());
@@ -366,17 +378,21 @@ impl Drop for RunDisplay {
 
 /// Returns the lowest status level at which a result has a line; a slow or leaky pass has one at a lower
 /// level.
-fn result_status_level(outcome: ReportedOutcome, is_noteworthy: bool) -> StatusLevel {
+fn result_status_level(outcome: Outcome, is_noteworthy: bool) -> StatusLevel {
     match outcome {
-        ReportedOutcome::Failed
-        | ReportedOutcome::Crashed
-        | ReportedOutcome::TimedOut
-        | ReportedOutcome::Error => StatusLevel::Fail,
-        ReportedOutcome::Flaky => StatusLevel::Retry,
-        ReportedOutcome::Passed if is_noteworthy => StatusLevel::Slow,
-        ReportedOutcome::Passed => StatusLevel::Pass,
+        Outcome::Failed
+        | Outcome::TimedOut
+        | Outcome::Idle
+        | Outcome::Crashed
+        | Outcome::ExitedEarly
+        | Outcome::OutOfMemory
+        | Outcome::Lost
+        | Outcome::Interrupted => StatusLevel::Fail,
+        Outcome::Flaky => StatusLevel::Retry,
+        Outcome::Passed if is_noteworthy => StatusLevel::Slow,
+        Outcome::Passed => StatusLevel::Pass,
         // Tests that did not run are numerous and share one reason; the summary groups them.
-        ReportedOutcome::Skipped | ReportedOutcome::Cancelled | ReportedOutcome::NotRun => StatusLevel::Skip,
+        Outcome::Skipped | Outcome::Cancelled | Outcome::NotRun(_) => StatusLevel::Skip,
     }
 }
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::style::{Style, StyledLine, cut_middle};
-use heeler_report::{OutcomeCounts, ReportedOutcome, TestReport, sanitise::one_line};
+use heeler_core::{Outcome, OutcomeCounts};
+use heeler_report::{TestReport, sanitise::one_line};
 
 /// Maximum width of a name where the terminal is wide enough.
 pub(super) const NAME_COLUMNS: usize = 200;
@@ -114,13 +115,13 @@ pub(super) fn cut_name(name: &str, columns: usize) -> String {
 pub(super) fn counts(counts: &OutcomeCounts) -> StyledLine {
     let mut line = StyledLine::new();
     let mut is_first = true;
-    for outcome in ReportedOutcome::ALL {
+    for outcome in OutcomeCounts::KINDS {
         let number = match outcome {
-            ReportedOutcome::Passed => counts.passed(),
-            ReportedOutcome::Flaky => continue,
+            Outcome::Passed => counts.passed(),
+            Outcome::Flaky => continue,
             _ => counts.with_outcome(outcome),
         };
-        if number == 0 && !(outcome == ReportedOutcome::Passed && counts.total() == 0) {
+        if number == 0 && !(outcome == Outcome::Passed && counts.total() == 0) {
             continue;
         }
         if !std::mem::take(&mut is_first) {
@@ -130,9 +131,9 @@ pub(super) fn counts(counts: &OutcomeCounts) -> StyledLine {
             .with(Style::Bold, grouped_number(number))
             .with_plain(" ")
             .with(outcome_style(outcome), outcome.label());
-        let flaky = counts.with_outcome(ReportedOutcome::Flaky);
-        if outcome == ReportedOutcome::Passed && flaky > 0 {
-            let words = format!("{} {}", grouped_number(flaky), ReportedOutcome::Flaky.label());
+        let flaky = counts.with_outcome(Outcome::Flaky);
+        if outcome == Outcome::Passed && flaky > 0 {
+            let words = format!("{} {}", grouped_number(flaky), Outcome::Flaky.label());
             line = line.with_plain(" (").with(Style::Warning, words).with_plain(")");
         }
     }
@@ -144,15 +145,19 @@ pub(super) fn counts(counts: &OutcomeCounts) -> StyledLine {
 }
 
 /// Returns the tone in which an outcome is printed.
-pub(super) fn outcome_style(outcome: ReportedOutcome) -> Style {
+pub(super) fn outcome_style(outcome: Outcome) -> Style {
     match outcome {
-        ReportedOutcome::Passed => Style::Success,
-        ReportedOutcome::Flaky | ReportedOutcome::Skipped | ReportedOutcome::Cancelled => Style::Warning,
-        ReportedOutcome::Failed
-        | ReportedOutcome::TimedOut
-        | ReportedOutcome::Crashed
-        | ReportedOutcome::Error
-        | ReportedOutcome::NotRun => Style::Failure,
+        Outcome::Passed => Style::Success,
+        Outcome::Flaky | Outcome::Skipped | Outcome::Cancelled => Style::Warning,
+        Outcome::Failed
+        | Outcome::TimedOut
+        | Outcome::Idle
+        | Outcome::Crashed
+        | Outcome::ExitedEarly
+        | Outcome::OutOfMemory
+        | Outcome::Lost
+        | Outcome::Interrupted
+        | Outcome::NotRun(_) => Style::Failure,
     }
 }
 
@@ -160,25 +165,30 @@ pub(super) fn outcome_style(outcome: ReportedOutcome) -> Style {
 /// information.
 pub(super) fn result_label(record: &TestReport) -> String {
     let detail = record.detail.as_deref();
-    match record.outcome {
-        ReportedOutcome::Passed if record.is_leaky() => "LEAK".to_owned(),
-        ReportedOutcome::Passed => "PASS".to_owned(),
-        ReportedOutcome::Flaky => format!("FLAKY {}", record.attempts()),
-        ReportedOutcome::Skipped => "SKIP".to_owned(),
-        ReportedOutcome::Failed => "FAIL".to_owned(),
-        ReportedOutcome::TimedOut => "TIMEOUT".to_owned(),
-        ReportedOutcome::Cancelled => "CANCELLED".to_owned(),
-        ReportedOutcome::NotRun => "NOT RUN".to_owned(),
-        ReportedOutcome::Crashed | ReportedOutcome::Error => {
+    let label = match record.outcome {
+        Outcome::Passed if record.is_leaky() => "LEAK",
+        Outcome::Passed => "PASS",
+        Outcome::Flaky => return format!("FLAKY {}", record.attempts()),
+        Outcome::Skipped => "SKIP",
+        Outcome::Failed if record.is_group => "ERROR",
+        Outcome::Failed => "FAIL",
+        Outcome::TimedOut => "TIMEOUT",
+        Outcome::Idle => "IDLE",
+        Outcome::Cancelled => "CANCELLED",
+        Outcome::NotRun(_) => "NOT RUN",
+        Outcome::OutOfMemory => "MEMORY",
+        Outcome::Lost => "LOST",
+        Outcome::Interrupted => "INTERRUPTED",
+        Outcome::Crashed | Outcome::ExitedEarly => {
             let signal = detail.and_then(|detail| detail.signal.as_deref());
-            match (signal, detail.and_then(|detail| detail.exit_code)) {
+            return match (signal, detail.and_then(|detail| detail.exit_code)) {
                 (Some(signal), _) => cut_name(signal, super::style::LABEL_COLUMNS),
                 (None, Some(code)) => format!("EXIT {code}"),
-                (None, None) if record.outcome == ReportedOutcome::Crashed => "CRASH".to_owned(),
-                (None, None) => "ERROR".to_owned(),
-            }
+                (None, None) => "CRASH".to_owned(),
+            };
         }
-    }
+    };
+    cut_name(label, super::style::LABEL_COLUMNS)
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ mod tests {
             error_message: Some(message.into()),
             ..TestNode::test("core::a,b", "a,b", ExecutionState::Failed)
         };
-        TestReport::new(&node).unwrap()
+        TestReport::from_node(&node).unwrap()
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_protocol::mtp::{ExecutionState, TestNode, key};
+use heeler_core::{Outcome, OutcomeCounts};
+use heeler_protocol::mtp::{ExecutionState, TestNode, key, outcome_of_node};
 
 use super::format::SuiteNames;
-use heeler_report::{OutcomeCounts, ReportedOutcome};
+use heeler_report::TestReport;
 
 /// Data known when a run begins.
 #[derive(Debug, Clone, Default)]
@@ -49,7 +50,7 @@ pub(super) enum ProgressEvent {
     /// A test has started.
     Started,
     /// A test has ended, or its outcome has changed.
-    Ended(ReportedOutcome),
+    Ended(Outcome),
 }
 
 #[derive(Debug)]
@@ -59,12 +60,21 @@ pub(super) struct DisplayProgress {
     last_end: Instant,
     paused: Option<Instant>,
     counts: OutcomeCounts,
-    ended: HashMap<Box<str>, ReportedOutcome>,
+    ended: HashMap<Box<str>, Outcome>,
     running: HashMap<Box<str>, DisplayedTest>,
     by_worker: HashMap<u64, Box<str>>,
     default_weight: Duration,
     weight_done: Duration,
     weight_total: Duration,
+}
+
+/// A test or a group that has ended.
+#[derive(Debug, Clone, Copy)]
+struct EndedTest<'a> {
+    uid: &'a str,
+    outcome: Outcome,
+    is_group: bool,
+    is_leaky: bool,
 }
 
 impl DisplayProgress {
@@ -118,22 +128,15 @@ impl DisplayProgress {
         self.paused.unwrap_or(now).saturating_duration_since(self.started)
     }
 
-    /// Records one node. A group is not a test: of its states only a failure of the program itself counts,
-    /// once.
+    /// Records one node.
     pub(super) fn apply(&mut self, node: &TestNode, now: Instant) -> ProgressEvent {
-        if heeler_report::is_group(node) {
-            return match ReportedOutcome::from_node(node).filter(|outcome| outcome.fails_run()) {
-                Some(outcome) if self.ended.insert(node.uid.as_str().into(), outcome).is_none() => {
-                    ProgressEvent::Ended(outcome)
-                }
-                _ => ProgressEvent::Nothing,
-            };
+        let is_group = heeler_report::is_group(node);
+        if let Some(outcome) = outcome_of_node(node) {
+            let is_leaky = node.members.contains_key(key::LEAKED);
+            return self.record_end(&EndedTest { uid: &node.uid, outcome, is_group, is_leaky }, now);
         }
-        if let Some(outcome) = ReportedOutcome::from_node(node) {
-            if node.members.contains_key(key::LEAKED) && !self.ended.contains_key(node.uid.as_str()) {
-                self.counts.add_leaky(1);
-            }
-            return self.end(&node.uid, outcome, now);
+        if is_group {
+            return ProgressEvent::Nothing;
         }
         if node.state != Some(ExecutionState::InProgress) || self.ended.contains_key(node.uid.as_str()) {
             return ProgressEvent::Nothing;
@@ -142,7 +145,31 @@ impl DisplayProgress {
         ProgressEvent::Started
     }
 
-    fn end(&mut self, uid: &str, outcome: ReportedOutcome, now: Instant) -> ProgressEvent {
+    /// Records the report of a test that has ended.
+    pub(super) fn apply_report(&mut self, report: &TestReport, now: Instant) -> ProgressEvent {
+        let TestReport { uid, outcome, is_group, .. } = report;
+        let ended = EndedTest { uid, outcome: *outcome, is_group: *is_group, is_leaky: report.is_leaky() };
+        self.record_end(&ended, now)
+    }
+
+    /// Records an end. A group is not a test: of its outcomes only a failure of the program itself counts,
+    /// once.
+    fn record_end(&mut self, ended: &EndedTest<'_>, now: Instant) -> ProgressEvent {
+        let EndedTest { uid, outcome, is_group, is_leaky } = *ended;
+        if is_group {
+            return if outcome.is_failure() && self.ended.insert(uid.into(), outcome).is_none() {
+                ProgressEvent::Ended(outcome)
+            } else {
+                ProgressEvent::Nothing
+            };
+        }
+        if is_leaky && !self.ended.contains_key(uid) {
+            self.counts.add_leaky(1);
+        }
+        self.end(uid, outcome, now)
+    }
+
+    fn end(&mut self, uid: &str, outcome: Outcome, now: Instant) -> ProgressEvent {
         if let Some(running) = self.running.remove(uid)
             && let Some(worker) = running.worker
             && self.by_worker.get(&worker).is_some_and(|current| &**current == uid)
@@ -300,9 +327,9 @@ mod tests {
     fn repeated_result_is_counted_once() {
         let now = Instant::now();
         let mut progress = DisplayProgress::new(head(1, &[]), now);
-        assert_eq!(progress.apply(&node("a", Passed, 1), now), ProgressEvent::Ended(ReportedOutcome::Passed));
+        assert_eq!(progress.apply(&node("a", Passed, 1), now), ProgressEvent::Ended(Outcome::Passed));
         assert_eq!(progress.apply(&node("a", Passed, 1), now), ProgressEvent::Nothing);
-        assert_eq!(progress.apply(&node("a", Failed, 1), now), ProgressEvent::Ended(ReportedOutcome::Failed));
+        assert_eq!(progress.apply(&node("a", Failed, 1), now), ProgressEvent::Ended(Outcome::Failed));
         assert_eq!((progress.done(), progress.percent()), (1, 100));
     }
 

@@ -1,10 +1,8 @@
 //! Output of `heeler runs`: a table for people, JSON for programs, or one id per line for shells.
 
 use clap::ValueEnum;
-use heeler_protocol::{
-    control::OsText,
-    journal::{EndCounts, RunEnd, StopReason},
-};
+use heeler_core::{NotRunReason, Outcome, OutcomeCounts};
+use heeler_protocol::{control::OsText, journal::RunEnd};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -141,7 +139,6 @@ fn result(run: &EarlierRun) -> StyledLine {
 fn ended_line(end: &RunEnd) -> StyledLine {
     let (tone, word) = run_result(end);
     let words: Vec<String> = by_kind(&end.counts)
-        .into_iter()
         .filter(|(_, number)| *number > 0)
         .map(|(kind, number)| format!("{} {kind}", grouped_number(number)))
         .collect();
@@ -155,31 +152,20 @@ fn ended_line(end: &RunEnd) -> StyledLine {
 
 /// Returns the text for how a run ended, which is also used in the JSON form.
 fn run_result(end: &RunEnd) -> (Style, &'static str) {
-    let EndCounts { failed, timed_out, crashed, error, not_run, .. } = end.counts;
     match end.stopped_by {
-        Some(StopReason::Cancelled) => (Style::Warning, "cancelled"),
-        Some(StopReason::TooManyFailures) => (Style::Failure, "stopped at its limit of failures"),
-        Some(StopReason::TimeLimitReached) => (Style::Failure, "stopped at its limit of time"),
-        Some(StopReason::Unknown) => (Style::Failure, "stopped early"),
-        None if failed + timed_out + crashed + error + not_run + end.failed_programs > 0 => {
-            (Style::Failure, "failed")
-        }
+        Some(NotRunReason::Cancelled) => (Style::Warning, "cancelled"),
+        Some(NotRunReason::TooManyFailures) => (Style::Failure, "stopped at its limit of failures"),
+        Some(NotRunReason::TimeLimitReached) => (Style::Failure, "stopped at its limit of time"),
+        Some(_) => (Style::Failure, "stopped early"),
+        None if end.counts.failing() + end.failed_programs > 0 => (Style::Failure, "failed"),
         None => (Style::Success, "passed"),
     }
 }
 
-fn by_kind(counts: &EndCounts) -> [(&'static str, usize); 8] {
-    let EndCounts { passed, skipped, failed, timed_out, crashed, error, cancelled, not_run } = *counts;
-    [
-        ("passed", passed),
-        ("failed", failed),
-        ("crashed", crashed),
-        ("timed out", timed_out),
-        ("in error", error),
-        ("not run", not_run),
-        ("cancelled", cancelled),
-        ("skipped", skipped),
-    ]
+/// Returns the number of tests by kind of outcome, in the order of summaries.
+fn by_kind(counts: &OutcomeCounts) -> impl Iterator<Item = (&'static str, usize)> {
+    let count = |outcome: Outcome| (outcome.label(), counts.with_outcome(outcome));
+    OutcomeCounts::KINDS.map(count).into_iter()
 }
 
 /// Returns a command line quoted for a shell, with only the file name of its program.
@@ -230,7 +216,7 @@ fn run_object(run: &EarlierRun) -> Value {
             put("ended", json!(end.ended_utc));
             put("duration-ms", json!(end.duration_ms));
             let counts = by_kind(&end.counts).map(|(kind, number)| (kind.replace(' ', "-"), json!(number)));
-            put("counts", Value::Object(counts.into_iter().collect()));
+            put("counts", Value::Object(counts.collect()));
         }
         EarlierRunState::Unreadable => {}
     }

@@ -8,7 +8,8 @@ use super::{
     style::{LABEL_COLUMNS, Style, StyledLine},
     test_line::{self, DetailLevel},
 };
-use heeler_report::{MemoryPeak, ReportedOutcome, RunSummary, RunVerdict, TestReport, sanitise};
+use heeler_core::Outcome;
+use heeler_report::{MemoryPeak, RunSummary, RunVerdict, TestReport, sanitise};
 
 /// Data for the end of a run that is not in the summary.
 #[derive(Debug, Clone, Default)]
@@ -108,9 +109,9 @@ fn push_largest(
 }
 
 fn push_flaky(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &DetailLevel<'_>) {
-    for (place, record) in summary.with_outcome(ReportedOutcome::Flaky).enumerate() {
+    for (place, record) in summary.with_outcome(Outcome::Flaky).enumerate() {
         if place == MAX_LISTED {
-            lines.push(more_line(summary.counts().with_outcome(ReportedOutcome::Flaky) - MAX_LISTED));
+            lines.push(more_line(summary.counts().with_outcome(Outcome::Flaky) - MAX_LISTED));
             break;
         }
         let line = named_line(Style::Warning, if place == 0 { "Flaky" } else { "" }, record, manner);
@@ -255,7 +256,7 @@ fn verdict_line(summary: &RunSummary, end: &SummaryExtras) -> StyledLine {
     let time = format::rough_duration(end.duration);
     let (label, words) = match summary.verdict() {
         RunVerdict::Passed => {
-            let skipped = match counts.with_outcome(ReportedOutcome::Skipped) {
+            let skipped = match counts.with_outcome(Outcome::Skipped) {
                 0 => String::new(),
                 skipped => format!(", {} skipped", grouped_number(skipped)),
             };
@@ -263,9 +264,8 @@ fn verdict_line(summary: &RunSummary, end: &SummaryExtras) -> StyledLine {
         }
         RunVerdict::NothingRan => ("NOTHING RAN", "no test was selected".to_owned()),
         RunVerdict::Cancelled => {
-            let cancelled = grouped_number(
-                counts.with_outcome(ReportedOutcome::Cancelled) + summary.cancelled_before_start(),
-            );
+            let cancelled =
+                grouped_number(counts.with_outcome(Outcome::Cancelled) + summary.cancelled_before_start());
             let selected = count_of(summary.selected(), "test");
             ("CANCELLED", format!("{cancelled} of {selected} did not come to an end, after {time}"))
         }

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
+use heeler_core::Outcome;
 use heeler_protocol::mtp::LeakedProcessInfo;
 
 use super::{
@@ -9,7 +10,7 @@ use super::{
     style::{ColourMode, Style, StyledLine},
 };
 use heeler_report::{
-    ReportedOutcome, TestReport,
+    TestReport,
     sanitise::{self, ColourPolicy},
 };
 
@@ -43,7 +44,7 @@ impl DetailLevel<'_> {
 pub(super) fn result_line(record: &TestReport, manner: &DetailLevel<'_>, place: &str) -> StyledLine {
     let is_slow = record.duration.is_some_and(|took| took >= manner.slow_after);
     let time = record.duration.map(format::precise_duration).unwrap_or_default();
-    let tone = if record.is_leaky() && record.outcome == ReportedOutcome::Passed {
+    let tone = if record.is_leaky() && record.outcome == Outcome::Passed {
         Style::Warning
     } else {
         format::outcome_style(record.outcome)
@@ -60,7 +61,7 @@ pub(super) fn result_line(record: &TestReport, manner: &DetailLevel<'_>, place: 
         line = line.with(Style::Bold, " (outside any test)");
     }
     match (record.outcome, record.detail_text(|detail| detail.message.as_ref())) {
-        (ReportedOutcome::Skipped | ReportedOutcome::Cancelled | ReportedOutcome::NotRun, Some(reason)) => {
+        (Outcome::Skipped | Outcome::Cancelled | Outcome::NotRun(_), Some(reason)) => {
             line.with(Style::Dim, format!("  ({})", format::cut_name(&sanitise::headline(reason), 120)))
         }
         _ => line,
@@ -194,16 +195,19 @@ pub(super) fn leaked_process_lines(processes: &[LeakedProcessInfo]) -> impl Iter
 
 /// Returns the result of the isolated rerun of the test suspected of a crash, unless the message includes it.
 pub(super) fn isolated_rerun_result(record: &TestReport) -> Option<String> {
-    if record.detail_text(|detail| detail.message.as_ref()).is_some_and(|message| message.contains("alone")) {
+    if record
+        .detail_text(|detail| detail.message.as_ref())
+        .is_some_and(|message| message.contains("in isolation"))
+    {
         return None;
     }
     Some(match record.detail_text(|detail| detail.isolated_rerun.as_ref())? {
-        "crashes-alone" => "crashes alone, too".to_owned(),
-        "passes-alone" => {
-            "passes alone: another test, or the process that they share, may be the cause".to_owned()
+        "crashes" => "also crashes in isolation".to_owned(),
+        "passes" => {
+            "passes in isolation: another test, or the process that they share, may be the cause".to_owned()
         }
-        "fails-alone" => "fails alone, without a crash".to_owned(),
-        "hangs-alone" => "hangs alone".to_owned(),
+        "fails" => "fails in isolation, without a crash".to_owned(),
+        "hangs" => "hangs in isolation".to_owned(),
         other => format::cut_name(other, NAME_COLUMNS),
     })
 }

@@ -103,7 +103,7 @@ fn results_of_every_kind() -> Vec<NodeChange> {
     let mut program = change(
         "",
         "error",
-        json!({"error.message": "left with code 1 after its last test", "heeler.exit-code": 1}),
+        json!({"error.message": "left with code 1 after its last test", "outcome-kind": "exited-early", "heeler.exit-code": 1}),
     );
     program.node.uid = "core".into();
     vec![
@@ -119,13 +119,14 @@ fn results_of_every_kind() -> Vec<NodeChange> {
         change(
             "crash::null",
             "error",
-            json!({"time.duration-ms": 412.0, "heeler.signal": "SIGSEGV", "heeler.alone": "crashes-alone",
+            json!({"time.duration-ms": 412.0, "heeler.signal": "SIGSEGV", "heeler.isolated-rerun": "crashes",
             "error.message": "killed by SIGSEGV", "error.stacktrace": "#0 core::crash::null\n#1 main"}),
         ),
         change(
             "exit::leaves",
             "error",
-            json!({"heeler.exit-code": 0, "error.message": "the process left with code 0 under the test"}),
+            json!({"outcome-kind": "exited-early", "heeler.exit-code": 0,
+            "error.message": "the process left with code 0 under the test"}),
         ),
         change(
             "hangs",
@@ -201,7 +202,7 @@ fn log_prints_each_result_and_failure_details() {
            stack ────────
         #0 core::crash::null
         #1 main
-           alone crashes alone, too
+           alone also crashes in isolation
            again $ ./core --exact crash::null
 
           EXIT 0             4/10  exit::leaves
@@ -238,7 +239,7 @@ fn log_prints_each_result_and_failure_details() {
                  $ ./core --exact math::fails
          SIGSEGV    0.412s  crash::null
                  killed by SIGSEGV
-                 crashes alone, too
+                 also crashes in isolation
                  $ ./core --exact crash::null
           EXIT 0            exit::leaves
                  the process left with code 0 under the test
@@ -250,7 +251,7 @@ fn log_prints_each_result_and_failure_details() {
                  Expected equality
                  $ ./core --exact 'a name'$'\x0a''with a newline'
          Written JUnit report: target/junit.xml
-         Summary 2 passed (1 flaky), 2 failed, 2 crashed, 1 timed out, 2 not run, 1 skipped
+         Summary 2 passed (1 flaky), 2 failed, 1 crashed, 1 exited early, 1 timed out, 2 not run, 1 skipped
           FAILED 7 of 10 tests, and 1 program outside any test in 7.3s
     "#);
 }
@@ -339,7 +340,7 @@ fn live_view_is_below_the_log_and_removed() {
                stack ────────
             #0 core::crash::null
             #1 main
-               alone crashes alone, too
+               alone also crashes in isolation
                again $ ./core --exact crash::null
 
              warning the client reads slowly

@@ -5,16 +5,20 @@
 //! starts a process, knows a test framework or parses command-line arguments.
 
 mod closest_match;
-mod defaults;
+
 mod file;
 pub mod filter;
+mod notation;
 mod partition;
+mod profiles;
 mod programs;
 mod quantity;
 mod reader;
+#[cfg(test)]
 mod reference;
 mod reports;
 mod settings;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -23,12 +27,12 @@ pub use closest_match::closest_match;
 pub use file::{ConfigError, ConfigProblem, FILE_NAME};
 pub use partition::{PartitionError, PartitionKind, PartitionSpec};
 pub use programs::{FindProgramsError, FoundProgram, find_programs, suite_name_from_path};
-pub use quantity::{QuantityError, parse_duration, parse_size};
-pub use reference::{ConfigKey, ConfigSection, config_keys, render_reference_tables};
+pub use quantity::{QuantityError, parse_duration, parse_positive_duration, parse_size};
 pub use reports::{ReportRequestError, parse_report_request, report_format_names};
 pub use settings::{CommandLineSettings, ResolvedSettings};
+pub use tables::{RunLayer, RunSettings, TestLayer, TestSettings};
 pub use types::{
-    CaptureStrategy, Config, CrashCapture, DumpPolicy, FailLimit, FilePosition, JobCount, MemoryLimit,
-    ResolvedProfile, RunLayer, RunSettings, SettingsOverride, ShuffleMode, SlowTimeout, StatusLevel,
-    SuiteConfig, SuiteSource, TestLayer, TestSettings, TimeLimit, UnknownProfileError,
+    CaptureStrategy, Config, CrashCapture, DumpPolicy, FailFast, FailLimit, FilePosition, JobCount,
+    MemoryLimit, ResolvedProfile, SettingsOverride, ShuffleMode, SlowTimeout, StatusLevel, SuiteConfig,
+    SuiteSource, TimeLimit, UnknownProfileError,
 };

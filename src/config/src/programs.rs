@@ -36,7 +36,7 @@ pub enum FindProgramsError {
         dir: PathBuf,
     },
     /// A glob with a syntax error.
-    #[error("understand the glob \"{glob}\" of the suite \"{suite}\"")]
+    #[error("parse the glob \"{glob}\" of the suite \"{suite}\"")]
     Glob { suite: String, glob: String, source: globset::Error },
     /// A directory can't be read.
     #[error("read the directory {} for programs of the suite \"{suite}\"", path.display())]
@@ -59,7 +59,7 @@ pub fn find_programs(
         let found = if pattern.contains(['*', '?', '[', '{']) {
             find_matching(suite, dir, pattern)?.into_iter().collect()
         } else {
-            let path = super::defaults::resolve_path(dir, pattern);
+            let path = super::profiles::resolve_path(dir, pattern);
             if !path.exists() {
                 return Err(FindProgramsError::Missing { suite: suite.to_owned(), path });
             }
@@ -105,7 +105,7 @@ fn find_matching(suite: &str, dir: &Path, glob: &str) -> Result<BTreeSet<PathBuf
         .build()
         .map_err(|source| FindProgramsError::Glob { suite: suite.to_owned(), glob: glob.to_owned(), source })?
         .compile_matcher();
-    let start = super::defaults::resolve_path(dir, &literal_prefix(glob));
+    let start = super::profiles::resolve_path(dir, &literal_prefix(glob));
     let mut found = BTreeSet::new();
     let mut waiting = vec![start.clone()];
     while let Some(directory) = waiting.pop() {
@@ -202,7 +202,7 @@ mod tests {
             find(dir.path(), &["bin/x*"]).unwrap_err().starts_with("find a program that matches \"bin/x*\"")
         );
         assert!(find(dir.path(), &["none/x*"]).unwrap_err().starts_with("find a program that matches"));
-        assert!(find(dir.path(), &["bin/[x"]).unwrap_err().starts_with("understand the glob"));
+        assert!(find(dir.path(), &["bin/[x"]).unwrap_err().starts_with("parse the glob"));
     }
 
     #[test]

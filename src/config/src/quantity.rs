@@ -16,7 +16,7 @@ pub enum QuantityError {
         units: &'static str,
     },
     /// A unit that does not exist.
-    #[error("\"{unit}\" is no unit; the units are {units}")]
+    #[error("unknown unit \"{unit}\"; the units are {units}")]
     UnknownUnit {
         unit: String,
         /// The existing units.
@@ -28,6 +28,9 @@ pub enum QuantityError {
         /// The text from that part on.
         text: String,
     },
+    /// A duration of zero, where it has to be longer.
+    #[error("expected a duration longer than zero")]
+    Zero,
     /// The value does not fit into 64 bits.
     #[error("\"{text}\" is too large")]
     TooLarge { text: String },
@@ -53,6 +56,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
         })
     })
     .map(Duration::from_millis)
+}
+
+/// Returns the duration that `text` describes, which must not be zero.
+///
+/// # Errors
+/// As [`parse_duration`], or the duration is zero.
+pub fn parse_positive_duration(text: &str) -> Result<Duration, QuantityError> {
+    let duration = parse_duration(text)?;
+    if duration.is_zero() { Err(QuantityError::Zero) } else { Ok(duration) }
 }
 
 /// Returns the size in bytes that `text` describes, with the units `B`, `kB`, `MB`, `GB`, `KiB`, `MiB`,
@@ -162,7 +174,7 @@ mod tests {
         for (text, message) in [
             ("", "the text is empty"),
             ("60", "\"60\" has no unit; the units are ms, s, m, h and d"),
-            ("60x", "\"x\" is no unit; the units are ms, s, m, h and d"),
+            ("60x", "unknown unit \"x\"; the units are ms, s, m, h and d"),
             ("soon", "\"soon\" does not begin with a number"),
             ("-1s", "\"-1s\" does not begin with a number"),
             ("1..2s", "\"1..2\" does not begin with a number"),
@@ -174,7 +186,7 @@ mod tests {
         }
         assert_eq!(
             parse_size("1KIB").unwrap_err().to_string(),
-            "\"KIB\" is no unit; the units are B, kB, MB, GB, KiB, MiB and GiB"
+            "unknown unit \"KIB\"; the units are B, kB, MB, GB, KiB, MiB and GiB"
         );
     }
 }

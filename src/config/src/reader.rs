@@ -1,30 +1,33 @@
-//! A reader of TOML tables that tracks positions: it looks up keys by name and type, collects every error
-//! with its position, and at the end reports the keys that were not looked up. The set of valid keys is not
-//! known here.
+//! A deserializer of TOML tables that reports every error with its position, and goes on after it. The keys of
+//! a table are those of the types that it is read as; at the end the unknown ones are reported.
 
-use std::{cell::RefCell, num::NonZeroU32, ops::Range, time::Duration};
+use std::{cell::RefCell, fmt, ops::Range};
 
+use serde::{
+    Deserialize, Deserializer,
+    de::{
+        DeserializeSeed, Expected, IntoDeserializer as _, MapAccess, SeqAccess, Unexpected, Visitor,
+        value::StrDeserializer,
+    },
+    forward_to_deserialize_any,
+};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-use super::{
-    ConfigProblem, ConfigSection, FilePosition, QuantityError,
-    quantity::{parse_duration, parse_size},
-};
+use super::{ConfigProblem, FilePosition, notation::FILTER};
 use crate::filter::Filter;
 
 /// The text of a file, and the problems found in it so far.
 pub(super) struct ConfigDocument<'t> {
     text: &'t str,
     problems: RefCell<Vec<ConfigProblem>>,
-    looked_up_keys: RefCell<Vec<(ConfigSection, &'static str)>>,
 }
 
 impl<'t> ConfigDocument<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Self { text, problems: RefCell::default(), looked_up_keys: RefCell::default() }
+        Self { text, problems: RefCell::default() }
     }
 
     /// Returns the line and column of a byte offset.
@@ -51,57 +54,61 @@ impl<'t> ConfigDocument<'t> {
         self.problems.borrow_mut().push(problem);
     }
 
-    /// Returns all problems in the order of the file, and all keys that were looked up.
-    pub(super) fn into_parts(self) -> (Vec<ConfigProblem>, Vec<(ConfigSection, &'static str)>) {
+    /// Returns all problems in the order of the file.
+    pub(super) fn into_problems(self) -> Vec<ConfigProblem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|problem| problem.position);
-        (problems, self.looked_up_keys.into_inner())
+        problems
     }
 }
 
-/// One table of the file and the keys looked up in it so far.
+/// One table of the file and the keys known so far.
 pub(super) struct TableReader<'d, 't> {
     pub(super) document: &'d ConfigDocument<'t>,
     pub(super) span: Range<usize>,
-    section: ConfigSection,
     /// The table's heading for messages: `[profile.ci]`.
     title: String,
     entries: &'d DeTable<'t>,
-    looked_up_keys: RefCell<Vec<&'static str>>,
-}
-
-/// A value with its key, for messages.
-#[derive(Clone, Copy)]
-struct KeyedValue<'d, 't> {
-    key: &'static str,
-    value: &'d Spanned<DeValue<'t>>,
+    known_keys: RefCell<Vec<&'static str>>,
 }
 
 impl<'d, 't> TableReader<'d, 't> {
     pub(super) fn new(
         document: &'d ConfigDocument<'t>,
-        section: ConfigSection,
         title: impl Into<String>,
-        (entries, span): (&'d DeTable<'t>, Range<usize>),
+        entries: &'d DeTable<'t>,
+        span: Range<usize>,
     ) -> Self {
-        Self { document, span, section, title: title.into(), entries, looked_up_keys: RefCell::default() }
+        Self { document, span, title: title.into(), entries, known_keys: RefCell::default() }
     }
 
-    /// Reports the keys that were not looked up.
-    pub(super) fn report_unknown_keys(self) {
-        let asked = self.looked_up_keys.into_inner();
+    /// Reads the keys of one type; a table may be read as several types. Errors are reported, and the keys
+    /// that have them count as absent.
+    pub(super) fn read<T: Deserialize<'d> + Default>(&self) -> T {
+        T::deserialize(self).unwrap_or_default()
+    }
+
+    /// Reports the keys that no type of the table has.
+    pub(super) fn report_unknown_keys(&self) {
+        let known = self.known_keys.borrow();
         for (key, _) in self.entries {
             let name = key.get_ref().as_ref();
-            if asked.contains(&name) {
+            if known.contains(&name) {
                 continue;
             }
             let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
-            let hint = match crate::closest_match(name, asked.iter().copied()) {
+            let hint = match crate::closest_match(name, known.iter().copied()) {
                 Some(near) => format!("; did you mean \"{near}\"?"),
-                None => format!("; the keys are {}", asked.join(", ")),
+                None => format!("; the keys are {}", known.join(", ")),
             };
             self.document.report(key.span(), format!("unknown key \"{name}\"{place}{hint}"));
         }
+    }
+
+    /// Returns the keys that the types read so far have.
+    #[cfg(test)]
+    pub(super) fn known_keys(&self) -> Vec<&'static str> {
+        self.known_keys.borrow().clone()
     }
 
     /// Returns the keys and values, for tables whose keys are chosen by the user.
@@ -120,192 +127,250 @@ impl<'d, 't> TableReader<'d, 't> {
         self.entries.get_key_value(key).map_or(self.span.clone(), |(key, _)| key.span())
     }
 
-    fn look_up(&self, key: &'static str) -> Option<KeyedValue<'d, 't>> {
-        let mut asked = self.looked_up_keys.borrow_mut();
-        if !asked.contains(&key) {
-            asked.push(key);
-        }
-        self.document.looked_up_keys.borrow_mut().push((self.section, key));
-        self.entries.get(key).map(|value| KeyedValue { key, value })
+    fn value<'k>(&self, key: &'k str, value: &'d Spanned<DeValue<'t>>) -> KeyedValue<'k, 'd, 't>
+    where
+        'd: 'k,
+    {
+        KeyedValue { document: self.document, title: self.title.clone(), key, value }
     }
 
-    /// Reports that a value does not have the expected form.
-    fn report_unexpected<T>(&self, what: &str, KeyedValue { key, value }: KeyedValue<'d, 't>) -> Option<T> {
-        let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
-        let found = describe_value(value.get_ref());
-        self.document.report(value.span(), format!("expected {what} for \"{key}\"{place}, found {found}"));
+    /// Parses the text of a filter. An error in it is reported at its own position, where the file writes the
+    /// text without escapes.
+    pub(super) fn parse_filter(&self, key: &'static str, text: &str) -> Option<Filter> {
+        let error = match text.parse::<Filter>() {
+            Ok(filter) => return Some(filter),
+            Err(error) => error,
+        };
+        let span = self.entries.get(key).map_or(self.span.clone(), Spanned::span);
+        let (span, message) = match self.document.content_start(&span, text) {
+            Some(start) => (start + error.offset()..span.end, error.message().to_owned()),
+            None => (span, error.to_string()),
+        };
+        let title = &self.title;
+        self.document.report(span, format!("expected {FILTER} for \"{key}\" in {title}: {message}"));
         None
     }
 
-    /// Returns the unconverted value, for keys of more than one type.
-    pub(super) fn read_any(&self, key: &'static str) -> Option<&'d DeValue<'t>> {
-        self.look_up(key).map(|value| value.value.get_ref())
-    }
-
-    pub(super) fn read<T>(
-        &self,
-        key: &'static str,
-        what: &str,
-        read: impl FnOnce(&'d DeValue<'t>) -> Option<T>,
-    ) -> Option<T> {
-        let value = self.look_up(key)?;
-        read(value.value.get_ref()).or_else(|| self.report_unexpected(what, value))
-    }
-
-    /// Reads a text with a parser that describes its own errors; other types are reported as unexpected.
-    pub(super) fn parse<T, E: std::fmt::Display>(
-        &self,
-        key: &'static str,
-        what: &str,
-        read: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Option<T> {
-        let value = self.look_up(key)?;
-        let Some(text) = value.value.get_ref().as_str() else { return self.report_unexpected(what, value) };
-        match read(text) {
-            Ok(read) => Some(read),
-            Err(error) => {
-                let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
-                self.document
-                    .report(value.value.span(), format!("expected {what} for \"{key}\"{place}: {error}"));
+    /// Returns a table below this one.
+    pub(super) fn read_table(&self, key: &'static str) -> Option<Self> {
+        let value = self.value(key, self.entries.get(key)?);
+        match value.value.get_ref() {
+            DeValue::Table(entries) => Some(value.table(entries)),
+            _ => {
+                value.report_unexpected("a table");
                 None
             }
         }
     }
 
-    /// Reads an array of texts with a parser that describes its own errors, each at its text's position.
-    pub(super) fn parse_array<T, E: std::fmt::Display>(
-        &self,
-        key: &'static str,
-        what: &str,
-        read: impl Fn(&str) -> Result<T, E>,
-    ) -> Option<Vec<T>> {
-        let value = self.look_up(key)?;
-        let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
-        let Some(array) = value.value.get_ref().as_array() else {
-            return self.report_unexpected(what, value);
-        };
-        let mut all = Some(Vec::new());
-        for item in array.iter() {
-            let item_read = match item.get_ref().as_str() {
-                Some(text) => read(text).map_err(|error| format!(": {error}")),
-                None => Err(format!(", found {}", describe_value(item.get_ref()))),
-            };
-            match item_read {
-                Ok(one) => {
-                    all = all.map(|mut all| {
-                        all.push(one);
-                        all
-                    })
-                }
-                Err(problem) => {
-                    self.document
-                        .report(item.span(), format!("expected {what} for \"{key}\"{place}{problem}"));
-                    all = None;
-                }
-            }
-        }
-        all
-    }
-
-    /// Reads a filter. An error in it is reported at its own position, where the file writes the text without
-    /// escapes.
-    pub(super) fn read_filter(&self, key: &'static str) -> Option<Filter> {
-        let what = "a part of a name, a glob or an expression";
-        let value = self.look_up(key)?;
-        let Some(text) = value.value.get_ref().as_str() else { return self.report_unexpected(what, value) };
-        let error = match text.parse::<Filter>() {
-            Ok(filter) => return Some(filter),
-            Err(error) => error,
-        };
-        let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
-        let span = value.value.span();
-        let (span, told) = match self.document.content_start(&span, text) {
-            Some(start) => (start + error.offset()..span.end, error.message().to_owned()),
-            None => (span, error.to_string()),
-        };
-        self.document.report(span, format!("expected {what} for \"{key}\"{place}: {told}"));
-        None
-    }
-
-    pub(super) fn read_string(&self, key: &'static str, what: &str) -> Option<String> {
-        self.read(key, what, |value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned))
-    }
-
-    pub(super) fn read_bool(&self, key: &'static str) -> Option<bool> {
-        self.read(key, "true or false", DeValue::as_bool)
-    }
-
-    pub(super) fn read_count(&self, key: &'static str) -> Option<NonZeroU32> {
-        self.read(key, "a whole number from 1", |value| NonZeroU32::new(u32::try_from(integer(value)?).ok()?))
-    }
-
-    pub(super) fn read_duration(&self, key: &'static str) -> Option<Duration> {
-        self.parse(key, "a duration such as \"60s\" or \"1m 30s\"", parse_duration)
-    }
-
-    pub(super) fn read_size(&self, key: &'static str) -> Option<u64> {
-        self.parse(key, "a size such as \"64KiB\"", parse_size)
-    }
-
-    pub(super) fn read_strings(&self, key: &'static str, what: &str) -> Option<Vec<String>> {
-        self.read(key, what, |value| {
-            value.as_array()?.iter().map(|one| one.get_ref().as_str().map(str::to_owned)).collect()
-        })
-    }
-
-    /// Returns a table below this one; `title` is its heading in messages.
-    pub(super) fn read_table(&self, key: &'static str, section: ConfigSection, title: &str) -> Option<Self> {
-        let value = self.look_up(key)?;
-        match value.value.get_ref() {
-            DeValue::Table(entries) => {
-                Some(Self::new(self.document, section, title, (entries, value.value.span())))
-            }
-            _ => self.report_unexpected("a table", value),
-        }
-    }
-
-    /// Returns the tables below this one that are written `[[key]]`.
-    pub(super) fn read_tables(&self, key: &'static str, section: ConfigSection, title: &str) -> Vec<Self> {
-        let Some(value) = self.look_up(key) else { return Vec::new() };
-        let Some(array) = value.value.get_ref().as_array() else {
-            self.report_unexpected::<()>(&format!("tables written {title}"), value);
+    /// Returns the tables below this one that are written `[[key]]`; `title` is their heading in messages.
+    pub(super) fn read_tables(&self, key: &'static str, title: &str) -> Vec<Self> {
+        let Some(value) = self.entries.get(key) else { return Vec::new() };
+        let expected = format!("tables written {title}");
+        let Some(array) = value.get_ref().as_array() else {
+            self.value(key, value).report_unexpected(&expected);
             return Vec::new();
         };
         let mut tables = Vec::new();
         for one in array.iter() {
             match one.get_ref() {
-                DeValue::Table(entries) => {
-                    tables.push(Self::new(self.document, section, title, (entries, one.span())));
-                }
-                _ => drop(self.report_unexpected::<()>(
-                    &format!("tables written {title}"),
-                    KeyedValue { key, value: one },
-                )),
+                DeValue::Table(entries) => tables.push(Self::new(self.document, title, entries, one.span())),
+                _ => self.value(key, one).report_unexpected(&expected),
             }
         }
         tables
     }
 }
 
+impl<'de> Deserializer<'de> for &TableReader<'de, '_> {
+    type Error = ValueError;
+
+    /// Visits the keys that the type has, and remembers them as known.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        keys: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ValueError> {
+        let mut known = self.known_keys.borrow_mut();
+        known.extend(keys);
+        let values = keys.iter().filter_map(|key| Some(self.value(key, self.entries.get(*key)?)));
+        visitor.visit_map(KeyedValues { values, next: None })
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+        self.deserialize_struct("", &[], visitor)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// The keys of a table that a type has, with their values.
+struct KeyedValues<'k, 'd, 't, I> {
+    values: I,
+    next: Option<KeyedValue<'k, 'd, 't>>,
+}
+
+impl<'k, 'de, 't, I: Iterator<Item = KeyedValue<'k, 'de, 't>>> MapAccess<'de>
+    for KeyedValues<'k, 'de, 't, I>
+{
+    type Error = ValueError;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, ValueError> {
+        self.next = self.values.next();
+        let Some(value) = &self.next else { return Ok(None) };
+        let key: StrDeserializer<'_, ValueError> = value.key.into_deserializer();
+        seed.deserialize(key).map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ValueError> {
+        seed.deserialize(self.next.take().expect("a value is asked for after its key"))
+    }
+}
+
+/// A value with its key. An error of deserializing it is reported with its position.
+struct KeyedValue<'k, 'd, 't> {
+    document: &'d ConfigDocument<'t>,
+    /// The heading of the table.
+    title: String,
+    key: &'k str,
+    value: &'d Spanned<DeValue<'t>>,
+}
+
+impl<'d, 't> KeyedValue<'_, 'd, 't> {
+    fn place(&self) -> String {
+        let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
+        format!("for \"{}\"{place}", self.key)
+    }
+
+    /// Reports that a value does not have the expected form.
+    fn report_unexpected(&self, expected: &str) {
+        let found = describe_value(self.value.get_ref());
+        self.document
+            .report(self.value.span(), format!("expected {expected} {}, found {found}", self.place()));
+    }
+
+    fn report(&self, error: &ValueError) {
+        match error {
+            ValueError::Unexpected { expected } => self.report_unexpected(expected),
+            ValueError::Malformed { expected, reason } => {
+                let message = format!("expected {expected} {}: {reason}", self.place());
+                self.document.report(self.value.span(), message);
+            }
+            ValueError::Other(message) => self.document.report(self.value.span(), message.as_str()),
+        }
+    }
+
+    /// Returns the table that this value is, with its heading.
+    fn table(&self, entries: &'d DeTable<'t>) -> TableReader<'d, 't> {
+        let title = format!("[{}.{}]", self.title.trim_matches(['[', ']']), self.key);
+        let title = if self.title.is_empty() { format!("[{}]", self.key) } else { title };
+        TableReader::new(self.document, title, entries, self.value.span())
+    }
+}
+
+impl<'de> Deserializer<'de> for KeyedValue<'_, 'de, '_> {
+    type Error = ValueError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+        UnkeyedValue(self.value.get_ref()).deserialize_any(visitor).inspect_err(|error| self.report(error))
+    }
+
+    /// Also accepts other notations than a table.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        keys: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ValueError> {
+        let DeValue::Table(entries) = self.value.get_ref() else { return self.deserialize_any(visitor) };
+        let table = self.table(entries);
+        let value = table.deserialize_struct(name, keys, visitor).inspect_err(|error| self.report(error));
+        table.report_unknown_keys();
+        value
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map enum identifier
+    }
+}
+
+/// A value whose errors are not reported here.
+struct UnkeyedValue<'d, 't>(&'d DeValue<'t>);
+
+impl<'de> Deserializer<'de> for UnkeyedValue<'de, '_> {
+    type Error = ValueError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+        match self.0 {
+            DeValue::Boolean(boolean) => visitor.visit_bool(*boolean),
+            DeValue::String(text) => visitor.visit_str(text),
+            DeValue::Array(array) => visitor.visit_seq(ArrayElements(array.iter())),
+            value => match integer(value) {
+                Some(integer) => visitor.visit_i64(integer),
+                None => Err(serde::de::Error::invalid_type(Unexpected::Other("this value"), &visitor)),
+            },
+        }
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+struct ArrayElements<'d, 't>(std::slice::Iter<'d, Spanned<DeValue<'t>>>);
+
+impl<'de> SeqAccess<'de> for ArrayElements<'de, '_> {
+    type Error = ValueError;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, ValueError> {
+        self.0.next().map(|one| seed.deserialize(UnkeyedValue(one.get_ref()))).transpose()
+    }
+}
+
+/// The error of deserializing a value.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ValueError {
+    /// The value is of another kind than those expected.
+    #[error("expected {expected}")]
+    Unexpected { expected: String },
+    /// The value is of an expected kind, but can't be parsed.
+    #[error("expected {expected}: {reason}")]
+    Malformed { expected: String, reason: String },
+    #[error("{0}")]
+    Other(String),
+}
+
+impl serde::de::Error for ValueError {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::Other(message.to_string())
+    }
+
+    fn invalid_type(_found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::Unexpected { expected: expected.to_string() }
+    }
+
+    fn invalid_value(reason: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::Malformed { expected: expected.to_string(), reason: reason.to_string() }
+    }
+}
+
 /// Returns the value of an integer in any notation.
-pub(super) fn integer(value: &DeValue<'_>) -> Option<i64> {
+fn integer(value: &DeValue<'_>) -> Option<i64> {
     let integer = value.as_integer()?;
     i64::from_str_radix(integer.as_str(), integer.radix()).ok()
-}
-
-/// Reads a duration that must not be zero.
-pub(super) fn parse_positive_duration(text: &str) -> Result<Duration, PositiveDurationError> {
-    let duration = parse_duration(text)?;
-    if duration.is_zero() { Err(PositiveDurationError::Zero) } else { Ok(duration) }
-}
-
-/// The error of parsing a duration that must not be zero.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PositiveDurationError {
-    #[error("it must be longer than zero")]
-    Zero,
-    #[error(transparent)]
-    Quantity(#[from] QuantityError),
 }
 
 fn describe_value(value: &DeValue<'_>) -> String {

@@ -1,242 +1,307 @@
-//! The reference of `heeler.toml`: the meaning of each key, for people. The README's table and the hints of
-//! editors are generated from it. A test checks that this list and the reader in `file.rs` have the same
-//! keys.
+//! The generated reference of `heeler.toml`: the page `docs/reference/config.md` and the JSON schema
+//! `docs/reference/heeler.schema.json`, both made from the types in `tables.rs`.
 
-/// A kind of table in the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ConfigSection {
-    /// The top level of the file, outside any table.
-    Top,
-    /// `[profile.NAME]`.
-    Profile,
-    /// `[[profile.NAME.override]]`.
-    Override,
-    /// `slow-timeout` written as a table.
-    SlowTimeout,
-    /// `[[suite]]`.
-    Suite,
-    /// `env` of a suite; its keys are the names of variables.
-    Environment,
-}
+use std::{fmt::Write as _, time::Duration};
 
-impl ConfigSection {
-    /// Returns the heading of the section, in the notation of the file.
-    #[must_use]
-    pub fn heading(self) -> &'static str {
-        match self {
-            Self::Top => "top of the file",
-            Self::Profile => "[profile.NAME]",
-            Self::Override => "[[profile.NAME.override]]",
-            Self::SlowTimeout => "slow-timeout = { … }",
-            Self::Suite => "[[suite]]",
-            Self::Environment => "[suite.env]",
-        }
-    }
-}
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize as _, Serializer};
+use serde_json::{Map, Value, json};
+use toml::de::DeTable;
 
-/// One key with its type, default and description.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConfigKey {
-    /// The section that the key belongs to.
-    pub section: ConfigSection,
-    pub name: &'static str,
-    /// The type of the value, in words.
-    pub value: &'static str,
-    /// The default value, in the notation of the file; empty where there is none.
-    pub default: &'static str,
-    /// Description of the effect, in full sentences.
-    pub doc: &'static str,
-}
-
-macro_rules! keys {
-    ($($section:ident { $($(#[doc = $doc:literal])+ $name:literal: $value:literal = $default:literal;)+ })+) => {
-        &[$($(ConfigKey {
-            section: ConfigSection::$section,
-            name: $name,
-            value: $value,
-            default: $default,
-            doc: concat!($($doc,)+).trim_ascii(),
-        },)+)+]
-    };
-}
-
-const KEYS: &[ConfigKey] = keys! {
-    Top {
-        /// Directory for the history and for journals of runs, relative to the file.
-        "state-dir": "path" = ".heeler";
-        /// The profiles. `default` holds when none is named; every other one inherits from it.
-        "profile": "tables" = "";
-        /// The suites that run when the command line names no program.
-        "suite": "tables" = "";
-    }
-    Profile {
-        /// Worker slots: so many test processes run at the same time.
-        "jobs": "number or \"num-cpus\"" = "\"num-cpus\"";
-        /// How often a failed test is tried again. A test that passes then is told as flaky.
-        "retries": "number" = "0";
-        /// A test that runs longer is terminated. `false` lifts an inherited limit.
-        "timeout": "duration or false" = "false";
-        /// A running test is told to be slow each time when this has passed; as a table it can also terminate.
-        "slow-timeout": "duration or table" = "\"60s\"";
-        /// Time between asking a test process to end (TERM) and killing it (KILL).
-        "grace-period": "duration" = "\"5s\"";
-        /// Whether the tests not yet begun are given up at the first failure.
-        "fail-fast": "true or false" = "false";
-        /// After so many failures, the tests not yet begun are given up. Instead of `fail-fast`.
-        "max-fail": "number" = "";
-        /// Whether each test gets a process of its own.
-        "isolate": "true or false" = "false";
-        /// A test process that uses more memory, with all below it, is killed; its test is told so. `false` lifts an
-        /// inherited limit.
-        "max-memory": "size or false" = "false";
-        /// A running test that gives no sign (output, or the end of a test) for so long is ended, and its stacks are kept.
-        /// Time in which the machine did not let it run does not count. `false` lifts an inherited limit.
-        "silence-timeout": "duration or false" = "false";
-        /// Of what minidumps are written: `off`, `crash`, `hang` or `all`. Stacks as text are kept all the same.
-        "dumps": "word" = "\"all\"";
-        /// Which processes are watched for crashes: `off`, `root` (the test process; where that is a script, also what it
-        /// starts) or `tree` (all that it starts).
-        "watch": "word" = "\"root\"";
-        /// Order by chance: a seed, or `true` for a new one each time.
-        "shuffle": "seed, true or false" = "false";
-        /// What is printed while tests run: none, fail, retry, slow, pass, skip or all; each includes those before it.
-        /// Without it, whatever fits the terminal or log and the number of tests.
-        "status-level": "word" = "";
-        /// Report files that each run writes, also of `heeler serve`: `FORMAT` or `FORMAT=FILE`, relative to the file;
-        /// `{run}` in a name stands for the run's id. `heeler run --help` lists the formats.
-        "reports": "array of strings" = "[]";
-        /// Whether output of tests is shown as it comes. Then one test runs at a time, unless `--jobs` says otherwise.
-        "no-capture": "true or false" = "false";
-        /// So much of each of a test's two outputs is kept, half from the head and half from the tail.
-        "output-limit": "size" = "\"1MiB\"";
-        /// How long each step of proving that the client has everything may go on without progress.
-        "drain-timeout": "duration" = "\"5s\"";
-        /// A client that reads nothing for so long, while there is something to send, counts as gone; so does one that dialled and has not initialized by then.
-        "stall-timeout": "duration" = "\"2m\"";
-        /// A callback connection that is not up by then counts as refused.
-        "connect-timeout": "duration" = "\"5s\"";
-        /// A client that was asked to attach a debugger to a test process, and has not answered by then, or to launch one, and
-        /// has not by then, has none: the test runs without.
-        "debugger-timeout": "duration" = "\"2m\"";
-        /// A test process that has not begun its first test by then, or not left after its last, is killed.
-        "startup-timeout": "duration" = "\"60s\"";
-        /// A listing of tests that takes longer is given up.
-        "list-timeout": "duration" = "\"60s\"";
-        /// The whole run ends after this time: what runs is cancelled, the rest is told as not run. `false` lifts an
-        /// inherited limit.
-        "run-timeout": "duration or false" = "false";
-        /// A program that dies so often outside of any test, with one test a process, is given up.
-        "give-up-after": "number" = "3";
-        /// Whether durations and outcomes are recorded, for the order of the next run.
-        "history": "true or false" = "true";
-        /// So many runs are kept in the state directory, with journals and evidence; when a new one begins, the oldest
-        /// go. One that still goes on never does.
-        "keep-runs": "number" = "20";
-        /// A dump that would be larger is not kept.
-        "dump-limit": "size" = "\"64MiB\"";
-        /// After so many dumps of one run no more are written.
-        "dumps-per-run": "number" = "50";
-        /// After so many bytes of dumps of one run no more are written.
-        "dumps-total": "size" = "\"1GiB\"";
-        /// Whether dumps keep the environment of the process, which often holds secrets.
-        "dump-environment": "true or false" = "false";
-        /// Settings of some tests; the first one that matches and says something decides.
-        "override": "tables" = "";
-    }
-    Override {
-        /// Which tests: a part of the uid, a glob (`*`, `?`) over it or over what follows a `::`, or a filter expression.
-        "filter": "filter" = "required";
-        /// As in a profile.
-        "timeout": "duration or false" = "";
-        /// As in a profile.
-        "slow-timeout": "duration or table" = "";
-        /// As in a profile.
-        "retries": "number" = "";
-        /// As in a profile.
-        "isolate": "true or false" = "";
-        /// As in a profile.
-        "max-memory": "size or false" = "";
-        /// As in a profile.
-        "silence-timeout": "duration or false" = "";
-        /// As in a profile.
-        "dumps": "word" = "";
-        /// As in a profile.
-        "watch": "word" = "";
-    }
-    SlowTimeout {
-        /// A running test is told to be slow each time when this has passed.
-        "period": "duration" = "required";
-        /// After so many periods the test is terminated.
-        "terminate-after": "number" = "";
-    }
-    Suite {
-        /// Its name: the first part of its tests' uids. A suite of several programs adds theirs.
-        "name": "text" = "required";
-        /// Test programs: paths or globs (`*`, `?`, `**`, `[…]`, `{…}`), relative to the file.
-        "programs": "array of paths" = "this or cargo";
-        /// A cargo package or workspace whose test programs are built and run, relative to the file.
-        "cargo": "path" = "this or programs";
-        /// Arguments behind `cargo test --no-run`, such as `["--features", "net"]`.
-        "cargo-args": "array of strings" = "[]";
-        /// The framework of the programs, by a name that `heeler run --help` lists; without it each program is asked.
-        "framework": "text" = "";
-        /// Arguments of every start of the programs, before Heeler's own.
-        "args": "array of strings" = "[]";
-        /// Environment of the programs; see below.
-        "env": "table" = "{}";
-        /// Working directory of the programs, relative to the file; without it the file's directory, or cargo's package.
-        "cwd": "path" = "";
-        /// A command that runs first, in the directory of the file; when it fails, nothing is run.
-        "build": "array of words" = "";
-        /// As in a profile, and above it.
-        "timeout": "duration or false" = "";
-        /// As in a profile, and above it.
-        "slow-timeout": "duration or table" = "";
-        /// As in a profile, and above it.
-        "retries": "number" = "";
-        /// As in a profile, and above it.
-        "isolate": "true or false" = "";
-        /// As in a profile.
-        "max-memory": "size or false" = "";
-        /// As in a profile.
-        "silence-timeout": "duration or false" = "";
-        /// As in a profile.
-        "dumps": "word" = "";
-        /// As in a profile.
-        "watch": "word" = "";
-    }
-    Environment {
-        /// A variable and its value; `false` unsets it.
-        "NAME": "text or false" = "";
-    }
+use super::{
+    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, JobCount, MemoryLimit, RunLayer, RunSettings,
+    ShuffleMode, SlowTimeout, StatusLevel, TestLayer, TestSettings, TimeLimit,
+    notation::{
+        ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName, Number,
+        PathArray, PeriodText, ReportArray, SuiteName, TextArray,
+    },
+    reader::{ConfigDocument, TableReader},
+    tables::{OverrideTable, ProfileTable, SlowTimeoutTable, SuiteTable, TopTable},
 };
 
-/// Returns every key of `heeler.toml`, in the order of the printed reference.
-#[must_use]
-pub fn config_keys() -> &'static [ConfigKey] {
-    KEYS
+/// Writes values in their notation: the defaults of the reference.
+pub(super) trait WriteNotation {
+    type Value;
+
+    fn write(value: &Self::Value) -> Value;
+
+    /// The function that `#[serde(with)]` requires.
+    fn serialize<S: Serializer>(value: &Option<Self::Value>, serializer: S) -> Result<S::Ok, S::Error> {
+        value.as_ref().map(Self::write).serialize(serializer)
+    }
 }
 
-/// Returns the reference as Markdown tables, one for each section.
-#[must_use]
-pub fn render_reference_tables() -> String {
-    let mut text = String::new();
-    let mut section = None;
-    for key in KEYS {
-        if section != Some(key.section) {
-            let gap = if section.is_none() { "" } else { "\n" };
-            let heading = key.section.heading();
-            text += &format!(
-                "{gap}`{heading}`\n\n| key | takes | default | what it does |\n| --- | --- | --- | --- |\n"
-            );
-            section = Some(key.section);
+/// Describes notations: the name and the value's type, the accepted values in a few words, their JSON schema,
+/// and a value in this notation.
+macro_rules! described_notations {
+    ($($name:ident -> $value:ty, $words:literal, $schema:tt, |$written:pat_param| $write:expr;)+) => {$(
+        impl WriteNotation for $name {
+            type Value = $value;
+
+            fn write($written: &$value) -> Value {
+                json!($write)
+            }
         }
-        let default = match key.default {
-            "" => String::new(),
-            word @ ("required" | "this or cargo" | "this or programs") => word.to_owned(),
-            value => format!("`{value}`"),
-        };
-        text += &format!("| `{}` | {} | {default} | {} |\n", key.name, key.value, key.doc);
-    }
-    text
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                let mut schema = json_schema!($schema);
+                schema.insert("title".to_owned(), $words.into());
+                schema
+            }
+        }
+    )+};
 }
+
+described_notations! {
+    Flag -> bool, "true or false", {"type": "boolean"}, |flag| flag;
+    Count -> std::num::NonZeroU32, "number from 1", {"type": "integer", "minimum": 1}, |count| count;
+    Number -> u32, "number", {"type": "integer", "minimum": 0}, |number| number;
+    DurationText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);
+    PeriodText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);
+    ByteSize -> u64, "size", {"type": "string"}, |bytes| size_text(*bytes);
+    DirectoryPath -> std::path::PathBuf, "path", {"type": "string", "minLength": 1}, |path| path;
+    SuiteName -> String, "text", {"type": "string", "minLength": 1}, |text| text;
+    FrameworkName -> String, "text", {"type": "string", "minLength": 1}, |text| text;
+    FilterText -> String, "filter", {"type": "string"}, |text| text;
+    TextArray -> Vec<String>, "array of strings", {"type": "array", "items": {"type": "string"}}, |all| all;
+    PathArray -> Vec<String>, "array of paths",
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}, |all| all;
+    ReportArray -> Vec<heeler_report::ReportRequest>, "array of strings",
+        {"type": "array", "items": {"type": "string"}},
+        |all| all.iter().map(|one| format!("{}={}", one.format.name(), one.file.display())).collect::<Vec<_>>();
+    CommandArray -> Vec<String>, "array of words",
+        {"type": "array", "items": {"type": "string"}, "minItems": 1}, |all| all;
+    JobCount -> Self, "number from 1, or \"num-cpus\"",
+        {"anyOf": [{"type": "integer", "minimum": 1}, {"const": "num-cpus"}]}, |jobs| match jobs {
+            JobCount::Count(count) => json!(count),
+            JobCount::Cpus => json!("num-cpus"),
+        };
+    FailFast -> Self, "true, false or \"immediate\"", {"enum": [true, false, "immediate"]},
+        |fail_fast| match fail_fast {
+            FailFast::Off => json!(false),
+            FailFast::Wait => json!(true),
+            FailFast::Immediate => json!("immediate"),
+        };
+    ShuffleMode -> Self, "seed, true or false",
+        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "boolean"}]}, |shuffle| match shuffle {
+            ShuffleMode::Off => json!(false),
+            ShuffleMode::Random => json!(true),
+            ShuffleMode::Seed(seed) => json!(seed),
+        };
+    CaptureStrategy -> Self, "true or false", {"type": "boolean"},
+        |capture| *capture == CaptureStrategy::Shown;
+    TimeLimit -> Self, "duration or false", {"anyOf": [{"type": "string"}, {"const": false}]},
+        |limit| match limit.duration() {
+            Some(limit) => json!(duration_text(limit)),
+            None => json!(false),
+        };
+    MemoryLimit -> Self, "size or false", {"anyOf": [{"type": "string"}, {"const": false}]},
+        |limit| match limit.bytes() {
+            Some(bytes) => json!(size_text(bytes)),
+            None => json!(false),
+        };
+    StatusLevel -> Self, "word", {"enum": ["none", "fail", "retry", "slow", "pass", "skip", "all"]},
+        |level| word_of(level, &StatusLevel::WORDS);
+    DumpPolicy -> Self, "word", {"enum": ["off", "crash", "hang", "all"]},
+        |policy| word_of(policy, &DumpPolicy::WORDS);
+    CrashCapture -> Self, "word", {"enum": ["off", "root", "tree"]},
+        |capture| word_of(capture, &CrashCapture::WORDS);
+    EnvironmentKeys -> (), "table",
+        {"type": "object", "additionalProperties": {"anyOf": [{"type": "string"}, {"const": false}]}}, |()| ();
+}
+
+impl WriteNotation for SlowTimeout {
+    type Value = Self;
+
+    fn write(slow: &Self) -> Value {
+        assert_eq!(slow.terminate_after, None, "only the short notation is written");
+        json!(duration_text(slow.period))
+    }
+}
+
+impl JsonSchema for SlowTimeout {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "SlowTimeout".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let table = generator.subschema_for::<SlowTimeoutTable>();
+        json_schema!({"title": "duration or table", "anyOf": [{"type": "string"}, table]})
+    }
+}
+
+fn word_of<T: PartialEq>(value: &T, words: &[(&'static str, T)]) -> &'static str {
+    words.iter().find(|(_, known)| known == value).unwrap().0
+}
+
+fn duration_text(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds if seconds > 60 && seconds % 60 == 0 => format!("{}m", seconds / 60),
+        seconds => format!("{seconds}s"),
+    }
+}
+
+fn size_text(bytes: u64) -> String {
+    if bytes % (1 << 30) == 0 { format!("{}GiB", bytes >> 30) } else { format!("{}MiB", bytes >> 20) }
+}
+
+/// `env` of a suite; its keys are the names of variables.
+pub(super) struct EnvironmentKeys;
+
+/// All keys of `[profile.NAME]`.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct ProfileKeys {
+    #[schemars(flatten)]
+    run: RunLayer,
+    #[schemars(flatten)]
+    tests: TestLayer,
+    #[schemars(flatten)]
+    own: ProfileTable,
+}
+
+/// All keys of `[[profile.NAME.override]]`.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct OverrideKeys {
+    #[schemars(flatten)]
+    own: OverrideTable,
+    #[schemars(flatten)]
+    tests: TestLayer,
+}
+
+/// All keys of `[[suite]]`.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct SuiteKeys {
+    #[schemars(flatten)]
+    own: SuiteTable,
+    #[schemars(flatten)]
+    tests: TestLayer,
+}
+
+/// Returns the default of each setting of a profile, in the notation of the file.
+pub(super) fn defaults() -> Map<String, Value> {
+    let written = [
+        serde_json::to_value(RunSettings::default().to_layer()).unwrap(),
+        serde_json::to_value(TestSettings::default().to_layer()).unwrap(),
+    ];
+    let settings = written.into_iter().flat_map(|written| written.as_object().unwrap().clone());
+    settings.filter(|(_, value)| !value.is_null()).collect()
+}
+
+/// Returns the JSON schema of the file.
+pub(super) fn json_schema() -> Value {
+    let mut schema = schemars::schema_for!(TopTable).to_value();
+    schema["title"] = json!("heeler.toml");
+    schema["additionalProperties"] = json!(false);
+    tidy(&mut schema);
+    let defaults = defaults();
+    let settings = schema["$defs"]["ProfileKeys"]["properties"].as_object_mut().unwrap();
+    for (key, value) in &defaults {
+        settings[key]["default"] = value.clone();
+    }
+    schema
+}
+
+/// Removes the defaults of optional keys, which are no values of the file, and the line breaks of the source.
+fn tidy(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            object.remove("default");
+            if let Some(Value::String(text)) = object.get_mut("description") {
+                *text = text.replace('\n', " ");
+            }
+            object.values_mut().for_each(tidy);
+        }
+        Value::Array(array) => array.iter_mut().for_each(tidy),
+        _ => {}
+    }
+}
+
+/// Returns the keys of a type, in the order of its declaration.
+fn keys_of<T: Deserialize<'static> + Default>() -> Vec<&'static str> {
+    static EMPTY: std::sync::LazyLock<DeTable<'static>> = std::sync::LazyLock::new(DeTable::new);
+    static DOCUMENT: std::sync::LazyLock<String> = std::sync::LazyLock::new(String::new);
+    let document: &'static ConfigDocument<'static> = Box::leak(Box::new(ConfigDocument::new(&DOCUMENT)));
+    let table = TableReader::new(document, "", &EMPTY, 0..0);
+    let _: T = table.read();
+    table.known_keys()
+}
+
+/// Returns the reference page.
+pub(super) fn render_page() -> String {
+    let schema = json_schema();
+    let defs = &schema["$defs"];
+    let mut page = PAGE_HEAD.to_owned();
+    let mut section = |heading: &str, keys: Vec<&str>, table: &Value| {
+        page += &format!(
+            "\n## {heading}\n\n| key | takes | default | what it does |\n| --- | --- | --- | --- |\n"
+        );
+        for key in keys {
+            let property = &table["properties"][key];
+            let takes = match (property["title"].as_str(), property["type"].as_str()) {
+                (Some(words), _) => words,
+                (None, Some("array" | "object")) => "tables",
+                _ => panic!("{key} has no notation: {property}"),
+            };
+            let is_required =
+                table["required"].as_array().is_some_and(|required| required.contains(&json!(key)));
+            let default = match &property["default"] {
+                Value::Null if is_required => "required".to_owned(),
+                Value::Null => String::new(),
+                value => format!("`{value}`"),
+            };
+            let description = property["description"].as_str().expect(key);
+            writeln!(page, "| `{key}` | {takes} | {default} | {description} |").unwrap();
+        }
+    };
+    let profile = &defs["ProfileKeys"];
+    section("Top of the file", keys_of::<TopTable>(), &schema);
+    section("Settings of a run: `[profile.NAME]`", keys_of::<RunLayer>(), profile);
+    section(
+        "Settings of tests: `[profile.NAME]`, `[[profile.NAME.override]]` and `[[suite]]`",
+        keys_of::<TestLayer>(),
+        profile,
+    );
+    section("`slow-timeout = { … }`", keys_of::<SlowTimeoutTable>(), &defs["SlowTimeoutTable"]);
+    section("Further keys of `[profile.NAME]`", keys_of::<ProfileTable>(), profile);
+    section("Further keys of `[[profile.NAME.override]]`", keys_of::<OverrideTable>(), &defs["OverrideKeys"]);
+    section("Further keys of `[[suite]]`", keys_of::<SuiteTable>(), &defs["SuiteKeys"]);
+    page
+}
+
+const PAGE_HEAD: &str = "\
+# heeler.toml
+
+<!-- Generated from the types in src/config/src/tables.rs: UPDATE_GOLDEN=1 cargo test -p heeler-config. -->
+
+Heeler reads the nearest `heeler.toml` in the working directory or above it, or the file that `--config-file`
+names. A file that belongs to neither this user, root nor the owner of the working directory is refused unless it
+is named.
+
+All errors of a file are reported at once, each with its line and column. Editors that know JSON schemas for TOML
+can use [heeler.schema.json](heeler.schema.json).
+
+A setting of a test comes from the first of these that has it: the command line, the overrides of the profile, the
+overrides of the profile `default`, the suite, the profile, the profile `default`, the defaults below.
+
+Durations are numbers with the units `ms`, `s`, `m`, `h` and `d`, which add up: `\"1m 30s\"`. Sizes are numbers with
+the units `B`, `kB`, `MB`, `GB`, `KiB`, `MiB` and `GiB`: `\"64KiB\"`.
+";

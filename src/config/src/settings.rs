@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use super::{
     CaptureStrategy, Config, JobCount, PartitionSpec, RunLayer, RunSettings, SettingsOverride, TestLayer,
-    TestSettings, UnknownProfileError, defaults::DEFAULT_PROFILE,
+    TestSettings, UnknownProfileError, profiles::DEFAULT_PROFILE,
 };
 use crate::filter::{Filter, FilterSubject};
 
@@ -71,11 +71,7 @@ impl ResolvedSettings {
             framework: command_line.framework,
             state_dir: command_line.state_dir.unwrap_or_else(|| config.state_dir.clone()),
             profile_tests: profile.tests,
-            suite_tests: config
-                .suites
-                .iter()
-                .map(|suite| (suite.name.clone(), suite.tests.clone()))
-                .collect(),
+            suite_tests: config.suites.iter().map(|suite| (suite.name.clone(), suite.tests)).collect(),
             overrides: profile.overrides,
             command_line_tests: command_line.tests,
         })
@@ -96,7 +92,7 @@ impl ResolvedSettings {
     /// Returns the period after which the display reports a test as slow.
     #[must_use]
     pub fn slow_after(&self) -> Duration {
-        self.profile_tests.with_layer(&self.command_line_tests).slow_period
+        self.profile_tests.with_layer(&self.command_line_tests).slow_timeout.period
     }
 
     /// Returns the settings of one test: command line over overrides over suite over profile over defaults.

@@ -1,6 +1,6 @@
 //! Valid and invalid `heeler.toml` files, as users write them.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use super::*;
 use crate::filter::FilterSubject;
@@ -44,12 +44,12 @@ reports = ["junit=out/junit.xml", "ctrf"]
 no-capture = false
 output-limit = "64KiB"
 drain-timeout = "1s"
-stall-timeout = "2s"
+client-stall-timeout = "2s"
 connect-timeout = "3s"
 startup-timeout = "4s"
 list-timeout = "500ms"
 run-timeout = "2h"
-give-up-after = 1
+max-startup-crashes = 1
 history = false
 
 [[profile.ci.override]]
@@ -76,49 +76,71 @@ cargo = "crates"
 cargo-args = ["--features", "net"]
 "#;
 
-#[test]
-fn reference_and_reader_have_the_same_keys() {
-    let (config, asked) = file::parse_config(Path::new("heeler.toml"), FULL);
-    config.unwrap();
-    let asked: BTreeSet<(ConfigSection, &str)> = asked.into_iter().collect();
-    let documented: BTreeSet<(ConfigSection, &str)> = config_keys()
-        .iter()
-        .filter(|key| key.section != ConfigSection::Environment)
-        .map(|key| (key.section, key.name))
-        .collect();
-    assert_eq!(asked, documented);
-    assert!(config_keys().iter().all(|key| key.doc.ends_with('.')));
+/// Compares a generated file with the one in `docs/reference`; `UPDATE_GOLDEN=1` writes it.
+fn check_generated(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == text, "docs/reference/{name} is not up to date; UPDATE_GOLDEN=1 rewrites it");
 }
 
 #[test]
-fn reference_is_printed_as_tables() {
-    let table = render_reference_tables();
-    assert!(table.starts_with(
-        "`top of the file`\n\n| key | takes | default | what it does |\n| --- | --- | --- | --- |\n"
-    ));
-    assert!(table.contains("\n| `grace-period` | duration | `\"5s\"` | Time between asking a test process to end (TERM) and killing it (KILL). |\n"));
-    assert!(table.contains("\n| `name` | text | required | Its name"));
+fn reference_page_is_generated_from_the_tables() {
+    check_generated("config.md", &reference::render_page());
 }
 
 #[test]
-fn config_page_contains_the_reference() {
-    let page = include_str!("../../../docs/reference/config.md");
-    let table = render_reference_tables();
-    assert!(page.contains(table.trim()), "docs/reference/config.md lacks this table:\n{table}");
+fn json_schema_is_generated_from_the_tables() {
+    let schema = serde_json::to_string_pretty(&reference::json_schema()).unwrap();
+    check_generated("heeler.schema.json", &(schema + "\n"));
+}
+
+#[test]
+fn reference_describes_every_key_with_its_default() {
+    let page = reference::render_page();
+    for row in [
+        "| `grace-period` | duration | `\"5s\"` | Time between the request to exit (TERM) and the kill (KILL) of a test process. |",
+        "| `jobs` | number from 1, or \"num-cpus\" | `\"num-cpus\"` | Number of worker slots",
+        "| `fail-fast` | true, false or \"immediate\" | `false` | ",
+        "| `name` | text | required | Its name",
+        "| `period` | duration | required | ",
+        "| `crash-capture` | word | `\"root\"` | ",
+    ] {
+        assert!(page.contains(&format!("\n{row}")), "{page}");
+    }
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    assert!(rows.iter().all(|row| row.ends_with(". |")), "{rows:?}");
 }
 
 #[test]
 fn documented_defaults_equal_the_default_settings() {
-    let Config { profiles, .. } = {
-        let keys = config_keys()
-            .iter()
-            .filter(|key| key.section == ConfigSection::Profile && !key.default.is_empty());
-        let lines: String = keys.map(|key| format!("{} = {}\n", key.name, key.default)).collect();
-        parse(&format!("[profile.default]\n{lines}"))
-    };
-    let written = &profiles["default"];
-    assert_eq!(RunSettings::default().with_layer(&written.run), RunSettings::default());
-    assert_eq!(TestSettings::default().with_layer(&written.tests), TestSettings::default());
+    let lines: String =
+        reference::defaults().iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+    let config = parse(&format!("[profile.default]\n{lines}"));
+    let written = &config.profiles["default"];
+    assert_eq!(written.run, RunSettings::default().to_layer());
+    assert_eq!(written.tests, TestSettings::default().to_layer());
+}
+
+#[test]
+fn json_schema_accepts_the_full_file_and_no_unknown_key() {
+    let validator = jsonschema::validator_for(&reference::json_schema()).unwrap();
+    let full: serde_json::Value = toml::from_str(FULL).unwrap();
+    assert!(validator.is_valid(&full), "{:?}", validator.iter_errors(&full).next());
+    for wrong in [
+        "statedir = \"x\"",
+        "[profile.a]\njob = 1",
+        "[profile.a]\njobs = 0",
+        "[profile.a]\nfail-fast = \"later\"",
+        "[[profile.a.override]]\nretries = 1",
+        "[profile.a]\nslow-timeout = { terminate-after = 2 }",
+        "[[suite]]\ncargo = \".\"",
+    ] {
+        let wrong: serde_json::Value = toml::from_str(wrong).unwrap();
+        assert!(!validator.is_valid(&wrong), "{wrong}");
+    }
 }
 
 #[test]
@@ -127,7 +149,7 @@ fn file_with_every_key_is_read() {
     assert_eq!(config.state_dir, Path::new("state"));
     let run = config.resolve_profile("ci").unwrap().run;
     assert_eq!(run.jobs, JobCount::Cpus);
-    assert_eq!(run.fail_limit, FailLimit::After(5.try_into().unwrap()));
+    assert_eq!(run.fail_limit(), FailLimit::After { failures: 5.try_into().unwrap(), is_immediate: false });
     assert_eq!(run.shuffle, ShuffleMode::Seed(7));
     assert_eq!(run.status_level, Some(StatusLevel::Fail));
     let files: Vec<_> = run.reports.iter().map(|one| (one.format.name(), one.file.as_path())).collect();
@@ -199,7 +221,7 @@ heeler.toml:2:1: unknown key "zebra"; the keys are state-dir, suite, profile
 heeler.toml:4:8: expected a whole number from 1 or "num-cpus" for "jobs" in [profile.default], found the number 0
 heeler.toml:5:11: expected a whole number from 0 for "retries" in [profile.default], found the number -1
 heeler.toml:6:11: expected a duration such as "60s" or "1m 30s", or false for none for "timeout" in [profile.default], found the number 60
-heeler.toml:7:16: expected a duration such as "60s", or a table { period = "60s", terminate-after = 2 } for "slow-timeout" in [profile.default]: it must be longer than zero
+heeler.toml:7:16: expected a duration such as "60s", or a table { period = "60s", terminate-after = 2 } for "slow-timeout" in [profile.default]: expected a duration longer than zero
 heeler.toml:8:16: expected a duration such as "60s" or "1m 30s" for "grace-period" in [profile.default]: "5" has no unit; the units are ms, s, m, h and d
 heeler.toml:9:16: expected one of none, fail, retry, slow, pass, skip, all for "status-level" in [profile.default], found the string "loud"
 heeler.toml:12:1: "max-fail" and "fail-fast" exclude each other; "fail-fast = true" is "max-fail = 1"
@@ -236,12 +258,87 @@ heeler.toml:5:1: [[suite]] needs a "name"
 heeler.toml:9:1: "cargo" and "programs" exclude each other; make two suites
 heeler.toml:11:9: "A=B" can't be the name of an environment variable
 heeler.toml:11:26: expected a string for D in [suite.env], or false to unset it
-heeler.toml:13:1: a suite named "b" is there already, in line 7
-heeler.toml:15:1: "cargo-args" says nothing without "cargo"
+heeler.toml:13:1: the suite "b" is already defined in line 7
+heeler.toml:15:1: "cargo-args" has no effect without "cargo"
 heeler.toml:16:9: expected a command as an array of words, such as ["make", "tests"] for "build" in [[suite]], found an empty array
-heeler.toml:17:1: [[suite]] needs "programs" or "cargo", which say where its test programs come from
+heeler.toml:17:1: [[suite]] needs "programs" or "cargo", the source of its test programs
 "#,
     );
+}
+
+#[test]
+fn wrong_values_of_every_notation_are_reported() {
+    check_problems(
+        r#"
+state-dir = ""
+[profile.default]
+jobs = "many"
+retries = 1.5
+isolate = 1
+max-memory = true
+idle-timeout = true
+dumps = "core"
+crash-capture = 3
+shuffle = -1
+reports = ["junt=a"]
+no-capture = "no"
+output-limit = "1X"
+keep-runs = 99999999999999999999
+fail-fast = "later"
+slow-timeout = { period = "x", terminate-after = 0, after = 1 }
+override = 1
+[[suite]]
+name = "a"
+programs = ["x", 3]
+args = "x"
+slow-timeout = 3
+env = 1
+"#,
+        r#"
+heeler.toml:2:13: expected the path of a directory for "state-dir", found an empty string
+heeler.toml:4:8: expected a whole number from 1 or "num-cpus" for "jobs" in [profile.default], found the string "many"
+heeler.toml:5:11: expected a whole number from 0 for "retries" in [profile.default], found the number 1.5
+heeler.toml:6:11: expected true or false for "isolate" in [profile.default], found the number 1
+heeler.toml:7:14: expected a size such as "512MiB", or false for none for "max-memory" in [profile.default], found true
+heeler.toml:8:16: expected a duration such as "60s" or "1m 30s", or false for none for "idle-timeout" in [profile.default], found true
+heeler.toml:9:9: expected one of "off", "crash", "hang", "all" for "dumps" in [profile.default], found the string "core"
+heeler.toml:10:17: expected one of "off", "root", "tree" for "crash-capture" in [profile.default], found the number 3
+heeler.toml:11:11: expected a seed (a whole number from 0), true or false for "shuffle" in [profile.default], found the number -1
+heeler.toml:12:11: expected reports such as "junit=out/junit.xml" for "reports" in [profile.default]: unknown report format "junt"; did you mean "junit"?
+and 12 more
+"#,
+    );
+}
+
+#[test]
+fn slow_timeout_table_reports_each_error_once() {
+    check_problems(
+        "[profile.ci]\nslow-timeout = { period = \"x\", terminate-after = 0, perod = 1 }\n[[suite]]\nname = \"a\"\nprograms = [\"x\", 3]\nslow-timeout = 3\nenv = 1\n",
+        r#"
+heeler.toml:2:27: expected a duration such as "60s" for "period" in [profile.ci.slow-timeout]: "x" does not begin with a number
+heeler.toml:2:50: expected a whole number from 1 for "terminate-after" in [profile.ci.slow-timeout], found the number 0
+heeler.toml:2:53: unknown key "perod" in [profile.ci.slow-timeout]; did you mean "period"?
+heeler.toml:5:12: expected an array of paths or globs for "programs" in [[suite]], found an array
+heeler.toml:6:16: expected a duration such as "60s", or a table { period = "60s", terminate-after = 2 } for "slow-timeout" in [[suite]], found the number 3
+heeler.toml:7:7: expected a table for "env" in [[suite]], found the number 1
+"#,
+    );
+}
+
+#[test]
+fn fail_limit_of_a_profile_replaces_the_inherited_one() {
+    let config = parse(
+        "[profile.default]\nmax-fail = 5\n[profile.off]\nfail-fast = false\n[profile.now]\nfail-fast = \"immediate\"\n[profile.one]\nfail-fast = true\n",
+    );
+    let limit = |profile: &str| config.resolve_profile(profile).unwrap().run.fail_limit();
+    let after = |failures: u32, is_immediate| FailLimit::After {
+        failures: failures.try_into().unwrap(),
+        is_immediate,
+    };
+    assert_eq!(limit("default"), after(5, false));
+    assert_eq!(limit("off"), FailLimit::Never);
+    assert_eq!(limit("one"), after(1, false));
+    assert_eq!(limit("now"), after(1, true));
 }
 
 #[test]
@@ -336,7 +433,7 @@ fn setting_precedence_of_a_test() {
         })
     };
     let default = settings_of("default", TestLayer::default());
-    let seconds = |test: TestSettings| test.timeout.map(|timeout| timeout.as_secs());
+    let seconds = |test: TestSettings| test.timeout.duration().map(|timeout| timeout.as_secs());
     assert_eq!(seconds(default.for_test(None, &subject("x::a"))), Some(120));
     assert_eq!(seconds(default.for_test(Some("unit"), &subject("unit::a"))), Some(30));
     assert_eq!(default.for_test(Some("unit"), &subject("unit::net::a")).retries, 2);
@@ -351,11 +448,11 @@ fn setting_precedence_of_a_test() {
         (Some(3_600), 2, false),
         "both overrides, the first first"
     );
-    assert_eq!(slow.slow_period, Duration::from_secs(300));
+    assert_eq!(slow.slow_timeout.period, Duration::from_secs(300));
 
     let tests = TestLayer { timeout: Some(TimeLimit::Unlimited), retries: Some(0), ..TestLayer::default() };
     let chosen = settings_of("ci", tests).for_test(Some("unit"), &subject("unit::net::slow"));
-    assert_eq!((chosen.timeout, chosen.retries), (None, 0));
+    assert_eq!((chosen.timeout, chosen.retries), (TimeLimit::Unlimited, 0));
 }
 
 #[test]
@@ -394,8 +491,7 @@ fn filter_error_has_its_own_position() {
         let text = format!("[[profile.default.override]]\nfilter = {filter}\nretries = 7\n");
         Config::parse(Path::new("heeler.toml"), &text).unwrap_err().to_string()
     };
-    let message =
-        "expected a part of a name, a glob or an expression for \"filter\" in [[profile.default.override]]: ";
+    let message = "expected a substring of a name, a glob or a filter expression for \"filter\" in [[profile.default.override]]: ";
     let fault = "there is no function \"tset\"; did you mean \"test\"?";
     for (filter, place) in
         [("\"all() & tset(x)\"", "heeler.toml:2:19: "), ("'all() & tset(x)'", "heeler.toml:2:19: ")]
@@ -416,7 +512,7 @@ fn config_of_this_repository_is_valid() {
     let config = Config::load(&file).unwrap();
     let settings = ResolvedSettings::resolve(&config, CommandLineSettings::default()).unwrap();
     let fox = settings.for_test(Some("samples"), &subject("kennel::night_watch::the_fox_comes_back"));
-    assert_eq!(fox.timeout, Some(Duration::from_secs(2)));
+    assert_eq!(fox.timeout, TimeLimit::After(Duration::from_secs(2)));
     assert!(
         ResolvedSettings::resolve(
             &config,

@@ -1,5 +1,5 @@
-//! The plain types of the configuration: layers, in which every setting is optional, and resolved profiles,
-//! in which every setting has a value. No reading and no merging here.
+//! The plain types of the configuration: the types of settings, suites, and profiles before and after
+//! inheritance. No reading and no merging here.
 
 use std::{
     collections::BTreeMap,
@@ -8,9 +8,7 @@ use std::{
     time::Duration,
 };
 
-use heeler_report::ReportRequest;
-
-use crate::filter::Filter;
+use crate::{RunLayer, RunSettings, TestLayer, TestSettings, filter::Filter};
 
 /// A position in `heeler.toml`; both numbers count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,147 +61,6 @@ pub struct UnknownProfileError {
     pub known: String,
 }
 
-/// The settings of a run from one source; `None` means not set there.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct RunLayer {
-    /// The number of worker slots.
-    pub jobs: Option<JobCount>,
-    /// The number of failures after which the remaining tests are not run.
-    pub fail_limit: Option<FailLimit>,
-    pub shuffle: Option<ShuffleMode>,
-    /// Lowest level of results printed during the run.
-    pub status_level: Option<StatusLevel>,
-    /// The report files that a run writes.
-    pub reports: Option<Vec<ReportRequest>>,
-    /// Whether the output of tests is kept or shown live.
-    pub capture: Option<CaptureStrategy>,
-    /// Kept bytes of each output stream of a test.
-    pub output_limit_bytes: Option<u64>,
-    /// Time between TERM and KILL.
-    pub grace_period: Option<Duration>,
-    /// Time limit of each drain step without progress.
-    pub drain_timeout: Option<Duration>,
-    /// Time limit for a client that reads nothing.
-    pub client_stall_timeout: Option<Duration>,
-    /// Time limit for connecting to a client.
-    pub connect_timeout: Option<Duration>,
-    /// Time limit for a client to attach a debugger to a test process.
-    pub debugger_timeout: Option<Duration>,
-    /// Time limit of a test process before its first test and after its last.
-    pub startup_timeout: Option<Duration>,
-    /// Time limit for listing the tests of a program.
-    pub list_timeout: Option<Duration>,
-    /// Time limit of the whole run.
-    pub run_timeout: Option<TimeLimit>,
-    /// Deaths of a program outside any test, with one test per process, after which the program is not
-    /// started again.
-    pub max_startup_crashes: Option<NonZeroU32>,
-    /// The number of runs kept in the state directory.
-    pub keep_runs: Option<NonZeroU32>,
-    /// Whether durations and outcomes are recorded.
-    pub history: Option<bool>,
-    /// Maximum size of one dump.
-    pub dump_limit_bytes: Option<u64>,
-    /// Maximum number of dumps of one run.
-    pub dumps_per_run: Option<u32>,
-    /// Maximum size of all dumps of one run.
-    pub dumps_total_bytes: Option<u64>,
-    /// Whether dumps keep the environment.
-    pub dump_environment: Option<bool>,
-}
-
-/// The settings of a test from one source; `None` means not set there.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TestLayer {
-    /// Time limit of the test.
-    pub timeout: Option<TimeLimit>,
-    /// The period after which a test is reported as slow.
-    pub slow_timeout: Option<SlowTimeout>,
-    /// The number of retries after a failure.
-    pub retries: Option<u32>,
-    /// Whether the test gets a process of its own.
-    pub isolate: Option<bool>,
-    /// Memory limit of a test process and all its descendants.
-    pub max_memory: Option<MemoryLimit>,
-    /// Time limit for a running test process without output or a finished test.
-    pub idle_timeout: Option<TimeLimit>,
-    /// The events that write minidumps.
-    pub dumps: Option<DumpPolicy>,
-    /// The processes that are traced for crashes.
-    pub crash_capture: Option<CrashCapture>,
-}
-
-/// Resolved settings of a run as a whole.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RunSettings {
-    /// The number of worker slots.
-    pub jobs: JobCount,
-    /// The number of failures after which the remaining tests are not run.
-    pub fail_limit: FailLimit,
-    pub shuffle: ShuffleMode,
-    /// Lowest level of results printed during the run; `None` lets the display choose.
-    pub status_level: Option<StatusLevel>,
-    /// The report files that a run writes.
-    pub reports: Vec<ReportRequest>,
-    /// Whether the output of tests is kept or shown live.
-    pub capture: CaptureStrategy,
-    /// Kept bytes of each output stream of a test.
-    pub output_limit_bytes: u64,
-    /// Time between TERM and KILL.
-    pub grace_period: Duration,
-    /// Time limit of each drain step without progress.
-    pub drain_timeout: Duration,
-    /// Time limit for a client that reads nothing.
-    pub client_stall_timeout: Duration,
-    /// Time limit for connecting to a client.
-    pub connect_timeout: Duration,
-    /// Time limit for a client to attach a debugger to a test process.
-    pub debugger_timeout: Duration,
-    /// Time limit of a test process before its first test and after its last.
-    pub startup_timeout: Duration,
-    /// Time limit for listing the tests of a program.
-    pub list_timeout: Duration,
-    /// Time limit of the whole run; it then ends with a truthful report.
-    pub run_timeout: TimeLimit,
-    /// Deaths of a program outside any test, with one test per process, after which the program is not
-    /// started again.
-    pub max_startup_crashes: NonZeroU32,
-    /// The number of runs kept in the state directory, including the new one.
-    pub keep_runs: NonZeroU32,
-    /// Whether durations and outcomes are recorded.
-    pub is_history_kept: bool,
-    /// Maximum size of one dump.
-    pub dump_limit_bytes: u64,
-    /// Maximum number of dumps of one run.
-    pub dumps_per_run: u32,
-    /// Maximum size of all dumps of one run.
-    pub dumps_total_bytes: u64,
-    /// Whether dumps keep the environment of the process.
-    pub is_environment_dumped: bool,
-}
-
-/// Resolved settings of one test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TestSettings {
-    /// The test is terminated after this time; `None` means never.
-    pub timeout: Option<Duration>,
-    /// The test is reported as slow each time this period elapses.
-    pub slow_period: Duration,
-    /// The number of retries after a failure.
-    pub retries: u32,
-    /// Whether the test gets a process of its own.
-    pub is_isolated: bool,
-    /// The process tree is killed when it uses more memory; `None` means no limit.
-    pub memory_bytes: Option<u64>,
-    /// The test is terminated after this time without output or other activity, not counting time in which
-    /// the machine did not schedule it; `None` means never.
-    pub idle_timeout: Option<Duration>,
-    /// The events of the test's process that write minidumps.
-    pub dumps: DumpPolicy,
-    /// The processes of the test that are traced for crashes.
-    pub crash_capture: CrashCapture,
-}
-
 /// The number of worker slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobCount {
@@ -228,7 +85,22 @@ impl JobCount {
 pub enum FailLimit {
     /// All tests run, regardless of failures.
     Never,
-    After(NonZeroU32),
+    After {
+        failures: NonZeroU32,
+        /// Whether running tests are cancelled; otherwise they finish.
+        is_immediate: bool,
+    },
+}
+
+/// The effect of the first failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailFast {
+    /// All tests run.
+    Off,
+    /// Running tests finish; the rest is not run.
+    Wait,
+    /// Running tests are cancelled; the rest is not run.
+    Immediate,
 }
 
 /// The order in which tests start.
@@ -287,6 +159,17 @@ pub enum TimeLimit {
     After(Duration),
 }
 
+impl TimeLimit {
+    /// Returns the limit; `None` means unlimited.
+    #[must_use]
+    pub fn duration(self) -> Option<Duration> {
+        match self {
+            Self::Unlimited => None,
+            Self::After(limit) => Some(limit),
+        }
+    }
+}
+
 /// The events for which minidumps are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpPolicy {
@@ -330,6 +213,17 @@ pub enum MemoryLimit {
     Bytes(u64),
 }
 
+impl MemoryLimit {
+    /// Returns the limit in bytes; `None` means unlimited.
+    #[must_use]
+    pub fn bytes(self) -> Option<u64> {
+        match self {
+            Self::Unlimited => None,
+            Self::Bytes(bytes) => Some(bytes),
+        }
+    }
+}
+
 /// When a test is reported as slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlowTimeout {
@@ -337,6 +231,19 @@ pub struct SlowTimeout {
     pub period: Duration,
     /// The number of periods after which the test is terminated.
     pub terminate_after: Option<NonZeroU32>,
+}
+
+impl SlowTimeout {
+    /// Reports at each `period` and never terminates the test.
+    #[must_use]
+    pub const fn every(period: Duration) -> Self {
+        Self { period, terminate_after: None }
+    }
+
+    /// Returns the time after which the test is terminated.
+    pub(super) fn time_limit(self) -> Option<Duration> {
+        Some(self.period.saturating_mul(self.terminate_after?.get()))
+    }
 }
 
 /// Settings of the tests that a filter matches.

@@ -1,9 +1,12 @@
 //! Numeric ids. Each is a newtype, so that none can be confused with another.
 
+use serde::{Deserialize, Serialize};
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
         pub struct $name(pub u32);
 
         impl $name {
@@ -13,11 +16,17 @@ macro_rules! id {
                 self.0 as usize
             }
         }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
     };
 }
 
 id!(
-    /// A selected test: its index in the plan's list of tests.
+    /// A selected test: its index in the list of tests of the run's plan.
     TestId
 );
 id!(

@@ -25,6 +25,18 @@ pub enum LedgerEntry {
     Synthesized(SynthesizedResult),
 }
 
+impl LedgerEntry {
+    /// Returns the outcome of the test, once it has a result.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Outcome> {
+        match self {
+            Self::Open => None,
+            Self::Settled { outcome, .. } => Some(*outcome),
+            Self::Synthesized(synthesized) => Some(synthesized.outcome()),
+        }
+    }
+}
+
 /// Position of a result on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamPosition {
@@ -178,14 +190,7 @@ impl Ledger {
     /// Returns the number of tests that have failed so far.
     #[must_use]
     pub fn failure_count(&self) -> usize {
-        self.entries
-            .iter()
-            .filter(|entry| match entry {
-                LedgerEntry::Open => false,
-                LedgerEntry::Settled { outcome, .. } => outcome.is_failure(),
-                LedgerEntry::Synthesized(told) => told.outcome().is_failure(),
-            })
-            .count()
+        self.entries.iter().filter_map(LedgerEntry::outcome).filter(|outcome| outcome.is_failure()).count()
     }
 }
 

@@ -1,32 +1,100 @@
 //! Results of tests, and exits of the processes that run them.
 
-/// The terminal result of a test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+use serde::{Deserialize, Serialize};
+
+/// How a test ended. Every process of Heeler uses this type; protocols and reports render it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Reported as passed by its framework.
+    /// Reported as passed by its framework, at the first attempt.
     Passed,
+    /// Passed after an attempt that did not.
+    Flaky,
     /// Skipped by its framework.
     Skipped,
     /// Reported as failed by its framework.
     Failed,
     /// Its time limit expired.
     TimedOut,
-    /// Its process died during the test, or the test could not be run.
-    Error,
-    /// Cancelled by the user.
+    /// Its idle timeout expired: it used no processor and wrote nothing.
+    Idle,
+    /// A signal killed its process.
+    Crashed,
+    /// Its process exited by itself before the test had ended.
+    ExitedEarly,
+    /// Its process was killed because of its memory use.
+    OutOfMemory,
+    /// It may have a result, but that is unknown.
+    Lost,
+    /// It was running when its run was interrupted.
+    Interrupted,
+    /// Cancelled by the user while it ran.
     Cancelled,
+    /// Selected, but never run.
+    NotRun(NotRunReason),
 }
 
 impl Outcome {
     /// Returns whether this fails the run and counts towards the allowed failures.
     #[must_use]
     pub fn is_failure(self) -> bool {
-        matches!(self, Self::Failed | Self::TimedOut | Self::Error)
+        match self {
+            Self::Failed
+            | Self::TimedOut
+            | Self::Idle
+            | Self::Crashed
+            | Self::ExitedEarly
+            | Self::OutOfMemory
+            | Self::Lost
+            | Self::Interrupted => true,
+            Self::NotRun(reason) => !reason.is_stop(),
+            Self::Passed | Self::Flaky | Self::Skipped | Self::Cancelled => false,
+        }
+    }
+
+    /// Returns whether the test has no result of its own: it did not run, or not to its end, for reasons
+    /// outside of it.
+    #[must_use]
+    pub fn lacks_result(self) -> bool {
+        matches!(self, Self::Lost | Self::Interrupted | Self::Cancelled | Self::NotRun(_))
+    }
+
+    /// Returns whether the process of the test died, by a signal or by exiting early.
+    #[must_use]
+    pub fn is_process_death(self) -> bool {
+        matches!(self, Self::Crashed | Self::ExitedEarly | Self::OutOfMemory)
+    }
+
+    /// Returns whether the test exceeded one of its time limits.
+    #[must_use]
+    pub fn is_timeout(self) -> bool {
+        matches!(self, Self::TimedOut | Self::Idle)
+    }
+
+    /// Returns the words of the outcome, which may follow a number: `3 timed out`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Flaky => "flaky",
+            Self::Skipped => "skipped",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed out",
+            Self::Idle => "idle",
+            Self::Crashed => "crashed",
+            Self::ExitedEarly => "exited early",
+            Self::OutOfMemory => "out of memory",
+            Self::Lost => "lost",
+            Self::Interrupted => "interrupted",
+            Self::Cancelled => "cancelled",
+            Self::NotRun(_) => "not run",
+        }
     }
 }
 
 /// The reason why a result is provisional.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ProvisionalReason {
     /// The test failed and has retries left.
     AwaitsRetry,
@@ -35,7 +103,8 @@ pub enum ProvisionalReason {
 }
 
 /// The reason why a selected test was never run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum NotRunReason {
     /// It cannot be run: its program is missing, cannot be listed, or cannot select it.
     Unrunnable,
@@ -56,6 +125,16 @@ pub enum NotRunReason {
     WorkerDied,
     /// Workers kept dying, or none could be started.
     NoWorker,
+    /// Its run was interrupted before it could begin.
+    RunInterrupted,
+}
+
+impl NotRunReason {
+    /// Returns whether the user stopped the run, or a limit that the user set.
+    #[must_use]
+    pub fn is_stop(self) -> bool {
+        matches!(self, Self::Cancelled | Self::TooManyFailures | Self::TimeLimitReached)
+    }
 }
 
 /// A synthesized result: no worker sends it, the finisher does.
@@ -68,14 +147,12 @@ pub enum SynthesizedResult {
 }
 
 impl SynthesizedResult {
-    /// Returns the state that is reported to the client.
+    /// Returns the outcome of the result.
     #[must_use]
     pub fn outcome(self) -> Outcome {
         match self {
-            Self::NotRun(
-                NotRunReason::Cancelled | NotRunReason::TooManyFailures | NotRunReason::TimeLimitReached,
-            ) => Outcome::Cancelled,
-            Self::NotRun(_) | Self::Provisional(ProvisionalReason::AwaitsIsolatedRun) => Outcome::Error,
+            Self::NotRun(reason) => Outcome::NotRun(reason),
+            Self::Provisional(ProvisionalReason::AwaitsIsolatedRun) => Outcome::Crashed,
             Self::Provisional(ProvisionalReason::AwaitsRetry) => Outcome::Failed,
         }
     }

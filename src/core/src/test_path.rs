@@ -1,8 +1,11 @@
 //! Path of a test in the tree that clients see: `/<suite>/<group…>/<case>`. Groups in updates and graph
 //! queries both use the segments computed here.
 
+use serde::{Deserialize, Serialize};
+
 /// How the names of a framework's tests nest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum NameNesting {
     /// No nesting: each name is a case of its suite.
     #[default]

@@ -9,8 +9,6 @@
 //! - [`fork_server`]: messages between a worker and its fork server, which creates the guards.
 //! - [`journal`]: the records of write-ahead journals.
 //! - [`manifest`]: the plan of a run, beside its journals.
-//! - [`unfinished_tests`]: synthesized results of tests whose run was interrupted, shared by coordinator and
-//!   watchdog.
 
 pub mod control;
 pub mod fork_server;
@@ -21,7 +19,6 @@ pub mod manifest;
 pub mod mtp;
 pub mod packet;
 pub mod rpc;
-pub mod unfinished_tests;
 
 /// Streaming decoder: takes one item off the front of a buffer, or requests more bytes.
 ///

@@ -4,9 +4,15 @@
 //! The file has two lines of JSON: the head, which lists of runs read, and the tests with their groups. It is
 //! written before the first test runs. A missing or truncated second line is reported as such.
 
+use std::{borrow::Cow, collections::BTreeMap};
+
+use heeler_core::{OsText, TestId};
 use serde::{Deserialize, Serialize};
 
-use crate::control::{OsText, TestGroup};
+use crate::{
+    control::{TestGroup, TraitPair},
+    mtp::{EncodedChange, NodeDescription, group_node},
+};
 
 /// File name of the manifest in the run's directory.
 pub const MANIFEST_FILE_NAME: &str = "manifest.jsonl";
@@ -90,10 +96,12 @@ pub struct RerunSet {
     pub not_run: Vec<String>,
 }
 
-/// Selected tests of a run, with their groups.
+/// Selected tests of a run, with their programs and groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ManifestPlan {
+    /// Programs of the tests.
+    pub programs: Vec<ManifestProgram>,
     /// Selected tests; journals refer to them by their index here.
     pub tests: Vec<ManifestTest>,
     /// Groups above the tests, each after its own parent group.
@@ -103,18 +111,101 @@ pub struct ManifestPlan {
     pub earlier_rerun_set: RerunSet,
 }
 
-/// Selected test of a plan.
+impl ManifestPlan {
+    /// Returns the suite of a test.
+    #[must_use]
+    pub fn suite(&self, test: &ManifestTest) -> &str {
+        self.programs.get(test.program as usize).map_or("", |program| &program.suite)
+    }
+
+    /// Returns the descriptions of all tests.
+    #[must_use]
+    pub fn into_descriptions(self) -> TestDescriptions {
+        TestDescriptions {
+            programs: self.programs,
+            groups: self.groups,
+            tests: (0..).map(TestId).zip(self.tests).collect(),
+        }
+    }
+}
+
+/// Program of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ManifestProgram {
+    /// Name of the suite; empty for the tests of no program.
+    pub suite: String,
+    /// Path of the program.
+    pub path: OsText,
+}
+
+/// Selected test of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ManifestTest {
     /// Uid of the test for the client.
     pub uid: String,
     pub display_name: String,
-    pub suite: String,
-    /// Group of the test: an index into the manifest's list.
+    /// Program of the test: an index into the plan's list.
+    pub program: u32,
+    /// Group of the test: an index into the plan's list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
+    /// Source file, if the framework reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Line in the source file, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// Traits that the framework assigns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub traits: Vec<TraitPair>,
     /// Members that the client added, as JSON: `"name":value,…`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_members: Option<String>,
+}
+
+/// Descriptions of some tests of a run: all that is needed, beside their results, to report them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TestDescriptions {
+    /// Programs of the tests.
+    pub programs: Vec<ManifestProgram>,
+    /// Groups above the tests, each after its own parent group.
+    pub groups: Vec<TestGroup>,
+    /// The tests that may be reported.
+    pub tests: BTreeMap<TestId, ManifestTest>,
+}
+
+impl TestDescriptions {
+    /// Calls `render` with the description of a test; returns `None` for a test that is not described.
+    pub fn with_test<T>(&self, test: TestId, render: impl FnOnce(&NodeDescription<'_>) -> T) -> Option<T> {
+        let test = self.tests.get(&test)?;
+        let program = self.programs.get(test.program as usize);
+        let path = program.filter(|program| !program.suite.is_empty()).map(|program| program.path.to_text());
+        Some(render(&NodeDescription {
+            uid: &test.uid,
+            display_name: &test.display_name,
+            parent: self.group_uid(test.group),
+            suite: program.map_or("", |program| &program.suite),
+            program: path.as_ref().map_or("", Cow::as_ref),
+            file: test.file.as_deref(),
+            line: test.line,
+            traits: &test.traits,
+            client_members: test.client_members.as_deref(),
+        }))
+    }
+
+    fn group_uid(&self, place: Option<u32>) -> Option<&str> {
+        Some(self.groups.get(place? as usize)?.uid.as_str())
+    }
+
+    /// Returns the changes of all groups, each after its own parent group.
+    pub fn group_changes(&self) -> impl Iterator<Item = EncodedChange> {
+        self.groups.iter().map(|group| {
+            let node = group_node(&group.uid, &group.name);
+            EncodedChange::new(self.group_uid(group.parent), &node, group.client_members.as_deref())
+        })
+    }
 }
 
 /// Error that keeps a manifest from being read.
@@ -181,13 +272,13 @@ impl ManifestHead {
             (Ok(_), Ok(head)) if is_whole => Ok(head),
             (Err(source), _) | (Ok(_), Err(source)) if is_damaged_head(line) => Err(ManifestError::Damaged {
                 offset: 0,
-                expected: "a line with the run's head",
+                expected: "a line of JSON with the run's head",
                 source: Some(source),
             }),
             (Err(_), _) => Err(ManifestError::Format),
             (Ok(_), read) => Err(ManifestError::Damaged {
                 offset: 0,
-                expected: "a whole line with the run's head",
+                expected: "a whole line of JSON with the run's head",
                 source: read.err(),
             }),
         }
@@ -218,12 +309,15 @@ impl Manifest {
     pub fn read(bytes: &[u8]) -> Result<Self, ManifestError> {
         let head = ManifestHead::read(bytes)?;
         let offset = 1 + bytes.iter().position(|byte| *byte == b'\n').expect("the head is a whole line");
-        let damaged =
-            |source| ManifestError::Damaged { offset, expected: "a line with the run's tests", source };
+        let damaged = |source| ManifestError::Damaged {
+            offset,
+            expected: "a line of JSON with the run's tests",
+            source,
+        };
         let line = bytes[offset..].strip_suffix(b"\n").ok_or_else(|| damaged(None))?;
         let plan: ManifestPlan = serde_json::from_slice(line).map_err(|source| damaged(Some(source)))?;
         if plan.tests.len() != head.tests {
-            let expected = "as many tests as the head says";
+            let expected = "the number of tests in the head";
             return Err(ManifestError::Damaged { offset, expected, source: None });
         }
         Ok(Self { head, plan })
@@ -238,9 +332,10 @@ mod tests {
         let test = ManifestTest {
             uid: "s::a\nb".into(),
             display_name: "a".into(),
-            suite: "s".into(),
             group: Some(0),
+            file: Some("a.cc".into()),
             client_members: Some("\"x.y\":1".into()),
+            ..ManifestTest::default()
         };
         let origin = RunOrigin {
             command: vec!["heeler".into(), "run".into()],
@@ -256,7 +351,11 @@ mod tests {
             ..ManifestHead::new("r", origin)
         };
         let left_before = RerunSet { failed: vec!["s::c".into()], not_run: vec![] };
-        Manifest { head, plan: ManifestPlan { tests: vec![test], groups, earlier_rerun_set: left_before } }
+        let programs = vec![ManifestProgram { suite: "s".into(), path: "/bin/s".into() }];
+        Manifest {
+            head,
+            plan: ManifestPlan { programs, tests: vec![test], groups, earlier_rerun_set: left_before },
+        }
     }
 
     #[test]
@@ -292,7 +391,7 @@ mod tests {
         let error = Manifest::read(newer.as_bytes()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "it is written in version 9 of the format, and this heeler reads version 3"
+            "it is written in version 9 of the format, and this heeler reads version 4"
         );
     }
 }

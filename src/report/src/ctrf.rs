@@ -3,13 +3,10 @@
 
 use std::{io::Write, path::Path};
 
-use heeler_protocol::{control::Attempt, mtp::ExecutionState};
+use heeler_core::{Attempt, Outcome, OutcomeCounts};
 use serde_json::{Map, Value, json};
 
-use super::{
-    FailureDetail, OutcomeCounts, ReportError, ReportFormat, ReportRunInfo, ReportedOutcome, RunSummary,
-    TestReport,
-};
+use super::{FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport};
 
 /// The version of the specification whose schema the reports follow.
 const SPEC_VERSION: &str = "0.0.0";
@@ -65,8 +62,8 @@ fn run_counts(summary: &RunSummary, info: &ReportRunInfo<'_>) -> Value {
     let start = epoch_ms(info.start_utc).unwrap_or(0);
     let duration = whole_ms(info.duration);
     let by_status = |status| {
-        let is_counted = |outcome: &ReportedOutcome| ctrf_status(*outcome) == status;
-        ReportedOutcome::ALL.into_iter().filter(is_counted).map(|one| counts.with_outcome(one)).sum::<usize>()
+        let is_counted = |outcome: &Outcome| ctrf_status(*outcome) == status;
+        OutcomeCounts::KINDS.into_iter().filter(is_counted).map(|one| counts.with_outcome(one)).sum::<usize>()
     };
     json!({
         "tests": counts.total() + groups,
@@ -76,7 +73,7 @@ fn run_counts(summary: &RunSummary, info: &ReportRunInfo<'_>) -> Value {
         "skipped": by_status("skipped"),
         "pending": by_status("pending"),
         "other": by_status("other"),
-        "flaky": counts.with_outcome(ReportedOutcome::Flaky),
+        "flaky": counts.with_outcome(Outcome::Flaky),
         "suites": summary.suite_count(),
         "start": start,
         "stop": start.saturating_add(duration),
@@ -87,37 +84,29 @@ fn run_counts(summary: &RunSummary, info: &ReportRunInfo<'_>) -> Value {
 
 /// Returns the counts by our outcomes, which the format's statuses do not distinguish.
 fn own_counts(counts: &OutcomeCounts) -> Value {
-    let numbers = ReportedOutcome::ALL.into_iter().map(|outcome| (outcome, counts.with_outcome(outcome)));
-    let numbers = numbers.map(|(outcome, number)| (raw_status(outcome).to_owned(), number.into()));
+    let numbers = OutcomeCounts::KINDS.into_iter().map(|outcome| (outcome, counts.with_outcome(outcome)));
+    let numbers = numbers.map(|(outcome, number)| (raw_status(outcome), number.into()));
     Value::Object(numbers.chain([("leaky".to_owned(), counts.leaky().into())]).collect())
 }
 
 /// Returns the status of the format. A test that never ran is neither passed nor skipped nor failed.
-fn ctrf_status(outcome: ReportedOutcome) -> &'static str {
+fn ctrf_status(outcome: Outcome) -> &'static str {
     match outcome {
-        ReportedOutcome::Passed | ReportedOutcome::Flaky => "passed",
-        ReportedOutcome::Skipped => "skipped",
-        ReportedOutcome::Failed
-        | ReportedOutcome::TimedOut
-        | ReportedOutcome::Crashed
-        | ReportedOutcome::Error => "failed",
-        ReportedOutcome::Cancelled | ReportedOutcome::NotRun => "other",
+        Outcome::Passed | Outcome::Flaky => "passed",
+        Outcome::Skipped => "skipped",
+        Outcome::Failed
+        | Outcome::TimedOut
+        | Outcome::Idle
+        | Outcome::Crashed
+        | Outcome::ExitedEarly
+        | Outcome::OutOfMemory => "failed",
+        Outcome::Lost | Outcome::Interrupted | Outcome::Cancelled | Outcome::NotRun(_) => "other",
     }
 }
 
 /// Returns the word for our own outcome, in `rawStatus`.
-fn raw_status(outcome: ReportedOutcome) -> &'static str {
-    match outcome {
-        ReportedOutcome::Passed => "passed",
-        ReportedOutcome::Flaky => "flaky",
-        ReportedOutcome::Skipped => "skipped",
-        ReportedOutcome::Failed => "failed",
-        ReportedOutcome::TimedOut => "timed-out",
-        ReportedOutcome::Crashed => "crashed",
-        ReportedOutcome::Error => "error",
-        ReportedOutcome::Cancelled => "cancelled",
-        ReportedOutcome::NotRun => "not-run",
-    }
+fn raw_status(outcome: Outcome) -> String {
+    outcome.label().replace(' ', "-")
 }
 
 fn test(record: &TestReport) -> Value {
@@ -139,7 +128,7 @@ fn test(record: &TestReport) -> Value {
         put("start", start.into());
         put("stop", start.saturating_add(record.duration.map_or(0, whole_ms)).into());
     }
-    if record.outcome == ReportedOutcome::Flaky {
+    if record.outcome == Outcome::Flaky {
         put("flaky", true.into());
     }
     let mut extra = Map::new();
@@ -214,15 +203,7 @@ fn put_attempts(test: &mut Map<String, Value>, record: &TestReport, detail: &Fai
 }
 
 fn attempt(number: u64, attempt: &Attempt) -> Value {
-    let status = match attempt.state {
-        ExecutionState::Passed => "passed",
-        ExecutionState::Skipped => "skipped",
-        ExecutionState::Failed | ExecutionState::TimedOut | ExecutionState::Error => "failed",
-        ExecutionState::Cancelled
-        | ExecutionState::Unknown
-        | ExecutionState::Discovered
-        | ExecutionState::InProgress => "other",
-    };
+    let status = ctrf_status(attempt.outcome);
     let mut value = json!({"attempt": number, "status": status, "duration": attempt.duration_us / 1000});
     let mut put = |name: &str, member: Value| value[name] = member;
     if !attempt.message.is_empty() {
@@ -277,7 +258,7 @@ fn whole_ms(duration: std::time::Duration) -> i64 {
 mod tests {
     use std::time::Duration;
 
-    use heeler_protocol::mtp::{NodeChange, TestNode, key};
+    use heeler_protocol::mtp::{ExecutionState, NodeChange, TestNode, key};
 
     use super::*;
 
@@ -336,8 +317,8 @@ mod tests {
                 "flaky",
                 ExecutionState::Passed,
                 json!({"outcome-kind": "passed-with-retries", "retry.attempt": 2,
-                "heeler.attempts": [{"state":"error","message":"died","exit_reason":{"signal":"SIGABRT","code":null,
-                "has_core":false},"stdout":"o","duration_us":2000}]}),
+                 "heeler.attempts": [{"execution-state": "error", "outcome-kind": "crashed", "message": "died",
+                "signal": "SIGABRT", "standard-output": "o", "duration-ms": 2.0}]}),
             ),
         ];
         let report = valid_report(&changes);
@@ -353,7 +334,7 @@ mod tests {
                 ["fails", "failed", "failed"],
                 ["crashes", "failed", "crashed"],
                 ["hangs", "failed", "timed-out"],
-                ["broken", "failed", "error"],
+                ["broken", "failed", "failed"],
                 ["ignored", "skipped", "skipped"],
                 ["waits", "other", "not-run"],
                 ["stopped", "other", "cancelled"],

@@ -4,14 +4,12 @@
 
 use std::{collections::HashMap, io::Write, time::Duration};
 
-use heeler_protocol::{
-    control::Attempt,
-    mtp::{ExecutionState, LeakedProcessInfo, RunLeak},
-};
+use heeler_core::{Attempt, Outcome};
+use heeler_protocol::mtp::{LeakedProcessInfo, RunLeak};
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
 use super::{
-    FailureDetail, ReportError, ReportFormat, ReportRunInfo, ReportedOutcome, RunSummary, TestReport,
+    FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport,
     sanitise::{headline, xml_text},
 };
 
@@ -167,7 +165,7 @@ fn add_location(case: &mut TestCase, detail: &FailureDetail) {
 fn properties(detail: &FailureDetail) -> Vec<Property> {
     let texts = [
         ("heeler.reproduce", detail.reproduce.clone()),
-        ("heeler.alone", detail.isolated_rerun.clone()),
+        ("heeler.isolated-rerun", detail.isolated_rerun.clone()),
         ("heeler.signal", detail.signal.clone()),
         ("heeler.exit-code", detail.exit_code.map(|code| code.to_string())),
         ("heeler.worker", detail.worker.map(|worker| worker.to_string())),
@@ -180,14 +178,18 @@ fn properties(detail: &FailureDetail) -> Vec<Property> {
 
 fn status(record: &TestReport) -> TestCaseStatus {
     let mut status = match record.outcome {
-        ReportedOutcome::Passed | ReportedOutcome::Flaky => TestCaseStatus::success(),
-        ReportedOutcome::Skipped => TestCaseStatus::skipped(),
-        ReportedOutcome::Failed => TestCaseStatus::non_success(NonSuccessKind::Failure),
-        ReportedOutcome::TimedOut
-        | ReportedOutcome::Crashed
-        | ReportedOutcome::Error
-        | ReportedOutcome::Cancelled
-        | ReportedOutcome::NotRun => TestCaseStatus::non_success(NonSuccessKind::Error),
+        Outcome::Passed | Outcome::Flaky => TestCaseStatus::success(),
+        Outcome::Skipped => TestCaseStatus::skipped(),
+        Outcome::Failed => TestCaseStatus::non_success(NonSuccessKind::Failure),
+        Outcome::TimedOut
+        | Outcome::Idle
+        | Outcome::Crashed
+        | Outcome::ExitedEarly
+        | Outcome::OutOfMemory
+        | Outcome::Lost
+        | Outcome::Interrupted
+        | Outcome::Cancelled
+        | Outcome::NotRun(_) => TestCaseStatus::non_success(NonSuccessKind::Error),
     };
     if let Some(kind) = type_attribute(record) {
         status.set_type(kind);
@@ -204,21 +206,28 @@ fn status(record: &TestReport) -> TestCaseStatus {
     status
 }
 
-/// Returns the attribute `type`: the signal's name where there is one, because that is the most specific.
 fn type_attribute(record: &TestReport) -> Option<String> {
     let detail = record.detail.as_deref()?;
-    if let Some(signal) = &detail.signal {
-        return Some(xml_text(signal));
-    }
-    Some(match (record.outcome, detail.exit_code) {
-        (ReportedOutcome::Crashed, Some(code)) => format!("exit code {code}"),
-        (ReportedOutcome::Crashed, None) => "crash".to_owned(),
-        (ReportedOutcome::Failed, _) => "failure".to_owned(),
-        (ReportedOutcome::TimedOut, _) => "timeout".to_owned(),
-        (ReportedOutcome::Error, _) => "error".to_owned(),
-        (ReportedOutcome::Cancelled, _) => "cancelled".to_owned(),
-        (ReportedOutcome::NotRun, _) => "not-run".to_owned(),
-        (ReportedOutcome::Passed | ReportedOutcome::Flaky | ReportedOutcome::Skipped, _) => return None,
+    let exit_code = detail.exit_code.and_then(|code| i32::try_from(code).ok());
+    failure_type(record.outcome, detail.signal.as_deref(), exit_code)
+}
+
+/// Returns the attribute `type` of an outcome: for a crash the name of the signal, because that is the most
+/// specific; `None` for an outcome that is no failure.
+fn failure_type(outcome: Outcome, signal: Option<&str>, exit_code: Option<i32>) -> Option<String> {
+    Some(match (outcome, signal, exit_code) {
+        (Outcome::Passed | Outcome::Flaky | Outcome::Skipped, _, _) => return None,
+        (Outcome::Crashed, Some(signal), _) => xml_text(signal),
+        (Outcome::Crashed | Outcome::ExitedEarly, _, Some(code)) => format!("exit code {code}"),
+        (Outcome::Crashed | Outcome::ExitedEarly, _, None) => "crash".to_owned(),
+        (Outcome::OutOfMemory, _, _) => "out-of-memory".to_owned(),
+        (Outcome::Failed, _, _) => "failure".to_owned(),
+        (Outcome::TimedOut, _, _) => "timeout".to_owned(),
+        (Outcome::Idle, _, _) => "idle".to_owned(),
+        (Outcome::Lost, _, _) => "lost".to_owned(),
+        (Outcome::Interrupted, _, _) => "interrupted".to_owned(),
+        (Outcome::Cancelled, _, _) => "cancelled".to_owned(),
+        (Outcome::NotRun(_), _, _) => "not-run".to_owned(),
     })
 }
 
@@ -235,26 +244,28 @@ fn description(record: &TestReport) -> Option<String> {
 
 /// Returns the attempts before the deciding one. Where only their number is known, they are written without
 /// text, because CI servers count them.
-fn reruns(detail: &FailureDetail, outcome: ReportedOutcome) -> Vec<TestRerun> {
+fn reruns(detail: &FailureDetail, outcome: Outcome) -> Vec<TestRerun> {
     if !detail.attempts.is_empty() {
         return detail.attempts.iter().map(rerun).collect();
     }
     let before = match outcome {
-        ReportedOutcome::Flaky => detail.attempt.unwrap_or(2).saturating_sub(1).clamp(1, 100),
+        Outcome::Flaky => detail.attempt.unwrap_or(2).saturating_sub(1).clamp(1, 100),
         _ => detail.attempt.unwrap_or(1).saturating_sub(1).min(100),
     };
     (0..before).map(|_| TestRerun::new(NonSuccessKind::Failure)).collect()
 }
 
 fn rerun(attempt: &Attempt) -> TestRerun {
-    let is_failure = attempt.state == ExecutionState::Failed;
+    let is_failure = attempt.outcome == Outcome::Failed;
     let mut rerun = TestRerun::new(if is_failure { NonSuccessKind::Failure } else { NonSuccessKind::Error });
     rerun.set_time(Duration::from_micros(attempt.duration_us));
     rerun.set_message(xml_text(&headline(&attempt.message)));
-    rerun.set_type(match &attempt.exit_reason {
-        Some(death) => xml_text(&death.to_string()),
-        None => attempt.state.to_string(),
-    });
+    rerun.set_description(xml_text(&attempt.message));
+    let exit = attempt.exit_reason.as_ref();
+    let (signal, code) = (exit.and_then(|exit| exit.signal.as_deref()), exit.and_then(|exit| exit.code));
+    if let Some(kind) = failure_type(attempt.outcome, signal, code) {
+        rerun.set_type(kind);
+    }
     if !attempt.stdout.is_empty() {
         rerun.set_system_out(xml_text(&attempt.stdout));
     }
@@ -266,7 +277,7 @@ fn rerun(attempt: &Attempt) -> TestRerun {
 
 #[cfg(test)]
 mod tests {
-    use heeler_protocol::mtp::{NodeChange, TestNode, key};
+    use heeler_protocol::mtp::{ExecutionState, NodeChange, TestNode, key};
     use serde_json::json;
 
     use super::*;
@@ -306,9 +317,13 @@ mod tests {
                 "crashes",
                 ExecutionState::Error,
                 json!({"heeler.signal": "SIGSEGV", "error.message": "killed by SIGSEGV",
-                "error.stacktrace": "#0 main", "heeler.alone": "crashes-alone", "heeler.worker": 2}),
+                "error.stacktrace": "#0 main", "heeler.isolated-rerun": "crashes", "heeler.worker": 2}),
             ),
-            change("leaves", ExecutionState::Error, json!({"heeler.exit-code": 0})),
+            change(
+                "leaves",
+                ExecutionState::Error,
+                json!({"outcome-kind": "exited-early", "heeler.exit-code": 0}),
+            ),
             change("hangs", ExecutionState::TimedOut, json!({})),
             change("ignored", ExecutionState::Skipped, json!({"error.message": "needs net"})),
             change(
@@ -320,7 +335,8 @@ mod tests {
                 "flaky",
                 ExecutionState::Passed,
                 json!({"outcome-kind": "passed-with-retries", "retry.attempt": 2,
-                "heeler.attempts": [{"state":"error","message":"died","exit_reason":{"signal":"SIGABRT","code":null,"has_core":false},"stdout":"o","duration_us":2000}]}),
+                "heeler.attempts": [{"execution-state": "error", "outcome-kind": "crashed", "message": "died", "signal": "SIGABRT",
+                "standard-output": "o", "duration-ms": 2.0}]}),
             ),
         ];
         insta::assert_snapshot!(xml(&changes), @r#"
@@ -338,7 +354,7 @@ mod tests {
                 </testcase>
                 <testcase name="crashes" classname="core" time="1.500">
                     <properties>
-                        <property name="heeler.alone" value="crashes-alone"/>
+                        <property name="heeler.isolated-rerun" value="crashes"/>
                         <property name="heeler.signal" value="SIGSEGV"/>
                         <property name="heeler.worker" value="2"/>
                     </properties>
@@ -361,7 +377,7 @@ mod tests {
                     <error message="gone" type="not-run">gone</error>
                 </testcase>
                 <testcase name="flaky" classname="core" time="1.500">
-                    <flakyError time="0.002" message="died" type="SIGABRT">
+                    <flakyError time="0.002" message="died" type="SIGABRT">died
                         <system-out>o</system-out>
                     </flakyError>
                 </testcase>

@@ -1,21 +1,18 @@
 //! The report of a run, for people and for their tools: the aggregated stream of changes, and the report
 //! files written from it. Pure functions: no clock, no file and no terminal here.
 //!
-//! - [`ReportedOutcome`], [`OutcomeCounts`]: how a test ended, in the categories of a summary.
 //! - [`RunSummary`]: the whole run by uid, latest state; [`TestReport`] is one test of it.
 //! - [`sanitise`]: sanitising of foreign text.
 //! - [`ReportFormat`]: a format of report files; [`REPORT_FORMATS`] is the registry.
 
 mod ctrf;
 mod junit;
-mod outcome;
 mod report_format;
 mod summary;
 mod test_report;
 
 pub mod sanitise;
 
-pub use outcome::{OutcomeCounts, ReportedOutcome};
 pub use report_format::{
     REPORT_FORMATS, ReportError, ReportFormat, ReportRequest, ReportRunInfo, find_report_format,
 };

@@ -7,9 +7,10 @@ use std::{
     time::Duration,
 };
 
+use heeler_core::{NotRunReason, Outcome, OutcomeCounts};
 use heeler_protocol::mtp::{ExecutionState, LargeProcess, NodeChange, RunLeak, TestNode};
 
-use super::{OutcomeCounts, ReportedOutcome, TestReport};
+use super::TestReport;
 
 /// The state of a run, in progress or at its end.
 ///
@@ -79,10 +80,17 @@ impl RunSummary {
         }
     }
 
+    /// Adds the reports of tests that ended, in their order.
+    pub fn add_reports(&mut self, reports: impl IntoIterator<Item = TestReport>) {
+        for mut report in reports {
+            report.suite = report.suite.take().map(|suite| self.intern(suite));
+            self.record_end(report);
+        }
+    }
+
     fn apply_node(&mut self, node: &TestNode) {
-        if let Some(mut record) = TestReport::new(node) {
-            record.suite = record.suite.take().map(|suite| self.intern(suite));
-            self.record_end(record);
+        if let Some(report) = TestReport::from_node(node) {
+            self.add_reports([report]);
         } else if node.state == Some(ExecutionState::InProgress)
             && !self.indices.contains_key(node.uid.as_str())
             && !self.unfinished.contains(node.uid.as_str())
@@ -196,31 +204,35 @@ impl RunSummary {
         &self.records
     }
 
-    /// Returns the tests with this outcome, in the order in which they ended.
-    pub fn with_outcome(&self, outcome: ReportedOutcome) -> impl Iterator<Item = &TestReport> {
-        self.records.iter().filter(move |record| record.outcome == outcome)
+    /// Returns the tests with this kind of outcome, whatever the reason of [`Outcome::NotRun`], in the order in which they ended.
+    pub fn with_outcome(&self, outcome: Outcome) -> impl Iterator<Item = &TestReport> {
+        let is_same = move |other| match (outcome, other) {
+            (Outcome::NotRun(_), Outcome::NotRun(_)) => true,
+            (one, other) => one == other,
+        };
+        self.records.iter().filter(move |record| is_same(record.outcome))
     }
 
     /// Returns the number of tests that never started because the run ended earlier. They are included in
     /// those not run.
     #[must_use]
     pub fn cancelled_before_start(&self) -> usize {
-        let is_called_off = |record: &&TestReport| {
-            record.detail.as_ref().is_some_and(|detail| detail.is_cancelled_before_start)
-        };
-        self.with_outcome(ReportedOutcome::NotRun).filter(is_called_off).count()
+        let is_stopped =
+            |record: &&TestReport| matches!(record.outcome, Outcome::NotRun(reason) if reason.is_stop());
+        self.records.iter().filter(is_stopped).count()
     }
 
     /// Returns the suites and programs that failed outside any test.
     pub fn failed_groups(&self) -> impl Iterator<Item = &TestReport> {
-        self.groups.iter().filter(|group| group.outcome.fails_run())
+        self.groups.iter().filter(|group| group.outcome.is_failure())
     }
 
     /// Returns every failure that is shown individually, in order: suites first, then tests, without the
     /// tests that never ran.
     pub fn failures(&self) -> impl Iterator<Item = &TestReport> {
-        let is_shown =
-            |record: &&TestReport| record.outcome.fails_run() && record.outcome != ReportedOutcome::NotRun;
+        let is_shown = |record: &&TestReport| {
+            record.outcome.is_failure() && !matches!(record.outcome, Outcome::NotRun(_))
+        };
         self.failed_groups().chain(self.records.iter().filter(is_shown))
     }
 
@@ -229,7 +241,7 @@ impl RunSummary {
     pub fn not_run(&self) -> Vec<(&str, Vec<&TestReport>)> {
         let mut reasons: Vec<(&str, Vec<&TestReport>)> = Vec::new();
         let mut place: HashMap<&str, usize> = HashMap::new();
-        for record in self.with_outcome(ReportedOutcome::NotRun) {
+        for record in self.with_outcome(Outcome::NotRun(NotRunReason::Unrunnable)) {
             let reason = record.detail_text(|detail| detail.message.as_ref()).unwrap_or("no reason was told");
             let index = *place.entry(reason).or_insert_with(|| {
                 reasons.push((reason, Vec::new()));
@@ -284,9 +296,9 @@ impl RunSummary {
         let called_off = self.cancelled_before_start();
         if self.missing_outcomes() != 0 {
             RunVerdict::CountMismatch
-        } else if self.counts.failing() > called_off || self.failed_groups().next().is_some() {
+        } else if self.counts.failing() > 0 || self.failed_groups().next().is_some() {
             RunVerdict::Failed
-        } else if self.counts.with_outcome(ReportedOutcome::Cancelled) + called_off > 0 {
+        } else if self.counts.with_outcome(Outcome::Cancelled) + called_off > 0 {
             RunVerdict::Cancelled
         } else if self.counts.total() == 0 {
             RunVerdict::NothingRan

@@ -3,13 +3,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use heeler_core::{Attempt, Outcome, TestResult, describe};
 use heeler_protocol::{
-    control::Attempt,
-    mtp::{ExecutionState, LeakedProcessInfo, NodeType, TestNode, key},
+    journal::ProgramFailure,
+    mtp::{
+        LeakedProcessInfo, NodeDescription, NodeType, TestNode, attempts_of_node, iso8601, key,
+        outcome_of_node,
+    },
 };
 use serde_json::Value;
-
-use super::ReportedOutcome;
 
 /// One test, or one program that failed outside any test.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,7 +22,7 @@ pub struct TestReport {
     pub suite: Option<Arc<str>>,
     /// The display name, only where it has more information than the name.
     pub display: Option<String>,
-    pub outcome: ReportedOutcome,
+    pub outcome: Outcome,
     pub duration: Option<Duration>,
     /// CPU time of its process, in milliseconds, where the test had the process to itself.
     pub cpu_ms: Option<f64>,
@@ -66,29 +68,59 @@ pub struct FailureDetail {
     pub worker: Option<u64>,
     /// Processes that the test left behind and that were killed.
     pub leaked: Vec<LeakedProcessInfo>,
-    /// Whether the test never started because the run ended earlier: by the user, or by a limit that the user
-    /// set.
-    pub is_cancelled_before_start: bool,
 }
 
 impl TestReport {
-    /// Returns the record of a node, or `None` while the node has not ended.
+    /// Returns the report of a result.
     #[must_use]
-    pub fn new(node: &TestNode) -> Option<Self> {
-        let outcome = ReportedOutcome::from_node(node)?;
+    pub fn from_result(test: &NodeDescription<'_>, result: &TestResult) -> Self {
+        let outcome = result.outcome;
+        let suite = Some(test.suite).filter(|suite| !suite.is_empty());
+        Self {
+            uid: test.uid.to_owned(),
+            suite: suite.map(Arc::from),
+            display: informative_display_name(test.display_name, test.uid, suite).map(str::to_owned),
+            outcome,
+            duration: result.duration_us.map(Duration::from_micros),
+            cpu_ms: result.usage.map(|usage| milliseconds_of(usage.cpu_us)),
+            peak_kib: result.usage.map(|usage| usage.peak_kib),
+            start_utc: result.started_ms.map(iso8601),
+            is_group: suite == Some(test.uid),
+            detail: (outcome != Outcome::Passed || !result.leaked.is_empty())
+                .then(|| Box::new(FailureDetail::from_result(test, result))),
+        }
+    }
+
+    /// Returns the report of a program that failed outside its tests.
+    #[must_use]
+    pub fn from_program_failure(failure: &ProgramFailure) -> Self {
+        let display_name = format!("{} (the program itself)", failure.suite);
+        let test = NodeDescription {
+            uid: &failure.suite,
+            display_name: &display_name,
+            suite: &failure.suite,
+            ..NodeDescription::default()
+        };
+        Self::from_result(&test, &TestResult::with_reason(Outcome::Failed, &failure.message))
+    }
+
+    /// Returns the report of a node that a server sent, or `None` while the node has not ended.
+    #[must_use]
+    pub fn from_node(node: &TestNode) -> Option<Self> {
+        let outcome = outcome_of_node(node)?;
         let suite = node.text_member(key::SUITE);
         Some(Self {
             uid: node.uid.clone(),
             suite: suite.map(Arc::from),
-            display: informative_display_name(node, suite).map(str::to_owned),
+            display: informative_display_name(&node.display_name, &node.uid, suite).map(str::to_owned),
             outcome,
             duration: node.duration_ms.and_then(milliseconds),
             cpu_ms: node.members.get(key::CPU_MS).and_then(Value::as_f64),
             peak_kib: read_number(node, key::PEAK_MEMORY_KIB),
             start_utc: node.start_utc.clone(),
             is_group: is_group(node),
-            detail: (outcome != ReportedOutcome::Passed || node.members.contains_key(key::LEAKED))
-                .then(|| Box::new(FailureDetail::new(node))),
+            detail: (outcome != Outcome::Passed || node.members.contains_key(key::LEAKED))
+                .then(|| Box::new(FailureDetail::from_node(node))),
         })
     }
 
@@ -142,7 +174,41 @@ impl TestReport {
 }
 
 impl FailureDetail {
-    fn new(node: &TestNode) -> Self {
+    fn from_result(test: &NodeDescription<'_>, result: &TestResult) -> Self {
+        let exit = result.exit_reason.as_ref();
+        let failure = result.failures.iter().find(|failure| failure.file.is_some());
+        let (file, line) = match (test.file, failure) {
+            (None, Some(failure)) => (failure.file.clone(), failure.line),
+            (file, _) => (file.map(str::to_owned), test.line),
+        };
+        let text = |text: Option<std::borrow::Cow<'_, str>>| text.map(std::borrow::Cow::into_owned);
+        let is_retried = !result.attempts.is_empty();
+        Self {
+            signal: exit.and_then(|exit| exit.signal.clone()),
+            exit_code: exit.and_then(|exit| exit.code).map(i64::from),
+            message: text(describe::shown_message(result)),
+            stacktrace: text(describe::shown_stack(result, test.file.is_some())),
+            actual: result.failures.iter().find_map(|failure| failure.actual.clone()),
+            expected: result.failures.iter().find_map(|failure| failure.expected.clone()),
+            file,
+            line,
+            stdout: text(describe::shown_stdout(result)),
+            stderr: text(describe::shown_stderr(result)),
+            reproduce: result.reproduce.clone(),
+            isolated_rerun: result.isolated_rerun.map(|rerun| rerun.as_str().to_owned()),
+            attempt: is_retried.then_some(result.attempts.len() as u64 + 1),
+            files: result
+                .files()
+                .iter()
+                .map(|file| (file.path.to_text().into_owned(), file.description.clone()))
+                .collect(),
+            attempts: result.attempts.clone(),
+            worker: result.worker.map(u64::from),
+            leaked: result.leaked.iter().map(LeakedProcessInfo::from).collect(),
+        }
+    }
+
+    fn from_node(node: &TestNode) -> Self {
         let text = |key| node.text_member(key).map(str::to_owned);
         Self {
             signal: text(key::SIGNAL),
@@ -159,11 +225,9 @@ impl FailureDetail {
             isolated_rerun: text(key::ISOLATED_RERUN),
             attempt: read_number(node, key::ATTEMPT),
             files: attached_files(node),
-            attempts: read_list(node, key::ATTEMPTS, serde_json::from_value),
+            attempts: attempts_of_node(node),
             worker: read_number(node, key::WORKER),
             leaked: read_list(node, key::LEAKED, serde_json::from_value),
-            is_cancelled_before_start: node.state == Some(ExecutionState::Cancelled)
-                && ReportedOutcome::from_node(node) == Some(ReportedOutcome::NotRun),
         }
     }
 }
@@ -187,14 +251,14 @@ pub fn is_group(node: &TestNode) -> bool {
 /// Returns the suite and name of a node for display.
 pub fn split_name(node: &TestNode) -> (Option<String>, String) {
     let suite = node.text_member(key::SUITE);
-    let name = informative_display_name(node, suite).unwrap_or_else(|| without_suite(&node.uid, suite));
+    let name = informative_display_name(&node.display_name, &node.uid, suite)
+        .unwrap_or_else(|| without_suite(&node.uid, suite));
     (suite.map(str::to_owned), name.to_owned())
 }
 
 /// Returns the display name where it has more information than the end of the name.
-fn informative_display_name<'a>(node: &'a TestNode, suite: Option<&str>) -> Option<&'a str> {
-    let display = node.display_name.as_str();
-    (!display.is_empty() && !without_suite(&node.uid, suite).ends_with(display)).then_some(display)
+fn informative_display_name<'a>(display: &'a str, uid: &str, suite: Option<&str>) -> Option<&'a str> {
+    (!display.is_empty() && !without_suite(uid, suite).ends_with(display)).then_some(display)
 }
 
 /// Reads a number; another server may have written it as text.
@@ -215,6 +279,12 @@ fn without_suite<'a>(uid: &'a str, suite: Option<&str>) -> &'a str {
         .unwrap_or(uid)
 }
 
+/// Returns milliseconds, computed as in the protocol's nodes.
+#[expect(clippy::cast_precision_loss, reason = "durations are far below 2^53 microseconds")]
+fn milliseconds_of(microseconds: u64) -> f64 {
+    microseconds as f64 / 1e3
+}
+
 fn milliseconds(milliseconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(milliseconds / 1000.0).ok()
 }
@@ -228,7 +298,7 @@ mod tests {
     fn record(uid: &str, display: &str, suite: &str) -> TestReport {
         let mut node = TestNode::test(uid, display, ExecutionState::Failed);
         node.members.insert(key::SUITE.into(), suite.into());
-        TestReport::new(&node).unwrap()
+        TestReport::from_node(&node).unwrap()
     }
 
     #[test]
@@ -258,7 +328,7 @@ mod tests {
                 duration_ms: Some(milliseconds),
                 ..TestNode::test("u", "u", ExecutionState::Passed)
             };
-            assert_eq!(TestReport::new(&node).unwrap().duration, expected);
+            assert_eq!(TestReport::from_node(&node).unwrap().duration, expected);
         }
     }
 
@@ -268,12 +338,12 @@ mod tests {
         node.outcome_kind = Some("passed-with-retries".into());
         node.members.insert(
             key::ATTEMPTS.into(),
-            serde_json::json!([{"state":"failed","message":"no","duration_us":7}]),
+            serde_json::json!([{"execution-state":"failed","message":"no","duration-ms":7}]),
         );
-        let record = TestReport::new(&node).unwrap();
+        let record = TestReport::from_node(&node).unwrap();
         assert_eq!((record.attempts(), record.detail.unwrap().attempts[0].message.as_str()), (2, "no"));
         node.members.insert(key::ATTEMPTS.into(), "three".into());
         node.members.insert(key::ATTEMPT.into(), "3".into());
-        assert_eq!(TestReport::new(&node).unwrap().attempts(), 3);
+        assert_eq!(TestReport::from_node(&node).unwrap().attempts(), 3);
     }
 }

@@ -3,16 +3,16 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, File},
+    fs::File,
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
 };
 
 use heeler_protocol::{
-    control::worker_of_journal,
-    journal::{self, JournalContent, JournalRecord, RunEnd, SYNTHESIZED_JOURNAL_NAME},
+    journal::{JournalRecord, RunEnd, SYNTHESIZED_JOURNAL_NAME},
     manifest::{self, ManifestHead},
 };
+use heeler_recovery::{JournalFile, RunJournals};
 
 use super::{
     DIR_NAME,
@@ -132,59 +132,32 @@ fn read_head(dir: &Path) -> Result<Option<ManifestHead>, String> {
 
 /// Returns the end record of a run, where it was written.
 fn read_end(dir: &Path, troubles: &mut Vec<String>) -> Option<Box<RunEnd>> {
-    let reading = read_journal(&dir.join(SYNTHESIZED_JOURNAL_NAME), troubles)?;
-    reading.records.into_iter().find_map(|record| match record {
+    let journal = JournalFile::read(dir.join(SYNTHESIZED_JOURNAL_NAME));
+    troubles.extend(journal_problems(&journal));
+    journal.content.records.into_iter().find_map(|record| match record {
         JournalRecord::Ended(end) => Some(end),
         _ => None,
     })
 }
 
-/// Reads a journal, and records damage to it.
-fn read_journal(path: &Path, troubles: &mut Vec<String>) -> Option<JournalContent> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-        Err(error) => {
-            troubles.push(format!("{}: {error}", path.display()));
-            return None;
-        }
-    };
-    let reading = journal::read(&bytes);
-    if let Some(damage) = &reading.damage {
-        troubles.push(format!("{}: {damage}", path.display()));
-    }
-    if let Some(offset) = reading.torn_at {
-        troubles.push(format!("{}: torn at byte {offset}, as by a sudden death", path.display()));
-    }
-    Some(reading)
-}
-
-/// Returns the journals of a run: the workers' in their order, then the finish journal.
-pub(super) fn journal_paths(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut workers = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        workers.extend(name.to_str().and_then(worker_of_journal).map(|worker| (worker, dir.join(&name))));
-    }
-    workers.sort_unstable();
-    let finish = Some(dir.join(SYNTHESIZED_JOURNAL_NAME)).filter(|path| path.exists());
-    Ok(workers.into_iter().map(|(_, path)| path).chain(finish).collect())
+/// Describes the damage of a journal.
+fn journal_problems(journal: &JournalFile) -> Vec<String> {
+    let path = journal.path.display();
+    let damage = journal.content.damage.as_ref().map(ToString::to_string);
+    let torn = journal.content.torn_at;
+    let errors = journal.read_error.clone().into_iter().chain(damage);
+    let torn = torn.map(|offset| format!("torn at byte {offset}, as by a sudden death"));
+    errors.chain(torn).map(|problem| format!("{path}: {problem}")).collect()
 }
 
 fn count_settled(dir: &Path, troubles: &mut Vec<String>) -> usize {
-    let mut settled = BTreeSet::new();
-    // Damage to the finish journal has been recorded already.
-    let of_finish = troubles.len();
-    for path in journal_paths(dir).unwrap_or_default() {
-        if let Some(reading) = read_journal(&path, troubles) {
-            settled.extend(reading.records.iter().filter_map(|record| match record {
-                JournalRecord::Settled { result, .. } => Some(result.test),
-                _ => None,
-            }));
+    let journals = RunJournals::read(dir).unwrap_or_default();
+    for problem in journals.files.iter().flat_map(journal_problems) {
+        // Damage to the journal of synthesized results has been recorded already.
+        if !troubles.contains(&problem) {
+            troubles.push(problem);
         }
     }
-    let told: Vec<String> = troubles.drain(of_finish..).collect();
-    let new: Vec<String> = told.into_iter().filter(|one| !troubles.contains(one)).collect();
-    troubles.extend(new);
-    settled.len()
+    let settled = journals.files.iter().flat_map(JournalFile::finished).map(|(test, _)| test);
+    settled.collect::<BTreeSet<_>>().len()
 }

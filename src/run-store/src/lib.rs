@@ -19,8 +19,7 @@ mod run_dir;
 mod tests;
 
 pub use index::{EarlierRun, EarlierRunState, list_runs};
-pub use recorded_run::count_crashed_tests;
-pub use recorded_run::{RecordedRun, RecordedRunError, read_recorded_run};
+pub use recorded_run::{RecordedResult, RecordedRun, RecordedRunError, read_recorded_run};
 pub use report_files::{ReportFileError, write_report, write_run_reports};
 pub use rerun_set::{RerunSelector, rerun_set};
 pub use resolve::{ResolveRunError, resolve_run};

@@ -1,29 +1,18 @@
 //! A recorded run, read from its files only: the selected tests, how each test ended, and which results are
 //! missing.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, io, path::Path, time::Duration};
 
-use heeler_core::{
-    TestId, WorkerId,
-    delivery::{JournalMark, UnfinishedTest, settle_orphaned_run},
-};
+use heeler_core::{Outcome, TestId, TestResult, delivery::UnfinishedTest};
 use heeler_protocol::{
-    control::{Attempt, TestIndex},
-    journal::{self, JournalError, JournalRecord, RunEnd},
-    manifest::{self, Manifest, ManifestError, ManifestPlan},
-    mtp::{EncodedChange, ExecutionState, NodeChange, TestNode},
-    unfinished_tests::{self, UnfinishedReason},
+    journal::{JournalError, JournalRecord, ProgramFailure, RunEnd},
+    manifest::{self, Manifest, ManifestError, TestDescriptions},
 };
-
+use heeler_recovery::{JournalFile, RunJournals, journal_paths, unfinished_result};
+use heeler_report::TestReport;
 use heeler_sys::cpu_pool;
 
-use super::{EarlierRun, EarlierRunState, index::journal_paths};
-use heeler_report::ReportedOutcome;
+use super::{EarlierRun, EarlierRunState};
 
 /// A finished or interrupted run, read from its files.
 #[derive(Debug)]
@@ -32,11 +21,18 @@ pub struct RecordedRun {
     pub manifest: Manifest,
     /// The end record; `None` if the run was interrupted.
     pub end: Option<Box<RunEnd>>,
-    /// The latest change of each test and of each failed program, in the order in which they ended. A test
-    /// without a result of its own gets a synthesized one.
-    pub changes: Vec<NodeChange>,
+    /// The results of tests and the failures of programs, in the order in which they ended; of two results of
+    /// one test the later counts. A test without a result of its own gets a synthesized one.
+    pub results: Vec<RecordedResult>,
     /// Descriptions of lost data.
     pub losses: Vec<String>,
+}
+
+/// A recorded result.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RecordedResult {
+    Test { test: TestId, result: Box<TestResult> },
+    Program(ProgramFailure),
 }
 
 /// The error of reading a recorded run.
@@ -100,166 +96,92 @@ pub(super) fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError
         .map_err(|source| RecordedRunError::Manifest { path: path.display().to_string(), source })?;
     let paths = journal_paths(dir)
         .map_err(|source| RecordedRunError::Read { path: dir.display().to_string(), source })?;
-    let mut all = JournalContents::default();
-    for contents in cpu_pool::map(paths, JournalContents::of_journal) {
-        all.append(contents?);
-    }
-    Ok(all.into_recorded_run(manifest))
+    let journals = RunJournals { files: cpu_pool::map(paths, JournalFile::read) };
+    let losses = journal_losses(&journals)?;
+    Ok(recorded_run(manifest, journals, losses))
 }
 
-/// The content of the journals read so far.
-#[derive(Debug, Default)]
-struct JournalContents {
-    /// The marks of each journal, in order; the worker that wrote it no longer matters.
-    journal_marks: Vec<Vec<(TestId, JournalMark)>>,
-    /// The last attempt of each test whose result was provisional.
-    provisional: BTreeMap<TestId, Attempt>,
-    /// Changes of tests with the time at which they ended, in milliseconds; `None` for those written at the
-    /// end of the run.
-    changes: Vec<(Option<i64>, NodeChange)>,
-    end: Option<Box<RunEnd>>,
-    losses: Vec<String>,
-}
-
-impl JournalContents {
-    fn of_journal(path: PathBuf) -> Result<Self, RecordedRunError> {
-        let mut contents = Self::default();
-        contents.read_journal(path)?;
-        Ok(contents)
-    }
-
-    /// Appends the content of a later journal.
-    fn append(&mut self, later: Self) {
-        self.journal_marks.extend(later.journal_marks);
-        self.provisional.extend(later.provisional);
-        self.changes.extend(later.changes);
-        self.end = later.end.or(self.end.take());
-        self.losses.extend(later.losses);
-    }
-
-    fn read_journal(&mut self, path: PathBuf) -> Result<(), RecordedRunError> {
-        let shown = path.display().to_string();
-        let bytes =
-            fs::read(&path).map_err(|source| RecordedRunError::Read { path: shown.clone(), source })?;
-        let reading = journal::read(&bytes);
-        match reading.damage {
+/// Describes the damage of the journals.
+///
+/// # Errors
+/// A journal is of another version.
+fn journal_losses(journals: &RunJournals) -> Result<Vec<String>, RecordedRunError> {
+    let mut losses = Vec::new();
+    for journal in &journals.files {
+        let path = journal.path.display().to_string();
+        if let Some(error) = &journal.read_error {
+            losses.push(format!("{path}: {error}"));
+        }
+        match &journal.content.damage {
             Some(source @ JournalError::Version { .. }) => {
-                return Err(RecordedRunError::Journal { path: shown, source });
+                return Err(RecordedRunError::Journal { path, source: source.clone() });
             }
-            Some(damage) => self.losses.push(format!("{shown}: {damage}; what stood behind it is lost")),
+            Some(damage) => losses.push(format!("{path}: {damage}; the records after it are lost")),
             None => {}
         }
-        if let Some(offset) = reading.torn_at {
-            tracing::debug!(path = shown, offset, "the last record was never written to its end");
+        if let Some(offset) = journal.content.torn_at {
+            tracing::debug!(path, offset, "the last record is incomplete");
         }
-        let is_finish = path.file_name().is_some_and(|name| name == journal::SYNTHESIZED_JOURNAL_NAME);
+    }
+    Ok(losses)
+}
+
+fn recorded_run(manifest: Manifest, journals: RunJournals, mut losses: Vec<String>) -> RecordedRun {
+    let due = journals.settle(manifest.plan.tests.len());
+    let attempts = journals.last_attempts();
+    let is_ended = journals
+        .files
+        .iter()
+        .flat_map(|file| &file.content.records)
+        .any(|record| matches!(record, JournalRecord::Ended(_)));
+    let cause = match (is_ended, losses.is_empty()) {
+        (_, false) => format!("the journals of its run are damaged: {}", losses.join("; ")),
+        (true, true) => "the journals of its run do not hold it".to_owned(),
+        (false, true) => "the run was interrupted".to_owned(),
+    };
+    let is_lost = is_ended || !losses.is_empty();
+    let missing = |(test, unfinished): &(TestId, UnfinishedTest)| {
+        let result = if is_lost {
+            TestResult::with_reason(Outcome::Lost, format!("its result is unknown: {cause}"))
+        } else {
+            unfinished_result(*unfinished, attempts.get(test).copied(), &cause)
+        };
+        RecordedResult::Test { test: *test, result: Box::new(result) }
+    };
+    let missing: Vec<_> = due.unfinished.iter().map(missing).collect();
+    if is_ended && losses.is_empty() && !missing.is_empty() {
+        let tests = if missing.len() == 1 { "test" } else { "tests" };
+        losses.push(format!("no journal holds the result of {} {tests}", missing.len()));
+    }
+    let mut end = None;
+    let mut results: Vec<(u64, RecordedResult)> = Vec::new();
+    for journal in journals.files {
         // The records of one worker are in order, regardless of their times: a retry starts with its first
-        // attempt.
-        let mut last = i64::MIN;
-        let mut said = Vec::new();
-        for (record, parsed) in cpu_pool::map(reading.records, parse_change) {
-            if let Some(parsed) = parsed {
-                match parsed {
-                    Ok(change) => {
-                        last = last.max(ended_at(&change.node).unwrap_or(last));
-                        self.changes.push(((!is_finish).then_some(last), change));
-                    }
-                    Err(error) => self.losses.push(format!("{shown}: a result that is none: {error}")),
-                }
-            }
+        // attempt. Synthesized results come last, in their order.
+        let mut last_ms = if journal.worker.is_some() { 0 } else { u64::MAX };
+        for record in journal.content.records {
             match record {
-                JournalRecord::Started(test) => said.push((TestId(test.0), JournalMark::Started)),
-                JournalRecord::Settled { result, .. } => {
-                    said.push((TestId(result.test.0), JournalMark::Settled))
+                JournalRecord::Finished { test, result } => {
+                    last_ms = last_ms.max(ended_at_ms(&result).unwrap_or(0));
+                    results.push((last_ms, RecordedResult::Test { test, result: Box::new(result) }));
                 }
-                JournalRecord::Provisional { test, attempt } => {
-                    said.push((TestId(test.0), JournalMark::Provisional));
-                    self.provisional.insert(TestId(test.0), attempt);
+                JournalRecord::ProgramFailed(failure) => {
+                    results.push((last_ms, RecordedResult::Program(failure)));
                 }
-                JournalRecord::ProgramFailure { .. } => {}
-                JournalRecord::Ended(end) => self.end = Some(end),
+                JournalRecord::Ended(record) => end = Some(record),
+                JournalRecord::Started(_) | JournalRecord::Provisional { .. } => {}
             }
         }
-        self.journal_marks.push(said);
-        Ok(())
     }
-
-    fn into_recorded_run(mut self, manifest: Manifest) -> RecordedRun {
-        let why = match (&self.end, self.losses.is_empty()) {
-            (_, false) => format!("the journals of its run are damaged: {}", self.losses.join("; ")),
-            (Some(_), true) => "the journals of its run do not hold it".to_owned(),
-            (None, true) => "the run was interrupted".to_owned(),
-        };
-        let is_lost = self.end.is_some() || !self.losses.is_empty();
-        let open = self.synthesize_missing(&manifest.plan, (is_lost, &why));
-        if self.end.is_some() && self.losses.is_empty() && !open.is_empty() {
-            let tests = if open.len() == 1 { "test" } else { "tests" };
-            self.losses.push(format!("no journal holds the result of {} {tests}", open.len()));
-        }
-        // The sort is stable: changes without a time stay after the rest, in their order.
-        self.changes.sort_by_key(|(at, _)| at.unwrap_or(i64::MAX));
-        let open = open.iter().filter_map(|raw| serde_json::from_slice(raw.as_bytes()).ok());
-        let changes = self.changes.into_iter().map(|(_, change)| change).chain(open).collect();
-        RecordedRun { manifest, end: self.end, changes, losses: self.losses }
-    }
+    // The sort is stable.
+    results.sort_by_key(|(ended_ms, _)| *ended_ms);
+    let results = results.into_iter().map(|(_, result)| result).chain(missing).collect();
+    RecordedRun { manifest, end, results, losses }
 }
 
-/// Parses the change in a record, if it has one.
-fn parse_change(record: JournalRecord) -> (JournalRecord, Option<serde_json::Result<NodeChange>>) {
-    let parsed = match &record {
-        JournalRecord::Settled { change, .. } | JournalRecord::ProgramFailure { change } => {
-            Some(serde_json::from_slice(change))
-        }
-        JournalRecord::Started(_) | JournalRecord::Provisional { .. } | JournalRecord::Ended(_) => None,
-    };
-    (record, parsed)
-}
-
-impl JournalContents {
-    /// Synthesizes a change for each test without a result, by the same decision that the watchdog makes for
-    /// a client.
-    fn synthesize_missing(&self, plan: &ManifestPlan, (is_lost, why): (bool, &str)) -> Vec<EncodedChange> {
-        let journals = self.journal_marks.iter().map(|said| (WorkerId(0), said.as_slice()));
-        let due = settle_orphaned_run(plan.tests.len(), journals);
-        let change = |(test, unsettled): (TestId, UnfinishedTest)| {
-            let missing = match (unsettled, self.provisional.get(&test)) {
-                _ if is_lost => UnfinishedReason::Lost(why),
-                (UnfinishedTest::Provisional, Some(attempt)) => UnfinishedReason::Provisional(attempt, why),
-                (UnfinishedTest::Interrupted | UnfinishedTest::Provisional, _) => {
-                    UnfinishedReason::Interrupted(why)
-                }
-                (UnfinishedTest::NotRun, _) => UnfinishedReason::NotRun(why),
-            };
-            unfinished_tests::synthesized_change(plan, TestIndex(test.0), missing)
-        };
-        due.unfinished.into_iter().filter_map(change).collect()
-    }
-}
-
-/// Returns when a test ended, in milliseconds.
-fn ended_at(node: &TestNode) -> Option<i64> {
-    let began: jiff::Timestamp = node.start_utc.as_deref()?.parse().ok()?;
-    let took = Duration::try_from_secs_f64(node.duration_ms.unwrap_or(0.0) / 1e3).ok()?;
-    i64::try_from(took.as_millis()).ok()?.checked_add(began.as_millisecond())
-}
-
-/// Returns how many tests of a run crashed, by its journals. Only tests that ended in an error are examined.
-pub fn count_crashed_tests(dir: &Path) -> usize {
-    let is_crash = |change: &[u8]| {
-        let change = serde_json::from_slice::<NodeChange>(change);
-        change.is_ok_and(|change| ReportedOutcome::from_node(&change.node) == Some(ReportedOutcome::Crashed))
-    };
-    let of_journal = |path: PathBuf| {
-        let records = fs::read(path).map(|bytes| journal::read(&bytes).records).unwrap_or_default();
-        let crashed = records.into_iter().filter_map(|record| match record {
-            JournalRecord::Settled { result, change } if result.state == ExecutionState::Error => {
-                is_crash(&change).then_some(result.test)
-            }
-            _ => None,
-        });
-        crashed.collect::<Vec<_>>()
-    };
-    journal_paths(dir).unwrap_or_default().into_iter().flat_map(of_journal).collect::<BTreeSet<_>>().len()
+/// Returns when a test ended, in milliseconds since 1970.
+fn ended_at_ms(result: &TestResult) -> Option<u64> {
+    Some(result.started_ms?.saturating_add(result.duration_us.unwrap_or(0) / 1000))
 }
 
 impl RecordedRun {
@@ -270,8 +192,25 @@ impl RecordedRun {
             return Duration::from_millis(end.duration_ms);
         }
         let began = self.manifest.head.began_utc.parse::<jiff::Timestamp>().map(|at| at.as_millisecond());
-        let last = self.changes.iter().filter_map(|change| ended_at(&change.node)).max();
+        let ended = self.results.iter().filter_map(|result| match result {
+            RecordedResult::Test { result, .. } => ended_at_ms(result),
+            RecordedResult::Program(_) => None,
+        });
+        let last = ended.max().and_then(|last| i64::try_from(last).ok());
         let took = began.ok().zip(last).map(|(began, last)| last.saturating_sub(began));
         Duration::from_millis(took.and_then(|took| u64::try_from(took).ok()).unwrap_or(0))
+    }
+
+    /// Returns the reports of all results, in their order.
+    #[must_use]
+    pub fn reports(&self) -> Vec<TestReport> {
+        let descriptions: TestDescriptions = self.manifest.plan.clone().into_descriptions();
+        let report = |result: &RecordedResult| match result {
+            RecordedResult::Test { test, result } => {
+                descriptions.with_test(*test, |test| TestReport::from_result(test, result))
+            }
+            RecordedResult::Program(failure) => Some(TestReport::from_program_failure(failure)),
+        };
+        self.results.iter().filter_map(report).collect()
     }
 }

@@ -100,9 +100,10 @@ impl RecordedRun {
     #[must_use]
     pub fn summarise(&self) -> RunSummary {
         // Programs that can't be listed are reported beside the tests and not counted as tests.
-        let selected = self.manifest.plan.tests.iter().filter(|test| test.uid != test.suite).count();
+        let plan = &self.manifest.plan;
+        let selected = plan.tests.iter().filter(|test| test.uid != plan.suite(test)).count();
         let mut summary = RunSummary::new(Some(selected));
-        summary.apply(&self.changes);
+        summary.add_reports(self.reports());
         if let Some(end) = &self.end {
             summary.add_leaks(&end.result.leaks);
             summary.add_shared_processes(&end.result.largest);

@@ -3,13 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use heeler_protocol::{
-    manifest::RerunSet,
-    mtp::{ExecutionState, TestNode},
-};
+use heeler_core::{Outcome, TestId};
+use heeler_protocol::manifest::RerunSet;
 
-use super::RecordedRun;
-use heeler_report::ReportedOutcome;
+use super::{RecordedResult, RecordedRun};
 
 /// Selects the tests of an earlier run to rerun.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,14 +57,21 @@ impl RerunSelector {
 #[must_use]
 pub fn rerun_set(story: &RecordedRun) -> RerunSet {
     let plan = &story.manifest.plan;
-    let last: HashMap<&str, &TestNode> =
-        story.changes.iter().map(|change| (change.node.uid.as_str(), &change.node)).collect();
+    let last: HashMap<TestId, Outcome> = story
+        .results
+        .iter()
+        .filter_map(|result| match result {
+            RecordedResult::Test { test, result } => Some((*test, result.outcome)),
+            RecordedResult::Program(_) => None,
+        })
+        .collect();
     let mut left = RerunSet::default();
-    for test in &plan.tests {
-        match last.get(test.uid.as_str()).and_then(|node| rerun_reason(node)) {
-            Some(RerunReason::Failed) => left.failed.push(test.uid.clone()),
-            Some(RerunReason::NotRun) => left.not_run.push(test.uid.clone()),
-            None => {}
+    for (test, id) in plan.tests.iter().zip((0..).map(TestId)) {
+        match last.get(&id) {
+            Some(outcome) if outcome.lacks_result() => left.not_run.push(test.uid.clone()),
+            Some(outcome) if outcome.is_failure() => left.failed.push(test.uid.clone()),
+            Some(_) => {}
+            None => left.not_run.push(test.uid.clone()),
         }
     }
     let selected: HashSet<&str> = plan.tests.iter().map(|test| test.uid.as_str()).collect();
@@ -75,26 +79,4 @@ pub fn rerun_set(story: &RecordedRun) -> RerunSet {
     left.failed.extend(plan.earlier_rerun_set.failed.iter().filter(is_waiting).cloned());
     left.not_run.extend(plan.earlier_rerun_set.not_run.iter().filter(is_waiting).cloned());
     left
-}
-
-enum RerunReason {
-    Failed,
-    NotRun,
-}
-
-/// Returns why a test must be rerun; `None` for one that passed or was skipped.
-fn rerun_reason(node: &TestNode) -> Option<RerunReason> {
-    let has_no_result = matches!(node.outcome_kind.as_deref(), Some("interrupted" | "lost"))
-        || node.state == Some(ExecutionState::Cancelled);
-    match ReportedOutcome::from_node(node) {
-        _ if has_no_result => Some(RerunReason::NotRun),
-        None | Some(ReportedOutcome::NotRun | ReportedOutcome::Cancelled) => Some(RerunReason::NotRun),
-        Some(ReportedOutcome::Passed | ReportedOutcome::Flaky | ReportedOutcome::Skipped) => None,
-        Some(
-            ReportedOutcome::Failed
-            | ReportedOutcome::TimedOut
-            | ReportedOutcome::Crashed
-            | ReportedOutcome::Error,
-        ) => Some(RerunReason::Failed),
-    }
 }

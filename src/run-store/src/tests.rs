@@ -2,11 +2,10 @@
 
 use std::{fs, num::NonZeroU32};
 
+use heeler_core::{Outcome, TestId, TestResult};
 use heeler_protocol::{
-    control::{JournalledResult, TestIndex},
     journal::{self, JournalRecord},
     manifest::{self, Manifest, ManifestHead, ManifestPlan, ManifestTest, RerunSet, RunOrigin},
-    mtp::{EncodedChange, ExecutionState, TestNode},
 };
 
 use super::*;
@@ -17,9 +16,7 @@ fn manifest(run: &str, names: &[&str], left_before: RerunSet) -> Manifest {
     let test = |name: &&str| ManifestTest {
         uid: format!("s::{name}"),
         display_name: (*name).into(),
-        suite: "s".into(),
-        group: None,
-        client_members: None,
+        ..ManifestTest::default()
     };
     let head = ManifestHead { tests: names.len(), ..ManifestHead::new(run, RunOrigin::default()) };
     Manifest {
@@ -32,13 +29,11 @@ fn manifest(run: &str, names: &[&str], left_before: RerunSet) -> Manifest {
     }
 }
 
-/// Returns a journal in which tests ended in these states, by their index in the run.
-fn journal(ends: &[(u32, &str, ExecutionState)]) -> Vec<u8> {
+/// Returns a journal in which tests had these outcomes, by their index in the run.
+fn journal(ends: &[(u32, Outcome)]) -> Vec<u8> {
     let mut bytes = journal::MAGIC.to_vec();
-    for (test, name, state) in ends {
-        let result = JournalledResult { test: TestIndex(*test), state: *state, duration_us: 1 };
-        let node = TestNode::test(format!("s::{name}"), *name, *state);
-        journal::write_settled(&mut bytes, result, EncodedChange::new(None, &node, None).as_bytes());
+    for (test, outcome) in ends {
+        journal::write_finished(&mut bytes, TestId(*test), &TestResult::new(*outcome));
     }
     bytes
 }
@@ -108,12 +103,8 @@ fn rerun_set_includes_failed_and_missing_tests() {
     let left_before = RerunSet { failed: before(&["passes", "old"]), not_run: before(&["fails", "older"]) };
     fs::write(run.path.join(manifest::MANIFEST_FILE_NAME), manifest("aaaa", &names, left_before).to_bytes())
         .unwrap();
-    let first = journal(&[(0, "passes", ExecutionState::Passed), (2, "fails", ExecutionState::Failed)]);
-    let second = journal(&[
-        (1, "skips", ExecutionState::Skipped),
-        (3, "hangs", ExecutionState::TimedOut),
-        (4, "ends", ExecutionState::Cancelled),
-    ]);
+    let first = journal(&[(0, Outcome::Passed), (2, Outcome::Failed)]);
+    let second = journal(&[(1, Outcome::Skipped), (3, Outcome::TimedOut), (4, Outcome::Cancelled)]);
     fs::write(run.path.join("worker-1.journal"), first).unwrap();
     fs::write(run.path.join("worker-2.journal"), second).unwrap();
     drop(run);
@@ -138,11 +129,7 @@ fn truncated_journals_keep_complete_results() {
         manifest("aaaa", &names, RerunSet::default()).to_bytes(),
     )
     .unwrap();
-    let ends = [
-        (0, "a", ExecutionState::Passed),
-        (1, "b", ExecutionState::Failed),
-        (2, "c", ExecutionState::Passed),
-    ];
+    let ends = [(0, Outcome::Passed), (1, Outcome::Failed), (2, Outcome::Passed)];
     let whole = journal(&ends);
     let places: Vec<_> = (0..=3).map(|count| journal(&ends[..count]).len()).collect();
     let path = run.path.join("worker-1.journal");
@@ -153,7 +140,7 @@ fn truncated_journals_keep_complete_results() {
         let settled = places.iter().rposition(|place| *place <= cut).unwrap_or(0);
         assert_eq!(all[0].state, EarlierRunState::Interrupted { settled }, "cut at {cut}");
         let story = read_recorded_run(&all[0]).unwrap();
-        assert_eq!((story.changes.len(), story.losses.len()), (3, 0), "cut at {cut}");
+        assert_eq!((story.results.len(), story.losses.len()), (3, 0), "cut at {cut}");
     }
 }
 
@@ -166,7 +153,7 @@ fn finished_run_with_missing_results_reports_loss() {
         manifest("aaaa", &["a", "b"], RerunSet::default()).to_bytes(),
     )
     .unwrap();
-    let mut finish = journal(&[(0, "a", ExecutionState::Passed)]);
+    let mut finish = journal(&[(0, Outcome::Passed)]);
     journal::write(&mut finish, &JournalRecord::Ended(Box::default()));
     fs::write(run.path.join(journal::SYNTHESIZED_JOURNAL_NAME), finish).unwrap();
     drop(run);

@@ -158,7 +158,7 @@ fn configured_suites_run_by_default() {
     ran.line_with(&["PASS", "cpp", "First.One"]);
     ran.line_with(&["PASS", "fake", "Fake.Four"]);
     ran.line_with(&["cpp", "(outside any test)"]);
-    ran.assert_stdout("exit code 7").assert_stdout("1 program outside any test");
+    ran.assert_stdout("exited with code 7").assert_stdout("1 program outside any test");
 }
 
 #[test]
@@ -241,6 +241,34 @@ fn max_fail_ends_run_and_accounts_for_rest() {
     ran.assert_stdout("not run: the run stopped at its limit of failures");
     let ran = world.run(&["run", "kinds", "-j1", "--isolate", "--fail-fast"]).assert_code(13);
     ran.assert_stdout("FAILED");
+}
+
+/// Runs a test that fails while another one runs; returns the summary of the run.
+fn run_with_failure_beside_running_test(fail_fast: &str) -> String {
+    let world = TestWorld::with_fake("fails-while-another-runs");
+    world.env("HEELER_FIXTURE_FLAKY", world.path("second-test-runs").to_str().unwrap());
+    world.write(
+        "heeler.toml",
+        "[profile.default]\ngrace-period = \"200ms\"\n[[profile.default.override]]\nfilter = \"Two\"\ntimeout = \"2s\"\n",
+    );
+    let words = ["run", "fails-while-another-runs", "-j2", "--isolate", "--status-level", "all", fail_fast];
+    world.run(&words).assert_code(13).stdout.clone()
+}
+
+#[test]
+fn fail_fast_lets_running_test_finish_and_does_not_run_rest() {
+    for option in ["--fail-fast", "--max-fail=1"] {
+        let stdout = run_with_failure_beside_running_test(option);
+        assert!(stdout.contains("2 s") && !stdout.contains("cancelled"), "{stdout}");
+        assert_eq!(stdout.matches("not run: the run stopped at").count(), 2, "{stdout}");
+    }
+}
+
+#[test]
+fn fail_fast_immediate_cancels_running_test() {
+    let stdout = run_with_failure_beside_running_test("--fail-fast=immediate");
+    assert!(stdout.contains("cancelled"), "{stdout}");
+    assert_eq!(stdout.matches("not run: the run stopped at").count(), 2, "{stdout}");
 }
 
 #[test]

@@ -180,6 +180,8 @@ fn completely_killed_run_is_listed_and_rerun() {
     assert!(junit.contains("tests=\"6\"") && junit.contains("failures=\"1\" errors=\"4\""), "{junit}");
     let running = junit_case(&junit, "N/Meet.Case/2");
     assert!(running.contains("it was running when the run was interrupted"), "{running}");
+    // Without a result of its own: `--rerun not-run` selects it below.
+    assert!(running.contains("type=\"interrupted\""), "{running}");
     let waiting = junit_case(&junit, "N/Meet.Case/5");
     assert!(waiting.contains("type=\"not-run\"") && waiting.contains("not run: the run was interrupted"));
     let told = run_heeler_beside(&world, &["report"]).assert_code(0);
@@ -371,13 +373,13 @@ fn torn_journals_are_read_damaged_ones_located() {
     ran.assert_stderr("worker-1.journal: damaged record at byte ").assert_stderr("expected ");
     let junit = world.read("damaged.xml");
     assert!(junit.contains(&format!("tests=\"{tests}\"")), "{junit}");
-    assert!(junit.contains("its result is not known: the journals of its run are damaged"), "{junit}");
+    assert!(junit.contains("its result is unknown: the journals of its run are damaged"), "{junit}");
     world.run(&["report"]).assert_code(4).assert_stdout("damaged record at byte");
 
     // Of another version.
     fs::write(&journal, b"heeler-journal 99\nand so on").unwrap();
     let ran = world.run(&["report"]).assert_code(4);
-    ran.assert_stderr("worker-1.journal").assert_stderr("version 99").assert_stderr("reads version 2");
+    ran.assert_stderr("worker-1.journal").assert_stderr("version 99").assert_stderr("reads version 3");
     let manifest = dir.join("manifest.jsonl");
     let text = fs::read_to_string(&manifest).unwrap();
     fs::write(&manifest, text.replace("\"version\":4", "\"version\":5")).unwrap();
@@ -391,7 +393,7 @@ fn torn_journals_are_read_damaged_ones_located() {
         .run(&["report"])
         .assert_code(4)
         .assert_stderr("damaged at byte ")
-        .assert_stderr("a line with the run's tests");
+        .assert_stderr("a line of JSON with the run's tests");
 }
 
 #[test]

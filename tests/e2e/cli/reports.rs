@@ -61,6 +61,50 @@ fn junit_report_has_every_outcome() {
     }
 }
 
+#[test]
+fn junit_reruns_have_message_type_time_and_output() {
+    let world = TestWorld::with_gtest("deaths");
+    world.env("HEELER_FIXTURE_FLAKY", world.path("flaky").to_str().unwrap());
+    let words = ["run", "deaths", "-E", "Third.Flaky", "--retries", "1", "--junit", "live.xml"];
+    world.run(&words).assert_code(0);
+    world.run(&["report", "latest", "--junit", "files.xml"]).assert_code(0);
+    for name in ["live.xml", "files.xml"] {
+        let report = world.read(name);
+        let (_, rerun) = report.split_once("<flakyFailure ").unwrap_or_else(|| panic!("{report}"));
+        let (rerun, _) = rerun.split_once("</flakyFailure>").unwrap();
+        assert!(rerun.contains("type=\"failure\"") && rerun.contains("time=\""), "{rerun}");
+        assert!(rerun.contains("the first time it fails"), "{rerun}");
+        assert!(rerun.contains("<system-out>"), "{rerun}");
+    }
+}
+
+#[test]
+fn flaky_crash_is_a_flaky_error_in_junit() {
+    let world = TestWorld::with_gtest("deaths");
+    world.env("HEELER_FIXTURE_DIE_AT", "first attempt");
+    world.env("HEELER_FIXTURE_FLAKY", world.path("flaky").to_str().unwrap());
+    let words = ["run", "deaths", "-E", "Third.Flaky", "--isolate", "--retries", "1", "--junit", "live.xml"];
+    world.run(&words).assert_code(0).line_with(&["FLAKY 2", "Third.Flaky"]);
+    let report = world.read("live.xml");
+    let (_, rerun) = report.split_once("<flakyError ").unwrap_or_else(|| panic!("{report}"));
+    assert!(rerun.contains("type=\"SIGABRT\"") && rerun.contains("crashed with SIGABRT"), "{rerun}");
+}
+
+#[test]
+fn test_killed_at_its_memory_limit_is_out_of_memory() {
+    let world = TestWorld::with_gtest("evidence");
+    let words = ["run", "evidence", "-E", "Memory.Greedy", "--max-memory", "100MiB", "--junit", "live.xml"];
+    let ran = world.run(&words).assert_code(2);
+    ran.line_with(&["MEMORY", "Memory.Greedy"]);
+    ran.assert_stdout("1 out of memory");
+    assert!(!ran.stdout.contains("SIGKILL") && !ran.stdout.contains("crashed"), "{ran}");
+    world.run(&["report", "latest", "--junit", "files.xml"]).assert_code(0);
+    for name in ["live.xml", "files.xml"] {
+        let report = world.read(name);
+        assert!(report.contains("type=\"out-of-memory\""), "{report}");
+    }
+}
+
 /// Returns how a CTRF report says each test ended, in the words of the JUnit report, after validation.
 fn ctrf(text: &str) -> Vec<(String, String)> {
     let report: Value = serde_json::from_str(text).unwrap();

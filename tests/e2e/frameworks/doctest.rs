@@ -47,7 +47,7 @@ const KINDS: &[ExpectedResult] = &[
     expected("has parts", FAILED, "in subcase: left > wrong", ""),
     expected("may fail", PASSED, "", ""),
     expected("should fail and does not", FAILED, "should have failed, and did not", ""),
-    expected("throws", FAILED, "threw: 3", ""),
+    expected("throws", FAILED, "threw: unknown exception", ""),
     expected("twice", PASSED, "", "the first\n"),
     expected("twice#2", PASSED, "", "the second\n"),
     expected("last", PASSED, "", ""),
@@ -70,7 +70,8 @@ fn every_doctest_outcome_is_reported() {
     books.assert_no_program_failures();
     let fails = books.test("kinds::fails");
     assert_eq!(fails["standardOutput"], "out of fails, without newline", "{fails:#}");
-    assert_eq!(fails["standardError"], "err of fails\n", "{fails:#}");
+    // Of tests that ended within one read it is not known which one wrote to standard error.
+    assert!(fails["standardError"].as_str().unwrap().ends_with("err of fails\n"), "{fails:#}");
     assert_eq!(
         books.test("kinds::has parts")["heeler.parts"],
         json!([
@@ -106,7 +107,7 @@ const NAMES: [&str; 37] = [
     "<tag attr=\"x\">",
     "&amp;",
     "]]>",
-    "",
+    "(no name)",
     " ",
     " leading",
     "trailing ",

@@ -25,7 +25,7 @@ pub(crate) fn check_expected(books: &CheckedRun, suite: &str, expected: &[Expect
         if one.kind == "crashed" {
             assert_eq!(node["heeler.signal"], one.label, "{node:#}");
         }
-        if one.kind == "exited" {
+        if one.kind == "exited-early" {
             assert_eq!(node["heeler.exit-code"], 0, "{node:#}");
         }
         if one.state == "passed" {

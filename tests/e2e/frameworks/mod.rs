@@ -2,4 +2,5 @@
 
 mod doctest;
 mod gtest;
+mod json_lines;
 mod libtest;

@@ -17,7 +17,7 @@ use crate::support::{
 const CASES: usize = 200;
 
 /// Deadlines short enough for a test.
-const IMPATIENT: &str = "[profile.default]\njobs = 2\nstall-timeout = \"500ms\"\ndrain-timeout = \"300ms\"\nconnect-timeout = \"1s\"\n";
+const IMPATIENT: &str = "[profile.default]\njobs = 2\nclient-stall-timeout = \"500ms\"\ndrain-timeout = \"300ms\"\nconnect-timeout = \"1s\"\n";
 
 fn world(cases: usize) -> (TestWorld, Vec<String>) {
     let world = TestWorld::with_gtest("big");

@@ -16,8 +16,7 @@ const CASES: [&str; 4] = ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2", "N/
 
 fn world(jobs: usize) -> TestWorld {
     let world = TestWorld::with_gtest("meet");
-    let limits =
-        "stall-timeout = \"1s\"\ndrain-timeout = \"500ms\"\nstartup-timeout = \"5s\"\nisolate = true\n";
+    let limits = "client-stall-timeout = \"1s\"\ndrain-timeout = \"500ms\"\nstartup-timeout = \"5s\"\nisolate = true\n";
     world.write("heeler.toml", &format!("[profile.default]\njobs = {jobs}\n{limits}"));
     world
 }

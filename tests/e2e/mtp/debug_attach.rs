@@ -75,7 +75,7 @@ fn attached_debugger_stops_test_and_keeps_result() {
     for is_listening in [false, true] {
         let world = world();
         // Deadlines that a test under a debugger could not meet.
-        world.write("heeler.toml", "[profile.default]\ntimeout = \"100ms\"\nsilence-timeout = \"100ms\"\nstartup-timeout = \"100ms\"\nrun-timeout = \"200ms\"\n");
+        world.write("heeler.toml", "[profile.default]\ntimeout = \"100ms\"\nidle-timeout = \"100ms\"\nstartup-timeout = \"100ms\"\nrun-timeout = \"200ms\"\n");
         let mut server = debug_server(&world, is_listening);
         let tests = ["kinds::Math.Fail"];
         let run = begin_debug_run(&mut server, 1, &tests);

@@ -112,7 +112,10 @@ fn client_without_attach_launches_tests() {
     for is_listening in [false, true] {
         let world = world();
         // Deadlines that a test under a debugger could not meet.
-        world.write("heeler.toml", "[profile.default]\ntimeout = \"100ms\"\nsilence-timeout = \"100ms\"\nstartup-timeout = \"100ms\"\n");
+        world.write(
+            "heeler.toml",
+            "[profile.default]\ntimeout = \"100ms\"\nidle-timeout = \"100ms\"\nstartup-timeout = \"100ms\"\n",
+        );
         let mut server = debug_server(&world, is_listening);
         let tests = ["kinds::Math.Fail", "kinds::Noise.Errors"];
         let run = begin_debug_run(&mut server, 1, &tests);

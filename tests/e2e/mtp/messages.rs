@@ -283,7 +283,10 @@ fn unknown_test_members_return_on_every_node() {
 #[test]
 fn unknown_group_members_return_on_every_node() {
     let world = TestWorld::with_gtest("kinds");
-    world.write("heeler.toml", "[profile.default]\ndrain-timeout = \"300ms\"\nstall-timeout = \"1s\"\n");
+    world.write(
+        "heeler.toml",
+        "[profile.default]\ndrain-timeout = \"300ms\"\nclient-stall-timeout = \"1s\"\n",
+    );
     for behaviour in [ListenerBehaviour::Normal, ListenerBehaviour::NeverReads] {
         let mut server = TestServer::with_callback(&world, &["kinds"], move |_| behaviour);
         // There is one test below it.
@@ -302,7 +305,10 @@ fn unknown_group_members_return_on_every_node() {
 #[test]
 fn resent_results_keep_members_and_groups() {
     let world = TestWorld::with_gtest("kinds");
-    world.write("heeler.toml", "[profile.default]\ndrain-timeout = \"300ms\"\nstall-timeout = \"1s\"\n");
+    world.write(
+        "heeler.toml",
+        "[profile.default]\ndrain-timeout = \"300ms\"\nclient-stall-timeout = \"1s\"\n",
+    );
     // Nothing is proven to a client that never reads, so all is sent again.
     let mut server = TestServer::with_callback(&world, &["kinds"], |_| ListenerBehaviour::NeverReads);
     let asked = ["kinds::Math.Add", "kinds::Math.Fail"];

@@ -21,7 +21,7 @@ fn world() -> (TestWorld, Vec<String>) {
     world.env("HEELER_FIXTURE_CASES", &CASES.to_string());
     world.write(
         "heeler.toml",
-        "[profile.default]\njobs = 2\nstall-timeout = \"1s\"\ndrain-timeout = \"500ms\"\n",
+        "[profile.default]\njobs = 2\nclient-stall-timeout = \"1s\"\ndrain-timeout = \"500ms\"\n",
     );
     let names: Vec<String> = (0..CASES).map(|n| format!("N/Big.Case/{n}")).collect();
     (world, uids("big", names.iter().map(String::as_str)))

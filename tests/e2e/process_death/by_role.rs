@@ -18,7 +18,7 @@ use crate::support::{
 const CASES: [&str; 4] = ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2", "N/Meet.Case/3"];
 
 /// Two slots, and deadlines short enough for a test.
-const TWO: &str = "[profile.default]\njobs = 2\nstall-timeout = \"1s\"\ndrain-timeout = \"500ms\"\nstartup-timeout = \"5s\"\n";
+const TWO: &str = "[profile.default]\njobs = 2\nclient-stall-timeout = \"1s\"\ndrain-timeout = \"500ms\"\nstartup-timeout = \"5s\"\n";
 
 fn world() -> TestWorld {
     let world = TestWorld::with_gtest("meet");

@@ -17,7 +17,7 @@ use crate::support::{
 
 /// One slot, a memory limit that a control group enforces where that is possible, and deadlines short enough
 /// for a test.
-const SETTINGS: &str = "[profile.default]\njobs = 1\nmax-memory = \"2GiB\"\nstall-timeout = \"1s\"\n\
+const SETTINGS: &str = "[profile.default]\njobs = 1\nmax-memory = \"2GiB\"\nclient-stall-timeout = \"1s\"\n\
      drain-timeout = \"500ms\"\ngrace-period = \"200ms\"\n";
 
 fn world() -> TestWorld {

@@ -88,7 +88,7 @@ fn full_disk_and_broken_connection_lose_only_details() {
     let states: Vec<_> = cases(6).iter().map(|uid| books.state(uid).to_owned()).collect();
     assert_eq!(states, ["passed", "failed", "passed", "skipped", "passed", "passed"]);
     assert!(
-        is_logged(&books, "are in no journal and are told again without their details"),
+        is_logged(&books, "are in no journal and are sent again without their details"),
         "{:?}",
         books.log
     );

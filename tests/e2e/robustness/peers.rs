@@ -270,7 +270,7 @@ fn silent_sessions_do_not_disturb_others() {
 #[test]
 fn silent_sessions_time_out() {
     let world = world();
-    world.write("heeler.toml", "[profile.default]\njobs = 1\nstall-timeout = \"300ms\"\n");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\nclient-stall-timeout = \"300ms\"\n");
     let mut shared = SharedServer::new(&world);
     // More than a server's session limit.
     let silent: Vec<_> = (0..40).map(|_| MisbehavingSession::silent(&shared.good)).collect();

@@ -32,7 +32,7 @@ fn world() -> (TestWorld, Vec<String>) {
     world.env("HEELER_FIXTURE_PRINTS", &PRINTS.to_string());
     world.write(
         "heeler.toml",
-        "[profile.default]\njobs = 2\nstall-timeout = \"10m\"\ngrace-period = \"200ms\"\n",
+        "[profile.default]\njobs = 2\nclient-stall-timeout = \"10m\"\ngrace-period = \"200ms\"\n",
     );
     let names: Vec<String> = (0..CASES).map(|n| format!("N/Big.Case/{n}")).collect();
     let selected = uids("big", names.iter().map(String::as_str));

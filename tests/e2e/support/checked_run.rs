@@ -223,12 +223,15 @@ impl RecordChecker<'_> {
             self.known.insert((on, uid.to_owned()));
             return;
         }
-        let is_at_the_top = node["outcome-kind"] == "not-run" || node["outcome-kind"] == "program";
+        let is_at_the_top = node["outcome-kind"] == "not-run" || node["outcome-kind"] == "program-failure";
         assert!(change["parent"].is_string() || is_at_the_top, "{uid} stands in no group: {change}");
         if !self.selected.contains(uid) {
             // A program that could not be listed takes the place of its tests.
             let is_unlisted = node["outcome-kind"] == "not-run" && node["heeler.suite"] == uid;
-            assert!(is_unlisted || node["outcome-kind"] == "program", "nobody asked for {uid}: {node}");
+            assert!(
+                is_unlisted || node["outcome-kind"] == "program-failure",
+                "nobody asked for {uid}: {node}"
+            );
             self.books.programs.insert(uid.to_owned(), node.clone());
             return;
         }

@@ -36,7 +36,7 @@ fn dying_at(place: &str) -> CheckedRun {
 
 fn program_failure<'a>(books: &'a CheckedRun, program: &str) -> &'a str {
     let node = books.programs.get(program).unwrap_or_else(|| panic!("{program} is not charged: {books:#?}"));
-    assert_eq!(node["outcome-kind"], "program", "{node:#}");
+    assert_eq!(node["outcome-kind"], "program-failure", "{node:#}");
     node["error.message"].as_str().unwrap()
 }
 
@@ -54,8 +54,8 @@ fn crash_among_500_costs_three_processes() {
     let bad: Vec<_> = books.tests.keys().filter(|uid| books.state(uid) != "passed").collect();
     assert_eq!(bad, ["big::N/Big.Case/1137"]);
     let culprit = books.test("big::N/Big.Case/1137");
-    assert_eq!(culprit["heeler.alone"], "crashes-alone", "{culprit:#}");
-    assert_eq!(culprit["error.message"], "crashed with SIGABRT; crashes alone as well");
+    assert_eq!(culprit["heeler.isolated-rerun"], "crashes", "{culprit:#}");
+    assert_eq!(culprit["error.message"], "crashed with SIGABRT; also crashes in isolation");
     books.assert_no_program_failures();
     let starts: Vec<_> = world.starts().into_iter().map(|start| start.pid).collect();
     assert!(starts.len() <= 3, "{starts:?}");
@@ -67,10 +67,10 @@ fn order_dependent_crash_is_reported_as_such() {
     let books = dying_at("order");
     let uid = "deaths::Third.CrashesWhenSpoilt";
     assert_eq!(books.state(uid), "error");
-    assert_eq!(books.test(uid)["heeler.alone"], "passes-alone");
+    assert_eq!(books.test(uid)["heeler.isolated-rerun"], "passes");
     assert_eq!(
         books.message(uid),
-        "crashed with SIGABRT when run after other tests; passes alone (order-dependent?)"
+        "crashed with SIGABRT when run after other tests; passes in isolation (order-dependent?)"
     );
     let others = books.tests.keys().filter(|other| *other != uid);
     assert!(others.clone().all(|other| books.state(other) == "passed"), "{books:#?}");
@@ -134,7 +134,7 @@ fn death_after_last_test_is_program_failure() {
 fn unexplained_exit_code_is_program_failure() {
     let books = dying_at("exit code 7");
     books.assert_all("passed");
-    assert!(program_failure(&books, "deaths").contains("exit code 7"), "{books:#?}");
+    assert!(program_failure(&books, "deaths").contains("exited with code 7"), "{books:#?}");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn bad_exit_code_changes_no_passed_result() {
     let world = TestWorld::with_fake("leaves-with-7");
     let books = run_all(&world, "leaves-with-7", &FAKE);
     books.assert_all("passed");
-    assert!(program_failure(&books, "leaves-with-7").contains("exit code 7"), "{books:#?}");
+    assert!(program_failure(&books, "leaves-with-7").contains("exited with code 7"), "{books:#?}");
 }
 
 #[test]
@@ -229,8 +229,8 @@ fn isolated_rerun_does_not_use_up_retries() {
     assert_eq!(books.test("deaths::Third.Flaky")["outcome-kind"], "passed-with-retries", "{books:#?}");
     let culprit = books.test("deaths::Third.CrashesWhenSpoilt");
     assert_eq!(
-        (&culprit["execution-state"], &culprit["heeler.alone"]),
-        (&"error".into(), &"passes-alone".into())
+        (&culprit["execution-state"], &culprit["heeler.isolated-rerun"]),
+        (&"error".into(), &"passes".into())
     );
     // The batch, its remainder, the isolated rerun, and the retry of the flaky one.
     assert_eq!(world.starts().len(), 4, "{:?}", world.starts());

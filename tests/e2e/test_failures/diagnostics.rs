@@ -215,9 +215,9 @@ fn hung_process_tree_is_dumped_completely() {
 
 #[test]
 fn idle_timeout_ends_only_silent_tests() {
-    let world = world("silence-timeout = \"1s\"\n");
+    let world = world("idle-timeout = \"1s\"\n");
     let ran = run_these(&world, &["Quiet.*", "Z.*"]).assert_code(2);
-    ran.line_with(&["TIMEOUT", "Quiet.SaysNothing"]);
+    ran.line_with(&["IDLE", "Quiet.SaysNothing"]);
     ran.line_with(&["PASS", "Quiet.SaysSomething"]);
     ran.line_with(&["PASS", "Z.IsLast"]);
     check_order(&ran.stdout, &["BLOCKED", "Quiet_SaysNothing_Test::TestBody()"]);
@@ -265,7 +265,7 @@ fn disabled_crash_capture_keeps_states_without_files() {
         (states, runs.filter(|run| run.as_ref().unwrap().path().join("evidence").exists()).count())
     };
     let (watched, directories) = states("");
-    let (unwatched, none) = states("watch = \"off\"\n");
+    let (unwatched, none) = states("crash-capture = \"off\"\n");
     assert_eq!(watched, unwatched);
     assert_eq!((directories, none), (1, 0));
 }
@@ -383,7 +383,12 @@ fn rust_stack_overflow_names_function() {
 fn exiting_signal_handler_hides_no_crash() {
     let world = world("");
     let ran = run_these(&world, &["Handled.Exits", "Z.IsLast"]).assert_code(2);
-    let words = ["exit code 3", "SIGSEGV at address 0x8", "handled by the program itself", "alone as well"];
+    let words = [
+        "exited with code 3",
+        "SIGSEGV at address 0x8",
+        "handled by the program itself",
+        "also in isolation",
+    ];
     ran.line_with(&words);
     check_order(&ran.stdout, &["#0 ", "write_to", "#1 ", "follow_a_wild_pointer", "Handled_Exits_Test"]);
     single_file(&world, "evidence.Handled.Exits.stacks.txt");
@@ -396,15 +401,15 @@ fn wrapped_crash_is_found_by_isolated_rerun() {
     let suite = "[[suite]]\nname = \"behind\"\nprograms = [\"/usr/bin/flock\"]\nargs = [\"lock\", \"./evidence\"]\nframework = \"gtest\"\n";
     world.write("heeler.toml", &format!("[profile.default]\n{suite}"));
     let ran = world.run(&["run", "-E", "Crash.One", "-E", "Z.IsLast"]).assert_code(2);
-    ran.line_with(&["exit code 139", "SIGSEGV at address 0x8", "in its child", "alone as well"]);
+    ran.line_with(&["exited with code 139", "SIGSEGV at address 0x8", "in its child", "also in isolation"]);
     check_order(&ran.stdout, &["#0 ", "write_to", "#1 ", "follow_a_wild_pointer", "Crash_One_Test"]);
-    single_file(&world, "behind.Crash.One-alone.dmp");
+    single_file(&world, "behind.Crash.One-isolated.dmp");
 }
 
 #[test]
 fn death_tests_leave_no_diagnostics() {
     for watch in ["root", "tree"] {
-        let world = world(&format!("watch = \"{watch}\"\n"));
+        let world = world(&format!("crash-capture = \"{watch}\"\n"));
         run_these(&world, &["QuickDeathTest.*"]).assert_code(0).line_with(&["PASSED", "2 tests"]);
         assert_eq!(diagnostic_files(&world, ""), Vec::<PathBuf>::new(), "{watch}");
     }

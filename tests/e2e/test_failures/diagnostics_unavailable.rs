@@ -130,7 +130,7 @@ fn crash_and_hang_dumps_are_configured_separately() {
         world.write("heeler.toml", &format!("[profile.default]\n{settings}"));
         world.run(&["run", "evidence", "-E", "Crash.Two", "-E", "Quiet.SaysNothing"]).assert_code(2);
         let mut dumps = diagnostic_file_names(&world, ".dmp");
-        dumps.retain(|name| !name.contains("-alone"));
+        dumps.retain(|name| !name.contains("-isolated"));
         assert_eq!(dumps, [expected]);
         for name in ["Crash.Two", "Quiet.SaysNothing"] {
             assert_eq!(

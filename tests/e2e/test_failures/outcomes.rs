@@ -17,7 +17,7 @@ fn outcome_kinds_match_results() {
     let world = TestWorld::with_gtest("kinds");
     world.write(
         "heeler.toml",
-        "[profile.default]\nsilence-timeout = \"300ms\"\ngrace-period = \"200ms\"\njobs = 1\n\
+        "[profile.default]\nidle-timeout = \"300ms\"\ngrace-period = \"200ms\"\njobs = 1\n\
          [[profile.default.override]]\nfilter = \"Sleeps\"\ntimeout = \"50ms\"\n",
     );
     let mut server = TestServer::initialized(&world, &["kinds"]);
@@ -27,7 +27,7 @@ fn outcome_kinds_match_results() {
     selected.extend(uids("kinds", ["Slow.Sleeps300Milliseconds", "No.Such"]));
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
     let books = server.finish(&run, &selected);
-    let expected = ["", "", "", "crashed", "exited", "leaky", "silent", "", "not-run"];
+    let expected = ["", "", "", "crashed", "exited-early", "leaky", "idle", "", "not-run"];
     assert_eq!(kinds(&books, &selected), expected, "{books:#?}");
     assert_eq!(server.exit(), Some(0));
 }

@@ -246,7 +246,7 @@ fn check_orphaned(
 pub(crate) fn received_results(events: &[RecordedEvent], run: &RequestedRun) -> BTreeMap<String, Value> {
     nodes(events, run)
         .filter(|node| TERMINAL.iter().any(|state| node["execution-state"] == *state))
-        .filter(|node| node["outcome-kind"] != "program" && node["uid"] != node["heeler.suite"])
+        .filter(|node| node["outcome-kind"] != "program-failure" && node["uid"] != node["heeler.suite"])
         .map(|node| (node["uid"].as_str().unwrap().to_owned(), node.clone()))
         .collect()
 }
@@ -273,7 +273,7 @@ fn check_order(events: &[RecordedEvent], run: &RequestedRun, licence: &Permitted
         };
         for node in changes.iter().map(|change| &change["node"]) {
             let is_end = TERMINAL.iter().any(|state| node["execution-state"] == *state);
-            if !is_end || node["outcome-kind"] == "program" {
+            if !is_end || node["outcome-kind"] == "program-failure" {
                 continue;
             }
             let uid = node["uid"].as_str().unwrap();

@@ -297,7 +297,7 @@ impl RoundPlan {
         let mut text = format!(
             "[profile.default]\njobs = {jobs}\nisolate = {is_isolated}\nretries = {retries}\n\
              history = {is_history_kept}\ntimeout = {timeout}\ngrace-period = \"100ms\"\n\
-             stall-timeout = {stall}\ndrain-timeout = {drain}\nconnect-timeout = \"2s\"\n\
+             client-stall-timeout = {stall}\ndrain-timeout = {drain}\nconnect-timeout = \"2s\"\n\
              startup-timeout = \"10s\"\nlist-timeout = \"10s\"\n{memory}"
         );
         for PlannedSuite { name, program } in &self.suites {

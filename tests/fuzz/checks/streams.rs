@@ -2,14 +2,13 @@
 //! written is read back.
 
 use bytes::BytesMut;
+use heeler_core::{Attempt, OsText, Outcome, TestId, TestResult};
 use heeler_protocol::{
     StreamDecoder,
-    control::{Attempt, JournalledResult, TestIndex},
     fork_server::ForkReply,
     frame::{self, FrameDecoder},
-    journal::{self, JournalContent, JournalRecord, RunEnd},
+    journal::{self, JournalContent, JournalRecord, ProgramFailure, RunEnd},
     manifest::{Manifest, ManifestHead},
-    mtp::ExecutionState,
     packet::{self, ControlPacket, PacketDecoder},
 };
 
@@ -111,15 +110,21 @@ fn written(records: &[JournalRecord]) -> Vec<u8> {
 }
 
 fn record(piece: &[u8]) -> JournalRecord {
-    let test = TestIndex(piece.len() as u32);
+    let test = TestId(piece.len() as u32);
     let duration_us = piece.iter().map(|byte| u64::from(*byte)).sum();
     match piece.first().map(|byte| byte % 5) {
         None | Some(0) => JournalRecord::Started(test),
         Some(1) => {
-            let result = JournalledResult { test, state: ExecutionState::Failed, duration_us };
-            JournalRecord::Settled { result, change: piece.to_vec() }
+            let stdout = String::from_utf8_lossy(piece).into_owned();
+            let result =
+                TestResult { duration_us: Some(duration_us), stdout, ..TestResult::new(Outcome::Failed) };
+            JournalRecord::Finished { test, result }
         }
-        Some(2) => JournalRecord::ProgramFailure { change: piece.to_vec() },
+        Some(2) => JournalRecord::ProgramFailed(ProgramFailure {
+            suite: "s".to_owned(),
+            program: OsText::Bytes(piece.to_vec()),
+            message: String::new(),
+        }),
         Some(3) => {
             let ended_utc = String::from_utf8_lossy(piece).into_owned();
             JournalRecord::Ended(Box::new(RunEnd { ended_utc, ..RunEnd::default() }))
@@ -128,7 +133,15 @@ fn record(piece: &[u8]) -> JournalRecord {
             let message = String::from_utf8_lossy(piece).into_owned();
             JournalRecord::Provisional {
                 test,
-                attempt: Attempt { message, duration_us, ..Attempt::default() },
+                attempt: Attempt {
+                    outcome: Outcome::Crashed,
+                    message,
+                    exit_reason: None,
+                    stdout: String::new(),
+                    stderr: String::new(),
+                    diagnostics: None,
+                    duration_us,
+                },
             }
         }
     }

@@ -5,8 +5,8 @@ use std::{borrow::Cow, path::Path, str::FromStr};
 
 use heeler_config::filter::{Filter, FilterError, FilterSubject, GraphQuery};
 use heeler_config::{Config, ConfigError};
+use heeler_core::Outcome;
 use heeler_core::test_path::{NameNesting, TestPath};
-use heeler_run_store::history::LastOutcome;
 
 /// The full printed form may be longer than the input limit.
 const FILTER_BYTES: usize = 1024;
@@ -78,7 +78,7 @@ fn subjects() -> [FilterSubject<'static>; 3] {
         suite: "unit",
         program: Cow::Borrowed("build/unit_test"),
         tags: vec![("speed", "fast"), ("owner", "")],
-        last: Some(LastOutcome::Failed),
+        last: Some(Outcome::Failed),
     };
     let long = FilterSubject {
         uid: "net::aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",

@@ -3,15 +3,16 @@
 use std::path::Path;
 
 use bytes::Bytes;
+use heeler_core::{Outcome, TestId, TestResult, WorkerId};
 use heeler_protocol::{
     control::{
-        CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, JournalResend,
-        JournalledResult, KnownResult, ProofLevel, RELAY_WINDOW, RunKey, TestIndex, ToWatchdog, WorkerId,
-        journal_name,
+        CallbackAddress, ClientId, DueResult, FinishRequest, FromWatchdog, JournalResend, KnownResult,
+        ProofLevel, RELAY_WINDOW, RunKey, TestGroup, ToWatchdog, journal_name,
     },
     frame::FrameDecoder,
     journal::{JournalRecord, MAGIC, write},
-    mtp::{Attachment, EncodedChange, ExecutionState, TestNode, encode_change, method},
+    manifest::{ManifestProgram, ManifestTest, TestDescriptions},
+    mtp::{Attachment, method},
     rpc,
 };
 use heeler_transport::{Inbox, LinkTask, Outbox, control::ReceivedPacket};
@@ -45,23 +46,29 @@ const RUN: &str = "0199a9d8-0000-7000-8000-000000000001";
 fn full_finish(run_dir: &Path) -> FinishRequest {
     let mut bytes = MAGIC.to_vec();
     for test in 1..=1200 {
-        let node = TestNode::test(format!("s::t{test}"), "t", ExecutionState::Passed);
-        let result =
-            JournalledResult { test: TestIndex(test), state: ExecutionState::Passed, duration_us: 1 };
-        write(&mut bytes, &JournalRecord::Settled { result, change: encode_change(&node) });
+        let result = TestResult::new(Outcome::Passed);
+        write(&mut bytes, &JournalRecord::Finished { test: TestId(test), result });
     }
     std::fs::write(run_dir.join(journal_name(WorkerId(1))), bytes).unwrap();
+    let described = |test: u32, uid: String| {
+        let description =
+            ManifestTest { uid, display_name: "t".into(), group: Some(0), ..ManifestTest::default() };
+        (TestId(test), description)
+    };
+    let lost = [(1201, "a"), (1202, "b"), (1203, "c"), (1204, "told")];
+    let lost = lost.map(|(test, name)| described(test, format!("s::{name}")));
+    let group = TestGroup { uid: "s::".into(), name: "s".into(), parent: None, client_members: None };
     FinishRequest {
+        descriptions: TestDescriptions {
+            programs: vec![ManifestProgram { suite: "s".into(), path: "/bin/s".into() }],
+            groups: vec![group],
+            tests: (1..=1200).map(|test| described(test, format!("s::t{test}"))).chain(lost).collect(),
+        },
         resend: vec![
             JournalResend { worker: WorkerId(1), proven: 100, known: Vec::new() },
             JournalResend { worker: WorkerId(2), proven: 0, known: Vec::new() },
         ],
-        groups: vec![EncodedChange::group(None, "s::", "s")],
-        synthesized: vec![EncodedChange::new(
-            Some("s::"),
-            &TestNode::test("s::told", "told", ExecutionState::Error),
-            None,
-        )],
+        synthesized: vec![DueResult { test: TestId(1204), result: TestResult::new(Outcome::Crashed) }],
         attachments: vec![Attachment { uri: "file:///x".into(), ..Attachment::default() }],
         has_attachments_stream: true,
         ..empty_finish(run_dir)
@@ -69,20 +76,8 @@ fn full_finish(run_dir: &Path) -> FinishRequest {
 }
 
 fn empty_finish(run_dir: &Path) -> FinishRequest {
-    FinishRequest {
-        run: RunKey::new(CLIENT, RUN),
-        // The coordinator of these tests sets its own route.
-        route: ClientRoute {
-            callback: None,
-            limits: DeliveryLimits { connect_ms: 1, stall_ms: 1, drain_ms: 1 },
-        },
-        run_dir: run_dir.into(),
-        resend: Vec::new(),
-        groups: Vec::new(),
-        synthesized: Vec::new(),
-        attachments: Vec::new(),
-        has_attachments_stream: false,
-    }
+    // The coordinator of these tests sets its own route.
+    FinishRequest { run: RunKey::new(CLIENT, RUN), run_dir: run_dir.into(), ..FinishRequest::default() }
 }
 
 /// The expected frames of [`full_finish`], in order.
@@ -201,14 +196,11 @@ fn results_lost_from_journal_are_sent_as_known() {
         let directory = tempfile::tempdir().unwrap();
         let mut coordinator = TestCoordinator::start("exit", None).await;
         let mut finish = full_finish(directory.path());
-        let known = |position: u64, uid: &str| {
-            let change =
-                EncodedChange::new(Some("s::"), &TestNode::test(uid, "t", ExecutionState::Passed), None);
-            KnownResult { position, change }
-        };
+        let known =
+            |position: u64, test: u32| KnownResult { position, test: TestId(test), outcome: Outcome::Passed };
         // Two results beyond the end of the first journal, and all of the second one, which does not exist.
-        finish.resend[0].known = vec![known(1200, "s::t1200"), known(1201, "s::a"), known(1202, "s::b")];
-        finish.resend[1].known = vec![known(1, "s::c")];
+        finish.resend[0].known = vec![known(1200, 1200), known(1201, 1201), known(1202, 1202)];
+        finish.resend[1].known = vec![known(1, 1203)];
         coordinator.send(ToWatchdog::Finish(Box::new(finish))).await;
         let (frames, end) = coordinator.next_relayed().await;
         let mut expected = FULL_FINISH_FRAMES.to_vec();

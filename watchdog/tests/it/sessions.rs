@@ -3,13 +3,10 @@
 
 use std::process::ExitCode;
 
+use heeler_core::{Outcome, TestId, TestResult, WorkerId};
 use heeler_protocol::{
-    control::{
-        ClientId, FromWatchdog, JournalledResult, RunKey, TestIndex, ToGuard, ToWatchdog, WorkerId,
-        journal_name,
-    },
+    control::{ClientId, FromWatchdog, JournalledResult, RunKey, ToGuard, ToWatchdog, journal_name},
     journal::{JournalRecord, MAGIC, write},
-    mtp::ExecutionState,
     packet,
 };
 use heeler_sys::{
@@ -157,15 +154,17 @@ fn damaged_journal_is_reported_up_to_damage() {
     run_async(async {
         let directory = tempfile::tempdir().unwrap();
         let run_dir = directory.path();
-        let results: Vec<_> = [ExecutionState::Passed, ExecutionState::Failed]
+        let results: Vec<_> = [Outcome::Passed, Outcome::Failed]
             .into_iter()
             .zip(7..)
-            .map(|(state, test)| JournalledResult { test: TestIndex(test), state, duration_us: 5 })
+            .map(|(outcome, test)| JournalledResult { test: TestId(test), outcome, duration_us: 5 })
             .collect();
         let mut bytes = MAGIC.to_vec();
         for result in &results {
             write(&mut bytes, &JournalRecord::Started(result.test));
-            write(&mut bytes, &JournalRecord::Settled { result: *result, change: b"{}".to_vec() });
+            let duration_us = Some(result.duration_us);
+            let finished = TestResult { duration_us, ..TestResult::new(result.outcome) };
+            write(&mut bytes, &JournalRecord::Finished { test: result.test, result: finished });
         }
         std::fs::write(run_dir.join(journal_name(FIRST_WORKER)), &bytes).unwrap();
         bytes[MAGIC.len() + 8] ^= 0x55;

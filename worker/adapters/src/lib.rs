@@ -14,6 +14,7 @@ mod contract;
 mod doctest;
 mod expected_tests;
 mod gtest;
+mod json_lines;
 mod libtest;
 mod listing_output;
 mod registry;

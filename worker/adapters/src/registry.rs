@@ -10,6 +10,7 @@ static ADAPTERS: &[&dyn Adapter] = &[
     &super::libtest::LibtestFormat::Events,
     &super::libtest::LibtestFormat::Plain,
     &super::doctest::Doctest,
+    &super::json_lines::JsonLines,
 ];
 
 /// Returns all adapters, in the order in which a program of unknown kind is tried.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heeler_protocol::mtp::ExecutionState;
+use heeler_core::Outcome;
 
 /// Parser of a framework's reports: on its standard output, or on its report channel. Its memory is bounded by
 /// the names of the tests plus a constant, whatever the input.
@@ -110,7 +110,7 @@ impl FrameworkResult {
     }
 }
 
-impl From<FrameworkResult> for ExecutionState {
+impl From<FrameworkResult> for Outcome {
     fn from(result: FrameworkResult) -> Self {
         match result {
             FrameworkResult::Passed => Self::Passed,

@@ -16,22 +16,23 @@ mod running_test;
 
 use std::time::Duration;
 
+use heeler_core::{NotRunReason, Outcome, TestResult};
 use heeler_protocol::{
     control::{
-        JournalledResult, LeaseEvent, LeasedTest, ListedTest, LogLine, ProcessExit, TestDiagnostics,
-        TestLimits, WorkerId, WorkerLease,
+        LeaseEvent, LeasedTest, ListedTest, LogLine, ProcessExit, TestDiagnostics, TestLimits, WorkerId,
+        WorkerLease,
     },
-    mtp::{ExecutionState, LogLevel},
+    mtp::LogLevel,
 };
 
-use crate::node_writer::{NodeWriter, TerminalUpdate, TestTimes};
+use crate::node_writer::NodeWriter;
 use crate::output_capture::truncate_text;
 use crate::process_clock::{ClockReading, UtcTime};
 use crate::process_leaks::TestTimeSpans;
 use crate::stderr_attribution::{StderrAttribution, attribute_stderr};
 use crate::unattributed_output::UnattributedOutput;
 use crate::update_batch::UpdateBatch;
-use crate::verdict::{Decision, FinalResult, TestEnding, TestOutputs, TestPolicy, decide, microseconds};
+use crate::verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, microseconds};
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TranscriptEvent};
 use running_test::RunningTest;
 
@@ -99,8 +100,7 @@ pub(crate) struct RunningBatch {
 #[derive(Debug)]
 struct DeferredResult {
     place: usize,
-    outcome: Box<FinalResult>,
-    times: TestTimes,
+    result: Box<TestResult>,
     /// When it is sent even if the process still runs, in running time.
     send_at: Duration,
 }
@@ -130,8 +130,8 @@ enum BatchTerminateReason {
     MemoryLimit(u64),
     /// The coordinator cancelled the lease.
     Cancelled,
-    /// The worker exits in the middle: the coordinator decides about the test.
-    WorkerExit,
+    /// The worker exits, or the run stops: the coordinator decides about the running tests.
+    Abandoned,
 }
 
 /// An action due at a deadline.
@@ -208,7 +208,9 @@ impl RunningBatch {
         let (skipped, tests): (Vec<_>, Vec<_>) =
             lease.tests.into_iter().partition(|test| test.listed.skip.is_some());
         for test in skipped {
-            settle_skipped(&mut node_writer, &test, parcel);
+            let reason = test.listed.skip.as_deref().unwrap_or_default();
+            let result = TestResult::with_reason(Outcome::Skipped, reason);
+            settle_without_process(&mut node_writer, &test, result, parcel);
         }
         Self {
             progress: vec![
@@ -364,10 +366,9 @@ impl RunningBatch {
     }
 
     fn settle_not_run(&mut self, place: usize, reason: &str, parcel: &mut UpdateBatch) {
-        let times = TestTimes { start: None, stop: UtcTime::now(), duration: Duration::ZERO };
-        let outcome = FinalResult::not_run(reason);
-        let told = TerminalUpdate { outcome: &outcome, times, reproduce: None, process_exit: None };
-        add_terminal_update(&mut self.node_writer, &self.tests[place], &told, parcel);
+        let outcome = Outcome::NotRun(NotRunReason::Unrunnable);
+        let result = TestResult::with_reason(outcome, format!("not run: {reason}"));
+        settle_without_process(&mut self.node_writer, &self.tests[place], result, parcel);
     }
 
     /// Keeps only the first `count` tests: the others don't fit into one command, and stay waiting.
@@ -386,9 +387,21 @@ impl RunningBatch {
         self.terminate_reason = Some(BatchTerminateReason::MemoryLimit(used_bytes));
     }
 
-    /// Records that the worker must exit. The caller kills the process, and the running test stays undecided.
+    /// Records that the process has to end although tests run: they stay undecided. The caller ends it.
     pub(crate) fn abandon(&mut self) {
-        self.terminate_reason = Some(BatchTerminateReason::WorkerExit);
+        self.terminate_reason = Some(BatchTerminateReason::Abandoned);
+    }
+
+    /// Returns the indices of the tests that run now.
+    pub(crate) fn running_places(&self) -> Vec<usize> {
+        self.running_tests.iter().map(|flight| flight.place).collect()
+    }
+
+    /// Returns whether the awaited tests have ended, and the process would run others.
+    pub(crate) fn runs_only_unawaited(&self, awaited: &[usize]) -> bool {
+        let is_awaited_running = self.running_tests.iter().any(|flight| awaited.contains(&flight.place));
+        let is_all_done = self.progress.iter().all(|test| test.state == BatchTestState::Done);
+        self.terminate_reason.is_none() && !is_awaited_running && !is_all_done
     }
 
     /// Handles the output of one read.
@@ -541,24 +554,24 @@ impl RunningBatch {
         let rules = TestPolicy { test, is_isolated: self.is_isolated, duration };
         let outputs = TestOutputs { evidence, ..flight.outputs() };
         match decide(rules, seen, outputs) {
-            Decision::Final(outcome) => {
-                if let Some(evidence) = outcome.outputs.evidence.as_ref().filter(|one| !one.files.is_empty())
-                {
-                    let files = evidence.files.clone();
+            Decision::Final(mut result) => {
+                if !result.files().is_empty() {
+                    let files = result.files().to_vec();
                     parcel.reports.push(LeaseEvent::FilesAttached { test: Some(test.test), files });
                 }
-                let times = TestTimes { start: Some(flight.started_at.utc), stop: self.now.utc, duration };
-                let kept = DeferredResult {
+                result.started_ms = Some(flight.started_at.utc.since_epoch_ms());
+                result.ended_ms = Some(self.now.utc.since_epoch_ms());
+                result.duration_us = Some(microseconds(duration));
+                let deferred = DeferredResult {
                     place: flight.place,
-                    outcome,
-                    times,
+                    result,
                     send_at: self.now.running + DEFER_RESULT_FOR,
                 };
                 let is_ended = self.process_exit.is_some();
                 if self.tests.len() == 1 && !is_ended {
-                    self.deferred_result = Some(kept)
+                    self.deferred_result = Some(deferred)
                 } else {
-                    self.settle_result(&kept, parcel)
+                    self.settle_result(deferred, parcel)
                 }
             }
             Decision::Provisional(attempt, held) => parcel.add_provisional(test.test, *attempt, held),
@@ -573,49 +586,39 @@ impl RunningBatch {
     /// Sends the deferred result, if there is one.
     pub(crate) fn send_deferred_result(&mut self, parcel: &mut UpdateBatch) {
         if let Some(kept) = self.deferred_result.take() {
-            self.settle_result(&kept, parcel);
+            self.settle_result(kept, parcel);
         }
     }
 
-    fn settle_result(&mut self, kept: &DeferredResult, parcel: &mut UpdateBatch) {
-        let DeferredResult { place, outcome, times, .. } = kept;
-        let test = &self.tests[*place];
-        let is_good = matches!(outcome.state, ExecutionState::Passed | ExecutionState::Skipped);
-        let reproduce = (!is_good).then(|| self.framework.reproduce(&test.listed));
-        let process = self.process_exit.as_ref();
-        add_terminal_update(
-            &mut self.node_writer,
-            test,
-            &TerminalUpdate { outcome, times: *times, reproduce, process_exit: process },
-            parcel,
-        );
+    fn settle_result(&mut self, deferred: DeferredResult, parcel: &mut UpdateBatch) {
+        let DeferredResult { place, mut result, .. } = deferred;
+        let test = &self.tests[place];
+        if !matches!(result.outcome, Outcome::Passed | Outcome::Flaky | Outcome::Skipped) {
+            result.reproduce = Some(self.framework.reproduce(&test.listed));
+        }
+        if let Some(exit) = &self.process_exit {
+            result.usage = exit.usage();
+            result.leaked.clone_from(&exit.leaked);
+        }
+        add_result(&mut self.node_writer, test, *result, parcel);
     }
 }
 
-fn settle_skipped(nodes: &mut NodeWriter, test: &LeasedTest, parcel: &mut UpdateBatch) {
-    let outcome = FinalResult::skipped(test.listed.skip.as_deref().unwrap_or_default());
-    let times = TestTimes { start: None, stop: UtcTime::now(), duration: Duration::ZERO };
-    add_terminal_update(
-        nodes,
-        test,
-        &TerminalUpdate { outcome: &outcome, times, reproduce: None, process_exit: None },
-        parcel,
-    );
-}
-
-fn add_terminal_update(
+/// Settles a test that had no process.
+fn settle_without_process(
     nodes: &mut NodeWriter,
     test: &LeasedTest,
-    told: &TerminalUpdate<'_>,
+    result: TestResult,
     parcel: &mut UpdateBatch,
 ) {
-    let result = JournalledResult {
-        test: test.test,
-        state: told.outcome.state,
-        duration_us: microseconds(told.times.duration),
-    };
+    let ended_ms = Some(UtcTime::now().since_epoch_ms());
+    add_result(nodes, test, TestResult { ended_ms, duration_us: Some(0), ..result }, parcel);
+}
+
+fn add_result(nodes: &mut NodeWriter, test: &LeasedTest, mut result: TestResult, parcel: &mut UpdateBatch) {
+    result.worker = Some(nodes.worker().0);
     nodes.add_ancestor_groups(test, parcel);
-    parcel.add_settled(result, |out| nodes.write_terminal(out, test, told));
+    parcel.add_settled(test.test, &result, |out| nodes.write_terminal(out, test, &result));
 }
 
 #[cfg(test)]

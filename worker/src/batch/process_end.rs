@@ -20,7 +20,7 @@ use crate::{
 
 /// Exit reason of a process whose parent is a debugger.
 const EXIT_KNOWN_TO_DEBUGGER_ONLY: &str =
-    "ended under its debugger, which alone was told how, before the test had ended";
+    "ended under its debugger with unknown exit status, before the test had ended";
 /// The same for a process that did not begin its test.
 const NOT_BEGUN: &str = "its process ended under its debugger before it had begun";
 
@@ -60,8 +60,8 @@ impl RunningBatch {
                     TestEnding::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
                 }
                 Some(BatchTerminateReason::Cancelled) => TestEnding::Cancelled,
-                // Another test timed out, or the worker exits: this test goes back to the queue.
-                Some(BatchTerminateReason::TimedOut | BatchTerminateReason::WorkerExit) => {
+                // Another test timed out, or the process was abandoned: this test goes back to the queue.
+                Some(BatchTerminateReason::TimedOut | BatchTerminateReason::Abandoned) => {
                     self.progress[flight.place].state = BatchTestState::Waiting;
                     continue;
                 }
@@ -79,7 +79,7 @@ impl RunningBatch {
             parcel.reports.push(LeaseEvent::FilesAttached { test: None, files: evidence.files });
         }
         match self.terminate_reason {
-            Some(BatchTerminateReason::Cancelled | BatchTerminateReason::WorkerExit) => LeaseEnd::Cancelled,
+            Some(BatchTerminateReason::Cancelled | BatchTerminateReason::Abandoned) => LeaseEnd::Cancelled,
             _ if is_in_test => LeaseEnd::DiedInTest { end: gone.exit },
             Some(
                 BatchTerminateReason::TimedOut
@@ -148,7 +148,7 @@ impl RunningBatch {
             }
             None if gone.is_out_of_memory && gone.exit.signal == Some(Signal::KILL.0) => {
                 let peak = mebibytes(gone.exit.peak_kib.saturating_mul(1024));
-                Some(format!("killed by the kernel for want of memory; it had used up to {peak} MiB"))
+                Some(format!("killed by the kernel's out-of-memory killer; peak memory {peak} MiB"))
             }
             _ => None,
         }

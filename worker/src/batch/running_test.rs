@@ -8,7 +8,7 @@ use super::RawOutputs;
 use crate::{output_capture::OutputCapture, process_clock::ClockReading, verdict::TestOutputs};
 
 pub(super) const SHARED_OUTPUT_NOTE: &[u8] =
-    b"[heeler: several tests ran while this was written, and which of them wrote it can't be told]\n";
+    b"[heeler: several tests ran while this was written; any of them may have written it]\n";
 
 /// Parts of one test that are kept; the rest of them is only in its output.
 const MAX_PARTS: usize = 1000;

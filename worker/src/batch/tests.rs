@@ -5,10 +5,11 @@ mod single_test_process;
 
 use std::collections::HashMap;
 
+use heeler_core::{Attempt, ExitReason, TestId};
 use heeler_protocol::{
-    control::{Attempt, ExitReason, LeaseEnd, LeaseEvent, TestIndex},
+    control::{LeaseEnd, LeaseEvent},
     journal::{self, JournalContent, JournalRecord},
-    mtp::{NodeChange, TestNode},
+    mtp::{ExecutionState, NodeChange, TestNode},
 };
 
 use super::{running_test::SHARED_OUTPUT_NOTE, *};
@@ -150,11 +151,11 @@ fn passing_test_is_started_and_settled() {
     assert_eq!(nodes[1].duration_ms, Some(4.0));
     assert!(matches!(
         bench.records()[..],
-        [JournalRecord::Started(TestIndex(0)), JournalRecord::Settled { .. }]
+        [JournalRecord::Started(TestId(0)), JournalRecord::Finished { .. }]
     ));
     assert!(matches!(
         bench.parcel.reports[..],
-        [LeaseEvent::Started(TestIndex(0)), LeaseEvent::Settled { duration_us: 4000, position: 1, .. }]
+        [LeaseEvent::Started(TestId(0)), LeaseEvent::Settled { duration_us: 4000, position: 1, .. }]
     ));
 }
 
@@ -246,7 +247,7 @@ fn crash_affects_only_the_running_test() {
     bench.chunk(1, [begun(0), passed(0), begun(1), output("last words")], "");
     assert_eq!(bench.finish(5, signal(11), INCOMPLETE), LeaseEnd::DiedInTest { end: signal(11) });
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
-    let Some(LeaseEvent::CrashedProvisionally { test: TestIndex(1), attempt }) = bench.parcel.reports.last()
+    let Some(LeaseEvent::CrashedProvisionally { test: TestId(1), attempt }) = bench.parcel.reports.last()
     else {
         panic!()
     };
@@ -254,7 +255,7 @@ fn crash_affects_only_the_running_test() {
     assert_eq!(attempt.stdout, "last words");
     assert_eq!(attempt.duration_us, 4000);
     assert!(
-        matches!(&bench.records()[..], [.., JournalRecord::Provisional { test: TestIndex(1), attempt: held }] if held == &**attempt)
+        matches!(&bench.records()[..], [.., JournalRecord::Provisional { test: TestId(1), attempt: held }] if held == &**attempt)
     );
 }
 
@@ -310,7 +311,7 @@ fn exit_code_zero_during_test_is_an_error() {
     let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = bench.parcel.reports.last() else {
         panic!()
     };
-    assert_eq!(attempt.message, "the process left with exit code 0 before the test ended");
+    assert_eq!(attempt.message, "the process exited with code 0 before the test ended");
     assert_eq!(attempt.exit_reason, Some(ExitReason { code: Some(0), ..ExitReason::default() }));
 }
 
@@ -387,7 +388,7 @@ fn timeout_with_retries_left_is_provisional() {
     assert_eq!(bench.batch.on_deadline(at(2000)), DeadlineAction::Terminate);
     bench.finish(2001, signal(15), INCOMPLETE);
     let Some(LeaseEvent::FailedProvisionally { attempt, .. }) = bench.parcel.reports.last() else { panic!() };
-    assert_eq!((attempt.state, attempt.exit_reason.clone()), (ExecutionState::TimedOut, None));
+    assert_eq!((attempt.outcome, attempt.exit_reason.clone()), (Outcome::TimedOut, None));
     assert!(bench.results().is_empty());
 }
 
@@ -397,7 +398,7 @@ fn failure_with_retries_left_is_provisional() {
     lease.tests[0].is_failure_provisional = true;
     let mut bench = BatchHarness::with_lease(lease);
     bench.chunk(0, [begun(0), ended(0, FrameworkResult::Failed), begun(1), passed(1)], "");
-    assert!(matches!(bench.parcel.reports[1], LeaseEvent::FailedProvisionally { test: TestIndex(0), .. }));
+    assert!(matches!(bench.parcel.reports[1], LeaseEvent::FailedProvisionally { test: TestId(0), .. }));
     assert_eq!(bench.states(), [("A.t1".to_owned(), ExecutionState::Passed)]);
     assert_eq!(bench.finish(1, exit(1), COMPLETE), LeaseEnd::Complete);
 }
@@ -406,7 +407,7 @@ fn failure_with_retries_left_is_provisional() {
 fn second_attempt_lists_the_first() {
     let mut lease = lease(1);
     lease.tests[0].attempts.push(Attempt {
-        state: ExecutionState::Failed,
+        outcome: Outcome::Failed,
         message: "1 is not 2".into(),
         exit_reason: None,
         stdout: String::new(),
@@ -461,7 +462,7 @@ fn worker_exit_leaves_running_test_undecided() {
     bench.batch.abandon();
     assert_eq!(bench.finish(1, signal(9), INCOMPLETE), LeaseEnd::Cancelled);
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
-    assert!(matches!(bench.parcel.reports.last(), Some(LeaseEvent::Started(TestIndex(1)))));
+    assert!(matches!(bench.parcel.reports.last(), Some(LeaseEvent::Started(TestId(1)))));
 }
 
 #[test]
@@ -498,7 +499,7 @@ fn crash_between_tests_is_outside_tests() {
     assert_eq!(message, "the process died of SIGSEGV before its first test");
     bench.chunk(1, [begun(0), passed(0)], "");
     let LeaseEnd::DiedOutsideTest { message, .. } = bench.finish(2, exit(0), INCOMPLETE) else { panic!() };
-    assert_eq!(message, "the process left with exit code 0 after A.t0, with tests still waiting");
+    assert_eq!(message, "the process exited with code 0 after A.t0, with tests still waiting");
 }
 
 #[test]

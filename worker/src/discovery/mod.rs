@@ -7,7 +7,7 @@ mod framework_claims;
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use heeler_core::test_path::NameNesting;
-use heeler_protocol::control::{self, DiscoveryJob, FromWorker, TestProgram};
+use heeler_protocol::control::{DiscoveryJob, FromWorker, TestProgram};
 use heeler_sys::process::Signal;
 use tokio::{sync::mpsc, time::Instant};
 
@@ -105,12 +105,8 @@ pub(crate) async fn discover(
     }
 }
 
-fn nesting(framework: &str) -> control::FrameworkNesting {
-    match heeler_adapters::by_name(framework).map(|adapter| adapter.traits().nesting).unwrap_or_default() {
-        NameNesting::Flat => control::FrameworkNesting::Flat,
-        NameNesting::FullStop => control::FrameworkNesting::FullStop,
-        NameNesting::Colons => control::FrameworkNesting::Colons,
-    }
+fn nesting(framework: &str) -> NameNesting {
+    heeler_adapters::by_name(framework).map(|adapter| adapter.traits().nesting).unwrap_or_default()
 }
 
 struct ProgramDiscovery<'a> {

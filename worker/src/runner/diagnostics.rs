@@ -332,7 +332,7 @@ fn evidence_file_name(uid: &str, is_check: bool) -> String {
         name.insert(0, '_');
     }
     if is_check {
-        name.push_str("-alone");
+        name.push_str("-isolated");
     }
     name
 }

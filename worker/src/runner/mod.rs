@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use heeler_protocol::{
     control::{
-        DebuggerDecision, LeaseEnd, LeaseId, ListedTest, LogLine, TestCommand, TestIndex, TestProgram,
+        DebuggerDecision, LeaseEnd, LeaseId, ListedTest, LogLine, TestCommand, TestId, TestProgram,
         WorkerLease,
     },
     mtp::LogLevel,
@@ -40,6 +40,8 @@ use test_process::RunningProcess;
 pub(crate) enum JobOrder {
     /// End the process; the running test becomes cancelled.
     Cancel { grace_ms: u64 },
+    /// End the process when the tests that run now have ended; the others stay undecided.
+    CancelAfterRunningTests { grace_ms: u64 },
     /// Pause the process. The sender is used or dropped when nothing runs any more.
     Pause { paused: oneshot::Sender<()> },
     /// Resume the process.
@@ -247,7 +249,7 @@ impl ResultSink {
     }
 
     /// Adds a line to the client's log, sent with the next update batch.
-    fn add_log_line(&mut self, test: Option<TestIndex>, level: LogLevel, message: String) {
+    fn add_log_line(&mut self, test: Option<TestId>, level: LogLevel, message: String) {
         self.updates.logs.push(LogLine { test, level, message });
     }
 

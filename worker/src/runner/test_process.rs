@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heeler_protocol::{
     control::{
-        DebuggerDecision, LeaseEnd, LeaseEvent, ProcessExit, TestDiagnostics, TestIndex, ToGuard, TreeSample,
+        DebuggerDecision, LeaseEnd, LeaseEvent, ProcessExit, TestDiagnostics, TestId, ToGuard, TreeSample,
     },
     mtp::LogLevel,
 };
@@ -59,6 +59,8 @@ pub(super) struct RunningProcess<'a> {
     is_paused: bool,
     /// Notified when the process is paused.
     pause_confirmation: Option<oneshot::Sender<()>>,
+    /// The tests after whose end the process is ended.
+    awaited_tests: Option<AwaitedTests>,
     /// When the guard is overdue and is killed.
     guard_kill_at: Option<Instant>,
     memory: MemoryWatch,
@@ -89,6 +91,13 @@ enum ProcessEvent {
     MemorySampleDue,
     /// Capturing a hung process takes the guard too long.
     HangCaptureTimedOut,
+}
+
+/// The tests that ran when the coordinator ordered that no others begin.
+struct AwaitedTests {
+    /// Their indices in the batch.
+    places: Vec<usize>,
+    grace_ms: u64,
 }
 
 impl<'a> RunningProcess<'a> {
@@ -123,6 +132,7 @@ impl<'a> RunningProcess<'a> {
             is_output_shown,
             is_paused: false,
             pause_confirmation: None,
+            awaited_tests: None,
             guard_kill_at: None,
             memory: MemoryWatch::new(memory_bytes),
             debugger_handover: DebuggerHandover::new(is_debugged, offer),
@@ -144,6 +154,18 @@ impl<'a> RunningProcess<'a> {
                 let start_us = self.batch.first_test_started().map(microseconds);
                 return (end, start_us, self.process);
             }
+            self.terminate_after_awaited_tests().await;
+        }
+    }
+
+    /// Ends the process when the tests that the coordinator awaits have ended. A test that began after them
+    /// stays undecided: the framework started it before the process could be stopped.
+    async fn terminate_after_awaited_tests(&mut self) {
+        let Some(awaited) = &self.awaited_tests else { return };
+        if self.batch.runs_only_unawaited(&awaited.places) {
+            let grace_ms = awaited.grace_ms;
+            self.batch.abandon();
+            self.terminate(grace_ms).await;
         }
     }
 
@@ -237,6 +259,10 @@ impl<'a> RunningProcess<'a> {
                 self.batch.cancel();
                 self.terminate(grace_ms).await;
             }
+            JobOrder::CancelAfterRunningTests { grace_ms } => {
+                self.read_outputs();
+                self.awaited_tests = Some(AwaitedTests { places: self.batch.running_places(), grace_ms });
+            }
             JobOrder::Pause { paused } => {
                 self.is_paused = true;
                 self.pause_confirmation = Some(paused);
@@ -308,7 +334,7 @@ impl<'a> RunningProcess<'a> {
     }
 
     /// Returns the test to blame for what the process does: the running one, or the only one.
-    fn affected_test(&self) -> Option<TestIndex> {
+    fn affected_test(&self) -> Option<TestId> {
         let in_flight = self.batch.running_test().map(|(test, _)| test);
         let only = self.batch.tests().first().filter(|_| self.batch.tests().len() == 1);
         in_flight.or(only).map(|test| test.test)

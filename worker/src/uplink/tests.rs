@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
+use heeler_core::{Outcome, TestId, TestResult};
 use heeler_protocol::{
     StreamDecoder as _,
-    control::{JournalledResult, LeaseEvent, TestIndex},
+    control::LeaseEvent,
     frame::FrameDecoder,
     mtp::{ExecutionState, UpdateParams},
     rpc::{self, RpcError, RpcMessage},
@@ -90,11 +91,10 @@ impl SenderHarness {
     async fn send_results(&mut self, run: &str, results: u32, text_bytes: usize) -> Vec<CoordinatorReceived> {
         let mut parcel = UpdateBatch::at_position(self.position);
         for _ in 0..results {
-            let state = ExecutionState::Passed;
-            let result = JournalledResult { test: TestIndex(self.sent), state, duration_us: 1 };
             let uid = format!("{}-{}", self.sent, "x".repeat(text_bytes));
-            let node = heeler_protocol::mtp::TestNode::test(uid, "name", state);
-            parcel.add_settled(result, |out| {
+            let node = heeler_protocol::mtp::TestNode::test(uid, "name", ExecutionState::Passed);
+            let result = TestResult::new(Outcome::Passed);
+            parcel.add_settled(TestId(self.sent), &result, |out| {
                 out.extend_from_slice(&heeler_protocol::mtp::encode_change(&node))
             });
             self.sent += 1;

@@ -11,8 +11,8 @@ use std::{
 use heeler_protocol::{
     control::{
         ClientId, ClientRoute, DeliveryLimits, DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, LeaseEvent,
-        LeaseId, LeasedTest, ListedTest, OsText, RunKey, TestIndex, TestLimits, TestProgram, ToWorker,
-        WorkerId, WorkerLease,
+        LeaseId, LeasedTest, ListedTest, OsText, RunKey, TestId, TestLimits, TestProgram, ToWorker, WorkerId,
+        WorkerLease,
     },
     mtp::{TestNode, UpdateParams},
     rpc::{self, RpcMessage},
@@ -357,7 +357,7 @@ pub(crate) fn leased(tests: Vec<ListedTest>) -> Vec<LeasedTest> {
     let tests = tests.into_iter().zip(0..);
     tests
         .map(|(listed, number)| LeasedTest {
-            test: TestIndex(number),
+            test: TestId(number),
             uid: format!("suite::{}", listed.name),
             listed,
             group: None,

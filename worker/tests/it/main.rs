@@ -83,7 +83,7 @@ async fn crash_of_running_test_awaits_isolated_rerun() {
     let seen = bench.run(lone).await;
     assert_eq!(seen.states(), ["A.t1 error"]);
     let message = seen.nodes["A.t1"].error_message.as_deref();
-    assert_eq!(message, Some("crashed with SIGSEGV; crashes alone as well"));
+    assert_eq!(message, Some("crashed with SIGSEGV; also crashes in isolation"));
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn exit_code_zero_during_test_is_no_pass() {
     assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }));
     let node = &seen.nodes["A.t0"];
     assert_eq!(node.state, Some(ExecutionState::Error));
-    let expected = "the process left with exit code 0 before the test ended";
+    let expected = "the process exited with code 0 before the test ended";
     assert_eq!(node.error_message.as_deref(), Some(expected));
 }
 
@@ -186,7 +186,7 @@ async fn exit_before_first_test_is_reported_with_output() {
     let seen = bench.run(lease(&script, 2)).await;
     let LeaseEnd::DiedOutsideTest { end, message } = &seen.end else { panic!("{:?}", seen.end) };
     assert_eq!(end.code, Some(3));
-    assert!(message.starts_with("the process left with exit code 3 before its first test"), "{message}");
+    assert!(message.starts_with("the process exited with code 3 before its first test"), "{message}");
     assert!(message.ends_with("no license"), "{message}");
 }
 
@@ -346,7 +346,7 @@ async fn invalid_test_program_yields_one_clear_error() {
     for (script, sentence) in [
         (
             &talker,
-            "is neither a GoogleTest nor a Rust test program: it answered `--gtest_list_tests` with \"hi there\" and exit code 1; name the framework with --framework if it is",
+            "is not a GoogleTest or a Rust test program: it answered `--gtest_list_tests` with \"hi there\" and exit code 1; name the framework with --framework if it is",
         ),
         (&sleeper, "for its tests: failed to list its tests within 0.5 s"),
         (&crasher, "died of SIGSEGV when it was asked for its tests; it said \"boom\""),

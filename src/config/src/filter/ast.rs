@@ -2,7 +2,7 @@
 //! `matches`.
 
 use super::WildcardPattern;
-use heeler_run_store::history::LastOutcome;
+use heeler_core::Outcome;
 
 /// Conditions joined by and, or, not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Eq for CompiledRegex {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HistoryState {
     /// The test ended with this outcome when it last ran.
-    Ended(LastOutcome),
+    Ended(Outcome),
     /// The history has no outcome of the test.
     NeverRan,
 }
@@ -135,11 +135,11 @@ pub enum HistoryState {
 impl HistoryState {
     /// The names of all states, in the order in which they are shown.
     pub const WORDS: [(&'static str, Self); 7] = [
-        ("failed", Self::Ended(LastOutcome::Failed)),
-        ("crashed", Self::Ended(LastOutcome::Crashed)),
-        ("timed-out", Self::Ended(LastOutcome::TimedOut)),
-        ("passed", Self::Ended(LastOutcome::Passed)),
-        ("skipped", Self::Ended(LastOutcome::Skipped)),
+        ("failed", Self::Ended(Outcome::Failed)),
+        ("crashed", Self::Ended(Outcome::Crashed)),
+        ("timed-out", Self::Ended(Outcome::TimedOut)),
+        ("passed", Self::Ended(Outcome::Passed)),
+        ("skipped", Self::Ended(Outcome::Skipped)),
         ("new", Self::NeverRan),
         ("never-run", Self::NeverRan),
     ];

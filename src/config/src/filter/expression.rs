@@ -72,7 +72,7 @@ impl FromStr for Filter {
 
     fn from_str(text: &str) -> Result<Self, FilterError> {
         if text.trim().is_empty() {
-            let message = "an empty filter; leave it out to take all tests, or write \"all()\"";
+            let message = "an empty filter; omit it to select all tests, or write \"all()\"";
             return Err(FilterError::new(text, 0..text.len(), message));
         }
         let expr = match calls_a_function(text) {
@@ -284,7 +284,7 @@ pub(super) fn compile(source: &str) -> Result<CompiledRegex, String> {
         other => {
             let text = other.to_string();
             let reason = text.lines().last().unwrap_or_default().trim().trim_start_matches("error: ");
-            format!("the regular expression is wrong: {reason}")
+            format!("invalid regular expression: {reason}")
         }
     })
 }

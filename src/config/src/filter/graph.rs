@@ -76,11 +76,11 @@ fn query(input: &mut ParserInput<'_>) -> ParseResult<GraphQuery> {
     if !unread_text(input).is_empty() {
         let is_begun = !query.segments.is_empty() || query.rest.is_some();
         let what =
-            if is_begun { "\"/\", \"&\", \"|\" or the end" } else { "\"/\", with which each query begins" };
+            if is_begun { "\"/\", \"&\", \"|\" or the end" } else { "\"/\" at the start of the query" };
         return fail_expected(input, what);
     }
     if query.segments.is_empty() && query.rest.is_none() {
-        return fail_expected(input, "\"/\", with which each query begins");
+        return fail_expected(input, "\"/\" at the start of the query");
     }
     Ok(query)
 }
@@ -141,10 +141,7 @@ fn node(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<NodeCondition>> {
         return fail_expected(input, "a name or a pattern such as \"Parser*\"");
     }
     if name == WildcardPattern(vec![super::PatternPart::Any; 2]) {
-        return fail_at(
-            start.start..start.start + 2,
-            "\"**\" can only stand alone, as the last part of a path",
-        );
+        return fail_at(start.start..start.start + 2, "\"**\" must be the whole last part of a path");
     }
     Ok(BoolExpr::Leaf(NodeCondition { name, properties: properties(input)? }))
 }
@@ -190,7 +187,7 @@ fn property(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<PropertyConditi
     }
     let operator = opt(alt(("!=".value(true), "=".value(false)))).parse_next(input)?;
     let Some(is_negated) = operator else {
-        return fail_expected(input, "\"=\" or \"!=\" behind the name of the trait");
+        return fail_expected(input, "\"=\" or \"!=\" after the name of the trait");
     };
     let value = name_until(input, VALUE_ENDS)?;
     let property = BoolExpr::Leaf(PropertyCondition { key, value });

@@ -8,7 +8,7 @@ use super::{
     Filter, FilterPredicate, GraphQuery, HistoryState, NodeCondition, PropertyCondition, TextMatcher,
     WildcardPattern,
 };
-use heeler_run_store::history::LastOutcome;
+use heeler_core::Outcome;
 
 /// The properties of a test that filter expressions are evaluated on. A program that can't be listed is
 /// represented by its suite's name.
@@ -21,7 +21,7 @@ pub struct FilterSubject<'a> {
     /// Names and values of the traits that the framework reports.
     pub tags: Vec<(&'a str, &'a str)>,
     /// Recorded outcome of the last run; `None` when the history has none.
-    pub last: Option<LastOutcome>,
+    pub last: Option<Outcome>,
 }
 
 impl Filter {

@@ -49,7 +49,7 @@ impl<'i> ParserError<ParserInput<'i>> for ParseFailure {
     type Inner = Self;
 
     fn from_input(input: &ParserInput<'i>) -> Self {
-        Self { span: next_char_span(input), message: "something else was expected here".to_owned() }
+        Self { span: next_char_span(input), message: "unexpected input".to_owned() }
     }
 
     fn into_inner(self) -> Result<Self, Self> {
@@ -164,7 +164,7 @@ pub(super) fn escaped_char<'i>(
                 let all: Vec<String> = plain.chars().map(|one| format!("\\{one}")).collect();
                 fail_expected(
                     input,
-                    &format!("what \\ escapes ({}, \\n, \\r, \\t, \\u{{…}})", all.join(", ")),
+                    &format!("a character that \\ can escape ({}, \\n, \\r, \\t, \\u{{…}})", all.join(", ")),
                 )
             }
         }

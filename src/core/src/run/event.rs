@@ -15,11 +15,28 @@ pub struct SchedulingPlan {
     pub tests: Vec<ScheduledTest>,
     /// Maximum number of concurrent workers.
     pub slots: usize,
-    /// The number of failures at which the run stops.
-    pub max_failures: Option<usize>,
+    /// The limit of failures at which the run stops.
+    pub failure_limit: Option<FailureLimit>,
     /// The number of consecutive processes with a batch of one that end without a report about any test after
     /// which a program is given up.
     pub max_startup_crashes: u32,
+}
+
+/// The number of failures at which a run stops, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FailureLimit {
+    pub failures: usize,
+    /// What becomes of the tests that run then. Those that have not started are not run.
+    pub cancel_mode: CancelMode,
+}
+
+/// What becomes of the running tests of a cancelled lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CancelMode {
+    /// They finish first.
+    AfterRunningTests,
+    /// They are cancelled.
+    Now,
 }
 
 /// One selected test.
@@ -107,8 +124,9 @@ pub enum RunAction {
     StartWorker,
     /// Lease a batch to a worker.
     Lease(Box<BatchLease>),
-    /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows.
-    CancelLease(WorkerId),
+    /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease whose running tests finish first may
+    /// be cancelled again, at once.
+    CancelLease { worker: WorkerId, mode: CancelMode },
     /// Have a worker prove its stream; [`RunEvent::Drained`] or [`RunEvent::WorkerLost`] follows.
     Drain(WorkerId),
     /// Have the finisher send what is due, then the completion; [`RunEvent::Finished`] follows.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{DueResults, FinisherTask, RunAction, RunEvent, RunStage, RunState};
+use super::{CancelMode, DueResults, FinisherTask, RunAction, RunEvent, RunStage, RunState};
 use crate::{NotRunReason, Outcome, TestId, WorkerId};
 
 impl RunState {
@@ -32,7 +32,7 @@ impl RunState {
         mut journal: impl FnMut(WorkerId) -> Vec<(TestId, Outcome, Duration)>,
     ) -> FinisherTask {
         // The stop comes first: tests that a lost worker returns must not be assigned to the next one.
-        self.stop(NotRunReason::NoWorker);
+        self.stop(NotRunReason::NoWorker, CancelMode::Now);
         while let Some(worker) = self.awaited_workers().first().copied() {
             let settled = journal(worker);
             let _ordered_of_nobody = self.handle(RunEvent::WorkerLost { worker, proven: 0, settled });

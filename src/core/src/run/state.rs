@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{BatchLease, RunAction, RunEvent, RunStage, SchedulingPlan};
+use super::{BatchLease, CancelMode, RunAction, RunEvent, RunStage, SchedulingPlan};
 use crate::{
     LeaseId, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
     batching::{QueuedTest, TestBatch, TestQueue},
@@ -62,7 +62,8 @@ pub(super) struct ProgramState {
 pub(super) struct ActiveLease {
     pub(super) lease: LeaseId,
     pub(super) batch: TestBatch,
-    is_cancelled: bool,
+    /// How the lease was cancelled, if it was.
+    cancel_mode: Option<CancelMode>,
 }
 
 /// State of one run.
@@ -86,6 +87,8 @@ pub struct RunState {
     pub(super) unproductive_workers: usize,
     pub(super) next_lease: u32,
     pub(super) stop_reason: Option<NotRunReason>,
+    /// What becomes of the running tests when the run has stopped.
+    cancel_mode: CancelMode,
     pub(super) stage: RunStage,
     pub(super) draining: Vec<WorkerId>,
     /// Whether the finisher has proven everything but the completion.
@@ -134,6 +137,7 @@ impl RunState {
             unproductive_workers: 0,
             next_lease: 0,
             stop_reason: None,
+            cancel_mode: CancelMode::AfterRunningTests,
             stage: RunStage::Running,
             draining: Vec::new(),
             is_completing: false,
@@ -180,8 +184,8 @@ impl RunState {
             }
             RunEvent::Finished => {}
             RunEvent::FinisherLate => return self.on_finisher_late(),
-            RunEvent::Cancel => self.stop(NotRunReason::Cancelled),
-            RunEvent::TimeLimitReached => self.stop(NotRunReason::TimeLimitReached),
+            RunEvent::Cancel => self.stop(NotRunReason::Cancelled, CancelMode::Now),
+            RunEvent::TimeLimitReached => self.stop(NotRunReason::TimeLimitReached, CancelMode::Now),
         }
         self.advance()
     }
@@ -243,10 +247,11 @@ impl RunState {
         is_known || self.leases.contains_key(&worker) || is_undrained()
     }
 
-    pub(super) fn stop(&mut self, why: NotRunReason) {
-        if self.stop_reason.is_none() {
-            self.stop_reason = Some(why);
-        }
+    /// Stops the run for the first reason given. Running tests that may finish are cancelled by a later stop
+    /// that demands it.
+    pub(super) fn stop(&mut self, why: NotRunReason, mode: CancelMode) {
+        self.stop_reason.get_or_insert(why);
+        self.cancel_mode = self.cancel_mode.max(mode);
     }
 
     fn add_worker(&mut self, worker: WorkerId) -> bool {
@@ -382,14 +387,16 @@ impl RunState {
     }
 
     fn check_limits(&mut self) {
-        if self.failures > 0 && self.plan.max_failures.is_some_and(|most| self.failures >= most) {
-            self.stop(NotRunReason::TooManyFailures);
+        if let Some(limit) = self.plan.failure_limit
+            && self.failures >= limit.failures.max(1)
+        {
+            self.stop(NotRunReason::TooManyFailures, limit.cancel_mode);
         }
         // The available workers continue, as long as there is at least one.
         let is_nobody_there = self.idle.is_empty() && self.reassigned.is_empty() && self.leases.is_empty();
         if is_nobody_there && self.starting == 0 && !self.may_start_workers() && self.ledger.open_count() > 0
         {
-            self.stop(NotRunReason::NoWorker);
+            self.stop(NotRunReason::NoWorker, CancelMode::Now);
         }
     }
 
@@ -441,7 +448,7 @@ impl RunState {
         // From now on the worker may send something of this run, even if only the start of a test: it has to
         // be drained.
         self.ledger.open_stream(worker);
-        self.leases.insert(worker, ActiveLease { lease, batch: batch.clone(), is_cancelled: false });
+        self.leases.insert(worker, ActiveLease { lease, batch: batch.clone(), cancel_mode: None });
         Some(BatchLease { lease, worker, batch, is_failure_provisional: is_failure_held })
     }
 
@@ -460,10 +467,11 @@ impl RunState {
         for test in self.queue.take_all() {
             self.synthesize_result(test, why);
         }
+        let mode = self.cancel_mode;
         for (worker, held) in &mut self.leases {
-            if !held.is_cancelled {
-                held.is_cancelled = true;
-                actions.push(RunAction::CancelLease(*worker));
+            if held.cancel_mode < Some(mode) {
+                held.cancel_mode = Some(mode);
+                actions.push(RunAction::CancelLease { worker: *worker, mode });
             }
         }
     }

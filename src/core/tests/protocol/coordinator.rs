@@ -40,7 +40,7 @@ impl ProtocolSystem {
                         worker.hand = Some((*lease).into());
                     }
                 }
-                RunAction::CancelLease(worker) => {
+                RunAction::CancelLease { worker, .. } => {
                     self.workers.get_mut(&worker).into_iter().for_each(|worker| worker.is_cancelled = true);
                 }
                 RunAction::Drain(worker) => {

@@ -2,7 +2,7 @@
 //!
 //! `HEELER_MODEL_STEPS` says how many steps to walk, `HEELER_MODEL_SEED` where to begin; the same two walk the same way.
 
-use heeler_core::run::SchedulingPlan;
+use heeler_core::run::{CancelMode, FailureLimit, SchedulingPlan};
 use stateright::{Checker, Chooser, HasDiscoveries, Model};
 
 use crate::{
@@ -84,7 +84,7 @@ fn larger_runs_over_the_main_connection_lose_nothing_on_random_paths() {
 #[test]
 fn larger_runs_that_stop_at_a_failure_lose_nothing_on_random_paths() {
     walk(true, |plan| {
-        plan.max_failures = Some(2);
+        plan.failure_limit = Some(FailureLimit { failures: 2, cancel_mode: CancelMode::AfterRunningTests });
         plan.tests[1].is_isolated = true;
         plan.tests[3].is_unrunnable = true;
     });

@@ -28,7 +28,7 @@ pub(crate) fn plan(programs: &[u32], slots: usize) -> SchedulingPlan {
         programs: vec![ProgramCosts::default(); programs.iter().max().map_or(0, |most| *most as usize + 1)],
         tests: programs.iter().map(planned).collect(),
         slots,
-        max_failures: None,
+        failure_limit: None,
         max_startup_crashes: 3,
     }
 }

@@ -3,6 +3,7 @@
 //! The guard inherits the test's stdout and stderr as its own descriptors 1 and 2, and this connection as its
 //! standard input.
 
+use heeler_core::{LeakedProcess, OsText, ProcessUsage};
 use serde::{Deserialize, Serialize};
 
 /// Messages from worker to guard.
@@ -103,89 +104,6 @@ pub struct DumpKinds {
     pub crash: bool,
     /// Dumps of processes that hang, on [`ToGuard::Dump`].
     pub hang: bool,
-}
-
-/// String of the operating system: text if it is UTF-8, otherwise its bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum OsText {
-    /// A string in UTF-8.
-    Text(String),
-    /// Any other bytes.
-    Bytes(Vec<u8>),
-}
-
-impl Default for OsText {
-    fn default() -> Self {
-        Self::Text(String::new())
-    }
-}
-
-impl OsText {
-    /// Returns the bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        match self {
-            Self::Text(text) => text.as_bytes(),
-            Self::Bytes(bytes) => bytes,
-        }
-    }
-
-    /// Returns the text, with replacement characters for bytes that are not UTF-8.
-    #[must_use]
-    pub fn to_text(&self) -> std::borrow::Cow<'_, str> {
-        String::from_utf8_lossy(self.as_bytes())
-    }
-}
-
-impl From<Vec<u8>> for OsText {
-    fn from(bytes: Vec<u8>) -> Self {
-        match String::from_utf8(bytes) {
-            Ok(text) => Self::Text(text),
-            Err(error) => Self::Bytes(error.into_bytes()),
-        }
-    }
-}
-
-impl From<&str> for OsText {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<String> for OsText {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-#[cfg(unix)]
-impl From<&std::ffi::OsStr> for OsText {
-    fn from(text: &std::ffi::OsStr) -> Self {
-        Self::from(std::os::unix::ffi::OsStrExt::as_bytes(text).to_vec())
-    }
-}
-
-#[cfg(unix)]
-impl From<&std::path::Path> for OsText {
-    fn from(path: &std::path::Path) -> Self {
-        Self::from(path.as_os_str())
-    }
-}
-
-#[cfg(unix)]
-impl OsText {
-    /// Returns the string in the operating system's form.
-    #[must_use]
-    pub fn as_os_str(&self) -> &std::ffi::OsStr {
-        std::os::unix::ffi::OsStrExt::from_bytes(self.as_bytes())
-    }
-
-    /// Returns the string as a path.
-    #[must_use]
-    pub fn as_path(&self) -> &std::path::Path {
-        std::path::Path::new(self.as_os_str())
-    }
 }
 
 /// Messages from guard to worker.
@@ -367,20 +285,8 @@ pub struct ProcessExit {
 impl ProcessExit {
     /// Returns the resource usage; `None` for a process that was lost, about which nothing is known.
     #[must_use]
-    pub fn usage(&self) -> Option<super::ProcessUsage> {
+    pub fn usage(&self) -> Option<ProcessUsage> {
         let Self { cpu_us, peak_kib, wall_us, .. } = *self;
-        (peak_kib > 0).then_some(super::ProcessUsage { cpu_us, peak_kib, wall_us })
+        (peak_kib > 0).then_some(ProcessUsage { cpu_us, peak_kib, wall_us })
     }
-}
-
-/// Process that outlived its test process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeakedProcess {
-    pub pid: u32,
-    /// Command line, truncated.
-    pub command: String,
-    /// Start time of the process, or of the topmost surviving ancestor: milliseconds since boot, rounded down
-    /// to the clock tick. `None` if unknown.
-    #[serde(default)]
-    pub started_ms: Option<u64>,
 }

@@ -7,6 +7,10 @@ mod watchdog;
 mod worker;
 
 pub use guard::*;
+pub use heeler_core::{
+    Attempt, DiagnosticsFile, ExitReason, LeakedProcess, LeaseId, NameNesting, OsText, Outcome, ProcessUsage,
+    TestDiagnostics, TestId, WorkerId,
+};
 pub use watchdog::*;
 pub use worker::*;
 
@@ -14,25 +18,14 @@ pub use crate::mtp::LogLevel;
 
 use serde::{Deserialize, Serialize};
 
-/// Worker number within the coordinator, from 1; not reused after the worker has died.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct WorkerId(pub u32);
-
-impl std::fmt::Display for WorkerId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
 /// Client number within the coordinator, from 1; not reused after the client has left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClientId(pub u32);
 
 /// Identity of a run within the coordinator. Clients choose the ids of their runs, and two clients may choose
 /// the same one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct RunKey {
     pub client: ClientId,
     /// Run id, as the client named it.
@@ -49,23 +42,13 @@ impl RunKey {
 
 /// Route of results to a client. It belongs to the runs of that client: workers and the watchdog serve several
 /// clients.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ClientRoute {
     /// Callback address to report to; `None` forwards results through the coordinator.
     pub callback: Option<CallbackAddress>,
     /// Timeouts of the client's connections.
     pub limits: DeliveryLimits,
 }
-
-/// Test number within its run: the index in the list of selected tests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct TestIndex(pub u32);
-
-/// Lease number within its run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct LeaseId(pub u32);
 
 /// First message on every control connection, from the process that dialled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,7 +74,7 @@ pub struct CallbackAddress {
 }
 
 /// Timeouts of client connections, all in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DeliveryLimits {
     /// Time after which a callback connection that is not established counts as refused.
     pub connect_ms: u64,

@@ -1,11 +1,13 @@
 //! Messages between coordinator and watchdog: worker lifecycle, and the end of a run.
 
+use heeler_core::{OsText, Outcome, TestId, TestResult, WorkerId};
 use serde::{Deserialize, Serialize};
 
-use super::{ClientId, ClientRoute, OsText, ProofLevel, RunKey, TestIndex, WorkerId};
+use super::{ClientId, ClientRoute, ProofLevel, RunKey};
 use crate::{
-    manifest::ManifestPlan,
-    mtp::{Attachment, EncodedChange, ExecutionState},
+    journal::ProgramFailure,
+    manifest::{ManifestPlan, TestDescriptions},
+    mtp::Attachment,
 };
 
 /// Messages from coordinator to watchdog.
@@ -52,23 +54,31 @@ pub enum ToWatchdog {
 pub const RELAY_WINDOW: usize = 4;
 
 /// Updates that a watchdog sends at the end of a run, in this order.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct FinishRequest {
     pub run: RunKey,
     pub route: ClientRoute,
     /// Directory of the run, which holds the journals.
     pub run_dir: OsText,
+    /// Descriptions of all tests that are sent.
+    pub descriptions: TestDescriptions,
     /// Results that streams may have lost: per worker, those after a position in its journal.
     pub resend: Vec<JournalResend>,
-    /// Groups above all that is sent, each after its own parent group.
-    pub groups: Vec<EncodedChange>,
-    /// Synthesized results, which no worker reported: tests that never ran, programs that died outside any
-    /// test.
-    pub synthesized: Vec<EncodedChange>,
+    /// Synthesized results, which no worker reported.
+    pub synthesized: Vec<DueResult>,
+    /// Programs that failed outside their tests.
+    pub program_failures: Vec<ProgramFailure>,
     /// Attachments of the run.
     pub attachments: Vec<Attachment>,
     /// Whether the client reads the attachments stream.
     pub has_attachments_stream: bool,
+}
+
+/// Result that is due to be sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DueResult {
+    pub test: TestId,
+    pub result: TestResult,
 }
 
 /// Part of a journal that must be sent again.
@@ -82,20 +92,13 @@ pub struct JournalResend {
     pub known: Vec<KnownResult>,
 }
 
-impl JournalResend {
-    /// Returns the changes of the known results that a journal with `journalled` results does not hold.
-    pub fn missing_changes(&self, journalled: usize) -> impl Iterator<Item = &EncodedChange> {
-        let journalled = journalled as u64;
-        self.known.iter().filter(move |known| known.position > journalled).map(|known| &known.change)
-    }
-}
-
 /// Result as its worker reported it, without its output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KnownResult {
     /// Position in the worker's journal, from 1.
     pub position: u64,
-    pub change: EncodedChange,
+    pub test: TestId,
+    pub outcome: Outcome,
 }
 
 /// Messages from watchdog to coordinator.
@@ -137,12 +140,11 @@ pub enum FromWatchdog {
     },
 }
 
-/// Terminal result of a journal, without its node.
+/// Terminal result of a journal, without its details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalledResult {
-    pub test: TestIndex,
-    /// Final state of the test.
-    pub state: ExecutionState,
+    pub test: TestId,
+    pub outcome: Outcome,
     /// Duration in microseconds.
     pub duration_us: u64,
 }

@@ -1,12 +1,13 @@
 //! Messages between coordinator and worker: discovery jobs, leases, test events, drains.
 
+use heeler_core::{
+    Attempt, DiagnosticsFile, LeakedProcess, LeaseId, LeaseOutcome, NameNesting, OsText, Outcome,
+    ProcessUsage, TestId, WorkerId,
+};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    ClientId, ClientRoute, DumpKinds, LeakedProcess, LeaseId, OsText, ProcessExit, ProofLevel, RunKey,
-    TestIndex, TraceMode, WorkerId,
-};
-use crate::mtp::{ExecutionState, LogLevel, TestTrait};
+use super::{ClientId, ClientRoute, DumpKinds, ProcessExit, ProofLevel, RunKey, TraceMode};
+use crate::mtp::{LogLevel, TestTrait};
 
 /// Messages from coordinator to worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +21,11 @@ pub enum ToWorker {
     Lease(Box<WorkerLease>),
     /// Ends the current lease: the running test becomes `cancelled`, the tests not yet started are returned.
     Cancel {
+        /// Milliseconds between SIGTERM and SIGKILL.
+        grace_ms: u64,
+    },
+    /// Ends the current lease as soon as the tests that run now have ended: all others are returned.
+    CancelAfterRunningTests {
         /// Milliseconds between SIGTERM and SIGKILL.
         grace_ms: u64,
     },
@@ -113,18 +119,6 @@ impl SelectionLimit {
     pub fn cost(&self, name: &str) -> usize {
         name.len().saturating_add(self.overhead_bytes)
     }
-}
-
-/// Nesting of a framework's test names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum FrameworkNesting {
-    /// Names are not nested.
-    #[default]
-    Flat,
-    /// One group before the first full stop.
-    FullStop,
-    /// One group before each pair of colons.
-    Colons,
 }
 
 /// Trait (name and value) in control messages.
@@ -237,7 +231,7 @@ pub struct TestGroup {
 /// Test of a lease.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LeasedTest {
-    pub test: TestIndex,
+    pub test: TestId,
     /// Test as the framework lists it.
     pub listed: ListedTest,
     /// Uid of the test for the client.
@@ -267,75 +261,6 @@ pub struct LeasedTest {
     pub is_failure_provisional: bool,
 }
 
-/// Attempt that did not decide the outcome; reported with the final result.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Attempt {
-    /// State in which the attempt ended.
-    pub state: ExecutionState,
-    /// Error message, truncated.
-    pub message: String,
-    /// Exit reason of the process, if it died: signal name or `exit code 0`.
-    #[serde(default)]
-    pub exit_reason: Option<ExitReason>,
-    /// Standard output, truncated.
-    #[serde(default)]
-    pub stdout: String,
-    /// Standard error, truncated.
-    #[serde(default)]
-    pub stderr: String,
-    /// Diagnostics of the process, collected while it died or hung.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub diagnostics: Option<Box<TestDiagnostics>>,
-    /// Duration in microseconds.
-    pub duration_us: u64,
-}
-
-/// Diagnostics of a process, collected while it died or hung.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct TestDiagnostics {
-    /// Stack of the thread that caused the failure, as text; empty if there is none.
-    pub stack: String,
-    /// Files: dumps, stacks, outputs.
-    pub files: Vec<DiagnosticsFile>,
-    /// Diagnostics that could not be collected, as text.
-    pub notes: Vec<String>,
-}
-
-/// Diagnostics file in the run's directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DiagnosticsFile {
-    pub path: OsText,
-    /// Kind of file, as text: `minidump`, `stacks of all threads`, `standard output`.
-    pub description: String,
-}
-
-/// Exit reason of a test process that died during a test, or outside any test.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ExitReason {
-    /// Signal name, such as `SIGSEGV`.
-    pub signal: Option<String>,
-    /// Exit code of a process that exited by itself.
-    pub code: Option<i32>,
-    /// Whether the system wrote a core file.
-    pub has_core: bool,
-    /// Place and origin, such as `address 0x0, thread main`; for an unknown reason, why it is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detail: Option<String>,
-    /// Further cause, if known: a memory limit, or the system running out of memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cause: Option<String>,
-}
-
-impl std::fmt::Display for ExitReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (&self.signal, self.code) {
-            (Some(signal), _) => f.write_str(signal),
-            (None, Some(code)) => write!(f, "exit code {code}"),
-            (None, None) => f.write_str("an unknown end"),
-        }
-    }
-}
-
 /// Messages from worker to coordinator. Messages that belong together travel in one packet, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromWorker {
@@ -347,7 +272,7 @@ pub enum FromWorker {
         framework: String,
         /// Nesting of the test names.
         #[serde(default)]
-        nesting: FrameworkNesting,
+        nesting: NameNesting,
         /// Limit of the names of one batch; `None` where they don't travel on the command line.
         #[serde(default)]
         selection_limit: Option<SelectionLimit>,
@@ -400,7 +325,7 @@ pub enum FromWorker {
 pub struct LogLine {
     /// Test of the run that the line is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub test: Option<TestIndex>,
+    pub test: Option<TestId>,
     /// Severity.
     pub level: LogLevel,
     /// Text for users.
@@ -413,7 +338,7 @@ pub enum LeaseEvent {
     /// The test's process is stopped for a debugger, traced by no process, until [`ToWorker::GdbSession`]
     /// arrives.
     StoppedForDebugger {
-        test: TestIndex,
+        test: TestId,
         pid: u32,
         /// Whether it is stopped at the first instruction of its program; otherwise just before `exec`.
         is_program: bool,
@@ -422,14 +347,13 @@ pub enum LeaseEvent {
         debuggee: Option<DebuggeeCommand>,
     },
     /// A debugger launched the test as [`DebuggeeCommand`] and owns its process: no limits, no crash capture.
-    LaunchedByDebugger { test: TestIndex, pid: u32 },
+    LaunchedByDebugger { test: TestId, pid: u32 },
     /// The test is running.
-    Started(TestIndex),
+    Started(TestId),
     /// The test has its terminal result, which is journalled and queued for the client's stream.
     Settled {
-        test: TestIndex,
-        /// Final state of the test.
-        state: ExecutionState,
+        test: TestId,
+        outcome: Outcome,
         /// Duration in microseconds.
         duration_us: u64,
         /// Position of the result in the worker's journal of this run, from 1.
@@ -438,13 +362,13 @@ pub enum LeaseEvent {
     /// Files of a test's result, which may come before or after this event.
     FilesAttached {
         /// Test that the files belong to; `None` for the program itself.
-        test: Option<TestIndex>,
+        test: Option<TestId>,
         files: Vec<DiagnosticsFile>,
     },
     /// The lease's process has exited; carries its resource usage.
     ProcessEnded {
         /// Test, if the process ran only one; `None` for several.
-        test: Option<TestIndex>,
+        test: Option<TestId>,
         /// Number of tests leased to the process.
         tests: u32,
         usage: ProcessUsage,
@@ -452,32 +376,21 @@ pub enum LeaseEvent {
     /// Processes outlived their test process and were killed.
     ProcessesLeaked {
         /// Test that started them; if that is unknown, every test that may have; empty if no test can have.
-        tests: Vec<TestIndex>,
+        tests: Vec<TestId>,
         processes: Vec<LeakedProcess>,
     },
     /// The test failed, but a retry may replace the result: journalled, not sent.
     FailedProvisionally {
-        test: TestIndex,
+        test: TestId,
         /// Attempt that is reported with the final result.
         attempt: Box<Attempt>,
     },
     /// The process died during the test, which awaits an isolated rerun: journalled, not sent.
     CrashedProvisionally {
-        test: TestIndex,
+        test: TestId,
         /// Attempt that is reported with the final result.
         attempt: Box<Attempt>,
     },
-}
-
-/// Resource usage of a test process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ProcessUsage {
-    /// CPU time of the process and its reaped children, in microseconds.
-    pub cpu_us: u64,
-    /// Peak resident memory of the largest of these processes, in KiB.
-    pub peak_kib: u64,
-    /// Wall-clock time from start to end, in microseconds.
-    pub wall_us: u64,
 }
 
 /// Reason why the process of a lease ended.
@@ -504,6 +417,31 @@ pub enum LeaseEnd {
     NotStarted { error: String },
     /// The coordinator cancelled the lease.
     Cancelled,
+}
+
+impl LeaseEnd {
+    /// Returns the part of the reason that decisions depend on.
+    #[must_use]
+    pub fn outcome(&self) -> LeaseOutcome {
+        match self {
+            Self::Complete => LeaseOutcome::Complete,
+            Self::BadExit { .. } => LeaseOutcome::BadExit,
+            Self::DiedInTest { .. } => LeaseOutcome::DiedInTest,
+            Self::DiedOutsideTest { .. } => LeaseOutcome::DiedOutside,
+            Self::NotStarted { .. } => LeaseOutcome::NotStarted,
+            Self::Cancelled => LeaseOutcome::Cancelled,
+        }
+    }
+
+    /// Returns the message, if the program failed outside its tests.
+    #[must_use]
+    pub fn program_failure(&self) -> Option<&str> {
+        match self {
+            Self::BadExit { message, .. } | Self::DiedOutsideTest { message, .. } => Some(message),
+            Self::NotStarted { error } => Some(error),
+            Self::Complete | Self::DiedInTest { .. } | Self::Cancelled => None,
+        }
+    }
 }
 
 /// Returns the file name of a worker's journal in the run's directory.

@@ -1,7 +1,7 @@
 //! Records of write-ahead journals: every result is journalled before it is sent to the client.
 //!
 //! A file is the magic line and then records: four bytes of length, the same four inverted, four of CRC-32
-//! over the rest, then kind, test, state, duration and a body. Each batch is appended in one `write`; a
+//! over the rest, then kind, test and a body of JSON. Each batch is appended in one `write`; a
 //! process that dies during it leaves at most one torn record at the end, and a machine that dies leaves
 //! zeros; readers tolerate and report both. Damage before the end is an error that names the offset: the
 //! inverted length distinguishes a damaged length from a truncated record.
@@ -17,13 +17,13 @@ mod write;
 mod tests;
 
 pub use read::{JournalContent, JournalError, read};
-pub use record::{EndCounts, JournalRecord, RunEnd, StopReason};
-pub use write::{write, write_settled};
+pub use record::{JournalRecord, ProgramFailure, RunEnd};
+pub use write::{write, write_finished};
 
 /// First bytes of each journal; the number is [`VERSION`].
-pub const MAGIC: &[u8] = b"heeler-journal 2\n";
+pub const MAGIC: &[u8] = b"heeler-journal 3\n";
 /// Version of the format; readers refuse others.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// File name of the journal of synthesized results, in the run's directory beside the workers' journals;
 /// written by the coordinator when it finishes the run.
 pub const SYNTHESIZED_JOURNAL_NAME: &str = "finish.journal";
@@ -31,4 +31,4 @@ pub const SYNTHESIZED_JOURNAL_NAME: &str = "finish.journal";
 /// The magic line without its number and line end.
 const MAGIC_PREFIX: &[u8] = b"heeler-journal ";
 const HEAD_BYTES: usize = 4 + 4 + 4;
-const FIXED_BYTES: usize = 1 + 4 + 1 + 8;
+const FIXED_BYTES: usize = 1 + 4;

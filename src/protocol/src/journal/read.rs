@@ -1,10 +1,8 @@
 //! Journal reader: from bytes to whole records, torn ends and damage.
 
+use heeler_core::TestId;
+
 use super::{FIXED_BYTES, HEAD_BYTES, JournalRecord, MAGIC, MAGIC_PREFIX, VERSION};
-use crate::{
-    control::{JournalledResult, TestIndex},
-    mtp::ExecutionState,
-};
 
 /// Content of a journal.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -115,7 +113,7 @@ fn decode_next(rest: &[u8]) -> DecodedRecord {
     let end = HEAD_BYTES.saturating_add(length as usize);
     let Some(payload) = rest.get(HEAD_BYTES..end) else { return DecodedRecord::Torn };
     let found = crc32fast::hash(payload);
-    match decode_record(payload).filter(|_| found == sum) {
+    match (found == sum).then(|| decode_record(payload)).flatten() {
         Some(record) => DecodedRecord::Record(record, end),
         None if is_unwritten(end) => DecodedRecord::Torn,
         None if found == sum => {
@@ -127,37 +125,14 @@ fn decode_next(rest: &[u8]) -> DecodedRecord {
 
 fn decode_record(payload: &[u8]) -> Option<JournalRecord> {
     let fixed = payload.first_chunk::<FIXED_BYTES>()?;
-    let test = TestIndex(u32::from_le_bytes([fixed[1], fixed[2], fixed[3], fixed[4]]));
+    let test = TestId(u32::from_le_bytes([fixed[1], fixed[2], fixed[3], fixed[4]]));
     let body = &payload[FIXED_BYTES..];
     match fixed[0] {
         0 => Some(JournalRecord::Started(test)),
-        1 => {
-            let state = state_of(fixed[5])?;
-            let duration_us = u64::from_le_bytes(fixed[6..14].try_into().ok()?);
-            let result = JournalledResult { test, state, duration_us };
-            Some(JournalRecord::Settled { result, change: body.to_vec() })
-        }
+        1 => Some(JournalRecord::Finished { test, result: serde_json::from_slice(body).ok()? }),
         2 => Some(JournalRecord::Provisional { test, attempt: serde_json::from_slice(body).ok()? }),
-        3 => Some(JournalRecord::ProgramFailure { change: body.to_vec() }),
+        3 => Some(JournalRecord::ProgramFailed(serde_json::from_slice(body).ok()?)),
         4 => Some(JournalRecord::Ended(serde_json::from_slice(body).ok()?)),
         _ => None,
     }
-}
-
-const STATES: [ExecutionState; 6] = [
-    ExecutionState::Passed,
-    ExecutionState::Skipped,
-    ExecutionState::Failed,
-    ExecutionState::TimedOut,
-    ExecutionState::Error,
-    ExecutionState::Cancelled,
-];
-
-pub(super) fn state_number(state: ExecutionState) -> u8 {
-    let place = STATES.iter().position(|one| *one == state).expect("only terminal states are settled");
-    u8::try_from(place).expect("there are six")
-}
-
-fn state_of(number: u8) -> Option<ExecutionState> {
-    STATES.get(usize::from(number)).copied()
 }

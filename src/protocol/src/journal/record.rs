@@ -1,33 +1,34 @@
 //! Types of journal records.
 
+use heeler_core::{Attempt, NotRunReason, OsText, OutcomeCounts, TestId, TestResult};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    control::{Attempt, JournalledResult, TestIndex},
-    mtp::RunResult,
-};
+use crate::mtp::RunResult;
 
 /// Record of a journal.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JournalRecord {
     /// The test is running.
-    Started(TestIndex),
-    /// The test has its terminal result.
-    Settled {
-        /// Result without its node.
-        result: JournalledResult,
-        /// JSON of the change, as it is sent to the client.
-        change: Vec<u8>,
-    },
+    Started(TestId),
     /// The test has a provisional result, which a retry or an isolated rerun may still replace.
-    Provisional { test: TestIndex, attempt: Attempt },
+    Provisional { test: TestId, attempt: Attempt },
+    /// The test has its terminal result.
+    Finished { test: TestId, result: TestResult },
     /// A program failed outside its tests.
-    ProgramFailure {
-        /// JSON of the change, as it is sent to the client.
-        change: Vec<u8>,
-    },
+    ProgramFailed(ProgramFailure),
     /// The run is complete: every test has its terminal result.
     Ended(Box<RunEnd>),
+}
+
+/// Failure of a program outside its tests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ProgramFailure {
+    pub suite: String,
+    /// Path of the program.
+    pub program: OsText,
+    /// Description for users.
+    pub message: String,
 }
 
 /// End of a run that was completed.
@@ -39,48 +40,11 @@ pub struct RunEnd {
     /// Duration in milliseconds.
     pub duration_ms: u64,
     /// Reason why no more tests were leased before all had run, if so.
-    pub stopped_by: Option<StopReason>,
+    pub stopped_by: Option<NotRunReason>,
     /// Number of tests by outcome.
-    pub counts: EndCounts,
+    pub counts: OutcomeCounts,
     /// Number of programs that failed outside their tests.
     pub failed_programs: usize,
     /// Result that answered the client's request.
     pub result: RunResult,
-}
-
-/// Reason why a run stopped early.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StopReason {
-    /// The user cancelled it.
-    Cancelled,
-    /// The limit of failures was reached.
-    TooManyFailures,
-    /// The time limit was reached.
-    TimeLimitReached,
-    /// A reason that this version does not know.
-    #[serde(other)]
-    Unknown,
-}
-
-/// Number of tests of a run by outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-pub struct EndCounts {
-    /// Passed, as the framework reported.
-    pub passed: usize,
-    /// Not run by the framework's own decision.
-    pub skipped: usize,
-    /// Failed, as the framework reported.
-    pub failed: usize,
-    /// Ended by their time limit.
-    pub timed_out: usize,
-    /// Process died during the test.
-    pub crashed: usize,
-    /// Not run to their end, or without a usable verdict.
-    pub error: usize,
-    /// Cancelled by the user.
-    pub cancelled: usize,
-    /// Never started.
-    pub not_run: usize,
 }

@@ -1,21 +1,23 @@
 //! Tests of journals that are cut, zeroed and damaged at every offset.
 
+use heeler_core::{Attempt, Failure, NotRunReason, Outcome, TestId, TestResult};
+
 use super::*;
-use crate::{
-    control::{Attempt, JournalledResult, TestIndex},
-    mtp::ExecutionState,
-};
 
 fn sample_records() -> Vec<JournalRecord> {
-    let result =
-        |test, state| JournalledResult { test: TestIndex(test), state, duration_us: 1_234_567_890_123 };
+    let result = TestResult {
+        duration_us: Some(1_234_567_890_123),
+        stdout: "x".repeat(200),
+        failures: vec![Failure { line: Some(7), ..Failure::default() }],
+        ..TestResult::with_reason(Outcome::NotRun(NotRunReason::ProgramGivenUp { deaths: 3 }), "why")
+    };
     vec![
-        JournalRecord::Started(TestIndex(3)),
-        JournalRecord::Settled { result: result(3, ExecutionState::Passed), change: b"{}".to_vec() },
+        JournalRecord::Started(TestId(3)),
+        JournalRecord::Finished { test: TestId(3), result: TestResult::new(Outcome::Passed) },
         JournalRecord::Provisional {
-            test: TestIndex(9),
+            test: TestId(9),
             attempt: Attempt {
-                state: ExecutionState::Failed,
+                outcome: Outcome::Failed,
                 message: "m".into(),
                 exit_reason: None,
                 stdout: String::new(),
@@ -24,11 +26,15 @@ fn sample_records() -> Vec<JournalRecord> {
                 duration_us: 5,
             },
         },
-        JournalRecord::Settled { result: result(4, ExecutionState::Cancelled), change: vec![b'x'; 300] },
-        JournalRecord::ProgramFailure { change: b"{\"node\":{}}".to_vec() },
+        JournalRecord::Finished { test: TestId(4), result },
+        JournalRecord::ProgramFailed(ProgramFailure {
+            suite: "s".into(),
+            program: "/bin/p".into(),
+            message: "m".into(),
+        }),
         JournalRecord::Ended(Box::new(RunEnd {
             duration_ms: 7,
-            stopped_by: Some(StopReason::TimeLimitReached),
+            stopped_by: Some(NotRunReason::TimeLimitReached),
             ..RunEnd::default()
         })),
     ]
@@ -114,7 +120,7 @@ fn foreign_files_and_other_versions_are_refused() {
         let damage = read(text.as_bytes()).damage.unwrap();
         assert_eq!(damage, JournalError::Version { found: found.into() });
         let words =
-            format!("it is written in version {found} of the format, and this heeler reads version 2");
+            format!("it is written in version {found} of the format, and this heeler reads version 3");
         assert_eq!(damage.to_string(), words);
     }
 }

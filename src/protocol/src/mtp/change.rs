@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::{Attachment, NodeChange, NodeType, TestNode, key};
+use super::{NodeType, TestNode, key};
 use crate::rpc::BorrowedText;
 
 /// Initial buffer size; a change without output is seldom larger.
@@ -21,15 +21,6 @@ const CLIENT_MEMBERS_LIMIT: usize = 64;
 /// Maximum nesting depth of such a member: readers have limits of their own, and the node is already nested
 /// inside other values.
 const CLIENT_MEMBERS_DEPTH_LIMIT: usize = 64;
-
-/// Returns the attachments that a change (as JSON) names beside its result.
-#[must_use]
-pub fn attachments_of(change: &[u8]) -> Vec<Attachment> {
-    // Few changes have attachments, and parsing a change costs far more than a search for the first one.
-    let has_some = std::str::from_utf8(change).is_ok_and(|text| text.contains("\"attachments.0.uri\""));
-    let change = has_some.then(|| serde_json::from_slice::<NodeChange>(change).ok()).flatten();
-    change.map(|change| change.node.attachments()).unwrap_or_default()
-}
 
 /// Change encoded as JSON: `{"parent":…,"node":{…}}`.
 #[derive(Debug, Clone)]
@@ -181,12 +172,12 @@ impl<'de> Visitor<'de> for RequestedNodeVisitor {
         let uid = uid.ok_or_else(|| A::Error::missing_field("uid"))?;
         if bytes > CLIENT_MEMBERS_LIMIT_BYTES {
             return Err(A::Error::custom(format_args!(
-                "members of the test {uid:?} that are none of the protocol's take {bytes} bytes, more than {CLIENT_MEMBERS_LIMIT_BYTES}"
+                "the client's own members of the test {uid:?} take {bytes} bytes, more than {CLIENT_MEMBERS_LIMIT_BYTES}"
             )));
         }
         if count > CLIENT_MEMBERS_LIMIT {
             return Err(A::Error::custom(format_args!(
-                "the test {uid:?} has {count} members that are none of the protocol's, more than {CLIENT_MEMBERS_LIMIT}"
+                "the test {uid:?} has {count} members of the client's own, more than {CLIENT_MEMBERS_LIMIT}"
             )));
         }
         if foreign.iter().any(|(_, value)| nesting_depth(value.get()) > CLIENT_MEMBERS_DEPTH_LIMIT) {

@@ -5,15 +5,19 @@ mod log;
 mod members;
 mod messages;
 mod node;
+mod render;
 #[cfg(feature = "schema")]
 mod schema;
 mod telemetry;
+mod utc_time;
 
 pub use change::*;
 pub use log::*;
 pub use members::NodeMembers;
 pub use messages::*;
 pub use node::*;
+pub use render::*;
 #[cfg(feature = "schema")]
 pub use schema::{client_schema, server_schema};
 pub use telemetry::*;
+pub use utc_time::iso8601;

@@ -5,11 +5,11 @@ use std::fmt;
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{IgnoredAny, MapAccess, Visitor},
-    ser::{SerializeMap, SerializeSeq},
+    ser::SerializeMap,
 };
 use serde_json::Value;
 
-use super::{Attachment, NodeMembers};
+use super::NodeMembers;
 use crate::rpc::BorrowedText;
 
 /// Kind of a node: a test or a group of tests.
@@ -167,36 +167,6 @@ impl TestNode {
         Self { uid: uid.into(), display_name: display_name.into(), state: Some(state), ..Self::default() }
     }
 
-    /// Adds the files of the result as numbered `attachments.N.*` members.
-    pub fn add_attachments(&mut self, files: &[crate::control::DiagnosticsFile]) {
-        for (number, file) in files.iter().enumerate() {
-            let Attachment { uri, display_name, description, .. } =
-                Attachment::file(&file.path, &file.description);
-            for (member, text) in [("uri", uri), ("display-name", display_name), ("description", description)]
-            {
-                self.members.insert(format!("attachments.{number}.{member}"), text.into());
-            }
-        }
-    }
-
-    /// Returns the attachments that the node names beside its result.
-    #[must_use]
-    pub fn attachments(&self) -> Vec<Attachment> {
-        let attachment = |number: usize| {
-            let text =
-                |member: &str| self.text_member(&format!("attachments.{number}.{member}")).map(str::to_owned);
-            let name = text("display-name").unwrap_or_default();
-            Some(Attachment {
-                uri: text("uri")?,
-                display_name_camel: name.clone(),
-                display_name: name,
-                description: text("description").unwrap_or_default(),
-                ..Attachment::file(&crate::control::OsText::default(), "")
-            })
-        };
-        (0..).map_while(attachment).collect()
-    }
-
     /// Returns the text member `key` among the other members.
     #[must_use]
     pub fn text_member(&self, key: &str) -> Option<&str> {
@@ -220,12 +190,11 @@ pub mod key {
     pub const SUITE: &str = "heeler.suite";
     /// Path of the test program.
     pub const PROGRAM: &str = "heeler.program";
-    /// Result of the isolated rerun of the test that crashed: `crashes-alone`, `passes-alone`, `fails-alone`,
-    /// `hangs-alone`.
-    pub const ISOLATED_RERUN: &str = "heeler.alone";
+    /// Result of the isolated rerun of the test that crashed: `crashes`, `passes`, `fails` or `hangs`.
+    pub const ISOLATED_RERUN: &str = "heeler.isolated-rerun";
     /// Number of the attempt that decided, from 1.
     pub const ATTEMPT: &str = "retry.attempt";
-    /// Attempts before the one that decided, in order: a list of [`crate::control::Attempt`].
+    /// Attempts before the one that decided, in order; read by [`crate::mtp::attempts_of_node`].
     pub const ATTEMPTS: &str = "heeler.attempts";
 
     /// Processes that the test left running, if it had a process of its own: a list of
@@ -308,15 +277,25 @@ struct TraitsSerializer<'a>(&'a [TestTrait]);
 
 impl Serialize for TraitsSerializer<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut seq = serializer.serialize_seq(Some(self.0.len()))?;
-        for one in self.0 {
-            seq.serialize_element(&match one.name.as_str() {
-                // In the short spelling it would be read as the long one.
-                "key" => serde_json::json!({ "key": "key", "value": one.value }),
-                name => serde_json::json!({ (name): one.value }),
-            })?;
+        serializer.collect_seq(self.0.iter().map(|one| RenderedTrait(&one.name, &one.value)))
+    }
+}
+
+/// A trait, name and value, as an object with one member.
+pub(super) struct RenderedTrait<'a>(pub(super) &'a str, pub(super) &'a str);
+
+impl Serialize for RenderedTrait<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(name, value) = self;
+        let mut map = serializer.serialize_map(None)?;
+        if *name == "key" {
+            // In the short spelling it would be read as the long one.
+            map.serialize_entry("key", name)?;
+            map.serialize_entry("value", value)?;
+        } else {
+            map.serialize_entry(name, value)?;
         }
-        seq.end()
+        map.end()
     }
 }
 

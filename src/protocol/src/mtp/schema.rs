@@ -39,7 +39,7 @@ pub fn server_schema() -> Value {
         subschema::<RunResult>(&mut generator),
         json!({"type": "object", "additionalProperties": false}),
     ];
-    let mut schema = envelope_schema(&mut generator, "What Heeler says to a client", &methods, results);
+    let mut schema = envelope_schema(&mut generator, "Messages from Heeler to a client", &methods, results);
     close_objects(&mut schema);
     schema
 }
@@ -59,7 +59,7 @@ pub fn client_schema() -> Value {
         (method::CANCEL_RUN, subschema::<CancelRunParams>(&mut generator)),
         (method::EXIT, nothing),
     ];
-    envelope_schema(&mut generator, "What Heeler takes from a client", &methods, vec![json!({})])
+    envelope_schema(&mut generator, "Messages from a client to Heeler", &methods, vec![json!({})])
 }
 
 fn subschema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
@@ -125,7 +125,7 @@ impl JsonSchema for RequestId {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"description": "A number or a string, echoed with its type; null answers what could not be read.",
+        json_schema!({"description": "Number or string, echoed with its type; null in the response to a request that could not be read.",
             "type": ["number", "string", "null"]})
     }
 }
@@ -152,7 +152,7 @@ impl JsonSchema for ExecutionState {
 
 impl JsonSchema for TestTrait {
     fn schema_name() -> Cow<'static, str> {
-        "Trait".into()
+        "TestTrait".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
@@ -202,7 +202,7 @@ impl JsonSchema for RequestedNode {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"description": "A test or a group that is asked for. Members that nobody knows come back.",
+        json_schema!({"description": "Requested test or group. Unknown members are returned unchanged.",
             "type": "object", "required": ["uid"], "properties": {"uid": {"type": "string"}}})
     }
 }

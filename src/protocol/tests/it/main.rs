@@ -4,6 +4,7 @@
 
 mod golden;
 mod messages;
+mod render;
 mod schema;
 
 use std::path::PathBuf;

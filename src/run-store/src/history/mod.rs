@@ -41,4 +41,4 @@ mod tests;
 mod types;
 
 pub use store::{FILE_NAME, HistoryError, HistoryStore};
-pub use types::{LastOutcome, ProgramCost, RecordedOutcome, RecordedUsage, TestHistory};
+pub use types::{ProgramCost, RecordedOutcome, RecordedUsage, TestHistory, stored_outcome};

@@ -8,7 +8,12 @@ use std::{
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
 
-use super::{LastOutcome, ProgramCost, RecordedOutcome, TestHistory};
+use heeler_core::Outcome;
+
+use super::{
+    ProgramCost, RecordedOutcome, TestHistory,
+    types::{read_word, stored_word},
+};
 
 /// The name of the file below the state directory.
 pub const FILE_NAME: &str = "history.sqlite";
@@ -229,13 +234,15 @@ impl HistoryStore {
 fn record_tests(connection: &Connection, outcomes: &[RecordedOutcome<'_>], now: i64) -> rusqlite::Result<()> {
     let mut statement = connection.prepare(RECORD_TEST)?;
     for RecordedOutcome { uid, suite, outcome, duration, usage } in outcomes {
-        let duration = outcome.has_full_duration().then(|| to_column(duration.as_micros()));
+        // With the other outcomes the test was cut short.
+        let duration =
+            matches!(outcome, Outcome::Passed | Outcome::Failed).then(|| to_column(duration.as_micros()));
         let is = |other| i64::from(*outcome == other);
-        let (runs, failures) = (1 - is(LastOutcome::Skipped), is(LastOutcome::Failed));
-        let crashes = is(LastOutcome::Crashed);
+        let (runs, failures) = (1 - is(Outcome::Skipped), is(Outcome::Failed));
+        let crashes = is(Outcome::Crashed);
         let cpu = usage.map(|usage| to_column(usage.cpu.as_micros()));
         let peak = usage.map(|usage| to_column(usage.peak_kib.into()));
-        let word = outcome.as_str();
+        let word = stored_word(*outcome);
         statement.execute((uid, suite, word, duration, runs, failures, crashes, now, cpu, peak))?;
     }
     Ok(())
@@ -247,7 +254,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i32> {
 
 fn read_test(row: &Row<'_>) -> rusqlite::Result<TestHistory> {
     let word: String = row.get(1)?;
-    let Some(outcome) = LastOutcome::from_word(&word) else {
+    let Some(outcome) = read_word(&word) else {
         return Err(rusqlite::Error::InvalidColumnName(word));
     };
     Ok(TestHistory {

@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use heeler_core::Outcome;
+
 use super::*;
 
 struct HistoryFixture {
@@ -18,7 +20,7 @@ fn history_fixture() -> HistoryFixture {
     HistoryFixture { path: dir.path().join("state").join(FILE_NAME), _dir: dir }
 }
 
-fn outcome(uid: &str, outcome: LastOutcome, ms: u64) -> RecordedOutcome<'_> {
+fn outcome(uid: &str, outcome: Outcome, ms: u64) -> RecordedOutcome<'_> {
     let suite = uid.rsplit_once("::").unwrap().0;
     RecordedOutcome { uid, suite, outcome, duration: Duration::from_millis(ms), usage: None }
 }
@@ -27,7 +29,7 @@ fn outcome(uid: &str, outcome: LastOutcome, ms: u64) -> RecordedOutcome<'_> {
 fn recorded_outcomes_are_loaded_by_the_next_run() {
     let place = history_fixture();
     let mut history = HistoryStore::open(&place.path).unwrap();
-    let ended = [outcome("s::a", LastOutcome::Passed, 100), outcome("s::b", LastOutcome::Crashed, 5)];
+    let ended = [outcome("s::a", Outcome::Passed, 100), outcome("s::b", Outcome::Crashed, 5)];
     let programs = [ProgramCost { suite: "s", start: Duration::from_millis(2), peak_kib: None }];
     history.record(&ended, &programs).unwrap();
     drop(history);
@@ -35,7 +37,7 @@ fn recorded_outcomes_are_loaded_by_the_next_run() {
     let mut history = HistoryStore::open(&place.path).unwrap();
     let known = history.load(["s::a", "s::b"]).unwrap();
     let expected = TestHistory {
-        outcome: LastOutcome::Passed,
+        outcome: Outcome::Passed,
         last: Some(Duration::from_millis(100)),
         mean: Some(Duration::from_millis(100)),
         runs: 1,
@@ -50,7 +52,7 @@ fn recorded_outcomes_are_loaded_by_the_next_run() {
     );
     assert_eq!(history.load_programs().unwrap()["s"], Duration::from_millis(2));
 
-    let later = [outcome("s::a", LastOutcome::Failed, 200), outcome("s::b", LastOutcome::Skipped, 0)];
+    let later = [outcome("s::a", Outcome::Failed, 200), outcome("s::b", Outcome::Skipped, 0)];
     history
         .record(&later, &[ProgramCost { suite: "s", start: Duration::from_millis(6), peak_kib: None }])
         .unwrap();
@@ -59,7 +61,7 @@ fn recorded_outcomes_are_loaded_by_the_next_run() {
     assert_eq!(known["s::a"].mean, Some(Duration::from_millis(125)), "a quarter is the newest");
     assert_eq!((known["s::a"].last, known["s::a"].failures), (Some(Duration::from_millis(200)), 1));
     assert_eq!((known["s::a"].runs, known["s::b"].runs), (2, 1), "a skip is no run");
-    assert_eq!(known["s::b"].outcome, LastOutcome::Skipped);
+    assert_eq!(known["s::b"].outcome, Outcome::Skipped);
     assert_eq!(history.load_programs().unwrap()["s"], Duration::from_millis(3));
 }
 
@@ -72,7 +74,7 @@ fn two_runs_record_at_the_same_time() {
             for round in 0..20 {
                 let uid = format!("{name}::{round}");
                 let mut history = HistoryStore::open(&path).unwrap();
-                history.record(&[outcome(&uid, LastOutcome::Passed, 1)], &[]).unwrap();
+                history.record(&[outcome(&uid, Outcome::Passed, 1)], &[]).unwrap();
             }
         })
     };
@@ -90,11 +92,11 @@ fn locked_file_is_a_prompt_soft_error() {
     let other = rusqlite::Connection::open(&place.path).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let start = Instant::now();
-    let error = history.record(&[outcome("s::a", LastOutcome::Passed, 1)], &[]).unwrap_err();
+    let error = history.record(&[outcome("s::a", Outcome::Passed, 1)], &[]).unwrap_err();
     assert!(matches!(error, HistoryError::Locked { .. }), "{error:?}");
     assert!(start.elapsed() < Duration::from_secs(5));
     other.execute_batch("ROLLBACK").unwrap();
-    history.record(&[outcome("s::a", LastOutcome::Passed, 1)], &[]).unwrap();
+    history.record(&[outcome("s::a", Outcome::Passed, 1)], &[]).unwrap();
 }
 
 #[test]
@@ -112,7 +114,7 @@ fn a_damaged_file_is_a_soft_error() {
 fn file_damaged_in_the_middle_is_a_soft_error() {
     let place = history_fixture();
     let uids: Vec<String> = (0..2_000).map(|number| format!("s::{number}")).collect();
-    let outcomes: Vec<_> = uids.iter().map(|uid| outcome(uid, LastOutcome::Passed, 1)).collect();
+    let outcomes: Vec<_> = uids.iter().map(|uid| outcome(uid, Outcome::Passed, 1)).collect();
     HistoryStore::open(&place.path).unwrap().record(&outcomes, &[]).unwrap();
     let mut bytes = std::fs::read(&place.path).unwrap();
     bytes[8_192..].fill(0xa5);
@@ -154,13 +156,13 @@ fn version_1_file_is_migrated_with_its_rows() {
     assert_eq!((known["s::a"].runs, known["s::b"].failures), (3, 1));
     let usage = Some(RecordedUsage { cpu: Duration::from_millis(9), peak_kib: 4096 });
     let ended = [
-        RecordedOutcome { usage, ..outcome("s::a", LastOutcome::Passed, 100) },
-        outcome("s::b", LastOutcome::Passed, 1),
+        RecordedOutcome { usage, ..outcome("s::a", Outcome::Passed, 100) },
+        outcome("s::b", Outcome::Passed, 1),
     ];
     let cost = ProgramCost { suite: "s", start: Duration::from_millis(2), peak_kib: Some(5000) };
     history.record(&ended, &[cost]).unwrap();
     // A run in which the test shares its process has no usage to record, and keeps the recorded one.
-    history.record(&[outcome("s::a", LastOutcome::Passed, 100)], &[]).unwrap();
+    history.record(&[outcome("s::a", Outcome::Passed, 100)], &[]).unwrap();
     let row = |sql: &str| other.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)));
     let read: (Option<i64>, Option<i64>) =
         row("SELECT cpu_us, peak_kib FROM test WHERE uid = 's::a'").unwrap();
@@ -200,7 +202,7 @@ fn names_and_durations_of_any_size_are_kept() {
         let huge = RecordedOutcome {
             uid: &uid,
             suite: "s",
-            outcome: LastOutcome::Passed,
+            outcome: Outcome::Passed,
             duration: Duration::MAX,
             usage: None,
         };
@@ -213,7 +215,7 @@ fn names_and_durations_of_any_size_are_kept() {
 fn no_other_file_remains_beside_the_history() {
     let place = history_fixture();
     let mut history = HistoryStore::open(&place.path).unwrap();
-    history.record(&[outcome("s::a", LastOutcome::Passed, 1)], &[]).unwrap();
+    history.record(&[outcome("s::a", Outcome::Passed, 1)], &[]).unwrap();
     let beside = std::fs::read_dir(place.path.parent().unwrap()).unwrap();
     assert_eq!(beside.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>(), [FILE_NAME]);
 }
@@ -224,7 +226,7 @@ fn large_history_is_recorded_and_loaded_quickly() {
     let place = history_fixture();
     let mut history = HistoryStore::open(&place.path).unwrap();
     let uids: Vec<String> = (0..20_000).map(|number| format!("suite::Group.case_{number}")).collect();
-    let all: Vec<_> = uids.iter().map(|uid| outcome(uid, LastOutcome::Passed, 1)).collect();
+    let all: Vec<_> = uids.iter().map(|uid| outcome(uid, Outcome::Passed, 1)).collect();
     history.record(&all, &[]).unwrap();
     let start = Instant::now();
     history.record(&all[..2_000], &[]).unwrap();

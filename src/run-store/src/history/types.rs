@@ -2,43 +2,40 @@
 
 use std::time::Duration;
 
-/// How a test ended, in the categories that matter to the next run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LastOutcome {
-    Passed,
-    /// Failed, as reported by the test framework.
-    Failed,
-    /// Not run by the test framework's own decision.
-    Skipped,
-    /// The test's process died.
-    Crashed,
-    /// Terminated at the time limit.
-    TimedOut,
+use heeler_core::Outcome;
+
+/// The outcomes that the history distinguishes, with their words in the file.
+const STORED: [(Outcome, &str); 5] = [
+    (Outcome::Passed, "passed"),
+    (Outcome::Failed, "failed"),
+    (Outcome::Skipped, "skipped"),
+    (Outcome::Crashed, "crashed"),
+    (Outcome::TimedOut, "timed-out"),
+];
+
+/// Returns the outcome as the history stores it, which distinguishes only what matters to the next run: passed,
+/// failed, skipped, crashed, timed out. `None` for a test that did not run to an end of its own.
+#[must_use]
+pub fn stored_outcome(outcome: Outcome) -> Option<Outcome> {
+    match outcome {
+        Outcome::Passed | Outcome::Flaky => Some(Outcome::Passed),
+        Outcome::Failed => Some(Outcome::Failed),
+        Outcome::Skipped => Some(Outcome::Skipped),
+        Outcome::TimedOut | Outcome::Idle => Some(Outcome::TimedOut),
+        Outcome::Crashed | Outcome::ExitedEarly | Outcome::OutOfMemory | Outcome::Lost => {
+            Some(Outcome::Crashed)
+        }
+        Outcome::Interrupted | Outcome::Cancelled | Outcome::NotRun(_) => None,
+    }
 }
 
-impl LastOutcome {
-    const ALL: [Self; 5] = [Self::Passed, Self::Failed, Self::Skipped, Self::Crashed, Self::TimedOut];
+/// Returns the word in the file; empty for an outcome that is not stored.
+pub(super) fn stored_word(outcome: Outcome) -> &'static str {
+    STORED.iter().find(|(stored, _)| *stored == outcome).map_or("", |(_, word)| word)
+}
 
-    /// Returns the word stored in the file.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Passed => "passed",
-            Self::Failed => "failed",
-            Self::Skipped => "skipped",
-            Self::Crashed => "crashed",
-            Self::TimedOut => "timed-out",
-        }
-    }
-
-    pub(super) fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|outcome| outcome.as_str() == word)
-    }
-
-    /// Returns whether the duration is that of the whole test: with the other outcomes it was cut short.
-    pub(super) fn has_full_duration(self) -> bool {
-        matches!(self, Self::Passed | Self::Failed)
-    }
+pub(super) fn read_word(word: &str) -> Option<Outcome> {
+    STORED.iter().find(|(_, stored)| *stored == word).map(|(outcome, _)| *outcome)
 }
 
 /// The data recorded of one test of a run.
@@ -47,7 +44,8 @@ pub struct RecordedOutcome<'a> {
     pub uid: &'a str,
     /// The suite: the first part of the uid.
     pub suite: &'a str,
-    pub outcome: LastOutcome,
+    /// As [`stored_outcome`] returns it.
+    pub outcome: Outcome,
     pub duration: Duration,
     /// Resource usage of its process, where the test had the process to itself.
     pub usage: Option<RecordedUsage>,
@@ -77,7 +75,7 @@ pub struct ProgramCost<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TestHistory {
     /// The outcome of the last run.
-    pub outcome: LastOutcome,
+    pub outcome: Outcome,
     /// The last duration; `None` when no run of the test was complete.
     pub last: Option<Duration>,
     /// The decaying mean of the durations.

@@ -10,7 +10,7 @@ use std::{
 
 use heeler_core::test_path::{NameNesting, TestPath};
 use heeler_protocol::{
-    control::{self, ListedTest, SelectionLimit, TestProgram},
+    control::{ListedTest, SelectionLimit, TestProgram},
     mtp::{ExecutionState, TestNode, group_path, key},
 };
 
@@ -56,7 +56,7 @@ pub struct ProgramListing {
     /// The framework's name.
     pub framework: String,
     /// How test names are split into groups.
-    pub nesting: control::FrameworkNesting,
+    pub nesting: NameNesting,
     /// Limit of the names of one batch; `None` where they don't travel on the command line.
     pub selection_limit: Option<SelectionLimit>,
     /// The tests, in the framework's order.
@@ -143,7 +143,6 @@ impl Catalogue {
         entry.listing = match answer {
             Ok(ProgramListing { framework, nesting, selection_limit, tests, start }) => {
                 let tests = assign_uids(&entry.source.program.suite, tests);
-                let nesting = nesting_of(nesting);
                 ListingState::Listed { framework, nesting, selection_limit, tests, start }
             }
             Err(error) => ListingState::Broken { error },
@@ -292,14 +291,6 @@ impl Catalogue {
     }
 }
 
-fn nesting_of(nesting: control::FrameworkNesting) -> NameNesting {
-    match nesting {
-        control::FrameworkNesting::Flat => NameNesting::Flat,
-        control::FrameworkNesting::FullStop => NameNesting::FullStop,
-        control::FrameworkNesting::Colons => NameNesting::Colons,
-    }
-}
-
 fn file_identity(program: &TestProgram) -> Option<FileIdentity> {
     let metadata = std::fs::metadata(program.path.as_path()).ok()?;
     Some(FileIdentity {
@@ -330,10 +321,9 @@ mod tests {
     }
 
     fn program_listing(tests: Vec<ListedTest>) -> ProgramListing {
-        let nesting = control::FrameworkNesting::FullStop;
         ProgramListing {
             framework: "gtest".to_owned(),
-            nesting,
+            nesting: NameNesting::FullStop,
             selection_limit: None,
             tests,
             start: Duration::ZERO,
@@ -375,8 +365,7 @@ mod tests {
     #[test]
     fn group_uid_is_prefix_and_selects_its_tests() {
         let mut catalogue = Catalogue::new(vec![source("a", "/bin/true"), source("b", "/x")]);
-        let colons =
-            |tests| ProgramListing { nesting: control::FrameworkNesting::Colons, ..program_listing(tests) };
+        let colons = |tests| ProgramListing { nesting: NameNesting::Colons, ..program_listing(tests) };
         let names = ["m::n::t", "m::n::t", "m::u", "mm::t", "v"].map(listed);
         catalogue.record_listing(0, Ok(colons(names.to_vec())));
         catalogue.record_listing(1, Err("missing".into()));

@@ -44,7 +44,7 @@ fn is_selected(catalogue: &Catalogue, place: TestRef, filter: &GraphQuery) -> bo
 mod tests {
     use std::time::Duration;
 
-    use heeler_protocol::control::{FrameworkNesting, ListedTest, OsText, TestProgram, TraitPair};
+    use heeler_protocol::control::{ListedTest, NameNesting, OsText, TestProgram, TraitPair};
 
     use super::*;
     use crate::discovery::{ProgramListing, ProgramSource};
@@ -70,7 +70,7 @@ mod tests {
         let framework = "f".to_owned();
         let answer = ProgramListing {
             framework,
-            nesting: FrameworkNesting::FullStop,
+            nesting: NameNesting::FullStop,
             selection_limit: None,
             tests,
             start: Duration::ZERO,

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use heeler_core::{NotRunReason, Outcome, TestResult};
 use heeler_protocol::{
-    mtp::{ExecutionState, RunMetrics, TestNode, encode_change, event, telemetry_frame},
+    mtp::{NodeDescription, RunMetrics, event, render_result, telemetry_frame},
     rpc::{self, RpcError, code},
 };
 
@@ -15,7 +16,7 @@ use crate::run::{RunOutcome, RunPlan};
 pub(super) fn final_frames(job: &RequestJob, plan: &RunPlan, outcome: &RunOutcome) -> Vec<Bytes> {
     let metrics = crate::run::run_metrics(plan, outcome, job.begun.elapsed());
     let response = match outcome.stopped_by {
-        Some(heeler_core::NotRunReason::Cancelled) => rpc::encode_error(&job.id, &cancelled_error()),
+        Some(NotRunReason::Cancelled) => rpc::encode_error(&job.id, &cancelled_error()),
         _ => rpc::encode_result(&job.id, &outcome.result),
     };
     vec![telemetry_frame(event::RUN, &metrics), response]
@@ -29,7 +30,13 @@ pub(super) fn refused_run_frames(
 ) -> Vec<Bytes> {
     let run = &job.request.run_id;
     let named: BTreeSet<_> = job.request.selection.uids.iter().flatten().collect();
-    let changes: Vec<_> = named.into_iter().map(|uid| encode_change(&not_run_node(uid, error))).collect();
+    let change = |uid: &String| {
+        let description = NodeDescription { uid, display_name: uid, ..NodeDescription::default() };
+        let mut change = Vec::new();
+        render_result(&mut change, &description, &not_run_result(error));
+        change
+    };
+    let changes: Vec<_> = named.into_iter().map(change).collect();
     let duration_ms = crate::run::duration_ms(job.begun.elapsed());
     let metrics = RunMetrics { duration_ms, ..RunMetrics::default() };
     let mut frames = crate::run::end_frames(run, &changes, has_attachments_stream.then_some(&[]));
@@ -37,11 +44,10 @@ pub(super) fn refused_run_frames(
     frames
 }
 
-fn not_run_node(uid: &str, error: &RpcError) -> TestNode {
-    let state =
-        if error.code == code::REQUEST_CANCELLED { ExecutionState::Cancelled } else { ExecutionState::Error };
-    let mut node = TestNode::test(uid, uid, state);
-    node.outcome_kind = Some("not-run".to_owned());
-    node.error_message = Some(format!("not run: {}", error.message));
-    node
+fn not_run_result(error: &RpcError) -> TestResult {
+    let reason = match error.code {
+        code::REQUEST_CANCELLED => NotRunReason::Cancelled,
+        _ => NotRunReason::Unrunnable,
+    };
+    TestResult::with_reason(Outcome::NotRun(reason), format!("not run: {}", error.message))
 }

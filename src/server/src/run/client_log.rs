@@ -1,6 +1,6 @@
 //! Messages of a run for the client's log.
 
-use heeler_protocol::control::{LogLevel, LogLine, ProofLevel, TestIndex};
+use heeler_protocol::control::{LogLevel, LogLine, ProofLevel, TestId};
 
 use super::RunPlan;
 use crate::scheduler::{ClientEvents, ClientLogLine};
@@ -14,7 +14,7 @@ pub(super) struct ClientLog<'a> {
 impl ClientLog<'_> {
     /// Forwards log lines, each with the uid of the test of this run that it is about.
     pub(super) fn forward_lines(&self, lines: Vec<LogLine>) {
-        let uid = |test: TestIndex| Some(self.plan.tests.get(test.0 as usize)?.uid.clone());
+        let uid = |test: TestId| Some(self.plan.tests.get(test.0 as usize)?.uid.clone());
         let line = |LogLine { test, level, message }: LogLine| {
             let test_uid = test.and_then(uid);
             ClientLogLine { test_uid, level, message }
@@ -23,7 +23,7 @@ impl ClientLog<'_> {
     }
 
     /// Logs one message about a test, or about the run.
-    pub(super) fn log_line(&self, test: Option<TestIndex>, level: LogLevel, message: String) {
+    pub(super) fn log_line(&self, test: Option<TestId>, level: LogLevel, message: String) {
         self.forward_lines(vec![LogLine { test, level, message }]);
     }
 

@@ -1,11 +1,8 @@
-//! Groups above a run's tests: those of the whole run, of one lease, and those that the finisher must send.
+//! Groups above a run's tests: those of the whole run, and those of one lease.
 
 use std::collections::HashMap;
 
-use heeler_protocol::{
-    control::{LeasedTest, TestGroup},
-    mtp::{EncodedChange, group_node},
-};
+use heeler_protocol::control::{LeasedTest, TestGroup};
 
 use super::RunPlan;
 
@@ -64,22 +61,4 @@ pub(super) fn subset(plan: &RunPlan, tests: &mut [LeasedTest]) -> Vec<TestGroup>
 fn add_with_parents(plan: &RunPlan, place: u32, lend: &mut impl FnMut(u32, Option<u32>) -> u32) -> u32 {
     let parent = plan.groups[place as usize].parent.map(|parent| add_with_parents(plan, parent, lend));
     lend(place, parent)
-}
-
-/// Returns a group's uid.
-pub(super) fn group_uid(plan: &RunPlan, place: Option<u32>) -> Option<&str> {
-    Some(&plan.groups[place? as usize].uid)
-}
-
-/// Returns the changes of all groups of the run if any tests are to be sent, because those may belong to any
-/// group.
-pub(super) fn pending_group_changes(plan: &RunPlan, tests: usize) -> Vec<EncodedChange> {
-    if tests == 0 {
-        return Vec::new();
-    }
-    let change = |group: &TestGroup| {
-        let node = group_node(&group.uid, &group.name);
-        EncodedChange::new(group_uid(plan, group.parent), &node, group.client_members.as_deref())
-    };
-    plan.groups.iter().map(change).collect()
 }

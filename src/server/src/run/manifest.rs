@@ -3,22 +3,25 @@
 //! death of processes, not of the machine.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, OpenOptions},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
     time::Duration,
 };
 
-use heeler_core::{Outcome, ledger::LedgerEntry};
+use heeler_core::{OsText, OutcomeCounts, ledger::LedgerEntry};
 use heeler_protocol::{
-    control::{JournalledResult, OsText},
-    journal::{self, EndCounts, JournalRecord, RunEnd, SYNTHESIZED_JOURNAL_NAME, StopReason},
-    manifest::{MANIFEST_FILE_NAME, Manifest, ManifestHead, ManifestPlan, ManifestTest},
-    mtp::EncodedChange,
+    control::{DueResult, FinishRequest, JournalResend, TestProgram},
+    journal::{self, JournalRecord, RunEnd, SYNTHESIZED_JOURNAL_NAME},
+    manifest::{
+        MANIFEST_FILE_NAME, Manifest, ManifestHead, ManifestPlan, ManifestProgram, ManifestTest,
+        TestDescriptions,
+    },
 };
 use heeler_sys::dirs::write_file_atomically;
 
-use super::{RunOutcome, RunPlan};
+use super::{RunOutcome, RunPlan, SelectedTest};
 
 /// Writes the manifest of a run that begins now.
 pub(super) fn write_manifest(plan: &RunPlan) -> io::Result<()> {
@@ -39,37 +42,60 @@ pub(super) fn write_manifest(plan: &RunPlan) -> io::Result<()> {
 
 /// Returns the manifest's description of the tests.
 pub(super) fn manifest_plan(plan: &RunPlan) -> ManifestPlan {
-    let test = |selected: &super::SelectedTest| ManifestTest {
-        uid: selected.uid.clone(),
-        display_name: selected.listed.display.as_ref().unwrap_or(&selected.listed.name).clone(),
-        suite: plan.programs[selected.program].suite.clone(),
-        group: selected.group,
-        client_members: selected.foreign.as_deref().map(str::to_owned),
-    };
     ManifestPlan {
-        tests: plan.tests.iter().map(test).collect(),
+        programs: manifest_programs(plan),
+        tests: plan.tests.iter().map(manifest_test).collect(),
         groups: plan.groups.clone(),
         earlier_rerun_set: plan.provenance.inherited_rerun_set.clone(),
     }
 }
 
+fn manifest_programs(plan: &RunPlan) -> Vec<ManifestProgram> {
+    let program =
+        |program: &TestProgram| ManifestProgram { suite: program.suite.clone(), path: program.path.clone() };
+    plan.programs.iter().map(program).collect()
+}
+
+fn manifest_test(selected: &SelectedTest) -> ManifestTest {
+    ManifestTest {
+        uid: selected.uid.clone(),
+        display_name: selected.listed.display.as_ref().unwrap_or(&selected.listed.name).clone(),
+        program: u32::try_from(selected.program).unwrap_or(u32::MAX),
+        group: selected.group,
+        file: selected.listed.file.clone(),
+        line: selected.listed.line,
+        traits: selected.listed.traits.clone(),
+        client_members: selected.foreign.as_deref().map(str::to_owned),
+    }
+}
+
+/// Returns the descriptions of the tests that a finish sends.
+pub(super) fn descriptions(
+    plan: &RunPlan,
+    resend: &[JournalResend],
+    synthesized: &[DueResult],
+) -> TestDescriptions {
+    let resent = resend.iter().flat_map(|resend| &resend.known).map(|known| known.test);
+    let tests: BTreeMap<_, _> = resent
+        .chain(synthesized.iter().map(|due| due.test))
+        .map(|test| (test, manifest_test(&plan.tests[test.index()])))
+        .collect();
+    let groups = if tests.is_empty() { Vec::new() } else { plan.groups.clone() };
+    TestDescriptions { programs: manifest_programs(plan), groups, tests }
+}
+
 /// Writes the synthesized results before they are sent to the client: results of tests, then program
 /// failures.
-pub(super) fn write_synthesized(
-    plan: &RunPlan,
-    tests: &[JournalledResult],
-    changes: &[EncodedChange],
-) -> io::Result<()> {
-    if changes.is_empty() {
+pub(super) fn write_synthesized(plan: &RunPlan, finish: &FinishRequest) -> io::Result<()> {
+    if finish.synthesized.is_empty() && finish.program_failures.is_empty() {
         return Ok(());
     }
     let mut bytes = journal::MAGIC.to_vec();
-    let (of_tests, of_programs) = changes.split_at(tests.len());
-    for (result, change) in tests.iter().zip(of_tests) {
-        journal::write_settled(&mut bytes, *result, change.as_bytes());
+    for due in &finish.synthesized {
+        journal::write_finished(&mut bytes, due.test, &due.result);
     }
-    for change in of_programs {
-        journal::write(&mut bytes, &JournalRecord::ProgramFailure { change: change.as_bytes().to_vec() });
+    for failure in &finish.program_failures {
+        journal::write(&mut bytes, &JournalRecord::ProgramFailed(failure.clone()));
     }
     write_file_atomically(&plan.run_dir.path.join(SYNTHESIZED_JOURNAL_NAME), &bytes)
 }
@@ -79,8 +105,8 @@ pub(crate) fn write_end(plan: &RunPlan, outcome: &RunOutcome, took: Duration) ->
     let end = RunEnd {
         ended_utc: heeler_run_store::wall_clock().to_string(),
         duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-        stopped_by: outcome.stopped_by.and_then(stop_reason),
-        counts: end_counts(plan, outcome),
+        stopped_by: outcome.stopped_by.filter(|reason| reason.is_stop()),
+        counts: end_counts(outcome),
         failed_programs: outcome.failed_programs,
         result: outcome.result.clone(),
     };
@@ -98,43 +124,10 @@ pub(crate) fn write_end(plan: &RunPlan, outcome: &RunOutcome, took: Duration) ->
     })
 }
 
-fn stop_reason(reason: heeler_core::NotRunReason) -> Option<StopReason> {
-    match reason {
-        heeler_core::NotRunReason::Cancelled => Some(StopReason::Cancelled),
-        heeler_core::NotRunReason::TooManyFailures => Some(StopReason::TooManyFailures),
-        heeler_core::NotRunReason::TimeLimitReached => Some(StopReason::TimeLimitReached),
-        heeler_core::NotRunReason::Unrunnable
-        | heeler_core::NotRunReason::ProgramGivenUp { .. }
-        | heeler_core::NotRunReason::NeverStarted
-        | heeler_core::NotRunReason::WorkerDied
-        | heeler_core::NotRunReason::NoWorker => None,
-    }
-}
-
-fn end_counts(plan: &RunPlan, outcome: &RunOutcome) -> EndCounts {
-    let mut counts = EndCounts::default();
-    for entry in outcome.ledger.entries() {
-        let ended = match entry {
-            LedgerEntry::Settled { outcome, .. } => *outcome,
-            LedgerEntry::Synthesized(heeler_core::SynthesizedResult::NotRun(_)) | LedgerEntry::Open => {
-                counts.not_run += 1;
-                continue;
-            }
-            LedgerEntry::Synthesized(told) => told.outcome(),
-        };
-        *match ended {
-            Outcome::Passed => &mut counts.passed,
-            Outcome::Skipped => &mut counts.skipped,
-            Outcome::Failed => &mut counts.failed,
-            Outcome::TimedOut => &mut counts.timed_out,
-            Outcome::Error => &mut counts.error,
-            Outcome::Cancelled => &mut counts.cancelled,
-        } += 1;
-    }
-    // Only the workers' journals record which of the errors were crashes.
-    if counts.error > 0 {
-        counts.crashed = heeler_run_store::count_crashed_tests(&plan.run_dir.path).min(counts.error);
-        counts.error -= counts.crashed;
+fn end_counts(outcome: &RunOutcome) -> OutcomeCounts {
+    let mut counts = OutcomeCounts::default();
+    for outcome in outcome.ledger.entries().iter().filter_map(LedgerEntry::outcome) {
+        counts.add(outcome, None);
     }
     counts
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use heeler_core::{Outcome, ledger::LedgerEntry};
-use heeler_protocol::mtp::RunMetrics;
+use heeler_protocol::mtp::{ExecutionState, RunMetrics};
 
 use super::{RunOutcome, RunPlan};
 
@@ -21,26 +21,23 @@ pub(crate) fn run_metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) 
         tests_ms: outcome.durations.iter().map(|(_, duration)| duration_ms(*duration)).sum(),
         ..RunMetrics::default()
     };
-    for entry in outcome.ledger.entries() {
-        let ended = match entry {
-            LedgerEntry::Settled { outcome, .. } => *outcome,
-            LedgerEntry::Synthesized(told) => told.outcome(),
-            // A completed run has no open entries.
-            LedgerEntry::Open => continue,
-        };
-        *outcome_counter(&mut metrics, ended) += 1;
+    for outcome in outcome.ledger.entries().iter().filter_map(LedgerEntry::outcome) {
+        *outcome_counter(&mut metrics, outcome) += 1;
     }
     metrics
 }
 
 fn outcome_counter(metrics: &mut RunMetrics, outcome: Outcome) -> &mut usize {
-    match outcome {
-        Outcome::Passed => &mut metrics.passed,
-        Outcome::Skipped => &mut metrics.skipped,
-        Outcome::Failed => &mut metrics.failed,
-        Outcome::TimedOut => &mut metrics.timed_out,
-        Outcome::Error => &mut metrics.error,
-        Outcome::Cancelled => &mut metrics.cancelled,
+    match ExecutionState::from(outcome) {
+        ExecutionState::Passed => &mut metrics.passed,
+        ExecutionState::Skipped => &mut metrics.skipped,
+        ExecutionState::Failed => &mut metrics.failed,
+        ExecutionState::TimedOut => &mut metrics.timed_out,
+        ExecutionState::Cancelled => &mut metrics.cancelled,
+        ExecutionState::Error
+        | ExecutionState::Discovered
+        | ExecutionState::InProgress
+        | ExecutionState::Unknown => &mut metrics.error,
     }
 }
 

@@ -3,7 +3,6 @@
 //! - `prepare`: the plan with its directory, and the records after its end; for front ends.
 //! - `plan`: the tests to run, in the forms that the model and the workers need.
 //! - `dump_budget`: the dump budget.
-//! - `convert`: conversions between the types of the wire and those of the model.
 //! - `resource_usage`: resource usage of its processes.
 //! - `driver`: passes events to [`heeler_core::run::RunState`] and executes its actions.
 //! - `groups`: groups of the run, of a lease, and of what the finisher sends.
@@ -16,7 +15,6 @@
 //! - `fallback_finish`: the end of a run without a watchdog, for the client's session to send.
 
 mod client_log;
-mod convert;
 mod driver;
 mod dump_budget;
 mod fallback_finish;

@@ -5,7 +5,7 @@ use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 use heeler_core::{
     ProgramId, TestId,
     batching::ProgramCosts,
-    run::{ScheduledTest, SchedulingPlan},
+    run::{CancelMode, FailureLimit, ScheduledTest, SchedulingPlan},
 };
 use heeler_protocol::{
     control::{DeliveryLimits, ListedTest, TestGroup, TestLimits, TestProgram},
@@ -16,9 +16,7 @@ use super::{groups::GroupList, test_history::HistorySnapshot};
 
 use crate::discovery::{Catalogue, ListingState, TestRef};
 use heeler_config::filter::FilterSubject;
-use heeler_config::{
-    CaptureStrategy, CrashCapture, DumpPolicy, FailLimit, ResolvedSettings, ShuffleMode, TimeLimit,
-};
+use heeler_config::{CaptureStrategy, CrashCapture, DumpPolicy, FailLimit, ResolvedSettings, ShuffleMode};
 use heeler_run_store::{Provenance, RunDir};
 
 /// One selected test, with everything that its lease carries.
@@ -137,9 +135,12 @@ impl RunPlan {
             programs: programs.costs,
             tests: planned,
             slots: settings.run.jobs.slots().get(),
-            max_failures: match settings.run.fail_limit {
+            failure_limit: match settings.run.fail_limit() {
                 FailLimit::Never => None,
-                FailLimit::After(most) => Some(most.get() as usize),
+                FailLimit::After { failures, is_immediate } => Some(FailureLimit {
+                    failures: failures.get() as usize,
+                    cancel_mode: if is_immediate { CancelMode::Now } else { CancelMode::AfterRunningTests },
+                }),
             },
             max_startup_crashes: settings.run.max_startup_crashes.get(),
         };
@@ -161,10 +162,7 @@ impl RunPlan {
                 total_bytes: settings.run.dumps_total_bytes,
                 keeps_environment: settings.run.is_environment_dumped,
             },
-            time_limit: match settings.run.run_timeout {
-                TimeLimit::Unlimited => None,
-                TimeLimit::After(limit) => Some(limit),
-            },
+            time_limit: settings.run.run_timeout.duration(),
             is_output_shown: settings.run.capture == CaptureStrategy::Shown,
             is_debugged: false,
             has_attachments_stream: false,
@@ -274,10 +272,10 @@ fn plan_test(
         listing_index: place.test.unwrap_or(0),
         group: None,
         foreign: None,
-        timeout: own.timeout,
-        memory_bytes: own.memory_bytes,
-        idle_timeout: own.idle_timeout,
-        slow_period: Some(own.slow_period).filter(|period| !period.is_zero()),
+        timeout: own.timeout.duration(),
+        memory_bytes: own.max_memory.bytes(),
+        idle_timeout: own.idle_timeout.duration(),
+        slow_period: Some(own.slow_timeout.period).filter(|period| !period.is_zero()),
         dumps: own.dumps,
         crash_capture: own.crash_capture,
         unrunnable,

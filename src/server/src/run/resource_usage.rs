@@ -4,10 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use heeler_core::TestId;
-use heeler_protocol::{
-    control::{ProcessUsage, TestIndex},
-    mtp::LargeProcess,
-};
+use heeler_protocol::{control::ProcessUsage, mtp::LargeProcess};
 
 use super::RunPlan;
 
@@ -37,14 +34,14 @@ impl RunResourceUsage {
     pub(super) fn record_process(
         &mut self,
         program: Option<usize>,
-        (tests, test): (u32, Option<TestIndex>),
+        (tests, test): (u32, Option<TestId>),
         usage: ProcessUsage,
     ) {
         let Some(program) = program else { return };
         let peak = self.peaks_kib.entry(program).or_default();
         *peak = usage.peak_kib.max(*peak);
         if let Some(test) = test {
-            self.tests.insert(TestId(test.0), usage);
+            self.tests.insert(test, usage);
             return;
         }
         self.largest.push((program, tests, usage));
@@ -75,7 +72,7 @@ mod tests {
         for peak in [5, 9, 1, 7, 8] {
             costs.record_process(Some(0), (3, None), usage(peak));
         }
-        costs.record_process(Some(1), (1, Some(TestIndex(4))), usage(99));
+        costs.record_process(Some(1), (1, Some(TestId(4))), usage(99));
         let peaks: Vec<_> = costs.largest.iter().map(|(_, _, usage)| usage.peak_kib).collect();
         assert_eq!(peaks, [9, 8, 7]);
         assert_eq!(costs.tests[&TestId(4)].peak_kib, 99);

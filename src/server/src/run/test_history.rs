@@ -6,9 +6,7 @@ use std::{collections::HashMap, path::Path, time::Duration};
 use heeler_core::{Outcome, TestId, ledger::LedgerEntry};
 
 use super::{RunOutcome, RunPlan};
-use heeler_run_store::history::{
-    self, FILE_NAME, HistoryError, HistoryStore, LastOutcome, ProgramCost, TestHistory,
-};
+use heeler_run_store::history::{self, FILE_NAME, HistoryError, HistoryStore, ProgramCost, TestHistory};
 
 /// Results of earlier runs.
 #[derive(Debug, Clone, Default)]
@@ -40,17 +38,14 @@ impl HistorySnapshot {
         test.mean.or(test.last)
     }
 
-    pub(super) fn outcome_of(&self, uid: &str) -> Option<LastOutcome> {
+    pub(super) fn outcome_of(&self, uid: &str) -> Option<Outcome> {
         self.tests.get(uid).map(|test| test.outcome)
     }
 
     /// Returns whether a test crashed or timed out in its last run. Such a test gets a process of its own, so
     /// that it costs no other test a restart.
     pub(super) fn needs_isolation(&self, uid: &str) -> bool {
-        self.tests.get(uid).is_some_and(|test| match test.outcome {
-            LastOutcome::Crashed | LastOutcome::TimedOut => true,
-            LastOutcome::Passed | LastOutcome::Failed | LastOutcome::Skipped => false,
-        })
+        self.tests.get(uid).is_some_and(|test| matches!(test.outcome, Outcome::Crashed | Outcome::TimedOut))
     }
 }
 
@@ -89,19 +84,12 @@ pub(crate) fn record_history(
     HistoryStore::open(&state_dir.join(FILE_NAME))?.record(&outcomes, &costs)
 }
 
-fn last_outcome(test: TestId, entry: LedgerEntry, outcome: &RunOutcome) -> Option<LastOutcome> {
+fn last_outcome(test: TestId, entry: LedgerEntry, outcome: &RunOutcome) -> Option<Outcome> {
     if outcome.crashed.contains(&test) {
-        return Some(LastOutcome::Crashed);
+        return Some(Outcome::Crashed);
     }
     match entry {
-        LedgerEntry::Settled { outcome: ended, .. } => match ended {
-            Outcome::Passed => Some(LastOutcome::Passed),
-            Outcome::Failed => Some(LastOutcome::Failed),
-            Outcome::Skipped => Some(LastOutcome::Skipped),
-            Outcome::TimedOut => Some(LastOutcome::TimedOut),
-            Outcome::Error => Some(LastOutcome::Crashed),
-            Outcome::Cancelled => None,
-        },
+        LedgerEntry::Settled { outcome, .. } => history::stored_outcome(outcome),
         LedgerEntry::Synthesized(_) | LedgerEntry::Open => None,
     }
 }

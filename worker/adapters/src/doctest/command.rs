@@ -4,7 +4,7 @@
 
 use heeler_protocol::control::{ListedTest, OsText};
 
-use super::listing::TestSelector;
+use super::listing::{NameUse, TestSelector};
 use crate::{AdapterInvocation, CommandLineError};
 
 /// Limit of all names, which travel in one argument: Linux accepts none above 131,072 bytes.
@@ -13,6 +13,16 @@ const MAX_SELECTION_BYTES: usize = 120_000;
 /// Options of every command. Places are counted in the order of the source files.
 const ORDER: &str = "--dt-order-by=file";
 const REPORTER: &str = "--dt-reporters=xml";
+
+/// Options of every run. A program that is traced would take the tracer for a debugger, and stop for it at each
+/// failed assertion.
+const RUN_OPTIONS: [&str; 5] = [
+    REPORTER,
+    "--dt-duration=true",
+    "--dt-no-breaks=true",
+    "--dt-no-skipped-summary=true",
+    "--dt-no-skip=false",
+];
 
 fn invocation(args: Vec<OsText>) -> AdapterInvocation {
     AdapterInvocation { args, ..AdapterInvocation::default() }
@@ -40,7 +50,7 @@ pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
 }
 
 fn is_selectable_by_name(test: &ListedTest) -> bool {
-    TestSelector::of(test).is_some_and(|selector| selector.is_name_exact)
+    TestSelector::of(test).is_some_and(|selector| selector.name == NameUse::Exact)
 }
 
 /// Returns the command that runs these tests.
@@ -49,10 +59,7 @@ pub(super) fn run_command(tests: &[&ListedTest]) -> Result<AdapterInvocation, Co
         let reason = "the listing gave it no place in its program".to_owned();
         return Err(CommandLineError::Unselectable { place, reason });
     }
-    let mut args: Vec<OsText> =
-        [REPORTER, "--dt-duration=true", "--dt-no-skipped-summary=true", "--dt-no-skip=false"]
-            .map(OsText::from)
-            .to_vec();
+    let mut args: Vec<OsText> = RUN_OPTIONS.map(OsText::from).to_vec();
     args.extend(selection(tests).into_iter().map(|word| OsText::from(word.as_str())));
     Ok(invocation(args))
 }
@@ -84,7 +91,11 @@ mod tests {
 
     fn words(tests: &[&ListedTest]) -> String {
         let command = run_command(tests).unwrap();
-        command.args[4..].iter().map(|arg| arg.to_text().into_owned()).collect::<Vec<_>>().join(" ")
+        command.args[RUN_OPTIONS.len()..]
+            .iter()
+            .map(|arg| arg.to_text().into_owned())
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     #[test]

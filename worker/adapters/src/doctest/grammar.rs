@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use heeler_protocol::control::ListedTest;
 
+use super::listing::{NameUse, TestSelector};
 use super::xml::{self, XmlElement, attribute, child_texts, escape_attribute, unescape};
 use crate::{
     FrameworkResult, FrameworkVerdict, TestPart,
@@ -35,7 +36,9 @@ pub(crate) fn doctest_parser(tests: &[&ListedTest]) -> StreamParser<DoctestGramm
 /// Returns the attributes by which a begin marker names a test.
 fn begin_attributes(test: &ListedTest) -> String {
     let mut text = String::new();
-    for (name, value) in [("name", Some(test.name.as_str())), ("filename", test.file.as_deref())] {
+    let is_unnamed = TestSelector::of(test).is_some_and(|selector| selector.name == NameUse::Unnamed);
+    let name = Some(test.name.as_str()).filter(|_| !is_unnamed);
+    for (name, value) in [("name", name), ("filename", test.file.as_deref())] {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             text.push_str(&format!(" {name}=\"{}\"", escape_attribute(value)));
         }
@@ -49,6 +52,8 @@ fn begin_attributes(test: &ListedTest) -> String {
 pub(crate) struct DoctestGrammar {
     /// Attributes after those that name the running test: its decorators.
     decorators: Vec<u8>,
+    /// Those of the test whose begin marker was read: it also confirms the end of the test before it.
+    next_decorators: Vec<u8>,
     failures: TestFailures,
     /// Open subcases from the outermost in, and whether something in them failed.
     subcases: Vec<(String, bool)>,
@@ -101,12 +106,18 @@ impl DoctestGrammar {
             if !situation.is_line_start || !at.starts_with(b" ") {
                 return Err(ScanStop::Mismatch);
             }
-            sequence
-                .not_begun()
-                .fold(Err(ScanStop::Mismatch), |found, place| either(found, || try_test(place)))
+            let mut stop = ScanStop::Mismatch;
+            for place in sequence.not_begun() {
+                match try_test(place) {
+                    Ok(found) => return Ok(found),
+                    Err(ScanStop::NeedsMore) => stop = ScanStop::NeedsMore,
+                    Err(ScanStop::Mismatch) => {}
+                }
+            }
+            Err(stop)
         });
         let (used, place, decorators) = found?;
-        self.decorators = decorators;
+        self.next_decorators = decorators;
         Ok((used, Marker::Begin(place)))
     }
 
@@ -318,6 +329,7 @@ impl MarkerGrammar for DoctestGrammar {
     }
 
     fn on_begin(&mut self, _place: usize) {
+        self.decorators = std::mem::take(&mut self.next_decorators);
         self.failures = TestFailures::default();
         self.subcases.clear();
     }

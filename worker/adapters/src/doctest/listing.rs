@@ -17,20 +17,44 @@ const END: &[u8] = b"\n  <OverallResultsTestCases unskipped=";
 pub(super) struct TestSelector {
     /// Its place among the tests that are not skipped, from 1.
     pub(super) place: u32,
-    /// A filter by its name selects it, and no other test.
-    pub(super) is_name_exact: bool,
+    /// What its name is good for.
+    pub(super) name: NameUse,
 }
+
+/// What the name of a test is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NameUse {
+    /// A filter by it selects this test and no other.
+    Exact,
+    /// No filter can express it, or another test has it too.
+    Inexact,
+    /// It has none; ours stands in its place.
+    Unnamed,
+}
+
+/// Name of a test without a name: no uid may end where the name of its program does.
+const UNNAMED: &str = "(no name)";
 
 impl TestSelector {
     /// Returns the selector of a listed test.
     pub(super) fn of(test: &ListedTest) -> Option<Self> {
         let text = test.selector.as_deref()?;
-        let (place, is_name_exact) = text.strip_suffix('=').map_or((text, false), |place| (place, true));
-        Some(Self { place: place.parse().ok().filter(|place| *place > 0)?, is_name_exact })
+        let (place, name) = match text.strip_suffix('=') {
+            Some(place) => (place, NameUse::Exact),
+            None => {
+                text.strip_suffix('-').map_or((text, NameUse::Inexact), |place| (place, NameUse::Unnamed))
+            }
+        };
+        Some(Self { place: place.parse().ok().filter(|place| *place > 0)?, name })
     }
 
     fn to_text(self) -> String {
-        format!("{}{}", self.place, if self.is_name_exact { "=" } else { "" })
+        let suffix = match self.name {
+            NameUse::Exact => "=",
+            NameUse::Inexact => "",
+            NameUse::Unnamed => "-",
+        };
+        format!("{}{suffix}", self.place)
     }
 }
 
@@ -74,18 +98,19 @@ fn damaged(reason: &str) -> ListingError {
 }
 
 fn read_test(tag: &[u8], place: &mut u32) -> ListedTest {
-    let name = xml::attribute(tag, "name").unwrap_or_default();
+    let name = xml::attribute(tag, "name").filter(|name| !name.is_empty());
+    let name_use = if name.is_some() { NameUse::Inexact } else { NameUse::Unnamed };
     let is_skipped = tag.ends_with(b" skipped=\"true\"");
     *place += u32::from(!is_skipped);
     let suite = xml::attribute(tag, "testsuite");
     ListedTest {
-        display: name.is_empty().then(|| "(no name)".to_owned()),
         file: xml::attribute(tag, "filename"),
         line: xml::attribute(tag, "line").and_then(|line| line.parse().ok()).filter(|line| *line > 0),
         skip: is_skipped.then(|| "skipped by its decorator".to_owned()),
         traits: suite.map(|value| TraitPair { name: "testsuite".to_owned(), value }).into_iter().collect(),
-        selector: (!is_skipped).then(|| TestSelector { place: *place, is_name_exact: false }.to_text()),
-        name,
+        selector: (!is_skipped).then(|| TestSelector { place: *place, name: name_use }.to_text()),
+        name: name.unwrap_or_else(|| UNNAMED.to_owned()),
+        display: None,
     }
 }
 
@@ -98,9 +123,12 @@ fn mark_exact_names(tests: &mut [ListedTest]) {
     }
     let is_exact: Vec<bool> =
         tests.iter().map(|test| times[test.name.as_str()] == 1 && is_plain(&test.name)).collect();
-    for (test, is_name_exact) in tests.iter_mut().zip(is_exact) {
-        if let Some(selector) = TestSelector::of(test) {
-            test.selector = Some(TestSelector { is_name_exact, ..selector }.to_text());
+    for (test, is_exact) in tests.iter_mut().zip(is_exact) {
+        match TestSelector::of(test) {
+            Some(selector) if is_exact && selector.name == NameUse::Inexact => {
+                test.selector = Some(TestSelector { name: NameUse::Exact, ..selector }.to_text());
+            }
+            Some(_) | None => {}
         }
     }
 }

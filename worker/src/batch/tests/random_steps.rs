@@ -53,8 +53,8 @@ proptest! {
         }
         let ended = bench.finish(now + 1, end, (is_complete, is_explained));
 
-        let mut started: HashMap<TestIndex, usize> = HashMap::new();
-        let mut decided: HashMap<TestIndex, usize> = HashMap::new();
+        let mut started: HashMap<TestId, usize> = HashMap::new();
+        let mut decided: HashMap<TestId, usize> = HashMap::new();
         let mut position = 0;
         for report in &bench.parcel.reports {
             match report {

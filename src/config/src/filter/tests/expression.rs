@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::filter::{Filter, FilterError, FilterSubject};
-use heeler_run_store::history::LastOutcome;
+use heeler_core::Outcome;
 
 fn subject(uid: &str) -> FilterSubject<'_> {
     FilterSubject {
@@ -11,7 +11,7 @@ fn subject(uid: &str) -> FilterSubject<'_> {
         suite: "kennel::night_watch",
         program: Cow::Borrowed("/src/build/parser_test"),
         tags: vec![("speed", "fast"), ("owner", "a=b"), ("net", "")],
-        last: Some(LastOutcome::Failed),
+        last: Some(Outcome::Failed),
     }
 }
 
@@ -171,11 +171,11 @@ fn tags_are_compared_by_name_and_by_value() {
 fn states_are_those_of_the_last_run() {
     let with = |last| FilterSubject { last, ..subject("a::b") };
     for (word, last) in [
-        ("failed", Some(LastOutcome::Failed)),
-        ("crashed", Some(LastOutcome::Crashed)),
-        ("timed-out", Some(LastOutcome::TimedOut)),
-        ("passed", Some(LastOutcome::Passed)),
-        ("skipped", Some(LastOutcome::Skipped)),
+        ("failed", Some(Outcome::Failed)),
+        ("crashed", Some(Outcome::Crashed)),
+        ("timed-out", Some(Outcome::TimedOut)),
+        ("passed", Some(Outcome::Passed)),
+        ("skipped", Some(Outcome::Skipped)),
         ("new", None),
         ("never-run", None),
     ] {
@@ -244,16 +244,16 @@ fn expression_errors_have_their_column() {
         ("all(x)", "column 5: expected \")\" at the end of all(…), found \"x\"".to_owned()),
         ("test(/x)", "column 9: expected \"/\" at the end of the regular expression, found the end".to_owned()),
         ("test(//)", "column 7: an empty regular expression".to_owned()),
-        ("test(/(x/)", "column 7: the regular expression is wrong: unclosed group".to_owned()),
+        ("test(/(x/)", "column 7: invalid regular expression: unclosed group".to_owned()),
         ("state(faild)", "column 7: expected one of failed, crashed, timed-out, passed, skipped, new, never-run, found \"faild\"; did you mean \"failed\"?".to_owned()),
         ("state()", "column 7: expected one of failed, crashed, timed-out, passed, skipped, new, never-run, found \")\"".to_owned()),
         ("tag(=)", "column 6: expected a text, found \")\"".to_owned()),
         ("tag(a=#)", "column 8: expected a text, found \")\"".to_owned()),
         ("test(ü) & tset(x)", "column 11: there is no function \"tset\"; did you mean \"test\"?".to_owned()),
-        (r"test(a\x)", "column 8: expected what \\ escapes".to_owned()),
+        (r"test(a\x)", "column 8: expected a character that \\ can escape".to_owned()),
         (r"test(\u{d800})", "column 7: expected a character's number, such as \\u{20}".to_owned()),
-        ("", "column 1: an empty filter; leave it out to take all tests, or write \"all()\"".to_owned()),
-        ("  ", "column 1: an empty filter; leave it out to take all tests, or write \"all()\"".to_owned()),
+        ("", "column 1: an empty filter; omit it to select all tests, or write \"all()\"".to_owned()),
+        ("  ", "column 1: an empty filter; omit it to select all tests, or write \"all()\"".to_owned()),
     ] {
         let found = fault(text);
         assert!(found.starts_with(&told), "{text}\n found: {found}\nwanted: {told}");
@@ -286,7 +286,7 @@ fn hostile_expressions_are_refused() {
         (format!("{}all()", "not ".repeat(4_000)), "nested deeper than 64 levels"),
         ("x".repeat(20_000) + " | all()", "longer than 16384 bytes"),
         ("test(/\\w{1000}{1000}/)".to_owned(), "memory"),
-        (format!("test(/{}/)", "(".repeat(1000) + &")".repeat(1000)), "regular expression is wrong"),
+        (format!("test(/{}/)", "(".repeat(1000) + &")".repeat(1000)), "invalid regular expression"),
         (vec!["test(/x/)"; 40].join("|"), "more than 32 regular expressions"),
     ] {
         let found = fault(&text);

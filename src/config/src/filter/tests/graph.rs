@@ -142,15 +142,15 @@ fn unlisted_suite_may_match() {
 #[test]
 fn query_errors_have_their_column() {
     for (text, told) in [
-        ("", "column 1: expected \"/\", with which each query begins, found the end"),
-        ("unit/A", "column 1: expected \"/\", with which each query begins, found \"u\""),
+        ("", "column 1: expected \"/\" at the start of the query, found the end"),
+        ("unit/A", "column 1: expected \"/\" at the start of the query, found \"u\""),
         ("/", "column 2: expected a name or a pattern such as \"Parser*\", found the end"),
         ("/unit/", "column 7: expected a name or a pattern such as \"Parser*\", found the end"),
         ("/unit//A", "column 7: expected a name or a pattern such as \"Parser*\", found \"/\""),
         ("/**/A", "column 2: \"**\" can only be the last part of a path"),
         ("/**[a=b]/A", "column 2: \"**\" can only be the last part of a path"),
-        ("/unit/(**)", "column 8: \"**\" can only stand alone, as the last part of a path"),
-        ("/unit/**|A", "column 7: \"**\" can only stand alone, as the last part of a path"),
+        ("/unit/(**)", "column 8: \"**\" must be the whole last part of a path"),
+        ("/unit/**|A", "column 7: \"**\" must be the whole last part of a path"),
         ("/A(|B)", "column 3: expected \"/\", \"&\", \"|\" or the end, found \"(\""),
         ("/A(&B)", "column 3: expected \"/\", \"&\", \"|\" or the end, found \"(\""),
         ("/A)", "column 3: expected \"/\", \"&\", \"|\" or the end, found \")\""),
@@ -159,11 +159,11 @@ fn query_errors_have_their_column() {
         ("/(A/B)", "column 4: parentheses can't hold more than one part of a path"),
         ("/[Tag=Fast]", "column 2: expected a name or a pattern such as \"Parser*\", found \"[\""),
         ("/A[]", "column 4: expected the name of a trait, as in [speed=fast], found \"]\""),
-        ("/A[x]", "column 5: expected \"=\" or \"!=\" behind the name of the trait, found \"]\""),
+        ("/A[x]", "column 5: expected \"=\" or \"!=\" after the name of the trait, found \"]\""),
         ("/A[x=1", "column 3: this \"[\" has no \"]\""),
         ("/A[x=1][y=2]", "column 8: only one pair of brackets"),
         ("/A[x=[y=1]]", "column 6: expected \"&\", \"|\" or \"]\", found \"[\""),
-        ("/A\\", "column 4: expected what \\ escapes"),
+        ("/A\\", "column 4: expected a character that \\ can escape"),
         ("/A%FF", "column 3: these bytes are not UTF-8"),
     ] {
         let found = fault(text);

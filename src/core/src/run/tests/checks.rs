@@ -3,7 +3,7 @@
 use super::world::{CheckResult, ModelTestLocation, ModelWorld};
 use crate::{
     LeaseId, LeaseOutcome, NotRunReason, Outcome, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
-    run::{BatchLease, RunEvent, RunStage},
+    run::{BatchLease, CancelMode, RunEvent, RunStage},
 };
 
 fn rule(holds: bool, what: impl FnOnce() -> String) -> CheckResult {
@@ -62,9 +62,13 @@ impl ModelWorld {
         rule(is_held == may_fail_again, || format!("{test:?} has {subject:?}, but is held: {is_held}"))
     }
 
-    pub(super) fn check_cancel(&self, worker: WorkerId) -> CheckResult {
-        let is_due = self.workers.get(&worker).is_some_and(|one| one.leased.is_some() && !one.is_cancelled);
-        rule(is_due && self.is_stopped, || format!("{worker:?} has nothing to cancel"))
+    pub(super) fn check_cancel(&self, worker: WorkerId, mode: CancelMode) -> CheckResult {
+        let is_due =
+            self.workers.get(&worker).is_some_and(|one| one.leased.is_some() && one.cancel_mode < Some(mode));
+        rule(is_due && self.is_stopped, || format!("{worker:?} has nothing to cancel"))?;
+        let is_gentle = self.run.plan.failure_limit.is_some_and(|limit| limit.cancel_mode == mode)
+            && self.run.stop_reason() == Some(NotRunReason::TooManyFailures);
+        rule(mode == CancelMode::Now || is_gentle, || format!("{worker:?} is not cancelled at once"))
     }
 
     pub(super) fn check_drain(&self, worker: WorkerId) -> CheckResult {

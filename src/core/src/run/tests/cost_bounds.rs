@@ -7,7 +7,10 @@ use crate::{
     LeaseId, LeaseOutcome, NotRunReason, Outcome, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
     batching::ProgramCosts,
     ledger::LedgerEntry,
-    run::{BatchLease, DueResults, FinisherTask, RunAction, RunEvent, RunState, SchedulingPlan},
+    run::{
+        BatchLease, CancelMode, DueResults, FailureLimit, FinisherTask, RunAction, RunEvent, RunState,
+        SchedulingPlan,
+    },
 };
 
 /// What a process does with its batch.
@@ -76,7 +79,7 @@ fn run(
             RunAction::KillFinisher => panic!("no finisher is late"),
             RunAction::Finish(_) => actions.extend(run.handle(RunEvent::Finished)),
             RunAction::Complete => return RunTally { run: Some(run), ..tally },
-            RunAction::StartWorker | RunAction::CancelLease(_) => panic!("all workers are there"),
+            RunAction::StartWorker | RunAction::CancelLease { .. } => panic!("all workers are there"),
         }
     }
     panic!("the run stops in {:?}", run.stage());
@@ -93,7 +96,7 @@ fn told(lease: &BatchLease, deed: ProcessAction, position: &mut u64) -> [RunEven
         ];
     }
     *position += 1;
-    let outcome = if is_dead { Outcome::Error } else { Outcome::Passed };
+    let outcome = if is_dead { Outcome::Crashed } else { Outcome::Passed };
     let settled =
         RunEvent::Settled { worker: lease.worker, test, outcome, duration: SHORT / 100, position: *position };
     [started, settled]
@@ -268,7 +271,7 @@ fn a_test_that_kills_worker_after_worker_without_a_word_costs_only_itself() {
             RunAction::Drain(worker) => actions.extend(run.handle(RunEvent::Drained { worker, proven: 9 })),
             RunAction::KillFinisher => panic!("no finisher is late"),
             RunAction::Finish(_) => actions.extend(run.handle(RunEvent::Finished)),
-            RunAction::CancelLease(_) | RunAction::Complete => {}
+            RunAction::CancelLease { .. } | RunAction::Complete => {}
         }
     }
     let entry = |test| run.ledger().entry(TestId(test));
@@ -367,7 +370,10 @@ fn a_worker_that_only_told_of_a_start_is_drained_too() {
 #[test]
 fn failures_that_no_worker_told_count_towards_the_allowed_ones() {
     let change = |place, test: &mut crate::run::ScheduledTest| test.is_unrunnable = place == 0;
-    let mut run = RunState::new(SchedulingPlan { max_failures: Some(1), ..plan(&[0, 1], change) });
+    let mut run = RunState::new(SchedulingPlan {
+        failure_limit: Some(FailureLimit { failures: 1, cancel_mode: CancelMode::AfterRunningTests }),
+        ..plan(&[0, 1], change)
+    });
     let actions = run.begin(&[WorkerId(1)]);
     assert!(matches!(&actions[..], [RunAction::Finish(due)] if due.synthesized.len() == 2), "{actions:?}");
     assert_eq!(run.stop_reason(), Some(NotRunReason::TooManyFailures));

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     ProgramId,
     batching::ProgramCosts,
-    run::{ScheduledTest, SchedulingPlan},
+    run::{CancelMode, FailureLimit, ScheduledTest, SchedulingPlan},
 };
 
 /// No path of a small world is longer.
@@ -129,7 +129,7 @@ pub(super) fn plan(programs: &[u32], change: impl Fn(usize, &mut ScheduledTest))
         programs: vec![ProgramCosts::default(); programs.iter().max().map_or(0, |most| *most as usize + 1)],
         tests: programs.iter().enumerate().map(planned).collect(),
         slots: 2,
-        max_failures: None,
+        failure_limit: None,
         max_startup_crashes: 3,
     }
 }
@@ -182,8 +182,18 @@ fn a_cancel_at_any_moment_accounts_for_every_test() {
 
 #[test]
 fn the_allowed_failures_stop_the_run_at_any_moment() {
-    let plan = SchedulingPlan { max_failures: Some(1), ..plan(&[0, 0, 1, 1], |_, _| {}) };
-    all(&RunScenario { plan, workers: 2, faults: faults(1, 2, 0), outbox: 1, ..RunScenario::default() });
+    for cancel_mode in [CancelMode::AfterRunningTests, CancelMode::Now] {
+        let failure_limit = Some(FailureLimit { failures: 1, cancel_mode });
+        let plan = SchedulingPlan { failure_limit, ..plan(&[0, 0, 1, 1], |_, _| {}) };
+        all(&RunScenario { plan, workers: 2, faults: faults(1, 2, 0), outbox: 1, ..RunScenario::default() });
+    }
+}
+
+#[test]
+fn a_run_that_lets_its_tests_finish_can_be_cancelled_at_any_moment() {
+    let failure_limit = Some(FailureLimit { failures: 1, cancel_mode: CancelMode::AfterRunningTests });
+    let plan = SchedulingPlan { failure_limit, ..plan(&[0, 0, 1], |_, _| {}) };
+    all(&RunScenario { plan, workers: 2, faults: faults(0, 1, 1), outbox: 1, ..RunScenario::default() });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{
     steps::WorldStep,
     world::{ModelWorld, RunFaults, RunScenario},
 };
-use crate::run::{ScheduledTest, SchedulingPlan};
+use crate::run::{CancelMode, FailureLimit, ScheduledTest, SchedulingPlan};
 
 /// So many steps per test, and some, are enough for any run once the adversary has had its turn.
 const FAIR_STEPS_PER_TEST: usize = 60;
@@ -78,10 +78,13 @@ proptest! {
         (slots, workers) in (0_usize..6, 0_u32..6),
         (deaths, failures, cancels, loans) in
             (0_u8..60, 0_u8..20, prop::sample::select(vec![0_u8, 0, 0, 1]), prop::sample::select(vec![0_u8, 0, 5, 30])),
-        (max_failures, max_startup_crashes) in (prop::option::weighted(0.2, 1_usize..6), 0_u32..5),
+        (max_failures, is_immediate, max_startup_crashes) in
+            (prop::option::weighted(0.2, 1_usize..6), any::<bool>(), 0_u32..5),
         choices in vec(any::<u16>(), 0..600),
     ) {
-        let plan = SchedulingPlan { slots: slots.max(1), max_failures, max_startup_crashes, ..plan_of(&traits) };
+        let cancel_mode = if is_immediate { CancelMode::Now } else { CancelMode::AfterRunningTests };
+        let failure_limit = max_failures.map(|failures| FailureLimit { failures, cancel_mode });
+        let plan = SchedulingPlan { slots: slots.max(1), failure_limit, max_startup_crashes, ..plan_of(&traits) };
         let faults = RunFaults { deaths, failures, cancels, loans };
         let scenario = RunScenario { plan, workers, faults, outbox: 4, ..RunScenario::default() };
         if let Err((what, path)) = walk(&scenario, &choices) {

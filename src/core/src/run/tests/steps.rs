@@ -148,7 +148,7 @@ impl ModelWorld {
                 steps.push(WorldStep::Leave(id, LeaseOutcome::NotStarted));
             }
         }
-        if worker.is_cancelled {
+        if worker.cancel_mode.is_some() {
             steps.push(WorldStep::EndCancelled(id));
         }
     }
@@ -237,7 +237,7 @@ impl ModelWorld {
     fn die(&mut self, worker: WorkerId) -> CheckResult {
         let hand = self.workers.get_mut(&worker).unwrap().hand.as_mut().unwrap();
         if hand.lease.batch.is_isolated {
-            return self.end_test(worker, Outcome::Error, Some(LeaseOutcome::DiedInTest));
+            return self.end_test(worker, Outcome::Crashed, Some(LeaseOutcome::DiedInTest));
         }
         let place = hand.in_flight.take().unwrap();
         let (lease, test) = (hand.lease.lease, hand.lease.batch.tests[place]);

@@ -9,7 +9,10 @@ use std::{
 use crate::{
     LeaseId, NotRunReason, Outcome, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
     ledger::LedgerEntry,
-    run::{BatchLease, DueResults, RunAction, RunEvent, RunState, SchedulingPlan, state::TestLocation},
+    run::{
+        BatchLease, CancelMode, DueResults, RunAction, RunEvent, RunState, SchedulingPlan,
+        state::TestLocation,
+    },
 };
 
 /// An adversary may do something so often as it likes.
@@ -80,7 +83,7 @@ pub(super) struct ModelWorker {
     /// The lease that the run knows to be here.
     pub(super) leased: Option<BatchLease>,
     pub(super) has_had_lease: bool,
-    pub(super) is_cancelled: bool,
+    pub(super) cancel_mode: Option<CancelMode>,
     pub(super) is_asked_to_drain: bool,
     pub(super) is_drained: bool,
 }
@@ -290,7 +293,8 @@ impl ModelWorld {
             ModelTestLocation::Settled(outcome) => outcome.is_failure(),
             ModelTestLocation::Told(told) => told.outcome().is_failure(),
         });
-        self.is_stopped |= self.run.plan.max_failures.is_some_and(|most| failures.count() >= most);
+        self.is_stopped |=
+            self.run.plan.failure_limit.is_some_and(|limit| failures.count() >= limit.failures);
         self.is_stopped |= self.run.stop_reason() == Some(NotRunReason::NoWorker);
     }
 
@@ -306,9 +310,9 @@ impl ModelWorld {
                     self.starting += 1;
                 }
                 RunAction::Lease(lease) => self.take_lease(*lease)?,
-                RunAction::CancelLease(worker) => {
-                    self.check_cancel(worker)?;
-                    self.workers.get_mut(&worker).unwrap().is_cancelled = true;
+                RunAction::CancelLease { worker, mode } => {
+                    self.check_cancel(worker, mode)?;
+                    self.workers.get_mut(&worker).unwrap().cancel_mode = Some(mode);
                 }
                 RunAction::Drain(worker) => {
                     self.check_drain(worker)?;
@@ -340,7 +344,7 @@ impl ModelWorld {
         worker.leased = Some(lease.clone());
         worker.hand = Some(ModelProcess { lease, next: 0, in_flight: None });
         worker.has_had_lease = true;
-        worker.is_cancelled = false;
+        worker.cancel_mode = None;
         Ok(())
     }
 

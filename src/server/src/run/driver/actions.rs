@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use heeler_core::{
-    TestId,
-    run::{BatchLease as ModelLease, DueResults, FinisherTask, RunAction, RunStage},
+    OsText, TestId,
+    run::{BatchLease as ModelLease, CancelMode, DueResults, FinisherTask, RunAction, RunStage},
 };
 use heeler_protocol::{
     control::{
-        CrashCapturePlan, FinishRequest, JournalledResult, LeasedTest, LogLevel, OsText, ProofLevel,
-        TestIndex, TestLimits, ToWatchdog, ToWorker, WorkerLease,
+        CrashCapturePlan, FinishRequest, LeasedTest, LogLevel, ProofLevel, TestLimits, ToWatchdog, ToWorker,
+        WorkerLease,
     },
-    mtp::{EncodedChange, attachments_of},
+    mtp::Attachment,
 };
+use heeler_recovery::JournalFile;
 use tokio::time::Instant;
 
 use super::{CANCEL_DEADLINE, RunDriver, STAGE_SLACK};
 use crate::pool::WorkerPool;
 use crate::run::{
-    convert::{from_model, outcome_of},
     fallback_finish::{self, FallbackFinish},
     groups, manifest,
     plan::millis,
@@ -46,17 +46,24 @@ impl RunDriver {
         match action {
             RunAction::StartWorker => pool.request_worker(self.user()),
             RunAction::Lease(lease) => self.send_lease(pool, *lease).await,
-            RunAction::CancelLease(worker) => {
-                let grace = Duration::from_millis(self.plan.limits.grace_ms);
-                self.cancel_deadline.get_or_insert(Instant::now() + grace + CANCEL_DEADLINE);
-                let cancel = ToWorker::Cancel { grace_ms: self.plan.limits.grace_ms };
-                pool.send_to_worker(from_model(worker), &cancel).await;
+            RunAction::CancelLease { worker, mode } => {
+                let grace_ms = self.plan.limits.grace_ms;
+                let order = match mode {
+                    // Running tests have their own limits.
+                    CancelMode::AfterRunningTests => ToWorker::CancelAfterRunningTests { grace_ms },
+                    CancelMode::Now => {
+                        let grace = Duration::from_millis(grace_ms);
+                        self.cancel_deadline.get_or_insert(Instant::now() + grace + CANCEL_DEADLINE);
+                        ToWorker::Cancel { grace_ms }
+                    }
+                };
+                pool.send_to_worker(worker, &order).await;
             }
             RunAction::Drain(worker) => {
                 heeler_sys::fail::pass("run.drain");
                 self.set_stage(RunStage::Draining);
                 let drain = ToWorker::Drain { run: self.client.key.clone() };
-                pool.send_to_worker(from_model(worker), &drain).await;
+                pool.send_to_worker(worker, &drain).await;
             }
             RunAction::KillFinisher => pool.kill_watchdog(),
             RunAction::Finish(due) => self.send_finish(pool, &due).await,
@@ -83,7 +90,7 @@ impl RunDriver {
             .collect();
         tests.sort_by_key(|test| self.plan.tests[test.test.0 as usize].listing_index);
         let wire = WorkerLease {
-            lease: heeler_protocol::control::LeaseId(lease.lease.0),
+            lease: lease.lease,
             run: self.client.key.clone(),
             route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
@@ -101,11 +108,11 @@ impl RunDriver {
         };
         self.lease_programs.insert(wire.lease, program);
         if let [only] = wire.tests.as_slice() {
-            self.running_tests.insert(from_model(lease.worker), only.test);
+            self.running_tests.insert(lease.worker, only.test);
         }
         self.leases_granted += 1;
-        pool.assign_run(from_model(lease.worker), &self.client.key);
-        pool.send_to_worker(from_model(lease.worker), &ToWorker::Lease(Box::new(wire))).await;
+        pool.assign_run(lease.worker, &self.client.key);
+        pool.send_to_worker(lease.worker, &ToWorker::Lease(Box::new(wire))).await;
     }
 
     /// Returns the crash capture of a lease. A crash that is checked by an isolated rerun has left its dump
@@ -113,7 +120,7 @@ impl RunDriver {
     fn watch_plan(&self, tests: &[TestId]) -> CrashCapturePlan {
         let mut watch = self.dumps.watch_plan(&self.plan, tests);
         let has_dump = |test: &TestId| {
-            let death = self.provisional.get(&TestIndex(test.0)).and_then(|held| held.crash.as_ref());
+            let death = self.provisional.get(&test).and_then(|held| held.crash.as_ref());
             death.is_some_and(|death| death.diagnostics.is_some())
         };
         watch.dumps.crash &= !tests.iter().any(has_dump);
@@ -122,9 +129,9 @@ impl RunDriver {
 
     fn leased_test(&self, test: TestId, is_failure_held: bool) -> LeasedTest {
         let selected = &self.plan.tests[test.index()];
-        let held = self.provisional.get(&TestIndex(test.0)).cloned().unwrap_or_default();
+        let held = self.provisional.get(&test).cloned().unwrap_or_default();
         LeasedTest {
-            test: TestIndex(test.0),
+            test: test,
             listed: selected.listed.clone(),
             uid: selected.uid.clone(),
             group: None,
@@ -138,78 +145,64 @@ impl RunDriver {
         }
     }
 
-    async fn send_finish(
-        &mut self,
-        pool: &mut WorkerPool,
-        DueResults { resend, synthesized: told }: &DueResults,
-    ) {
+    async fn send_finish(&mut self, pool: &mut WorkerPool, due: &DueResults) {
         heeler_sys::fail::pass("run.finish");
         self.set_stage(RunStage::Finishing);
-        let changes =
-            synthesized::synthesized_changes(&self.plan, told, &self.provisional, &self.program_failures);
-        self.write_synthesized(&synthesized::journalled_results(told, &self.provisional), &changes);
-        for (test, told) in told {
-            let held = self.provisional.get(&TestIndex(test.0));
-            self.result
-                .attachments
-                .extend(held.iter().flat_map(|held| synthesized::attachments(*told, held)));
+        let finish = Box::new(self.finish_request(due));
+        if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
+            let text =
+                format!("the synthesized results could not be written to the run's directory: {error}");
+            self.log(LogLevel::Warning, text);
         }
-        let finish = Box::new(FinishRequest {
-            run: self.client.key.clone(),
-            route: self.client.route.clone(),
-            run_dir: OsText::from(self.plan.run_dir.path.as_path()),
-            resend: synthesized::resend_requests(&self.plan, self.run.ledger(), resend),
-            groups: groups::pending_group_changes(&self.plan, resend.len() + told.len()),
-            synthesized: changes,
-            attachments: self.result.attachments.clone(),
-            has_attachments_stream: self.plan.has_attachments_stream,
-        });
+        self.result.attachments.clone_from(&finish.attachments);
         self.finish = Some(finish.clone());
         pool.send_to_watchdog(&ToWatchdog::Finish(finish)).await;
     }
 
-    /// Writes the synthesized results to disk before they are sent to the client.
-    fn write_synthesized(&self, results: &[JournalledResult], changes: &[EncodedChange]) {
-        if let Err(error) = manifest::write_synthesized(&self.plan, results, changes) {
-            let text = format!("what no worker tells could not be written to the run's directory: {error}");
-            self.log(LogLevel::Warning, text);
+    /// Composes what the client may lack when all streams are closed.
+    fn finish_request(&self, DueResults { resend, synthesized }: &DueResults) -> FinishRequest {
+        let resend = synthesized::resend_requests(self.run.ledger(), resend);
+        let synthesized = synthesized::due_results(&self.plan, synthesized, &self.provisional);
+        let files = synthesized.iter().flat_map(|due| due.result.files());
+        let files = files.map(|file| Attachment::file(&file.path, &file.description));
+        // A finish that is composed again finds them among the run's attachments.
+        let is_new = |new: &Attachment| self.result.attachments.iter().all(|old| old.uri != new.uri);
+        FinishRequest {
+            run: self.client.key.clone(),
+            route: self.client.route.clone(),
+            run_dir: OsText::from(self.plan.run_dir.path.as_path()),
+            descriptions: manifest::descriptions(&self.plan, &resend, &synthesized),
+            attachments: self.result.attachments.iter().cloned().chain(files.filter(is_new)).collect(),
+            program_failures: self.program_failures.records(&self.plan),
+            has_attachments_stream: self.plan.has_attachments_stream,
+            resend,
+            synthesized,
         }
     }
 
     /// Has the run finished on the main connection, because without a watchdog there are no workers.
     pub fn finish_without_watchdog(&mut self, why: &str) {
         self.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}"));
-        let Self { plan, run, provisional: held, program_failures: charges, .. } = self;
+        let run_dir = self.plan.run_dir.path.clone();
         let settled = |worker| {
-            let settled =
-                fallback_finish::journalled_results(&plan.run_dir.path, from_model(worker)).into_iter();
-            let result = |one: JournalledResult| {
-                (TestId(one.test.0), outcome_of(one.state), Duration::from_micros(one.duration_us))
-            };
-            settled.map(result).collect()
+            let journal = JournalFile::read_worker(&run_dir, worker);
+            let settled = journal.settled().into_iter();
+            settled.map(|one| (one.test, one.outcome, Duration::from_micros(one.duration_us))).collect()
         };
-        let mut noted = Ok(());
-        match run.complete_without_finisher(settled) {
-            FinisherTask::Finish(DueResults { resend, synthesized: told }) => {
-                let changes = synthesized::synthesized_changes(plan, &told, held, charges);
-                noted = manifest::write_synthesized(
-                    plan,
-                    &synthesized::journalled_results(&told, held),
-                    &changes,
-                );
-                let resend = synthesized::resend_requests(plan, run.ledger(), &resend);
-                let of_changes = changes.iter().flat_map(|change| attachments_of(change.as_bytes()));
-                let attachments: Vec<_> = self.result.attachments.iter().cloned().chain(of_changes).collect();
-                let finish = fallback_finish::pending_updates(plan, &resend, &changes, attachments);
+        match self.run.complete_without_finisher(settled) {
+            FinisherTask::Finish(due) => {
+                let finish = self.finish_request(&due);
+                if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
+                    tracing::warn!(%error, "the synthesized results could not be written to the run's directory");
+                }
+                let finish = fallback_finish::pending_updates(&finish);
                 self.client.events.send(ClientEvent::FinishRun(Box::new(finish)));
             }
             FinisherTask::Complete => {
-                self.client.events.send(ClientEvent::FinishRun(Box::new(FallbackFinish::completion(plan))));
+                let finish = FallbackFinish::completion(&self.plan);
+                self.client.events.send(ClientEvent::FinishRun(Box::new(finish)));
             }
             FinisherTask::Register | FinisherTask::CoordinatorCompletes | FinisherTask::None => {}
-        }
-        if let Err(error) = noted {
-            tracing::warn!(%error, "what no worker tells could not be written to the run's directory");
         }
         self.proof = ProofLevel::Ordered;
         self.actions.clear();

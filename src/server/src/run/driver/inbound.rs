@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use heeler_core::{
-    LeaseId, ProvisionalReason, TestId,
+    LeaseId, ProvisionalReason,
     run::{FinisherTask, RunEvent},
 };
 use heeler_protocol::{
@@ -17,10 +17,7 @@ use tokio::time::Instant;
 
 use super::{FINISH_TIMED_OUT, JOURNAL_DEADLINE, RunDriver, WaitingDebuggee};
 use crate::pool::WorkerPool;
-use crate::run::{
-    convert::{lease_end_of, outcome_of, program_failure, to_model},
-    manifest, synthesized,
-};
+use crate::run::{manifest, synthesized};
 
 impl RunDriver {
     /// Handles a worker's message about this run.
@@ -46,21 +43,15 @@ impl RunDriver {
                 if let (Some(program), Some(start)) = (program, start) {
                     self.resource_usage.record_start(program, start);
                 }
-                if let (Some(program), Some(message)) = (program, program_failure(&end)) {
-                    self.program_failures.add(program, message);
+                if let (Some(program), Some(message)) = (program, end.program_failure()) {
+                    self.program_failures.add(program, message.to_owned());
                 }
-                let lease = LeaseId(lease.0);
-                self.apply_event(RunEvent::LeaseEnded {
-                    worker: to_model(worker),
-                    lease,
-                    end: lease_end_of(&end),
-                    start,
-                });
+                self.apply_event(RunEvent::LeaseEnded { worker: worker, lease, end: end.outcome(), start });
             }
             FromWorker::Drained { run, proof, position } if run == self.client.key => {
                 self.client_log().log_proof(&format!("worker {worker}"), proof);
                 let proven = if proof.is_enough() { position } else { 0 };
-                self.apply_event(RunEvent::Drained { worker: to_model(worker), proven });
+                self.apply_event(RunEvent::Drained { worker: worker, proven });
             }
             FromWorker::Log { lines, .. } => self.client_log().forward_lines(lines),
             FromWorker::Drained { .. }
@@ -80,23 +71,22 @@ impl RunDriver {
         self.waiting_debuggees.push(standing);
     }
 
-    fn on_report(&mut self, worker: WorkerId, lease: heeler_protocol::control::LeaseId, report: LeaseEvent) {
+    fn on_report(&mut self, worker: WorkerId, lease: LeaseId, report: LeaseEvent) {
         let program = self.lease_programs.get(&lease).copied();
-        let lease = LeaseId(lease.0);
         match report {
             // Handled by the caller.
             LeaseEvent::StoppedForDebugger { .. } | LeaseEvent::LaunchedByDebugger { .. } => {}
             LeaseEvent::Started(test) => {
                 self.running_tests.insert(worker, test);
-                self.apply_event(RunEvent::Started { lease, test: TestId(test.0) });
+                self.apply_event(RunEvent::Started { lease, test: test });
             }
-            LeaseEvent::Settled { test, state, duration_us, position } => {
+            LeaseEvent::Settled { test, outcome, duration_us, position } => {
                 let duration = Duration::from_micros(duration_us);
-                self.durations.push((TestId(test.0), duration));
+                self.durations.push((test, duration));
                 self.apply_event(RunEvent::Settled {
-                    worker: to_model(worker),
-                    test: TestId(test.0),
-                    outcome: outcome_of(state),
+                    worker: worker,
+                    test: test,
+                    outcome,
                     duration,
                     position,
                 });
@@ -117,17 +107,17 @@ impl RunDriver {
                 self.provisional.entry(test).or_default().attempts.push(*attempt);
                 self.apply_event(RunEvent::Provisional {
                     lease,
-                    test: TestId(test.0),
+                    test: test,
                     by: ProvisionalReason::AwaitsRetry,
                 });
             }
             LeaseEvent::CrashedProvisionally { test, attempt } => {
                 self.dumps.count_provisional(&attempt);
-                self.crashed.insert(TestId(test.0));
+                self.crashed.insert(test);
                 self.provisional.entry(test).or_default().crash = Some(*attempt);
                 self.apply_event(RunEvent::Provisional {
                     lease,
-                    test: TestId(test.0),
+                    test: test,
                     by: ProvisionalReason::AwaitsIsolatedRun,
                 });
             }
@@ -191,10 +181,10 @@ impl RunDriver {
             .iter()
             .map(|result| {
                 let duration = Duration::from_micros(result.duration_us);
-                (TestId(result.test.0), outcome_of(result.state), duration)
+                (result.test, result.outcome, duration)
             })
             .collect();
-        self.apply_event(RunEvent::WorkerLost { worker: to_model(worker), proven: relayed, settled });
+        self.apply_event(RunEvent::WorkerLost { worker: worker, proven: relayed, settled });
     }
 
     /// Sends the run's state to a new watchdog.
@@ -225,11 +215,7 @@ impl RunDriver {
             run: self.client.key.clone(),
             route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
-            resend: Vec::new(),
-            groups: Vec::new(),
-            synthesized: Vec::new(),
-            attachments: Vec::new(),
-            has_attachments_stream: false,
+            ..FinishRequest::default()
         };
         pool.send_to_watchdog(&ToWatchdog::Finish(Box::new(finish))).await;
     }

@@ -21,18 +21,15 @@ use heeler_core::{
     run::{RunAction, RunEvent, RunStage, RunState},
 };
 use heeler_protocol::{
-    control::{
-        ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, LogLevel, ProofLevel, RunKey, TestIndex,
-        WorkerId,
-    },
+    control::{ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, LogLevel, ProofLevel, RunKey, WorkerId},
     mtp::RunResult,
 };
+use heeler_recovery::JournalFile;
 use tokio::time::Instant;
 
 use super::{
     RunPlan, RunResourceUsage,
     client_log::ClientLog,
-    convert::{from_model, to_model},
     dump_budget::DumpBudget,
     manifest,
     synthesized::{ProgramFailures, ProvisionalResults},
@@ -80,7 +77,7 @@ pub struct WaitingDebuggee {
     pub worker: WorkerId,
     /// The lease that the test belongs to.
     pub lease: LeaseId,
-    pub test: TestIndex,
+    pub test: TestId,
     /// Process id of the test.
     pub pid: u32,
     /// Command that a debugger can launch instead.
@@ -107,7 +104,7 @@ pub struct RunDriver {
     leases_granted: u64,
     /// The program of each open lease.
     lease_programs: BTreeMap<LeaseId, usize>,
-    provisional: BTreeMap<TestIndex, ProvisionalResults>,
+    provisional: BTreeMap<TestId, ProvisionalResults>,
     program_failures: ProgramFailures,
     /// Attachments of tests, which are sent with the run as well, and leaked processes.
     result: RunResult,
@@ -126,7 +123,7 @@ pub struct RunDriver {
     crashed: BTreeSet<TestId>,
     resource_usage: RunResourceUsage,
     /// The test that each worker runs.
-    running_tests: BTreeMap<WorkerId, TestIndex>,
+    running_tests: BTreeMap<WorkerId, TestId>,
     /// Tests that wait for a debugger, until the scheduler collects them.
     waiting_debuggees: Vec<WaitingDebuggee>,
     /// Leases whose processes were launched by debuggers, until the scheduler collects them.
@@ -210,7 +207,7 @@ impl RunDriver {
     /// Returns whether the death of this worker affects this run.
     #[must_use]
     pub fn is_affected_by(&self, worker: WorkerId) -> bool {
-        self.run.involves(to_model(worker))
+        self.run.involves(worker)
     }
 
     /// Sets the maximum number of open leases.
@@ -223,7 +220,7 @@ impl RunDriver {
 
     /// Adds an idle worker to the run.
     pub fn add_worker(&mut self, worker: WorkerId) {
-        self.apply_event(RunEvent::WorkerReady(to_model(worker)));
+        self.apply_event(RunEvent::WorkerReady(worker));
     }
 
     /// Reports to the run that a worker it requested did not start.
@@ -236,7 +233,7 @@ impl RunDriver {
     fn release_idle(&mut self, pool: &mut WorkerPool) {
         for worker in self.run.idle_workers().to_vec() {
             self.apply_event(RunEvent::WorkerReassigned(worker));
-            pool.release(from_model(worker));
+            pool.release(worker);
         }
     }
 
@@ -256,12 +253,12 @@ impl RunDriver {
         let is_alive = !self.pending_journals.contains_key(&worker);
         is_alive
             && self.lease_programs.contains_key(&lease)
-            && self.run.leasing_workers().any(|one| one == to_model(worker))
+            && self.run.leasing_workers().any(|one| one == worker)
     }
 
     /// Returns the uid of a test.
     #[must_use]
-    pub fn test_uid(&self, test: TestIndex) -> Option<String> {
+    pub fn test_uid(&self, test: TestId) -> Option<String> {
         Some(self.plan.tests.get(test.0 as usize)?.uid.clone())
     }
 
@@ -323,8 +320,8 @@ impl RunDriver {
             .collect();
         for worker in late {
             self.log(LogLevel::Warning, format!("the journal of worker {worker} was not read in time"));
-            let settled = super::fallback_finish::journalled_results(&self.plan.run_dir.path, worker);
-            self.on_journal_read(worker, &settled);
+            let journal = JournalFile::read_worker(&self.plan.run_dir.path, worker);
+            self.on_journal_read(worker, &journal.settled());
         }
         if self.run_deadline.is_some_and(|deadline| deadline <= now) {
             self.run_deadline = None;
@@ -334,7 +331,7 @@ impl RunDriver {
         if self.cancel_deadline.is_some_and(|deadline| deadline <= now) {
             self.cancel_deadline = None;
             for worker in self.run.leasing_workers() {
-                pool.kill_worker(from_model(worker)).await;
+                pool.kill_worker(worker).await;
             }
         }
         if let Some((stage, deadline)) = self.stage_deadline
@@ -351,7 +348,7 @@ impl RunDriver {
                 for worker in self.run.awaited_workers() {
                     let text = format!("worker {} did not drain in time and is killed", worker.0);
                     self.log(LogLevel::Warning, text);
-                    pool.kill_worker(from_model(worker)).await;
+                    pool.kill_worker(worker).await;
                 }
             }
             // The watchdog can't even be killed.
@@ -373,7 +370,7 @@ impl RunDriver {
     }
 
     /// Writes a message about one test to the client's log.
-    pub fn log_test(&self, test: TestIndex, level: LogLevel, message: String) {
+    pub fn log_test(&self, test: TestId, level: LogLevel, message: String) {
         self.client_log().log_line(Some(test), level, message);
     }
 

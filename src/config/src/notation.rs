@@ -1,0 +1,295 @@
+//! The notations of values in `heeler.toml`: the forms that a value may have, and the type that it becomes.
+//! No keys, no positions and no file I/O here.
+
+use std::{fmt, marker::PhantomData, num::NonZeroU32, path::PathBuf, time::Duration};
+
+use heeler_report::ReportRequest;
+use serde::{
+    Deserialize as _, Deserializer,
+    de::{
+        Error as _, MapAccess, SeqAccess, Unexpected, Visitor,
+        value::{MapAccessDeserializer, SeqAccessDeserializer},
+    },
+};
+
+use super::{
+    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, JobCount, MemoryLimit, ShuffleMode, SlowTimeout,
+    StatusLevel, TimeLimit,
+    quantity::{parse_duration, parse_positive_duration, parse_size},
+    reports::parse_report_request,
+    tables::SlowTimeoutTable,
+};
+
+/// A value as the file writes it.
+#[derive(Debug, Clone)]
+pub(super) enum WrittenValue<'v> {
+    Boolean(bool),
+    Integer(i64),
+    Text(&'v str),
+    Texts(Vec<String>),
+}
+
+/// The reason why a value does not have the notation.
+#[derive(Debug)]
+pub(super) enum NotationError {
+    /// A value of another kind.
+    Unexpected,
+    /// A text that can't be parsed, with the parser's message.
+    Malformed(String),
+}
+
+impl<E: std::error::Error> From<E> for NotationError {
+    fn from(error: E) -> Self {
+        Self::Malformed(error.to_string())
+    }
+}
+
+/// The notation of a value in the file.
+pub(super) trait Notation: Sized {
+    /// The type that the value becomes.
+    type Value;
+
+    /// Returns the accepted values in words, for error messages.
+    fn expected() -> String;
+
+    /// Returns the value.
+    fn read(written: WrittenValue<'_>) -> Result<Self::Value, NotationError>;
+
+    /// Deserializes the value of a key. The function has the name and form that `#[serde(with)]` requires.
+    ///
+    /// A wrong value counts as absent, so that the other keys of the table are still checked: the
+    /// deserializer in `reader.rs`, the only one that is used with these types, has reported the error.
+    fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Self::Value>, D::Error> {
+        Ok(deserializer.deserialize_any(NotationVisitor::<Self>(PhantomData)).ok())
+    }
+}
+
+struct NotationVisitor<N>(PhantomData<N>);
+
+impl<N: Notation> NotationVisitor<N> {
+    fn finish<E: serde::de::Error>(self, written: WrittenValue<'_>) -> Result<N::Value, E> {
+        N::read(written).map_err(|error| match error {
+            NotationError::Unexpected => E::invalid_type(Unexpected::Other("this value"), &self),
+            NotationError::Malformed(message) => E::invalid_value(Unexpected::Other(&message), &self),
+        })
+    }
+}
+
+impl<'de, N: Notation> Visitor<'de> for NotationVisitor<N> {
+    type Value = N::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&N::expected())
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, boolean: bool) -> Result<N::Value, E> {
+        self.finish(WrittenValue::Boolean(boolean))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, integer: i64) -> Result<N::Value, E> {
+        self.finish(WrittenValue::Integer(integer))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<N::Value, E> {
+        self.finish(WrittenValue::Text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, array: A) -> Result<N::Value, A::Error> {
+        let texts = Vec::deserialize(SeqAccessDeserializer::new(array))
+            .map_err(|_| A::Error::invalid_type(Unexpected::Seq, &self))?;
+        self.finish(WrittenValue::Texts(texts))
+    }
+}
+
+/// `true` or `false`.
+pub(super) struct Flag;
+/// A whole number from 1.
+pub(super) struct Count;
+/// A whole number from 0.
+pub(super) struct Number;
+/// A duration such as `1m 30s`.
+pub(super) struct DurationText;
+/// A duration that is not zero.
+pub(super) struct PeriodText;
+/// A size such as `64KiB`.
+pub(super) struct ByteSize;
+/// The path of a directory, relative to the directory of `heeler.toml`.
+pub(super) struct DirectoryPath;
+/// The name of a suite.
+pub(super) struct SuiteName;
+/// The name of a test framework.
+pub(super) struct FrameworkName;
+/// A filter; its own errors are reported where it is parsed.
+pub(super) struct FilterText;
+/// Any texts.
+pub(super) struct TextArray;
+/// Paths and globs, at least one.
+pub(super) struct PathArray;
+/// Requests for report files, such as `junit=out/junit.xml`.
+pub(super) struct ReportArray;
+/// A program with its arguments.
+pub(super) struct CommandArray;
+
+/// Implements [`Notation`]: the notation, the type of the value, the accepted values in words, the reading.
+macro_rules! notations {
+    ($($name:ident -> $value:ty, $expected:expr, |$written:ident| $read:expr;)+) => {$(
+        impl Notation for $name {
+            type Value = $value;
+
+            fn expected() -> String {
+                $expected
+            }
+
+            fn read($written: WrittenValue<'_>) -> Result<$value, NotationError> {
+                $read
+            }
+        }
+    )+};
+}
+
+notations! {
+    Flag -> bool, "true or false".to_owned(), |written| written.boolean();
+    Count -> NonZeroU32, "a whole number from 1".to_owned(), |written| written.number();
+    Number -> u32, "a whole number from 0".to_owned(), |written| written.number();
+    DurationText -> Duration, "a duration such as \"60s\" or \"1m 30s\"".to_owned(),
+        |written| Ok(parse_duration(written.text()?)?);
+    PeriodText -> Duration, "a duration such as \"60s\"".to_owned(),
+        |written| Ok(parse_positive_duration(written.text()?)?);
+    ByteSize -> u64, "a size such as \"64KiB\"".to_owned(), |written| Ok(parse_size(written.text()?)?);
+    DirectoryPath -> PathBuf, "the path of a directory".to_owned(),
+        |written| Ok(written.nonempty_text()?.into());
+    SuiteName -> String, "a name".to_owned(), |written| Ok(written.nonempty_text()?.to_owned());
+    FrameworkName -> String, "the name of a framework, such as \"gtest\"".to_owned(),
+        |written| Ok(written.nonempty_text()?.to_owned());
+    FilterText -> String, FILTER.to_owned(), |written| Ok(written.text()?.to_owned());
+    TextArray -> Vec<String>, "an array of strings".to_owned(), |written| written.texts(|_| true);
+    PathArray -> Vec<String>, "an array of paths or globs".to_owned(),
+        |written| written.texts(|paths| !paths.is_empty() && paths.iter().all(|path| !path.is_empty()));
+    ReportArray -> Vec<ReportRequest>, "reports such as \"junit=out/junit.xml\"".to_owned(), |written| {
+        let texts = written.texts(|_| true)?;
+        Ok(texts.iter().map(|text| parse_report_request(text)).collect::<Result<_, _>>()?)
+    };
+    CommandArray -> Vec<String>, "a command as an array of words, such as [\"make\", \"tests\"]".to_owned(),
+        |written| written.texts(|words| words.first().is_some_and(|program| !program.is_empty()));
+    JobCount -> Self, "a whole number from 1 or \"num-cpus\"".to_owned(), |written| match written {
+        WrittenValue::Text("num-cpus") => Ok(Self::Cpus),
+        written => written.number().map(Self::Count),
+    };
+    FailFast -> Self, "true, false or \"immediate\"".to_owned(), |written| match written {
+        WrittenValue::Text("immediate") => Ok(Self::Immediate),
+        written => Ok(if written.boolean()? { Self::Wait } else { Self::Off }),
+    };
+    ShuffleMode -> Self, "a seed (a whole number from 0), true or false".to_owned(), |written| match written {
+        WrittenValue::Boolean(true) => Ok(Self::Random),
+        WrittenValue::Boolean(false) => Ok(Self::Off),
+        written => written.number().map(Self::Seed),
+    };
+    CaptureStrategy -> Self, Flag::expected(),
+        |written| Ok(if written.boolean()? { Self::Shown } else { Self::Kept });
+    TimeLimit -> Self, "a duration such as \"60s\" or \"1m 30s\", or false for none".to_owned(),
+        |written| match written {
+            WrittenValue::Boolean(false) => Ok(Self::Unlimited),
+            written => Ok(Self::After(parse_positive_duration(written.text()?)?)),
+        };
+    MemoryLimit -> Self, "a size such as \"512MiB\", or false for none".to_owned(), |written| match written {
+        WrittenValue::Boolean(false) => Ok(Self::Unlimited),
+        written => Ok(Self::Bytes(parse_size(written.text()?)?)),
+    };
+    StatusLevel -> Self, format!("one of {}", Self::WORDS.map(|(word, _)| word).join(", ")),
+        |written| written.word(&Self::WORDS);
+    DumpPolicy -> Self, quoted_words(&Self::WORDS), |written| written.word(&Self::WORDS);
+    CrashCapture -> Self, quoted_words(&Self::WORDS), |written| written.word(&Self::WORDS);
+}
+
+/// The accepted filters, for the errors of the filter's own parser as well.
+pub(super) const FILTER: &str = "a substring of a name, a glob or a filter expression";
+
+fn quoted_words<T>(words: &[(&str, T)]) -> String {
+    let words: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+    format!("one of {}", words.join(", "))
+}
+
+impl<'v> WrittenValue<'v> {
+    fn boolean(&self) -> Result<bool, NotationError> {
+        match self {
+            Self::Boolean(boolean) => Ok(*boolean),
+            _ => Err(NotationError::Unexpected),
+        }
+    }
+
+    /// Converts by way of the text, which all number types have in common.
+    fn number<T: std::str::FromStr>(&self) -> Result<T, NotationError> {
+        match self {
+            Self::Integer(integer) => integer.to_string().parse().map_err(|_| NotationError::Unexpected),
+            _ => Err(NotationError::Unexpected),
+        }
+    }
+
+    fn text(&self) -> Result<&'v str, NotationError> {
+        match self {
+            Self::Text(text) => Ok(text),
+            _ => Err(NotationError::Unexpected),
+        }
+    }
+
+    fn nonempty_text(&self) -> Result<&'v str, NotationError> {
+        self.text().and_then(|text| if text.is_empty() { Err(NotationError::Unexpected) } else { Ok(text) })
+    }
+
+    fn texts(self, is_valid: impl FnOnce(&[String]) -> bool) -> Result<Vec<String>, NotationError> {
+        match self {
+            Self::Texts(texts) if is_valid(&texts) => Ok(texts),
+            _ => Err(NotationError::Unexpected),
+        }
+    }
+
+    fn word<T: Copy>(&self, words: &[(&str, T)]) -> Result<T, NotationError> {
+        let text = self.text()?;
+        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        found.ok_or(NotationError::Unexpected)
+    }
+}
+
+/// `slow-timeout`: a period, or a table.
+impl SlowTimeout {
+    const EXPECTED: &str = "a duration such as \"60s\", or a table { period = \"60s\", terminate-after = 2 }";
+
+    /// Deserializes the value of a key; a wrong value counts as absent, see [`Notation::deserialize`].
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Self>, D::Error> {
+        let keys = &["period", "terminate-after"];
+        Ok(deserializer.deserialize_struct("slow-timeout", keys, SlowTimeoutVisitor).unwrap_or_default())
+    }
+}
+
+struct SlowTimeoutVisitor;
+
+impl<'de> Visitor<'de> for SlowTimeoutVisitor {
+    type Value = Option<SlowTimeout>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SlowTimeout::EXPECTED)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        let period = parse_positive_duration(text);
+        let period =
+            period.map_err(|error| E::invalid_value(Unexpected::Other(&error.to_string()), &self))?;
+        Ok(Some(SlowTimeout { period, terminate_after: None }))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        let table = SlowTimeoutTable::deserialize(MapAccessDeserializer::new(map))?;
+        let period = table
+            .period
+            .ok_or_else(|| A::Error::custom("\"slow-timeout\" needs a \"period\" such as \"60s\""))?;
+        Ok(period.map(|period| SlowTimeout { period, terminate_after: table.terminate_after }))
+    }
+}
+
+/// Deserializes the value of a required key: the outer option is whether the key is there, the inner one
+/// whether its value is correct.
+pub(super) fn required<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<Duration>>, D::Error> {
+    PeriodText::deserialize(deserializer).map(Some)
+}

@@ -1,0 +1,62 @@
+//! The inheritance of profiles, and the configuration of a directory without `heeler.toml`.
+
+use std::path::{Path, PathBuf};
+
+use super::{Config, ResolvedProfile, RunSettings, TestSettings, UnknownProfileError};
+
+/// The profile that is used when none is named, and that all others inherit from.
+pub(super) const DEFAULT_PROFILE: &str = "default";
+
+impl Config {
+    /// Returns the configuration of a directory without `heeler.toml`.
+    #[must_use]
+    pub fn without_file(dir: &Path) -> Self {
+        Self {
+            file: None,
+            dir: dir.to_owned(),
+            state_dir: dir.join(STATE_DIR),
+            suites: Vec::new(),
+            profiles: std::collections::BTreeMap::new(),
+        }
+    }
+
+    /// Returns a profile with all inherited settings. `default` exists without a section.
+    ///
+    /// # Errors
+    /// No section defines the profile.
+    pub fn resolve_profile(&self, name: &str) -> Result<ResolvedProfile, UnknownProfileError> {
+        let base = self.profiles.get(DEFAULT_PROFILE).cloned().unwrap_or_default();
+        let (run, tests) =
+            (RunSettings::default().with_layer(&base.run), TestSettings::default().with_layer(&base.tests));
+        let default = ResolvedProfile { name: name.to_owned(), run, tests, overrides: base.overrides };
+        if name == DEFAULT_PROFILE {
+            return Ok(default);
+        }
+        let own = self.profiles.get(name).cloned().ok_or_else(|| self.unknown_profile_error(name))?;
+        Ok(ResolvedProfile {
+            run: default.run.with_layer(&own.run),
+            tests: default.tests.with_layer(&own.tests),
+            overrides: own.overrides.into_iter().chain(default.overrides).collect(),
+            name: default.name,
+        })
+    }
+
+    fn unknown_profile_error(&self, name: &str) -> UnknownProfileError {
+        let mut known: Vec<&str> = self.profiles.keys().map(String::as_str).collect();
+        if !known.contains(&DEFAULT_PROFILE) {
+            known.insert(0, DEFAULT_PROFILE);
+        }
+        let hint =
+            crate::closest_match(name, known.iter().copied()).map(|near| format!("did you mean \"{near}\"?"));
+        let known = hint.unwrap_or_else(|| format!("the profiles are {}", known.join(", ")));
+        UnknownProfileError { name: name.to_owned(), known }
+    }
+}
+
+/// The default state directory, relative to the directory of the file.
+pub(super) const STATE_DIR: &str = ".heeler";
+
+/// Returns `path` relative to `dir`, unless it is absolute.
+pub(super) fn resolve_path(dir: &Path, path: impl AsRef<Path>) -> PathBuf {
+    if dir.as_os_str().is_empty() { path.as_ref().to_owned() } else { dir.join(path) }
+}

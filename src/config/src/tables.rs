@@ -1,0 +1,309 @@
+//! The tables of `heeler.toml`, one type for each. The docs of the fields are the reference of the keys:
+//! `docs/reference/config.md` and `docs/reference/heeler.schema.json` are generated from these types.
+//!
+//! Each field has its key (its name, unless it is renamed), its type, its notation and, where the table has
+//! one, its default. No reading and no cross-checks here.
+
+use std::{num::NonZeroU32, path::PathBuf, time::Duration};
+
+use heeler_report::ReportRequest;
+use serde::{Deserialize, de::IgnoredAny};
+
+#[cfg(test)]
+use super::reference::{OverrideKeys, ProfileKeys, SuiteKeys, WriteNotation as _};
+use super::{
+    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FailLimit, JobCount, MemoryLimit, ShuffleMode,
+    SlowTimeout, StatusLevel, TimeLimit,
+    notation::{
+        ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName,
+        Notation, Number, PathArray, ReportArray, SuiteName, TextArray, required,
+    },
+};
+
+/// Defines a table of settings as two types: the layer, in which every setting is optional, and the resolved
+/// settings, in which each has a value. A setting is declared as `field: Type as "Notation" = default;`. One
+/// without a default is optional in the resolved settings as well.
+macro_rules! layered_settings {
+    (
+        $(#[$layer_attribute:meta])* layer $layer:ident;
+        $(#[$settings_attribute:meta])* settings $settings:ident;
+        $($(#[doc = $doc:literal])+ $(#[serde($serde:meta)])?
+        $field:ident: $type:ty as $notation:literal $(= $default:expr)?;)+
+    ) => {
+        $(#[$layer_attribute])*
+        #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+        #[cfg_attr(test, derive(serde::Serialize, schemars::JsonSchema))]
+        #[serde(rename_all = "kebab-case", default)]
+        pub struct $layer {
+            $($(#[doc = $doc])+ #[serde(with = $notation)] $(#[serde($serde)])? pub $field: Option<$type>,)+
+        }
+
+        $(#[$settings_attribute])*
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct $settings {
+            $($(#[doc = $doc])+ pub $field: layered_settings!(@type $type $(, $default)?),)+
+        }
+
+        impl Default for $settings {
+            fn default() -> Self {
+                Self { $($field: layered_settings!(@default $($default)?),)+ }
+            }
+        }
+
+        impl $settings {
+            /// Returns these settings with each setting of the layer in place of the own one.
+            fn replaced_by(self, layer: &$layer) -> Self {
+                let layer = layer.clone();
+                Self { $($field: layered_settings!(@merge layer.$field, self.$field $(, $default)?),)+ }
+            }
+
+            /// Returns the layer that sets all of these settings.
+            #[cfg(test)]
+            pub(super) fn to_layer(&self) -> $layer {
+                let own = self.clone();
+                $layer { $($field: layered_settings!(@some own.$field $(, $default)?),)+ }
+            }
+        }
+    };
+    (@type $type:ty) => { Option<$type> };
+    (@type $type:ty, $default:expr) => { $type };
+    (@default) => { None };
+    (@default $default:expr) => { $default };
+    (@some $own:expr) => { $own };
+    (@some $own:expr, $default:expr) => { Some($own) };
+    (@merge $layer:expr, $own:expr) => { $layer.or($own) };
+    (@merge $layer:expr, $own:expr, $default:expr) => { $layer.unwrap_or($own) };
+}
+
+layered_settings! {
+    /// The settings of a run from one source; `None` means not set there.
+    layer RunLayer;
+    /// Resolved settings of a run as a whole.
+    settings RunSettings;
+
+    /// Number of worker slots: the maximum number of test processes that run at the same time.
+    jobs: JobCount as "JobCount" = JobCount::Cpus;
+    /// What the first failure does: with `true`, running tests finish and the rest is not run; with
+    /// `"immediate"`, running tests are cancelled as well.
+    fail_fast: FailFast as "FailFast" = FailFast::Off;
+    /// Number of failures after which running tests finish and the rest is not run. Replaces `fail-fast`.
+    max_fail: NonZeroU32 as "Count";
+    /// Random order: a seed, or `true` for a new seed in each run.
+    shuffle: ShuffleMode as "ShuffleMode" = ShuffleMode::Off;
+    /// Lowest level of results printed during the run: none, fail, retry, slow, pass, skip or all; each level
+    /// includes those before it. The default depends on the terminal or log and on the number of tests.
+    status_level: StatusLevel as "StatusLevel";
+    /// Report files that each run writes, also of `heeler serve`: `FORMAT` or `FORMAT=FILE`, relative to the
+    /// file; `{run}` in a name stands for the run's id. `heeler run --help` lists the formats.
+    reports: Vec<ReportRequest> as "ReportArray" = Vec::new();
+    /// Show the output of tests live. Tests then run one at a time, unless `--jobs` is given.
+    #[serde(rename = "no-capture")]
+    capture: CaptureStrategy as "CaptureStrategy" = CaptureStrategy::Kept;
+    /// Maximum kept size of each output stream of a test, half from its beginning and half from its end.
+    #[serde(rename = "output-limit")]
+    output_limit_bytes: u64 as "ByteSize" = 1 << 20;
+    /// Time between the request to exit (TERM) and the kill (KILL) of a test process.
+    grace_period: Duration as "DurationText" = Duration::from_secs(5);
+    /// Time limit without progress for each step of confirming that the client has received all results.
+    drain_timeout: Duration as "DurationText" = Duration::from_secs(5);
+    /// Time limit for a client that does not read pending output, after which it counts as disconnected; also
+    /// for a new connection to send `initialize`.
+    client_stall_timeout: Duration as "DurationText" = Duration::from_secs(120);
+    /// Time limit for opening a callback connection, after which it counts as refused.
+    connect_timeout: Duration as "DurationText" = Duration::from_secs(5);
+    /// Time limit for a client to attach or launch a debugger on request, after which the test runs without a
+    /// debugger.
+    debugger_timeout: Duration as "DurationText" = Duration::from_secs(120);
+    /// Time limit of a test process to start its first test, and to exit after its last one; it is then
+    /// killed.
+    startup_timeout: Duration as "DurationText" = Duration::from_secs(60);
+    /// Time limit for listing the tests of a program.
+    list_timeout: Duration as "DurationText" = Duration::from_secs(60);
+    /// Time limit of the whole run: running tests are then cancelled, the rest is reported as not run. `false`
+    /// removes an inherited limit.
+    run_timeout: TimeLimit as "TimeLimit" = TimeLimit::Unlimited;
+    /// Number of deaths of a program outside any test, with one test per process, after which its remaining
+    /// tests are not run.
+    max_startup_crashes: NonZeroU32 as "Count" = NonZeroU32::MIN.saturating_add(2);
+    /// Record durations and outcomes, which determine the order of the next run.
+    #[serde(rename = "history")]
+    is_history_kept: bool as "Flag" = true;
+    /// Number of runs kept in the state directory, with journals and evidence. A new run removes the oldest
+    /// ones, but never one in progress.
+    keep_runs: NonZeroU32 as "Count" = NonZeroU32::MIN.saturating_add(19);
+    /// Maximum size of a dump; a larger one is not kept.
+    #[serde(rename = "dump-limit")]
+    dump_limit_bytes: u64 as "ByteSize" = 64 << 20;
+    /// Maximum number of dumps of one run.
+    dumps_per_run: u32 as "Number" = 50;
+    /// Maximum total size of the dumps of one run.
+    #[serde(rename = "dumps-total")]
+    dumps_total_bytes: u64 as "ByteSize" = 1 << 30;
+    /// Keep the environment of the process in dumps. It often contains secrets.
+    #[serde(rename = "dump-environment")]
+    is_environment_dumped: bool as "Flag" = false;
+}
+
+impl RunSettings {
+    /// Returns these settings with those of a layer on top. A failure limit of the layer, of either kind,
+    /// replaces the inherited one.
+    #[must_use]
+    pub fn with_layer(self, layer: &RunLayer) -> Self {
+        match (layer.fail_fast, layer.max_fail) {
+            (None, None) => self.replaced_by(layer),
+            _ => Self { fail_fast: FailFast::Off, max_fail: None, ..self }.replaced_by(layer),
+        }
+    }
+
+    /// Returns the number of failures that ends the run, and what becomes of the running tests then.
+    #[must_use]
+    pub fn fail_limit(&self) -> FailLimit {
+        match (self.max_fail, self.fail_fast) {
+            (Some(failures), _) => FailLimit::After { failures, is_immediate: false },
+            (None, FailFast::Off) => FailLimit::Never,
+            (None, FailFast::Wait) => FailLimit::After { failures: NonZeroU32::MIN, is_immediate: false },
+            (None, FailFast::Immediate) => FailLimit::After { failures: NonZeroU32::MIN, is_immediate: true },
+        }
+    }
+}
+
+layered_settings! {
+    /// The settings of a test from one source; `None` means not set there.
+    #[derive(Copy, Eq)]
+    layer TestLayer;
+    /// Resolved settings of one test.
+    #[derive(Copy, Eq)]
+    settings TestSettings;
+
+    /// Number of retries of a failed test. A test that passes on a retry is reported as flaky.
+    retries: u32 as "Number" = 0;
+    /// Time limit of a test, after which it is terminated. `false` removes an inherited limit.
+    timeout: TimeLimit as "TimeLimit" = TimeLimit::Unlimited;
+    /// Report a test as slow each time this period elapses. The table form can also terminate the test.
+    slow_timeout: SlowTimeout as "SlowTimeout" = SlowTimeout::every(Duration::from_secs(60));
+    /// Whether each test gets a process of its own.
+    #[serde(rename = "isolate")]
+    is_isolated: bool as "Flag" = false;
+    /// Memory limit of a test process and all its descendants, after which they are killed and the test fails
+    /// as out of memory. `false` removes an inherited limit.
+    max_memory: MemoryLimit as "MemoryLimit" = MemoryLimit::Unlimited;
+    /// Time limit for a running test process without output or a finished test; it is then terminated and its
+    /// stacks are kept. Time in which the machine did not schedule the process does not count. `false` removes
+    /// an inherited limit.
+    idle_timeout: TimeLimit as "TimeLimit" = TimeLimit::Unlimited;
+    /// Events that write a minidump: `off`, `crash`, `hang` or `all`. Stack traces as text are kept in any
+    /// case.
+    dumps: DumpPolicy as "DumpPolicy" = DumpPolicy::All;
+    /// Processes traced for crashes: `off`, `root` (the test process; if that is a script, also the processes
+    /// it starts) or `tree` (the test process and all its descendants).
+    crash_capture: CrashCapture as "CrashCapture" = CrashCapture::Root;
+}
+
+impl TestSettings {
+    /// Returns these settings with those of a layer on top. A time limit of the layer, of either kind,
+    /// replaces the inherited one.
+    #[must_use]
+    pub fn with_layer(self, layer: &TestLayer) -> Self {
+        let by_periods = layer.slow_timeout.and_then(SlowTimeout::time_limit);
+        let timeout = match (layer.timeout, by_periods) {
+            (None, None) => self.timeout,
+            (Some(TimeLimit::After(limit)), by_periods) => {
+                TimeLimit::After(by_periods.map_or(limit, |periods| periods.min(limit)))
+            }
+            (Some(TimeLimit::Unlimited), None) => TimeLimit::Unlimited,
+            (Some(TimeLimit::Unlimited) | None, Some(periods)) => TimeLimit::After(periods),
+        };
+        let merged = self.replaced_by(layer);
+        let slow_timeout = SlowTimeout::every(merged.slow_timeout.period);
+        Self { timeout, slow_timeout, ..merged }
+    }
+}
+
+/// The top level of the file.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub(super) struct TopTable {
+    /// Directory for the history and for journals of runs, relative to the file. The default is `.heeler`.
+    #[serde(with = "DirectoryPath")]
+    pub(super) state_dir: Option<PathBuf>,
+    /// The suites that run when the command line names no program.
+    #[cfg_attr(test, schemars(with = "Vec<SuiteKeys>"))]
+    suite: IgnoredAny,
+    /// The profiles. `default` is used when none is named; every other profile inherits from it.
+    #[cfg_attr(test, schemars(with = "std::collections::BTreeMap<String, ProfileKeys>"))]
+    profile: IgnoredAny,
+}
+
+/// The keys of `[profile.NAME]` in addition to those of [`RunLayer`] and [`TestLayer`].
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub(super) struct ProfileTable {
+    /// Settings of the tests that a filter matches; for each setting the first matching override that contains
+    /// it decides.
+    #[serde(rename = "override")]
+    #[cfg_attr(test, schemars(with = "Vec<OverrideKeys>"))]
+    overrides: IgnoredAny,
+}
+
+/// The keys of `[[profile.NAME.override]]` in addition to those of [`TestLayer`].
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(extend("required" = ["filter"])))]
+#[serde(default)]
+pub(super) struct OverrideTable {
+    /// The tests: a substring of the uid, a glob (`*`, `?`) matched against the uid or the part after
+    /// a `::`, or a filter expression.
+    #[serde(with = "FilterText")]
+    pub(super) filter: Option<String>,
+}
+
+/// `slow-timeout` in its table form.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(deny_unknown_fields, extend("required" = ["period"])))]
+#[serde(rename_all = "kebab-case", default)]
+pub(super) struct SlowTimeoutTable {
+    /// Report a test as slow each time this period elapses.
+    #[serde(deserialize_with = "required")]
+    #[cfg_attr(test, schemars(with = "super::notation::PeriodText"))]
+    pub(super) period: Option<Option<Duration>>,
+    /// Number of periods after which the test is terminated.
+    #[serde(with = "Count")]
+    pub(super) terminate_after: Option<NonZeroU32>,
+}
+
+/// The keys of `[[suite]]` in addition to those of [`TestLayer`].
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(extend("required" = ["name"])))]
+#[serde(rename_all = "kebab-case", default)]
+pub(super) struct SuiteTable {
+    /// Its name: the first part of its tests' uids. A suite of several programs adds theirs.
+    #[serde(with = "SuiteName")]
+    pub(super) name: Option<String>,
+    /// Test programs: paths or globs (`*`, `?`, `**`, `[…]`, `{…}`), relative to the file. A suite has either
+    /// this key or `cargo`.
+    #[serde(with = "PathArray")]
+    pub(super) programs: Option<Vec<String>>,
+    /// A cargo package or workspace whose test programs are built and run, relative to the file.
+    #[serde(with = "DirectoryPath")]
+    pub(super) cargo: Option<PathBuf>,
+    /// Arguments after `cargo test --no-run`, such as `["--features", "net"]`.
+    #[serde(with = "TextArray")]
+    pub(super) cargo_args: Option<Vec<String>>,
+    /// The framework of the programs, by a name that `heeler run --help` lists. Without it, each program is asked.
+    #[serde(with = "FrameworkName")]
+    pub(super) framework: Option<String>,
+    /// Arguments passed to the programs in every invocation, before Heeler's own.
+    #[serde(with = "TextArray")]
+    pub(super) args: Option<Vec<String>>,
+    /// Environment of the programs: variables and their values; `false` unsets one.
+    #[cfg_attr(test, schemars(with = "super::reference::EnvironmentKeys"))]
+    env: IgnoredAny,
+    /// Working directory of the programs, relative to the file. Defaults to the file's directory, or to the
+    /// cargo package.
+    #[serde(with = "DirectoryPath")]
+    pub(super) cwd: Option<PathBuf>,
+    /// Build command, run first in the directory of the file; if it fails, no test is run.
+    #[serde(with = "CommandArray")]
+    pub(super) build: Option<Vec<String>>,
+}

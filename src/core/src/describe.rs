@@ -1,0 +1,198 @@
+//! English of outcomes: the texts that every protocol and report shows to users.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+use crate::{Attempt, ExitReason, LeakedProcess, NotRunReason, Outcome, TestResult};
+
+/// Number of characters of a command line that are reported, enough to recognise a process.
+const COMMAND_CHARS: usize = 60;
+
+/// Describes how the process of a running test ended.
+#[must_use]
+pub fn exit_reason_text(exit: &ExitReason) -> String {
+    if let Some(cause) = &exit.cause {
+        return cause.clone();
+    }
+    match (exit.signal.as_deref(), exit.code) {
+        (Some(signal @ ("SIGKILL" | "SIGTERM" | "SIGINT" | "SIGHUP")), _) => format!("killed by {signal}"),
+        (Some(signal), _) => match &exit.detail {
+            Some(detail) => format!("crashed with {signal} ({detail})"),
+            None => format!("crashed with {signal}"),
+        },
+        (None, Some(code)) => {
+            let text = format!("the process exited with code {code} before the test ended");
+            exit.detail.as_ref().map_or(text.clone(), |detail| format!("{text} ({detail})"))
+        }
+        (None, None) => {
+            exit.detail.clone().unwrap_or_else(|| "the process was lost before the test ended".to_owned())
+        }
+    }
+}
+
+/// Returns the outcome of a test whose process died.
+#[must_use]
+pub fn outcome_of_exit(exit: &ExitReason) -> Outcome {
+    match (&exit.cause, &exit.signal, exit.code) {
+        (Some(_), _, _) => Outcome::OutOfMemory,
+        (None, Some(_), _) => Outcome::Crashed,
+        (None, None, Some(_)) => Outcome::ExitedEarly,
+        (None, None, None) => Outcome::Lost,
+    }
+}
+
+/// Describes why a test was never run.
+#[must_use]
+pub fn not_run_text(reason: NotRunReason) -> String {
+    match reason {
+        NotRunReason::Unrunnable => "not run".to_owned(),
+        NotRunReason::Cancelled => "not run: the run was cancelled".to_owned(),
+        NotRunReason::TooManyFailures => "not run: the run stopped at its limit of failures".to_owned(),
+        NotRunReason::TimeLimitReached => {
+            "not run: the run stopped at its limit of time (run-timeout)".to_owned()
+        }
+        NotRunReason::ProgramGivenUp { deaths } => {
+            format!("not run: its program died outside any test {deaths} times in a row and was given up")
+        }
+        NotRunReason::NeverStarted => "not run: its program kept exiting without running it".to_owned(),
+        NotRunReason::WorkerDied => "not run to its end: its worker died under it twice".to_owned(),
+        NotRunReason::NoWorker => "not run: no worker could be kept alive to run it".to_owned(),
+        NotRunReason::RunInterrupted => "not run: its run was interrupted".to_owned(),
+    }
+}
+
+/// Returns one line for each attempt: `attempt 1 (failed): message`.
+#[must_use]
+pub fn attempts_text(attempts: &[Attempt]) -> String {
+    let mut text = String::new();
+    for (index, attempt) in attempts.iter().enumerate() {
+        let message = if attempt.message.is_empty() { "no message" } else { attempt.message.trim_end() };
+        // Writing to a string does not fail.
+        let _written = writeln!(text, "attempt {} ({}): {message}", index + 1, attempt.outcome.label());
+    }
+    text
+}
+
+/// Returns the message of a result with that of its earlier attempts. A flaky test shows them in its output
+/// instead ([`shown_stdout`]).
+#[must_use]
+pub fn shown_message(result: &TestResult) -> Option<Cow<'_, str>> {
+    let message = result.message();
+    if result.attempts.is_empty() || result.outcome == Outcome::Flaky {
+        return message;
+    }
+    let mut text = message.unwrap_or_default().into_owned();
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str("earlier attempts:\n");
+    text.push_str(attempts_text(&result.attempts).trim_end());
+    Some(text.into())
+}
+
+/// Returns the standard output of a result; for a flaky test, after the messages of its earlier attempts.
+#[must_use]
+pub fn shown_stdout(result: &TestResult) -> Option<Cow<'_, str>> {
+    let text: Cow<'_, str> = if result.outcome == Outcome::Flaky {
+        (attempts_text(&result.attempts) + &result.stdout).into()
+    } else {
+        result.stdout.as_str().into()
+    };
+    (!text.is_empty()).then_some(text)
+}
+
+/// Returns the standard error of a result followed by a note on leaked processes, because every client shows
+/// that text.
+#[must_use]
+pub fn shown_stderr(result: &TestResult) -> Option<Cow<'_, str>> {
+    let stderr = result.stderr.as_str();
+    if result.leaked.is_empty() {
+        return (!stderr.is_empty()).then_some(stderr.into());
+    }
+    let border = if stderr.is_empty() || stderr.ends_with('\n') { "" } else { "\n" };
+    Some(format!("{stderr}{border}{}", leak_note(&result.leaked)).into())
+}
+
+/// Returns the stack of a result: that of a failure, otherwise the captured one, otherwise the place of the
+/// failure if the test itself is located elsewhere.
+#[must_use]
+pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_, str>> {
+    let of_failure = result.failures.iter().find_map(|failure| failure.stack.as_deref());
+    let captured = result.diagnostics.as_deref().map(|diagnostics| diagnostics.stack.as_str());
+    if let Some(stack) = of_failure.or(captured.filter(|stack| !stack.is_empty())) {
+        return Some(stack.into());
+    }
+    let failure = result.failures.iter().find(|failure| failure.file.is_some())?;
+    let file = failure.file.as_deref().filter(|_| is_test_located)?;
+    Some(match failure.line {
+        Some(line) => format!("{file}:{line}").into(),
+        None => file.into(),
+    })
+}
+
+/// Returns the note about leaked processes for the standard error of their test.
+#[must_use]
+pub fn leak_note(processes: &[LeakedProcess]) -> String {
+    format!("[heeler: the test {}]\n", leak_text(processes))
+}
+
+/// Describes processes that outlived their test and have been killed.
+#[must_use]
+pub fn leak_text(processes: &[LeakedProcess]) -> String {
+    let name = |one: &LeakedProcess| format!("{} (process {})", truncate_command(&one.command), one.pid);
+    let names: Vec<_> = processes.iter().map(name).collect();
+    let (what, were) = match processes {
+        [_] => ("a process", "was"),
+        _ => ("processes", "were"),
+    };
+    format!("left {what} behind, which {were} killed: {}", names.join(", "))
+}
+
+fn truncate_command(command: &str) -> String {
+    let mut text: String = command.chars().take(COMMAND_CHARS).collect();
+    if text.len() < command.len() {
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(outcome: Outcome, message: &str) -> Attempt {
+        Attempt {
+            outcome,
+            message: message.into(),
+            exit_reason: None,
+            stdout: String::new(),
+            stderr: String::new(),
+            diagnostics: None,
+            duration_us: 1,
+        }
+    }
+
+    #[test]
+    fn earlier_attempts_follow_the_message_or_precede_the_output() {
+        let attempts = vec![attempt(Outcome::Failed, "one\n"), attempt(Outcome::OutOfMemory, "")];
+        let failed = TestResult { attempts, ..TestResult::with_reason(Outcome::Failed, "two") };
+        let lines = "attempt 1 (failed): one\nattempt 2 (out of memory): no message";
+        assert_eq!(shown_message(&failed).unwrap(), format!("two\nearlier attempts:\n{lines}"));
+        assert_eq!(shown_stdout(&failed), None);
+        let flaky = TestResult { outcome: Outcome::Flaky, reason: None, stdout: "out".into(), ..failed };
+        assert_eq!(shown_message(&flaky), None);
+        assert_eq!(shown_stdout(&flaky).unwrap(), format!("{lines}\nout"));
+    }
+
+    #[test]
+    fn leaked_processes_are_named_with_truncated_commands() {
+        let process = LeakedProcess { pid: 7, command: "x".repeat(500), started_ms: None };
+        let result =
+            TestResult { leaked: vec![process], stderr: "e".into(), ..TestResult::new(Outcome::Passed) };
+        let text = shown_stderr(&result).unwrap();
+        assert!(
+            text.starts_with("e\n[heeler: the test left a process behind, which was killed: xxx"),
+            "{text}"
+        );
+        assert!(text.len() < 200 && text.ends_with("… (process 7)]\n"), "{text}");
+    }
+}

@@ -1,0 +1,288 @@
+//! Result of one test, as every process and every report uses it: outcome, failures, attempts, output, and
+//! how the process ended.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{OsText, Outcome};
+
+/// How a test ended, with everything that is known about it. Together with the test's description it is all
+/// that a protocol or a report needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestResult {
+    pub outcome: Outcome,
+    /// Start, in milliseconds since 1970 (UTC); `None` for a test that never started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_ms: Option<u64>,
+    /// End, in milliseconds since 1970 (UTC).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// Duration in microseconds; `None` if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_us: Option<u64>,
+    /// Number of the worker that ran the test, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<u32>,
+    /// Reason of the outcome, where no failure of the framework is the reason: why the test was skipped or not
+    /// run, how its process died, which limit expired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Failures that the framework reported, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+    /// Parts of the test that the framework reported (subcases, sections, data rows), in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartResult>,
+    /// Attempts before the deciding one, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<Attempt>,
+    /// Standard output, truncated.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stdout: String,
+    /// Standard error, truncated.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stderr: String,
+    /// Exit reason of the process, if it died during the test.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_reason: Option<ExitReason>,
+    /// Result of the isolated rerun that checked a crash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolated_rerun: Option<IsolatedRerun>,
+    /// Diagnostics of the process, collected while it died or hung.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diagnostics: Option<Box<TestDiagnostics>>,
+    /// Resource usage of the process, if it ran this test only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<ProcessUsage>,
+    /// Processes that outlived the process of the test, if it ran this test only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaked: Vec<LeakedProcess>,
+    /// Shell command line that runs the test in isolation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reproduce: Option<String>,
+}
+
+impl TestResult {
+    /// Returns a result with an outcome and nothing else.
+    #[must_use]
+    pub fn new(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            started_ms: None,
+            ended_ms: None,
+            duration_us: None,
+            worker: None,
+            reason: None,
+            failures: Vec::new(),
+            parts: Vec::new(),
+            attempts: Vec::new(),
+            stdout: String::new(),
+            stderr: String::new(),
+            exit_reason: None,
+            isolated_rerun: None,
+            diagnostics: None,
+            usage: None,
+            leaked: Vec::new(),
+            reproduce: None,
+        }
+    }
+
+    /// Returns a result with an outcome and its reason.
+    #[must_use]
+    pub fn with_reason(outcome: Outcome, reason: impl Into<String>) -> Self {
+        Self { reason: Some(reason.into()), ..Self::new(outcome) }
+    }
+
+    /// Returns the result that an attempt becomes when nothing can replace it any more; `note` says why.
+    #[must_use]
+    pub fn from_last_attempt(attempt: &Attempt, note: &str) -> Self {
+        Self {
+            duration_us: Some(attempt.duration_us),
+            stdout: attempt.stdout.clone(),
+            stderr: attempt.stderr.clone(),
+            exit_reason: attempt.exit_reason.clone(),
+            diagnostics: attempt.diagnostics.clone(),
+            ..Self::with_reason(attempt.outcome, format!("{}\n({note})", attempt.message))
+        }
+    }
+
+    /// Returns the message of the result: its reason, otherwise the messages of its failures.
+    #[must_use]
+    pub fn message(&self) -> Option<std::borrow::Cow<'_, str>> {
+        if let Some(reason) = &self.reason {
+            return Some(reason.into());
+        }
+        let mut messages = self.failures.iter().filter_map(|failure| failure.message.as_deref());
+        let first = messages.next()?;
+        let more: Vec<_> = messages.collect();
+        Some(if more.is_empty() { first.into() } else { format!("{first}\n{}", more.join("\n")).into() })
+    }
+
+    /// Returns the files that were collected for the result.
+    #[must_use]
+    pub fn files(&self) -> &[DiagnosticsFile] {
+        self.diagnostics.as_deref().map_or(&[], |diagnostics| &diagnostics.files)
+    }
+}
+
+/// How one part of a test ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartResult {
+    /// Name within the test, with the parts around it.
+    pub name: String,
+    /// `None` if the test ended within the part.
+    pub outcome: Option<Outcome>,
+    /// Failure message, if the framework reports one for the part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// One failure that a framework reported.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Failure {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Source file of the failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Line in the source file, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// Expected value of a failed comparison.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+    /// Actual value of a failed comparison.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actual: Option<String>,
+    /// Stack at the failure, as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack: Option<String>,
+}
+
+impl Failure {
+    /// Returns whether nothing is known of the failure.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// An attempt that did not decide: a retry or an isolated rerun followed it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    pub outcome: Outcome,
+    /// Error message, truncated.
+    pub message: String,
+    /// Exit reason of the process, if it died.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_reason: Option<ExitReason>,
+    /// Standard output, truncated.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stdout: String,
+    /// Standard error, truncated.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stderr: String,
+    /// Diagnostics of the process, collected while it died or hung.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diagnostics: Option<Box<TestDiagnostics>>,
+    /// Duration in microseconds.
+    pub duration_us: u64,
+}
+
+/// How the isolated rerun of a crashed test ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IsolatedRerun {
+    /// The process died again.
+    Crashes,
+    /// The test passed, or was skipped.
+    Passes,
+    /// The framework reported a failure.
+    Fails,
+    /// A time limit expired.
+    Hangs,
+}
+
+impl IsolatedRerun {
+    /// Every value.
+    pub const ALL: [Self; 4] = [Self::Crashes, Self::Passes, Self::Fails, Self::Hangs];
+
+    /// Returns the word for protocols and reports.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Crashes => "crashes",
+            Self::Passes => "passes",
+            Self::Fails => "fails",
+            Self::Hangs => "hangs",
+        }
+    }
+}
+
+/// Diagnostics of a process, collected while it died or hung.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TestDiagnostics {
+    /// Stack of the thread that caused the failure, as text; empty if there is none.
+    pub stack: String,
+    /// Files: dumps, stacks, outputs.
+    pub files: Vec<DiagnosticsFile>,
+    /// Diagnostics that could not be collected, as text.
+    pub notes: Vec<String>,
+}
+
+/// Diagnostics file in the run's directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiagnosticsFile {
+    pub path: OsText,
+    /// Kind of file, as text: `minidump`, `stacks of all threads`, `standard output`.
+    pub description: String,
+}
+
+/// Exit reason of a test process that died during a test, or outside any test.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ExitReason {
+    /// Signal name, such as `SIGSEGV`.
+    pub signal: Option<String>,
+    /// Exit code of a process that exited by itself.
+    pub code: Option<i32>,
+    /// Whether the system wrote a core file.
+    pub has_core: bool,
+    /// Place and origin, such as `address 0x0, thread main`; for an unknown reason, why it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Further cause, if known: a memory limit, or the system running out of memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+}
+
+impl std::fmt::Display for ExitReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.signal, self.code) {
+            (Some(signal), _) => f.write_str(signal),
+            (None, Some(code)) => write!(f, "exit code {code}"),
+            (None, None) => f.write_str("an unknown end"),
+        }
+    }
+}
+
+/// Resource usage of a test process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProcessUsage {
+    /// CPU time of the process and its reaped children, in microseconds.
+    pub cpu_us: u64,
+    /// Peak resident memory of the largest of these processes, in KiB.
+    pub peak_kib: u64,
+    /// Wall-clock time from start to end, in microseconds.
+    pub wall_us: u64,
+}
+
+/// Process that outlived its test process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeakedProcess {
+    pub pid: u32,
+    /// Command line, truncated.
+    pub command: String,
+    /// Start time of the process, or of the topmost surviving ancestor: milliseconds since boot, rounded down
+    /// to the clock tick. `None` if unknown.
+    #[serde(default)]
+    pub started_ms: Option<u64>,
+}

@@ -1,0 +1,466 @@
+//! Renders results as test nodes, the only place where a test's result becomes JSON of the protocol. The JSON
+//! goes into a buffer of the caller, because a worker renders a hundred thousand per second.
+
+use std::borrow::Cow;
+
+use heeler_core::{Attempt, DiagnosticsFile, IsolatedRerun, Outcome, PartResult, TestResult, describe};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+use super::{ExecutionState, LeakedProcessInfo, TestNode, TestPartInfo, file_uri, group_path, key, utc_time};
+use crate::control::TraitPair;
+
+/// Outcome kinds: the words of `outcome-kind`, which are finer than the states.
+pub mod outcome_kind {
+    /// The test passed after an attempt that did not.
+    pub const FLAKY: &str = "passed-with-retries";
+    /// The test passed and left processes behind.
+    pub const LEAKY: &str = "leaky";
+    /// The idle timeout of the test expired.
+    pub const IDLE: &str = "idle";
+    /// A signal killed the process of the test.
+    pub const CRASHED: &str = "crashed";
+    /// The process of the test exited before the test had ended.
+    pub const EXITED_EARLY: &str = "exited-early";
+    /// The process of the test was killed because of its memory use.
+    pub const OUT_OF_MEMORY: &str = "out-of-memory";
+    /// The test may have a result, but that is unknown.
+    pub const LOST: &str = "lost";
+    /// The test was running when its run was interrupted.
+    pub const INTERRUPTED: &str = "interrupted";
+    /// The test was selected, but never run.
+    pub const NOT_RUN: &str = "not-run";
+    /// The program failed outside its tests.
+    pub const PROGRAM_FAILURE: &str = "program-failure";
+}
+
+/// Static description of a test, with its place in the tree.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NodeDescription<'a> {
+    /// Uid of the test for the client.
+    pub uid: &'a str,
+    /// Display name of the test.
+    pub display_name: &'a str,
+    /// Uid of the group above the test.
+    pub parent: Option<&'a str>,
+    /// Name of the suite; empty for a test of no suite.
+    pub suite: &'a str,
+    /// Path of the test program as text.
+    pub program: &'a str,
+    /// Source file, if the framework reports it.
+    pub file: Option<&'a str>,
+    /// Line in the source file, from 1.
+    pub line: Option<u32>,
+    /// Traits that the framework assigns.
+    pub traits: &'a [TraitPair],
+    /// Members that the client added, as JSON: `"name":value,…`.
+    pub client_members: Option<&'a str>,
+}
+
+impl From<Outcome> for ExecutionState {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Passed | Outcome::Flaky => Self::Passed,
+            Outcome::Skipped => Self::Skipped,
+            Outcome::Failed => Self::Failed,
+            Outcome::TimedOut | Outcome::Idle => Self::TimedOut,
+            Outcome::Cancelled => Self::Cancelled,
+            Outcome::NotRun(reason) if reason.is_stop() => Self::Cancelled,
+            Outcome::Crashed
+            | Outcome::ExitedEarly
+            | Outcome::OutOfMemory
+            | Outcome::Lost
+            | Outcome::Interrupted
+            | Outcome::NotRun(_) => Self::Error,
+        }
+    }
+}
+
+/// Returns the outcome kind of an outcome; `None` where the state says it all.
+fn kind_of(outcome: Outcome) -> Option<&'static str> {
+    match outcome {
+        Outcome::Flaky => Some(outcome_kind::FLAKY),
+        Outcome::Idle => Some(outcome_kind::IDLE),
+        Outcome::Crashed => Some(outcome_kind::CRASHED),
+        Outcome::ExitedEarly => Some(outcome_kind::EXITED_EARLY),
+        Outcome::OutOfMemory => Some(outcome_kind::OUT_OF_MEMORY),
+        Outcome::Lost => Some(outcome_kind::LOST),
+        Outcome::Interrupted => Some(outcome_kind::INTERRUPTED),
+        Outcome::NotRun(_) => Some(outcome_kind::NOT_RUN),
+        Outcome::Passed | Outcome::Skipped | Outcome::Failed | Outcome::TimedOut | Outcome::Cancelled => None,
+    }
+}
+
+/// Returns the outcome of a node that a server sent; `None` while the test has not ended. For clients only.
+#[must_use]
+pub fn outcome_of_node(node: &TestNode) -> Option<Outcome> {
+    let state = node.state.filter(|state| state.is_terminal())?;
+    read_outcome(state, node.outcome_kind.as_deref(), node.members.contains_key(key::SIGNAL))
+}
+
+fn read_outcome(state: ExecutionState, kind: Option<&str>, has_signal: bool) -> Option<Outcome> {
+    use heeler_core::NotRunReason;
+    Some(match (state, kind) {
+        (ExecutionState::Cancelled, Some(outcome_kind::NOT_RUN)) => Outcome::NotRun(NotRunReason::Cancelled),
+        (_, Some(outcome_kind::NOT_RUN)) => Outcome::NotRun(NotRunReason::Unrunnable),
+        (ExecutionState::Passed, Some(outcome_kind::FLAKY)) => Outcome::Flaky,
+        (ExecutionState::Passed, _) => Outcome::Passed,
+        (ExecutionState::Skipped, _) => Outcome::Skipped,
+        (ExecutionState::Failed, _) => Outcome::Failed,
+        (ExecutionState::TimedOut, Some(outcome_kind::IDLE)) => Outcome::Idle,
+        (ExecutionState::TimedOut, _) => Outcome::TimedOut,
+        (ExecutionState::Cancelled, _) => Outcome::Cancelled,
+        (ExecutionState::Error, Some(outcome_kind::OUT_OF_MEMORY)) => Outcome::OutOfMemory,
+        (ExecutionState::Error, Some(outcome_kind::INTERRUPTED)) => Outcome::Interrupted,
+        (ExecutionState::Error, Some(outcome_kind::LOST)) => Outcome::Lost,
+        (ExecutionState::Error, Some(outcome_kind::EXITED_EARLY)) => Outcome::ExitedEarly,
+        (ExecutionState::Error, Some(outcome_kind::CRASHED)) => Outcome::Crashed,
+        (ExecutionState::Error, _) if has_signal => Outcome::Crashed,
+        // A server that reports no more than an error has a failure of its own kind.
+        (ExecutionState::Error, _) => Outcome::Failed,
+        (ExecutionState::Discovered | ExecutionState::InProgress | ExecutionState::Unknown, _) => {
+            return None;
+        }
+    })
+}
+
+/// Appends the change of a test with its result.
+pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &TestResult) {
+    let is_leaky = result.outcome == Outcome::Passed && !result.leaked.is_empty();
+    let failure = result.failures.iter().find(|failure| failure.file.is_some());
+    let (file, line) = match (test.file, failure) {
+        (None, Some(failure)) => (failure.file.as_deref(), failure.line),
+        (file, _) => (file, test.line),
+    };
+    let exit = result.exit_reason.as_ref();
+    let value = |pick: fn(&heeler_core::Failure) -> Option<&String>| {
+        result.failures.iter().find_map(pick).map(String::as_str)
+    };
+    let node = RenderedNode {
+        outcome_kind: kind_of(result.outcome).or(is_leaky.then_some(outcome_kind::LEAKY)),
+        start_utc: result.started_ms.map(IsoTime),
+        stop_utc: result.ended_ms.map(IsoTime),
+        duration_ms: result.duration_us.map(milliseconds),
+        error_message: describe::shown_message(result),
+        error_stacktrace: describe::shown_stack(result, test.file.is_some()),
+        assert_actual: value(|failure| failure.actual.as_ref()),
+        assert_expected: value(|failure| failure.expected.as_ref()),
+        standard_output: describe::shown_stdout(result),
+        standard_error: describe::shown_stderr(result),
+        traits: RenderedTraits(test.traits),
+        program: non_empty(test.program),
+        worker: result.worker,
+        reproduce: result.reproduce.as_deref(),
+        signal: exit.and_then(|exit| exit.signal.as_deref()),
+        exit_code: exit.and_then(|exit| exit.code),
+        isolated_rerun: result.isolated_rerun.map(IsolatedRerun::as_str),
+        cpu_ms: result.usage.map(|usage| milliseconds(usage.cpu_us)),
+        peak_memory_kib: result.usage.map(|usage| usage.peak_kib),
+        leaked: result.leaked.iter().map(LeakedProcessInfo::from).collect(),
+        parts: result.parts.iter().map(rendered_part).collect(),
+        attachments: RenderedAttachments(result.files()),
+        attempt: (!result.attempts.is_empty()).then_some(result.attempts.len() + 1),
+        attempts: result.attempts.iter().map(RenderedAttempt::new).collect(),
+        ..RenderedNode::new(test, result.outcome.into(), (file, line))
+    };
+    render(out, test, &node);
+}
+
+fn rendered_part(part: &PartResult) -> TestPartInfo {
+    let state = part.outcome.map_or(ExecutionState::InProgress, ExecutionState::from);
+    TestPartInfo { name: part.name.clone(), state: state.as_str().to_owned(), message: part.message.clone() }
+}
+
+/// Appends the change of a test that has begun.
+pub fn render_started(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms: u64, worker: u32) {
+    let node = RenderedNode {
+        start_utc: Some(IsoTime(started_ms)),
+        worker: Some(worker),
+        ..RenderedNode::new(test, ExecutionState::InProgress, (test.file, test.line))
+    };
+    render(out, test, &node);
+}
+
+/// Appends the change of a program that failed outside its tests; its uid is the name of its suite.
+pub fn render_program_failure(out: &mut Vec<u8>, failure: &crate::journal::ProgramFailure) {
+    let display_name = format!("{} (the program itself)", failure.suite);
+    let program = failure.program.to_text();
+    let test = NodeDescription {
+        uid: &failure.suite,
+        display_name: &display_name,
+        suite: &failure.suite,
+        program: &program,
+        ..NodeDescription::default()
+    };
+    let node = RenderedNode {
+        outcome_kind: Some(outcome_kind::PROGRAM_FAILURE),
+        error_message: Some(failure.message.as_str().into()),
+        program: non_empty(&program),
+        ..RenderedNode::new(&test, ExecutionState::Error, (None, None))
+    };
+    render(out, &test, &node);
+}
+
+fn render(out: &mut Vec<u8>, test: &NodeDescription<'_>, node: &RenderedNode<'_>) {
+    let change = RenderedChange { parent: test.parent, node };
+    serde_json::to_writer(&mut *out, &change).expect("a node is a struct with text keys");
+    if let Some(members) = test.client_members {
+        out.truncate(out.len() - "}}".len());
+        out.push(b',');
+        out.extend_from_slice(members.as_bytes());
+        out.extend_from_slice(b"}}");
+    }
+}
+
+#[derive(Serialize)]
+struct RenderedChange<'a> {
+    parent: Option<&'a str>,
+    node: &'a RenderedNode<'a>,
+}
+
+/// A node with all members that Heeler writes, in the order in which they are written.
+#[derive(Serialize)]
+struct RenderedNode<'a> {
+    uid: &'a str,
+    #[serde(rename = "display-name")]
+    display_name: &'a str,
+    #[serde(rename = "node-type")]
+    node_type: &'static str,
+    #[serde(rename = "execution-state")]
+    state: ExecutionState,
+    #[serde(rename = "outcome-kind", skip_serializing_if = "Option::is_none")]
+    outcome_kind: Option<&'static str>,
+    #[serde(rename = "location.type", skip_serializing_if = "Option::is_none")]
+    location_type: Option<&'a str>,
+    #[serde(rename = "location.method", skip_serializing_if = "Option::is_none")]
+    location_method: Option<&'a str>,
+    #[serde(rename = "location.file", skip_serializing_if = "Option::is_none")]
+    location_file: Option<&'a str>,
+    #[serde(rename = "location.line-start", skip_serializing_if = "Option::is_none")]
+    location_line_start: Option<u32>,
+    #[serde(rename = "location.line-end", skip_serializing_if = "Option::is_none")]
+    location_line_end: Option<u32>,
+    #[serde(rename = "time.start-utc", skip_serializing_if = "Option::is_none")]
+    start_utc: Option<IsoTime>,
+    #[serde(rename = "time.stop-utc", skip_serializing_if = "Option::is_none")]
+    stop_utc: Option<IsoTime>,
+    #[serde(rename = "time.duration-ms", skip_serializing_if = "Option::is_none")]
+    duration_ms: Option<f64>,
+    #[serde(rename = "error.message", skip_serializing_if = "Option::is_none")]
+    error_message: Option<Cow<'a, str>>,
+    #[serde(rename = "error.stacktrace", skip_serializing_if = "Option::is_none")]
+    error_stacktrace: Option<Cow<'a, str>>,
+    #[serde(rename = "assert.actual", skip_serializing_if = "Option::is_none")]
+    assert_actual: Option<&'a str>,
+    #[serde(rename = "assert.expected", skip_serializing_if = "Option::is_none")]
+    assert_expected: Option<&'a str>,
+    #[serde(rename = "standardOutput", skip_serializing_if = "Option::is_none")]
+    standard_output: Option<Cow<'a, str>>,
+    #[serde(rename = "standardError", skip_serializing_if = "Option::is_none")]
+    standard_error: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "RenderedTraits::is_empty")]
+    traits: RenderedTraits<'a>,
+    #[serde(rename = "heeler.suite", skip_serializing_if = "Option::is_none")]
+    suite: Option<&'a str>,
+    #[serde(rename = "heeler.program", skip_serializing_if = "Option::is_none")]
+    program: Option<&'a str>,
+    #[serde(rename = "heeler.worker", skip_serializing_if = "Option::is_none")]
+    worker: Option<u32>,
+    #[serde(rename = "heeler.reproduce", skip_serializing_if = "Option::is_none")]
+    reproduce: Option<&'a str>,
+    #[serde(rename = "heeler.signal", skip_serializing_if = "Option::is_none")]
+    signal: Option<&'a str>,
+    #[serde(rename = "heeler.exit-code", skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i32>,
+    #[serde(rename = "heeler.isolated-rerun", skip_serializing_if = "Option::is_none")]
+    isolated_rerun: Option<&'static str>,
+    #[serde(rename = "heeler.cpu-ms", skip_serializing_if = "Option::is_none")]
+    cpu_ms: Option<f64>,
+    #[serde(rename = "heeler.peak-memory-kib", skip_serializing_if = "Option::is_none")]
+    peak_memory_kib: Option<u64>,
+    #[serde(rename = "heeler.leaked", skip_serializing_if = "Vec::is_empty")]
+    leaked: Vec<LeakedProcessInfo>,
+    #[serde(rename = "heeler.parts", skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<TestPartInfo>,
+    #[serde(flatten)]
+    attachments: RenderedAttachments<'a>,
+    #[serde(rename = "retry.attempt", skip_serializing_if = "Option::is_none")]
+    attempt: Option<usize>,
+    #[serde(rename = "heeler.attempts", skip_serializing_if = "Vec::is_empty")]
+    attempts: Vec<RenderedAttempt<'a>>,
+}
+
+impl<'a> RenderedNode<'a> {
+    /// Returns a test node with its description, and without a result.
+    fn new(
+        test: &NodeDescription<'a>,
+        state: ExecutionState,
+        (file, line): (Option<&'a str>, Option<u32>),
+    ) -> Self {
+        let line = line.filter(|_| file.is_some());
+        Self {
+            uid: test.uid,
+            display_name: test.display_name,
+            node_type: "action",
+            state,
+            outcome_kind: None,
+            location_type: test.parent.map(|group| group_path(group, test.suite)),
+            location_method: test.parent.and_then(|group| test.uid.strip_prefix(group)),
+            location_file: file,
+            location_line_start: line,
+            location_line_end: line,
+            start_utc: None,
+            stop_utc: None,
+            duration_ms: None,
+            error_message: None,
+            error_stacktrace: None,
+            assert_actual: None,
+            assert_expected: None,
+            standard_output: None,
+            standard_error: None,
+            traits: RenderedTraits(&[]),
+            suite: non_empty(test.suite),
+            program: None,
+            worker: None,
+            reproduce: None,
+            signal: None,
+            exit_code: None,
+            isolated_rerun: None,
+            cpu_ms: None,
+            peak_memory_kib: None,
+            leaked: Vec::new(),
+            parts: Vec::new(),
+            attachments: RenderedAttachments(&[]),
+            attempt: None,
+            attempts: Vec::new(),
+        }
+    }
+}
+
+/// An attempt before the deciding one, as an element of `heeler.attempts`.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct RenderedAttempt<'a> {
+    execution_state: ExecutionState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome_kind: Option<&'static str>,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    standard_output: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    standard_error: &'a str,
+    duration_ms: f64,
+}
+
+impl<'a> RenderedAttempt<'a> {
+    fn new(attempt: &'a Attempt) -> Self {
+        let exit = attempt.exit_reason.as_ref();
+        Self {
+            execution_state: attempt.outcome.into(),
+            outcome_kind: kind_of(attempt.outcome),
+            message: &attempt.message,
+            signal: exit.and_then(|exit| exit.signal.as_deref()),
+            exit_code: exit.and_then(|exit| exit.code),
+            standard_output: &attempt.stdout,
+            standard_error: &attempt.stderr,
+            duration_ms: milliseconds(attempt.duration_us),
+        }
+    }
+}
+
+/// Reads the attempts of a node that a server sent; an element that is none of ours is left out. For clients
+/// only.
+#[must_use]
+pub fn attempts_of_node(node: &TestNode) -> Vec<Attempt> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    struct ReadAttempt {
+        execution_state: ExecutionState,
+        outcome_kind: Option<String>,
+        #[serde(default)]
+        message: String,
+        signal: Option<String>,
+        exit_code: Option<i32>,
+        #[serde(default)]
+        standard_output: String,
+        #[serde(default)]
+        standard_error: String,
+        #[serde(default)]
+        duration_ms: f64,
+    }
+    let read = |value: &serde_json::Value| {
+        let read: ReadAttempt = serde_json::from_value(value.clone()).ok()?;
+        let kind = read.outcome_kind.as_deref();
+        let outcome = read_outcome(read.execution_state, kind, read.signal.is_some())?;
+        let duration = std::time::Duration::try_from_secs_f64(read.duration_ms / 1e3).unwrap_or_default();
+        let has_exit = read.signal.is_some() || read.exit_code.is_some();
+        Some(Attempt {
+            outcome,
+            message: read.message,
+            exit_reason: has_exit.then(|| heeler_core::ExitReason {
+                signal: read.signal,
+                code: read.exit_code,
+                ..heeler_core::ExitReason::default()
+            }),
+            stdout: read.standard_output,
+            stderr: read.standard_error,
+            diagnostics: None,
+            duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
+        })
+    };
+    let list = node.members.get(key::ATTEMPTS).and_then(serde_json::Value::as_array);
+    list.into_iter().flatten().filter_map(read).collect()
+}
+
+/// Files of a result: numbered members `attachments.N.*`.
+struct RenderedAttachments<'a>(&'a [DiagnosticsFile]);
+
+impl Serialize for RenderedAttachments<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (number, file) in self.0.iter().enumerate() {
+            let path = file.path.to_text();
+            let name = path.rsplit('/').next().unwrap_or_default();
+            map.serialize_entry(&format!("attachments.{number}.uri"), &file_uri(&file.path))?;
+            map.serialize_entry(&format!("attachments.{number}.display-name"), name)?;
+            map.serialize_entry(&format!("attachments.{number}.description"), &file.description)?;
+        }
+        map.end()
+    }
+}
+
+/// Traits: a list of objects with one member each.
+struct RenderedTraits<'a>(&'a [TraitPair]);
+
+impl RenderedTraits<'_> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for RenderedTraits<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|pair| super::node::RenderedTrait(&pair.name, &pair.value)))
+    }
+}
+
+/// A time in milliseconds since 1970, written in ISO 8601.
+struct IsoTime(u64);
+
+impl Serialize for IsoTime {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        utc_time::with_iso8601(self.0, |text| serializer.serialize_str(text))
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "durations are far below 2^53 microseconds")]
+fn milliseconds(microseconds: u64) -> f64 {
+    microseconds as f64 / 1e3
+}
+
+fn non_empty(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}

@@ -1,0 +1,129 @@
+//! The end of a run, from a finish request and the journals to frames in their order: groups, results sent
+//! again, synthesized results, program failures, attachments, completion.
+
+use bytes::Bytes;
+use heeler_core::{TestId, TestResult};
+use heeler_protocol::{
+    control::{FinishRequest, JournalResend, KnownResult},
+    manifest::TestDescriptions,
+    mtp::{attachments_frame, render_program_failure, render_result, updates_frame},
+};
+
+use crate::JournalFile;
+
+/// Maximum number of updates in a frame. Clients show progress frame by frame, and some bound their messages.
+const FRAME_CHANGES: usize = 500;
+const FRAME_BYTES: usize = 1 << 20;
+
+/// A frame of updates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpdateFrame {
+    pub bytes: Bytes,
+    /// Number of changes in the frame.
+    pub changes: usize,
+}
+
+/// Results of one worker that are sent again.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ResentResults {
+    /// The JSON of each change.
+    pub changes: Vec<Vec<u8>>,
+    /// Number of results that no journal holds; they are sent without their details.
+    pub lost: usize,
+}
+
+/// Returns the changes of the groups above all that is sent.
+#[must_use]
+pub fn group_changes(finish: &FinishRequest) -> Vec<Vec<u8>> {
+    if finish.resend.is_empty() && finish.synthesized.is_empty() {
+        return Vec::new();
+    }
+    finish.descriptions.group_changes().map(|change| change.as_bytes().to_vec()).collect()
+}
+
+/// Returns the results of one worker that are sent again, from its journal.
+#[must_use]
+pub fn resent_results(
+    finish: &FinishRequest,
+    resend: &JournalResend,
+    journal: &JournalFile,
+) -> ResentResults {
+    let proven = usize::try_from(resend.proven).unwrap_or(usize::MAX);
+    let journalled = journal.finished().count() as u64;
+    let mut changes: Vec<_> = journal
+        .finished()
+        .skip(proven)
+        .filter_map(|(test, result)| render(&finish.descriptions, test, result))
+        .collect();
+    let missing: Vec<_> = resend
+        .known
+        .iter()
+        .filter(|known| known.position > journalled)
+        .filter_map(|known| render(&finish.descriptions, known.test, &known_result(known)))
+        .collect();
+    let lost = missing.len();
+    changes.extend(missing);
+    ResentResults { changes, lost }
+}
+
+/// Returns the result of which only its worker's report is left.
+fn known_result(known: &KnownResult) -> TestResult {
+    if known.outcome.is_failure() {
+        let reason = "its message and output are lost: its journal could not be kept";
+        return TestResult::with_reason(known.outcome, reason);
+    }
+    TestResult::new(known.outcome)
+}
+
+/// Returns the changes of the synthesized results, then those of failed programs.
+#[must_use]
+pub fn synthesized_changes(finish: &FinishRequest) -> Vec<Vec<u8>> {
+    let results =
+        finish.synthesized.iter().filter_map(|due| render(&finish.descriptions, due.test, &due.result));
+    let programs = finish.program_failures.iter().map(|failure| {
+        let mut change = Vec::new();
+        render_program_failure(&mut change, failure);
+        change
+    });
+    results.chain(programs).collect()
+}
+
+fn render(descriptions: &TestDescriptions, test: TestId, result: &TestResult) -> Option<Vec<u8>> {
+    let mut change = Vec::new();
+    let rendered = descriptions.with_test(test, |test| render_result(&mut change, test, result));
+    if rendered.is_none() {
+        tracing::error!(test = test.0, "a result of a test that the run does not describe is not sent");
+    }
+    rendered.map(|()| change)
+}
+
+/// Divides changes into frames.
+#[must_use]
+pub fn update_frames(run: &str, changes: &[Vec<u8>]) -> Vec<UpdateFrame> {
+    let mut frames = Vec::new();
+    let mut rest = changes;
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = |change: &&Vec<u8>| {
+            bytes += change.len();
+            bytes <= FRAME_BYTES
+        };
+        let count = rest.iter().take(FRAME_CHANGES).take_while(fits).count().max(1);
+        let (frame, later) = rest.split_at(count);
+        let bytes = updates_frame(run, frame.iter().map(Vec::as_slice));
+        frames.push(UpdateFrame { bytes, changes: count });
+        rest = later;
+    }
+    frames
+}
+
+/// Returns the frames of the attachments with their end; none for a client that does not read them.
+#[must_use]
+pub fn attachment_frames(finish: &FinishRequest) -> Vec<Bytes> {
+    if !finish.has_attachments_stream {
+        return Vec::new();
+    }
+    let files = (!finish.attachments.is_empty())
+        .then(|| attachments_frame(&finish.run.id, Some(finish.attachments.clone())));
+    files.into_iter().chain([attachments_frame(&finish.run.id, None)]).collect()
+}

@@ -1,0 +1,160 @@
+//! Journals of a run: reads one or all, and settles the tests without a result.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use heeler_core::{
+    Attempt, NotRunReason, Outcome, TestId, TestResult, WorkerId,
+    delivery::{JournalMark, OrphanedRunDue, UnfinishedTest, settle_orphaned_run},
+    error_chain,
+};
+use heeler_protocol::{
+    control::{JournalledResult, journal_name, worker_of_journal},
+    journal::{self, JournalContent, JournalRecord, SYNTHESIZED_JOURNAL_NAME},
+};
+
+/// Returns the journals of a run: those of workers in their order, then that of synthesized results.
+///
+/// # Errors
+/// The directory can't be read.
+pub fn journal_paths(run_dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut workers = Vec::new();
+    for entry in fs::read_dir(run_dir)? {
+        let name = entry?.file_name();
+        workers.extend(name.to_str().and_then(worker_of_journal).map(|worker| (worker, run_dir.join(&name))));
+    }
+    workers.sort_unstable();
+    let synthesized = Some(run_dir.join(SYNTHESIZED_JOURNAL_NAME)).filter(|path| path.exists());
+    Ok(workers.into_iter().map(|(_, path)| path).chain(synthesized).collect())
+}
+
+/// Content of one journal.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct JournalFile {
+    pub path: PathBuf,
+    /// The worker that wrote it; `None` for the journal of synthesized results.
+    pub worker: Option<WorkerId>,
+    pub content: JournalContent,
+    /// Error of the system that kept the file from being read.
+    pub read_error: Option<String>,
+}
+
+impl JournalFile {
+    /// Reads a journal. One that was never begun is empty.
+    #[must_use]
+    pub fn read(path: PathBuf) -> Self {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let worker = name.and_then(worker_of_journal);
+        let file = Self { worker, ..Self::default() };
+        match fs::read(&path) {
+            Ok(bytes) => Self { content: journal::read(&bytes), path, ..file },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self { path, ..file },
+            Err(error) => Self { read_error: Some(error.to_string()), path, ..file },
+        }
+    }
+
+    /// Reads the journal of a worker.
+    #[must_use]
+    pub fn read_worker(run_dir: &Path, worker: WorkerId) -> Self {
+        Self::read(run_dir.join(journal_name(worker)))
+    }
+
+    /// Returns the terminal results, in order: the first has position 1.
+    pub fn finished(&self) -> impl Iterator<Item = (TestId, &TestResult)> {
+        self.content.records.iter().filter_map(|record| match record {
+            JournalRecord::Finished { test, result } => Some((*test, result)),
+            JournalRecord::Started(_)
+            | JournalRecord::Provisional { .. }
+            | JournalRecord::ProgramFailed(_)
+            | JournalRecord::Ended(_) => None,
+        })
+    }
+
+    /// Returns the terminal results without their details, in order.
+    #[must_use]
+    pub fn settled(&self) -> Vec<JournalledResult> {
+        let settled = |(test, result): (TestId, &TestResult)| JournalledResult {
+            test,
+            outcome: result.outcome,
+            duration_us: result.duration_us.unwrap_or(0),
+        };
+        self.finished().map(settled).collect()
+    }
+
+    /// Returns why the journal could not be read to its end, if so, as a clause that begins with a verb.
+    #[must_use]
+    pub fn damage(&self) -> Option<String> {
+        let damage = self.content.damage.as_ref().map(|damage| error_chain(damage));
+        let reason = self.read_error.clone().or(damage)?;
+        Some(format!("read {}: {reason}", self.path.display()))
+    }
+
+    fn marks(&self) -> Vec<(TestId, JournalMark)> {
+        let mark = |record: &JournalRecord| match record {
+            JournalRecord::Started(test) => Some((*test, JournalMark::Started)),
+            JournalRecord::Finished { test, .. } => Some((*test, JournalMark::Settled)),
+            JournalRecord::Provisional { test, .. } => Some((*test, JournalMark::Provisional)),
+            JournalRecord::ProgramFailed(_) | JournalRecord::Ended(_) => None,
+        };
+        self.content.records.iter().filter_map(mark).collect()
+    }
+}
+
+/// All journals of a run.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RunJournals {
+    /// The journals of workers in their order, then that of synthesized results.
+    pub files: Vec<JournalFile>,
+}
+
+impl RunJournals {
+    /// Reads all journals of a run.
+    ///
+    /// # Errors
+    /// The directory can't be read.
+    pub fn read(run_dir: &Path) -> io::Result<Self> {
+        Ok(Self { files: journal_paths(run_dir)?.into_iter().map(JournalFile::read).collect() })
+    }
+
+    /// Settles the run without its coordinator, from its journals and the number of its selected tests.
+    #[must_use]
+    pub fn settle(&self, selected: usize) -> OrphanedRunDue {
+        let marks: Vec<_> =
+            self.files.iter().map(|file| (file.worker.unwrap_or(WorkerId(0)), file.marks())).collect();
+        settle_orphaned_run(selected, marks.iter().map(|(worker, marks)| (*worker, marks.as_slice())))
+    }
+
+    /// Returns the last attempt of each test that has a provisional result.
+    #[must_use]
+    pub fn last_attempts(&self) -> BTreeMap<TestId, &Attempt> {
+        let records = self.files.iter().flat_map(|file| &file.content.records);
+        let attempts = records.filter_map(|record| match record {
+            JournalRecord::Provisional { test, attempt } => Some((*test, attempt)),
+            JournalRecord::Started(_)
+            | JournalRecord::Finished { .. }
+            | JournalRecord::ProgramFailed(_)
+            | JournalRecord::Ended(_) => None,
+        });
+        attempts.collect()
+    }
+}
+
+/// Returns the result of a test without a terminal result; `cause` is a clause such as `the coordinator died`.
+#[must_use]
+pub fn unfinished_result(unfinished: UnfinishedTest, attempt: Option<&Attempt>, cause: &str) -> TestResult {
+    match (unfinished, attempt) {
+        (UnfinishedTest::Provisional, Some(attempt)) => {
+            TestResult::from_last_attempt(attempt, &format!("{cause} before its retry"))
+        }
+        (UnfinishedTest::Interrupted | UnfinishedTest::Provisional, _) => {
+            TestResult::with_reason(Outcome::Interrupted, format!("it was running when {cause}"))
+        }
+        (UnfinishedTest::NotRun, _) => TestResult::with_reason(
+            Outcome::NotRun(NotRunReason::RunInterrupted),
+            format!("not run: {cause}"),
+        ),
+    }
+}

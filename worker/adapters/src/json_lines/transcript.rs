@@ -1,0 +1,231 @@
+//! Parser of the reports of a run in JSON lines, and the dialogue that requests one batch after the other.
+
+use std::{ops::Range, time::Duration};
+
+use super::message::{self, ReportLine};
+use crate::{FrameworkResult, FrameworkVerdict, TestPart, TranscriptEvent, TranscriptParser, scan};
+
+/// Tests of one request. Small, so that a process that dies has few tests in hand that it had not begun.
+const TESTS_PER_REQUEST: usize = 16;
+/// Length of a line; a longer one is an error of the program.
+const LINE_BYTES: usize = 1 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReportedState {
+    Waiting,
+    Running,
+    Ended,
+}
+
+/// The parser of one process's reports.
+pub(super) struct JsonLinesParser {
+    tests: Vec<String>,
+    states: Vec<ReportedState>,
+    /// Tests of the current request.
+    requested: Range<usize>,
+    /// The beginning of a line.
+    buffered: Vec<u8>,
+    is_complete: bool,
+    /// The first error of the program's reports.
+    fault: Option<String>,
+}
+
+impl JsonLinesParser {
+    pub(super) fn new(tests: Vec<String>) -> Self {
+        let requested = 0..tests.len().min(TESTS_PER_REQUEST);
+        let states = vec![ReportedState::Waiting; tests.len()];
+        Self { tests, states, requested, buffered: Vec::new(), is_complete: false, fault: None }
+    }
+
+    fn request(&self) -> Vec<u8> {
+        message::run(&self.tests[self.requested.clone()], self.tests.len() == 1)
+    }
+
+    /// Handles a line; returns the next request.
+    fn on_line(&mut self, line: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        let Some(report) = ReportLine::parse(line) else {
+            let text = scan::decode_lossy(line);
+            self.record_fault(format!("unreadable line {:?}", scan::truncated(&text, 200)));
+            return Vec::new();
+        };
+        match report.kind() {
+            "done" => return self.on_done(),
+            "begin" | "end" | "part" => self.on_report(&report, events),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn on_done(&mut self) -> Vec<u8> {
+        if self.is_complete {
+            return Vec::new();
+        }
+        if let Some(open) = self.requested.clone().find(|place| self.states[*place] == ReportedState::Running)
+        {
+            self.record_fault(format!("\"done\" while {:?} was running", self.tests[open]));
+        }
+        self.requested = self.requested.end..self.tests.len().min(self.requested.end + TESTS_PER_REQUEST);
+        if self.requested.is_empty() {
+            self.is_complete = true;
+            return message::stop();
+        }
+        self.request()
+    }
+
+    fn on_report(&mut self, report: &ReportLine, events: &mut Vec<TranscriptEvent>) {
+        let place = report.index().and_then(|index| self.requested.start.checked_add(index));
+        let Some(place) = place.filter(|place| self.requested.contains(place)) else {
+            return self.record_fault(format!("{:?} of a test that was not requested", report.kind()));
+        };
+        let kind = report.kind();
+        match (kind, self.states[place]) {
+            ("begin", ReportedState::Waiting) => {
+                self.states[place] = ReportedState::Running;
+                events.push(TranscriptEvent::Begun { place });
+            }
+            ("end", ReportedState::Running) => match verdict(report) {
+                Some(verdict) => {
+                    self.states[place] = ReportedState::Ended;
+                    events.push(TranscriptEvent::Ended { place, verdict });
+                }
+                None => self.record_fault(format!("{:?} ends in an unknown state", self.tests[place])),
+            },
+            ("part", ReportedState::Running) => {
+                let name = report.text("name").unwrap_or_default();
+                let part = TestPart { name, result: result(report), message: report.text("message") };
+                events.push(TranscriptEvent::Part { place, part });
+            }
+            (kind, _) => self.record_fault(format!("{kind:?} of {:?} at the wrong time", self.tests[place])),
+        }
+    }
+
+    fn record_fault(&mut self, fault: String) {
+        self.fault.get_or_insert_with(|| format!("its reports are in error: {fault}"));
+    }
+}
+
+fn result(report: &ReportLine) -> Option<FrameworkResult> {
+    match report.text("state")?.as_str() {
+        "passed" => Some(FrameworkResult::Passed),
+        "failed" => Some(FrameworkResult::Failed),
+        "skipped" => Some(FrameworkResult::Skipped),
+        _ => None,
+    }
+}
+
+fn verdict(report: &ReportLine) -> Option<FrameworkVerdict> {
+    let milliseconds = report.number("ms");
+    let duration = milliseconds.and_then(|time| Duration::try_from_secs_f64(time / 1000.0).ok());
+    Some(FrameworkVerdict {
+        message: report.text("message"),
+        stacktrace: report.text("stack"),
+        actual: report.text("actual"),
+        expected: report.text("expected"),
+        file: report.text("file"),
+        line: report.line_number(),
+        ..FrameworkVerdict::new(result(report)?, duration)
+    })
+}
+
+impl TranscriptParser for JsonLinesParser {
+    fn opening_request(&mut self) -> Vec<u8> {
+        self.request()
+    }
+
+    fn on_channel(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        let mut request = Vec::new();
+        for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
+            let room = LINE_BYTES.saturating_sub(self.buffered.len());
+            self.buffered.extend_from_slice(&piece[..piece.len().min(room)]);
+            if piece.len() > room {
+                self.record_fault(format!("a line of more than {LINE_BYTES} bytes"));
+            }
+            if piece.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.buffered);
+                request.extend(self.on_line(line.trim_ascii(), events));
+            }
+        }
+        request
+    }
+
+    fn on_output_end(&mut self, _events: &mut Vec<TranscriptEvent>) {}
+
+    fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    fn explains_exit(&self, code: i32) -> bool {
+        code == 0 && self.fault.is_none()
+    }
+
+    fn outside_failure(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parser(count: usize) -> JsonLinesParser {
+        JsonLinesParser::new((0..count).map(|number| format!("t{number}")).collect())
+    }
+
+    const FIRST: &str = "{\"k\":\"begin\",\"i\":0}\n{\"k\":\"part\",\"i\":0,\"name\":\"p\",\"state\":\"failed\"}\n\
+                         {\"k\":\"begin\",\"i\":1}\n{\"k\":\"end\",\"i\":1,\"state\":\"passed\",\"ms\":2}\n\
+                         {\"k\":\"end\",\"i\":0,\"state\":\"failed\",\"message\":\"m\"}\n{\"k\":\"done\"}\n";
+
+    #[test]
+    fn reports_are_the_same_wherever_they_are_cut() {
+        let mut whole = parser(2);
+        let mut events = Vec::new();
+        assert_eq!(whole.on_channel(FIRST.as_bytes(), &mut events), b"{\"k\":\"stop\"}\n");
+        assert!(whole.is_complete() && whole.explains_exit(0) && !whole.explains_exit(1));
+        assert_eq!(events.len(), 5);
+        for cut in 0..=FIRST.len() {
+            let mut parser = parser(2);
+            let mut pieces = Vec::new();
+            parser.on_channel(&FIRST.as_bytes()[..cut], &mut pieces);
+            assert_eq!(parser.is_complete(), cut == FIRST.len());
+            parser.on_channel(&FIRST.as_bytes()[cut..], &mut pieces);
+            assert_eq!(pieces, events, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn next_batch_is_requested_after_the_last_is_done() {
+        let mut parser = parser(TESTS_PER_REQUEST + 1);
+        let opening = parser.opening_request();
+        assert_eq!(parser.opening_request(), opening);
+        let mut events = Vec::new();
+        let next = parser.on_channel(b"{\"k\":\"done\"}\n", &mut events);
+        let next: serde_json::Value = serde_json::from_slice(&next).unwrap();
+        assert_eq!(next["tests"], serde_json::json!(["t16"]));
+        parser.on_channel(b"{\"k\":\"begin\",\"i\":0}\n", &mut events);
+        assert_eq!(events, [TranscriptEvent::Begun { place: TESTS_PER_REQUEST }]);
+        assert!(parser.on_channel(b"{\"k\":\"done\"}\n", &mut events).ends_with(b"\"stop\"}\n"));
+        assert!(parser.outside_failure().unwrap().contains("\"t16\" was running"));
+    }
+
+    #[test]
+    fn wrong_reports_are_a_fault_and_no_event() {
+        for wrong in [
+            "{\"k\":\"end\",\"i\":0,\"state\":\"passed\"}",
+            "{\"k\":\"begin\",\"i\":2}",
+            "{\"k\":\"begin\"}",
+            "[]",
+            "garbage",
+        ] {
+            let mut parser = parser(2);
+            let mut events = Vec::new();
+            parser.on_channel(format!("{wrong}\n").as_bytes(), &mut events);
+            assert!(events.is_empty() && parser.outside_failure().is_some(), "{wrong}");
+            assert!(!parser.explains_exit(0));
+        }
+        let mut parser = parser(1);
+        for _ in 0..40 {
+            parser.on_channel(&vec![b'x'; LINE_BYTES / 10], &mut Vec::new());
+        }
+        assert!(parser.buffered.len() <= LINE_BYTES && parser.outside_failure().is_some());
+    }
+}
