@@ -204,12 +204,13 @@ fn results_lost_from_journal_are_sent_as_known() {
         coordinator.send(ToWatchdog::Finish(Box::new(finish))).await;
         let (frames, end) = coordinator.next_relayed().await;
         let mut expected = FULL_FINISH_FRAMES.to_vec();
-        expected.splice(4..4, ["updates 2: s::a", "updates 1: s::c"]);
+        // The results of one worker share frames.
+        expected.splice(3..4, ["updates 102: s::t1101", "updates 1: s::c"]);
         assert_eq!(summarize_relayed(&frames), expected);
         let (_, soft_errors) = finished(end);
         let text = |count, worker| {
             format!(
-                "{count} results of worker {worker} are in no journal and are told again without their details"
+                "{count} results of worker {worker} are in no journal and are sent again without their details"
             )
         };
         assert_eq!(soft_errors, [text(2, 1), text(1, 2)]);

@@ -202,7 +202,7 @@ fn output_between_tests_is_unattributed() {
     let outputs: Vec<_> = bench.results().into_iter().map(|node| node.standard_output.unwrap()).collect();
     assert_eq!(outputs, ["a", "b"]);
     let LeaseEnd::BadExit { message, .. } = bench.finish(3, exit(3), INCOMPLETE) else { panic!() };
-    assert!(message.contains("exit code 3 after its last test"), "{message}");
+    assert!(message.contains("exited with code 3 after its last test"), "{message}");
     assert!(message.ends_with("beforebetweenafter"), "{message}");
 }
 
