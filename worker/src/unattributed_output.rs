@@ -13,11 +13,11 @@ const REPORTED_TAIL_BYTES: usize = 4 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitPosition<'a> {
     /// Before the first test started.
-    BeforeFirstTest,
+    BeforeFirst,
     /// With tests still waiting, after this test, the last to end.
     AfterTest(&'a str),
     /// All tests have ended.
-    AfterLastTest,
+    AfterLast,
 }
 
 /// The output outside any test.
@@ -75,11 +75,11 @@ impl UnattributedOutput {
 fn stalled_text(place: ExitPosition<'_>, limit: Duration) -> String {
     let limit = format_seconds(limit);
     match place {
-        ExitPosition::BeforeFirstTest => format!("the process began no test within {limit} and was ended"),
+        ExitPosition::BeforeFirst => format!("the process began no test within {limit} and was ended"),
         ExitPosition::AfterTest(test) => {
             format!("the process began no further test within {limit} after {test} and was ended")
         }
-        ExitPosition::AfterLastTest => {
+        ExitPosition::AfterLast => {
             format!("the process did not leave within {limit} after its last test and was ended")
         }
     }
@@ -93,12 +93,12 @@ fn exited_text(place: ExitPosition<'_>, end: &ProcessExit) -> String {
         (None, None) => "the process was lost".to_owned(),
     };
     match place {
-        ExitPosition::BeforeFirstTest => format!("{how} before its first test"),
+        ExitPosition::BeforeFirst => format!("{how} before its first test"),
         ExitPosition::AfterTest(test) => format!("{how} after {test}, with tests still waiting"),
-        ExitPosition::AfterLastTest if death.code.is_some() => {
+        ExitPosition::AfterLast if death.code.is_some() => {
             format!("{how} after its last test, which the results do not explain")
         }
-        ExitPosition::AfterLastTest => format!("{how} after its last test"),
+        ExitPosition::AfterLast => format!("{how} after its last test"),
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
     fn exit_outside_tests_names_position_and_cause() {
         for (seen, expected) in [
             (
-                message(ExitPosition::BeforeFirstTest, Some(3), None, None),
+                message(ExitPosition::BeforeFirst, Some(3), None, None),
                 "the process exited with code 3 before its first test",
             ),
             (
@@ -128,19 +128,16 @@ mod tests {
                 "the process died of SIGSEGV after A.b, with tests still waiting",
             ),
             (
-                message(ExitPosition::AfterLastTest, Some(1), None, None),
+                message(ExitPosition::AfterLast, Some(1), None, None),
                 "the process exited with code 1 after its last test, which the results do not explain",
             ),
             (
-                message(ExitPosition::AfterLastTest, None, Some(6), None),
+                message(ExitPosition::AfterLast, None, Some(6), None),
                 "the process died of SIGABRT after its last test",
             ),
+            (message(ExitPosition::AfterLast, None, None, None), "the process was lost after its last test"),
             (
-                message(ExitPosition::AfterLastTest, None, None, None),
-                "the process was lost after its last test",
-            ),
-            (
-                message(ExitPosition::BeforeFirstTest, None, Some(15), Some(60)),
+                message(ExitPosition::BeforeFirst, None, Some(15), Some(60)),
                 "the process began no test within 60 s and was ended",
             ),
             (
@@ -148,7 +145,7 @@ mod tests {
                 "the process began no further test within 60 s after A.b and was ended",
             ),
             (
-                message(ExitPosition::AfterLastTest, None, Some(15), Some(60)),
+                message(ExitPosition::AfterLast, None, Some(15), Some(60)),
                 "the process did not leave within 60 s after its last test and was ended",
             ),
         ] {
@@ -161,7 +158,7 @@ mod tests {
         let mut outside = UnattributedOutput::default();
         outside.push_stdout(&[b'x'; 5000]);
         outside.push_stderr(b"boom\n");
-        let message = outside.exit_message(ExitPosition::BeforeFirstTest, &ProcessExit::default(), None);
+        let message = outside.exit_message(ExitPosition::BeforeFirst, &ProcessExit::default(), None);
         assert!(
             message.contains("--- standard output outside tests ---\n[... 904 bytes cut ...]\nxxx"),
             "{message}"

@@ -18,15 +18,15 @@ mod screen;
 mod summary;
 mod test_line;
 
-mod display;
+mod run_display;
 
 pub(crate) mod list;
 pub(crate) mod runs;
 
-pub(crate) use display::RunDisplay;
 pub(crate) use format::memory_size;
 pub(crate) use options::{DisplayKind, DisplayOptions, OutputTarget, TerminalSize, colour_for, kind_for};
 pub(crate) use progress::RunHead;
+pub(crate) use run_display::RunDisplay;
 pub(crate) use style::{Style, StyledLine};
 pub(crate) use summary::SummaryExtras;
 

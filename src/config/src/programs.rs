@@ -105,7 +105,7 @@ fn find_matching(suite: &str, dir: &Path, glob: &str) -> Result<BTreeSet<PathBuf
         .build()
         .map_err(|source| FindProgramsError::Glob { suite: suite.to_owned(), glob: glob.to_owned(), source })?
         .compile_matcher();
-    let start = super::profiles::resolve_path(dir, &literal_prefix(glob));
+    let start = super::profiles::resolve_path(dir, literal_prefix(glob));
     let mut found = BTreeSet::new();
     let mut waiting = vec![start.clone()];
     while let Some(directory) = waiting.pop() {

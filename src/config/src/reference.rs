@@ -155,7 +155,7 @@ fn duration_text(duration: Duration) -> String {
 }
 
 fn size_text(bytes: u64) -> String {
-    if bytes % (1 << 30) == 0 { format!("{}GiB", bytes >> 30) } else { format!("{}MiB", bytes >> 20) }
+    if bytes.is_multiple_of(1 << 30) { format!("{}GiB", bytes >> 30) } else { format!("{}MiB", bytes >> 20) }
 }
 
 /// `env` of a suite; its keys are the names of variables.
@@ -199,8 +199,8 @@ pub(super) struct SuiteKeys {
 /// Returns the default of each setting of a profile, in the notation of the file.
 pub(super) fn defaults() -> Map<String, Value> {
     let written = [
-        serde_json::to_value(RunSettings::default().to_layer()).unwrap(),
-        serde_json::to_value(TestSettings::default().to_layer()).unwrap(),
+        serde_json::to_value(RunSettings::default().into_layer()).unwrap(),
+        serde_json::to_value(TestSettings::default().into_layer()).unwrap(),
     ];
     let settings = written.into_iter().flat_map(|written| written.as_object().unwrap().clone());
     settings.filter(|(_, value)| !value.is_null()).collect()

@@ -59,8 +59,8 @@ macro_rules! layered_settings {
 
             /// Returns the layer that sets all of these settings.
             #[cfg(test)]
-            pub(super) fn to_layer(&self) -> $layer {
-                let own = self.clone();
+            pub(super) fn into_layer(self) -> $layer {
+                let own = self;
                 $layer { $($field: layered_settings!(@some own.$field $(, $default)?),)+ }
             }
         }

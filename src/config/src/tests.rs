@@ -120,8 +120,8 @@ fn documented_defaults_equal_the_default_settings() {
         reference::defaults().iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
     let config = parse(&format!("[profile.default]\n{lines}"));
     let written = &config.profiles["default"];
-    assert_eq!(written.run, RunSettings::default().to_layer());
-    assert_eq!(written.tests, TestSettings::default().to_layer());
+    assert_eq!(written.run, RunSettings::default().into_layer());
+    assert_eq!(written.tests, TestSettings::default().into_layer());
 }
 
 #[test]

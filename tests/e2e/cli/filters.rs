@@ -112,7 +112,7 @@ fn invalid_filter_is_reported_with_position() {
     ran.assert_stderr("there is no function \"tset\"; did you mean \"test\"?\n  tset(x)\n  ^^^^\n");
     let ran = world.run(&["list", "kinds", "-E", "all() & test(/(x/)"]).assert_code(5);
     ran.assert_stderr(
-        "the regular expression is wrong: unclosed group\n  all() & test(/(x/)\n                ^^\n",
+        "invalid regular expression: unclosed group\n  all() & test(/(x/)\n                ^^\n",
     );
     let ran = world.run(&["run", "kinds", "-E", "test(a) test(b)"]).assert_code(5);
     ran.assert_stderr("expected an operator (&, |, -, and, or) or the end, found \"t\"\n");
@@ -236,8 +236,8 @@ fn invalid_graph_query_is_parameter_error_with_column() {
     let deep = "/".to_owned() + &"(".repeat(10_000);
     for (filter, message) in [
         ("/kinds/**/Name", "column 8: \"**\" can only be the last part of a path"),
-        ("kinds", "column 1: expected \"/\", with which each query begins, found \"k\""),
-        ("/kinds[speed]", "column 13: expected \"=\" or \"!=\" behind the name of the trait, found \"]\""),
+        ("kinds", "column 1: expected \"/\" at the start of the query, found \"k\""),
+        ("/kinds[speed]", "column 13: expected \"=\" or \"!=\" after the name of the trait, found \"]\""),
         (&deep, "column 67: the filter is nested deeper than 64 levels"),
     ] {
         for method in ["testing/discoverTests", "testing/runTests"] {

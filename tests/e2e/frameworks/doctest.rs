@@ -34,7 +34,7 @@ const KINDS: &[ExpectedResult] = &[
         "out of fails, without newline",
     ),
     expected("off", ("skipped", "", "SKIP"), "skipped by its decorator", ""),
-    expected("segfaults", ("error", "crashed", "SIGSEGV"), "crashes alone as well", "out of segfaults\n"),
+    expected("segfaults", ("error", "crashed", "SIGSEGV"), "also crashes in isolation", "out of segfaults\n"),
     expected(
         "exits with 0",
         EXITED,

@@ -18,8 +18,7 @@ const CASES: [&str; 4] = ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2", "N/
 
 fn world(jobs: usize) -> TestWorld {
     let world = TestWorld::with_gtest("meet");
-    let limits =
-        "stall-timeout = \"5s\"\ndrain-timeout = \"500ms\"\nstartup-timeout = \"5s\"\nisolate = true\n";
+    let limits = "client-stall-timeout = \"5s\"\ndrain-timeout = \"500ms\"\nstartup-timeout = \"5s\"\nisolate = true\n";
     world.write("heeler.toml", &format!("[profile.default]\njobs = {jobs}\n{limits}"));
     world
 }
@@ -136,7 +135,7 @@ fn client_that_does_not_read_keeps_no_slot() {
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", "4000");
     world.env("HEELER_FIXTURE_PRINTS", "4096");
-    world.write("heeler.toml", "[profile.default]\njobs = 1\nstall-timeout = \"10m\"\n");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\nclient-stall-timeout = \"10m\"\n");
     let mut server = start(&world, "big", false);
     let mut second = SecondClient::connect(&server, true);
     server.recorder.stop_main();

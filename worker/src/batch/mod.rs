@@ -11,6 +11,7 @@
 //! Pure: takes events and times, returns update batches and deadlines. No test gets two results, and a test
 //! without one stays waiting, whatever the order of events: the coordinator leases it again.
 
+mod batch_input;
 mod process_end;
 mod running_test;
 
@@ -33,6 +34,7 @@ use crate::stderr_attribution::{StderrAttribution, attribute_stderr};
 use crate::unattributed_output::UnattributedOutput;
 use crate::update_batch::UpdateBatch;
 use crate::verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, microseconds};
+pub(crate) use batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs};
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TranscriptEvent};
 use running_test::RunningTest;
 
@@ -132,67 +134,6 @@ enum BatchTerminateReason {
     Cancelled,
     /// The worker exits, or the run stops: the coordinator decides about the running tests.
     Abandoned,
-}
-
-/// An action due at a deadline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DeadlineAction {
-    /// None: the deadline has not passed.
-    Nothing,
-    /// Sample the process to see whether the system scheduled it; [`RunningBatch::on_idle_sample`] takes the
-    /// answer.
-    SampleProcess,
-    /// Send the deferred result of a test whose process takes long to exit: [`RunningBatch::send_deferred_result`].
-    SendDeferredResult,
-    /// Terminate the process.
-    Terminate,
-}
-
-/// How a process ended, and what its transcript shows about the whole run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ProcessExitSummary {
-    pub(crate) exit: ProcessExit,
-    /// The framework reported the end of the run.
-    pub(crate) is_complete: bool,
-    /// The process exited by itself, with a code that the transcript explains.
-    pub(crate) is_explained: bool,
-    /// The running test wrote its end marker, but no later output confirmed it.
-    pub(crate) is_after_end_marker: bool,
-    /// The failure that the framework reported outside any test.
-    pub(crate) outside_failure: Option<String>,
-    /// The kernel's out-of-memory killer has killed a process while this one ran.
-    pub(crate) is_out_of_memory: bool,
-    /// Dumps, stacks and states captured while it died or hung.
-    pub(crate) evidence: Option<Box<TestDiagnostics>>,
-    /// Where and by which signal it crashed.
-    pub(crate) detail: Option<String>,
-    /// It died before it was ordered to end: a limit that passed during the capture of the crash did not
-    /// cause the end.
-    pub(crate) is_own_death: bool,
-}
-
-/// Output from one read.
-#[derive(Debug)]
-pub(crate) struct OutputChunk<'a> {
-    /// Events from the standard output; drained by the batch.
-    pub(crate) events: &'a mut Vec<TranscriptEvent>,
-    /// Output since the last chunk that is in no event, read after the events.
-    pub(crate) outputs: RawOutputs<'a>,
-    pub(crate) now: ClockReading,
-}
-
-/// Output of a process that no event carries: its standard error and, where it reports on a channel of its
-/// own, its standard output.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct RawOutputs<'a> {
-    pub(crate) stdout: &'a [u8],
-    pub(crate) stderr: &'a [u8],
-}
-
-impl RawOutputs<'_> {
-    fn is_empty(&self) -> bool {
-        self.stdout.is_empty() && self.stderr.is_empty()
-    }
 }
 
 impl RunningBatch {

@@ -165,9 +165,9 @@ impl RunningBatch {
             return LeaseEnd::Complete;
         }
         let place = match self.last_ended {
-            None => ExitPosition::BeforeFirstTest,
+            None => ExitPosition::BeforeFirst,
             Some(last) if is_waiting => ExitPosition::AfterTest(&self.tests[last].listed.name),
-            Some(_) => ExitPosition::AfterLastTest,
+            Some(_) => ExitPosition::AfterLast,
         };
         let limit = is_idle.then(|| Duration::from_millis(self.limits.startup_ms));
         let mut message = self.unattributed_output.exit_message(place, &gone.exit, limit);

@@ -82,6 +82,7 @@ fn format_error(bytes: &[u8]) -> JournalError {
 }
 
 /// Result of reading one record from the remaining bytes.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made, once for each record")]
 enum DecodedRecord {
     /// A whole record and its length in bytes.
     Record(JournalRecord, usize),

@@ -7,6 +7,10 @@ use crate::mtp::RunResult;
 
 /// Record of a journal.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "half of all records are results: a box would cost an allocation each"
+)]
 pub enum JournalRecord {
     /// The test is running.
     Started(TestId),

@@ -120,7 +120,7 @@ impl RunDriver {
     fn watch_plan(&self, tests: &[TestId]) -> CrashCapturePlan {
         let mut watch = self.dumps.watch_plan(&self.plan, tests);
         let has_dump = |test: &TestId| {
-            let death = self.provisional.get(&test).and_then(|held| held.crash.as_ref());
+            let death = self.provisional.get(test).and_then(|held| held.crash.as_ref());
             death.is_some_and(|death| death.diagnostics.is_some())
         };
         watch.dumps.crash &= !tests.iter().any(has_dump);
@@ -131,7 +131,7 @@ impl RunDriver {
         let selected = &self.plan.tests[test.index()];
         let held = self.provisional.get(&test).cloned().unwrap_or_default();
         LeasedTest {
-            test: test,
+            test,
             listed: selected.listed.clone(),
             uid: selected.uid.clone(),
             group: None,

@@ -46,12 +46,12 @@ impl RunDriver {
                 if let (Some(program), Some(message)) = (program, end.program_failure()) {
                     self.program_failures.add(program, message.to_owned());
                 }
-                self.apply_event(RunEvent::LeaseEnded { worker: worker, lease, end: end.outcome(), start });
+                self.apply_event(RunEvent::LeaseEnded { worker, lease, end: end.outcome(), start });
             }
             FromWorker::Drained { run, proof, position } if run == self.client.key => {
                 self.client_log().log_proof(&format!("worker {worker}"), proof);
                 let proven = if proof.is_enough() { position } else { 0 };
-                self.apply_event(RunEvent::Drained { worker: worker, proven });
+                self.apply_event(RunEvent::Drained { worker, proven });
             }
             FromWorker::Log { lines, .. } => self.client_log().forward_lines(lines),
             FromWorker::Drained { .. }
@@ -78,18 +78,12 @@ impl RunDriver {
             LeaseEvent::StoppedForDebugger { .. } | LeaseEvent::LaunchedByDebugger { .. } => {}
             LeaseEvent::Started(test) => {
                 self.running_tests.insert(worker, test);
-                self.apply_event(RunEvent::Started { lease, test: test });
+                self.apply_event(RunEvent::Started { lease, test });
             }
             LeaseEvent::Settled { test, outcome, duration_us, position } => {
                 let duration = Duration::from_micros(duration_us);
                 self.durations.push((test, duration));
-                self.apply_event(RunEvent::Settled {
-                    worker: worker,
-                    test: test,
-                    outcome,
-                    duration,
-                    position,
-                });
+                self.apply_event(RunEvent::Settled { worker, test, outcome, duration, position });
             }
             LeaseEvent::FilesAttached { files, .. } => {
                 self.dumps.count(&files);
@@ -105,11 +99,7 @@ impl RunDriver {
             LeaseEvent::FailedProvisionally { test, attempt } => {
                 self.dumps.count_provisional(&attempt);
                 self.provisional.entry(test).or_default().attempts.push(*attempt);
-                self.apply_event(RunEvent::Provisional {
-                    lease,
-                    test: test,
-                    by: ProvisionalReason::AwaitsRetry,
-                });
+                self.apply_event(RunEvent::Provisional { lease, test, by: ProvisionalReason::AwaitsRetry });
             }
             LeaseEvent::CrashedProvisionally { test, attempt } => {
                 self.dumps.count_provisional(&attempt);
@@ -117,7 +107,7 @@ impl RunDriver {
                 self.provisional.entry(test).or_default().crash = Some(*attempt);
                 self.apply_event(RunEvent::Provisional {
                     lease,
-                    test: test,
+                    test,
                     by: ProvisionalReason::AwaitsIsolatedRun,
                 });
             }
@@ -184,7 +174,7 @@ impl RunDriver {
                 (result.test, result.outcome, duration)
             })
             .collect();
-        self.apply_event(RunEvent::WorkerLost { worker: worker, proven: relayed, settled });
+        self.apply_event(RunEvent::WorkerLost { worker, proven: relayed, settled });
     }
 
     /// Sends the run's state to a new watchdog.
