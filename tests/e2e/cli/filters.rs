@@ -120,7 +120,9 @@ fn invalid_filter_is_reported_with_position() {
     world.run(&["run", "kinds", "-E", &deep]).assert_code(5).assert_stderr("nested deeper than 64 levels");
     world.write("heeler.toml", "[[profile.default.override]]\nfilter = 'test(a) & tset(x)'\nretries = 1\n");
     let ran = world.run(&["run", "kinds"]).assert_code(5);
-    ran.assert_stderr("heeler.toml:2:21: expected a part of a name, a glob or an expression for \"filter\"");
+    ran.assert_stderr(
+        "heeler.toml:2:21: expected a substring of a name, a glob or a filter expression for \"filter\"",
+    );
     ran.assert_stderr("there is no function \"tset\"; did you mean \"test\"?");
     assert!(world.starts().is_empty(), "nothing was started");
 }

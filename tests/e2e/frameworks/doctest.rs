@@ -22,7 +22,7 @@ const fn expected(
 
 const PASSED: (&str, &str, &str) = ("passed", "", "PASS");
 const FAILED: (&str, &str, &str) = ("failed", "", "FAIL");
-const EXITED: (&str, &str, &str) = ("error", "exited", "EXIT 0");
+const EXITED: (&str, &str, &str) = ("error", "exited-early", "EXIT 0");
 
 /// Test cases of `tests/fixtures/doctest/kinds.cc`, in the order of its listing.
 const KINDS: &[ExpectedResult] = &[
@@ -38,10 +38,10 @@ const KINDS: &[ExpectedResult] = &[
     expected(
         "exits with 0",
         EXITED,
-        "the process left with exit code 0 before the test ended",
+        "the process exited with code 0 before the test ended",
         "out of exits\n",
     ),
-    expected("leaves with 0", EXITED, "the process left with exit code 0 before the test ended", ""),
+    expected("leaves with 0", EXITED, "the process exited with code 0 before the test ended", ""),
     expected("is killed", ("error", "crashed", "SIGKILL"), "killed by SIGKILL", ""),
     expected("hangs", ("timed-out", "", "TIMEOUT"), "timed out after", ""),
     expected("has parts", FAILED, "in subcase: left > wrong", ""),
