@@ -18,8 +18,8 @@ use std::{
 use heeler_client::{Client, ClientEvent, ClientOptions, EventStream, RunAggregate};
 use heeler_protocol::{
     control::{
-        CallbackAddress, DeliveryLimits, FromWorker, JoinMessage, LeaseEnd, LeaseId, LeasedTest, ListedTest,
-        TestId, TestLimits, TestProgram, ToWorker, WorkerId, WorkerLease,
+        CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FromWorker, JoinMessage, LeaseEnd, LeaseId,
+        LeasedTest, ListedTest, RunKey, TestId, TestLimits, TestProgram, ToWorker, WorkerId, WorkerLease,
     },
     frame::FrameDecoder,
     mtp::{InitializeParams, InitializeResult},
@@ -165,6 +165,7 @@ async fn respond_to_initialize(stream: DuplexStream, addresses: oneshot::Sender<
 /// Assigns leases and receives reports.
 struct SimulatedCoordinator {
     workers: Vec<(WorkerId, ControlSender, ControlReceiver, heeler_transport::LinkTask)>,
+    route: ClientRoute,
 }
 
 impl SimulatedCoordinator {
@@ -179,16 +180,17 @@ impl SimulatedCoordinator {
             else {
                 panic!("a worker introduces itself");
             };
-            sender.send(&ToWorker::Configure { callback: Some(callback.clone()), limits }).await.unwrap();
+            sender.send(&ToWorker::Accepted).await.unwrap();
             workers.push((worker, sender, receiver, task));
         }
-        Self { workers }
+        Self { workers, route: ClientRoute { callback: Some(callback), limits } }
     }
 
     async fn assign(mut self, (dir, program): (&Path, &Path), mut orders: mpsc::Receiver<u32>) {
         while let Some(round) = orders.recv().await {
-            let leases: Vec<_> =
-                self.workers.iter().map(|(worker, ..)| lease(*worker, round, (dir, program))).collect();
+            let route = &self.route;
+            let lease = |worker| WorkerLease { route: route.clone(), ..lease(worker, round, (dir, program)) };
+            let leases: Vec<_> = self.workers.iter().map(|(worker, ..)| lease(*worker)).collect();
             for ((_, sender, ..), lease) in self.workers.iter().zip(leases) {
                 sender.send(&ToWorker::Lease(Box::new(lease))).await.unwrap();
             }
@@ -244,7 +246,12 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
     };
     WorkerLease {
         lease: LeaseId(round),
-        run: uuid::Uuid::from_u128(u128::from(round)).to_string(),
+        run: RunKey::new(ClientId(1), uuid::Uuid::from_u128(u128::from(round)).to_string()),
+        // The coordinator sets it.
+        route: ClientRoute {
+            callback: None,
+            limits: DeliveryLimits { connect_ms: 0, stall_ms: 0, drain_ms: 0 },
+        },
         run_dir: dir.into(),
         program,
         tests: (0..TESTS).map(test).collect(),

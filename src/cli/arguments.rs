@@ -197,6 +197,9 @@ pub(crate) struct ServeArguments {
     /// Listen for clients on a local socket: a path.
     #[arg(long, value_name = "NAME", help_heading = "Transport")]
     pub pipe: Option<PathBuf>,
+    /// Protocol that the clients speak: mtp, the MSTest Runner Protocol.
+    #[arg(long, value_name = "NAME", value_parser = convert::protocols(), help_heading = "Transport")]
+    pub protocol: Option<String>,
     /// Have the client attach its debugger to each test before its first instruction, one test at a time.
     #[arg(long = "debug", help_heading = "Transport")]
     pub is_debug: bool,

@@ -3,7 +3,7 @@
 use heeler_client::ClientError;
 use heeler_config::{ConfigError, UnknownProfileError};
 use heeler_run_store::{RecordedRunError, ReportFileError, ResolveRunError};
-use heeler_server::front::ListenError;
+use heeler_server::listen::ListenError;
 
 use super::sources::SourcesError;
 

@@ -12,8 +12,14 @@ use tokio::{
 use heeler_client::{Client, ClientError, ClientOptions, EventStream};
 use heeler_config::ResolvedSettings;
 use heeler_run_store::Provenance;
-use heeler_server::discovery::ProgramSource;
-use heeler_server::front::{ServerSession, ServerSessionOptions, SessionCommand, SessionEnd};
+use heeler_server::{
+    discovery::ProgramSource,
+    listen::{FrontEnd as _, SessionCommand, SessionEnd, SessionOptions},
+    mtp::MtpFrontEnd,
+    scheduler::{SchedulerHandle, SchedulerTask},
+};
+
+use super::serve::scheduler_options;
 
 /// Capacity of the in-memory connection between client and session: that of a socket's buffer.
 const CONNECTION_BYTES: usize = 256 << 10;
@@ -25,6 +31,7 @@ pub(super) struct InProcessServer {
     pub(super) client: Client,
     session: JoinSet<SessionEnd>,
     commands: mpsc::Sender<SessionCommand>,
+    scheduler: SchedulerTask,
 }
 
 impl InProcessServer {
@@ -35,7 +42,7 @@ impl InProcessServer {
         client: ClientOptions,
     ) -> Result<(Self, EventStream), ClientError> {
         let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
-        let options = ServerSessionOptions {
+        let options = SessionOptions {
             settings,
             sources,
             client_host: "127.0.0.1".to_owned(),
@@ -46,9 +53,10 @@ impl InProcessServer {
         };
         let (commands, receiver) = mpsc::channel(4);
         let mut session = JoinSet::new();
-        session.spawn(ServerSession::new(theirs, options).serve(receiver));
+        let (handle, scheduler) = SchedulerHandle::start(scheduler_options(&options.settings));
+        session.spawn(MtpFrontEnd.serve(Box::new(theirs), options, handle, receiver));
         let (client, events) = Client::connect(ours, client).await?;
-        Ok((Self { client, session, commands }, events))
+        Ok((Self { client, session, commands, scheduler }, events))
     }
 
     /// Stops all test processes; returns when all are stopped.
@@ -74,6 +82,7 @@ impl InProcessServer {
         let left = self.client.exit(Instant::now() + EXIT_DEADLINE).await;
         drop(self.commands);
         while self.session.join_next().await.is_some() {}
+        self.scheduler.join(EXIT_DEADLINE).await;
         left
     }
 }

@@ -1,6 +1,6 @@
 //! `heeler serve`, and the form in which an editor starts Heeler.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 
@@ -11,8 +11,16 @@ use super::{
     signals::{SignalListener, SignalRequest},
     sources,
 };
-use heeler_config::{CommandLineSettings, ResolvedSettings};
-use heeler_server::front::{self, ServerSession, ServerSessionOptions, SessionCommand, SessionEnd};
+use heeler_config::{CaptureStrategy, CommandLineSettings, ResolvedSettings};
+use heeler_server::{
+    listen::{
+        self, ClientServer, ClientStream, FRONT_ENDS, FrontEnd, SessionCommand, SessionEnd, SessionOptions,
+    },
+    scheduler::{SchedulerHandle, SchedulerOptions},
+};
+
+/// Time limit for all processes to end after the last session.
+const SCHEDULER_END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Warning for an address that other machines can reach: the protocol has no authentication.
 const NO_AUTHENTICATION: &str =
@@ -24,17 +32,22 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
     let mut options =
         session_options(general.config_file.clone(), arguments.command_line(), &arguments.programs)?;
     options.is_debug = arguments.is_debug;
+    let named = arguments.protocol.as_deref().and_then(listen::front_end);
+    let front_end = named.unwrap_or(FRONT_ENDS[0]);
     if arguments.is_stdio {
-        return serve_session(front::standard_streams().await.map_err(CommandError::Listen)?, options).await;
+        let stream = listen::standard_streams().await.map_err(CommandError::Listen)?;
+        return serve_session(front_end, Box::new(stream), options).await;
     }
+    let (scheduler, scheduler_task) = SchedulerHandle::start(scheduler_options(&options.settings));
+    let server = ClientServer { front_end, options, scheduler };
     let (stop, stopped) = mpsc::channel(1);
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let serving = async {
         match (&arguments.listen, &arguments.pipe) {
             (Some(address), _) => {
-                front::serve_tcp(
+                listen::serve_tcp(
                     address,
-                    &options,
+                    &server,
                     |address| {
                         eprintln!("heeler: listening on {address}");
                         if !address.ip().is_loopback() {
@@ -47,7 +60,7 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
             }
             (None, Some(path)) => {
                 let ready = || eprintln!("heeler: listening on {}", path.display());
-                front::serve_local(path, &options, ready, stopped).await
+                listen::serve_local(path, &server, ready, stopped).await
             }
             // The parser requires one of the three.
             (None, None) => Ok(()),
@@ -59,9 +72,20 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
         // A second signal exits at once; the watchdogs detect the exit and clean up.
         while signals.next().await != SignalRequest::End {}
     };
-    tokio::select! {
-        served = serving => served.map(|()| CliExitCode::Success).map_err(CommandError::Listen),
-        () = ending => Ok(CliExitCode::Aborted),
+    let served = tokio::select! {
+        served = serving => served,
+        () = ending => return Ok(CliExitCode::Aborted),
+    };
+    drop(server);
+    scheduler_task.join(SCHEDULER_END_LIMIT).await;
+    served.map(|()| CliExitCode::Success).map_err(CommandError::Listen)
+}
+
+/// Returns the parameters of the scheduler of this process.
+pub(super) fn scheduler_options(settings: &ResolvedSettings) -> SchedulerOptions {
+    SchedulerOptions {
+        slots: settings.run.jobs.slots().get(),
+        is_output_shared: settings.run.capture == CaptureStrategy::Shown,
     }
 }
 
@@ -77,15 +101,15 @@ pub(super) async fn serve_editor(arguments: &EditorArguments) -> Result<CliExitC
     options.exit_with = arguments.exit_on_process_exit;
     options.is_debug = arguments.is_debug;
     let stream =
-        front::dial(&arguments.client_host, arguments.client_port).await.map_err(CommandError::Listen)?;
-    serve_session(stream, options).await
+        listen::dial(&arguments.client_host, arguments.client_port).await.map_err(CommandError::Listen)?;
+    serve_session(FRONT_ENDS[0], Box::new(stream), options).await
 }
 
 fn session_options(
     config_file: Option<PathBuf>,
     command_line: CommandLineSettings,
     programs: &ProgramArguments,
-) -> Result<ServerSessionOptions, CommandError> {
+) -> Result<SessionOptions, CommandError> {
     let config = super::load_config(config_file.as_deref())?;
     let settings = ResolvedSettings::resolve(&config, command_line).map_err(CommandError::Profile)?;
     let mut say = |label: &str, words: &str| eprintln!("heeler: {label} {words}");
@@ -93,7 +117,7 @@ fn session_options(
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
-    Ok(ServerSessionOptions {
+    Ok(SessionOptions {
         settings: Arc::new(settings),
         sources,
         client_host: "127.0.0.1".to_owned(),
@@ -104,22 +128,19 @@ fn session_options(
     })
 }
 
-async fn serve_session<S>(stream: S, options: ServerSessionOptions) -> Result<CliExitCode, CommandError>
-where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-{
+async fn serve_session(
+    front_end: &dyn FrontEnd,
+    stream: ClientStream,
+    options: SessionOptions,
+) -> Result<CliExitCode, CommandError> {
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let (commands, receiver) = mpsc::channel(4);
-    let session = ServerSession::new(stream, options).serve(receiver);
-    tokio::pin!(session);
+    let (scheduler, scheduler_task) = SchedulerHandle::start(scheduler_options(&options.settings));
+    let mut session = front_end.serve(stream, options, scheduler, receiver);
     let mut is_ending = false;
-    loop {
+    let end = loop {
         tokio::select! {
-            end = &mut session => return Ok(match end {
-                SessionEnd::Exit => CliExitCode::Success,
-                SessionEnd::Disconnected => CliExitCode::Aborted,
-                SessionEnd::ParentDied => CliExitCode::ParentExited,
-            }),
+            end = &mut session => break end,
             wish = signals.next() => match wish {
                 SignalRequest::End if is_ending => return Ok(CliExitCode::Aborted),
                 SignalRequest::End => {
@@ -131,5 +152,11 @@ where
                 SignalRequest::Pause => {}
             },
         }
-    }
+    };
+    scheduler_task.join(SCHEDULER_END_LIMIT).await;
+    Ok(match end {
+        SessionEnd::Exit => CliExitCode::Success,
+        SessionEnd::Disconnected => CliExitCode::Aborted,
+        SessionEnd::ParentDied => CliExitCode::ParentExited,
+    })
 }

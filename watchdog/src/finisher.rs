@@ -2,10 +2,15 @@
 //! step begins only when the one before it is proven. The order of the steps and their route are decided by
 //! [`heeler_core::delivery::Delivery`].
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use heeler_core::delivery::{self, Delivery, DeliveryResult, DeliveryStep, StepResult};
 use heeler_protocol::{
-    control::{CallbackAddress, DeliveryLimits, FinishRequest, FromWatchdog, ProofLevel},
+    control::{
+        CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, ProofLevel,
+        RELAY_WINDOW,
+    },
     mtp::completion_frame,
 };
 use heeler_recovery::finish::{self, ResentResults};
@@ -13,16 +18,52 @@ use heeler_transport::{
     callback::{self, CallbackBroken, CallbackConnection},
     control::ControlSender,
 };
+use tokio::sync::Semaphore;
 
 use crate::journal_reader;
 use heeler_core::error_chain;
 
-/// The watchdog's connection to the client.
+/// The watchdog's connection to one client.
 #[derive(Debug)]
 pub(crate) struct RunFinisher {
+    client: ClientId,
+    relay: RelayRoute,
     control: ControlSender,
     limits: DeliveryLimits,
     callback: CallbackState,
+}
+
+/// The route to the client through the coordinator.
+#[derive(Debug, Clone)]
+pub(crate) struct RelayRoute {
+    client: ClientId,
+    control: ControlSender,
+    /// Number of frames that the coordinator accepts before it confirms one; closed when the coordinator is
+    /// gone.
+    window: Arc<Semaphore>,
+}
+
+impl RelayRoute {
+    /// Returns the route to a client.
+    pub(crate) fn new(control: ControlSender, client: ClientId) -> Self {
+        Self { client, control, window: Arc::new(Semaphore::new(RELAY_WINDOW)) }
+    }
+
+    /// Records that the coordinator has handed one more frame to the client.
+    pub(crate) fn confirm_frame(&self) {
+        self.window.add_permits(1);
+    }
+
+    /// Closes the route because the coordinator is gone.
+    pub(crate) fn close(&self) {
+        self.window.close();
+        self.control.close();
+    }
+
+    async fn send(&self, position: u64, frame: &[u8]) -> Result<(), CallbackBroken> {
+        self.window.acquire().await.map_err(|_| CallbackBroken::Closed)?.forget();
+        self.control.forward(self.client, position, frame).await.map_err(|_| CallbackBroken::Closed)
+    }
 }
 
 #[derive(Debug)]
@@ -59,12 +100,20 @@ struct FinishProgress<'a> {
 
 impl RunFinisher {
     /// Returns a deliverer that has not dialled the client yet.
-    pub(crate) fn new(
-        control: ControlSender,
-        callback: Option<CallbackAddress>,
-        limits: DeliveryLimits,
-    ) -> Self {
-        Self { control, limits, callback: callback.map_or(CallbackState::Relayed, CallbackState::Closed) }
+    pub(crate) fn new(relay: RelayRoute, route: ClientRoute) -> Self {
+        let ClientRoute { callback, limits } = route;
+        Self {
+            client: relay.client,
+            control: relay.control.clone(),
+            relay,
+            limits,
+            callback: callback.map_or(CallbackState::Relayed, CallbackState::Closed),
+        }
+    }
+
+    /// Returns the client that it serves.
+    pub(crate) fn client(&self) -> ClientId {
+        self.client
     }
 
     /// Returns whether the client can be reached without the coordinator.
@@ -73,11 +122,6 @@ impl RunFinisher {
             CallbackState::Closed(_) | CallbackState::Open(_, _) => true,
             CallbackState::Relayed => false,
         }
-    }
-
-    /// Closes the route through the coordinator, which is gone.
-    pub(crate) fn close_relay(&mut self) {
-        self.control.close();
     }
 
     /// Finishes a run and returns the report for the coordinator.
@@ -154,7 +198,7 @@ impl RunFinisher {
                 is_told
             }
             DeliveryStep::SendCompletion(way) => {
-                let completion = completion_frame(&conversation.finish.run);
+                let completion = completion_frame(&conversation.finish.run.id);
                 let sent = self.frame_route(way, &mut conversation.relayed).send(completion, 0).await;
                 heeler_sys::fail::pass("watchdog.completed");
                 conversation.record_sent(sent)
@@ -169,7 +213,7 @@ impl RunFinisher {
                 FrameRoute::Callback(callback)
             }
             (delivery::DeliveryRoute::Direct | delivery::DeliveryRoute::Relay, _) => {
-                FrameRoute::Relay { control: &self.control, position }
+                FrameRoute::Relay { relay: &self.relay, position }
             }
         }
     }
@@ -255,7 +299,7 @@ enum FrameRoute<'a> {
     Callback(&'a mut CallbackConnection),
     /// `position` counts the results sent so far.
     Relay {
-        control: &'a ControlSender,
+        relay: &'a RelayRoute,
         position: &'a mut u64,
     },
 }
@@ -264,9 +308,9 @@ impl FrameRoute<'_> {
     async fn send(&mut self, frame: Bytes, results: usize) -> Result<(), CallbackBroken> {
         match self {
             Self::Callback(callback) => callback.send(frame).await,
-            Self::Relay { control, position } => {
+            Self::Relay { relay, position } => {
                 **position += results as u64;
-                control.forward(**position, &frame).await.map_err(|_| CallbackBroken::Closed)
+                relay.send(**position, &frame).await
             }
         }
     }
@@ -279,7 +323,7 @@ async fn send_pending_updates(
     finish: &FinishRequest,
     soft_errors: &mut Vec<String>,
 ) -> Result<(), CallbackBroken> {
-    send_updates(way, &finish.run, &finish::group_changes(finish)).await?;
+    send_updates(way, &finish.run.id, &finish::group_changes(finish)).await?;
     for resend in &finish.resend {
         let journal = journal_reader::read_journal(&finish.run_dir, resend.worker).await;
         let ResentResults { changes, lost } = finish::resent_results(finish, resend, &journal);
@@ -294,9 +338,9 @@ async fn send_pending_updates(
                 soft_errors.push(error);
             }
         }
-        send_updates(way, &finish.run, &changes).await?;
+        send_updates(way, &finish.run.id, &changes).await?;
     }
-    send_updates(way, &finish.run, &finish::synthesized_changes(finish)).await?;
+    send_updates(way, &finish.run.id, &finish::synthesized_changes(finish)).await?;
     for frame in finish::attachment_frames(finish) {
         way.send(frame, 0).await?;
     }

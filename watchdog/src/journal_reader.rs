@@ -3,7 +3,7 @@
 
 use heeler_core::OsText;
 use heeler_protocol::{
-    control::{FromWatchdog, WorkerId},
+    control::{FromWatchdog, RunKey, WorkerId},
     mtp::Attachment,
 };
 use heeler_recovery::JournalFile;
@@ -37,7 +37,7 @@ pub(crate) async fn read_journal(run_dir: &OsText, worker: WorkerId) -> JournalF
 /// Returns the response to the coordinator's `ReadJournal` request.
 ///
 /// Cancel safe: yes, because it only reads.
-pub(crate) async fn journal_report(run: String, run_dir: OsText, worker: WorkerId) -> FromWatchdog {
+pub(crate) async fn journal_report(run: RunKey, run_dir: OsText, worker: WorkerId) -> FromWatchdog {
     let journal = read_journal(&run_dir, worker).await;
     let files = journal.finished().flat_map(|(_, result)| result.files());
     let attachments = files.map(|file| Attachment::file(&file.path, &file.description)).collect();

@@ -2,15 +2,17 @@
 //! knows no test framework. Processes that it finds among its descendants and did not start itself are
 //! killed.
 //!
-//! - [`main`]: the session's watchdog, one event loop.
-//! - `journalled_workers`: worker lifecycle, and the killing of orphaned processes.
+//! - [`main`]: the coordinator's watchdog, one event loop.
+//! - `workers`: worker lifecycle, and the killing of orphaned processes.
 //! - `journal_reader`: reads the journals of dead workers and of workers whose results are unproven.
-//! - `finisher`: sends the finish of a run to the client, on the callback port or through the coordinator.
+//! - `finisher`: sends the finish of a run to its client, on the callback port or through the coordinator.
+//! - `client_finishers`: one finisher for each client.
 //! - `orphaned_run`: the finish of an orphaned run (its coordinator has died).
 //! - [`guard`]: one small process per test process, which supervises it from its start to its exit.
 //! - [`fork_server`]: the fork server, which forks guards.
 //! - [`dump`], [`stacks`]: diagnostics of a stopped process: minidumps, and symbolized stacks.
 
+mod client_finishers;
 mod finisher;
 mod journal_reader;
 mod orphaned_run;

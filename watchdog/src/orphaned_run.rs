@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use heeler_core::{OsText, TestResult, error_chain};
 use heeler_protocol::{
-    control::{DueResult, FinishRequest, JournalResend},
+    control::{ClientRoute, DueResult, FinishRequest, JournalResend, RunKey},
     manifest::{self, Manifest, ManifestPlan},
     mtp::Attachment,
 };
@@ -14,7 +14,8 @@ use heeler_recovery::{JournalFile, RunJournals, unfinished_result};
 /// A run that is open: begun and not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenRun {
-    pub(crate) run: String,
+    pub(crate) run: RunKey,
+    pub(crate) route: ClientRoute,
     pub(crate) run_dir: OsText,
     pub(crate) has_attachments_stream: bool,
     /// The tests of the run, if the manifest could not be written.
@@ -58,6 +59,7 @@ pub(crate) fn finish(open: OpenRun) -> FinishRequest {
         program_failures: Vec::new(),
         has_attachments_stream: open.has_attachments_stream,
         run: open.run,
+        route: open.route,
         run_dir: open.run_dir,
     }
 }
@@ -74,7 +76,7 @@ fn read_manifest(run_dir: &Path) -> Result<ManifestPlan, String> {
 mod tests {
     use heeler_core::{Attempt, NotRunReason, Outcome, TestId, WorkerId};
     use heeler_protocol::{
-        control::TestGroup,
+        control::{ClientId, DeliveryLimits, TestGroup},
         journal::{self, JournalRecord},
         manifest::{ManifestHead, ManifestTest, RunOrigin},
         mtp::{ExecutionState, NodeChange},
@@ -122,7 +124,11 @@ mod tests {
         }
         fs::write(dir.path().join("worker-7.journal"), &journal).unwrap();
         let open = |plan| OpenRun {
-            run: "r".into(),
+            run: RunKey::new(ClientId(1), "r"),
+            route: ClientRoute {
+                callback: None,
+                limits: DeliveryLimits { connect_ms: 1, stall_ms: 1, drain_ms: 1 },
+            },
             run_dir: OsText::from(dir.path()),
             has_attachments_stream: true,
             plan,

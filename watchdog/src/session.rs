@@ -1,4 +1,4 @@
-//! The session's watchdog: one event loop over the coordinator's messages, worker exits and running finishes.
+//! The coordinator's watchdog: one event loop over the coordinator's messages, worker exits and running finishes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,7 +9,7 @@ use std::{
 };
 
 use heeler_protocol::{
-    control::{FinishRequest, FromWatchdog, JoinMessage, OsText, ToWatchdog, WorkerId},
+    control::{ClientId, FromWatchdog, JoinMessage, OsText, RunKey, ToWatchdog, WorkerId},
     manifest::WATCHDOG_LOCK,
 };
 use heeler_sys::{liveness_lock::LivenessLock, process};
@@ -21,9 +21,10 @@ use heeler_transport::{
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     task::{JoinError, JoinSet},
-    time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout},
+    time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout, timeout_at},
 };
 
+use crate::client_finishers::{ClientFinishers, OrphanLimits, send_finish};
 use crate::finisher::RunFinisher;
 use crate::journal_reader;
 use crate::orphaned_run::{self, OpenRun};
@@ -150,10 +151,9 @@ async fn run(socket_path: &Path) -> Result<WatchdogExit, WatchdogSessionError> {
         child_signals: deaths,
         orphan_check: look,
         workers: WorkerProcesses::default(),
-        finisher: FinisherSlot::Unconfigured,
+        finishers: ClientFinishers::default(),
         open_runs: Vec::new(),
         locks: BTreeMap::new(),
-        queued_finishes: VecDeque::new(),
         tasks: JoinSet::new(),
         outgoing: VecDeque::new(),
     };
@@ -167,29 +167,22 @@ struct WatchdogSession<'a> {
     child_signals: Signal,
     orphan_check: Interval,
     workers: WorkerProcesses,
-    finisher: FinisherSlot,
+    finishers: ClientFinishers,
     /// The open runs, to be finished if the coordinator dies; as many as the coordinator has requests.
     open_runs: Vec<OpenRun>,
     /// Locks on disk which mark that open and finishing runs still have a live watchdog.
-    locks: BTreeMap<String, LivenessLock>,
-    /// Finishes that wait for the running one. A coordinator has few runs at once.
-    queued_finishes: VecDeque<Box<FinishRequest>>,
+    locks: BTreeMap<RunKey, LivenessLock>,
     tasks: JoinSet<WatchdogTaskResult>,
     /// Messages not sent yet; at most one for each worker, request and run.
     outgoing: VecDeque<FromWatchdog>,
-}
-
-enum FinisherSlot {
-    Unconfigured,
-    Idle(Box<RunFinisher>),
-    /// Moved into a task that sends a finish.
-    Busy,
 }
 
 /// The result of a task.
 enum WatchdogTaskResult {
     Finish(Box<RunFinisher>, FromWatchdog),
     Journal(FromWatchdog),
+    /// The connection to a client that has left is closed.
+    Closed,
 }
 
 enum WatchdogSessionEvent {
@@ -251,13 +244,17 @@ impl WatchdogSession<'_> {
                 self.outgoing.push_back(answer)
             }
             WatchdogSessionEvent::TaskFinished(Ok(WatchdogTaskResult::Finish(deliverer, finished))) => {
-                self.finisher = FinisherSlot::Idle(deliverer);
                 if let FromWatchdog::Finished { run, .. } = &finished {
                     self.locks.remove(run);
                 }
                 self.outgoing.push_back(finished);
-                self.start_next_finish();
+                let client = deliverer.client();
+                match self.finishers.put_back(deliverer) {
+                    Some(unused) => self.close_finisher(unused),
+                    None => self.start_next_finish(client),
+                }
             }
+            WatchdogSessionEvent::TaskFinished(Ok(WatchdogTaskResult::Closed)) => {}
             // A lost finish would hang its run; after this watchdog exits, the coordinator starts another
             // one.
             WatchdogSessionEvent::TaskFinished(Err(error)) => {
@@ -272,16 +269,13 @@ impl WatchdogSession<'_> {
 
     fn handle_message(&mut self, message: ToWatchdog) -> Option<WatchdogExit> {
         match message {
-            ToWatchdog::Configure { callback, limits } => {
-                let deliverer = RunFinisher::new(self.control.clone(), callback, limits);
-                self.finisher = FinisherSlot::Idle(Box::new(deliverer));
-            }
             ToWatchdog::StartWorker { worker } => self.start_worker(worker),
             ToWatchdog::KillWorker { worker } => self.workers.kill(worker),
-            ToWatchdog::BeginRun { run, run_dir, has_attachments_stream, plan } => {
+            ToWatchdog::BeginRun { run, route, run_dir, has_attachments_stream, plan } => {
                 self.lock_run(&run, &run_dir);
+                self.finishers.add(run.client, &route, &self.control);
                 self.open_runs.retain(|open| open.run != run);
-                self.open_runs.push(OpenRun { run, run_dir, has_attachments_stream, plan });
+                self.open_runs.push(OpenRun { run, route, run_dir, has_attachments_stream, plan });
             }
             ToWatchdog::ReadJournal { run, run_dir, worker } => {
                 self.tasks.spawn(async move {
@@ -290,8 +284,18 @@ impl WatchdogSession<'_> {
             }
             ToWatchdog::Finish(finish) => {
                 self.open_runs.retain(|open| open.run != finish.run);
-                self.queued_finishes.push_back(finish);
-                self.start_next_finish();
+                let client = finish.run.client;
+                self.finishers.add(client, &finish.route, &self.control);
+                self.finishers.queue(finish);
+                self.start_next_finish(client);
+            }
+            ToWatchdog::FrameForwarded { client } => self.finishers.confirm_frame(client),
+            ToWatchdog::EndClient { client } => {
+                self.open_runs.retain(|open| open.run.client != client);
+                self.locks.retain(|run, _| run.client != client);
+                if let Some(unused) = self.finishers.end_client(client) {
+                    self.close_finisher(unused);
+                }
             }
             ToWatchdog::Exit => return Some(WatchdogExit::Ordered),
         }
@@ -299,14 +303,14 @@ impl WatchdogSession<'_> {
     }
 
     /// Takes the lock on disk which shows that a live watchdog is responsible for the run.
-    fn lock_run(&mut self, run: &str, run_dir: &OsText) {
+    fn lock_run(&mut self, run: &RunKey, run_dir: &OsText) {
         // A second lock would block on the first one.
         if self.locks.contains_key(run) {
             return;
         }
         match LivenessLock::acquire(&run_dir.as_path().join(WATCHDOG_LOCK)) {
-            Ok(lock) => drop(self.locks.insert(run.to_owned(), lock)),
-            Err(error) => tracing::warn!(run, %error, "nobody can see that the run is minded"),
+            Ok(lock) => drop(self.locks.insert(run.clone(), lock)),
+            Err(error) => tracing::warn!(run = run.id, %error, "nobody can see that the run is minded"),
         }
     }
 
@@ -317,21 +321,22 @@ impl WatchdogSession<'_> {
         }
     }
 
-    /// Starts the next finish, if there is one and the deliverer is free.
-    fn start_next_finish(&mut self) {
-        if self.queued_finishes.is_empty() {
-            return;
+    /// Starts the client's next finish, if there is one and the client's finisher is free.
+    fn start_next_finish(&mut self, client: ClientId) {
+        if let Some((finisher, finish)) = self.finishers.take_next(client) {
+            self.tasks.spawn(async move {
+                let (finisher, finished) = send_finish(finisher, finish).await;
+                WatchdogTaskResult::Finish(finisher, finished)
+            });
         }
-        match std::mem::replace(&mut self.finisher, FinisherSlot::Busy) {
-            FinisherSlot::Idle(mut deliverer) => {
-                let finish = self.queued_finishes.pop_front().expect("checked above");
-                self.tasks.spawn(async move {
-                    let finished = deliverer.finish(&finish).await;
-                    WatchdogTaskResult::Finish(deliverer, finished)
-                });
-            }
-            other => self.finisher = other,
-        }
+    }
+
+    /// Closes the connection to a client that has left.
+    fn close_finisher(&mut self, finisher: Box<RunFinisher>) {
+        self.tasks.spawn(async move {
+            let _late = timeout(EXIT_GRACE, finisher.close()).await;
+            WatchdogTaskResult::Closed
+        });
     }
 
     /// Terminates all descendants and closes the connection to the client.
@@ -350,48 +355,34 @@ impl WatchdogSession<'_> {
                 biased;
                 // The end of the connection may be noticed before the SIGTERM that makes the exit an orderly
                 // one.
-                _ = terms.recv() => return,
+                _ = terms.recv() => {}
                 () = self.finish_orphaned_runs() => {}
             }
+            return;
         }
-        if let FinisherSlot::Idle(deliverer) = self.finisher {
-            // Everything sent is proven or reported as unproven by now; closing cleanly is a courtesy.
-            let _late = timeout(EXIT_GRACE, deliverer.close()).await;
-        }
+        self.finishers.close_all(EXIT_GRACE).await;
     }
 
-    /// Sends the due updates of all open runs after the coordinator has died, if a callback port was offered.
-    /// All workers are gone by now.
+    /// Sends the due updates of all open runs after the coordinator has died, to the clients that offered a
+    /// callback port. All workers are gone by now.
     async fn finish_orphaned_runs(&mut self) {
-        let finish_in_hand = async {
-            while let Some(done) = self.tasks.join_next().await {
-                if let Ok(WatchdogTaskResult::Finish(deliverer, _finished)) = done {
-                    return Some(deliverer);
+        let finishers = std::mem::take(&mut self.finishers);
+        finishers.close_relays();
+        let mut due: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for open in self.open_runs.drain(..) {
+            due.entry(open.run.client).or_default().push(orphaned_run::finish(open));
+        }
+        let tasks = &mut self.tasks;
+        let busy = async move |take: &mut dyn FnMut(Box<RunFinisher>)| {
+            let deadline = Instant::now() + ORPHANED_FINISH_LIMIT;
+            while let Ok(Some(done)) = timeout_at(deadline, tasks.join_next()).await {
+                if let Ok(WatchdogTaskResult::Finish(finisher, _finished)) = done {
+                    take(finisher);
                 }
             }
-            None
         };
-        let deliverer = match std::mem::replace(&mut self.finisher, FinisherSlot::Unconfigured) {
-            FinisherSlot::Idle(deliverer) => Some(deliverer),
-            FinisherSlot::Busy => timeout(ORPHANED_FINISH_LIMIT, finish_in_hand).await.ok().flatten(),
-            FinisherSlot::Unconfigured => None,
-        };
-        let Some(mut deliverer) = deliverer else { return };
-        deliverer.close_relay();
-        let due = self
-            .queued_finishes
-            .drain(..)
-            .map(|finish| *finish)
-            .chain(self.open_runs.drain(..).map(orphaned_run::finish));
-        for finish in due {
-            if !deliverer.has_callback_route() {
-                return;
-            }
-            if timeout(ORPHANED_FINISH_LIMIT, deliverer.finish(&finish)).await.is_err() {
-                tracing::warn!(run = finish.run, "the client did not take the rest of its run in time");
-            }
-        }
-        self.finisher = FinisherSlot::Idle(deliverer);
+        let limits = OrphanLimits { finish: ORPHANED_FINISH_LIMIT, close: EXIT_GRACE };
+        finishers.finish_orphaned(due, busy, limits).await;
     }
 
     /// Waits until there are no descendants, at most until the deadline.

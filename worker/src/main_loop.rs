@@ -10,7 +10,8 @@ use std::{
 };
 
 use heeler_protocol::control::{
-    DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, ToWorker, WorkerId, WorkerLease,
+    ClientId, DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, ProofLevel, RunKey, ToWorker, WorkerId,
+    WorkerLease,
 };
 use heeler_transport::{
     LinkClosed, LinkTask,
@@ -48,8 +49,8 @@ pub(crate) enum WorkerError {
     Join(#[source] LinkClosed),
     #[error("hear the coordinator")]
     Receive(#[source] ReceiveError),
-    #[error("hear a welcome from the coordinator within {} s", JOIN_TIMEOUT.as_secs())]
-    NoWelcome,
+    #[error("be accepted by the coordinator within {} s", JOIN_TIMEOUT.as_secs())]
+    NotAccepted,
     #[error("do a job: its task panicked")]
     Panicked(#[source] tokio::task::JoinError),
 }
@@ -86,18 +87,10 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
     let join = JoinMessage::Worker { worker, pid: std::process::id() };
     control.send(&join).await.map_err(WorkerError::Join)?;
     let first = timeout_at(deadline, receiver.next::<ToWorker>()).await;
-    let first = first.map_err(|_| WorkerError::NoWelcome)?.map_err(WorkerError::Receive)?;
-    let Some(ReceivedPacket::Message(ToWorker::Configure { callback, limits })) = first else {
-        return Err(WorkerError::NoWelcome);
+    let first = first.map_err(|_| WorkerError::NotAccepted)?.map_err(WorkerError::Receive)?;
+    let Some(ReceivedPacket::Message(ToWorker::Accepted)) = first else {
+        return Err(WorkerError::NotAccepted);
     };
-    let (uplink, inbox) = mpsc::channel(QUEUED_UPDATE_BATCHES);
-    let mut tasks = JoinSet::new();
-    let way_out = ResultSender::new(control.clone(), worker, callback, limits);
-    tasks.spawn(async move {
-        // The receiver notices that the coordinator has disconnected.
-        drop(way_out.run(inbox).await);
-        FinishedTask::Other
-    });
     let setting = Arc::new(WorkerContext {
         worker,
         guards: GuardSpawner::for_executable(image),
@@ -106,11 +99,10 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
     let worker = WorkerMainLoop {
         context: setting,
         control,
-        result_sender: uplink,
-        tasks,
+        result_senders: HashMap::new(),
+        tasks: JoinSet::new(),
         running_job: None,
         jobs: VecDeque::new(),
-        pending_drains: VecDeque::new(),
         pause_confirmation: None,
         is_paused: false,
         journals: HashMap::new(),
@@ -127,20 +119,18 @@ fn scratch_dir(socket: &Path, worker: WorkerId) -> PathBuf {
 struct WorkerMainLoop {
     context: Arc<WorkerContext>,
     control: ControlSender,
-    result_sender: mpsc::Sender<SenderMessage>,
-    /// The result sender, the running job, and replies being sent.
+    /// The result sender of each client whose runs this worker has served, until the client leaves.
+    result_senders: HashMap<ClientId, mpsc::Sender<SenderMessage>>,
+    /// The result senders, the running job, and replies being sent.
     tasks: JoinSet<FinishedTask>,
     running_job: Option<RunningJob>,
     /// Waiting jobs. The coordinator sends at most one beyond the running job.
     jobs: VecDeque<WorkerJob>,
-    /// Runs whose delivery is to be proven, until the result sender accepts them. One for each that the
-    /// coordinator waits for.
-    pending_drains: VecDeque<String>,
     /// Resolves when the running job is paused; its sender is dropped when the job ends.
     pause_confirmation: Option<oneshot::Receiver<()>>,
     is_paused: bool,
     /// By run, until the run is drained: positions continue across leases.
-    journals: HashMap<String, Journal>,
+    journals: HashMap<RunKey, Journal>,
 }
 
 /// The running job.
@@ -148,7 +138,7 @@ struct RunningJob {
     /// Channel for its orders.
     orders: mpsc::Sender<JobOrder>,
     /// The run whose journal the job holds, if it is a lease.
-    run: Option<String>,
+    run: Option<RunKey>,
     /// That run is being drained: the lease has sent its last report, and its task is about to end.
     is_drained: bool,
 }
@@ -162,7 +152,7 @@ enum WorkerJob {
 enum FinishedTask {
     /// A lease returns the journal of its run.
     Lease {
-        run: String,
+        run: RunKey,
         journal: Journal,
     },
     Discovery,
@@ -176,8 +166,6 @@ enum MainLoopEvent {
     /// The running job is paused.
     Paused,
     TaskFinished(FinishedTask),
-    /// The result sender has room.
-    SenderReady,
     Failed(WorkerError),
 }
 
@@ -194,7 +182,6 @@ impl WorkerMainLoop {
                 MainLoopEvent::Disconnected => return Ok(()),
                 MainLoopEvent::Paused => self.on_paused(),
                 MainLoopEvent::TaskFinished(done) => self.on_task_finished(done),
-                MainLoopEvent::SenderReady => self.forward_drain(),
                 MainLoopEvent::Failed(error) => return Err(error),
             };
             match next {
@@ -213,19 +200,17 @@ impl WorkerMainLoop {
                 Err(error) => MainLoopEvent::Failed(WorkerError::Receive(error)),
             },
             () = wait_until_paused(&mut self.pause_confirmation) => MainLoopEvent::Paused,
-            // The result sender is always among the tasks, so `join_next` never returns `None` here.
             Some(done) = self.tasks.join_next() => match done {
                 Ok(done) => MainLoopEvent::TaskFinished(done),
                 Err(error) => MainLoopEvent::Failed(WorkerError::Panicked(error)),
             },
-            _ = self.result_sender.reserve(), if !self.pending_drains.is_empty() => MainLoopEvent::SenderReady,
         }
     }
 
     fn handle_message(&mut self, message: ToWorker) -> LoopControl {
         match message {
-            // A repeated welcome carries nothing new.
-            ToWorker::Configure { .. } => {}
+            // It was accepted when it joined.
+            ToWorker::Accepted => {}
             ToWorker::Discover(job) => self.enqueue_job(WorkerJob::Discover(job)),
             ToWorker::Lease(lease) => {
                 heeler_sys::fail::pass("worker.lease");
@@ -241,10 +226,9 @@ impl WorkerMainLoop {
             ToWorker::Debugger { lease, decision } => {
                 drop(self.send_order(JobOrder::Debugger { lease, decision }))
             }
-            ToWorker::Drain { run } => {
-                self.pending_drains.push_back(run);
-                return self.forward_drain();
-            }
+            ToWorker::Drain { run } => self.drain(run),
+            // The sender's task ends, and with it the connection, when a lease does not use it any more.
+            ToWorker::EndClient { client } => drop(self.result_senders.remove(&client)),
             ToWorker::Exit => return LoopControl::Exit,
         }
         LoopControl::Continue
@@ -282,18 +266,31 @@ impl WorkerMainLoop {
                 let journal = self.journals.remove(&run);
                 let journal =
                     journal.unwrap_or_else(|| Journal::new(lease.run_dir.as_path(), setting.worker));
-                let tools = LeaseResources {
-                    context: setting,
-                    result_sender: self.result_sender.clone(),
-                    orders,
-                    journal,
-                };
+                let result_sender = self.result_sender(&lease);
+                let tools = LeaseResources { context: setting, result_sender, orders, journal };
                 self.tasks.spawn(async move {
                     let journal = runner::run_lease(*lease, tools).await;
                     FinishedTask::Lease { run, journal }
                 });
             }
         }
+    }
+
+    /// Returns the result sender for the client of a lease, which is started for the client's first lease.
+    fn result_sender(&mut self, lease: &WorkerLease) -> mpsc::Sender<SenderMessage> {
+        let client = lease.run.client;
+        if let Some(sender) = self.result_senders.get(&client) {
+            return sender.clone();
+        }
+        let (sender, inbox) = mpsc::channel(QUEUED_UPDATE_BATCHES);
+        let task = ResultSender::new(self.control.clone(), self.context.worker, client, lease.route.clone());
+        self.tasks.spawn(async move {
+            // The receiver notices that the coordinator has disconnected.
+            drop(task.run(inbox).await);
+            FinishedTask::Other
+        });
+        self.result_senders.insert(client, sender.clone());
+        sender
     }
 
     fn on_task_finished(&mut self, done: FinishedTask) -> LoopControl {
@@ -366,19 +363,23 @@ impl WorkerMainLoop {
         });
     }
 
-    fn forward_drain(&mut self) -> LoopControl {
-        while let Some(run) = self.pending_drains.front() {
-            let Ok(permit) = self.result_sender.try_reserve() else { break };
-            // The run has no more results. The file is closed here, or when the lease's task is joined.
-            drop(self.journals.remove(run));
-            if let Some(in_hand) = self.running_job.as_mut().filter(|job| job.run.as_ref() == Some(run)) {
-                in_hand.is_drained = true;
-            }
-            if let Some(run) = self.pending_drains.pop_front() {
-                permit.send(SenderMessage::Drain { run });
-            }
+    /// Has the delivery of a run's results proven. All of them have been handed to the client's sender, because
+    /// the coordinator has received the end of the run's last lease.
+    fn drain(&mut self, run: RunKey) {
+        // The run has no more results. The file is closed here, or when the lease's task is joined.
+        drop(self.journals.remove(&run));
+        if let Some(in_hand) = self.running_job.as_mut().filter(|job| job.run.as_ref() == Some(&run)) {
+            in_hand.is_drained = true;
         }
-        LoopControl::Continue
+        let Some(sender) = self.result_senders.get(&run.client).cloned() else {
+            // No results were sent, so none can be missing.
+            return self.send_reply(FromWorker::Drained { run, proof: ProofLevel::Answered, position: 0 });
+        };
+        self.tasks.spawn(async move {
+            // The receiver notices that the coordinator has disconnected.
+            drop(sender.send(SenderMessage::Drain { run: run.id }).await);
+            FinishedTask::Other
+        });
     }
 
     /// Kills the running job and waits briefly for its end.

@@ -1,7 +1,8 @@
 //! Sample values for the unit tests of this crate's pure modules.
 
 use heeler_protocol::control::{
-    LeaseId, LeasedTest, ListedTest, TestId, TestLimits, TestProgram, WorkerLease,
+    ClientId, ClientRoute, DeliveryLimits, LeaseId, LeasedTest, ListedTest, RunKey, TestId, TestLimits,
+    TestProgram, WorkerLease,
 };
 
 use heeler_adapters::{FrameworkResult, FrameworkVerdict};
@@ -42,7 +43,11 @@ pub(crate) fn leased(number: u32) -> LeasedTest {
 pub(crate) fn lease(count: u32) -> WorkerLease {
     WorkerLease {
         lease: LeaseId(1),
-        run: "run".into(),
+        run: RunKey::new(ClientId(1), "run"),
+        route: ClientRoute {
+            callback: None,
+            limits: DeliveryLimits { connect_ms: 1000, stall_ms: 1000, drain_ms: 1000 },
+        },
         run_dir: "/nowhere".into(),
         program: program(),
         tests: (0..count).map(leased).collect(),

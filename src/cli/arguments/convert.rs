@@ -68,6 +68,11 @@ pub(super) fn fail_fast(word: &str) -> Result<FailFast, ArgumentValueError> {
     }
 }
 
+/// Accepts the names of the protocols that clients may speak.
+pub(super) fn protocols() -> PossibleValuesParser {
+    PossibleValuesParser::new(heeler_server::listen::FRONT_ENDS.map(|one| one.name()))
+}
+
 /// Parses a debugger command, split into words by the rules of a shell.
 pub(super) fn debugger(word: &str) -> Result<DebuggerCommand, ArgumentValueError> {
     Ok(word.parse::<DebuggerCommand>()?)

@@ -1,4 +1,4 @@
-//! Fair sharing of a session's slots between concurrent runs. No lease is interrupted: a share is the number
+//! Fair sharing of the slots between clients, and between the concurrent runs of each. No lease is interrupted: a share is the number
 //! of leases that a run may hold, and is computed again whenever a lease ends.
 
 /// The demand of one run, or one listing.
@@ -36,6 +36,40 @@ pub fn fair_shares(slots: usize, demands: &[SlotDemand]) -> Vec<usize> {
     }
 }
 
+/// The demand of one run of a group: the runs of one client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupedDemand {
+    pub group: u32,
+    /// Number of leases that the group has received, with those of demands that are over. The same for all
+    /// demands of a group.
+    pub group_served: u64,
+    pub demand: SlotDemand,
+}
+
+/// Returns the number of leases that each may hold, in the order of the demands; together at most `slots`. The
+/// slots are shared fairly between the groups, and those of each group between its demands, so that a group
+/// with many demands gets no more than one with a single demand.
+#[must_use]
+pub fn fair_shares_of_groups(slots: usize, demands: &[GroupedDemand]) -> Vec<usize> {
+    let mut groups: Vec<(u32, SlotDemand)> = Vec::new();
+    for GroupedDemand { group, group_served, demand } in demands {
+        match groups.iter_mut().find(|(known, _)| known == group) {
+            Some((_, all)) => all.wanted = all.wanted.saturating_add(demand.wanted),
+            None => groups.push((*group, SlotDemand { wanted: demand.wanted, served: *group_served })),
+        }
+    }
+    let of_groups: Vec<_> = groups.iter().map(|(_, demand)| *demand).collect();
+    let mut shares = vec![0; demands.len()];
+    for ((group, _), slots) in groups.iter().zip(fair_shares(slots, &of_groups)) {
+        let places: Vec<_> = (0..demands.len()).filter(|place| demands[*place].group == *group).collect();
+        let own: Vec<_> = places.iter().map(|place| demands[*place].demand).collect();
+        for (place, share) in places.iter().zip(fair_shares(slots, &own)) {
+            shares[*place] = share;
+        }
+    }
+    shares
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +96,23 @@ mod tests {
         let served = |served: u64| SlotDemand { wanted: 2, served };
         assert_eq!(fair_shares(1, &[served(3), served(1), served(2)]), [0, 1, 0]);
         assert_eq!(fair_shares(4, &[served(3), served(1), served(2)]), [1, 2, 1]);
+    }
+
+    #[test]
+    fn group_of_many_demands_gets_no_more_than_another_group() {
+        let of_groups = |groups: &[u32]| -> Vec<_> {
+            let demand = SlotDemand { wanted: 9, served: 0 };
+            groups.iter().map(|group| GroupedDemand { group: *group, group_served: 0, demand }).collect()
+        };
+        assert_eq!(fair_shares_of_groups(8, &of_groups(&[1, 1, 1, 2])), [2, 1, 1, 4]);
+        assert_eq!(fair_shares_of_groups(8, &of_groups(&[1, 1])), [4, 4]);
+        assert_eq!(fair_shares_of_groups(1, &of_groups(&[2, 1, 2])), [1, 0, 0]);
+        assert_eq!(fair_shares_of_groups(8, &[]), [0; 0]);
+        let mut uneven = of_groups(&[1, 2]);
+        uneven[0].demand.wanted = 1;
+        assert_eq!(fair_shares_of_groups(8, &uneven), [1, 7], "what one group does not use, another gets");
+        uneven[0].group_served = 3;
+        assert_eq!(fair_shares_of_groups(1, &uneven), [0, 1], "the group that was served least comes first");
     }
 
     #[test]

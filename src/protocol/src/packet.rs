@@ -1,12 +1,12 @@
 //! Framing of control connections: four bytes of length, one byte of kind, then the body.
 //!
 //! Control messages are JSON. A forwarded frame is a finished frame of the test protocol that the coordinator
-//! forwards without parsing it; eight bytes of position precede it.
+//! forwards without parsing it; four bytes of client number and eight bytes of position precede it.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::StreamDecoder;
+use crate::{StreamDecoder, control::ClientId};
 
 /// Maximum size of a control message: a lease of 100,000 tests with long names is about 30 MB.
 pub const PACKET_LIMIT_BYTES: usize = 256 << 20;
@@ -14,6 +14,8 @@ pub const PACKET_LIMIT_BYTES: usize = 256 << 20;
 const HEADER_BYTES: usize = 5;
 const KIND_MESSAGE: u8 = 0;
 const KIND_FORWARD: u8 = 1;
+/// Bytes before a forwarded frame: client and position.
+const FORWARD_HEADER_BYTES: usize = 12;
 
 /// Packet of a control connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +24,7 @@ pub enum ControlPacket {
     Message(Bytes),
     /// A finished frame for the client, and the sender's stream position once it is forwarded.
     Forward {
+        client: ClientId,
         /// Number of terminal results of the run that the sender has sent with this frame and all before it.
         position: u64,
         /// The frame, headers included.
@@ -44,8 +47,8 @@ pub enum PacketError {
         /// Kind that the header announces.
         kind: u8,
     },
-    /// A forwarded frame is too short for its position.
-    #[error("relay packet of {length} bytes has no room for its position")]
+    /// A forwarded frame is too short for its client and position.
+    #[error("relay packet of {length} bytes has no room for its client and position")]
     ShortForward {
         /// Length of the body.
         length: usize,
@@ -78,11 +81,12 @@ impl StreamDecoder for PacketDecoder {
         if kind == KIND_MESSAGE {
             return Ok(Some(ControlPacket::Message(body)));
         }
-        if body.len() < 8 {
+        if body.len() < FORWARD_HEADER_BYTES {
             return Err(PacketError::ShortForward { length });
         }
+        let client = ClientId(body.get_u32_le());
         let position = body.get_u64_le();
-        Ok(Some(ControlPacket::Forward { position, frame: body }))
+        Ok(Some(ControlPacket::Forward { client, position, frame: body }))
     }
 }
 
@@ -103,10 +107,12 @@ pub fn encode_message(message: &impl Serialize) -> Bytes {
 
 /// Encodes a finished client frame, to be forwarded unchanged.
 #[must_use]
-pub fn forward(position: u64, frame: &[u8]) -> Bytes {
-    let mut out = BytesMut::with_capacity(HEADER_BYTES + 8 + frame.len());
-    out.put_u32_le(u32::try_from(frame.len() + 8).expect("a frame is far below 4 GiB"));
+pub fn forward(client: ClientId, position: u64, frame: &[u8]) -> Bytes {
+    let length = FORWARD_HEADER_BYTES + frame.len();
+    let mut out = BytesMut::with_capacity(HEADER_BYTES + length);
+    out.put_u32_le(u32::try_from(length).expect("a frame is far below 4 GiB"));
     out.put_u8(KIND_FORWARD);
+    out.put_u32_le(client.0);
     out.put_u64_le(position);
     out.put_slice(frame);
     out.freeze()
@@ -128,7 +134,7 @@ mod tests {
     fn packets_survive_any_cut() {
         let mut whole = Vec::new();
         whole.extend_from_slice(&encode_message(&"hello"));
-        whole.extend_from_slice(&forward(7, b"Content-Length: 2\r\n\r\n{}"));
+        whole.extend_from_slice(&forward(ClientId(3), 7, b"Content-Length: 2\r\n\r\n{}"));
         for cut in 0..=whole.len() {
             let mut buffer = BytesMut::from(&whole[..cut]);
             let mut seen = Vec::new();
@@ -142,7 +148,7 @@ mod tests {
             assert_eq!(seen.len(), 2, "cut at {cut}");
             assert_eq!(seen[0], ControlPacket::Message(Bytes::from_static(b"\"hello\"")));
             assert!(
-                matches!(&seen[1], ControlPacket::Forward { position: 7, frame } if frame.ends_with(b"{}"))
+                matches!(&seen[1], ControlPacket::Forward { client: ClientId(3), position: 7, frame } if frame.ends_with(b"{}"))
             );
         }
     }

@@ -124,6 +124,6 @@ pub fn attachment_frames(finish: &FinishRequest) -> Vec<Bytes> {
         return Vec::new();
     }
     let files = (!finish.attachments.is_empty())
-        .then(|| attachments_frame(&finish.run, Some(finish.attachments.clone())));
-    files.into_iter().chain([attachments_frame(&finish.run, None)]).collect()
+        .then(|| attachments_frame(&finish.run.id, Some(finish.attachments.clone())));
+    files.into_iter().chain([attachments_frame(&finish.run.id, None)]).collect()
 }

@@ -1,6 +1,8 @@
-//! Heeler's coordinator: sessions of clients, the worker pool, discovery and runs.
+//! Heeler's coordinator: one scheduler and one worker pool for the clients of all protocols.
 
 pub mod discovery;
-pub mod front;
+pub mod listen;
+pub mod mtp;
 pub mod pool;
 pub mod run;
+pub mod scheduler;

@@ -1,7 +1,10 @@
 //! Typed packets between Heeler's own processes, over any stream.
 
 use bytes::Bytes;
-use heeler_protocol::packet::{self, ControlPacket, PacketDecoder, PacketError};
+use heeler_protocol::{
+    control::ClientId,
+    packet::{self, ControlPacket, PacketDecoder, PacketError},
+};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -38,15 +41,15 @@ impl ControlSender {
         self.outbox.send(frame).await
     }
 
-    /// Queues a finished frame for the client, to be forwarded unchanged. `position` is the sender's count of
+    /// Queues a finished frame for a client, to be forwarded unchanged. `position` is the sender's count of
     /// terminal results of the run with this frame and all before it.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     ///
     /// # Errors
     /// The connection is closed.
-    pub async fn forward(&self, position: u64, frame: &[u8]) -> Result<(), LinkClosed> {
-        self.outbox.send(packet::forward(position, frame)).await
+    pub async fn forward(&self, client: ClientId, position: u64, frame: &[u8]) -> Result<(), LinkClosed> {
+        self.outbox.send(packet::forward(client, position, frame)).await
     }
 
     /// Waits until everything queued before this call is handed to the kernel.
@@ -76,8 +79,9 @@ impl ControlSender {
 pub enum ReceivedPacket<T> {
     /// A control message.
     Message(T),
-    /// A finished frame for the client.
+    /// A finished frame for a client.
     Forward {
+        client: ClientId,
         /// The sender's count of terminal results of the run with this frame and all before it.
         position: u64,
         /// The frame, headers included.
@@ -119,8 +123,8 @@ impl ControlReceiver {
     pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<ReceivedPacket<T>>, ReceiveError> {
         match self.inbox.next().await.map_err(ReceiveError::Link)? {
             None => Ok(None),
-            Some(ControlPacket::Forward { position, frame }) => {
-                Ok(Some(ReceivedPacket::Forward { position, frame }))
+            Some(ControlPacket::Forward { client, position, frame }) => {
+                Ok(Some(ReceivedPacket::Forward { client, position, frame }))
             }
             Some(ControlPacket::Message(body)) => match packet::decode_message(&body) {
                 Ok(message) => Ok(Some(ReceivedPacket::Message(message))),

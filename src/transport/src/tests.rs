@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use heeler_protocol::frame::{FrameDecoder, FrameError};
+use heeler_protocol::{
+    control::ClientId,
+    frame::{FrameDecoder, FrameError},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
@@ -196,7 +199,7 @@ async fn control_messages_and_forwarded_frames_keep_order() {
     let (sender, _, mut task) = control::open(dialled.unwrap());
     let (_, mut receiver, _receiver_task) = control::open(accepted);
     sender.send(&heeler_protocol::control::JoinMessage::Watchdog { pid: 7 }).await.unwrap();
-    sender.forward(3, b"frame").await.unwrap();
+    sender.forward(ClientId(2), 3, b"frame").await.unwrap();
     sender.close();
     task.join().await.unwrap();
     let first = receiver.next::<heeler_protocol::control::JoinMessage>().await.unwrap().unwrap();
@@ -205,7 +208,14 @@ async fn control_messages_and_forwarded_frames_keep_order() {
         control::ReceivedPacket::Message(heeler_protocol::control::JoinMessage::Watchdog { pid: 7 })
     );
     let second = receiver.next::<heeler_protocol::control::JoinMessage>().await.unwrap().unwrap();
-    assert_eq!(second, control::ReceivedPacket::Forward { position: 3, frame: Bytes::from_static(b"frame") });
+    assert_eq!(
+        second,
+        control::ReceivedPacket::Forward {
+            client: ClientId(2),
+            position: 3,
+            frame: Bytes::from_static(b"frame")
+        }
+    );
     assert!(receiver.next::<heeler_protocol::control::JoinMessage>().await.unwrap().is_none());
     drop(listener);
     assert!(!path.exists(), "the socket's file goes with its listener");

@@ -10,3 +10,4 @@ mod messages;
 mod node_clients;
 mod recorded_clients;
 mod sessions;
+mod shared_scheduler;

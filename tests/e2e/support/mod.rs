@@ -13,6 +13,7 @@ pub(crate) mod process;
 pub(crate) mod recorder;
 pub(crate) mod rendezvous;
 pub(crate) mod schema;
+pub(crate) mod second_client;
 pub(crate) mod server;
 pub(crate) mod world;
 

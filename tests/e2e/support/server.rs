@@ -453,7 +453,8 @@ fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, Re
     (errors, all_gone)
 }
 
-fn record(from: Box<dyn Read + Send>, recorder: TrafficRecorder) {
+/// Records the messages of a main connection.
+pub(crate) fn record(from: Box<dyn Read + Send>, recorder: TrafficRecorder) {
     std::thread::spawn(move || {
         recorder.record(ClientConnection::Main, RecordedEventKind::Opened);
         let mut frames = MessageReader::new(from);

@@ -55,8 +55,8 @@ pub fn packet(bytes: &[u8]) {
     assert_eq!(decode(PacketDecoder, &pieces), (packets.clone(), error), "cut otherwise");
     for one in packets {
         // Messages have their own check.
-        if let ControlPacket::Forward { position, frame } = &one {
-            let again = packet::forward(*position, frame);
+        if let ControlPacket::Forward { client, position, frame } = &one {
+            let again = packet::forward(*client, *position, frame);
             assert_eq!(decode(PacketDecoder, &[&again]), (vec![one], None), "written again");
         }
     }

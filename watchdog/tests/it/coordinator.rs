@@ -3,7 +3,9 @@
 use std::{future::Future, path::PathBuf};
 
 use bytes::Bytes;
-use heeler_protocol::control::{CallbackAddress, DeliveryLimits, FromWatchdog, JoinMessage, ToWatchdog};
+use heeler_protocol::control::{
+    CallbackAddress, ClientRoute, DeliveryLimits, FromWatchdog, JoinMessage, ToWatchdog,
+};
 use heeler_sys::{
     dirs::{SocketDir, socket_dir},
     process::own_program_path,
@@ -34,6 +36,8 @@ pub(crate) struct TestCoordinator {
     writer: LinkTask,
     listener: LocalListener,
     directory: SocketDir,
+    /// The route to the client of all runs.
+    pub(crate) route: ClientRoute,
     /// Completions that were announced before the watchdog sent them on its own connection.
     pub(crate) announced: usize,
 }
@@ -45,7 +49,7 @@ pub(crate) fn run_async(test: impl Future<Output = ()>) {
 }
 
 impl TestCoordinator {
-    /// Starts a watchdog whose workers play `play_worker`, and sends it the `Welcome`.
+    /// Starts a watchdog whose workers play `worker`.
     pub(crate) async fn start(worker: &str, callback: Option<CallbackAddress>) -> Self {
         Self::start_with(worker, callback, LIMITS).await
     }
@@ -75,11 +79,15 @@ impl TestCoordinator {
         let joined = receiver.next::<JoinMessage>().await.unwrap();
         let join = JoinMessage::Watchdog { pid: watchdog.pid().as_u32() };
         assert_eq!(joined, Some(ReceivedPacket::Message(join)));
-        control.send(&ToWatchdog::Configure { callback, limits }).await.unwrap();
-        Self { watchdog, stderr: feet, control, receiver, writer, listener, directory, announced: 0 }
+        let route = ClientRoute { callback, limits };
+        Self { watchdog, stderr: feet, control, receiver, writer, listener, directory, route, announced: 0 }
     }
 
-    pub(crate) async fn send(&self, message: ToWatchdog) {
+    /// Sends a message; a finish gets the client's route.
+    pub(crate) async fn send(&self, mut message: ToWatchdog) {
+        if let ToWatchdog::Finish(finish) = &mut message {
+            finish.route = self.route.clone();
+        }
         self.control.send(&message).await.unwrap();
     }
 
@@ -101,13 +109,16 @@ impl TestCoordinator {
         }
     }
 
-    /// Returns the relayed frames with their positions, and the message after them.
+    /// Returns the relayed frames with their positions, each confirmed, and the message after them.
     pub(crate) async fn next_relayed(&mut self) -> (Vec<(u64, Bytes)>, FromWatchdog) {
         let mut frames = Vec::new();
         loop {
             match self.next().await {
                 ReceivedPacket::Message(message) => return (frames, message),
-                ReceivedPacket::Forward { position, frame } => frames.push((position, frame)),
+                ReceivedPacket::Forward { client, position, frame } => {
+                    frames.push((position, frame));
+                    self.send(ToWatchdog::FrameForwarded { client }).await;
+                }
             }
         }
     }

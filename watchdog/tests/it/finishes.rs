@@ -6,8 +6,8 @@ use bytes::Bytes;
 use heeler_core::{Outcome, TestId, TestResult, WorkerId};
 use heeler_protocol::{
     control::{
-        CallbackAddress, DueResult, FinishRequest, FromWatchdog, JournalResend, KnownResult, ProofLevel,
-        TestGroup, ToWatchdog, journal_name,
+        CallbackAddress, ClientId, DueResult, FinishRequest, FromWatchdog, JournalResend, KnownResult,
+        ProofLevel, RELAY_WINDOW, RunKey, TestGroup, ToWatchdog, journal_name,
     },
     frame::FrameDecoder,
     journal::{JournalRecord, MAGIC, write},
@@ -15,7 +15,7 @@ use heeler_protocol::{
     mtp::{Attachment, method},
     rpc,
 };
-use heeler_transport::{Inbox, LinkTask, Outbox};
+use heeler_transport::{Inbox, LinkTask, Outbox, control::ReceivedPacket};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -34,9 +34,11 @@ pub(crate) const TESTS: &[NamedTest] = tests![
     silent_reading_client_gets_no_result_twice,
     client_lost_before_completion_gets_everything_relayed,
     client_lost_at_completion_gets_completion_relayed,
+    unread_client_delays_no_finish_of_another,
     worker_exit_is_reported_while_finish_waits,
 ];
 
+const CLIENT: ClientId = ClientId(1);
 const RUN: &str = "0199a9d8-0000-7000-8000-000000000001";
 
 /// Returns the finish of a run of one worker with 1200 results, of which 100 are proven, with every other
@@ -74,7 +76,8 @@ fn full_finish(run_dir: &Path) -> FinishRequest {
 }
 
 fn empty_finish(run_dir: &Path) -> FinishRequest {
-    FinishRequest { run: RUN.into(), run_dir: run_dir.into(), ..FinishRequest::default() }
+    // The coordinator of these tests sets its own route.
+    FinishRequest { run: RunKey::new(CLIENT, RUN), run_dir: run_dir.into(), ..FinishRequest::default() }
 }
 
 /// The expected frames of [`full_finish`], in order.
@@ -166,7 +169,7 @@ impl CallbackClient {
 fn finished(message: FromWatchdog) -> (ProofLevel, Vec<String>) {
     match message {
         FromWatchdog::Finished { run, proof, soft_errors } => {
-            assert_eq!(run, RUN);
+            assert_eq!(run.id, RUN);
             (proof, soft_errors)
         }
         other => panic!("{other:?}"),
@@ -201,6 +204,7 @@ fn results_lost_from_journal_are_sent_as_known() {
         coordinator.send(ToWatchdog::Finish(Box::new(finish))).await;
         let (frames, end) = coordinator.next_relayed().await;
         let mut expected = FULL_FINISH_FRAMES.to_vec();
+        // The results of one worker share frames.
         expected.splice(3..4, ["updates 102: s::t1101", "updates 1: s::c"]);
         assert_eq!(summarize_relayed(&frames), expected);
         let (_, soft_errors) = finished(end);
@@ -323,6 +327,37 @@ fn client_lost_at_completion_gets_completion_relayed() {
         assert_eq!(summarize_relayed(&frames), ["completion"]);
         let (proof, soft_errors) = finished(end);
         assert_eq!((proof, soft_errors.len()), (ProofLevel::Ordered, 1), "{soft_errors:?}");
+        coordinator.end_session().await;
+    });
+}
+
+fn unread_client_delays_no_finish_of_another() {
+    run_async(async {
+        let directory = tempfile::tempdir().unwrap();
+        let mut coordinator = TestCoordinator::start("exit", None).await;
+        coordinator.send(ToWatchdog::Finish(Box::new(full_finish(directory.path())))).await;
+        // No frame is confirmed, so the watchdog sends no more of them.
+        for _ in 0..RELAY_WINDOW {
+            assert!(matches!(coordinator.next().await, ReceivedPacket::Forward { client: CLIENT, .. }));
+        }
+        let other = RunKey::new(ClientId(2), "other");
+        let finish = FinishRequest { run: other.clone(), ..empty_finish(directory.path()) };
+        coordinator.send(ToWatchdog::Finish(Box::new(finish))).await;
+        let next = coordinator.next().await;
+        assert!(matches!(next, ReceivedPacket::Forward { client: ClientId(2), .. }), "{next:?}");
+        match coordinator.next_message().await {
+            FromWatchdog::Finished { run, proof, .. } => {
+                assert_eq!((run, proof), (other, ProofLevel::Ordered))
+            }
+            message => panic!("{message:?}"),
+        }
+        // The rest of the first finish goes on as soon as its client reads.
+        for _ in 0..RELAY_WINDOW {
+            coordinator.send(ToWatchdog::FrameForwarded { client: CLIENT }).await;
+        }
+        let (frames, end) = coordinator.next_relayed().await;
+        assert_eq!(summarize_relayed(&frames), FULL_FINISH_FRAMES[RELAY_WINDOW..]);
+        assert_eq!(finished(end), (ProofLevel::Ordered, Vec::new()));
         coordinator.end_session().await;
     });
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use heeler_core::{Outcome, TestId, TestResult, WorkerId};
 use heeler_protocol::{
-    control::{FromWatchdog, JournalledResult, ToGuard, ToWatchdog, journal_name},
+    control::{ClientId, FromWatchdog, JournalledResult, RunKey, ToGuard, ToWatchdog, journal_name},
     journal::{JournalRecord, MAGIC, write},
     packet,
 };
@@ -173,10 +173,12 @@ fn damaged_journal_is_reported_up_to_damage() {
         let mut coordinator = TestCoordinator::start("exit", None).await;
         let mut journal = async |worker| {
             let run_dir = run_dir.into();
-            coordinator.send(ToWatchdog::ReadJournal { run: "r".into(), run_dir, worker }).await;
+            coordinator
+                .send(ToWatchdog::ReadJournal { run: RunKey::new(ClientId(1), "r"), run_dir, worker })
+                .await;
             match coordinator.next_message().await {
                 FromWatchdog::Journal { run, worker: told, settled, damage, .. } => {
-                    assert_eq!((run.as_str(), told), ("r", worker));
+                    assert_eq!((run.id.as_str(), told), ("r", worker));
                     (settled, damage)
                 }
                 other => panic!("{other:?}"),

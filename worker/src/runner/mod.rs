@@ -83,7 +83,7 @@ pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Jour
     let mut parcel = UpdateBatch::at_position(journal.position());
     parcel.sent_groups = std::mem::take(&mut journal.sent_groups);
     let mut outlet = ResultSink {
-        run: lease.run.as_str().into(),
+        run: lease.run.id.as_str().into(),
         lease: lease.lease,
         journal,
         result_sender: uplink,

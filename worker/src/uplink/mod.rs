@@ -1,22 +1,22 @@
 //! Sends results out of the worker: first to the client, on a callback connection of the worker's own or
-//! through the coordinator, then to the coordinator. One task owns the connection, so that a client that
-//! reads slowly delays only this task.
+//! through the coordinator, then to the coordinator. Each client has one task, which owns the connection, so
+//! that a client that reads slowly delays only this task and the leases of its own runs.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use heeler_protocol::{
     control::{
-        CallbackAddress, DeliveryLimits, FromWorker, LeaseEnd, LeaseEvent, LeaseId, LogLine, ProofLevel,
-        WorkerId,
+        CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FromWorker, LeaseEnd, LeaseEvent, LeaseId,
+        LogLevel, LogLine, ProofLevel, RunKey, WorkerId,
     },
-    mtp::{LogLevel, updates_frame},
+    mtp::updates_frame,
 };
 use heeler_transport::{
     LinkClosed,
-    callback::{self, CallbackConnection},
+    callback::{self, CallbackBroken, CallbackConnection},
     control::ControlSender,
 };
-use tokio::{io::AsyncWriteExt as _, sync::mpsc};
+use tokio::{io::AsyncWriteExt as _, sync::mpsc, time::timeout};
 
 use crate::update_batch::UpdateBatch;
 use heeler_core::error_chain;
@@ -24,6 +24,9 @@ use heeler_core::error_chain;
 /// At most two update batches wait, beside the one being sent: one is written while the next is made. More
 /// would only take memory, since a client that is slower than that slows the run anyway.
 pub(crate) const QUEUED_UPDATE_BATCHES: usize = 2;
+
+/// Time after which a client that takes no results is reported as blocking this worker.
+const BLOCKED_AFTER: Duration = Duration::from_secs(1);
 
 /// A message to the result sender.
 #[derive(Debug)]
@@ -48,10 +51,11 @@ enum SenderRoute {
     Broken,
 }
 
-/// The task that sends results.
+/// The task that sends the results of one client's runs.
 pub(crate) struct ResultSender {
     control: ControlSender,
     worker: WorkerId,
+    client: ClientId,
     limits: DeliveryLimits,
     route: SenderRoute,
     /// The number of results sent of each run, until it is drained.
@@ -71,17 +75,19 @@ struct SentGroups {
 }
 
 impl ResultSender {
-    /// Returns the result sender of a worker. It connects to the client for the first result.
+    /// Returns a worker's result sender for a client. It connects to the client for the first result.
     pub(crate) fn new(
         control: ControlSender,
         worker: WorkerId,
-        callback: Option<CallbackAddress>,
-        limits: DeliveryLimits,
+        client: ClientId,
+        route: ClientRoute,
     ) -> Self {
+        let ClientRoute { callback, limits } = route;
         let route = callback.map_or(SenderRoute::Relay, SenderRoute::NotConnected);
         Self {
             control,
             worker,
+            client,
             limits,
             route,
             sent_positions: HashMap::new(),
@@ -134,7 +140,7 @@ impl ResultSender {
         let position = parcel.position();
         if !parcel.logs.is_empty() {
             let run = Some(run.as_ref().to_owned());
-            self.control.send(&FromWorker::Log { run, lines: parcel.logs }).await?;
+            self.control.send(&FromWorker::Log { client: self.client, run, lines: parcel.logs }).await?;
         }
         self.sent_positions.insert(run, position);
         self.send_reports(lease, parcel.reports).await?;
@@ -178,11 +184,13 @@ impl ResultSender {
     async fn send_frame(&mut self, position: u64, frame: bytes::Bytes) -> Result<(), LinkClosed> {
         self.connect_if_needed().await?;
         let broken = match &mut self.route {
-            SenderRoute::Relay => return self.control.forward(position, &frame).await,
-            SenderRoute::Connected(_, callback) => match callback.send(frame).await {
-                Ok(()) => return Ok(()),
-                Err(broken) => broken,
-            },
+            SenderRoute::Relay => return self.control.forward(self.client, position, &frame).await,
+            SenderRoute::Connected(_, callback) => {
+                match send_to_client(&self.control, callback, frame).await? {
+                    Ok(()) => return Ok(()),
+                    Err(broken) => broken,
+                }
+            }
             SenderRoute::NotConnected(_) | SenderRoute::Broken => return Ok(()),
         };
         self.give_up(&error_chain(&broken)).await
@@ -211,7 +219,7 @@ impl ResultSender {
 
     async fn send_log(&self, level: LogLevel, message: String) -> Result<(), LinkClosed> {
         let lines = vec![LogLine { test: None, level, message }];
-        self.control.send(&FromWorker::Log { run: None, lines }).await
+        self.control.send(&FromWorker::Log { client: self.client, run: None, lines }).await
     }
 
     async fn drain(&mut self, run: String) -> Result<(), LinkClosed> {
@@ -233,6 +241,7 @@ impl ResultSender {
         };
         heeler_sys::fail::pass("worker.proven");
         let position = if proof == ProofLevel::None { 0 } else { handed };
+        let run = RunKey::new(self.client, run);
         self.control.send(&FromWorker::Drained { run, proof, position }).await?;
         heeler_sys::fail::pass("worker.drained");
         Ok(())
@@ -262,6 +271,23 @@ impl ResultSender {
         }
         Ok(proof)
     }
+}
+
+/// Sends a frame. While the client takes none, the coordinator knows it, so that the slot serves other clients.
+async fn send_to_client(
+    control: &ControlSender,
+    callback: &mut CallbackConnection,
+    frame: bytes::Bytes,
+) -> Result<Result<(), CallbackBroken>, LinkClosed> {
+    let sending = callback.send(frame);
+    tokio::pin!(sending);
+    if let Ok(sent) = timeout(BLOCKED_AFTER, &mut sending).await {
+        return Ok(sent);
+    }
+    control.send(&FromWorker::Blocked { is_blocked: true }).await?;
+    let sent = sending.await;
+    control.send(&FromWorker::Blocked { is_blocked: false }).await?;
+    Ok(sent)
 }
 
 /// Writes raw output to the worker's own streams. Errors are ignored: if a stream is closed, its owner does

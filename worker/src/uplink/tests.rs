@@ -77,7 +77,8 @@ impl SenderHarness {
         let (control, _, control_task) = heeler_transport::control::open(ours);
         let (unused, coordinator, coordinator_task) = heeler_transport::control::open(theirs);
         let (to_sender, inbox) = mpsc::channel(QUEUED_UPDATE_BATCHES);
-        let uplink = ResultSender::new(control, WorkerId(7), callback, LIMITS);
+        let route = ClientRoute { callback, limits: LIMITS };
+        let uplink = ResultSender::new(control, WorkerId(7), ClientId(2), route);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { uplink.run(inbox).await.unwrap() });
         let _links = (unused, (control_task, coordinator_task));
@@ -135,7 +136,8 @@ impl SenderHarness {
             let next = next.unwrap_or_else(|_| panic!("nothing more after {all:?}")).unwrap();
             let heard = match next.expect("the uplink goes on") {
                 ReceivedPacket::Message(message) => CoordinatorReceived::Message(message),
-                ReceivedPacket::Forward { position, frame } => {
+                ReceivedPacket::Forward { client, position, frame } => {
+                    assert_eq!(client, ClientId(2));
                     CoordinatorReceived::Relay(position, uids(&frame).len())
                 }
             };

@@ -10,8 +10,9 @@ use std::{
 
 use heeler_protocol::{
     control::{
-        DeliveryLimits, DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, LeaseEvent, LeaseId, LeasedTest,
-        ListedTest, OsText, TestId, TestLimits, TestProgram, ToWorker, WorkerId, WorkerLease,
+        ClientId, ClientRoute, DeliveryLimits, DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, LeaseEvent,
+        LeaseId, LeasedTest, ListedTest, OsText, RunKey, TestId, TestLimits, TestProgram, ToWorker, WorkerId,
+        WorkerLease,
     },
     mtp::{TestNode, UpdateParams},
     rpc::{self, RpcMessage},
@@ -141,8 +142,7 @@ impl WorkerHarness {
         let join = receiver.next::<JoinMessage>().await.unwrap().unwrap();
         let expected = JoinMessage::Worker { worker: WorkerId(1), pid: worker.pid().as_u32() };
         assert_eq!(join, ReceivedPacket::Message(expected));
-        let limits = DeliveryLimits { connect_ms: 1000, stall_ms: 1000, drain_ms: 1000 };
-        sender.send(&ToWorker::Configure { callback: None, limits }).await.unwrap();
+        sender.send(&ToWorker::Accepted).await.unwrap();
         Self { dir, worker, sender, receiver, task, scripts: 0, seen: LeaseObservation::default() }
     }
 
@@ -330,7 +330,11 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
     let listed = |number| ListedTest { name: format!("A.t{number}"), ..ListedTest::default() };
     WorkerLease {
         lease: LeaseId(3),
-        run: "run".into(),
+        run: RunKey::new(ClientId(1), "run"),
+        route: ClientRoute {
+            callback: None,
+            limits: DeliveryLimits { connect_ms: 1000, stall_ms: 1000, drain_ms: 1000 },
+        },
         run_dir: "".into(),
         program: program(script),
         tests: leased((0..count).map(listed).collect()),

@@ -11,7 +11,7 @@ use std::{
 
 use harness::{WorkerHarness, lease};
 use heeler_protocol::{
-    control::{FromWorker, LeaseEnd, LeaseEvent, ProofLevel, ToWorker, WorkerLease},
+    control::{ClientId, FromWorker, LeaseEnd, LeaseEvent, ProofLevel, RunKey, ToWorker, WorkerLease},
     journal::{self, JournalContent, JournalRecord},
     mtp::ExecutionState,
 };
@@ -37,7 +37,7 @@ async fn lease_is_run_journalled_sent_and_reported() {
     second.tests.truncate(1);
     let seen = bench.run(second).await;
     assert!(matches!(seen.reports[1], LeaseEvent::Settled { position: 4, .. }), "{:?}", seen.reports);
-    bench.send(&ToWorker::Drain { run: "run".into() }).await;
+    bench.send(&ToWorker::Drain { run: RunKey::new(ClientId(1), "run") }).await;
     let FromWorker::Drained { proof, position, .. } = bench.receive().await else { panic!() };
     assert_eq!((proof, position), (ProofLevel::Ordered, 4));
 }
@@ -47,7 +47,7 @@ async fn journal_of_drained_run_is_closed() {
     let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; ok t0; last 1 0");
     for number in 0..100 {
-        let run = format!("run {number}");
+        let run = RunKey::new(ClientId(1), format!("run {number}"));
         bench.run(WorkerLease { run: run.clone(), ..lease(&script, 1) }).await;
         bench.send(&ToWorker::Drain { run }).await;
         assert!(matches!(bench.receive().await, FromWorker::Drained { position: 1, .. }));

@@ -14,12 +14,46 @@ pub use heeler_core::{
 pub use watchdog::*;
 pub use worker::*;
 
+pub use crate::mtp::LogLevel;
+
 use serde::{Deserialize, Serialize};
+
+/// Client number within the coordinator, from 1; not reused after the client has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClientId(pub u32);
+
+/// Identity of a run within the coordinator. Clients choose the ids of their runs, and two clients may choose
+/// the same one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct RunKey {
+    pub client: ClientId,
+    /// Run id, as the client named it.
+    pub id: String,
+}
+
+impl RunKey {
+    /// Returns the key of a client's run.
+    #[must_use]
+    pub fn new(client: ClientId, id: impl Into<String>) -> Self {
+        Self { client, id: id.into() }
+    }
+}
+
+/// Route of results to a client. It belongs to the runs of that client: workers and the watchdog serve several
+/// clients.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClientRoute {
+    /// Callback address to report to; `None` forwards results through the coordinator.
+    pub callback: Option<CallbackAddress>,
+    /// Timeouts of the client's connections.
+    pub limits: DeliveryLimits,
+}
 
 /// First message on every control connection, from the process that dialled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JoinMessage {
-    /// The session's watchdog.
+    /// The coordinator's watchdog.
     Watchdog { pid: u32 },
     /// Worker that the watchdog started.
     Worker {
@@ -40,7 +74,7 @@ pub struct CallbackAddress {
 }
 
 /// Timeouts of client connections, all in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DeliveryLimits {
     /// Time after which a callback connection that is not established counts as refused.
     pub connect_ms: u64,

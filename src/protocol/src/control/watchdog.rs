@@ -3,7 +3,7 @@
 use heeler_core::{OsText, Outcome, TestId, TestResult, WorkerId};
 use serde::{Deserialize, Serialize};
 
-use super::{CallbackAddress, DeliveryLimits, ProofLevel};
+use super::{ClientId, ClientRoute, ProofLevel, RunKey};
 use crate::{
     journal::ProgramFailure,
     manifest::{ManifestPlan, TestDescriptions},
@@ -13,13 +13,6 @@ use crate::{
 /// Messages from coordinator to watchdog.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWatchdog {
-    /// First message.
-    Configure {
-        /// Callback address to report to; `None` forwards results through the coordinator.
-        callback: Option<CallbackAddress>,
-        /// Timeouts of client connections.
-        limits: DeliveryLimits,
-    },
     /// Starts a worker, which joins on a control connection of its own.
     StartWorker {
         /// Number of the new worker.
@@ -30,7 +23,8 @@ pub enum ToWatchdog {
     /// Announces a run. If the coordinator dies during the run, the watchdog finishes it from the manifest
     /// and the journals.
     BeginRun {
-        run: String,
+        run: RunKey,
+        route: ClientRoute,
         run_dir: OsText,
         /// Whether the client reads the attachments stream.
         has_attachments_stream: bool,
@@ -39,7 +33,7 @@ pub enum ToWatchdog {
     },
     /// Requests the content of a dead worker's journal.
     ReadJournal {
-        run: String,
+        run: RunKey,
         run_dir: OsText,
         /// Worker whose journal is read.
         worker: WorkerId,
@@ -47,14 +41,23 @@ pub enum ToWatchdog {
     /// Sends the remaining updates, then the end of the attachments and the completion; answered by
     /// [`SimWatchdogMessage::Finished`].
     Finish(Box<FinishRequest>),
+    /// One more relayed frame was handed to the client: see [`RELAY_WINDOW`].
+    FrameForwarded { client: ClientId },
+    /// A client has left, and all its runs are over: its connection is closed.
+    EndClient { client: ClientId },
     /// Orders the watchdog to end all workers and exit.
     Exit,
 }
 
+/// Number of relayed frames that the watchdog sends for one client before the coordinator confirms the first
+/// of them. A client that does not read would otherwise block the control connection for all others.
+pub const RELAY_WINDOW: usize = 4;
+
 /// Updates that a watchdog sends at the end of a run, in this order.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct FinishRequest {
-    pub run: String,
+    pub run: RunKey,
+    pub route: ClientRoute,
     /// Directory of the run, which holds the journals.
     pub run_dir: OsText,
     /// Descriptions of all tests that are sent.
@@ -113,7 +116,7 @@ pub enum FromWatchdog {
     },
     /// Answers [`ToWatchdog::ReadJournal`].
     Journal {
-        run: String,
+        run: RunKey,
         /// Worker whose journal was read.
         worker: WorkerId,
         /// Terminal results, in order: the first has position 1.
@@ -126,10 +129,10 @@ pub enum FromWatchdog {
         damage: Option<String>,
     },
     /// The client is proven to have everything of a run but its completion, which is sent next.
-    Completing { run: String },
+    Completing { run: RunKey },
     /// The run is finished and its completion is sent.
     Finished {
-        run: String,
+        run: RunKey,
         /// Proof level of the delivery to the client.
         proof: ProofLevel,
         /// Errors on the way, for the client's log.

@@ -6,23 +6,18 @@ use heeler_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{CallbackAddress, DeliveryLimits, DumpKinds, ProcessExit, ProofLevel, TraceMode};
+use super::{ClientId, ClientRoute, DumpKinds, ProcessExit, ProofLevel, RunKey, TraceMode};
 use crate::mtp::{LogLevel, TestTrait};
 
 /// Messages from coordinator to worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// First message.
-    Configure {
-        /// Callback address to report to; `None` forwards results through the coordinator.
-        callback: Option<CallbackAddress>,
-        /// Timeouts of client connections.
-        limits: DeliveryLimits,
-    },
-    /// Lists the tests of one program; answered by [`SimWorkerMessage::Discovered`] or
-    /// [`SimWorkerMessage::NotDiscovered`].
+    /// First message: the coordinator has accepted the worker.
+    Accepted,
+    /// Lists the tests of one program; answered by [`FromWorker::Discovered`] or
+    /// [`FromWorker::NotDiscovered`].
     Discover(DiscoveryJob),
-    /// Runs a batch; answered by reports and finally by [`SimWorkerMessage::LeaseEnded`].
+    /// Runs a batch; answered by reports and finally by [`FromWorker::LeaseEnded`].
     Lease(Box<WorkerLease>),
     /// Ends the current lease: the running test becomes `cancelled`, the tests not yet started are returned.
     Cancel {
@@ -44,9 +39,11 @@ pub enum ToWorker {
         /// Decision about the stopped process.
         decision: DebuggerDecision,
     },
-    /// Proves the delivery of everything that was sent for a run; answered by [`SimWorkerMessage::Drained`]. Sent
-    /// while the worker has no lease.
-    Drain { run: String },
+    /// Proves the delivery of everything that was sent for a run; answered by [`FromWorker::Drained`]. Sent
+    /// while the worker has no lease of the run.
+    Drain { run: RunKey },
+    /// A client has left, and all its runs are over: its connection is closed.
+    EndClient { client: ClientId },
     /// Orders the worker to exit.
     Exit,
 }
@@ -141,8 +138,8 @@ impl From<&TraitPair> for TestTrait {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerLease {
     pub lease: LeaseId,
-    /// Run id, as the client named it.
-    pub run: String,
+    pub run: RunKey,
+    pub route: ClientRoute,
     /// Directory of the run, which holds the journal.
     pub run_dir: OsText,
     /// Program, with its framework known.
@@ -304,17 +301,20 @@ pub enum FromWorker {
     },
     /// Answers [`ToWorker::Pause`].
     Paused,
+    /// The worker waits for the client of its lease, which takes no results, or does not wait any more.
+    Blocked { is_blocked: bool },
     /// Answers [`ToWorker::Drain`].
     Drained {
-        run: String,
+        run: RunKey,
         /// Proof level of the delivery.
         proof: ProofLevel,
         /// Journal position up to which the proof holds.
         position: u64,
     },
-    /// Lines for the client's log.
+    /// Lines for a client's log.
     Log {
-        /// Run that the lines are about; `None` for none.
+        client: ClientId,
+        /// Id of the client's run that the lines are about; `None` for none.
         run: Option<String>,
         lines: Vec<LogLine>,
     },

@@ -74,6 +74,12 @@ impl ProgramLister {
         pool.send_to_worker(worker, &ToWorker::Discover(job)).await;
     }
 
+    /// Returns whether this worker lists a program.
+    #[must_use]
+    pub fn is_used_by(&self, worker: WorkerId) -> bool {
+        self.running.contains_key(&worker)
+    }
+
     /// Handles a worker's message; returns whether the worker is idle again.
     pub fn on_worker_message(
         &mut self,
@@ -91,6 +97,7 @@ impl ProgramLister {
             FromWorker::LeaseEvents { .. }
             | FromWorker::LeaseEnded { .. }
             | FromWorker::Paused
+            | FromWorker::Blocked { .. }
             | FromWorker::Drained { .. }
             | FromWorker::Log { .. } => false,
         }

@@ -1,6 +1,6 @@
-//! One task per control connection: it sends the welcome message to the process that joins, then passes its
-//! messages to the pool in order. Frames for the client are forwarded unread to the client's outbox; while
-//! the client is slow, only this worker waits.
+//! One task per control connection: it accepts the process that joins, then passes its messages to the pool in
+//! order. Frames for clients are forwarded unread to the outbox of the run's client; while a client is slow,
+//! only the workers of its own runs wait.
 
 use std::{
     sync::{
@@ -11,27 +11,21 @@ use std::{
 };
 
 use bytes::Bytes;
-use heeler_core::delivery::LastRelayedFrame;
-use heeler_protocol::control::{
-    CallbackAddress, DeliveryLimits, FromWatchdog, FromWorker, JoinMessage, ToWatchdog, ToWorker, WorkerId,
-};
+use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, JoinMessage, ToWorker, WorkerId};
 use heeler_sys::process::Pid;
 use heeler_transport::{
+    Outbox, TrySendError,
     control::{self, ControlReceiver, ControlSender, ReceivedPacket},
     local,
 };
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 
+use super::{client_outboxes::ClientOutboxes, watchdog_relay::WatchdogRelays};
+
 /// Time limit for the join message. Processes of ours send it at once; a slower peer is not one of ours.
 const JOIN_DEADLINE: Duration = Duration::from_secs(10);
-
-/// Parameters that every connection needs.
-#[derive(Clone)]
-pub(super) struct ConnectionContext {
-    pub(super) callback: Option<CallbackAddress>,
-    pub(super) limits: DeliveryLimits,
-    pub(super) client: heeler_transport::Outbox,
-}
+/// Time after which a worker whose client takes no frame counts as blocked: its slot is free for others.
+const BLOCKED_AFTER: Duration = Duration::from_secs(1);
 
 /// Events on control connections.
 pub(super) enum ControlEvent {
@@ -48,7 +42,7 @@ pub(super) enum ControlEvent {
 /// Cancel safe: yes, because a connection belongs to its own task as soon as it is accepted.
 pub(super) async fn accept(
     mut listener: local::LocalListener,
-    greeting: ConnectionContext,
+    clients: ClientOutboxes,
     raw: mpsc::Sender<ControlEvent>,
 ) {
     let mut connections = JoinSet::new();
@@ -56,7 +50,7 @@ pub(super) async fn accept(
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
-                    connections.spawn(serve_connection(stream, greeting.clone(), raw.clone()));
+                    connections.spawn(serve_connection(stream, clients.clone(), raw.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a control connection was refused");
@@ -74,7 +68,7 @@ pub(super) async fn accept(
 
 async fn serve_connection(
     stream: local::LocalStream,
-    greeting: ConnectionContext,
+    clients: ClientOutboxes,
     raw: mpsc::Sender<ControlEvent>,
 ) {
     let (sender, mut receiver, _task) = control::open(stream);
@@ -85,32 +79,29 @@ async fn serve_connection(
             return;
         }
     };
-    let callback = greeting.callback.clone();
-    let limits = greeting.limits;
-    // The reader notices a peer that is gone again.
     match join {
         JoinMessage::Worker { worker, pid } => {
-            let _closed = sender.send(&ToWorker::Configure { callback, limits }).await;
-            worker_loop((worker, Pid(pid.cast_signed())), (sender, receiver), &greeting, raw).await;
+            // The reader notices a peer that is gone again.
+            let _closed = sender.send(&ToWorker::Accepted).await;
+            let forwarder = FrameForwarder { worker, clients, raw, forwarded: Arc::new(AtomicU64::new(0)) };
+            serve_worker(Pid(pid.cast_signed()), sender, receiver, forwarder).await;
         }
-        JoinMessage::Watchdog { pid } => {
-            let _closed = sender.send(&ToWatchdog::Configure { callback, limits }).await;
-            watchdog_loop(pid, (sender, receiver), &greeting, raw).await;
-        }
+        JoinMessage::Watchdog { pid } => serve_watchdog(pid, sender, receiver, clients, raw).await,
     }
 }
 
-async fn worker_loop(
-    (worker, pid): (WorkerId, Pid),
-    (sender, mut receiver): (ControlSender, ControlReceiver),
-    greeting: &ConnectionContext,
-    raw: mpsc::Sender<ControlEvent>,
+async fn serve_worker(
+    pid: Pid,
+    sender: ControlSender,
+    mut receiver: ControlReceiver,
+    forwarder: FrameForwarder,
 ) {
-    let relayed = Arc::new(AtomicU64::new(0));
-    let mut event = Some(ControlEvent::WorkerJoined { worker, pid, sender, forwarded: Arc::clone(&relayed) });
+    let worker = forwarder.worker;
+    let forwarded = Arc::clone(&forwarder.forwarded);
+    let mut event = Some(ControlEvent::WorkerJoined { worker, pid, sender, forwarded });
     loop {
         if let Some(event) = event.take()
-            && raw.send(event).await.is_err()
+            && forwarder.raw.send(event).await.is_err()
         {
             return;
         }
@@ -118,10 +109,8 @@ async fn worker_loop(
             Ok(Some(ReceivedPacket::Message(message))) => {
                 event = Some(ControlEvent::WorkerMessage(worker, message))
             }
-            Ok(Some(ReceivedPacket::Forward { position, frame })) => {
-                if greeting.client.send(frame).await.is_ok() {
-                    relayed.store(position, Ordering::Release);
-                }
+            Ok(Some(ReceivedPacket::Forward { client, position, frame })) => {
+                forwarder.forward(client, position, frame).await
             }
             Ok(None) => break,
             Err(error) => {
@@ -131,17 +120,56 @@ async fn worker_loop(
         }
     }
     // The pool may be gone already.
-    let _closed = raw.send(ControlEvent::WorkerDisconnected(worker)).await;
+    let _closed = forwarder.raw.send(ControlEvent::WorkerDisconnected(worker)).await;
 }
 
-async fn watchdog_loop(
+/// Forwards the frames of one worker to the clients of its runs.
+struct FrameForwarder {
+    worker: WorkerId,
+    clients: ClientOutboxes,
+    raw: mpsc::Sender<ControlEvent>,
+    /// The position of the last forwarded frame of the run that the worker serves.
+    forwarded: Arc<AtomicU64>,
+}
+
+impl FrameForwarder {
+    async fn forward(&self, client: ClientId, position: u64, frame: Bytes) {
+        let Some(outbox) = self.clients.get(client) else { return };
+        let is_sent = match outbox.try_send(frame) {
+            Ok(()) => true,
+            Err(TrySendError::Closed(_)) => false,
+            Err(TrySendError::Full(frame)) => self.forward_slowly(&outbox, frame).await,
+        };
+        if is_sent {
+            self.forwarded.store(position, Ordering::Release);
+        }
+    }
+
+    async fn forward_slowly(&self, outbox: &Outbox, frame: Bytes) -> bool {
+        let sending = outbox.send(frame);
+        tokio::pin!(sending);
+        if let Ok(sent) = timeout(BLOCKED_AFTER, &mut sending).await {
+            return sent.is_ok();
+        }
+        let worker = self.worker;
+        // The pool may be gone already.
+        let blocked = |is_blocked| ControlEvent::WorkerMessage(worker, FromWorker::Blocked { is_blocked });
+        let _closed = self.raw.send(blocked(true)).await;
+        let is_sent = sending.await.is_ok();
+        let _closed = self.raw.send(blocked(false)).await;
+        is_sent
+    }
+}
+
+async fn serve_watchdog(
     pid: u32,
-    (sender, mut receiver): (ControlSender, ControlReceiver),
-    greeting: &ConnectionContext,
+    sender: ControlSender,
+    mut receiver: ControlReceiver,
+    clients: ClientOutboxes,
     raw: mpsc::Sender<ControlEvent>,
 ) {
+    let mut relays = WatchdogRelays::new(clients, sender.clone(), raw.clone());
     let mut event = Some(ControlEvent::WatchdogJoined { pid, sender });
-    let mut held = LastRelayedFrame::default();
     loop {
         if let Some(event) = event.take()
             && raw.send(event).await.is_err()
@@ -149,15 +177,8 @@ async fn watchdog_loop(
             return;
         }
         match receiver.next::<FromWatchdog>().await {
-            Ok(Some(ReceivedPacket::Message(message))) => {
-                if matches!(message, FromWatchdog::Finished { .. }) {
-                    forward_to_client(greeting, held.release()).await;
-                }
-                event = Some(ControlEvent::WatchdogMessage(message));
-            }
-            Ok(Some(ReceivedPacket::Forward { frame, .. })) => {
-                forward_to_client(greeting, held.hold(frame)).await
-            }
+            Ok(Some(ReceivedPacket::Message(message))) => event = relays.on_message(message),
+            Ok(Some(ReceivedPacket::Forward { client, frame, .. })) => relays.forward(client, frame),
             Ok(None) => break,
             Err(error) => {
                 tracing::warn!(%error, "the watchdog's control connection broke");
@@ -165,12 +186,6 @@ async fn watchdog_loop(
             }
         }
     }
+    relays.finish().await;
     let _closed = raw.send(ControlEvent::WatchdogDisconnected { pid }).await;
-}
-
-async fn forward_to_client(greeting: &ConnectionContext, frame: Option<Bytes>) {
-    if let Some(frame) = frame {
-        // The session notices a client that is gone.
-        let _closed = greeting.client.send(frame).await;
-    }
 }

@@ -1,16 +1,28 @@
-//! The session's processes: one watchdog, and the workers that it starts. The pool tracks which processes are
-//! alive, passes messages to and from them and replaces a dead watchdog; it decides nothing about tests.
+//! The processes that serve all clients: one watchdog, and the workers that it starts. The pool tracks which
+//! processes are alive and what each worker is granted to, passes messages to and from them and replaces a
+//! dead watchdog; it decides nothing about tests.
 //!
+//! - `client_outboxes`: the main connections of the clients.
 //! - `connection`: one task per control connection.
+//! - `deadlines`: time limits.
 //! - `exit_watch`: waits for the exit of a process.
+//! - `grants`: what each worker is used for.
 //! - `orphans`: reaps what a dead watchdog leaves behind.
+//! - `watchdog_process`: starts the watchdog.
+//! - `watchdog_relay`: frames of the watchdog for clients.
 //! - `workers`: the pool itself.
 
+mod client_outboxes;
 mod connection;
 mod deadlines;
 mod exit_watch;
+mod grants;
 mod orphans;
+mod watchdog_process;
+mod watchdog_relay;
 mod workers;
 
+pub use client_outboxes::ClientOutboxes;
 pub use exit_watch::ProcessExitWatch;
+pub use grants::WorkerUser;
 pub use workers::{PoolError, PoolEvent, PoolOptions, WorkerPool};

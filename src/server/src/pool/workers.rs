@@ -2,8 +2,7 @@
 //! and exit.
 
 use std::{
-    collections::BTreeMap,
-    ffi::OsString,
+    collections::{BTreeMap, VecDeque},
     future::pending,
     path::PathBuf,
     sync::{
@@ -12,21 +11,20 @@ use std::{
     },
 };
 
-use heeler_protocol::control::{
-    CallbackAddress, DeliveryLimits, FromWatchdog, FromWorker, ToWatchdog, ToWorker, WorkerId,
-};
+use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, RunKey, ToWatchdog, ToWorker, WorkerId};
 use heeler_sys::process::{Pid, Signal};
-use heeler_sys::spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild};
+use heeler_sys::spawn::{SpawnError, SpawnedChild};
 use heeler_transport::{control::ControlSender, local};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
-    connection::{self, ConnectionContext, ControlEvent},
-    deadlines::{
-        DEATH_DEADLINE, SEND_DEADLINE, SHUTDOWN_DEADLINE, SPAWN_RETRY_FOR, SPAWN_RETRY_PAUSE, START_DEADLINE,
-    },
+    client_outboxes::ClientOutboxes,
+    connection::{self, ControlEvent},
+    deadlines::{DEATH_DEADLINE, SEND_DEADLINE, SHUTDOWN_DEADLINE, START_DEADLINE},
     exit_watch::ProcessExitWatch,
+    grants::WorkerUser,
     orphans,
+    watchdog_process::{spawn_first_watchdog, spawn_watchdog, wait_for_exit},
 };
 
 /// Maximum number of watchdogs; after this many deaths the watchdog is not replaced any more.
@@ -38,12 +36,10 @@ const EVENT_QUEUE_CAPACITY: usize = 64;
 /// Parameters of a pool.
 #[derive(Debug, Clone)]
 pub struct PoolOptions {
-    /// Address to which workers and watchdog send results; `None` forwards them through `client`.
-    pub callback: Option<CallbackAddress>,
-    /// Time limits for a slow client.
-    pub limits: DeliveryLimits,
-    /// The outbox of the main connection, for forwarded frames.
-    pub client: heeler_transport::Outbox,
+    /// The main connections of all clients, for forwarded frames.
+    pub clients: ClientOutboxes,
+    /// Maximum number of workers that are not blocked by their client.
+    pub slots: usize,
     /// Whether workers inherit our standard output (for output that is not captured).
     pub is_output_shared: bool,
 }
@@ -71,17 +67,19 @@ pub enum PoolError {
 /// An event that the pool reports to the scheduler.
 #[derive(Debug)]
 pub enum PoolEvent {
-    /// A worker has joined.
-    WorkerReady(WorkerId),
-    /// A requested worker did not start.
-    WorkerNotStarted { worker: WorkerId, error: String },
+    /// A worker has joined, and is idle.
+    WorkerReady,
+    /// A worker that was requested for this user did not start.
+    WorkerNotStarted { worker: WorkerId, user: Option<WorkerUser>, error: String },
+    /// A worker waits for a client that takes no frames, or does not wait any more.
+    WorkerBlocked,
     /// A worker sent a message.
     WorkerMessage(WorkerId, FromWorker),
     /// A worker is dead, and everything that it had sent is read.
     WorkerDied {
         worker: WorkerId,
         /// By run, the position of its last frame that was forwarded to the client's connection.
-        forwarded: BTreeMap<String, u64>,
+        forwarded: BTreeMap<RunKey, u64>,
     },
     /// The watchdog sent a message.
     WatchdogMessage(FromWatchdog),
@@ -91,21 +89,25 @@ pub enum PoolEvent {
     WatchdogLost(PoolError),
 }
 
-struct PooledWorker {
-    pid: Pid,
-    sender: ControlSender,
+pub(super) struct PooledWorker {
+    pub(super) pid: Pid,
+    pub(super) sender: ControlSender,
     /// The position of the last forwarded frame of the run that the worker serves.
-    forwarded: Arc<AtomicU64>,
+    pub(super) forwarded: Arc<AtomicU64>,
+    /// What it is granted to; `None` while it is idle.
+    pub(super) user: Option<WorkerUser>,
+    /// It waits for a client that takes no frames.
+    pub(super) is_blocked: bool,
     /// The run of its last lease.
-    assigned_run: Option<String>,
+    pub(super) assigned_run: Option<RunKey>,
     /// Positions of the runs that it served before, for as long as those runs last.
-    forwarded_before: BTreeMap<String, u64>,
+    pub(super) forwarded_before: BTreeMap<RunKey, u64>,
     /// Its connection has ended.
-    is_disconnected: bool,
+    pub(super) is_disconnected: bool,
     /// The watchdog has reported its exit, or is dead itself.
-    is_exit_reported: bool,
+    pub(super) is_exit_reported: bool,
     /// Deadline for the second sign of death, set at the first one.
-    death_deadline: Option<Instant>,
+    pub(super) death_deadline: Option<Instant>,
 }
 
 struct WatchdogProcess {
@@ -113,18 +115,22 @@ struct WatchdogProcess {
     sender: Option<ControlSender>,
 }
 
-/// The watchdog and the workers of a session.
+/// The watchdog and the workers of this process, for all clients: the only record of which workers there are
+/// and what each is used for.
 pub struct WorkerPool {
     socket_dir: heeler_sys::dirs::SocketDir,
+    pub(super) slots: usize,
     is_output_shared: bool,
     control_events: mpsc::Receiver<ControlEvent>,
-    workers: BTreeMap<WorkerId, PooledWorker>,
-    starting: BTreeMap<WorkerId, Instant>,
+    pub(super) workers: BTreeMap<WorkerId, PooledWorker>,
+    pub(super) starting: BTreeMap<WorkerId, Instant>,
+    /// Users that have requested a worker which has not joined yet, in order.
+    pub(super) requests: VecDeque<WorkerUser>,
     watchdog: WatchdogProcess,
     watchdogs_started: u32,
     next_worker: u32,
     /// Events that arose together with another one and are not returned yet.
-    pending_events: std::collections::VecDeque<PoolEvent>,
+    pending_events: VecDeque<PoolEvent>,
     /// The task that accepts connections; it ends when `raw` is dropped.
     _tasks: JoinSet<()>,
 }
@@ -142,22 +148,22 @@ impl WorkerPool {
         let listener = local::LocalListener::bind(&path)
             .map_err(|source| PoolError::Listen { path: path.clone(), source })?;
         let (sender, raw) = mpsc::channel(EVENT_QUEUE_CAPACITY);
-        let greeting =
-            ConnectionContext { callback: options.callback, limits: options.limits, client: options.client };
         let mut tasks = JoinSet::new();
-        tasks.spawn(connection::accept(listener, greeting, sender));
+        tasks.spawn(connection::accept(listener, options.clients, sender));
         orphans::adopt_orphans();
         let child = spawn_first_watchdog(&path, options.is_output_shared).await.map_err(PoolError::Spawn)?;
         let mut pool = Self {
             socket_dir,
+            slots: options.slots,
             is_output_shared: options.is_output_shared,
             control_events: raw,
             workers: BTreeMap::new(),
             starting: BTreeMap::new(),
+            requests: VecDeque::new(),
             watchdog: WatchdogProcess { child, sender: None },
             watchdogs_started: 1,
             next_worker: 1,
-            pending_events: std::collections::VecDeque::new(),
+            pending_events: VecDeque::new(),
             _tasks: tasks,
         };
         pool.await_watchdog().await?;
@@ -216,59 +222,20 @@ impl WorkerPool {
         self.workers.iter().filter(|(_, worker)| !worker.is_dying()).map(|(id, _)| *id).collect()
     }
 
-    /// Returns whether a worker has joined and shows no sign of death.
-    #[must_use]
-    pub fn is_ready(&self, worker: WorkerId) -> bool {
-        self.workers.get(&worker).is_some_and(|link| !link.is_dying())
-    }
-
-    /// Returns the number of workers that have joined or are starting.
-    #[must_use]
-    pub fn worker_count(&self) -> usize {
-        self.workers.len() + self.starting.len()
-    }
-
-    /// Returns the number of workers that are starting.
-    #[must_use]
-    pub fn starting_count(&self) -> usize {
-        self.starting.len()
-    }
-
-    /// Records that a worker without a lease serves this run from now on. Positions are counted from 1 in
-    /// each run. All frames of the previous run have been forwarded, because they precede the end of its
-    /// lease.
-    pub fn assign_run(&mut self, worker: WorkerId, run: &str) {
-        let Some(link) = self.workers.get_mut(&worker) else { return };
-        if link.assigned_run.as_deref() == Some(run) {
-            return;
+    /// Closes the connections of all processes to a client that has left.
+    ///
+    /// Cancel safe: no, because some processes may not receive the message.
+    pub async fn end_client(&mut self, client: ClientId) {
+        for worker in self.ready_workers() {
+            self.send_to_worker(worker, &ToWorker::EndClient { client }).await;
         }
-        let before = link.forwarded_before.remove(run).unwrap_or(0);
-        let relayed = link.forwarded.swap(before, Ordering::AcqRel);
-        if let Some(earlier) = link.assigned_run.replace(run.to_owned()) {
-            link.forwarded_before.insert(earlier, relayed);
-        }
+        self.send_to_watchdog(&ToWatchdog::EndClient { client }).await;
     }
 
-    /// Returns the run of a worker's last lease.
-    #[must_use]
-    pub fn assigned_run(&self, worker: WorkerId) -> Option<&str> {
-        self.workers.get(&worker)?.assigned_run.as_deref()
-    }
-
-    /// Removes the records of a run that is over.
-    pub fn end_run(&mut self, run: &str) {
-        for link in self.workers.values_mut() {
-            link.forwarded_before.remove(run);
-            if link.assigned_run.as_deref() == Some(run) {
-                link.assigned_run = None;
-            }
-        }
-    }
-
-    /// Requests one more worker; [`PoolEvent::WorkerReady`] or [`PoolEvent::WorkerNotStarted`] follows.
+    /// Starts one more worker.
     ///
     /// Cancel safe: no, because the worker number is used up before the watchdog receives it.
-    pub async fn start_worker(&mut self) {
+    pub(super) async fn start_worker(&mut self) {
         let worker = WorkerId(self.next_worker);
         self.next_worker += 1;
         self.starting.insert(worker, Instant::now() + START_DEADLINE);
@@ -359,7 +326,7 @@ impl WorkerPool {
         for worker in late {
             self.starting.remove(&worker);
             let error = format!("did not join within {} s", START_DEADLINE.as_secs());
-            self.pending_events.push_back(PoolEvent::WorkerNotStarted { worker, error });
+            self.push_not_started(worker, error);
         }
         let dead: Vec<_> = self
             .workers
@@ -410,6 +377,8 @@ impl WorkerPool {
                         pid,
                         sender,
                         forwarded: relayed,
+                        user: None,
+                        is_blocked: false,
                         assigned_run: None,
                         forwarded_before: BTreeMap::new(),
                         is_disconnected: false,
@@ -417,7 +386,13 @@ impl WorkerPool {
                         death_deadline: None,
                     };
                     self.workers.insert(worker, link);
-                    self.pending_events.push_back(PoolEvent::WorkerReady(worker));
+                    self.pending_events.push_back(PoolEvent::WorkerReady);
+                }
+            }
+            ControlEvent::WorkerMessage(worker, FromWorker::Blocked { is_blocked }) => {
+                if let Some(link) = self.workers.get_mut(&worker) {
+                    link.is_blocked = is_blocked;
+                    self.pending_events.push_back(PoolEvent::WorkerBlocked);
                 }
             }
             ControlEvent::WorkerMessage(worker, message) => {
@@ -433,13 +408,13 @@ impl WorkerPool {
             }
             ControlEvent::WatchdogMessage(FromWatchdog::WorkerNotStarted { worker, error }) => {
                 if self.starting.remove(&worker).is_some() {
-                    self.pending_events.push_back(PoolEvent::WorkerNotStarted { worker, error });
+                    self.push_not_started(worker, error);
                 }
             }
             ControlEvent::WatchdogMessage(FromWatchdog::WorkerEnded { worker, code, signal }) => {
                 if self.starting.remove(&worker).is_some() {
                     let error = format!("ended before it joined (exit code {code:?}, signal {signal:?})");
-                    self.pending_events.push_back(PoolEvent::WorkerNotStarted { worker, error });
+                    self.push_not_started(worker, error);
                 }
                 self.note_exit(worker, |link| link.is_exit_reported = true);
             }
@@ -466,13 +441,18 @@ impl WorkerPool {
         }
     }
 
+    /// Reports to the first requester in the queue that a worker did not start.
+    fn push_not_started(&mut self, worker: WorkerId, error: String) {
+        let user = self.requests.pop_front();
+        self.pending_events.push_back(PoolEvent::WorkerNotStarted { worker, user, error });
+    }
+
     fn replace_watchdog(&mut self) {
         self.reap_watchdog();
         orphans::kill_orphans();
         self.watchdog.sender = None;
         for (worker, _) in std::mem::take(&mut self.starting) {
-            let error = "the watchdog died".to_owned();
-            self.pending_events.push_back(PoolEvent::WorkerNotStarted { worker, error });
+            self.push_not_started(worker, "the watchdog died".to_owned());
         }
         for worker in self.workers.keys().copied().collect::<Vec<_>>() {
             self.note_exit(worker, |link| link.is_exit_reported = true);
@@ -548,44 +528,7 @@ impl Drop for WorkerPool {
 }
 
 impl PooledWorker {
-    fn is_dying(&self) -> bool {
+    pub(super) fn is_dying(&self) -> bool {
         self.death_deadline.is_some()
     }
-}
-
-/// Waits for a process's exit; forever if it can't be watched, so that only the deadline applies.
-async fn wait_for_exit(end: Option<&ProcessExitWatch>) {
-    match end {
-        Some(end) => end.wait().await,
-        None => pending().await,
-    }
-}
-
-/// Starts the first watchdog; retries while the system temporarily has no process to spare.
-async fn spawn_first_watchdog(
-    socket: &std::path::Path,
-    is_output_shared: bool,
-) -> Result<SpawnedChild, SpawnError> {
-    let deadline = Instant::now() + SPAWN_RETRY_FOR;
-    loop {
-        match spawn_watchdog(socket, is_output_shared) {
-            Err(SpawnError::Create { source, .. })
-                if source.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < deadline =>
-            {
-                tokio::time::sleep(SPAWN_RETRY_PAUSE).await;
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
-fn spawn_watchdog(socket: &std::path::Path, is_output_shared: bool) -> Result<SpawnedChild, SpawnError> {
-    let mut spawn = SpawnOptions::new(heeler_sys::process::own_program_path());
-    spawn.args = vec![OsString::from("__watchdog"), socket.as_os_str().to_owned()];
-    spawn.stdout = if is_output_shared { ChildStdio::Inherit } else { ChildStdio::Null };
-    let child = heeler_sys::fail::at("pool.watchdog")
-        .map_err(|source| SpawnError::Create { program: heeler_sys::process::own_program_path(), source })
-        .and_then(|()| heeler_sys::spawn::spawn(spawn))?;
-    orphans::register_watchdog(child.pid());
-    Ok(child)
 }

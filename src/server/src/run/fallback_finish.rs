@@ -1,17 +1,35 @@
 //! Fallback finish on the main connection, when no watchdog can be started: the same updates as the
-//! watchdog's, from the same journals.
+//! watchdog's, from the same journals. The client's session sends it.
 
 use bytes::Bytes;
 use heeler_protocol::{
     control::FinishRequest,
-    mtp::{attachments_frame, completion_frame},
+    mtp::{Attachment, attachments_frame, completion_frame},
 };
 use heeler_recovery::{JournalFile, finish};
 
-/// Sends the pending updates and the completion.
-///
-/// Cancel safe: no, because only a part may be sent.
-pub(super) async fn send_pending(client: &heeler_transport::Outbox, request: &FinishRequest) {
+use super::RunPlan;
+
+/// The end of a run that the client's session sends, because no watchdog can: updates, attachments, completion.
+#[derive(Debug)]
+pub struct FallbackFinish {
+    /// The client's run id.
+    pub run_id: String,
+    /// The changes, as the client's protocol encodes them.
+    pub changes: Vec<Vec<u8>>,
+    /// The attachments of the run; `None` for a client that does not read them.
+    pub attachments: Option<Vec<Attachment>>,
+}
+
+impl FallbackFinish {
+    /// Returns only the completion, for a client that is proven to have received everything before it.
+    pub(super) fn completion(plan: &RunPlan) -> Self {
+        Self { run_id: plan.run_id.clone(), changes: Vec::new(), attachments: None }
+    }
+}
+
+/// Returns the pending changes and the completion.
+pub(super) fn pending_updates(request: &FinishRequest) -> FallbackFinish {
     let mut changes = finish::group_changes(request);
     for resend in &request.resend {
         let journal = JournalFile::read_worker(request.run_dir.as_path(), resend.worker);
@@ -21,29 +39,16 @@ pub(super) async fn send_pending(client: &heeler_transport::Outbox, request: &Fi
         changes.extend(finish::resent_results(request, resend, &journal).changes);
     }
     changes.extend(finish::synthesized_changes(request));
-    let updates = finish::update_frames(&request.run, &changes).into_iter().map(|frame| frame.bytes);
-    let frames = updates.chain(finish::attachment_frames(request)).chain([completion_frame(&request.run)]);
-    for frame in frames {
-        if client.send(frame).await.is_err() {
-            tracing::warn!("the client disconnected before its run was completed");
-            return;
-        }
-    }
+    let attachments = request.has_attachments_stream.then(|| request.attachments.clone());
+    FallbackFinish { run_id: request.run.id.clone(), changes, attachments }
 }
 
-/// Sends only the completion, to a client that is proven to have received everything before it.
-///
-/// Cancel safe: yes, because the frame is queued in one step.
-pub(super) async fn send_completion(run: &str, client: &heeler_transport::Outbox) {
-    if client.send(completion_frame(run)).await.is_err() {
-        tracing::warn!("the client disconnected before its run was completed");
-    }
-}
-
-/// Returns the final frames of a run that never began: updates, the end of the attachments for a client that
-/// reads them, completion.
-pub(crate) fn end_frames(run: &str, changes: &[Vec<u8>], has_attachments_stream: bool) -> Vec<Bytes> {
+/// Returns the final frames of a run in order: updates, attachments and their terminator (`None` for a client
+/// that does not read them), completion.
+pub(crate) fn end_frames(run: &str, changes: &[Vec<u8>], attachments: Option<&[Attachment]>) -> Vec<Bytes> {
     let updates = finish::update_frames(run, changes).into_iter().map(|frame| frame.bytes);
-    let attachments = has_attachments_stream.then(|| attachments_frame(run, None));
-    updates.chain(attachments).chain([completion_frame(run)]).collect()
+    let files = attachments.filter(|files| !files.is_empty());
+    let files = files.map(|files| attachments_frame(run, Some(files.to_vec())));
+    let terminator = attachments.map(|_| attachments_frame(run, None));
+    updates.chain(files).chain(terminator).chain([completion_frame(run)]).collect()
 }

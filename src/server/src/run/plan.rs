@@ -9,7 +9,7 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{DeliveryLimits, ListedTest, TestGroup, TestLimits, TestProgram},
-    mtp::{ClientMembers, LogForm},
+    mtp::ClientMembers,
 };
 
 use super::{groups::GroupList, test_history::HistorySnapshot};
@@ -97,8 +97,6 @@ pub struct RunPlan {
     pub is_debugged: bool,
     /// The client reads the attachments stream.
     pub has_attachments_stream: bool,
-    /// The form of log messages that the client accepts.
-    pub log_form: LogForm,
 }
 
 /// Inputs of a run plan.
@@ -168,7 +166,6 @@ impl RunPlan {
             is_output_shown: settings.run.capture == CaptureStrategy::Shown,
             is_debugged: false,
             has_attachments_stream: false,
-            log_form: LogForm::Single,
         }
     }
 

@@ -8,49 +8,66 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{
-        CrashCapturePlan, FinishRequest, LeasedTest, ProofLevel, TestLimits, ToWatchdog, ToWorker,
+        CrashCapturePlan, FinishRequest, LeasedTest, LogLevel, ProofLevel, TestLimits, ToWatchdog, ToWorker,
         WorkerLease,
     },
-    mtp::{Attachment, LogLevel},
+    mtp::Attachment,
 };
 use heeler_recovery::JournalFile;
 use tokio::time::Instant;
 
 use super::{CANCEL_DEADLINE, RunDriver, STAGE_SLACK};
 use crate::pool::WorkerPool;
-use crate::run::{fallback_finish, groups, manifest, plan::millis, synthesized};
+use crate::run::{
+    fallback_finish::{self, FallbackFinish},
+    groups, manifest,
+    plan::millis,
+    synthesized,
+};
+use crate::scheduler::ClientEvent;
 
 impl RunDriver {
     /// Executes the pending actions.
     ///
     /// Cancel safe: no, because an action that is lost is never repeated.
     pub async fn execute_actions(&mut self, pool: &mut WorkerPool) {
-        while let Some(action) = self.actions.pop_front() {
-            match action {
-                RunAction::StartWorker => self.requested_workers += 1,
-                RunAction::Lease(lease) => self.send_lease(pool, *lease).await,
-                RunAction::CancelLease { worker, mode } => {
-                    let grace_ms = self.plan.limits.grace_ms;
-                    let order = match mode {
-                        // Running tests have their own limits.
-                        CancelMode::AfterRunningTests => ToWorker::CancelAfterRunningTests { grace_ms },
-                        CancelMode::Now => {
-                            let grace = Duration::from_millis(grace_ms);
-                            self.cancel_deadline.get_or_insert(Instant::now() + grace + CANCEL_DEADLINE);
-                            ToWorker::Cancel { grace_ms }
-                        }
-                    };
-                    pool.send_to_worker(worker, &order).await;
-                }
-                RunAction::Drain(worker) => {
-                    heeler_sys::fail::pass("run.drain");
-                    self.set_stage(RunStage::Draining);
-                    pool.send_to_worker(worker, &ToWorker::Drain { run: self.plan.run_id.clone() }).await;
-                }
-                RunAction::KillFinisher => pool.kill_watchdog(),
-                RunAction::Finish(due) => self.send_finish(pool, &due).await,
-                RunAction::Complete => self.is_complete = true,
+        loop {
+            while let Some(action) = self.actions.pop_front() {
+                self.execute_action(pool, action).await;
             }
+            self.release_idle(pool);
+            if self.actions.is_empty() {
+                return;
+            }
+        }
+    }
+
+    async fn execute_action(&mut self, pool: &mut WorkerPool, action: RunAction) {
+        match action {
+            RunAction::StartWorker => pool.request_worker(self.user()),
+            RunAction::Lease(lease) => self.send_lease(pool, *lease).await,
+            RunAction::CancelLease { worker, mode } => {
+                let grace_ms = self.plan.limits.grace_ms;
+                let order = match mode {
+                    // Running tests have their own limits.
+                    CancelMode::AfterRunningTests => ToWorker::CancelAfterRunningTests { grace_ms },
+                    CancelMode::Now => {
+                        let grace = Duration::from_millis(grace_ms);
+                        self.cancel_deadline.get_or_insert(Instant::now() + grace + CANCEL_DEADLINE);
+                        ToWorker::Cancel { grace_ms }
+                    }
+                };
+                pool.send_to_worker(worker, &order).await;
+            }
+            RunAction::Drain(worker) => {
+                heeler_sys::fail::pass("run.drain");
+                self.set_stage(RunStage::Draining);
+                let drain = ToWorker::Drain { run: self.client.key.clone() };
+                pool.send_to_worker(worker, &drain).await;
+            }
+            RunAction::KillFinisher => pool.kill_watchdog(),
+            RunAction::Finish(due) => self.send_finish(pool, &due).await,
+            RunAction::Complete => self.is_complete = true,
         }
     }
 
@@ -74,7 +91,8 @@ impl RunDriver {
         tests.sort_by_key(|test| self.plan.tests[test.test.0 as usize].listing_index);
         let wire = WorkerLease {
             lease: lease.lease,
-            run: self.plan.run_id.clone(),
+            run: self.client.key.clone(),
+            route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
             program: self.plan.programs[program].clone(),
             groups: groups::subset(&self.plan, &mut tests),
@@ -93,7 +111,7 @@ impl RunDriver {
             self.running_tests.insert(lease.worker, only.test);
         }
         self.leases_granted += 1;
-        pool.assign_run(lease.worker, &self.plan.run_id);
+        pool.assign_run(lease.worker, &self.client.key);
         pool.send_to_worker(lease.worker, &ToWorker::Lease(Box::new(wire))).await;
     }
 
@@ -134,7 +152,7 @@ impl RunDriver {
         if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
             let text =
                 format!("the synthesized results could not be written to the run's directory: {error}");
-            self.log(LogLevel::Warning, text).await;
+            self.log(LogLevel::Warning, text);
         }
         self.result.attachments.clone_from(&finish.attachments);
         self.finish = Some(finish.clone());
@@ -150,7 +168,8 @@ impl RunDriver {
         // A finish that is composed again finds them among the run's attachments.
         let is_new = |new: &Attachment| self.result.attachments.iter().all(|old| old.uri != new.uri);
         FinishRequest {
-            run: self.plan.run_id.clone(),
+            run: self.client.key.clone(),
+            route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
             descriptions: manifest::descriptions(&self.plan, &resend, &synthesized),
             attachments: self.result.attachments.iter().cloned().chain(files.filter(is_new)).collect(),
@@ -161,12 +180,9 @@ impl RunDriver {
         }
     }
 
-    /// Finishes the run in this process, on the main connection, because without a watchdog there are no
-    /// workers.
-    ///
-    /// Cancel safe: no, because only a part may be sent.
-    pub async fn finish_without_watchdog(&mut self, why: &str) {
-        self.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}")).await;
+    /// Has the run finished on the main connection, because without a watchdog there are no workers.
+    pub fn finish_without_watchdog(&mut self, why: &str) {
+        self.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}"));
         let run_dir = self.plan.run_dir.path.clone();
         let settled = |worker| {
             let journal = JournalFile::read_worker(&run_dir, worker);
@@ -179,9 +195,13 @@ impl RunDriver {
                 if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
                     tracing::warn!(%error, "the synthesized results could not be written to the run's directory");
                 }
-                fallback_finish::send_pending(&self.client, &finish).await;
+                let finish = fallback_finish::pending_updates(&finish);
+                self.client.events.send(ClientEvent::FinishRun(Box::new(finish)));
             }
-            FinisherTask::Complete => fallback_finish::send_completion(&self.plan.run_id, &self.client).await,
+            FinisherTask::Complete => {
+                let finish = FallbackFinish::completion(&self.plan);
+                self.client.events.send(ClientEvent::FinishRun(Box::new(finish)));
+            }
             FinisherTask::Register | FinisherTask::CoordinatorCompletes | FinisherTask::None => {}
         }
         self.proof = ProofLevel::Ordered;

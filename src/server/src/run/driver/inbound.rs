@@ -8,10 +8,10 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{
-        DiagnosticsFile, FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, OsText,
-        ToWatchdog, WorkerId,
+        DiagnosticsFile, FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, LogLevel,
+        OsText, ToWatchdog, WorkerId,
     },
-    mtp::{Attachment, LogLevel},
+    mtp::Attachment,
 };
 use tokio::time::Instant;
 
@@ -21,9 +21,7 @@ use crate::run::{manifest, synthesized};
 
 impl RunDriver {
     /// Handles a worker's message about this run.
-    ///
-    /// Cancel safe: no, because the message may be handled only in part.
-    pub async fn on_worker_message(&mut self, worker: WorkerId, message: FromWorker) {
+    pub fn on_worker_message(&mut self, worker: WorkerId, message: FromWorker) {
         match message {
             FromWorker::LeaseEvents { lease, events: reports } => {
                 for report in reports {
@@ -32,8 +30,7 @@ impl RunDriver {
                             self.on_debuggee_waiting(
                                 WaitingDebuggee { worker, lease, test, pid, debuggee },
                                 is_program,
-                            )
-                            .await;
+                            );
                         }
                         LeaseEvent::LaunchedByDebugger { .. } => self.launched_leases.push((worker, lease)),
                         report => self.on_report(worker, lease, report),
@@ -51,24 +48,25 @@ impl RunDriver {
                 }
                 self.apply_event(RunEvent::LeaseEnded { worker, lease, end: end.outcome(), start });
             }
-            FromWorker::Drained { run, proof, position } if run == self.plan.run_id => {
-                self.client_log().log_proof(&format!("worker {worker}"), proof).await;
+            FromWorker::Drained { run, proof, position } if run == self.client.key => {
+                self.client_log().log_proof(&format!("worker {worker}"), proof);
                 let proven = if proof.is_enough() { position } else { 0 };
                 self.apply_event(RunEvent::Drained { worker, proven });
             }
-            FromWorker::Log { run, lines } => self.client_log().forward_lines(run.as_deref(), lines).await,
+            FromWorker::Log { lines, .. } => self.client_log().forward_lines(lines),
             FromWorker::Drained { .. }
             | FromWorker::Paused
+            | FromWorker::Blocked { .. }
             | FromWorker::Discovered { .. }
             | FromWorker::NotDiscovered { .. } => {}
         }
     }
 
-    async fn on_debuggee_waiting(&mut self, standing: WaitingDebuggee, is_program: bool) {
+    fn on_debuggee_waiting(&mut self, standing: WaitingDebuggee, is_program: bool) {
         if !is_program {
             let text = "the system does not let the test be held at its first instruction: a debugger finds Heeler in its \
                         process, about to become the program";
-            self.log_test(standing.test, LogLevel::Information, text.to_owned()).await;
+            self.log_test(standing.test, LogLevel::Information, text.to_owned());
         }
         self.waiting_debuggees.push(standing);
     }
@@ -123,28 +121,24 @@ impl RunDriver {
         self.worker_deaths += 1;
         let message = format!("worker {worker} died; what it had not settled is run again");
         let test = self.running_tests.remove(&worker);
-        self.client_log().log_line(test, LogLevel::Warning, message).await;
+        self.client_log().log_line(test, LogLevel::Warning, message);
         self.pending_journals.insert(worker, (relayed, Instant::now() + JOURNAL_DEADLINE));
         self.request_journal(pool, worker).await;
     }
 
     async fn request_journal(&self, pool: &mut WorkerPool, worker: WorkerId) {
-        let (run, run_dir) = (self.plan.run_id.clone(), OsText::from(self.plan.run_dir.path.as_path()));
+        let (run, run_dir) = (self.client.key.clone(), OsText::from(self.plan.run_dir.path.as_path()));
         pool.send_to_watchdog(&ToWatchdog::ReadJournal { run, run_dir, worker }).await;
     }
 
     /// Handles a message of the watchdog about this run.
-    ///
-    /// Cancel safe: no, as [`RunDriver::on_worker_message`].
-    pub async fn on_watchdog_message(&mut self, message: FromWatchdog) {
+    pub fn on_watchdog_message(&mut self, message: FromWatchdog) {
         match message {
-            FromWatchdog::Journal { run, worker, settled, attachments, damage }
-                if run == self.plan.run_id =>
-            {
+            FromWatchdog::Journal { run, worker, settled, attachments, damage } if run == self.client.key => {
                 if let Some(damage) = damage {
                     let text =
                         format!("the journal of worker {worker} could not be read to its end: {damage}");
-                    self.log(LogLevel::Warning, text).await;
+                    self.log(LogLevel::Warning, text);
                 }
                 // Some of them were reported before their worker died.
                 let is_new = |new: &Attachment| self.result.attachments.iter().all(|old| old.uri != new.uri);
@@ -152,15 +146,15 @@ impl RunDriver {
                 self.result.attachments.extend(new);
                 self.on_journal_read(worker, &settled);
             }
-            FromWatchdog::Finished { run, proof, soft_errors, .. } if run == self.plan.run_id => {
+            FromWatchdog::Finished { run, proof, soft_errors, .. } if run == self.client.key => {
                 for error in soft_errors {
-                    self.log(LogLevel::Warning, error).await;
+                    self.log(LogLevel::Warning, error);
                 }
-                self.client_log().log_proof("the watchdog", proof).await;
+                self.client_log().log_proof("the watchdog", proof);
                 self.proof = proof;
                 self.apply_event(RunEvent::Finished);
             }
-            FromWatchdog::Completing { run } if run == self.plan.run_id => {
+            FromWatchdog::Completing { run } if run == self.client.key => {
                 self.apply_event(RunEvent::Completing)
             }
             FromWatchdog::Journal { .. }
@@ -188,7 +182,7 @@ impl RunDriver {
     /// Cancel safe: no, because only a part may be sent.
     pub async fn on_watchdog_replaced(&mut self, pool: &mut WorkerPool) {
         let text = "the watchdog died and was replaced; its workers went with it".to_owned();
-        self.log(LogLevel::Warning, text).await;
+        self.log(LogLevel::Warning, text);
         for worker in self.pending_journals.keys().copied().collect::<Vec<_>>() {
             self.request_journal(pool, worker).await;
         }
@@ -201,14 +195,15 @@ impl RunDriver {
                 }
             }
             FinisherTask::Complete => self.send_completion_request(pool).await,
-            FinisherTask::CoordinatorCompletes => self.finish_without_watchdog(FINISH_TIMED_OUT).await,
+            FinisherTask::CoordinatorCompletes => self.finish_without_watchdog(FINISH_TIMED_OUT),
             FinisherTask::None => {}
         }
     }
 
     async fn send_completion_request(&self, pool: &mut WorkerPool) {
         let finish = FinishRequest {
-            run: self.plan.run_id.clone(),
+            run: self.client.key.clone(),
+            route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
             ..FinishRequest::default()
         };
@@ -216,9 +211,11 @@ impl RunDriver {
     }
 
     pub(super) async fn send_begin_run(&self, pool: &mut WorkerPool) {
-        let (run, run_dir) = (self.plan.run_id.clone(), OsText::from(self.plan.run_dir.path.as_path()));
+        let (run, run_dir) = (self.client.key.clone(), OsText::from(self.plan.run_dir.path.as_path()));
         let has_attachments_stream = self.plan.has_attachments_stream;
+        let route = self.client.route.clone();
         let plan = (!self.has_manifest).then(|| manifest::manifest_plan(&self.plan));
-        pool.send_to_watchdog(&ToWatchdog::BeginRun { run, run_dir, has_attachments_stream, plan }).await;
+        pool.send_to_watchdog(&ToWatchdog::BeginRun { run, route, run_dir, has_attachments_stream, plan })
+            .await;
     }
 }

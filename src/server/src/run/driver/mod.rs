@@ -21,8 +21,8 @@ use heeler_core::{
     run::{RunAction, RunEvent, RunStage, RunState},
 };
 use heeler_protocol::{
-    control::{DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, WorkerId},
-    mtp::{LogLevel, RunResult},
+    control::{ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, LogLevel, ProofLevel, RunKey, WorkerId},
+    mtp::RunResult,
 };
 use heeler_recovery::JournalFile;
 use tokio::time::Instant;
@@ -34,7 +34,8 @@ use super::{
     manifest,
     synthesized::{ProgramFailures, ProvisionalResults},
 };
-use crate::pool::WorkerPool;
+use crate::pool::{WorkerPool, WorkerUser};
+use crate::scheduler::ClientEvents;
 
 /// Time limit for a worker to end a cancelled lease, beyond a test's grace period.
 const CANCEL_DEADLINE: Duration = Duration::from_secs(5);
@@ -83,16 +84,22 @@ pub struct WaitingDebuggee {
     pub debuggee: Option<DebuggeeCommand>,
 }
 
+/// The client of a run, as its driver needs it.
+pub(crate) struct DriverClient {
+    /// The key of the run.
+    pub(crate) key: RunKey,
+    pub(crate) route: ClientRoute,
+    pub(crate) events: ClientEvents,
+}
+
 /// One run, from its first lease to its completion.
 pub struct RunDriver {
     plan: RunPlan,
-    client: heeler_transport::Outbox,
+    client: DriverClient,
     run: RunState,
     actions: VecDeque<RunAction>,
     /// Maximum number of leases that the run may have open.
     share: usize,
-    /// Workers that the run has requested and the scheduler has not collected yet.
-    requested_workers: usize,
     /// Number of leases granted so far.
     leases_granted: u64,
     /// The program of each open lease.
@@ -131,7 +138,7 @@ impl RunDriver {
     /// Begins a run. It has no workers yet, and a share of 0 slots.
     ///
     /// Cancel safe: no, because a run that has begun must be completed.
-    pub async fn begin(pool: &mut WorkerPool, plan: RunPlan, client: heeler_transport::Outbox) -> Self {
+    pub(crate) async fn begin(pool: &mut WorkerPool, plan: RunPlan, client: DriverClient) -> Self {
         let mut run = RunState::new(plan.model.clone());
         let mut actions: VecDeque<_> = run.handle(RunEvent::SlotShare(0)).into();
         actions.extend(run.begin(&[]));
@@ -139,7 +146,6 @@ impl RunDriver {
             run,
             actions,
             share: 0,
-            requested_workers: 0,
             leases_granted: 0,
             lease_programs: BTreeMap::new(),
             provisional: BTreeMap::new(),
@@ -169,17 +175,21 @@ impl RunDriver {
             let text = format!(
                 "the run's manifest could not be written, so it can't be reported or gone on with later: {error}"
             );
-            driver.log(LogLevel::Warning, text).await;
+            driver.log(LogLevel::Warning, text);
         }
         driver.send_begin_run(pool).await;
         heeler_sys::fail::pass("run.begun");
         driver
     }
 
-    /// Returns the client's id of the run.
+    /// Returns the key of the run.
     #[must_use]
-    pub fn run_id(&self) -> &str {
-        &self.plan.run_id
+    pub fn key(&self) -> &RunKey {
+        &self.client.key
+    }
+
+    fn user(&self) -> WorkerUser {
+        WorkerUser::Run(self.client.key.clone())
     }
 
     /// Returns the slots that the run could use.
@@ -214,23 +224,17 @@ impl RunDriver {
     }
 
     /// Reports to the run that a worker it requested did not start.
-    pub async fn on_worker_not_started(&mut self, worker: WorkerId, error: &str) {
-        self.log(LogLevel::Warning, format!("worker {worker} could not be started: {error}")).await;
+    pub fn on_worker_not_started(&mut self, worker: WorkerId, error: &str) {
+        self.log(LogLevel::Warning, format!("worker {worker} could not be started: {error}"));
         self.apply_event(RunEvent::WorkerNotStarted);
     }
 
-    /// Removes the idle workers from the run and returns them.
-    pub fn take_idle(&mut self) -> Vec<WorkerId> {
-        let idle = self.run.idle_workers().to_vec();
-        for worker in &idle {
-            self.apply_event(RunEvent::WorkerReassigned(*worker));
+    /// Gives the workers back to the pool for which the run has no work now.
+    fn release_idle(&mut self, pool: &mut WorkerPool) {
+        for worker in self.run.idle_workers().to_vec() {
+            self.apply_event(RunEvent::WorkerReassigned(worker));
+            pool.release(worker);
         }
-        idle
-    }
-
-    /// Returns the number of workers that the run has requested since the last call.
-    pub fn take_worker_requests(&mut self) -> usize {
-        std::mem::take(&mut self.requested_workers)
     }
 
     /// Returns the tests that wait for a debugger, each once.
@@ -250,6 +254,18 @@ impl RunDriver {
         is_alive
             && self.lease_programs.contains_key(&lease)
             && self.run.leasing_workers().any(|one| one == worker)
+    }
+
+    /// Returns the uid of a test.
+    #[must_use]
+    pub fn test_uid(&self, test: TestId) -> Option<String> {
+        Some(self.plan.tests.get(test.0 as usize)?.uid.clone())
+    }
+
+    /// Cancels the run because its client has left: running tests are killed without grace.
+    pub fn abandon(&mut self) {
+        self.plan.limits.grace_ms = 0;
+        self.cancel();
     }
 
     /// Cancels the run: running tests are cancelled, the rest is reported as not run.
@@ -303,13 +319,13 @@ impl RunDriver {
             .map(|(id, _)| *id)
             .collect();
         for worker in late {
-            self.log(LogLevel::Warning, format!("the journal of worker {worker} was not read in time")).await;
+            self.log(LogLevel::Warning, format!("the journal of worker {worker} was not read in time"));
             let journal = JournalFile::read_worker(&self.plan.run_dir.path, worker);
             self.on_journal_read(worker, &journal.settled());
         }
         if self.run_deadline.is_some_and(|deadline| deadline <= now) {
             self.run_deadline = None;
-            self.log(LogLevel::Warning, "the run's time is up (run-timeout)".to_owned()).await;
+            self.log(LogLevel::Warning, "the run's time is up (run-timeout)".to_owned());
             self.apply_event(RunEvent::TimeLimitReached);
         }
         if self.cancel_deadline.is_some_and(|deadline| deadline <= now) {
@@ -331,17 +347,17 @@ impl RunDriver {
             RunStage::Draining => {
                 for worker in self.run.awaited_workers() {
                     let text = format!("worker {} did not drain in time and is killed", worker.0);
-                    self.log(LogLevel::Warning, text).await;
+                    self.log(LogLevel::Warning, text);
                     pool.kill_worker(worker).await;
                 }
             }
             // The watchdog can't even be killed.
             RunStage::Finishing if self.run.is_finisher_given_up() => {
-                self.finish_without_watchdog(FINISH_TIMED_OUT).await
+                self.finish_without_watchdog(FINISH_TIMED_OUT)
             }
             RunStage::Finishing => {
                 let text = "the watchdog did not finish the run in time and is killed".to_owned();
-                self.log(LogLevel::Warning, text).await;
+                self.log(LogLevel::Warning, text);
                 self.stage_deadline = Some((RunStage::Finishing, Instant::now() + STAGE_SLACK));
                 self.apply_event(RunEvent::FinisherLate);
             }
@@ -350,17 +366,15 @@ impl RunDriver {
     }
 
     fn client_log(&self) -> ClientLog<'_> {
-        ClientLog { plan: &self.plan, client: &self.client }
+        ClientLog { plan: &self.plan, events: &self.client.events }
     }
 
     /// Writes a message about one test to the client's log.
-    ///
-    /// Cancel safe: no, because only a part may be sent.
-    pub async fn log_test(&self, test: TestId, level: LogLevel, message: String) {
-        self.client_log().log_line(Some(test), level, message).await;
+    pub fn log_test(&self, test: TestId, level: LogLevel, message: String) {
+        self.client_log().log_line(Some(test), level, message);
     }
 
-    async fn log(&self, level: LogLevel, message: String) {
-        self.client_log().log_line(None, level, message).await;
+    fn log(&self, level: LogLevel, message: String) {
+        self.client_log().log_line(None, level, message);
     }
 }

@@ -1,18 +1,27 @@
-//! Selects the tests of a request from the catalogue: by uid, by filter, or by both. Pure.
+//! Selects tests from the catalogue: by uid, by filter, or by both. Pure.
 
-use super::params::TestsRequest;
-use crate::discovery::{Catalogue, TestRef};
+use super::{Catalogue, TestRef};
 use heeler_config::filter::GraphQuery;
+
+/// Selection of tests.
+#[derive(Debug, Clone, Default)]
+pub struct TestSelection {
+    /// Uids of the selected tests; `None` means all.
+    pub uids: Option<Vec<String>>,
+    /// Restricts `uids` further; `None` means no restriction.
+    pub filter: Option<GraphQuery>,
+}
 
 /// Returns the selected tests, in the order in which they are named, otherwise in the order of the catalogue,
 /// and the uids that no listing has. Those are returned regardless of the filter, because their path in the
 /// test tree is not known.
-pub(super) fn select_tests(catalogue: &Catalogue, request: &TestsRequest) -> (Vec<TestRef>, Vec<String>) {
-    let (mut chosen, missing) = match &request.uids {
+#[must_use]
+pub fn select_tests(catalogue: &Catalogue, selection: &TestSelection) -> (Vec<TestRef>, Vec<String>) {
+    let (mut chosen, missing) = match &selection.uids {
         None => (catalogue.all().collect(), Vec::new()),
         Some(uids) => catalogue.select(uids),
     };
-    if let Some(filter) = &request.filter {
+    if let Some(filter) = &selection.filter {
         chosen.retain(|place| is_selected(catalogue, *place, filter));
     }
     (chosen, missing)
@@ -74,12 +83,9 @@ mod tests {
 
     fn selected_uids(uids: Option<&[&str]>, filter: Option<&str>) -> (Vec<String>, Vec<String>) {
         let catalogue = catalogue();
-        let request = TestsRequest {
-            run_id: String::new(),
+        let request = TestSelection {
             uids: uids.map(|all| all.iter().map(|uid| (*uid).to_owned()).collect()),
             filter: filter.map(|text| text.parse().unwrap()),
-            foreign: heeler_protocol::mtp::ClientMembers::new(),
-            is_debug: false,
         };
         let (chosen, missing) = select_tests(&catalogue, &request);
         (chosen.into_iter().map(|place| catalogue.node(place).uid).collect(), missing)

@@ -1,5 +1,5 @@
 //! One client session, from the first byte to the last. The session reads and dispatches messages; the
-//! scheduler executes them.
+//! [`OpenRequests`] executes them.
 //!
 //! Response order: discovery and run requests get their response when they are done, all others at once.
 
@@ -12,6 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use heeler_protocol::{
+    control::ClientRoute,
     frame::FrameDecoder,
     mtp::{CancelParams, CancelRunParams, InitializeParams, LogLevel, log_frame, method},
     rpc::{self, RequestId, RpcError, RpcMessage, code},
@@ -19,28 +20,27 @@ use heeler_protocol::{
 use heeler_transport::{Inbox, LinkTask, Outbox, TrySendError};
 use serde_json::value::RawValue;
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
     sync::{mpsc, oneshot},
     task::JoinSet,
     time::{Instant, sleep_until},
 };
 
 use super::{
-    mtp::{initialize, params},
-    scheduler::{ClientResponse, JobKind, RequestJob, Scheduler, SchedulerCommand, SchedulerOptions},
+    debugger::{ClientResponse, DebugSession, DebuggerRequests},
+    initialize, params,
+    requests::{JobKind, OpenRequests, RequestCommand, RequestContext, RequestJob},
 };
-use crate::discovery::ProgramSource;
+use crate::listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions};
 use crate::pool::ProcessExitWatch;
 use crate::run::ReportWriter;
-use heeler_config::ResolvedSettings;
-use heeler_run_store::Provenance;
+use crate::scheduler::{ClientRegistration, SchedulerHandle};
 
 /// Maximum number of open requests. A client that opens more does not keep track of them.
 const MAX_OPEN_REQUESTS: usize = 64;
-/// Capacity of the command queue to the scheduler: for each request its start and one cancel, and the pauses
+/// Capacity of the command queue to the requests: for each request its start and one cancel, and the pauses
 /// of an impatient user.
 const COMMAND_QUEUE_CAPACITY: usize = 2 * MAX_OPEN_REQUESTS + 16;
-/// Capacity of the queue of client responses to the scheduler: one for each open request of the server.
+/// Capacity of the queue of client responses: one for each open request of the server.
 /// Responses beyond that match no request.
 const RESPONSE_QUEUE_CAPACITY: usize = MAX_OPEN_REQUESTS;
 /// Time limit for draining runs after `exit`, beyond their tests' grace period.
@@ -52,48 +52,8 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
 /// in the middle of a long body, a client has unlimited time.
 const HEADERS_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Parameters of a session.
-#[derive(Debug, Clone)]
-pub struct ServerSessionOptions {
-    pub settings: Arc<ResolvedSettings>,
-    pub sources: Vec<ProgramSource>,
-    /// Host of the client's callback port.
-    pub client_host: String,
-    /// The session ends when this process dies.
-    pub exit_with: Option<u32>,
-    /// Time limit for `initialize`, after which the connection is closed; `None` waits forever, for a client
-    /// that started the server.
-    pub initialize_within: Option<Duration>,
-    /// Every run of the session is a debug run.
-    pub is_debug: bool,
-    /// How the runs of the session were started, recorded for later commands.
-    pub provenance: Provenance,
-}
-
-/// A command from the owner of a session.
-#[derive(Debug)]
-pub enum SessionCommand {
-    /// Stops all test processes; answered once they are stopped.
-    Pause(oneshot::Sender<()>),
-    /// Lets stopped test processes continue.
-    Resume,
-    /// Ends the session as after `exit`.
-    Exit,
-}
-
-/// Reason for the end of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionEnd {
-    /// The client sent `exit`, or the owner did.
-    Exit,
-    /// The connection ended without `exit`.
-    Disconnected,
-    /// The process that the session depends on died.
-    ParentDied,
-}
-
 /// A session with one client.
-pub struct ServerSession {
+pub(super) struct ServerSession {
     inbox: Inbox<FrameDecoder>,
     client: Outbox,
     task: LinkTask,
@@ -101,18 +61,20 @@ pub struct ServerSession {
     /// nothing more is read from the client, but its owner's commands and the death of watched processes are
     /// still handled.
     unsent: VecDeque<Bytes>,
-    options: ServerSessionOptions,
+    options: SessionOptions,
     is_initialized: bool,
     /// Deadline for `initialize`.
     initialize_deadline: Option<Instant>,
-    commands: Option<mpsc::Sender<SchedulerCommand>>,
-    /// The client's responses to requests of the scheduler.
+    commands: Option<mpsc::Sender<RequestCommand>>,
+    /// The client's responses to requests of the server.
     client_responses: Option<mpsc::Sender<ClientResponse>>,
     finished_requests: mpsc::Receiver<RequestId>,
     finished_requests_sender: Option<mpsc::Sender<RequestId>>,
     /// Requests without a response so far.
     open_requests: HashMap<RequestId, OpenRequest>,
-    scheduler: JoinSet<()>,
+    /// The task that executes the requests.
+    requests: JoinSet<()>,
+    scheduler: SchedulerHandle,
     /// Processes whose death ends the session.
     watched_processes: Vec<ProcessExitWatch>,
     /// Writes the report files of completed runs; the session waits for them at its end.
@@ -133,17 +95,14 @@ enum SessionEvent {
     /// The client has not initialized in time.
     InitializeTimedOut,
     RequestFinished(RequestId),
-    EngineEnded,
+    RequestsEnded,
     Command(SessionCommand),
     ParentDied,
 }
 
 impl ServerSession {
     /// Begins a session on a connection.
-    pub fn new<S>(stream: S, options: ServerSessionOptions) -> Self
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    pub(super) fn new(stream: ClientStream, options: SessionOptions, scheduler: SchedulerHandle) -> Self {
         let (client, mut inbox, task) = heeler_transport::open(stream, FrameDecoder::default());
         inbox.limit_heads(HEADERS_DEADLINE);
         let (done_sender, done) = mpsc::channel(MAX_OPEN_REQUESTS);
@@ -159,7 +118,8 @@ impl ServerSession {
             finished_requests: done,
             finished_requests_sender: Some(done_sender),
             open_requests: HashMap::new(),
-            scheduler: JoinSet::new(),
+            requests: JoinSet::new(),
+            scheduler,
             watched_processes: Vec::new(),
             reports: ReportWriter::new(&options.settings.run.reports),
             options,
@@ -171,7 +131,7 @@ impl ServerSession {
     /// Serves the client until the session ends; nothing of the session is left when this returns.
     ///
     /// Cancel safe: no, because processes would be left to detect the end by themselves.
-    pub async fn serve(mut self, mut commands: mpsc::Receiver<SessionCommand>) -> SessionEnd {
+    pub(super) async fn serve(mut self, mut commands: mpsc::Receiver<SessionCommand>) -> SessionEnd {
         let end = loop {
             match self.next_event(&mut commands).await {
                 SessionEvent::Message(Ok(message)) => {
@@ -191,7 +151,7 @@ impl ServerSession {
                 SessionEvent::RequestFinished(id) => {
                     self.open_requests.remove(&id);
                 }
-                SessionEvent::EngineEnded => self.on_scheduler_ended(),
+                SessionEvent::RequestsEnded => self.on_requests_ended(),
                 SessionEvent::Command(SessionCommand::Exit) => break SessionEnd::Exit,
                 SessionEvent::Command(SessionCommand::Pause(done)) => self.pause(done),
                 SessionEvent::Command(SessionCommand::Resume) => self.resume(),
@@ -208,11 +168,11 @@ impl ServerSession {
             biased;
             Some(command) = commands.recv() => SessionEvent::Command(command),
             Some(id) = self.finished_requests.recv() => SessionEvent::RequestFinished(id),
-            Some(ended) = self.scheduler.join_next() => {
+            Some(ended) = self.requests.join_next() => {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "the engine of a session failed");
+                    tracing::error!(%error, "the requests of a session failed");
                 }
-                SessionEvent::EngineEnded
+                SessionEvent::RequestsEnded
             }
             () = wait_for_death(first) => SessionEvent::ParentDied,
             () = wait_for_death(second) => SessionEvent::ParentDied,
@@ -251,8 +211,7 @@ impl ServerSession {
             }
             RpcMessage::Response { id, outcome } => {
                 if let Some(answers) = &self.client_responses {
-                    // The scheduler knows the ids of its own requests; a response to an unknown id does no
-                    // harm.
+                    // A response to an unknown id does no harm.
                     drop(answers.try_send(ClientResponse { id, outcome }));
                 }
             }
@@ -286,7 +245,7 @@ impl ServerSession {
         let (facts, result) = initialize::negotiate(params)?;
         self.is_initialized = true;
         self.watch_process(facts.process_id);
-        self.start_scheduler(&facts);
+        self.start_requests(&facts);
         Ok(result)
     }
 
@@ -300,25 +259,45 @@ impl ServerSession {
         }
     }
 
-    fn start_scheduler(&mut self, facts: &initialize::ClientProperties) {
-        let Some(done) = self.finished_requests_sender.take() else { return };
+    fn start_requests(&mut self, facts: &initialize::ClientProperties) {
+        let Some(finished) = self.finished_requests_sender.take() else { return };
         let (commands, receiver) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
-        let (answers, answers_in) = mpsc::channel(RESPONSE_QUEUE_CAPACITY);
-        let options = SchedulerOptions {
-            settings: Arc::clone(&self.options.settings),
+        let (responses, client_responses) = mpsc::channel(RESPONSE_QUEUE_CAPACITY);
+        let settings = Arc::clone(&self.options.settings);
+        let registration = ClientRegistration {
+            route: ClientRoute {
+                callback: facts.callback(&self.options.client_host),
+                limits: crate::run::delivery_limits(&settings),
+            },
+            outbox: self.client.clone(),
             sources: std::mem::take(&mut self.options.sources),
-            callback: facts.callback(&self.options.client_host),
+            list_timeout: settings.run.list_timeout,
+        };
+        let debuggers = DebuggerRequests::new(
+            client_responses,
+            DebugSession {
+                is_available: facts.testing.debugger_provider,
+                is_debug_session: self.options.is_debug,
+            },
+        );
+        let context = RequestContext {
+            settings,
+            provenance: self.options.provenance.clone(),
             has_attachments_stream: facts.testing.attachments_support,
             log_form: facts.log_form(),
-            client: self.client.clone(),
-            client_responses: answers_in,
-            has_debugger: facts.testing.debugger_provider,
-            is_debug: self.options.is_debug,
-            provenance: self.options.provenance.clone(),
+            outbox: self.client.clone(),
             reports: self.reports.clone(),
         };
-        self.client_responses = Some(answers);
-        self.scheduler.spawn(Scheduler::new(options, done).run(receiver));
+        let scheduler = self.scheduler.clone();
+        self.requests.spawn(async move {
+            match scheduler.register(registration).await {
+                Ok(client) => OpenRequests::new(context, client, debuggers, finished).serve(receiver).await,
+                Err(gone) => {
+                    tracing::error!(error = heeler_core::error_chain(&gone), "a session can't begin")
+                }
+            }
+        });
+        self.client_responses = Some(responses);
         self.commands = Some(commands);
     }
 
@@ -364,12 +343,12 @@ impl ServerSession {
         let commands = self.commands.as_ref().ok_or_else(broken)?;
         let run_id = request.run_id.clone();
         commands
-            .try_send(SchedulerCommand::Start(RequestJob {
+            .try_send(RequestCommand::Start(Box::new(RequestJob {
                 id: id.clone(),
                 request,
                 kind,
                 begun: Instant::now(),
-            }))
+            })))
             .map_err(|_| full())?;
         self.open_requests.insert(id.clone(), OpenRequest { run_id, is_cancelled: false });
         Ok(())
@@ -398,26 +377,27 @@ impl ServerSession {
         for (id, open) in &mut self.open_requests {
             if !open.is_cancelled && is_meant(id, open) {
                 // The queue has room for one cancel per open request.
-                open.is_cancelled = commands.try_send(SchedulerCommand::Cancel(id.clone())).is_ok();
+                open.is_cancelled = commands.try_send(RequestCommand::Cancel(id.clone())).is_ok();
             }
         }
     }
 
-    /// Requests a pause. A scheduler that is gone drops the sender, which answers the pause as well.
+    /// Requests a pause. A task that is gone drops the sender, which answers the pause as well.
     fn pause(&self, done: oneshot::Sender<()>) {
         if let Some(commands) = &self.commands {
-            let _full = commands.try_send(SchedulerCommand::Pause(done));
+            let _full = commands.try_send(RequestCommand::Pause(done));
         }
     }
 
     fn resume(&self) {
         if let Some(commands) = &self.commands {
-            let _full = commands.try_send(SchedulerCommand::Resume);
+            let _full = commands.try_send(RequestCommand::Resume);
         }
     }
 
-    /// Handles the end of the scheduler. It ends only with its session; if it ends before, it has panicked.
-    fn on_scheduler_ended(&mut self) {
+    /// Handles the end of the task of the requests. It ends only with its session; if it ends before, it or the
+    /// scheduler has panicked.
+    fn on_requests_ended(&mut self) {
         self.commands = None;
         self.send(log_frame(LogLevel::Critical, "Heeler failed inside; its standard error tells more"));
         for id in std::mem::take(&mut self.open_requests).into_keys() {
@@ -447,23 +427,21 @@ impl ServerSession {
         let deadline = match end {
             SessionEnd::Exit => EXIT_DEADLINE + self.options.settings.run.grace_period,
             SessionEnd::Disconnected | SessionEnd::ParentDied => {
-                // Dropping the engine ends the control connections, and with them every process.
-                self.scheduler.abort_all();
+                // Without its client, the scheduler ends the processes of the session.
+                self.requests.abort_all();
                 SHUTDOWN_DEADLINE
             }
         };
         let drain = async {
             // The results of jobs are not needed any more, but their queue must not fill up.
             tokio::join!(async { while self.finished_requests.recv().await.is_some() {} }, async {
-                while self.scheduler.join_next().await.is_some() {}
+                while self.requests.join_next().await.is_some() {}
             })
         };
         if tokio::time::timeout(deadline, drain).await.is_err() {
             tracing::warn!("the session's requests did not end within {} s", deadline.as_secs());
         }
-        // Awaited before the connections of the pool close, so that the watchdog receives the signal that the
-        // coordinator is alive.
-        self.scheduler.shutdown().await;
+        self.requests.shutdown().await;
         self.reports.finish().await;
         if end == SessionEnd::Exit {
             let leave = async {

@@ -14,12 +14,12 @@ use tokio::{
     time::Instant,
 };
 
-use super::{ServerSession, ServerSessionOptions, SessionEnd};
+use super::{FrontEnd, SessionCommand, SessionEnd, SessionOptions};
+use crate::scheduler::SchedulerHandle;
 
 /// Time limit for connecting to a client that started the server and should be listening already.
 const DIAL_DEADLINE: Duration = Duration::from_secs(30);
-/// Maximum number of concurrent sessions. Each has its own worker processes; more would only compete for the
-/// cores.
+/// Maximum number of concurrent sessions. All share the worker processes; more would only wait for each other.
 const MAX_SESSIONS: usize = 16;
 
 /// Errors of connecting to or listening for clients.
@@ -111,14 +111,14 @@ async fn reserve_threads() -> io::Result<()> {
 /// Cancel safe: yes, because sessions detect their end by themselves.
 pub async fn serve_tcp(
     address: &str,
-    options: &ServerSessionOptions,
+    server: &ClientServer,
     ready: impl FnOnce(std::net::SocketAddr),
     mut stop: mpsc::Receiver<()>,
 ) -> Result<(), ListenError> {
     let failed = |source| ListenError::Tcp { address: address.to_owned(), source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     ready(listener.local_addr().map_err(failed)?);
-    let mut sessions = SessionSet::new(options);
+    let mut sessions = SessionSet::new(server);
     loop {
         tokio::select! {
             accepted = listener.accept(), if sessions.has_capacity() => match accepted {
@@ -151,14 +151,14 @@ pub async fn serve_tcp(
 /// Cancel safe: yes, because sessions detect their end by themselves.
 pub async fn serve_local(
     path: &Path,
-    options: &ServerSessionOptions,
+    server: &ClientServer,
     ready: impl FnOnce(),
     mut stop: mpsc::Receiver<()>,
 ) -> Result<(), ListenError> {
     let mut listener = local::LocalListener::bind(path)
         .map_err(|source| ListenError::Local { path: path.display().to_string(), source })?;
     ready();
-    let mut sessions = SessionSet::new(options);
+    let mut sessions = SessionSet::new(server);
     loop {
         tokio::select! {
             accepted = listener.accept(), if sessions.has_capacity() => match accepted {
@@ -180,15 +180,25 @@ async fn back_off(error: &(dyn std::error::Error + Sync)) {
     tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
+/// How each client that connects is served.
+#[derive(Debug)]
+pub struct ClientServer {
+    pub front_end: &'static dyn FrontEnd,
+    /// Parameters of each session.
+    pub options: SessionOptions,
+    /// The scheduler of all sessions.
+    pub scheduler: SchedulerHandle,
+}
+
 struct SessionSet<'a> {
-    options: &'a ServerSessionOptions,
+    server: &'a ClientServer,
     running: JoinSet<SessionEnd>,
-    commands: Vec<mpsc::Sender<super::SessionCommand>>,
+    commands: Vec<mpsc::Sender<SessionCommand>>,
 }
 
 impl<'a> SessionSet<'a> {
-    fn new(options: &'a ServerSessionOptions) -> Self {
-        Self { options, running: JoinSet::new(), commands: Vec::new() }
+    fn new(server: &'a ClientServer) -> Self {
+        Self { server, running: JoinSet::new(), commands: Vec::new() }
     }
 
     fn has_capacity(&self) -> bool {
@@ -200,12 +210,14 @@ impl<'a> SessionSet<'a> {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         // Otherwise silent connections would occupy the session slots of clients.
-        let initialize_within = Some(self.options.settings.run.client_stall_timeout);
-        let options = ServerSessionOptions { client_host, initialize_within, ..self.options.clone() };
+        let options = &self.server.options;
+        let initialize_within = Some(options.settings.run.client_stall_timeout);
+        let options = SessionOptions { client_host, initialize_within, ..options.clone() };
         let (sender, commands) = mpsc::channel(1);
         self.commands.retain(|sender| !sender.is_closed());
         self.commands.push(sender);
-        self.running.spawn(ServerSession::new(stream, options).serve(commands));
+        let ClientServer { front_end, scheduler, .. } = self.server;
+        self.running.spawn(front_end.serve(Box::new(stream), options, scheduler.clone(), commands));
     }
 
     async fn reap_session(&mut self) {
@@ -219,7 +231,7 @@ impl<'a> SessionSet<'a> {
     async fn shut_down(mut self) {
         for commands in &self.commands {
             // Sending fails only if the session has ended already.
-            let _closed = commands.send(super::SessionCommand::Exit).await;
+            let _closed = commands.send(SessionCommand::Exit).await;
         }
         while let Some(ended) = self.running.join_next().await {
             tracing::debug!(?ended, "a session ended");

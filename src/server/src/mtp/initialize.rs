@@ -11,28 +11,26 @@ use heeler_protocol::{
 
 /// Properties of the client that the session keeps.
 #[derive(Debug, Clone, Default)]
-pub(in crate::front) struct ClientProperties {
-    pub(in crate::front) process_id: Option<u32>,
-    pub(in crate::front) testing: ClientTestingCapabilities,
+pub(super) struct ClientProperties {
+    pub(super) process_id: Option<u32>,
+    pub(super) testing: ClientTestingCapabilities,
 }
 
 impl ClientProperties {
     /// Returns the form of log messages that the client accepts.
-    pub(in crate::front) fn log_form(&self) -> LogForm {
+    pub(super) fn log_form(&self) -> LogForm {
         if self.testing.batch_logging_support { LogForm::Batch } else { LogForm::Single }
     }
 
     /// Returns the address to which workers report, if the client listens for them.
-    pub(in crate::front) fn callback(&self, host: &str) -> Option<CallbackAddress> {
+    pub(super) fn callback(&self, host: &str) -> Option<CallbackAddress> {
         let provider = self.testing.callback_provider.as_ref().filter(|provider| provider.port != 0)?;
         Some(CallbackAddress { host: host.to_owned(), port: provider.port, token: provider.token.clone() })
     }
 }
 
 /// Validates an `initialize` request and returns its result.
-pub(in crate::front) fn negotiate(
-    params: InitializeParams,
-) -> Result<(ClientProperties, InitializeResult), RpcError> {
+pub(super) fn negotiate(params: InitializeParams) -> Result<(ClientProperties, InitializeResult), RpcError> {
     if let Some(versions) = &params.protocol_versions
         && !versions.iter().any(|version| is_compatible_version(version))
     {

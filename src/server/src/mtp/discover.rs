@@ -1,4 +1,4 @@
-//! `testing/discoverTests`: composes the frames that report the requested tests. Pure: the engine sends them.
+//! `testing/discoverTests`: composes the frames that report the requested tests. Pure: `requests` sends them.
 
 use std::time::Duration;
 
@@ -11,21 +11,20 @@ use heeler_protocol::{
     rpc::{self, RpcError, code},
 };
 
-use super::{params::TestsRequest, selection::select_tests};
-use crate::discovery::{Catalogue, ListingState, ProgramEntry, TestRef};
-use crate::front::scheduler::RequestJob;
+use super::{params::TestsRequest, requests::RequestJob};
+use crate::discovery::{Catalogue, ListingState, ProgramEntry, TestRef, select_tests};
 
 /// Maximum number of tests per update frame.
 const TESTS_PER_UPDATE: usize = 500;
 
 /// Returns the requested tests.
-pub(in crate::front) fn requested_tests(catalogue: &Catalogue, request: &TestsRequest) -> Vec<TestRef> {
-    select_tests(catalogue, request).0
+pub(super) fn requested_tests(catalogue: &Catalogue, request: &TestsRequest) -> Vec<TestRef> {
+    select_tests(catalogue, &request.selection).0
 }
 
 /// Returns the next update and advances `next`. Without any test there is still one update: some clients take
 /// the first update as the whole result and would wait forever without one.
-pub(in crate::front) fn next_update(
+pub(super) fn next_update(
     catalogue: &Catalogue,
     request: &TestsRequest,
     wanted: &[TestRef],
@@ -45,14 +44,15 @@ pub(in crate::front) fn next_update(
     updates_frame(&request.run_id, changes.iter().map(Vec::as_slice))
 }
 
-/// Returns the final frames of a discovery that found this many tests, or that failed: completion, telemetry,
-/// response.
-pub(in crate::front) fn final_frames(
-    catalogue: &Catalogue,
+/// Returns the final frames of a discovery that found this many tests, or that failed, perhaps before there was
+/// a catalogue: completion, telemetry, response.
+pub(super) fn final_frames(
+    catalogue: Option<&Catalogue>,
     job: &RequestJob,
     discovered: Result<usize, &RpcError>,
 ) -> Vec<Bytes> {
-    let metrics = discovery_metrics(catalogue, discovered.unwrap_or(0), job.begun.elapsed());
+    let programs = catalogue.map_or(&[][..], Catalogue::programs);
+    let metrics = discovery_metrics(programs, discovered.unwrap_or(0), job.begun.elapsed());
     let response = match discovered {
         Ok(_) => rpc::encode_result(&job.id, &serde_json::json!({})),
         Err(error) => rpc::encode_error(&job.id, error),
@@ -82,17 +82,17 @@ fn push_test_change(
     changes.push(encode_change_in_group(parent, &node, foreign));
 }
 
-fn discovery_metrics(catalogue: &Catalogue, discovered: usize, took: Duration) -> DiscoveryMetrics {
+fn discovery_metrics(programs: &[ProgramEntry], discovered: usize, took: Duration) -> DiscoveryMetrics {
     let is_broken = |entry: &&ProgramEntry| matches!(entry.listing, ListingState::Broken { .. });
     DiscoveryMetrics {
         discovered,
-        programs: catalogue.programs().len(),
-        broken_programs: catalogue.programs().iter().filter(is_broken).count(),
+        programs: programs.len(),
+        broken_programs: programs.iter().filter(is_broken).count(),
         duration_ms: crate::run::duration_ms(took),
     }
 }
 
 /// Returns the error for a request that was cancelled.
-pub(in crate::front) fn cancelled_error() -> RpcError {
+pub(super) fn cancelled_error() -> RpcError {
     RpcError::new(code::REQUEST_CANCELLED, "the request was cancelled")
 }

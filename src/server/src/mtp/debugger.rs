@@ -13,18 +13,15 @@
 use std::collections::BTreeMap;
 
 use heeler_protocol::{
-    control::{DebuggeeCommand, DebuggerDecision, OsText, ToWorker},
+    control::{DebuggeeCommand, DebuggerDecision, OsText},
     mtp::{AttachDebuggerParams, CancelParams, DebuggerResult, LaunchDebuggerParams, LogLevel, method},
     rpc::{self, RequestId, RpcError, code},
 };
 use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{
-    Scheduler,
-    jobs::{JobKey, JobProgress},
-};
-use crate::run::WaitingDebuggee;
+use super::requests::OpenRequests;
+use crate::scheduler::{ClientLogLine, DebuggeeLease, DebuggeeWaiting, SchedulerGone};
 
 /// First id of requests that the server sends. The ids are numbers because `$/cancelRequest` accepts no
 /// others by the specification, and so high that no client has counted as far, in case it keeps the ids of
@@ -32,13 +29,22 @@ use crate::run::WaitingDebuggee;
 const FIRST_REQUEST_ID: u64 = 1 << 30;
 
 /// A client's response to a request of the server.
-pub(in crate::front) struct ClientResponse {
-    pub(in crate::front) id: RequestId,
-    pub(in crate::front) outcome: Result<Option<Box<RawValue>>, RpcError>,
+pub(super) struct ClientResponse {
+    pub(super) id: RequestId,
+    pub(super) outcome: Result<Option<Box<RawValue>>, RpcError>,
+}
+
+/// Debugging properties of a session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DebugSession {
+    /// The client attaches and launches debuggers on request.
+    pub(super) is_available: bool,
+    /// Every run is a debug run.
+    pub(super) is_debug_session: bool,
 }
 
 /// Debugger requests that the client has not responded to.
-pub(in crate::front) struct DebuggerRequests {
+pub(super) struct DebuggerRequests {
     client_responses: mpsc::Receiver<ClientResponse>,
     is_available: bool,
     is_debug_session: bool,
@@ -51,8 +57,7 @@ pub(in crate::front) struct DebuggerRequests {
 /// A test that waits for the client's response, or for the process that the client launches.
 struct DebuggerRequest {
     id: RequestId,
-    key: JobKey,
-    debuggee: WaitingDebuggee,
+    debuggee: DebuggeeWaiting,
     kind: DebuggerRequestKind,
     deadline: Instant,
 }
@@ -67,10 +72,8 @@ enum DebuggerRequestKind {
 }
 
 impl DebuggerRequests {
-    pub(super) fn new(
-        client_responses: mpsc::Receiver<ClientResponse>,
-        (is_available, is_debug_session): (bool, bool),
-    ) -> Self {
+    pub(super) fn new(client_responses: mpsc::Receiver<ClientResponse>, session: DebugSession) -> Self {
+        let DebugSession { is_available, is_debug_session } = session;
         Self {
             client_responses,
             is_available,
@@ -82,12 +85,12 @@ impl DebuggerRequests {
     }
 
     /// Returns whether a run is a debug run, given the flag of its request.
-    pub(in crate::front) fn is_debug_run(&self, by_request: bool) -> bool {
+    pub(super) fn is_debug_run(&self, by_request: bool) -> bool {
         by_request || self.is_debug_session
     }
 
     /// Returns whether the client has declared that it provides debuggers.
-    pub(in crate::front) fn is_available(&self) -> bool {
+    pub(super) fn is_available(&self) -> bool {
         self.is_available
     }
 
@@ -110,46 +113,27 @@ impl DebuggerRequests {
     }
 }
 
-impl Scheduler {
-    /// Requests a debugger from the client for each test that waits for one.
-    pub(super) async fn request_debuggers(&mut self) {
-        let mut standing = Vec::new();
-        for (key, work) in &mut self.jobs {
-            if let Some(driver) = work.driver() {
-                standing.extend(driver.take_waiting_debuggees().into_iter().map(|one| (*key, one)));
-            }
-        }
-        for (key, standing) in standing {
-            self.request_debugger(key, standing).await;
-        }
-    }
-
-    async fn request_debugger(&mut self, key: JobKey, standing: WaitingDebuggee) {
+impl OpenRequests {
+    /// Requests a debugger from the client for a test that waits for one.
+    pub(super) fn request_debugger(&mut self, debuggee: DebuggeeWaiting) {
         let id = RequestId::number(self.debuggers.next_id);
         self.debuggers.next_id += 1;
-        let launch =
-            standing.debuggee.as_ref().filter(|_| self.debuggers.uses_launch).and_then(launch_params);
-        let (asked, frame) = match launch {
+        let launch = debuggee.command.as_ref().filter(|_| self.debuggers.uses_launch).and_then(launch_params);
+        let (kind, frame) = match launch {
             Some(params) => {
                 (DebuggerRequestKind::Launch, rpc::encode_request(&id, method::LAUNCH_DEBUGGER, &params))
             }
             None => {
-                let params = AttachDebuggerParams { process_id: standing.pid };
+                let params = AttachDebuggerParams { process_id: debuggee.pid };
                 (DebuggerRequestKind::Attach, rpc::encode_request(&id, method::ATTACH_DEBUGGER, &params))
             }
         };
-        let until = Instant::now() + self.settings.run.debugger_timeout;
-        self.debuggers.open.push(DebuggerRequest {
-            id,
-            key,
-            debuggee: standing,
-            kind: asked,
-            deadline: until,
-        });
-        self.send(frame).await;
+        let deadline = Instant::now() + self.settings().run.debugger_timeout;
+        self.debuggers.open.push(DebuggerRequest { id, debuggee, kind, deadline });
+        self.queue_frame(frame);
     }
 
-    pub(super) async fn on_client_response(&mut self, answer: ClientResponse) {
+    pub(super) async fn on_client_response(&mut self, answer: ClientResponse) -> Result<(), SchedulerGone> {
         let ClientResponse { id, outcome } = answer;
         // A request that was withdrawn or never sent is not in the list.
         for open in self
@@ -158,13 +142,14 @@ impl Scheduler {
         {
             match (open.kind, refusal_reason(&outcome)) {
                 (DebuggerRequestKind::Attach, None) => {
-                    self.send_debugger_decision(&open, DebuggerDecision::ReleaseToDebugger).await
+                    let decision = DebuggerDecision::ReleaseToDebugger;
+                    self.client().decide_debuggee(open.debuggee.lease, decision).await?;
                 }
                 (DebuggerRequestKind::Attach, Some(_))
                     if is_method_not_found(&outcome) && can_be_launched(&open.debuggee) =>
                 {
                     self.debuggers.uses_launch = true;
-                    self.request_debugger(open.key, open.debuggee).await;
+                    self.request_debugger(open.debuggee);
                 }
                 // The launched process hands the test over to the debugger when it joins, which may be before
                 // or after this response.
@@ -173,28 +158,21 @@ impl Scheduler {
                         .open
                         .push(DebuggerRequest { kind: DebuggerRequestKind::LaunchAccepted, ..open });
                 }
-                (_, Some(reason)) => self.continue_without_debugger(&open, &reason).await,
+                (_, Some(reason)) => self.continue_without_debugger(&open, &reason).await?,
             }
         }
+        Ok(())
     }
 
-    /// Drops the requests whose process a debugger has launched: they need no response any more.
-    pub(super) fn drop_launched_requests(&mut self) {
-        for (key, work) in &mut self.jobs {
-            for (worker, lease) in work.driver().into_iter().flat_map(|driver| driver.take_launched_leases())
-            {
-                let is_it = |open: &DebuggerRequest| {
-                    (open.key, open.debuggee.worker, open.debuggee.lease) == (*key, worker, lease)
-                };
-                drop(self.debuggers.remove_where(is_it));
-            }
-        }
+    /// Drops the request for a test whose process a debugger has launched: it needs no response any more.
+    pub(super) fn drop_launched_request(&mut self, lease: DebuggeeLease) {
+        drop(self.debuggers.remove_where(|open| open.debuggee.lease == lease));
     }
 
-    pub(super) async fn on_debugger_deadline(&mut self, now: Instant) {
-        let limit = self.settings.run.debugger_timeout;
+    pub(super) async fn on_debugger_deadline(&mut self, now: Instant) -> Result<(), SchedulerGone> {
+        let limit = self.settings().run.debugger_timeout;
         for open in self.debuggers.remove_where(|open| open.deadline <= now) {
-            self.cancel_debugger_request(&open).await;
+            self.cancel_debugger_request(&open);
             let what = match open.kind {
                 DebuggerRequestKind::Attach => "the client has not answered",
                 DebuggerRequestKind::Launch | DebuggerRequestKind::LaunchAccepted => {
@@ -202,43 +180,38 @@ impl Scheduler {
                 }
             };
             let reason = format!("{what} within {limit:?} (debugger-timeout)");
-            self.continue_without_debugger(&open, &reason).await;
+            self.continue_without_debugger(&open, &reason).await?;
+        }
+        Ok(())
+    }
+
+    /// Cancels the request for a test that no longer waits for a debugger.
+    pub(super) fn cancel_debugger_request_of(&mut self, lease: DebuggeeLease) {
+        for open in self.debuggers.remove_where(|open| open.debuggee.lease == lease) {
+            self.cancel_debugger_request(&open);
         }
     }
 
-    /// Cancels the requests of tests that no longer wait for a debugger.
-    pub(super) async fn cancel_stale_debugger_requests(&mut self) {
-        let jobs = &mut self.jobs;
-        let mut is_over = |open: &DebuggerRequest| {
-            let driver = jobs.get_mut(&open.key).and_then(JobProgress::driver);
-            driver.is_none_or(|driver| !driver.is_leased(open.debuggee.worker, open.debuggee.lease))
-        };
-        let over: Vec<_> = self.debuggers.open.extract_if(.., |open| is_over(open)).collect();
-        for open in over {
-            self.cancel_debugger_request(&open).await;
-        }
-    }
-
-    async fn cancel_debugger_request(&self, open: &DebuggerRequest) {
+    fn cancel_debugger_request(&mut self, open: &DebuggerRequest) {
         if open.kind == DebuggerRequestKind::LaunchAccepted {
             return;
         }
-        self.send(rpc::encode_notification(method::CANCEL, &CancelParams { id: open.id.clone() })).await;
+        self.queue_frame(rpc::encode_notification(method::CANCEL, &CancelParams { id: open.id.clone() }));
     }
 
-    async fn continue_without_debugger(&mut self, open: &DebuggerRequest, reason: &str) {
-        if let Some(driver) = self.jobs.get_mut(&open.key).and_then(JobProgress::driver) {
-            let text = format!("the test runs without a debugger: {reason}");
-            driver.log_test(open.debuggee.test, LogLevel::Warning, text).await;
-        }
-        self.send_debugger_decision(open, DebuggerDecision::RunWithoutDebugger).await;
-    }
-
-    async fn send_debugger_decision(&mut self, open: &DebuggerRequest, decision: DebuggerDecision) {
-        let WaitingDebuggee { worker, lease, .. } = open.debuggee;
-        if let Some(pool) = &mut self.pool {
-            pool.send_to_worker(worker, &ToWorker::Debugger { lease, decision }).await;
-        }
+    async fn continue_without_debugger(
+        &mut self,
+        open: &DebuggerRequest,
+        reason: &str,
+    ) -> Result<(), SchedulerGone> {
+        let line = ClientLogLine {
+            test_uid: open.debuggee.test_uid.clone(),
+            level: LogLevel::Warning,
+            message: format!("the test runs without a debugger: {reason}"),
+        };
+        self.queue_log(Some(&open.debuggee.run_id), vec![line]);
+        let decision = DebuggerDecision::RunWithoutDebugger;
+        self.client().decide_debuggee(open.debuggee.lease, decision).await
     }
 }
 
@@ -247,8 +220,8 @@ fn is_method_not_found(outcome: &Result<Option<Box<RawValue>>, RpcError>) -> boo
     matches!(outcome, Err(error) if error.code == code::METHOD_NOT_FOUND)
 }
 
-fn can_be_launched(standing: &WaitingDebuggee) -> bool {
-    standing.debuggee.as_ref().and_then(launch_params).is_some()
+fn can_be_launched(debuggee: &DebuggeeWaiting) -> bool {
+    debuggee.command.as_ref().and_then(launch_params).is_some()
 }
 
 /// Returns the parameters of a launch request; `None` if JSON can't represent them.

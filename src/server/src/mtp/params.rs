@@ -6,25 +6,23 @@ use heeler_protocol::{
 };
 use serde_json::value::RawValue;
 
+use crate::discovery::TestSelection;
 use heeler_config::filter::GraphQuery;
 
 /// A discovery or run request, parsed.
 #[derive(Debug, Clone)]
-pub(in crate::front) struct TestsRequest {
+pub(super) struct TestsRequest {
     /// Exactly as the client wrote it, because it is echoed.
-    pub(in crate::front) run_id: String,
-    /// Uids of the requested tests; `None` means all.
-    pub(in crate::front) uids: Option<Vec<String>>,
-    /// Restricts `uids` further; `None` means no restriction.
-    pub(in crate::front) filter: Option<GraphQuery>,
+    pub(super) run_id: String,
+    pub(super) selection: TestSelection,
     /// Unknown members of the requested nodes, which are returned to the client with them.
-    pub(in crate::front) foreign: ClientMembers,
+    pub(super) foreign: ClientMembers,
     /// Each test runs under a debugger of the client.
-    pub(in crate::front) is_debug: bool,
+    pub(super) is_debug: bool,
 }
 
 /// Parses and validates the parameters.
-pub(in crate::front) fn parse_tests_request(params: Option<&RawValue>) -> Result<TestsRequest, RpcError> {
+pub(super) fn parse_tests_request(params: Option<&RawValue>) -> Result<TestsRequest, RpcError> {
     let invalid = |message: String| RpcError::new(code::INVALID_PARAMS, message);
     let raw = params.ok_or_else(|| invalid("expected params with a member \"runId\"".to_owned()))?;
     let params: TestsParams<RequestedNode> = serde_json::from_str(raw.get())
@@ -39,7 +37,8 @@ pub(in crate::front) fn parse_tests_request(params: Option<&RawValue>) -> Result
     let mut foreign = ClientMembers::new();
     let uids =
         nodes.map(|nodes| nodes.into_iter().map(|node| store_foreign_members(node, &mut foreign)).collect());
-    Ok(TestsRequest { run_id: params.run_id, uids, filter, foreign, is_debug: params.is_debug })
+    let selection = TestSelection { uids, filter };
+    Ok(TestsRequest { run_id: params.run_id, selection, foreign, is_debug: params.is_debug })
 }
 
 fn store_foreign_members(node: RequestedNode, all: &mut ClientMembers) -> String {
@@ -96,8 +95,8 @@ mod cases {
     fn invalid_filter_error_names_the_column() {
         let id = "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11";
         let with = |filter: &str| read(&format!(r#"{{"runId":"{id}","filter":"{filter}"}}"#));
-        assert!(with("/unit/**").unwrap().filter.is_some());
-        assert!(with("").unwrap().filter.is_none(), "some clients send an empty one for none");
+        assert!(with("/unit/**").unwrap().selection.filter.is_some());
+        assert!(with("").unwrap().selection.filter.is_none(), "some clients send an empty one for none");
         let error = with("/unit/**/Name").unwrap_err();
         assert_eq!(error.code, code::INVALID_PARAMS);
         assert_eq!(
@@ -109,9 +108,9 @@ mod cases {
     #[test]
     fn null_tests_mean_all_and_empty_none() {
         let id = "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11";
-        assert_eq!(read(&format!(r#"{{"runId":"{id}","tests":null}}"#)).unwrap().uids, None);
-        assert_eq!(read(&format!(r#"{{"runId":"{id}","tests":[]}}"#)).unwrap().uids, Some(vec![]));
+        assert_eq!(read(&format!(r#"{{"runId":"{id}","tests":null}}"#)).unwrap().selection.uids, None);
+        assert_eq!(read(&format!(r#"{{"runId":"{id}","tests":[]}}"#)).unwrap().selection.uids, Some(vec![]));
         let cases = read(&format!(r#"{{"runId":"{id}","testCases":[{{"uid":"a"}}]}}"#)).unwrap();
-        assert_eq!(cases.uids, Some(vec!["a".to_owned()]));
+        assert_eq!(cases.selection.uids, Some(vec!["a".to_owned()]));
     }
 }

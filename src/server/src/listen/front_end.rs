@@ -1,0 +1,91 @@
+//! The front ends: one for each protocol that clients speak. A new one is a folder beside `mtp` and a line in
+//! [`FRONT_ENDS`].
+
+use std::{fmt::Debug, pin::Pin, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::{mpsc, oneshot},
+};
+
+use crate::discovery::ProgramSource;
+use crate::mtp::MtpFrontEnd;
+use crate::scheduler::SchedulerHandle;
+use heeler_config::ResolvedSettings;
+use heeler_run_store::Provenance;
+
+/// All front ends; the first one serves if no other is named.
+pub static FRONT_ENDS: [&dyn FrontEnd; 1] = [&MtpFrontEnd];
+
+/// A connection to a client.
+pub type ClientStream = Box<dyn ByteStream>;
+
+/// A stream of bytes in both directions.
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
+
+/// A session that is being served; returns how it ended.
+pub type ServingSession = Pin<Box<dyn Future<Output = SessionEnd> + Send>>;
+
+/// A protocol that clients speak.
+pub trait FrontEnd: Debug + Sync {
+    /// Returns the word by which `heeler serve` selects it.
+    fn name(&self) -> &'static str;
+
+    /// Serves one client until its session ends. Nothing of the session is left then, except for processes of
+    /// the scheduler that serve other sessions.
+    fn serve(
+        &self,
+        stream: ClientStream,
+        options: SessionOptions,
+        scheduler: SchedulerHandle,
+        commands: mpsc::Receiver<SessionCommand>,
+    ) -> ServingSession;
+}
+
+/// Returns the front end with this name.
+#[must_use]
+pub fn front_end(name: &str) -> Option<&'static dyn FrontEnd> {
+    FRONT_ENDS.into_iter().find(|one| one.name() == name)
+}
+
+/// Parameters of a session.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    pub settings: Arc<ResolvedSettings>,
+    pub sources: Vec<ProgramSource>,
+    /// Host of the client's callback port.
+    pub client_host: String,
+    /// The session ends when this process dies.
+    pub exit_with: Option<u32>,
+    /// Time limit for `initialize`, after which the connection is closed; `None` waits forever, for a client
+    /// that started the server.
+    pub initialize_within: Option<Duration>,
+    /// Every run of the session is a debug run.
+    pub is_debug: bool,
+    /// How the runs of the session were started, recorded for later commands.
+    pub provenance: Provenance,
+}
+
+/// A command from the owner of a session.
+#[derive(Debug)]
+pub enum SessionCommand {
+    /// Stops all test processes; answered once they are stopped.
+    Pause(oneshot::Sender<()>),
+    /// Lets stopped test processes continue.
+    Resume,
+    /// Ends the session as after `exit`.
+    Exit,
+}
+
+/// Reason for the end of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionEnd {
+    /// The client sent `exit`, or the owner did.
+    Exit,
+    /// The connection ended without `exit`.
+    Disconnected,
+    /// The process that the session depends on died.
+    ParentDied,
+}

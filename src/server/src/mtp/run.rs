@@ -1,0 +1,53 @@
+//! `testing/runTests`: the run's plan, and the frames after its completion.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use heeler_core::{NotRunReason, Outcome, TestResult};
+use heeler_protocol::{
+    mtp::{NodeDescription, RunMetrics, event, render_result, telemetry_frame},
+    rpc::{self, RpcError, code},
+};
+
+use super::{discover::cancelled_error, requests::RequestJob};
+use crate::run::{RunOutcome, RunPlan};
+
+/// Returns the frames that follow the completion of a run: telemetry, response.
+pub(super) fn final_frames(job: &RequestJob, plan: &RunPlan, outcome: &RunOutcome) -> Vec<Bytes> {
+    let metrics = crate::run::run_metrics(plan, outcome, job.begun.elapsed());
+    let response = match outcome.stopped_by {
+        Some(NotRunReason::Cancelled) => rpc::encode_error(&job.id, &cancelled_error()),
+        _ => rpc::encode_result(&job.id, &outcome.result),
+    };
+    vec![telemetry_frame(event::RUN, &metrics), response]
+}
+
+/// Returns the final frames of a run that never began. Tests that were named still get a terminal state.
+pub(super) fn refused_run_frames(
+    has_attachments_stream: bool,
+    job: &RequestJob,
+    error: &RpcError,
+) -> Vec<Bytes> {
+    let run = &job.request.run_id;
+    let named: BTreeSet<_> = job.request.selection.uids.iter().flatten().collect();
+    let change = |uid: &String| {
+        let description = NodeDescription { uid, display_name: uid, ..NodeDescription::default() };
+        let mut change = Vec::new();
+        render_result(&mut change, &description, &not_run_result(error));
+        change
+    };
+    let changes: Vec<_> = named.into_iter().map(change).collect();
+    let duration_ms = crate::run::duration_ms(job.begun.elapsed());
+    let metrics = RunMetrics { duration_ms, ..RunMetrics::default() };
+    let mut frames = crate::run::end_frames(run, &changes, has_attachments_stream.then_some(&[]));
+    frames.extend([telemetry_frame(event::RUN, &metrics), rpc::encode_error(&job.id, error)]);
+    frames
+}
+
+fn not_run_result(error: &RpcError) -> TestResult {
+    let reason = match error.code {
+        code::REQUEST_CANCELLED => NotRunReason::Cancelled,
+        _ => NotRunReason::Unrunnable,
+    };
+    TestResult::with_reason(Outcome::NotRun(reason), format!("not run: {}", error.message))
+}

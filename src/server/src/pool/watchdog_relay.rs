@@ -1,0 +1,137 @@
+//! Frames that the watchdog sends to clients through the coordinator: one task for each client, so that a
+//! client that reads slowly delays neither the watchdog's messages nor the frames of another client.
+
+use std::{collections::HashMap, time::Duration};
+
+use bytes::Bytes;
+use heeler_core::delivery::LastRelayedFrame;
+use heeler_protocol::control::{ClientId, FromWatchdog, RELAY_WINDOW, ToWatchdog};
+use heeler_transport::control::ControlSender;
+use tokio::{
+    sync::mpsc::{self, error::TrySendError},
+    task::JoinSet,
+    time::timeout,
+};
+
+use super::{client_outboxes::ClientOutboxes, connection::ControlEvent};
+
+/// Time for clients to take the last frames of a watchdog that is gone. Its successor sends everything again
+/// for runs whose end did not arrive.
+const FINISH_DEADLINE: Duration = Duration::from_secs(1);
+/// Queue of a client: the window of frames, and the end of each of its runs, which are finished one after the
+/// other.
+const QUEUED_ITEMS: usize = RELAY_WINDOW + 2;
+
+enum RelayItem {
+    Frame(Bytes),
+    /// The end of a run, which follows its last frame.
+    Finished(FromWatchdog),
+}
+
+/// The tasks that forward frames of one watchdog.
+pub(super) struct WatchdogRelays {
+    clients: ClientOutboxes,
+    watchdog: ControlSender,
+    raw: mpsc::Sender<ControlEvent>,
+    queues: HashMap<ClientId, mpsc::Sender<RelayItem>>,
+    tasks: JoinSet<()>,
+}
+
+impl WatchdogRelays {
+    pub(super) fn new(
+        clients: ClientOutboxes,
+        watchdog: ControlSender,
+        raw: mpsc::Sender<ControlEvent>,
+    ) -> Self {
+        Self { clients, watchdog, raw, queues: HashMap::new(), tasks: JoinSet::new() }
+    }
+
+    /// Forwards a frame. The watchdog waits for confirmations, so the queue always has room.
+    pub(super) fn forward(&mut self, client: ClientId, frame: Bytes) {
+        let queue = self.queues.entry(client).or_insert_with(|| {
+            let (queue, items) = mpsc::channel(QUEUED_ITEMS);
+            let relay = ClientRelay {
+                client,
+                clients: self.clients.clone(),
+                watchdog: self.watchdog.clone(),
+                raw: self.raw.clone(),
+            };
+            self.tasks.spawn(relay.run(items));
+            queue
+        });
+        if let Err(TrySendError::Full(_)) = queue.try_send(RelayItem::Frame(frame)) {
+            tracing::error!(client = client.0, "the watchdog sent more frames than its window allows");
+        }
+    }
+
+    /// Returns the event for a message, unless the frames of its run are to be forwarded before it.
+    pub(super) fn on_message(&mut self, message: FromWatchdog) -> Option<ControlEvent> {
+        let message = match message {
+            FromWatchdog::Finished { run, proof, soft_errors } => {
+                let client = run.client;
+                let message = FromWatchdog::Finished { run, proof, soft_errors };
+                let Some(queue) = self.queues.get(&client) else {
+                    return Some(ControlEvent::WatchdogMessage(message));
+                };
+                match queue.try_send(RelayItem::Finished(message)) {
+                    Ok(()) => return None,
+                    Err(TrySendError::Full(item) | TrySendError::Closed(item)) => match item {
+                        RelayItem::Finished(message) => message,
+                        RelayItem::Frame(_) => return None,
+                    },
+                }
+            }
+            message => message,
+        };
+        Some(ControlEvent::WatchdogMessage(message))
+    }
+
+    /// Waits until everything is forwarded; gives up on clients that do not read.
+    ///
+    /// Cancel safe: yes, because the tasks are aborted when they are dropped.
+    pub(super) async fn finish(mut self) {
+        self.queues.clear();
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if timeout(FINISH_DEADLINE, all).await.is_err() {
+            tracing::debug!("frames of a dead watchdog are not taken by their client and dropped");
+            self.tasks.shutdown().await;
+        }
+    }
+}
+
+struct ClientRelay {
+    client: ClientId,
+    clients: ClientOutboxes,
+    watchdog: ControlSender,
+    raw: mpsc::Sender<ControlEvent>,
+}
+
+impl ClientRelay {
+    async fn run(self, mut items: mpsc::Receiver<RelayItem>) {
+        let mut held = LastRelayedFrame::default();
+        while let Some(item) = items.recv().await {
+            match item {
+                RelayItem::Frame(frame) => {
+                    self.send(held.hold(frame)).await;
+                    // The watchdog notices a coordinator that is gone by itself.
+                    let _closed =
+                        self.watchdog.send(&ToWatchdog::FrameForwarded { client: self.client }).await;
+                }
+                RelayItem::Finished(message) => {
+                    // Reserved before the completion is sent: no await may separate the completion from the
+                    // report that it was sent.
+                    let Ok(permit) = self.raw.reserve().await else { return };
+                    self.send(held.release()).await;
+                    permit.send(ControlEvent::WatchdogMessage(message));
+                }
+            }
+        }
+    }
+
+    async fn send(&self, frame: Option<Bytes>) {
+        if let (Some(frame), Some(outbox)) = (frame, self.clients.get(self.client)) {
+            // The session notices a client that is gone.
+            let _closed = outbox.send(frame).await;
+        }
+    }
+}

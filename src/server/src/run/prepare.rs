@@ -1,0 +1,136 @@
+//! Before and after a run, for front ends: its plan with the directory of its journals, and its records on disk
+//! after its end.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use heeler_protocol::mtp::ClientMembers;
+use heeler_sys::dirs::{DirError, private_dir, temporary_dir, unique_dir};
+
+use super::{HistorySnapshot, RunOutcome, RunPlan, manifest, plan::RunPlanInputs, test_history};
+use crate::discovery::{Catalogue, TestRef, TestSelection, select_tests};
+use heeler_config::ResolvedSettings;
+use heeler_run_store::{DIR_NAME, Provenance, RunDir, fallback_state_dir, make_run_dir};
+
+/// What a client requests to be run.
+pub(crate) struct RunRequest<'a> {
+    pub(crate) run_id: &'a str,
+    pub(crate) selection: &'a TestSelection,
+    /// Unknown members of the requested tests, which are returned to the client with them.
+    pub(crate) client_members: &'a ClientMembers,
+    pub(crate) is_debugged: bool,
+    pub(crate) has_attachments_stream: bool,
+}
+
+/// What a plan is made of beside the request.
+pub(crate) struct PlanContext<'a> {
+    pub(crate) catalogue: &'a Catalogue,
+    /// The settings of the client's session.
+    pub(crate) settings: &'a ResolvedSettings,
+    pub(crate) provenance: &'a Provenance,
+}
+
+/// A planned run.
+pub(crate) struct PreparedRun {
+    pub(crate) plan: RunPlan,
+    /// What went wrong on the way and is made up for, for the client's log.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Plans a run and makes its directory.
+///
+/// # Errors
+/// No directory for its journals can be made.
+pub(crate) fn prepare_run(
+    request: &RunRequest<'_>,
+    context: &PlanContext<'_>,
+) -> Result<PreparedRun, DirError> {
+    let (selected, missing) = select_tests(context.catalogue, request.selection);
+    let mut warnings = Vec::new();
+    let run_dir = prepare_run_dir(request.run_id, context.settings, &mut warnings)?;
+    let history = read_history(context, &selected);
+    let inputs = RunPlanInputs {
+        catalogue: context.catalogue,
+        selected: &selected,
+        missing: &missing,
+        settings: context.settings,
+        history: &history,
+    };
+    let mut plan = RunPlan::new(request.run_id, run_dir, &inputs);
+    plan.has_attachments_stream = request.has_attachments_stream;
+    plan.provenance = context.provenance.clone();
+    plan.attach_foreign_members(request.client_members);
+    if request.is_debugged {
+        plan.make_debug_run();
+    }
+    Ok(PreparedRun { plan, warnings })
+}
+
+fn read_history(context: &PlanContext<'_>, selected: &[TestRef]) -> HistorySnapshot {
+    if !context.settings.run.is_history_kept {
+        return HistorySnapshot::default();
+    }
+    let uids = selected.iter().filter_map(|place| Some(context.catalogue.test(*place)?.uid()));
+    HistorySnapshot::read(&context.settings.state_dir, uids).unwrap_or_else(|error| {
+        tracing::warn!(error = heeler_core::error_chain(&error), "durations of earlier runs are not used");
+        HistorySnapshot::default()
+    })
+}
+
+fn prepare_run_dir(
+    run_id: &str,
+    settings: &ResolvedSettings,
+    warnings: &mut Vec<String>,
+) -> Result<RunDir, DirError> {
+    let keep = settings.run.keep_runs;
+    let error = match make_run_dir(&settings.state_dir.join(DIR_NAME), run_id, keep) {
+        Ok(dir) => return Ok(dir),
+        Err(error) => error,
+    };
+    let made = make_fallback_run_dir(run_id, keep);
+    let place = made.as_ref().map_or_else(
+        |_| "no place that could be made".to_owned(),
+        |dir| dir.path.parent().unwrap_or(&dir.path).display().to_string(),
+    );
+    warnings.push(format!(
+        "failed to {}; this run's journals are kept in {place}",
+        heeler_core::error_chain(&error)
+    ));
+    made
+}
+
+/// Makes the run directory in a fallback place of this user that later commands find; in a new unique
+/// directory if another user has taken that place's name.
+fn make_fallback_run_dir(run_id: &str, keep: NonZeroU32) -> Result<RunDir, DirError> {
+    let known = fallback_state_dir();
+    let made = private_dir(&known).and_then(|()| make_run_dir(&known.join(DIR_NAME), run_id, keep));
+    made.or_else(|_taken| {
+        let new = unique_dir(&temporary_dir(), "heeler-runs")?;
+        make_run_dir(&new.join(DIR_NAME), run_id, keep)
+    })
+}
+
+/// Removes the directory of a run that has not executed anything: no later command needs it.
+pub(crate) fn discard_run(plan: &RunPlan) {
+    let _stays = std::fs::remove_dir_all(&plan.run_dir.path);
+}
+
+/// Records the end of a run, and its durations and crashes for later runs; returns warnings for the client's
+/// log. A history that can't be written does not fail the run.
+pub(crate) fn record_run(
+    settings: &ResolvedSettings,
+    plan: &RunPlan,
+    outcome: &RunOutcome,
+    took: Duration,
+) -> Option<String> {
+    // Durations and outcomes under a debugger do not predict the next run.
+    if settings.run.is_history_kept
+        && !plan.is_debugged
+        && let Err(error) = test_history::record_history(&settings.state_dir, plan, outcome)
+    {
+        tracing::warn!(error = heeler_core::error_chain(&error), "durations of this run are not kept");
+    }
+    let error = manifest::write_end(plan, outcome, took).err()?;
+    Some(format!(
+        "later commands will take this run for interrupted, because its end could not be written down: {error}"
+    ))
+}

@@ -1,0 +1,143 @@
+//! Events for one client. The scheduler never waits for a client: the queue is bounded, log lines that find no
+//! room are counted and dropped, and room for everything else is reserved.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use heeler_protocol::control::{DebuggeeCommand, LogLevel};
+use tokio::sync::mpsc;
+
+use super::{DebuggeeLease, RequestNumber};
+use crate::discovery::Catalogue;
+use crate::run::{FallbackFinish, RunOutcome, RunPlan};
+
+/// Capacity of a client's event queue.
+pub(super) const QUEUE_CAPACITY: usize = 1024;
+/// Part of it that log lines leave free. A client has at most a few dozen open requests, and each of them has a
+/// handful of other events before the client has to respond to one.
+const RESERVED_CAPACITY: usize = 512;
+
+/// An event for a client.
+#[derive(Debug)]
+pub enum ClientEvent {
+    /// All programs are listed, as far as they can be.
+    Listed {
+        request: RequestNumber,
+        /// The catalogue, or why no program can be listed.
+        catalogue: Result<Arc<Catalogue>, String>,
+    },
+    /// Lines for the client's log.
+    Log {
+        /// Id of the run that the lines are about.
+        run: Option<String>,
+        lines: Vec<ClientLogLine>,
+    },
+    /// A run could not begin: its plan, and why.
+    RunRefused { request: RequestNumber, plan: Box<RunPlan>, error: String },
+    /// The end of a run is to be sent on the client's own connection. The end of the run follows.
+    FinishRun(Box<FallbackFinish>),
+    /// A run is over, and its completion was sent.
+    RunEnded { request: RequestNumber, plan: Box<RunPlan>, outcome: Box<RunOutcome> },
+    /// A test waits for a debugger.
+    DebuggeeWaiting(DebuggeeWaiting),
+    /// A debugger has launched the test's process, which needs no decision any more.
+    DebuggeeLaunched(DebuggeeLease),
+    /// A test does not wait for a debugger any more: its lease is over, or its worker died.
+    DebuggeeGone(DebuggeeLease),
+}
+
+/// A line for the client's log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientLogLine {
+    /// The test that the line is about.
+    pub test_uid: Option<String>,
+    pub level: LogLevel,
+    pub message: String,
+}
+
+impl ClientLogLine {
+    /// Returns a line that is about no test.
+    #[must_use]
+    pub fn new(level: LogLevel, message: String) -> Self {
+        Self { test_uid: None, level, message }
+    }
+}
+
+/// A test that waits for a debugger.
+#[derive(Debug, Clone)]
+pub struct DebuggeeWaiting {
+    pub lease: DebuggeeLease,
+    /// Id of the test's run.
+    pub run_id: String,
+    pub test_uid: Option<String>,
+    /// Process id of the test.
+    pub pid: u32,
+    /// Command that a debugger can launch instead.
+    pub command: Option<DebuggeeCommand>,
+}
+
+/// Sender of events to one client.
+#[derive(Debug, Clone)]
+pub(crate) struct ClientEvents {
+    queue: mpsc::Sender<ClientEvent>,
+    dropped_lines: Arc<AtomicU64>,
+}
+
+impl ClientEvents {
+    pub(super) fn new(queue: mpsc::Sender<ClientEvent>) -> Self {
+        Self { queue, dropped_lines: Arc::new(AtomicU64::new(0)) }
+    }
+
+    /// Logs lines, about one of the client's runs or about none.
+    pub(crate) fn log(&self, run: Option<&str>, mut lines: Vec<ClientLogLine>) {
+        if self.queue.capacity() <= RESERVED_CAPACITY {
+            self.dropped_lines.fetch_add(lines.len() as u64, Ordering::Relaxed);
+            return;
+        }
+        let dropped = self.dropped_lines.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            let text = format!("{dropped} log messages were dropped because the client did not read");
+            lines.insert(0, ClientLogLine::new(LogLevel::Warning, text));
+        }
+        self.send(ClientEvent::Log { run: run.map(str::to_owned), lines });
+    }
+
+    /// Sends an event. A client that is gone needs none.
+    pub(crate) fn send(&self, event: ClientEvent) {
+        if let Err(mpsc::error::TrySendError::Full(event)) = self.queue.try_send(event) {
+            tracing::error!(?event, "the event queue of a client is full");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Vec<ClientLogLine> {
+        vec![ClientLogLine::new(LogLevel::Information, text.to_owned())]
+    }
+
+    #[test]
+    fn log_lines_without_room_are_counted_and_leave_room_for_other_events() {
+        let (sender, mut queue) = mpsc::channel(QUEUE_CAPACITY);
+        let events = ClientEvents::new(sender);
+        for _ in 0..QUEUE_CAPACITY {
+            events.log(None, line("x"));
+        }
+        assert_eq!(queue.len(), QUEUE_CAPACITY - RESERVED_CAPACITY);
+        let lease = DebuggeeLease {
+            worker: heeler_protocol::control::WorkerId(1),
+            lease: heeler_protocol::control::LeaseId(1),
+        };
+        events.send(ClientEvent::DebuggeeGone(lease));
+        assert_eq!(queue.len(), QUEUE_CAPACITY - RESERVED_CAPACITY + 1);
+        while queue.try_recv().is_ok() {}
+        events.log(None, line("again"));
+        let Ok(ClientEvent::Log { lines, .. }) = queue.try_recv() else { panic!("a log event is queued") };
+        let texts: Vec<_> = lines.into_iter().map(|line| line.message).collect();
+        assert_eq!(texts, ["512 log messages were dropped because the client did not read", "again"]);
+    }
+}

@@ -1,0 +1,29 @@
+//! The one scheduler of this process: owns the worker pool, the catalogues of tests, the slots and the running
+//! runs, for all clients of all protocols.
+//!
+//! A front end registers its client with [`SchedulerHandle::register`]. It requests listings and runs through
+//! the [`RunClient`] that it gets, and receives their events. When the client is dropped, its runs are ended,
+//! and no other client's.
+//!
+//! - `handle`: what front ends use.
+//! - `client_events`: events for one client.
+//! - `event_loop`: waits for the next event.
+//! - `clients`: clients that register and leave.
+//! - `listing`: catalogues, shared by all clients of the same programs.
+//! - `runs`: running runs.
+//! - `slots`: fair sharing of the slots.
+
+mod client_events;
+mod clients;
+mod event_loop;
+mod handle;
+mod listing;
+mod runs;
+mod slots;
+
+pub(crate) use client_events::ClientEvents;
+pub use client_events::{ClientEvent, ClientLogLine, DebuggeeWaiting};
+pub use handle::{
+    ClientRegistration, DebuggeeLease, RequestNumber, RunClient, SchedulerGone, SchedulerHandle,
+    SchedulerOptions, SchedulerTask,
+};

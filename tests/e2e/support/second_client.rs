@@ -1,0 +1,84 @@
+//! One more client of a listening server, with a session of its own.
+
+use std::net::{Shutdown, TcpStream};
+
+use serde_json::{Value, json};
+
+use super::{
+    callback_listener::{ListenerBehaviour, RecordingListener},
+    checked_run::{CheckedRun, ExpectedDelivery, RequestedRun},
+    framing,
+    recorder::TrafficRecorder,
+    server::{TestServer, record, run_id},
+};
+
+pub(crate) struct SecondClient {
+    stream: TcpStream,
+    recorder: TrafficRecorder,
+    _listener: Option<RecordingListener>,
+    next_id: u64,
+}
+
+impl SecondClient {
+    /// Connects and initializes, with a callback port or without.
+    pub(crate) fn connect(server: &TestServer<'_>, is_listening: bool) -> Self {
+        let stream = server.connect();
+        let recorder = TrafficRecorder::default();
+        record(Box::new(stream.try_clone().unwrap()), recorder.clone());
+        let listener =
+            is_listening.then(|| RecordingListener::new(recorder.clone(), |_| ListenerBehaviour::Normal));
+        let provider = listener.as_ref().map(|listener| json!({"port": listener.port}));
+        let mut client = Self { stream, recorder, _listener: listener, next_id: 1 };
+        let mut testing = json!({"debuggerProvider": false, "attachmentsSupport": is_listening});
+        if let Some(provider) = provider {
+            testing["callbackProvider"] = provider;
+        }
+        let params = json!({
+            "processId": std::process::id(),
+            "clientInfo": {"name": "second", "version": "1"},
+            "capabilities": {"testing": testing},
+        });
+        let id = client.request("initialize", params);
+        assert!(client.wait_response(id)["result"].is_object());
+        client
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        framing::write_message(&mut self.stream, &framing::request(id, method, params)).unwrap();
+        id
+    }
+
+    fn wait_response(&self, id: u64) -> Value {
+        self.recorder.wait(&format!("the answer to {id} of the second client"), |events| {
+            let is_answer = |message: &&Value| message.get("method").is_none() && message["id"] == id;
+            events.iter().filter_map(|event| event.message()).find(is_answer).cloned()
+        })
+    }
+
+    /// Requests a run of these tests. The first run has the same id as the first run of every other client.
+    pub(crate) fn run(&mut self, uids: &[String]) -> RequestedRun {
+        let run_id = run_id(self.next_id);
+        let tests: Vec<_> = uids.iter().map(|uid| json!({"uid": uid})).collect();
+        let request = self.request("testing/runTests", json!({"runId": run_id, "tests": tests}));
+        RequestedRun { run_id, request }
+    }
+
+    /// Returns when all earlier requests have begun: a discovery responds at once.
+    pub(crate) fn wait_begun(&mut self, number: u64) {
+        let id = self.request("testing/discoverTests", json!({"runId": run_id(number)}));
+        assert!(self.wait_response(id).get("error").is_none());
+    }
+
+    /// Waits for a run's end and checks its record.
+    pub(crate) fn finish(&self, run: &RequestedRun, selected: &[String]) -> CheckedRun {
+        self.wait_response(run.request);
+        CheckedRun::check(&self.recorder.events(), run, selected, ExpectedDelivery::Once)
+    }
+
+    /// Ends the connection without `exit`, as the death of the client does.
+    pub(crate) fn disconnect(self) {
+        self.stream.shutdown(Shutdown::Both).unwrap();
+    }
+}

@@ -1,0 +1,168 @@
+//! The finishers of all clients: each client has one, which sends the finishes of its runs one after the other.
+//! A client that reads slowly delays only its own finishes.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use heeler_protocol::control::{ClientId, ClientRoute, FinishRequest, FromWatchdog};
+use heeler_transport::control::ControlSender;
+use tokio::{task::JoinSet, time::timeout};
+
+use crate::finisher::{RelayRoute, RunFinisher};
+
+/// The finishers, by client.
+#[derive(Debug, Default)]
+pub(crate) struct ClientFinishers {
+    clients: BTreeMap<ClientId, ClientEntry>,
+}
+
+#[derive(Debug)]
+struct ClientEntry {
+    relay: RelayRoute,
+    /// `None` while it is moved into the task that sends a finish.
+    finisher: Option<Box<RunFinisher>>,
+    /// Finishes that wait for the running one. A client has few runs at once.
+    queued: VecDeque<Box<FinishRequest>>,
+    /// The client has left, and the finisher is not needed any more.
+    is_ended: bool,
+}
+
+impl ClientFinishers {
+    /// Adds a client, unless it is known.
+    pub(crate) fn add(&mut self, client: ClientId, route: &ClientRoute, control: &ControlSender) {
+        self.clients.entry(client).or_insert_with(|| {
+            let relay = RelayRoute::new(control.clone(), client);
+            ClientEntry {
+                finisher: Some(Box::new(RunFinisher::new(relay.clone(), route.clone()))),
+                relay,
+                queued: VecDeque::new(),
+                is_ended: false,
+            }
+        });
+    }
+
+    /// Queues a finish of a known client.
+    pub(crate) fn queue(&mut self, finish: Box<FinishRequest>) {
+        if let Some(entry) = self.clients.get_mut(&finish.run.client) {
+            entry.queued.push_back(finish);
+        }
+    }
+
+    /// Returns the client's next finish and its finisher, if both are there.
+    pub(crate) fn take_next(&mut self, client: ClientId) -> Option<(Box<RunFinisher>, Box<FinishRequest>)> {
+        let entry = self.clients.get_mut(&client)?;
+        if entry.queued.is_empty() {
+            return None;
+        }
+        Some((entry.finisher.take()?, entry.queued.pop_front()?))
+    }
+
+    /// Takes a finisher back; returns it if its client has left.
+    pub(crate) fn put_back(&mut self, finisher: Box<RunFinisher>) -> Option<Box<RunFinisher>> {
+        match self.clients.get_mut(&finisher.client()) {
+            Some(entry) if !entry.is_ended => {
+                entry.finisher = Some(finisher);
+                None
+            }
+            Some(_) | None => {
+                self.clients.remove(&finisher.client());
+                Some(finisher)
+            }
+        }
+    }
+
+    /// Removes a client that has left; returns its finisher if it is not in use.
+    pub(crate) fn end_client(&mut self, client: ClientId) -> Option<Box<RunFinisher>> {
+        let entry = self.clients.get_mut(&client)?;
+        let finisher = entry.finisher.take();
+        entry.is_ended = true;
+        if finisher.is_some() {
+            self.clients.remove(&client);
+        }
+        finisher
+    }
+
+    /// Records that the coordinator has handed one more frame to a client.
+    pub(crate) fn confirm_frame(&self, client: ClientId) {
+        if let Some(entry) = self.clients.get(&client) {
+            entry.relay.confirm_frame();
+        }
+    }
+
+    /// Closes the routes through the coordinator, which is gone.
+    pub(crate) fn close_relays(&self) {
+        self.clients.values().for_each(|entry| entry.relay.close());
+    }
+
+    /// Closes the connections to all clients cleanly, within the limit.
+    ///
+    /// Cancel safe: yes, because dropping a connection closes it too.
+    pub(crate) async fn close_all(self, limit: Duration) {
+        let idle = self.clients.into_values().filter_map(|entry| entry.finisher);
+        let closing: JoinSet<()> = idle.map(|finisher| finisher.close()).collect();
+        // Everything sent is proven or reported as unproven by now; closing cleanly is a courtesy.
+        let _late = timeout(limit, closing.join_all()).await;
+    }
+
+    /// Sends the due finishes of runs whose coordinator has died, of all clients at the same time. `busy` holds
+    /// the finishers that are in use.
+    ///
+    /// Cancel safe: no, because only a part may be sent.
+    pub(crate) async fn finish_orphaned(
+        self,
+        mut due: BTreeMap<ClientId, Vec<FinishRequest>>,
+        busy: impl AsyncFnOnce(&mut dyn FnMut(Box<RunFinisher>)),
+        limits: OrphanLimits,
+    ) {
+        let mut finishing = JoinSet::new();
+        for (client, entry) in self.clients {
+            let queued = entry.queued.into_iter().map(|finish| *finish);
+            let later = due.remove(&client).unwrap_or_default();
+            let all: Vec<_> = queued.chain(later).collect();
+            match entry.finisher {
+                Some(finisher) => drop(finishing.spawn(finish_all(finisher, all, limits))),
+                None => drop(due.insert(client, all)),
+            }
+        }
+        busy(&mut |finisher| {
+            let all = due.remove(&finisher.client()).unwrap_or_default();
+            finishing.spawn(finish_all(finisher, all, limits));
+        })
+        .await;
+        finishing.join_all().await;
+    }
+}
+
+/// Time limits of a finish after the coordinator's death.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OrphanLimits {
+    /// For each finish.
+    pub(crate) finish: Duration,
+    /// For closing the connection to the client.
+    pub(crate) close: Duration,
+}
+
+async fn finish_all(mut finisher: Box<RunFinisher>, due: Vec<FinishRequest>, limits: OrphanLimits) {
+    for finish in due {
+        if !finisher.has_callback_route() {
+            return;
+        }
+        if timeout(limits.finish, finisher.finish(&finish)).await.is_err() {
+            tracing::warn!(run = finish.run.id, "the client did not take the rest of its run in time");
+        }
+    }
+    let _late = timeout(limits.close, finisher.close()).await;
+}
+
+/// Sends a finish; returns the finisher and its report for the coordinator.
+///
+/// Cancel safe: no, as [`RunFinisher::finish`].
+pub(crate) async fn send_finish(
+    mut finisher: Box<RunFinisher>,
+    finish: Box<FinishRequest>,
+) -> (Box<RunFinisher>, FromWatchdog) {
+    let finished = finisher.finish(&finish).await;
+    (finisher, finished)
+}
