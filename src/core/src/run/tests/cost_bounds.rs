@@ -431,6 +431,16 @@ fn a_run_that_is_ended_without_a_finisher_takes_what_journals_hold() {
 }
 
 #[test]
+fn run_that_awaits_no_worker_and_loses_its_finisher_accounts_for_its_tests() {
+    let mut run = RunState::new(plan(&[0, 0], |_, _| {}));
+    let _none = run.handle(RunEvent::SlotShare(0));
+    assert_eq!(run.begin(&[]), []);
+    let FinisherTask::Finish(due) = run.complete_without_finisher(|_| Vec::new()) else { panic!() };
+    let not_run = |test| (TestId(test), SynthesizedResult::NotRun(NotRunReason::NoWorker));
+    assert_eq!(due.synthesized, [not_run(0), not_run(1)]);
+}
+
+#[test]
 fn a_run_that_was_cancelled_and_loses_its_finisher_was_cancelled() {
     let mut run = RunState::new(plan(&[0], |_, _| {}));
     let _lease = run.begin(&[WorkerId(0)]);
