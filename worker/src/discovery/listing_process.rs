@@ -8,14 +8,12 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use crate::{
-    job::lease::JobOrder,
-    process::{
-        guard_spawner::GuardSpawner,
-        guarded_process::{GuardEvent, GuardedProcess},
-        output_pipe::{OutputPipe, PipeRead},
-        report_channel::{self, ReportChannel},
-    },
+use crate::process::{
+    guard_spawner::GuardSpawner,
+    guarded_process::{GuardEvent, GuardedProcess},
+    job_order::JobOrder,
+    output_pipe::{OutputPipe, PipeRead},
+    report_channel::{self, ReportChannel},
 };
 use heeler_adapters::AdapterInvocation;
 use heeler_core::error_chain;

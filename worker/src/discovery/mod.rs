@@ -12,9 +12,9 @@ use heeler_protocol::control::{DiscoveryJob, FromWorker, TestProgram};
 use heeler_sys::process::Signal;
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{
-    job::lease::JobOrder,
-    process::worker_context::{PrepareError, WorkerContext},
+use crate::process::{
+    job_order::JobOrder,
+    worker_context::{PrepareError, WorkerContext},
 };
 use heeler_adapters::{
     self, Adapter, AdapterInvocation, AdapterListing, ClaimConfidence, ListingError, ListingOutput,

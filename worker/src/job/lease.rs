@@ -5,20 +5,17 @@
 use std::sync::Arc;
 
 use heeler_protocol::{
-    control::{
-        DebuggerDecision, LeaseEnd, LeaseId, ListedTest, LogLine, TestCommand, TestId, TestProgram,
-        WorkerLease,
-    },
+    control::{LeaseEnd, LeaseId, ListedTest, LogLine, TestCommand, TestId, TestProgram, WorkerLease},
     mtp::LogLevel,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::{diagnostics::CrashDiagnostics, test_process::RunningProcess};
 use crate::{
     batch::{FrameworkQueries, RunningBatch},
     process::{
-        guarded_process::GuardedProcess, launch_offer::LaunchOffer, process_clock::ProcessClock,
-        worker_context::WorkerContext,
+        guarded_process::GuardedProcess, job_order::JobOrder, launch_offer::LaunchOffer,
+        process_clock::ProcessClock, worker_context::WorkerContext,
     },
     results::{journal::Journal, update_batch::UpdateBatch, uplink::SenderMessage},
 };
@@ -26,27 +23,6 @@ use heeler_adapters::{
     self, Adapter, AdapterInvocation, CommandLineError, FrameworkVerdict, InvocationChannel, TranscriptParser,
 };
 use heeler_core::error_chain;
-
-/// An order from the coordinator for the running process.
-#[derive(Debug)]
-pub(crate) enum JobOrder {
-    /// End the process; the running test becomes cancelled.
-    Cancel { grace_ms: u64 },
-    /// End the process when the tests that run now have ended; the others stay undecided.
-    CancelAfterRunningTests { grace_ms: u64 },
-    /// Pause the process. The sender is used or dropped when nothing runs any more.
-    Pause { paused: oneshot::Sender<()> },
-    /// Resume the process.
-    Resume,
-    /// Continue a process that was stopped for a debugger.
-    Debugger { lease: LeaseId, decision: DebuggerDecision },
-    /// Kill the process, because this worker exits.
-    Kill,
-}
-
-/// Orders queue only during one step of the runner, and the coordinator waits for the replies to most of
-/// them.
-pub(crate) const QUEUED_ORDERS: usize = 16;
 
 /// Resources that a lease runs with.
 pub(crate) struct LeaseResources {

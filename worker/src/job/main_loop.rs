@@ -24,10 +24,14 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::lease::{JobOrder, LeaseResources, QUEUED_ORDERS, run_lease};
+use super::lease::{LeaseResources, run_lease};
 use crate::{
     discovery,
-    process::{guard_spawner::GuardSpawner, worker_context::WorkerContext},
+    process::{
+        guard_spawner::GuardSpawner,
+        job_order::{JobOrder, QUEUED_ORDERS},
+        worker_context::WorkerContext,
+    },
     results::{
         journal::Journal,
         uplink::{QUEUED_UPDATE_BATCHES, ResultSender, SenderMessage},

@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     diagnostics::CrashDiagnostics,
-    lease::{JobOrder, ResultSink, StartedProcess},
+    lease::{ResultSink, StartedProcess},
 };
 use crate::{
     batch::{
@@ -24,6 +24,7 @@ use crate::{
     process::{
         debugger_handover::DebuggerHandover,
         guarded_process::{GuardEvent, GuardedProcess},
+        job_order::JobOrder,
         launch_offer::AcceptedLaunch,
         memory_watch::MemoryWatch,
         output_pipe::{OutputPipe, PipeRead},

@@ -1,10 +1,12 @@
-//! One process below a guard: starting it, its pipes, report channel and environment, its running time and memory,
-//! and its handover to a debugger. What its output means is decided in `batch` and `discovery`.
+//! One process below a guard: starting it, its pipes, report channel and environment, its running time and
+//! memory, the orders for it, and its handover to a debugger. What its output means is decided in `batch` and
+//! `discovery`.
 
 pub mod debuggee;
 pub(crate) mod debugger_handover;
 pub(crate) mod guard_spawner;
 pub(crate) mod guarded_process;
+pub(crate) mod job_order;
 pub(crate) mod launch_offer;
 pub(crate) mod memory_watch;
 pub(crate) mod output_pipe;
