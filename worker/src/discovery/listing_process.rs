@@ -9,8 +9,8 @@ use tokio::{
 };
 
 use crate::process::{
+    guard_connection::{GuardEvent, GuardedProcess},
     guard_spawner::GuardSpawner,
-    guarded_process::{GuardEvent, GuardedProcess},
     job_order::JobOrder,
     output_pipe::{OutputPipe, PipeRead},
     report_channel::{self, ReportChannel},

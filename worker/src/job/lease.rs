@@ -14,7 +14,7 @@ use super::{diagnostics::CrashDiagnostics, test_process::RunningProcess};
 use crate::{
     batch::{FrameworkQueries, RunningBatch},
     process::{
-        guarded_process::GuardedProcess, job_order::JobOrder, launch_offer::LaunchOffer,
+        guard_connection::GuardedProcess, job_order::JobOrder, launch_offer::LaunchOffer,
         process_clock::ProcessClock, worker_context::WorkerContext,
     },
     results::{journal::Journal, update_batch::UpdateBatch, uplink::SenderMessage},

@@ -23,7 +23,7 @@ use crate::{
     },
     process::{
         debugger_handover::DebuggerHandover,
-        guarded_process::{GuardEvent, GuardedProcess},
+        guard_connection::{GuardEvent, GuardedProcess},
         job_order::JobOrder,
         launch_offer::AcceptedLaunch,
         memory_watch::MemoryWatch,

@@ -4,8 +4,8 @@
 
 pub mod debuggee;
 pub(crate) mod debugger_handover;
+pub(crate) mod guard_connection;
 pub(crate) mod guard_spawner;
-pub(crate) mod guarded_process;
 pub(crate) mod job_order;
 pub(crate) mod launch_offer;
 pub(crate) mod memory_watch;
