@@ -108,8 +108,7 @@ async fn prepare_process<'a>(
     let framework = Box::new(LeaseFramework { adapter, program: program.clone() });
     let mut batch = RunningBatch::new(lease, setting.worker, &mut outlet.updates, framework);
     setting.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
-    let Some(invocation) = select_command(adapter, &program, setting, (&mut batch, &mut outlet.updates))
-    else {
+    let Some(invocation) = select_command(adapter, &program, setting, &mut batch, &mut outlet.updates) else {
         return Err(LeaseEnd::Complete);
     };
     outlet.write_ahead();
@@ -168,7 +167,8 @@ fn select_command(
     adapter: &'static dyn Adapter,
     program: &TestProgram,
     setting: &WorkerContext,
-    (batch, parcel): (&mut RunningBatch, &mut UpdateBatch),
+    batch: &mut RunningBatch,
+    parcel: &mut UpdateBatch,
 ) -> Option<AdapterInvocation> {
     while !batch.tests().is_empty() {
         // A test that fits no command by itself is left to the adapter, which refuses it.
