@@ -184,7 +184,7 @@ impl RunCommand<'_> {
         for request in &self.reports {
             match heeler_run_store::write_report(request, &self.watch.summary, &info) {
                 Ok(path) => {
-                    files.push((format!("{} report", request.format.title()), path.display().to_string()));
+                    files.push((format!("{} report", request.format.title), path.display().to_string()));
                 }
                 Err(error) => failed = failed.or(Some(CommandError::Report(error))),
             }

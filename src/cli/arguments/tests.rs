@@ -84,7 +84,7 @@ fn run_options_reach_the_settings() {
     assert_eq!(said.run.capture, Some(CaptureStrategy::Shown));
     assert_eq!(said.run.status_level, Some(StatusLevel::Retry));
     let reports = said.run.reports.unwrap();
-    assert_eq!((reports[0].format.name(), reports[0].file.as_path()), ("junit", Path::new("j.xml")));
+    assert_eq!((reports[0].format.name, reports[0].file.as_path()), ("junit", Path::new("j.xml")));
     assert_eq!(said.run.is_history_kept, Some(false));
     assert_eq!(said.tests.timeout, Some(TimeLimit::After(Duration::from_secs(90))));
     assert_eq!(said.tests.slow_timeout.unwrap().period, Duration::from_secs(5));

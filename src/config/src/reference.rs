@@ -77,7 +77,7 @@ described_notations! {
         {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}, |all| all;
     ReportArray -> Vec<heeler_report::ReportRequest>, "array of strings",
         {"type": "array", "items": {"type": "string"}},
-        |all| all.iter().map(|one| format!("{}={}", one.format.name(), one.file.display())).collect::<Vec<_>>();
+        |all| all.iter().map(|one| format!("{}={}", one.format.name, one.file.display())).collect::<Vec<_>>();
     CommandArray -> Vec<String>, "array of words",
         {"type": "array", "items": {"type": "string"}, "minItems": 1}, |all| all;
     JobCount -> Self, "number from 1, or \"num-cpus\"",

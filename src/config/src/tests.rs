@@ -152,7 +152,7 @@ fn file_with_every_key_is_read() {
     assert_eq!(run.fail_limit(), FailLimit::After { failures: 5.try_into().unwrap(), is_immediate: false });
     assert_eq!(run.shuffle, ShuffleMode::Seed(7));
     assert_eq!(run.status_level, Some(StatusLevel::Fail));
-    let files: Vec<_> = run.reports.iter().map(|one| (one.format.name(), one.file.as_path())).collect();
+    let files: Vec<_> = run.reports.iter().map(|one| (one.format.name, one.file.as_path())).collect();
     assert_eq!(files, [("junit", Path::new("out/junit.xml")), ("ctrf", Path::new("ctrf-report.json"))]);
     assert_eq!(run.output_limit_bytes, 65_536);
     assert_eq!(run.list_timeout, Duration::from_millis(500));
