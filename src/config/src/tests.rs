@@ -280,7 +280,7 @@ idle-timeout = true
 dumps = "core"
 crash-capture = 3
 shuffle = -1
-reports = ["junt=a"]
+reports = ["ctrf", "junt=a"]
 no-capture = "no"
 output-limit = "1X"
 keep-runs = 99999999999999999999
@@ -304,7 +304,7 @@ heeler.toml:8:16: expected a duration such as "60s" or "1m 30s", or false for no
 heeler.toml:9:9: expected one of "off", "crash", "hang", "all" for "dumps" in [profile.default], found the string "core"
 heeler.toml:10:17: expected one of "off", "root", "tree" for "crash-capture" in [profile.default], found the number 3
 heeler.toml:11:11: expected a seed (a whole number from 0), true or false for "shuffle" in [profile.default], found the number -1
-heeler.toml:12:11: expected reports such as "junit=out/junit.xml" for "reports" in [profile.default]: unknown report format "junt"; did you mean "junit"?
+heeler.toml:12:20: expected reports such as "junit=out/junit.xml" for "reports" in [profile.default]: unknown report format "junt"; did you mean "junit"?
 and 12 more
 "#,
     );
