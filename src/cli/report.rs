@@ -34,7 +34,7 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<CliExitCode, Command
     }
     match arguments.report_files.requests() {
         Some(requests) => write_report_files(&story, &summary, &requests)?,
-        None => print_report(arguments, &settings, (run, &story), &summary),
+        None => print_report(arguments, &settings, run, &story, &summary),
     }
     Ok(if story.losses.is_empty() { CliExitCode::Success } else { CliExitCode::Setup })
 }
@@ -56,7 +56,8 @@ fn write_report_files(
 fn print_report(
     arguments: &ReportArguments,
     settings: &ResolvedSettings,
-    (run, story): (&EarlierRun, &RecordedRun),
+    run: &EarlierRun,
+    story: &RecordedRun,
     summary: &RunSummary,
 ) {
     let head = &story.manifest.head;
