@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use heeler_core::{OsText, SourceRequest};
 use serde::Deserialize;
 
+#[cfg(test)]
+use super::reference::WriteNotation as _;
 use super::{
     notation::{DirectoryPath, Notation as _, PathArray, TextArray},
     profiles::resolve_path,
