@@ -12,48 +12,34 @@ use super::{FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary,
 const SPEC_VERSION: &str = "0.0.0";
 
 /// The format `ctrf`.
-pub(super) struct CtrfFormat;
+pub(super) static FORMAT: ReportFormat =
+    ReportFormat { name: "ctrf", title: "CTRF", default_file: "ctrf-report.json", write: write_report };
 
-impl ReportFormat for CtrfFormat {
-    fn name(&self) -> &'static str {
-        "ctrf"
+fn write_report(
+    summary: &RunSummary,
+    info: &ReportRunInfo<'_>,
+    writer: &mut dyn Write,
+) -> Result<(), ReportError> {
+    let head = json!({"name": "heeler", "version": env!("CARGO_PKG_VERSION")});
+    write!(writer, r#"{{"reportFormat":"CTRF","specVersion":"{SPEC_VERSION}","generatedBy":"heeler","#)?;
+    if !info.run.is_empty() {
+        write!(writer, r#""runId":{},"#, json!(info.run))?;
     }
-
-    fn title(&self) -> &'static str {
-        "CTRF"
+    let counts = run_counts(summary, info);
+    write!(writer, r#""results":{{"tool":{head},"summary":{counts},"tests":["#)?;
+    // One test at a time, so that the document of a large run is never in memory as a whole.
+    let mut separator = "\n";
+    for record in summary.records().iter().chain(summary.failed_groups()) {
+        writer.write_all(separator.as_bytes())?;
+        serde_json::to_writer(&mut *writer, &test(record))?;
+        separator = ",\n";
     }
-
-    fn default_file(&self) -> &'static str {
-        "ctrf-report.json"
+    let mut environment = Map::new();
+    if !info.name.is_empty() {
+        environment.insert("reportName".into(), info.name.into());
     }
-
-    fn write(
-        &self,
-        summary: &RunSummary,
-        info: &ReportRunInfo<'_>,
-        writer: &mut dyn Write,
-    ) -> Result<(), ReportError> {
-        let head = json!({"name": "heeler", "version": env!("CARGO_PKG_VERSION")});
-        write!(writer, r#"{{"reportFormat":"CTRF","specVersion":"{SPEC_VERSION}","generatedBy":"heeler","#)?;
-        if !info.run.is_empty() {
-            write!(writer, r#""runId":{},"#, json!(info.run))?;
-        }
-        let counts = run_counts(summary, info);
-        write!(writer, r#""results":{{"tool":{head},"summary":{counts},"tests":["#)?;
-        // One test at a time, so that the document of a large run is never in memory as a whole.
-        let mut separator = "\n";
-        for record in summary.records().iter().chain(summary.failed_groups()) {
-            writer.write_all(separator.as_bytes())?;
-            serde_json::to_writer(&mut *writer, &test(record))?;
-            separator = ",\n";
-        }
-        let mut environment = Map::new();
-        if !info.name.is_empty() {
-            environment.insert("reportName".into(), info.name.into());
-        }
-        writeln!(writer, "\n],\"environment\":{}}}}}", Value::Object(environment))?;
-        Ok(())
-    }
+    writeln!(writer, "\n],\"environment\":{}}}}}", Value::Object(environment))?;
+    Ok(())
 }
 
 fn run_counts(summary: &RunSummary, info: &ReportRunInfo<'_>) -> Value {
@@ -281,7 +267,7 @@ mod tests {
             duration: Duration::from_secs(7),
         };
         let mut out = Vec::new();
-        CtrfFormat.write(&summary, &info, &mut out).unwrap();
+        (FORMAT.write)(&summary, &info, &mut out).unwrap();
         let report: Value = serde_json::from_slice(&out).unwrap();
         let schema = include_str!("../../../tests/schema/ctrf/schema.json");
         let schema = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();

@@ -2,14 +2,14 @@
 //! each suite, `classname` is the suite, `name` the test's full name. Output is included for tests that did
 //! not pass at the first attempt.
 
-use std::{collections::HashMap, io::Write, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use heeler_core::{Attempt, Outcome};
 use heeler_protocol::mtp::{LeakedProcessInfo, RunLeak};
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
 use super::{
-    FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport,
+    FailureDetail, ReportFormat, ReportRunInfo, RunSummary, TestReport,
     sanitise::{headline, xml_text},
 };
 
@@ -17,30 +17,12 @@ use super::{
 const NO_SUITE: &str = "tests";
 
 /// The format `junit`.
-pub(super) struct JunitFormat;
-
-impl ReportFormat for JunitFormat {
-    fn name(&self) -> &'static str {
-        "junit"
-    }
-
-    fn title(&self) -> &'static str {
-        "JUnit"
-    }
-
-    fn default_file(&self) -> &'static str {
-        "junit.xml"
-    }
-
-    fn write(
-        &self,
-        summary: &RunSummary,
-        info: &ReportRunInfo<'_>,
-        writer: &mut dyn Write,
-    ) -> Result<(), ReportError> {
-        Ok(report(summary, info).serialize(writer)?)
-    }
-}
+pub(super) static FORMAT: ReportFormat = ReportFormat {
+    name: "junit",
+    title: "JUnit",
+    default_file: "junit.xml",
+    write: |summary, info, writer| Ok(report(summary, info).serialize(writer)?),
+};
 
 fn report(summary: &RunSummary, head: &ReportRunInfo<'_>) -> Report {
     let mut report = Report::new(xml_text(head.name));
@@ -299,7 +281,7 @@ mod tests {
             duration: Duration::from_secs(7),
         };
         let mut out = Vec::new();
-        JunitFormat.write(&summary, &head, &mut out).unwrap();
+        (FORMAT.write)(&summary, &head, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
