@@ -228,7 +228,6 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
                 ..ListedTest::default()
             },
             group: None,
-            client_members: None,
             timeout_ms: None,
             idle_timeout_ms: None,
             slow_ms: None,
@@ -256,6 +255,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
         program,
         tests: (0..TESTS).map(test).collect(),
         groups: Vec::new(),
+        client_members: heeler_protocol::mtp::ClientMembers::default(),
         limits: TestLimits {
             timeout_ms: None,
             grace_ms: 100,

@@ -4,7 +4,7 @@
 use heeler_core::TestResult;
 use heeler_protocol::{
     control::{LeasedTest, WorkerId, WorkerLease},
-    mtp::{NodeDescription, encode_change_in_group, group_node, render_result, render_started},
+    mtp::{ClientMembers, GroupDescription, NodeDescription, render_group, render_result, render_started},
 };
 
 use crate::{process_clock::UtcTime, update_batch::UpdateBatch};
@@ -18,6 +18,8 @@ pub(crate) struct NodeWriter {
     worker: WorkerId,
     /// The groups of the lease.
     groups: Vec<AncestorGroup>,
+    /// Members that the client added to tests of the lease.
+    client_members: ClientMembers,
 }
 
 /// A group above the tests of the lease.
@@ -36,8 +38,14 @@ impl NodeWriter {
         let group = |group: &heeler_protocol::control::TestGroup| {
             let parent = group.parent.map(|place| place as usize);
             let parent_uid = parent.and_then(|place| Some(lease.groups.get(place)?.uid.as_str()));
-            let node = group_node(&group.uid, &group.name);
-            let change = encode_change_in_group(parent_uid, &node, group.client_members.as_deref());
+            let description = GroupDescription {
+                uid: &group.uid,
+                name: &group.name,
+                parent: parent_uid,
+                client_members: lease.client_members.get(&group.uid),
+            };
+            let mut change = Vec::new();
+            render_group(&mut change, &description);
             AncestorGroup { uid: group.uid.clone(), parent, change, is_sent: false }
         };
         Self {
@@ -45,6 +53,7 @@ impl NodeWriter {
             program: lease.program.path.to_text().into_owned(),
             worker,
             groups: lease.groups.iter().map(group).collect(),
+            client_members: lease.client_members.clone(),
         }
     }
 
@@ -98,7 +107,7 @@ impl NodeWriter {
             file: test.listed.file.as_deref(),
             line: test.listed.line,
             traits: &test.listed.traits,
-            client_members: test.client_members.as_deref(),
+            client_members: self.client_members.get(&test.uid),
         }
     }
 }
@@ -118,12 +127,7 @@ mod tests {
     }
 
     fn writer() -> NodeWriter {
-        let group = |uid: &str, name: &str, parent| TestGroup {
-            uid: uid.into(),
-            name: name.into(),
-            parent,
-            client_members: None,
-        };
+        let group = |uid: &str, name: &str, parent| TestGroup { uid: uid.into(), name: name.into(), parent };
         let groups = vec![group("s::", "s", None), group("s::A.", "A", Some(0))];
         NodeWriter::new(&WorkerLease { groups, ..test_values::lease(0) }, WorkerId(3))
     }

@@ -5,8 +5,10 @@ use bytes::Bytes;
 use heeler_core::{TestId, TestResult};
 use heeler_protocol::{
     control::{FinishRequest, JournalResend, KnownResult},
-    manifest::TestDescriptions,
-    mtp::{attachments_frame, render_program_failure, render_result, updates_frame},
+    mtp::{
+        GroupDescription, NodeDescription, attachments_frame, render_group, render_program_failure,
+        render_result, updates_frame,
+    },
 };
 
 use crate::JournalFile;
@@ -38,7 +40,13 @@ pub fn group_changes(finish: &FinishRequest) -> Vec<Vec<u8>> {
     if finish.resend.is_empty() && finish.synthesized.is_empty() {
         return Vec::new();
     }
-    finish.descriptions.group_changes().map(|change| change.as_bytes().to_vec()).collect()
+    let change = |group: GroupDescription<'_>| {
+        let client_members = finish.client_members.get(group.uid);
+        let mut change = Vec::new();
+        render_group(&mut change, &GroupDescription { client_members, ..group });
+        change
+    };
+    finish.descriptions.described_groups().map(change).collect()
 }
 
 /// Returns the results of one worker that are sent again, from its journal.
@@ -50,16 +58,13 @@ pub fn resent_results(
 ) -> ResentResults {
     let proven = usize::try_from(resend.proven).unwrap_or(usize::MAX);
     let journalled = journal.finished().count() as u64;
-    let mut changes: Vec<_> = journal
-        .finished()
-        .skip(proven)
-        .filter_map(|(test, result)| render(&finish.descriptions, test, result))
-        .collect();
+    let mut changes: Vec<_> =
+        journal.finished().skip(proven).filter_map(|(test, result)| render(finish, test, result)).collect();
     let missing: Vec<_> = resend
         .known
         .iter()
         .filter(|known| known.position > journalled)
-        .filter_map(|known| render(&finish.descriptions, known.test, &known_result(known)))
+        .filter_map(|known| render(finish, known.test, &known_result(known)))
         .collect();
     let lost = missing.len();
     changes.extend(missing);
@@ -78,8 +83,7 @@ fn known_result(known: &KnownResult) -> TestResult {
 /// Returns the changes of the synthesized results, then those of failed programs.
 #[must_use]
 pub fn synthesized_changes(finish: &FinishRequest) -> Vec<Vec<u8>> {
-    let results =
-        finish.synthesized.iter().filter_map(|due| render(&finish.descriptions, due.test, &due.result));
+    let results = finish.synthesized.iter().filter_map(|due| render(finish, due.test, &due.result));
     let programs = finish.program_failures.iter().map(|failure| {
         let mut change = Vec::new();
         render_program_failure(&mut change, failure);
@@ -88,9 +92,12 @@ pub fn synthesized_changes(finish: &FinishRequest) -> Vec<Vec<u8>> {
     results.chain(programs).collect()
 }
 
-fn render(descriptions: &TestDescriptions, test: TestId, result: &TestResult) -> Option<Vec<u8>> {
+fn render(finish: &FinishRequest, test: TestId, result: &TestResult) -> Option<Vec<u8>> {
     let mut change = Vec::new();
-    let rendered = descriptions.with_test(test, |test| render_result(&mut change, test, result));
+    let rendered = finish.descriptions.with_test(test, |test| {
+        let client_members = finish.client_members.get(test.uid);
+        render_result(&mut change, &NodeDescription { client_members, ..*test }, result);
+    });
     if rendered.is_none() {
         tracing::error!(test = test.0, "a result of a test that the run does not describe is not sent");
     }

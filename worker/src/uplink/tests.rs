@@ -9,7 +9,7 @@ use heeler_protocol::{
     StreamDecoder as _,
     control::LeaseEvent,
     frame::FrameDecoder,
-    mtp::{ExecutionState, UpdateParams},
+    mtp::{ExecutionState, GroupDescription, UpdateParams, render_group},
     rpc::{self, RpcError, RpcMessage},
 };
 use heeler_transport::control::{ControlReceiver, ReceivedPacket};
@@ -232,8 +232,10 @@ async fn new_connection_receives_groups_again() {
     let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesAtEnd).await;
     for run in ["first", "second"] {
         let mut parcel = UpdateBatch::at_position(0);
-        let group = heeler_protocol::mtp::EncodedChange::group(None, &format!("{run}::"), run);
-        parcel.add_group(&format!("{run}::"), group.as_bytes());
+        let uid = format!("{run}::");
+        let mut change = Vec::new();
+        render_group(&mut change, &GroupDescription { uid: &uid, name: run, ..GroupDescription::default() });
+        parcel.add_group(&uid, &change);
         bench.send_batch(run, parcel).await;
     }
     // The end of one run is proven by the end of the connection that both share.

@@ -11,7 +11,7 @@ use std::{
 use heeler_core::test_path::{NameNesting, TestPath};
 use heeler_protocol::{
     control::{ListedTest, SelectionLimit, TestProgram},
-    mtp::{ExecutionState, TestNode, group_path, key},
+    mtp::NodeDescription,
 };
 
 use super::test_entry::{SUITE_SEPARATOR, TestEntry, assign_uids};
@@ -264,30 +264,34 @@ impl Catalogue {
         (selected, missing)
     }
 
-    /// Returns the discovery node of a test, or of a program whose listing failed.
+    /// Calls `render` with the description of a test, or of a program whose listing failed.
+    pub fn with_description<T>(&self, place: TestRef, render: impl FnOnce(&NodeDescription<'_>) -> T) -> T {
+        let program = &self.programs[place.program].source.program;
+        let path = program.path.to_text();
+        let listed = self.test(place).map(TestEntry::listed).unwrap_or_default();
+        let uid = self.uid(place);
+        let name = if listed.name.is_empty() { uid } else { &listed.name };
+        let groups = self.groups(place);
+        render(&NodeDescription {
+            uid,
+            display_name: listed.display.as_deref().unwrap_or(name),
+            parent: groups.last().map(|(group, _)| *group),
+            suite: &program.suite,
+            program: &path,
+            file: listed.file.as_deref(),
+            line: listed.line,
+            traits: &listed.traits,
+            client_members: None,
+        })
+    }
+
+    /// Returns why the listing of a program failed; `None` for a test.
     #[must_use]
-    pub fn node(&self, place: TestRef) -> TestNode {
-        let entry = &self.programs[place.program];
-        let suite = &entry.source.program.suite;
-        let mut node = match (self.test(place), &entry.listing) {
-            (Some(test), _) => test.node(),
-            (None, ListingState::Broken { error }) => {
-                let mut node = TestNode::test(suite, suite, ExecutionState::Error);
-                node.error_message = Some(error.clone());
-                node.outcome_kind = Some("not-run".to_owned());
-                node
-            }
-            (None, ListingState::Unknown | ListingState::Listed { .. }) => {
-                TestNode::test(suite, suite, ExecutionState::Discovered)
-            }
-        };
-        if let Some((group, _)) = self.groups(place).last() {
-            node.location_type = Some(group_path(group, suite).to_owned());
-            node.location_method = Some(node.uid[group.len()..].to_owned());
+    pub fn listing_error(&self, place: TestRef) -> Option<&str> {
+        match (&self.programs[place.program].listing, place.test) {
+            (ListingState::Broken { error }, None) => Some(error),
+            (ListingState::Broken { .. } | ListingState::Listed { .. } | ListingState::Unknown, _) => None,
         }
-        node.members.set_own(key::SUITE, suite.as_str());
-        node.members.set_own(key::PROGRAM, entry.source.program.path.to_text());
-        node
     }
 }
 
@@ -343,7 +347,7 @@ mod tests {
         catalogue.record_listing(1, Ok(program_listing(tests())));
         catalogue.record_listing(2, Err("missing".into()));
         catalogue.rebuild_index();
-        let uids: Vec<_> = catalogue.all().map(|place| catalogue.node(place).uid).collect();
+        let uids: Vec<_> = catalogue.all().map(|place| catalogue.uid(place)).collect();
         assert_eq!(uids, ["a::t", "a::u", "a::t#2", "a#2::t", "a#2::u", "a#2::t#2", "b"]);
         for (uid, place) in uids.iter().zip(catalogue.all()) {
             assert_eq!(catalogue.find(uid), Some(place));
@@ -377,19 +381,19 @@ mod tests {
         let select = |uids: &[&str]| {
             let uids: Vec<_> = uids.iter().map(|uid| (*uid).to_owned()).collect();
             let (selected, missing) = catalogue.select(&uids);
-            let uids: Vec<_> = selected.into_iter().map(|place| catalogue.node(place).uid).collect();
+            let uids: Vec<_> = selected.into_iter().map(|place| catalogue.uid(place)).collect();
             (uids.join(" "), missing.join(" "))
         };
         assert_eq!(select(&["a::m::"]).0, "a::m::n::t a::m::n::t#2 a::m::u");
         assert_eq!(select(&["a::v", "a::m::n::", "a::m::n::t", "b"]).0, "a::m::n::t a::m::n::t#2 a::v b");
         assert_eq!(select(&["a::m", "x", "x", "a::"]).1, "a::m x");
-        let node = catalogue.node(all[0]);
+        let parent = |place| {
+            catalogue.with_description(place, |test| test.parent.map(str::to_owned)).unwrap_or_default()
+        };
         assert_eq!(
-            (node.location_type.as_deref(), node.location_method.as_deref()),
-            (Some("m::n"), Some("t"))
+            (parent(all[0]), parent(all[4]), parent(all[5])),
+            ("a::m::n::".into(), "a::".into(), String::new())
         );
-        let node = catalogue.node(all[4]);
-        assert_eq!((node.location_type.as_deref(), node.location_method.as_deref()), (Some("a"), Some("v")));
     }
 
     #[test]

@@ -298,10 +298,10 @@ impl OpenRequests {
         let run = RunRequest {
             run_id: &tests.run_id,
             selection: &tests.selection,
-            client_members: &tests.foreign,
             is_debugged: wants_debugger && self.debuggers.is_available(),
             has_attachments_stream: self.context.has_attachments_stream,
         };
+        let client_members = tests.client_members.clone();
         let context =
             PlanContext { catalogue, settings: &self.context.settings, provenance: &self.context.provenance };
         match prepare_run(&run, &context) {
@@ -314,7 +314,7 @@ impl OpenRequests {
                         "the tests run without a debugger: the client has not declared debuggerProvider";
                     self.log(LogLevel::Warning, text.to_owned());
                 }
-                self.client.start_run(request, Box::new(plan)).await
+                self.client.start_run(request, Box::new(plan), client_members).await
             }
             Err(error) => {
                 let text = format!("failed to {}", heeler_core::error_chain(&error));

@@ -31,7 +31,9 @@ pub(super) fn refused_run_frames(
     let run = &job.request.run_id;
     let named: BTreeSet<_> = job.request.selection.uids.iter().flatten().collect();
     let change = |uid: &String| {
-        let description = NodeDescription { uid, display_name: uid, ..NodeDescription::default() };
+        let client_members = job.request.client_members.get(uid);
+        let description =
+            NodeDescription { uid, display_name: uid, client_members, ..NodeDescription::default() };
         let mut change = Vec::new();
         render_result(&mut change, &description, &not_run_result(error));
         change

@@ -1,16 +1,13 @@
 //! Run plan: the selected tests of the catalogue, with their settings and their history.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::PathBuf, time::Duration};
 
 use heeler_core::{
     ProgramId, TestId,
     batching::ProgramCosts,
     run::{CancelMode, FailureLimit, ScheduledTest, SchedulingPlan},
 };
-use heeler_protocol::{
-    control::{DeliveryLimits, ListedTest, TestGroup, TestLimits, TestProgram},
-    mtp::ClientMembers,
-};
+use heeler_protocol::control::{DeliveryLimits, ListedTest, TestGroup, TestLimits, TestProgram};
 
 use super::{groups::GroupList, test_history::HistorySnapshot};
 
@@ -32,8 +29,6 @@ pub struct SelectedTest {
     pub listing_index: usize,
     /// Index of its group in [`RunPlan::groups`].
     pub group: Option<u32>,
-    /// Unknown members that the client sent with it, as JSON: `"name":value,…`.
-    pub foreign: Option<Arc<str>>,
     /// Time limit, after which the test is ended.
     pub timeout: Option<Duration>,
     /// Memory limit in bytes, above which its process tree is killed.
@@ -186,17 +181,6 @@ impl RunPlan {
         let limits = tests.iter().map(|test| self.tests[test.index()].memory_bytes);
         limits.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
-
-    /// Attaches to tests and groups the unknown members that the client sent with them.
-    pub(crate) fn attach_foreign_members(&mut self, foreign: &ClientMembers) {
-        if foreign.is_empty() {
-            return;
-        }
-        self.tests.iter_mut().for_each(|test| test.foreign = foreign.get(&test.uid).cloned());
-        for group in &mut self.groups {
-            group.client_members = foreign.get(&group.uid).map(|foreign| (**foreign).to_owned());
-        }
-    }
 }
 
 #[derive(Default)]
@@ -271,7 +255,6 @@ fn plan_test(
         program,
         listing_index: place.test.unwrap_or(0),
         group: None,
-        foreign: None,
         timeout: own.timeout.duration(),
         memory_bytes: own.max_memory.bytes(),
         idle_timeout: own.idle_timeout.duration(),
@@ -303,7 +286,6 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
         program,
         listing_index: 0,
         group: None,
-        foreign: None,
         timeout: None,
         memory_bytes: None,
         idle_timeout: None,

@@ -3,7 +3,6 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use heeler_protocol::mtp::ClientMembers;
 use heeler_sys::dirs::{DirError, private_dir, temporary_dir, unique_dir};
 
 use super::{HistorySnapshot, RunOutcome, RunPlan, manifest, plan::RunPlanInputs, test_history};
@@ -15,8 +14,6 @@ use heeler_run_store::{DIR_NAME, Provenance, RunDir, fallback_state_dir, make_ru
 pub(crate) struct RunRequest<'a> {
     pub(crate) run_id: &'a str,
     pub(crate) selection: &'a TestSelection,
-    /// Unknown members of the requested tests, which are returned to the client with them.
-    pub(crate) client_members: &'a ClientMembers,
     pub(crate) is_debugged: bool,
     pub(crate) has_attachments_stream: bool,
 }
@@ -58,7 +55,6 @@ pub(crate) fn prepare_run(
     let mut plan = RunPlan::new(request.run_id, run_dir, &inputs);
     plan.has_attachments_stream = request.has_attachments_stream;
     plan.provenance = context.provenance.clone();
-    plan.attach_foreign_members(request.client_members);
     if request.is_debugged {
         plan.make_debug_run();
     }

@@ -99,7 +99,9 @@ impl Scheduler {
         self.last_client = client;
         match command {
             Some(ClientCommand::List { request }) => self.list(client, request).await,
-            Some(ClientCommand::StartRun { request, plan }) => self.start_run(client, request, *plan).await,
+            Some(ClientCommand::StartRun { request, plan, client_members }) => {
+                self.start_run(client, request, *plan, client_members).await
+            }
             Some(ClientCommand::Cancel { request }) => self.cancel_request(client, request).await,
             Some(ClientCommand::DecideDebuggee { lease, decision }) => {
                 self.decide_debuggee(client, lease, decision).await

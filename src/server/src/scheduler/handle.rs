@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use heeler_protocol::control::{ClientRoute, DebuggerDecision, LeaseId, WorkerId};
+use heeler_protocol::{
+    control::{ClientRoute, DebuggerDecision, LeaseId, WorkerId},
+    mtp::ClientMembers,
+};
 use heeler_transport::Outbox;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -64,7 +67,7 @@ pub struct SchedulerGone;
 /// A command of a client.
 pub(super) enum ClientCommand {
     List { request: RequestNumber },
-    StartRun { request: RequestNumber, plan: Box<RunPlan> },
+    StartRun { request: RequestNumber, plan: Box<RunPlan>, client_members: ClientMembers },
     Cancel { request: RequestNumber },
     DecideDebuggee { lease: DebuggeeLease, decision: DebuggerDecision },
     Pause(oneshot::Sender<()>),
@@ -151,14 +154,20 @@ impl RunClient {
         self.send(ClientCommand::List { request }).await
     }
 
-    /// Starts a run; [`ClientEvent::RunEnded`] or [`ClientEvent::RunRefused`] follows.
+    /// Starts a run; [`ClientEvent::RunEnded`] or [`ClientEvent::RunRefused`] follows. `client_members` return on
+    /// the nodes of their tests and groups.
     ///
     /// # Errors
     /// The scheduler is gone.
     ///
     /// Cancel safe: yes, as [`RunClient::list`].
-    pub async fn start_run(&self, request: RequestNumber, plan: Box<RunPlan>) -> Result<(), SchedulerGone> {
-        self.send(ClientCommand::StartRun { request, plan }).await
+    pub async fn start_run(
+        &self,
+        request: RequestNumber,
+        plan: Box<RunPlan>,
+        client_members: ClientMembers,
+    ) -> Result<(), SchedulerGone> {
+        self.send(ClientCommand::StartRun { request, plan, client_members }).await
     }
 
     /// Cancels a request. A run ends as a cancelled one; of a listing nothing more is reported.

@@ -89,13 +89,16 @@ impl RunDriver {
             .map(|(test, is_failure_held)| self.leased_test(*test, *is_failure_held))
             .collect();
         tests.sort_by_key(|test| self.plan.tests[test.test.0 as usize].listing_index);
+        let groups = groups::subset(&self.plan, &mut tests);
+        let uids = tests.iter().map(|test| &test.uid).chain(groups.iter().map(|group| &group.uid));
         let wire = WorkerLease {
             lease: lease.lease,
+            client_members: self.client.client_members.subset(uids.map(String::as_str)),
             run: self.client.key.clone(),
             route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
             program: self.plan.programs[program].clone(),
-            groups: groups::subset(&self.plan, &mut tests),
+            groups,
             tests,
             limits: TestLimits {
                 memory_bytes: self.plan.memory_limit(&lease.batch.tests),
@@ -135,7 +138,6 @@ impl RunDriver {
             listed: selected.listed.clone(),
             uid: selected.uid.clone(),
             group: None,
-            client_members: selected.foreign.as_deref().map(str::to_owned),
             timeout_ms: selected.timeout.map(millis),
             idle_timeout_ms: selected.idle_timeout.map(millis),
             slow_ms: selected.slow_period.map(millis),
@@ -167,11 +169,15 @@ impl RunDriver {
         let files = files.map(|file| Attachment::file(&file.path, &file.description));
         // A finish that is composed again finds them among the run's attachments.
         let is_new = |new: &Attachment| self.result.attachments.iter().all(|old| old.uri != new.uri);
+        let descriptions = manifest::descriptions(&self.plan, &resend, &synthesized);
+        let uids = descriptions.tests.values().map(|test| &test.uid);
+        let uids = uids.chain(descriptions.groups.iter().map(|group| &group.uid));
         FinishRequest {
+            client_members: self.client.client_members.subset(uids.map(String::as_str)),
             run: self.client.key.clone(),
             route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
-            descriptions: manifest::descriptions(&self.plan, &resend, &synthesized),
+            descriptions,
             attachments: self.result.attachments.iter().cloned().chain(files.filter(is_new)).collect(),
             program_failures: self.program_failures.records(&self.plan),
             has_attachments_stream: self.plan.has_attachments_stream,

@@ -215,7 +215,15 @@ impl RunDriver {
         let has_attachments_stream = self.plan.has_attachments_stream;
         let route = self.client.route.clone();
         let plan = (!self.has_manifest).then(|| manifest::manifest_plan(&self.plan));
-        pool.send_to_watchdog(&ToWatchdog::BeginRun { run, route, run_dir, has_attachments_stream, plan })
-            .await;
+        let client_members = self.client.client_members.clone();
+        pool.send_to_watchdog(&ToWatchdog::BeginRun {
+            run,
+            route,
+            run_dir,
+            has_attachments_stream,
+            plan,
+            client_members,
+        })
+        .await;
     }
 }
