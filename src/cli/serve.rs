@@ -121,6 +121,7 @@ fn session_options(
         settings: Arc::new(settings),
         sources,
         client_host: "127.0.0.1".to_owned(),
+        callback: None,
         exit_with: None,
         initialize_within: None,
         is_debug: false,

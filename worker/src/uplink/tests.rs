@@ -167,7 +167,7 @@ enum CoordinatorReceived {
 }
 
 fn address(port: u16) -> CallbackAddress {
-    CallbackAddress { host: "127.0.0.1".into(), port, token: None }
+    CallbackAddress::tcp("127.0.0.1", port, None)
 }
 
 /// Simulates a client; returns the connection if it is to stay open.

@@ -266,7 +266,7 @@ impl ServerSession {
         let settings = Arc::clone(&self.options.settings);
         let registration = ClientRegistration {
             route: ClientRoute {
-                callback: facts.callback(&self.options.client_host),
+                callback: self.options.callback.clone().or_else(|| facts.callback(&self.options.client_host)),
                 limits: crate::run::delivery_limits(&settings),
             },
             outbox: self.client.clone(),
