@@ -183,7 +183,7 @@ impl SimulatedCoordinator {
             sender.send(&ToWorker::Accepted).await.unwrap();
             workers.push((worker, sender, receiver, task));
         }
-        Self { workers, route: ClientRoute { callback: Some(callback), limits } }
+        Self { workers, route: ClientRoute { callback: Some(callback), limits, ..ClientRoute::default() } }
     }
 
     async fn assign(mut self, (dir, program): (&Path, &Path), mut orders: mpsc::Receiver<u32>) {
@@ -250,6 +250,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
         route: ClientRoute {
             callback: None,
             limits: DeliveryLimits { connect_ms: 0, stall_ms: 0, drain_ms: 0 },
+            ..ClientRoute::default()
         },
         run_dir: dir.into(),
         program,

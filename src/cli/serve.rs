@@ -84,6 +84,7 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
 /// Returns the parameters of the scheduler of this process.
 pub(super) fn scheduler_options(settings: &ResolvedSettings) -> SchedulerOptions {
     SchedulerOptions {
+        program: heeler_sys::process::own_program_path(),
         slots: settings.run.jobs.slots().get(),
         is_output_shared: settings.run.capture == CaptureStrategy::Shown,
     }

@@ -133,6 +133,7 @@ mod tests {
             route: ClientRoute {
                 callback: None,
                 limits: DeliveryLimits { connect_ms: 1, stall_ms: 1, drain_ms: 1 },
+                ..ClientRoute::default()
             },
             run_dir: OsText::from(dir.path()),
             has_attachments_stream: true,

@@ -1,17 +1,18 @@
-//! Renders the changes of one lease's tests into the buffer that goes to the client. What a result means is
-//! decided elsewhere, and its JSON is written by [`heeler_protocol::mtp`].
+//! Encodes the updates of one lease's tests into the buffer that goes to the client. What a result means is
+//! decided elsewhere, and its JSON is written by [`UpdateEncoding`].
 
 use heeler_core::TestResult;
 use heeler_protocol::{
-    control::{LeasedTest, WorkerId, WorkerLease},
-    mtp::{ClientMembers, GroupDescription, NodeDescription, render_group, render_result, render_started},
+    control::{LeasedTest, UpdateEncoding, WorkerId, WorkerLease},
+    mtp::{ClientMembers, GroupDescription, NodeDescription},
 };
 
 use crate::{process_clock::UtcTime, update_batch::UpdateBatch};
 
-/// Renders the changes of one lease's tests.
+/// Encodes the updates of one lease's tests.
 #[derive(Debug)]
 pub(crate) struct NodeWriter {
+    encoding: UpdateEncoding,
     suite: String,
     /// Path of the program as text.
     program: String,
@@ -35,6 +36,7 @@ struct AncestorGroup {
 impl NodeWriter {
     /// Returns the writer for one lease's tests.
     pub(crate) fn new(lease: &WorkerLease, worker: WorkerId) -> Self {
+        let encoding = lease.route.encoding;
         let group = |group: &heeler_protocol::control::TestGroup| {
             let parent = group.parent.map(|place| place as usize);
             let parent_uid = parent.and_then(|place| Some(lease.groups.get(place)?.uid.as_str()));
@@ -45,14 +47,16 @@ impl NodeWriter {
                 client_members: lease.client_members.get(&group.uid),
             };
             let mut change = Vec::new();
-            render_group(&mut change, &description);
+            encoding.append_group(&mut change, &description);
             AncestorGroup { uid: group.uid.clone(), parent, change, is_sent: false }
         };
+        let groups = if encoding.has_groups() { lease.groups.as_slice() } else { &[] };
         Self {
+            encoding,
             suite: lease.program.suite.clone(),
             program: lease.program.path.to_text().into_owned(),
             worker,
-            groups: lease.groups.iter().map(group).collect(),
+            groups: groups.iter().map(group).collect(),
             client_members: lease.client_members.clone(),
         }
     }
@@ -88,12 +92,12 @@ impl NodeWriter {
 
     /// Appends the change of a started test.
     pub(crate) fn write_in_progress(&self, out: &mut Vec<u8>, test: &LeasedTest, start: UtcTime) {
-        render_started(out, &self.describe(test), start.since_epoch_ms(), self.worker.0);
+        self.encoding.append_started(out, &self.describe(test), start.since_epoch_ms(), self.worker);
     }
 
     /// Appends the change of a test with its terminal result.
     pub(crate) fn write_terminal(&self, out: &mut Vec<u8>, test: &LeasedTest, result: &TestResult) {
-        render_result(out, &self.describe(test), result);
+        self.encoding.append_finished(out, &self.describe(test), result);
     }
 
     fn describe<'a>(&'a self, test: &'a LeasedTest) -> NodeDescription<'a> {

@@ -77,7 +77,7 @@ impl SenderHarness {
         let (control, _, control_task) = heeler_transport::control::open(ours);
         let (unused, coordinator, coordinator_task) = heeler_transport::control::open(theirs);
         let (to_sender, inbox) = mpsc::channel(QUEUED_UPDATE_BATCHES);
-        let route = ClientRoute { callback, limits: LIMITS };
+        let route = ClientRoute { callback, limits: LIMITS, ..ClientRoute::default() };
         let uplink = ResultSender::new(control, WorkerId(7), ClientId(2), route);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { uplink.run(inbox).await.unwrap() });

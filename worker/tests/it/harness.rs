@@ -334,6 +334,7 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
         route: ClientRoute {
             callback: None,
             limits: DeliveryLimits { connect_ms: 1000, stall_ms: 1000, drain_ms: 1000 },
+            ..ClientRoute::default()
         },
         run_dir: "".into(),
         program: program(script),

@@ -3,6 +3,7 @@
 //! there are no versions to bridge.
 
 mod guard;
+mod updates;
 mod watchdog;
 mod worker;
 
@@ -11,6 +12,7 @@ pub use heeler_core::{
     Attempt, DiagnosticsFile, ExitReason, LeakedProcess, LeaseId, NameNesting, OsText, Outcome, ProcessUsage,
     TestDiagnostics, TestId, WorkerId,
 };
+pub use updates::*;
 pub use watchdog::*;
 pub use worker::*;
 
@@ -48,6 +50,9 @@ pub struct ClientRoute {
     pub callback: Option<CallbackAddress>,
     /// Timeouts of the client's connections.
     pub limits: DeliveryLimits,
+    /// Encoding of the updates; callback connections take [`UpdateEncoding::TestProtocol`] only.
+    #[serde(default)]
+    pub encoding: UpdateEncoding,
 }
 
 /// First message on every control connection, from the process that dialled.

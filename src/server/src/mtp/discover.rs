@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use heeler_core::{NotRunReason, Outcome, TestResult};
 use heeler_protocol::{
+    control::FRAME_LIMIT_UPDATES,
     mtp::{
         DiscoveryMetrics, GroupDescription, NodeDescription, completion_frame, event, render_discovered,
         render_group, render_result, telemetry_frame, updates_frame,
@@ -12,11 +13,8 @@ use heeler_protocol::{
     rpc::{self, RpcError, code},
 };
 
-use super::{params::TestsRequest, requests::RequestJob};
+use super::{metrics::duration_ms, params::TestsRequest, requests::RequestJob};
 use crate::discovery::{Catalogue, ListingState, ProgramEntry, TestRef, select_tests};
-
-/// Maximum number of tests per update frame.
-const TESTS_PER_UPDATE: usize = 500;
 
 /// Returns the requested tests.
 pub(super) fn requested_tests(catalogue: &Catalogue, request: &TestsRequest) -> Vec<TestRef> {
@@ -31,7 +29,7 @@ pub(super) fn next_update(
     wanted: &[TestRef],
     next: &mut usize,
 ) -> Bytes {
-    let end = wanted.len().min(*next + TESTS_PER_UPDATE);
+    let end = wanted.len().min(*next + FRAME_LIMIT_UPDATES);
     let mut changes = Vec::with_capacity(end - *next);
     for index in *next..end {
         // A program that was rebuilt in the meantime may have fewer tests.
@@ -107,7 +105,7 @@ fn discovery_metrics(programs: &[ProgramEntry], discovered: usize, took: Duratio
         discovered,
         programs: programs.len(),
         broken_programs: programs.iter().filter(is_broken).count(),
-        duration_ms: crate::run::duration_ms(took),
+        duration_ms: duration_ms(took),
     }
 }
 

@@ -3,11 +3,13 @@
 //! - `session`: one client, from the first byte to the last.
 //! - `requests`: the requests in progress of a session, and the events of their runs.
 //! - `debugger`: requests to the client's debugger.
+//! - `metrics`: metrics of a run, for telemetry.
 //! - `initialize`, `discover`, `run`, `params`: one file for each request, and their parameters.
 
 mod debugger;
 mod discover;
 mod initialize;
+mod metrics;
 mod params;
 mod requests;
 mod run;

@@ -12,7 +12,6 @@ use std::{
 
 use bytes::Bytes;
 use heeler_protocol::{
-    control::ClientRoute,
     frame::FrameDecoder,
     mtp::{CancelParams, CancelRunParams, InitializeParams, LogLevel, log_frame, method},
     rpc::{self, RequestId, RpcError, RpcMessage, code},
@@ -33,7 +32,7 @@ use super::{
 use crate::listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions};
 use crate::pool::ProcessExitWatch;
 use crate::run::ReportWriter;
-use crate::scheduler::{ClientRegistration, SchedulerHandle};
+use crate::scheduler::{ClientRegistration, SchedulerHandle, UpdateDelivery};
 
 /// Maximum number of open requests. A client that opens more does not keep track of them.
 const MAX_OPEN_REQUESTS: usize = 64;
@@ -264,12 +263,13 @@ impl ServerSession {
         let (commands, receiver) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
         let (responses, client_responses) = mpsc::channel(RESPONSE_QUEUE_CAPACITY);
         let settings = Arc::clone(&self.options.settings);
+        let callback = self.options.callback.clone();
         let registration = ClientRegistration {
-            route: ClientRoute {
-                callback: self.options.callback.clone().or_else(|| facts.callback(&self.options.client_host)),
+            delivery: UpdateDelivery::Frames {
+                callback: callback.or_else(|| facts.callback(&self.options.client_host)),
+                main_connection: self.client.clone(),
                 limits: crate::run::delivery_limits(&settings),
             },
-            outbox: self.client.clone(),
             sources: std::mem::take(&mut self.options.sources),
             list_timeout: settings.run.list_timeout,
         };

@@ -54,7 +54,7 @@ impl RunResourceUsage {
         let told = |(program, tests, usage): &(usize, u32, ProcessUsage)| LargeProcess {
             suite: plan.programs[*program].suite.clone(),
             tests: *tests,
-            cpu_ms: super::duration_ms(Duration::from_micros(usage.cpu_us)),
+            cpu_ms: Duration::from_micros(usage.cpu_us).as_secs_f64() * 1e3,
             peak_memory_kib: usage.peak_kib,
         };
         self.largest.iter().map(told).collect()

@@ -76,13 +76,14 @@ pub(super) async fn next_command(
 
 impl Scheduler {
     pub(super) fn add_client(&mut self, client: NewClient) {
-        let NewClient { registration, commands, events, left } = client;
+        let NewClient { registration, commands, events, updates, left } = client;
         let id = ClientId(self.next_client);
         self.next_client += 1;
         let catalogue = self.catalogues.find_or_add(registration.sources, registration.list_timeout);
-        self.outboxes.insert(id, registration.outbox);
+        let (route, sink) = registration.delivery.into_route(updates);
+        self.sinks.insert(id, sink);
         let entry = ClientEntry {
-            route: registration.route,
+            route,
             events,
             catalogue,
             served_before: 0,
@@ -119,7 +120,7 @@ impl Scheduler {
         let has_runs = self.runs.values().any(|run| run.client == client);
         if self.clients.len() == 1 {
             self.runs.clear();
-            self.outboxes.remove(client);
+            self.sinks.remove(client);
             match self.pool.take() {
                 // Dropping the pool ends all processes at once.
                 Some(pool) if has_runs => drop(pool),
@@ -135,7 +136,7 @@ impl Scheduler {
             entry.end_pause();
         }
         // Nothing more is forwarded.
-        self.outboxes.remove(client);
+        self.sinks.remove(client);
         self.runs.values_mut().filter(|run| run.client == client).for_each(|run| run.driver.abandon());
     }
 

@@ -18,13 +18,7 @@ use tokio::time::Instant;
 
 use super::{CANCEL_DEADLINE, RunDriver, STAGE_SLACK};
 use crate::pool::WorkerPool;
-use crate::run::{
-    fallback_finish::{self, FallbackFinish},
-    groups, manifest,
-    plan::millis,
-    synthesized,
-};
-use crate::scheduler::ClientEvent;
+use crate::run::{groups, manifest, plan::millis, synthesized};
 
 impl RunDriver {
     /// Executes the pending actions.
@@ -201,12 +195,10 @@ impl RunDriver {
                 if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
                     tracing::warn!(%error, "the synthesized results could not be written to the run's directory");
                 }
-                let finish = fallback_finish::pending_updates(&finish);
-                self.client.events.send(ClientEvent::FinishRun(Box::new(finish)));
+                self.client.events.finish_run(&finish);
             }
             FinisherTask::Complete => {
-                let finish = FallbackFinish::completion(&self.plan);
-                self.client.events.send(ClientEvent::FinishRun(Box::new(finish)));
+                self.client.events.finish_run(&self.completion_request());
             }
             FinisherTask::Register | FinisherTask::CoordinatorCompletes | FinisherTask::None => {}
         }

@@ -201,13 +201,18 @@ impl RunDriver {
     }
 
     async fn send_completion_request(&self, pool: &mut WorkerPool) {
-        let finish = FinishRequest {
+        pool.send_to_watchdog(&ToWatchdog::Finish(Box::new(self.completion_request()))).await;
+    }
+
+    /// Returns a finish of only the completion, for a client that is proven to have received everything before
+    /// it.
+    pub(super) fn completion_request(&self) -> FinishRequest {
+        FinishRequest {
             run: self.client.key.clone(),
             route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
             ..FinishRequest::default()
-        };
-        pool.send_to_watchdog(&ToWatchdog::Finish(Box::new(finish))).await;
+        }
     }
 
     pub(super) async fn send_begin_run(&self, pool: &mut WorkerPool) {
