@@ -1,6 +1,7 @@
 //! The front end of the MSTest Runner Protocol.
 //!
 //! - `session`: one client, from the first byte to the last.
+//! - `stall_watch`: a client that reads nothing.
 //! - `requests`: the requests in progress of a session, and the events of their runs.
 //! - `debugger`: requests to the client's debugger.
 //! - `metrics`: metrics of a run, for telemetry.
@@ -14,6 +15,7 @@ mod params;
 mod requests;
 mod run;
 mod session;
+mod stall_watch;
 
 use tokio::sync::mpsc;
 
