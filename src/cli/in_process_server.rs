@@ -39,7 +39,8 @@ impl InProcessServer {
     /// Starts a session and connects to it.
     pub(super) async fn start(
         settings: Arc<ResolvedSettings>,
-        (sources, provenance): (Vec<ProgramSource>, Provenance),
+        sources: Vec<ProgramSource>,
+        provenance: Provenance,
         client: ClientOptions,
     ) -> Result<(Self, EventStream), ClientError> {
         let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);

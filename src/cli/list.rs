@@ -37,7 +37,8 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     let signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let (here, events) = InProcessServer::start(
         Arc::clone(&settings),
-        (sources, Provenance::default()),
+        sources,
+        Provenance::default(),
         ClientOptions::default(),
     )
     .await

@@ -61,7 +61,7 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, Command
     }
     let signals = super::signals::SignalListener::listen().map_err(CommandError::Signals)?;
     let client = ClientOptions { debuggers: arguments.debugger.is_some(), ..ClientOptions::default() };
-    let (here, events) = InProcessServer::start(Arc::clone(&settings), (sources, provenance), client)
+    let (here, events) = InProcessServer::start(Arc::clone(&settings), sources, provenance, client)
         .await
         .map_err(CommandError::Client)?;
     let mut watch = RunView::new(events, display, signals).with_debugger(arguments.debugger.clone());

@@ -91,10 +91,10 @@ impl RunDriver {
                 self.result.attachments.extend(files.into_iter().map(attachment));
             }
             LeaseEvent::ProcessEnded { test, tests, usage } => {
-                self.resource_usage.record_process(program, (tests, test), usage)
+                self.resource_usage.record_process(program, tests, test, usage)
             }
             LeaseEvent::ProcessesLeaked { tests, processes } => {
-                self.result.leaks.extend(synthesized::leak_entry(&self.plan, (program, &tests), &processes));
+                self.result.leaks.extend(synthesized::leak_entry(&self.plan, program, &tests, &processes));
             }
             LeaseEvent::FailedProvisionally { test, attempt } => {
                 self.dumps.count_provisional(&attempt);
