@@ -7,7 +7,8 @@ use heeler_protocol::{
     mtp::{ClientMembers, GroupDescription, NodeDescription},
 };
 
-use crate::{process_clock::UtcTime, update_batch::UpdateBatch};
+use super::update_batch::UpdateBatch;
+use crate::process::process_clock::UtcTime;
 
 /// Encodes the updates of one lease's tests.
 #[derive(Debug)]
