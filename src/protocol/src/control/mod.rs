@@ -16,8 +16,6 @@ pub use updates::*;
 pub use watchdog::*;
 pub use worker::*;
 
-pub use crate::mtp::LogLevel;
-
 use serde::{Deserialize, Serialize};
 
 /// Client number within the coordinator, from 1; not reused after the client has left.

@@ -7,7 +7,10 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use heeler_protocol::control::{DebuggeeCommand, FinishRequest, LogLevel, RunUpdates, UpdateEncoding};
+use heeler_protocol::{
+    control::{DebuggeeCommand, FinishRequest, RunUpdates, UpdateEncoding},
+    mtp::LogLevel,
+};
 use heeler_recovery::finish;
 use tokio::sync::mpsc;
 

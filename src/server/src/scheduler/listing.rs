@@ -3,7 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use heeler_protocol::control::{ClientId, FromWorker, LogLevel, WorkerId};
+use heeler_protocol::{
+    control::{ClientId, FromWorker, WorkerId},
+    mtp::LogLevel,
+};
 
 use super::{ClientEvent, ClientLogLine, RequestNumber, event_loop::Scheduler};
 use crate::discovery::{Catalogue, ListingState, ProgramLister, ProgramSource};

@@ -4,9 +4,12 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use heeler_protocol::control::{
-    CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FromWorker, LeaseEnd, LeaseEvent, LeaseId,
-    LogLevel, LogLine, ProofLevel, RunKey, UpdateEncoding, WorkerId,
+use heeler_protocol::{
+    control::{
+        CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FromWorker, LeaseEnd, LeaseEvent, LeaseId,
+        LogLine, ProofLevel, RunKey, UpdateEncoding, WorkerId,
+    },
+    mtp::LogLevel,
 };
 use heeler_transport::{
     LinkClosed,

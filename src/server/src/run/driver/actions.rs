@@ -8,10 +8,10 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{
-        CrashCapturePlan, FinishRequest, LeasedTest, LogLevel, ProofLevel, TestLimits, ToWatchdog, ToWorker,
+        CrashCapturePlan, FinishRequest, LeasedTest, ProofLevel, TestLimits, ToWatchdog, ToWorker,
         WorkerLease,
     },
-    mtp::Attachment,
+    mtp::{Attachment, LogLevel},
 };
 use heeler_recovery::JournalFile;
 use tokio::time::Instant;

@@ -8,10 +8,10 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{
-        DiagnosticsFile, FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, LogLevel,
-        OsText, ToWatchdog, WorkerId,
+        DiagnosticsFile, FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, OsText,
+        ToWatchdog, WorkerId,
     },
-    mtp::Attachment,
+    mtp::{Attachment, LogLevel},
 };
 use tokio::time::Instant;
 

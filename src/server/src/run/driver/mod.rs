@@ -21,8 +21,8 @@ use heeler_core::{
     run::{RunAction, RunEvent, RunStage, RunState},
 };
 use heeler_protocol::{
-    control::{ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, LogLevel, ProofLevel, RunKey, WorkerId},
-    mtp::{ClientMembers, RunResult},
+    control::{ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, RunKey, WorkerId},
+    mtp::{ClientMembers, LogLevel, RunResult},
 };
 use heeler_recovery::JournalFile;
 use tokio::time::Instant;
