@@ -5,6 +5,7 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher as _, RandomState},
     os::unix::fs::MetadataExt,
+    sync::Arc,
     time::Duration,
 };
 
@@ -38,8 +39,8 @@ pub enum ListingState {
         nesting: NameNesting,
         /// Limit of the names of one batch.
         selection_limit: Option<SelectionLimit>,
-        /// The tests, in the framework's order.
-        tests: Vec<TestEntry>,
+        /// The tests, in the framework's order; shared with other catalogues of the program.
+        tests: Arc<[TestEntry]>,
         /// Time from process start to the first test, as far as the listing measured it.
         start: Duration,
     },
@@ -72,6 +73,26 @@ pub struct ProgramEntry {
     pub source: ProgramSource,
     pub listing: ListingState,
     identity: Option<FileIdentity>,
+}
+
+impl ProgramEntry {
+    /// Returns whether the listing, or the reason why it failed, belongs to the program's file as it is now.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        !matches!(self.listing, ListingState::Unknown) && self.identity == file_identity(&self.source.program)
+    }
+
+    /// Returns whether both are the same program, started in the same way: only the suites may differ.
+    #[must_use]
+    pub fn is_same_program(&self, other: &Self) -> bool {
+        let (one, other) = (&self.source.program, &other.source.program);
+        one.path == other.path
+            && one.args == other.args
+            && one.tool_env == other.tool_env
+            && one.env == other.env
+            && one.cwd == other.cwd
+            && one.framework == other.framework
+    }
 }
 
 /// File metadata that changes when a program is rebuilt.
@@ -130,8 +151,7 @@ impl Catalogue {
     #[must_use]
     pub fn unlisted(&self) -> Vec<usize> {
         let is_unlisted = |entry: &ProgramEntry| {
-            !matches!(entry.listing, ListingState::Listed { .. })
-                || entry.identity != file_identity(&entry.source.program)
+            !matches!(entry.listing, ListingState::Listed { .. }) || !entry.is_current()
         };
         (0..self.programs.len()).filter(|place| is_unlisted(&self.programs[*place])).collect()
     }
@@ -142,11 +162,24 @@ impl Catalogue {
         entry.identity = file_identity(&entry.source.program);
         entry.listing = match answer {
             Ok(ProgramListing { framework, nesting, selection_limit, tests, start }) => {
-                let tests = assign_uids(&entry.source.program.suite, tests);
+                let tests = assign_uids(&entry.source.program.suite, tests).into();
                 ListingState::Listed { framework, nesting, selection_limit, tests, start }
             }
             Err(error) => ListingState::Broken { error },
         };
+    }
+
+    /// Takes over the listing of the same program from another catalogue, with the uids of its own suite.
+    pub fn adopt_listing(&mut self, program: usize, other: &ProgramEntry) {
+        let entry = &mut self.programs[program];
+        entry.identity = other.identity;
+        entry.listing = other.listing.clone();
+        let suite = &entry.source.program.suite;
+        if let ListingState::Listed { tests, .. } = &mut entry.listing
+            && *suite != other.source.program.suite
+        {
+            *tests = assign_uids(suite, tests.iter().map(TestEntry::listed).collect()).into();
+        }
     }
 
     /// Rebuilds the uid index; needed after listings have changed.
