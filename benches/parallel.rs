@@ -84,7 +84,6 @@ fn write_run(dir: &Path) {
         file: Some("/home/user/project/tests/suite_test.cc".to_owned()),
         line: Some(number + 1),
         traits: Vec::new(),
-        client_members: None,
     };
     let program = ManifestProgram { suite: "suite".to_owned(), path: OsText::from("/suite") };
     let plan = ManifestPlan {

@@ -83,6 +83,7 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
 /// Returns the parameters of the scheduler of this process.
 pub(super) fn scheduler_options(settings: &ResolvedSettings) -> SchedulerOptions {
     SchedulerOptions {
+        program: heeler_sys::process::own_program_path(),
         slots: settings.run.jobs.slots().get(),
         is_output_shared: settings.run.capture == CaptureStrategy::Shown,
     }
@@ -121,6 +122,7 @@ fn session_options(
         settings: Arc::new(settings),
         sources,
         client_host: "127.0.0.1".to_owned(),
+        callback: None,
         exit_with: None,
         initialize_within: None,
         is_debug: false,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     control::{TestGroup, TraitPair},
-    mtp::{EncodedChange, NodeDescription, group_node},
+    mtp::{GroupDescription, NodeDescription},
 };
 
 /// File name of the manifest in the run's directory.
@@ -148,9 +148,6 @@ pub struct ManifestTest {
     /// Traits that the framework assigns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub traits: Vec<TraitPair>,
-    /// Members that the client added, as JSON: `"name":value,…`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_members: Option<String>,
 }
 
 /// Descriptions of some tests of a run: all that is needed, beside their results, to report them.
@@ -179,7 +176,7 @@ impl TestDescriptions {
             file: test.file.as_deref(),
             line: test.line,
             traits: &test.traits,
-            client_members: test.client_members.as_deref(),
+            client_members: None,
         }))
     }
 
@@ -187,11 +184,13 @@ impl TestDescriptions {
         Some(self.groups.get(place? as usize)?.uid.as_str())
     }
 
-    /// Returns the changes of all groups, each after its own parent group.
-    pub fn group_changes(&self) -> impl Iterator<Item = EncodedChange> {
-        self.groups.iter().map(|group| {
-            let node = group_node(&group.uid, &group.name);
-            EncodedChange::new(self.group_uid(group.parent), &node, group.client_members.as_deref())
+    /// Returns the descriptions of all groups, each after its own parent group.
+    pub fn described_groups(&self) -> impl Iterator<Item = GroupDescription<'_>> {
+        self.groups.iter().map(|group| GroupDescription {
+            uid: &group.uid,
+            name: &group.name,
+            parent: self.group_uid(group.parent),
+            client_members: None,
         })
     }
 }
@@ -322,7 +321,6 @@ mod tests {
             display_name: "a".into(),
             group: Some(0),
             file: Some("a.cc".into()),
-            client_members: Some("\"x.y\":1".into()),
             ..ManifestTest::default()
         };
         let origin = RunOrigin {
@@ -331,8 +329,7 @@ mod tests {
             continues: Some("r0".into()),
             ..RunOrigin::default()
         };
-        let groups =
-            vec![TestGroup { uid: "s::".into(), name: "s".into(), parent: None, client_members: None }];
+        let groups = vec![TestGroup { uid: "s::".into(), name: "s".into(), parent: None }];
         let head = ManifestHead {
             tests: 1,
             pid: 7,

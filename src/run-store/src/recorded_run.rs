@@ -8,7 +8,7 @@ use heeler_protocol::{
     journal::{JournalError, JournalRecord, ProgramFailure, RunEnd},
     manifest::{self, Manifest, ManifestError, TestDescriptions},
 };
-use heeler_recovery::{JournalFile, RunJournals, journal_paths, unfinished_result};
+use heeler_recovery::{JournalFile, RunJournals, unfinished_result};
 use heeler_report::TestReport;
 use heeler_sys::cpu_pool;
 
@@ -94,9 +94,8 @@ pub(super) fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError
     };
     let manifest = Manifest::read(&bytes)
         .map_err(|source| RecordedRunError::Manifest { path: path.display().to_string(), source })?;
-    let paths = journal_paths(dir)
+    let journals = RunJournals::read_with(dir, |paths| cpu_pool::map(paths, JournalFile::read))
         .map_err(|source| RecordedRunError::Read { path: dir.display().to_string(), source })?;
-    let journals = RunJournals { files: cpu_pool::map(paths, JournalFile::read) };
     let losses = journal_losses(&journals)?;
     Ok(recorded_run(manifest, journals, losses))
 }

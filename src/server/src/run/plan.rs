@@ -1,16 +1,13 @@
 //! Run plan: the selected tests of the catalogue, with their settings and their history.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::PathBuf, time::Duration};
 
 use heeler_core::{
     ProgramId, TestId,
     batching::ProgramCosts,
     run::{CancelMode, FailureLimit, ScheduledTest, SchedulingPlan},
 };
-use heeler_protocol::{
-    control::{DeliveryLimits, ListedTest, TestGroup, TestLimits, TestProgram},
-    mtp::ClientMembers,
-};
+use heeler_protocol::control::{DeliveryLimits, ListedTest, TestGroup, TestLimits, TestProgram};
 
 use super::{groups::GroupList, test_history::HistorySnapshot};
 
@@ -32,8 +29,6 @@ pub struct SelectedTest {
     pub listing_index: usize,
     /// Index of its group in [`RunPlan::groups`].
     pub group: Option<u32>,
-    /// Unknown members that the client sent with it, as JSON: `"name":value,…`.
-    pub foreign: Option<Arc<str>>,
     pub settings: TestSettings,
     /// Why it can't be run, or `None` if it can.
     pub unrunnable: Option<String>,
@@ -175,17 +170,6 @@ impl RunPlan {
         let limits = tests.iter().map(|test| self.tests[test.index()].settings.max_memory.bytes());
         limits.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
-
-    /// Attaches to tests and groups the unknown members that the client sent with them.
-    pub(crate) fn attach_foreign_members(&mut self, foreign: &ClientMembers) {
-        if foreign.is_empty() {
-            return;
-        }
-        self.tests.iter_mut().for_each(|test| test.foreign = foreign.get(&test.uid).cloned());
-        for group in &mut self.groups {
-            group.client_members = foreign.get(&group.uid).map(|foreign| (**foreign).to_owned());
-        }
-    }
 }
 
 #[derive(Default)]
@@ -260,7 +244,6 @@ fn plan_test(
         program,
         listing_index: place.test.unwrap_or(0),
         group: None,
-        foreign: None,
         settings,
         unrunnable,
     };
@@ -287,7 +270,6 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
         program,
         listing_index: 0,
         group: None,
-        foreign: None,
         settings: TestSettings::default(),
         unrunnable: Some(unrunnable),
     };

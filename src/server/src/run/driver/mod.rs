@@ -21,8 +21,8 @@ use heeler_core::{
     run::{RunAction, RunEvent, RunStage, RunState},
 };
 use heeler_protocol::{
-    control::{ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, LogLevel, ProofLevel, RunKey, WorkerId},
-    mtp::RunResult,
+    control::{ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, RunKey, WorkerId},
+    mtp::{ClientMembers, LogLevel, RunResult},
 };
 use heeler_recovery::JournalFile;
 use tokio::time::Instant;
@@ -90,6 +90,8 @@ pub(crate) struct DriverClient {
     pub(crate) key: RunKey,
     pub(crate) route: ClientRoute,
     pub(crate) events: ClientEvents,
+    /// Members that the client added to tests and groups of the run.
+    pub(crate) client_members: ClientMembers,
 }
 
 /// One run, from its first lease to its completion.
