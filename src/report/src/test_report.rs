@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use heeler_core::{Attempt, Outcome, TestResult, describe};
+use heeler_core::{Attempt, Outcome, TestResult, describe, milliseconds_of};
 use heeler_protocol::{
     journal::ProgramFailure,
     mtp::{
@@ -277,12 +277,6 @@ fn without_suite<'a>(uid: &'a str, suite: Option<&str>) -> &'a str {
         .and_then(|suite| uid.strip_prefix(suite)?.strip_prefix("::"))
         .filter(|name| !name.is_empty())
         .unwrap_or(uid)
-}
-
-/// Returns milliseconds, computed as in the protocol's nodes.
-#[expect(clippy::cast_precision_loss, reason = "durations are far below 2^53 microseconds")]
-fn milliseconds_of(microseconds: u64) -> f64 {
-    microseconds as f64 / 1e3
 }
 
 fn milliseconds(milliseconds: f64) -> Option<Duration> {

@@ -3,7 +3,9 @@
 
 use std::borrow::Cow;
 
-use heeler_core::{Attempt, DiagnosticsFile, IsolatedRerun, Outcome, PartResult, TestResult, describe};
+use heeler_core::{
+    Attempt, DiagnosticsFile, IsolatedRerun, Outcome, PartResult, TestResult, describe, milliseconds_of,
+};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::{ExecutionState, LeakedProcessInfo, TestNode, TestPartInfo, file_uri, group_path, key, utc_time};
@@ -139,7 +141,7 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
         outcome_kind: kind_of(result.outcome).or(is_leaky.then_some(outcome_kind::LEAKY)),
         start_utc: result.started_ms.map(IsoTime),
         stop_utc: result.ended_ms.map(IsoTime),
-        duration_ms: result.duration_us.map(milliseconds),
+        duration_ms: result.duration_us.map(milliseconds_of),
         error_message: describe::shown_message(result),
         error_stacktrace: describe::shown_stack(result, test.file.is_some()),
         assert_actual: value(|failure| failure.actual.as_ref()),
@@ -153,7 +155,7 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
         signal: exit.and_then(|exit| exit.signal.as_deref()),
         exit_code: exit.and_then(|exit| exit.code),
         isolated_rerun: result.isolated_rerun.map(IsolatedRerun::as_str),
-        cpu_ms: result.usage.map(|usage| milliseconds(usage.cpu_us)),
+        cpu_ms: result.usage.map(|usage| milliseconds_of(usage.cpu_us)),
         peak_memory_kib: result.usage.map(|usage| usage.peak_kib),
         leaked: result.leaked.iter().map(LeakedProcessInfo::from).collect(),
         parts: result.parts.iter().map(rendered_part).collect(),
@@ -366,7 +368,7 @@ impl<'a> RenderedAttempt<'a> {
             exit_code: exit.and_then(|exit| exit.code),
             standard_output: &attempt.stdout,
             standard_error: &attempt.stderr,
-            duration_ms: milliseconds(attempt.duration_us),
+            duration_ms: milliseconds_of(attempt.duration_us),
         }
     }
 }
@@ -454,11 +456,6 @@ impl Serialize for IsoTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         utc_time::with_iso8601(self.0, |text| serializer.serialize_str(text))
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "durations are far below 2^53 microseconds")]
-fn milliseconds(microseconds: u64) -> f64 {
-    microseconds as f64 / 1e3
 }
 
 fn non_empty(text: &str) -> Option<&str> {
