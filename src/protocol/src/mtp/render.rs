@@ -8,7 +8,10 @@ use heeler_core::{
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::{ExecutionState, LeakedProcessInfo, TestNode, TestPartInfo, file_uri, group_path, key, utc_time};
+use super::{
+    ExecutionState, FailureInfo, LeakedProcessInfo, TestNode, TestPartInfo, file_uri, group_path, key,
+    utc_time,
+};
 use crate::control::TraitPair;
 
 /// Outcome kinds: the words of `outcome-kind`, which are finer than the states.
@@ -134,9 +137,7 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
         (file, _) => (file, test.line),
     };
     let exit = result.exit_reason.as_ref();
-    let value = |pick: fn(&heeler_core::Failure) -> Option<&String>| {
-        result.failures.iter().find_map(pick).map(String::as_str)
-    };
+    let comparison = result.failed_comparison();
     let node = RenderedNode {
         outcome_kind: kind_of(result.outcome).or(is_leaky.then_some(outcome_kind::LEAKY)),
         start_utc: result.started_ms.map(IsoTime),
@@ -144,8 +145,8 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
         duration_ms: result.duration_us.map(milliseconds_of),
         error_message: describe::shown_message(result),
         error_stacktrace: describe::shown_stack(result, test.file.is_some()),
-        assert_actual: value(|failure| failure.actual.as_ref()),
-        assert_expected: value(|failure| failure.expected.as_ref()),
+        assert_actual: comparison.and_then(|failure| failure.actual.as_deref()),
+        assert_expected: comparison.and_then(|failure| failure.expected.as_deref()),
         standard_output: describe::shown_stdout(result),
         standard_error: describe::shown_stderr(result),
         traits: RenderedTraits(test.traits),
@@ -159,6 +160,7 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
         peak_memory_kib: result.usage.map(|usage| usage.peak_kib),
         leaked: result.leaked.iter().map(LeakedProcessInfo::from).collect(),
         parts: result.parts.iter().map(rendered_part).collect(),
+        failures: FailureInfo::of_result(result),
         attachments: RenderedAttachments(result.files()),
         attempt: (!result.attempts.is_empty()).then_some(result.attempts.len() + 1),
         attempts: result.attempts.iter().map(RenderedAttempt::new).collect(),
@@ -283,6 +285,8 @@ struct RenderedNode<'a> {
     leaked: Vec<LeakedProcessInfo>,
     #[serde(rename = "heeler.parts", skip_serializing_if = "Vec::is_empty")]
     parts: Vec<TestPartInfo>,
+    #[serde(rename = "heeler.failures", skip_serializing_if = "Vec::is_empty")]
+    failures: Vec<FailureInfo>,
     #[serde(flatten)]
     attachments: RenderedAttachments<'a>,
     #[serde(rename = "retry.attempt", skip_serializing_if = "Option::is_none")]
@@ -331,6 +335,7 @@ impl<'a> RenderedNode<'a> {
             peak_memory_kib: None,
             leaked: Vec::new(),
             parts: Vec::new(),
+            failures: Vec::new(),
             attachments: RenderedAttachments(&[]),
             attempt: None,
             attempts: Vec::new(),
