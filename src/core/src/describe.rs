@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
-use crate::{Attempt, ExitReason, LeakedProcess, NotRunReason, Outcome, TestResult};
+use crate::{Attempt, ExitReason, Failure, LeakedProcess, NotRunReason, Outcome, TestResult};
 
 /// Number of characters of a command line that are reported, enough to recognise a process.
 const COMMAND_CHARS: usize = 60;
@@ -112,8 +112,8 @@ pub fn shown_stderr(result: &TestResult) -> Option<Cow<'_, str>> {
     Some(format!("{stderr}{border}{}", leak_note(&result.leaked)).into())
 }
 
-/// Returns the stack of a result: that of a failure, otherwise the captured one, otherwise the place of the
-/// failure if the test itself is located elsewhere.
+/// Returns the stack of a result: that of a failure, otherwise the captured one, otherwise the places of the
+/// failures, one in a line, if they are several or the test itself is located elsewhere.
 #[must_use]
 pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_, str>> {
     let of_failure = result.failures.iter().find_map(|failure| failure.stack.as_deref());
@@ -121,12 +121,10 @@ pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_,
     if let Some(stack) = of_failure.or(captured.filter(|stack| !stack.is_empty())) {
         return Some(stack.into());
     }
-    let failure = result.failures.iter().find(|failure| failure.file.is_some())?;
-    let file = failure.file.as_deref().filter(|_| is_test_located)?;
-    Some(match failure.line {
-        Some(line) => format!("{file}:{line}").into(),
-        None => file.into(),
-    })
+    let mut places: Vec<_> = result.failures.iter().filter_map(Failure::place).collect();
+    places.dedup();
+    let are_needed = is_test_located || places.len() > 1;
+    (are_needed && !places.is_empty()).then(|| places.join("\n").into())
 }
 
 /// Returns the note about leaked processes for the standard error of their test.
@@ -181,6 +179,18 @@ mod tests {
         let flaky = TestResult { outcome: Outcome::Flaky, reason: None, stdout: "out".into(), ..failed };
         assert_eq!(shown_message(&flaky), None);
         assert_eq!(shown_stdout(&flaky).unwrap(), format!("{lines}\nout"));
+    }
+
+    #[test]
+    fn stack_without_frames_is_the_places_of_failures() {
+        let at = |line| Failure { file: Some("a.cc".into()), line: Some(line), ..Failure::default() };
+        let failed = |failures| TestResult { failures, ..TestResult::new(Outcome::Failed) };
+        let one = failed(vec![at(7)]);
+        assert_eq!(shown_stack(&one, true).as_deref(), Some("a.cc:7"));
+        assert_eq!(shown_stack(&one, false), None, "the test is located there");
+        let several = failed(vec![at(7), Failure::default(), at(9)]);
+        assert_eq!(shown_stack(&several, true).as_deref(), Some("a.cc:7\na.cc:9"));
+        assert_eq!(shown_stack(&several, false), shown_stack(&several, true));
     }
 
     #[test]

@@ -17,6 +17,7 @@
 pub mod batching;
 pub mod delivery;
 pub mod describe;
+mod durations;
 mod error_chain;
 pub mod fair_share;
 pub mod ids;
@@ -30,6 +31,7 @@ mod source_request;
 pub mod test_path;
 pub mod test_result;
 
+pub use durations::milliseconds_of;
 pub use error_chain::error_chain;
 pub use ids::*;
 pub use os_text::OsText;

@@ -4,6 +4,7 @@
 use std::{io::Write, path::Path};
 
 use heeler_core::{Attempt, Outcome, OutcomeCounts};
+use heeler_protocol::mtp::FailureInfo;
 use serde_json::{Map, Value, json};
 
 use super::{FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport};
@@ -172,10 +173,26 @@ fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, det
     if let Some(code) = detail.exit_code {
         extra.insert("exitCode".into(), code.into());
     }
+    if !detail.failures.is_empty() {
+        extra.insert("failures".into(), detail.failures.iter().map(failure).collect());
+    }
     if !detail.leaked.is_empty() {
         let leaked = detail.leaked.iter().map(|one| json!({"pid": one.pid, "command": one.command}));
         extra.insert("leakedProcesses".into(), leaked.collect());
     }
+}
+
+fn failure(failure: &FailureInfo) -> Value {
+    let texts = [
+        ("message", &failure.message),
+        ("trace", &failure.stacktrace),
+        ("filePath", &failure.file),
+        ("expected", &failure.expected),
+        ("actual", &failure.actual),
+    ];
+    let texts = texts.into_iter().filter_map(|(name, text)| Some((name, Value::from(text.as_deref()?))));
+    let line = failure.line.map(|line| ("line", line.into()));
+    Value::Object(texts.chain(line).map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 fn put_attempts(test: &mut Map<String, Value>, record: &TestReport, detail: &FailureDetail) {
@@ -338,6 +355,16 @@ mod tests {
         assert_eq!((&tests[2]["threadId"], &tests[2]["trace"]), (&json!("2"), &json!("#0 main")));
         assert_eq!(tests[8]["retryAttempts"][0]["extra"]["exitReason"], "SIGABRT");
         assert_eq!(report["runId"], "r \"1\"");
+    }
+
+    #[test]
+    fn several_failures_are_extra() {
+        let failures =
+            json!([{"message": "bad", "file": "x.cc", "line": 4}, {"expected": "2", "actual": "1"}]);
+        let changes = [change("fails", ExecutionState::Failed, json!({ (key::FAILURES): failures }))];
+        let expected =
+            json!([{"message": "bad", "filePath": "x.cc", "line": 4}, {"expected": "2", "actual": "1"}]);
+        assert_eq!(valid_report(&changes)["results"]["tests"][0]["extra"]["failures"], expected);
     }
 
     #[test]
