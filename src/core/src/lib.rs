@@ -3,6 +3,7 @@
 //!
 //! - [`outcome`]: outcomes of tests, and exits of the processes that run them.
 //! - [`test_result`]: results of tests.
+//! - [`system_facts`]: facts about processes and their machine.
 //! - [`describe`]: the English of outcomes.
 //! - [`ids`]: numeric ids; [`os_text`]: strings of the operating system.
 //! - [`batching`]: the tests of the next batch.
@@ -25,6 +26,7 @@ pub mod outcome;
 mod outcome_counts;
 pub mod partition;
 pub mod run;
+pub mod system_facts;
 pub mod test_path;
 pub mod test_result;
 
@@ -33,5 +35,6 @@ pub use ids::*;
 pub use os_text::OsText;
 pub use outcome::*;
 pub use outcome_counts::OutcomeCounts;
+pub use system_facts::{MachineLoad, ProcessFacts};
 pub use test_path::NameNesting;
 pub use test_result::*;

@@ -4,6 +4,7 @@
 use std::{io::Write, path::Path};
 
 use heeler_core::{Attempt, Outcome, OutcomeCounts};
+use heeler_protocol::mtp::LeakedProcessInfo;
 use serde_json::{Map, Value, json};
 
 use super::{FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport};
@@ -187,9 +188,19 @@ fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, det
         extra.insert("exitCode".into(), code.into());
     }
     if !detail.leaked.is_empty() {
-        let leaked = detail.leaked.iter().map(|one| json!({"pid": one.pid, "command": one.command}));
+        let leaked = detail.leaked.iter().map(leaked_process);
         extra.insert("leakedProcesses".into(), leaked.collect());
     }
+}
+
+fn leaked_process(process: &LeakedProcessInfo) -> Value {
+    let mut members = json!({"pid": process.pid, "command": process.command});
+    if let Some(facts) = process.facts() {
+        members["name"] = facts.name.into();
+        members["ageSeconds"] = facts.age_s.into();
+        members["memoryKiB"] = facts.memory_kib.into();
+    }
+    members
 }
 
 fn put_attempts(test: &mut Map<String, Value>, record: &TestReport, detail: &FailureDetail) {
