@@ -1,156 +1,261 @@
-//! The worker's side of one guard and its test process: the control connection and the two output pipes. The
-//! callers decide what is sent and what the output means.
+//! A process below its guard as one stream of events: orders for it, messages of its guard, output. What
+//! every process needs is carried out here: pauses, its end within the grace period, and reading its outputs
+//! to their ends. The callers decide which orders to follow and what the output means.
 
-use std::{
-    io,
-    os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
-    time::Duration,
-};
+use std::time::Duration;
 
 use heeler_adapters::InvocationChannel;
-use heeler_protocol::control::{
-    CrashReport, FromGuard, HangReport, ProcessExit, TestCommand, ToGuard, TreeSample,
+use heeler_protocol::control::{TestCommand, ToGuard};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, timeout_at},
 };
-use heeler_sys::process::{Pid, Signal};
-use heeler_transport::{
-    LinkTask,
-    control::{ControlReceiver, ControlSender, ReceivedPacket},
-};
-use tokio::{net::UnixStream, time::timeout};
 
 use super::{
-    guard_spawner::{GuardPipes, GuardProcess, GuardSpawner, GuardStartError},
-    output_pipe::OutputPipe,
-    report_channel::ReportChannel,
+    guard_connection::{GuardConnection, GuardEvent},
+    guard_spawner::{GuardPipes, GuardSpawner, GuardStartError},
+    job_order::JobOrder,
+    launch_offer::AcceptedLaunch,
+    output_pipe::PipeRead,
+    process_clock::sleep_until_deadline,
+    process_handle::ProcessHandle,
+    process_outputs::ProcessOutputs,
 };
 
-/// How long a guard may take to exit after its connection ends; it normally exits at once, and is killed
-/// after this.
-const GUARD_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The capacity of a pipe, so that one read empties it.
+const READ_BUFFER_BYTES: usize = 64 << 10;
 
-/// A guard and the outputs of its test process.
-pub(crate) struct GuardedProcess {
-    pub(crate) control: GuardConnection,
-    pub(crate) stdout: OutputPipe,
-    pub(crate) stderr: OutputPipe,
-    /// The report channel, if the command has one.
-    pub(crate) channel: Option<ReportChannel>,
+/// Minimum time between two reads. Programs write each line by itself, and waking up for each would cost
+/// more than the tests. A read does not wait if the pipe is filling up or the process writes to its standard
+/// error.
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(1);
+
+/// A read of more than this means that the pipe is filling up.
+const PIPE_FILLING_BYTES: usize = READ_BUFFER_BYTES / 8;
+
+/// How long an output that is still open is read after the end of the process. No process should hold it any
+/// more.
+const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// After the grace period, a guard has this long to end its process before the guard itself is killed.
+const GUARD_KILL_DELAY: Duration = Duration::from_secs(5);
+
+/// One process, the worker's ends of its outputs, and the orders for it.
+pub(crate) struct GuardedProcess<'a> {
+    handle: ProcessHandle,
+    outputs: ProcessOutputs,
+    orders: &'a mut mpsc::Receiver<JobOrder>,
+    is_paused: bool,
+    /// Notified when the process is paused.
+    pause_confirmation: Option<oneshot::Sender<()>>,
+    /// When the guard is overdue and is killed.
+    guard_kill_at: Option<Instant>,
+    /// The earliest time of the next read, unless there is a reason to read sooner.
+    next_read_at: Instant,
+    /// When reading ends although an output is still open; set at the end of the process.
+    drain_deadline: Option<Instant>,
+    buffers: ReadBuffers,
 }
 
-/// The connection to a guard.
-pub(crate) struct GuardConnection {
-    process: GuardProcess,
-    sender: ControlSender,
-    receiver: ControlReceiver,
-    task: LinkTask,
+struct ReadBuffers {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    channel: Vec<u8>,
 }
 
-/// A message from a guard.
+/// An event of a process.
 #[derive(Debug)]
-pub(crate) enum GuardEvent {
-    /// The program was started. The flag says whether the system enforces its memory limit.
-    Started(Pid, bool),
-    /// The program could not be started.
-    NotStarted(String),
-    /// The process is paused.
-    Paused,
-    /// The process is stopped for a debugger: before its first instruction, or (`false`) before it executes
-    /// its program.
-    StoppedForDebugger(bool),
-    /// The debugger exited and left the process stopped; the guard has continued it.
-    DebuggerLost,
-    /// Crash capture is off for the process, with the reason.
-    Untraced(String),
-    /// The process, or another of its tree, has crashed.
-    Crashed(Box<CrashReport>),
-    /// States of the processes in its tree.
-    Sampled(TreeSample),
-    /// Stacks and dumps of the processes in its tree.
-    Dumped(Box<HangReport>),
-    /// The process has ended.
-    Ended(ProcessExit),
+pub(crate) enum ProcessEvent {
+    Order(JobOrder),
+    Guard(GuardEvent),
+    /// The deadline of the caller has passed.
+    Deadline,
+    /// There is output to read.
+    Output,
+    /// The guard did not end its process in time.
+    GuardOverdue,
 }
 
-impl GuardedProcess {
+/// The bytes of one read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadOutputs<'a> {
+    pub(crate) stdout: &'a [u8],
+    pub(crate) stderr: &'a [u8],
+}
+
+impl<'a> GuardedProcess<'a> {
     /// Starts a guard and sends it the command to execute.
     ///
-    /// Cancel safe: yes, because a guard whose connection ends exits, with its test.
+    /// Cancel safe: yes, because a guard whose connection ends exits, with its process.
     pub(crate) async fn start(
         guards: &GuardSpawner,
         command: TestCommand,
         channel: InvocationChannel,
+        orders: &'a mut mpsc::Receiver<JobOrder>,
     ) -> Result<Self, GuardStartError> {
-        let (process, GuardPipes { control, stdout, stderr, channel }) = guards.start_guard(channel).await?;
-        let stream = tokio_stream(control).map_err(GuardStartError::Pipes)?;
-        let (sender, receiver, task) = heeler_transport::control::open(stream);
-        let mut control = GuardConnection { process, sender, receiver, task };
-        control.send(ToGuard::Exec(command)).await;
-        Ok(Self { control, stdout, stderr, channel })
+        let (process, GuardPipes { control, outputs }) = guards.start_guard(channel).await?;
+        let mut guard = GuardConnection::open(process, control).map_err(GuardStartError::Pipes)?;
+        guard.send(ToGuard::Exec(command)).await;
+        Ok(Self {
+            handle: ProcessHandle::Guard(guard),
+            outputs,
+            orders,
+            is_paused: false,
+            pause_confirmation: None,
+            guard_kill_at: None,
+            next_read_at: Instant::now(),
+            drain_deadline: None,
+            buffers: ReadBuffers {
+                stdout: vec![0; READ_BUFFER_BYTES],
+                stderr: vec![0; READ_BUFFER_BYTES],
+                channel: vec![0; READ_BUFFER_BYTES],
+            },
+        })
     }
-}
 
-impl GuardConnection {
-    /// Sends a message to the guard. For a guard that has exited, the message is lost: [`GuardConnection::next_event`]
-    /// reports its end.
+    /// Waits for the next event: orders come first, output last, so that a process which never stops writing
+    /// can still be ended. Without `accepts_output`, output is left in the pipes, and a process that fills them
+    /// waits. The caller passes each event to [`GuardedProcess::apply`].
+    ///
+    /// Cancel safe: yes, because it only receives and waits for readiness.
+    pub(crate) async fn next_event(
+        &mut self,
+        deadline: Option<Instant>,
+        accepts_output: bool,
+    ) -> ProcessEvent {
+        tokio::select! {
+            biased;
+            order = self.orders.recv() => ProcessEvent::Order(order.unwrap_or(JobOrder::Kill)),
+            event = self.handle.next_event() => ProcessEvent::Guard(event),
+            () = sleep_until_deadline(self.guard_kill_at) => ProcessEvent::GuardOverdue,
+            () = sleep_until_deadline(deadline) => ProcessEvent::Deadline,
+            () = self.outputs.wait_readable_after(self.next_read_at), if accepts_output => ProcessEvent::Output,
+        }
+    }
+
+    /// Carries out what is the same for every process: pauses, and the kill of an overdue guard. Returns
+    /// every other event.
+    ///
+    /// Cancel safe: no, because an order may be lost with the call.
+    pub(crate) async fn apply(&mut self, event: ProcessEvent) -> Option<ProcessEvent> {
+        match event {
+            ProcessEvent::Order(JobOrder::Pause { paused }) => {
+                self.is_paused = true;
+                self.pause_confirmation = Some(paused);
+                self.send(ToGuard::Pause).await;
+            }
+            ProcessEvent::Order(JobOrder::Resume) => {
+                self.is_paused = false;
+                self.send(ToGuard::Resume).await;
+            }
+            ProcessEvent::Guard(GuardEvent::Paused) => {
+                if let Some(paused) = self.pause_confirmation.take() {
+                    // The requester may be gone.
+                    paused.send(()).ok();
+                }
+            }
+            ProcessEvent::GuardOverdue => {
+                self.guard_kill_at = None;
+                self.handle.kill();
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// Sends a message to the guard.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     pub(crate) async fn send(&mut self, message: ToGuard) {
-        // A closed connection is reported as the guard's end.
-        drop(self.sender.send(&message).await);
+        self.handle.send(message).await;
     }
 
-    /// Waits for the guard's next message. A guard that exits without its final message has lost its process.
+    /// Ends the process: with SIGTERM and a grace period, or at once if the period is zero. A guard that does
+    /// not manage it is killed.
     ///
-    /// Cancel safe: yes, because a partial message stays in `self`.
-    pub(crate) async fn next_event(&mut self) -> GuardEvent {
-        match self.receiver.next::<FromGuard>().await {
-            Ok(Some(ReceivedPacket::Message(message))) => match message {
-                FromGuard::Started { pid, is_limited } => {
-                    GuardEvent::Started(Pid(i32::try_from(pid).unwrap_or_default()), is_limited)
-                }
-                FromGuard::StartFailed { error } => GuardEvent::NotStarted(error),
-                FromGuard::Paused => GuardEvent::Paused,
-                FromGuard::StoppedAtStart { is_program } => GuardEvent::StoppedForDebugger(is_program),
-                FromGuard::DebuggerExited => GuardEvent::DebuggerLost,
-                FromGuard::Untraced { reason } => GuardEvent::Untraced(reason),
-                FromGuard::Crashed(report) => GuardEvent::Crashed(Box::new(report)),
-                FromGuard::Sampled(sample) => GuardEvent::Sampled(sample),
-                FromGuard::Dumped(report) => GuardEvent::Dumped(Box::new(report)),
-                FromGuard::Ended(end) => GuardEvent::Ended(end),
-            },
-            Ok(Some(ReceivedPacket::Forward { .. }) | None) | Err(_) => {
-                GuardEvent::Ended(ProcessExit::default())
-            }
+    /// Cancel safe: no, because the process may stay paused.
+    pub(crate) async fn terminate(&mut self, grace_ms: u64) {
+        if std::mem::take(&mut self.is_paused) {
+            self.send(ToGuard::Resume).await;
+        }
+        self.send(if grace_ms == 0 { ToGuard::Kill } else { ToGuard::Terminate { grace_ms } }).await;
+        self.guard_kill_at = Some(Instant::now() + Duration::from_millis(grace_ms) + GUARD_KILL_DELAY);
+    }
+
+    /// Returns whether a pause was ordered.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// Returns whether the process was ordered to end, and its guard was not overdue.
+    pub(crate) fn is_terminating(&self) -> bool {
+        self.guard_kill_at.is_some()
+    }
+
+    /// Returns whether the process has a report channel.
+    pub(crate) fn has_channel(&self) -> bool {
+        self.outputs.channel.is_some()
+    }
+
+    /// Sends a request over the report channel, if there is one.
+    pub(crate) fn send_request(&mut self, request: Vec<u8>) {
+        if let Some(channel) = &mut self.outputs.channel {
+            channel.send(request);
         }
     }
 
-    /// Kills the guard, and with it its test process.
-    pub(crate) fn kill(&self) {
-        if let Err(error) = self.process.signal(Signal::KILL) {
-            tracing::debug!(%error, "could not kill a guard");
+    /// Reads the available output, the report channel first: what a test wrote to another output before its
+    /// end marker is then already there. `on_channel` takes the reports, and returns the request that follows
+    /// them.
+    pub(crate) fn read_outputs(&mut self, on_channel: impl FnOnce(&[u8]) -> Vec<u8>) -> ReadOutputs<'_> {
+        let ProcessOutputs { stdout, stderr, channel } = &mut self.outputs;
+        let buffers = &mut self.buffers;
+        let reported = channel.as_mut().map_or(0, |one| byte_count(one.try_read(&mut buffers.channel)));
+        let count = byte_count(stdout.try_read(&mut buffers.stdout));
+        let errors = byte_count(stderr.try_read(&mut buffers.stderr));
+        if let Some(channel) = channel {
+            channel.send(on_channel(&buffers.channel[..reported]));
         }
+        let is_filling = count.max(reported) > PIPE_FILLING_BYTES;
+        self.next_read_at = Instant::now() + if is_filling { Duration::ZERO } else { MIN_READ_INTERVAL };
+        ReadOutputs { stdout: &buffers.stdout[..count], stderr: &buffers.stderr[..errors] }
     }
 
-    /// Ends the connection and waits until the guard's process has ended.
+    /// Waits, after the end of the process, until there is more output to read. Returns `false` when all
+    /// outputs are at their ends, or some time after the first call: a process that escaped its guard may hold
+    /// an output open, and even write to it, forever.
     ///
-    /// Cancel safe: no, because the guard is abandoned with the call.
-    pub(crate) async fn reap(mut self) {
-        self.task.cut().await;
-        drop(self.receiver);
-        if timeout(GUARD_EXIT_TIMEOUT, self.process.wait_for_exit()).await.is_ok() {
-            return;
+    /// Cancel safe: yes, because it only waits for readiness.
+    pub(crate) async fn wait_for_remaining_output(&mut self) -> bool {
+        let deadline = *self.drain_deadline.get_or_insert_with(|| Instant::now() + OUTPUT_DRAIN_TIMEOUT);
+        if self.outputs.are_at_end() {
+            return false;
         }
-        tracing::warn!("a guard did not leave and is killed");
-        if let Err(error) = self.process.signal(Signal::KILL) {
-            tracing::debug!(%error, "could not kill a guard");
+        let is_late = timeout_at(deadline, self.outputs.wait_readable()).await.is_err();
+        if is_late || Instant::now() >= deadline {
+            tracing::warn!("a process left its output open behind it");
+            return false;
         }
-        // A process that SIGKILL does not end is stuck in the kernel, and remains as a zombie child.
-        drop(timeout(GUARD_EXIT_TIMEOUT, self.process.wait_for_exit()).await);
+        true
+    }
+
+    /// Continues with a process that a debugger has launched; returns the handle of the one that it replaces.
+    pub(crate) fn replace(&mut self, launched: AcceptedLaunch) -> ProcessHandle {
+        let AcceptedLaunch { process, outputs } = launched;
+        self.outputs = outputs;
+        let has_unconfirmed_pause = self.pause_confirmation.is_some();
+        std::mem::replace(&mut self.handle, ProcessHandle::Debugger { process, has_unconfirmed_pause })
+    }
+
+    /// Returns the handle, whose guard may take a moment more to exit, and takes no more orders.
+    pub(crate) fn into_handle(self) -> ProcessHandle {
+        self.handle
     }
 }
 
-fn tokio_stream(fd: OwnedFd) -> io::Result<UnixStream> {
-    let stream = StdUnixStream::from(fd);
-    stream.set_nonblocking(true)?;
-    UnixStream::from_std(stream)
+fn byte_count(read: PipeRead) -> usize {
+    match read {
+        PipeRead::Bytes(count) => count,
+        PipeRead::WouldBlock | PipeRead::End => 0,
+    }
 }

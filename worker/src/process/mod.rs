@@ -4,6 +4,7 @@
 
 pub mod debuggee;
 pub(crate) mod debugger_handover;
+pub(crate) mod guard_connection;
 pub(crate) mod guard_spawner;
 pub(crate) mod guarded_process;
 pub(crate) mod job_order;
@@ -12,5 +13,6 @@ pub(crate) mod memory_watch;
 pub(crate) mod output_pipe;
 pub(crate) mod process_clock;
 pub(crate) mod process_handle;
+pub(crate) mod process_outputs;
 pub(crate) mod report_channel;
 pub(crate) mod worker_context;

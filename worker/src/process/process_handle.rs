@@ -5,7 +5,7 @@ use std::time::Duration;
 use heeler_protocol::control::ToGuard;
 
 use super::{
-    guarded_process::{GuardConnection, GuardEvent},
+    guard_connection::{GuardConnection, GuardEvent},
     launch_offer::LaunchedProcess,
 };
 
