@@ -1,7 +1,7 @@
 //! What the pool of threads brings: the record of a run of 200,000 results read from its journals, beside the same
 //! on one thread.
 //!
-//! `cargo bench --bench parallel`
+//! `cargo bench -p heeler-run-store --bench parallel`
 
 #![expect(clippy::unwrap_used, reason = "a bench that fails may panic")]
 #![expect(clippy::disallowed_methods, reason = "each configuration is measured in a process of its own")]

@@ -60,7 +60,6 @@ pub(super) async fn check_machine(general: &GeneralArguments) -> Result<CliExitC
         check_core_pattern(),
         check_control_groups(),
         check_state_dir(&settings.state_dir),
-        check_processors(),
     ]);
     findings.extend(describe_machine());
     let is_less = findings.iter().any(|finding| finding.rating == FindingRating::Limited);
@@ -304,16 +303,12 @@ fn describe_machine() -> Vec<DoctorFinding> {
         Ok(facts) => facts,
         Err(error) => return vec![info("memory", format!("unknown: {error}"))],
     };
-    let mut findings = vec![info("load", facts.describe_load()), info("memory", facts.describe_memory())];
+    let mut findings = vec![
+        info("processors", facts.describe_cores()),
+        info("load", facts.describe_load()),
+        info("memory", facts.describe_memory()),
+        info("pressure", facts.describe_pressure()),
+    ];
     findings.extend(facts.describe_own_processes().into_iter().map(|text| info("heeler", text)));
     findings
-}
-
-fn check_processors() -> DoctorFinding {
-    let count = std::thread::available_parallelism().map_or(1, usize::from);
-    DoctorFinding {
-        rating: FindingRating::Info,
-        subject: "processors",
-        text: format!("{count}, the default number of concurrent tests"),
-    }
 }

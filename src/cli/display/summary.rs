@@ -93,7 +93,8 @@ fn push_largest(
         None => (3, NOTEWORTHY_KIB),
     };
     for (place, large) in summary.largest(limit, from_kib).into_iter().enumerate() {
-        let size = format!("{:>10}  ", format::memory_size(large.peak_kib().unwrap_or_default()));
+        let size =
+            format!("{:>10}  ", heeler_core::system_facts::memory_size(large.peak_kib().unwrap_or_default()));
         let line =
             StyledLine::with_label(Style::Bold, if place == 0 { "Largest" } else { "" }).with_plain(size);
         let columns = manner.name_columns(line.columns() + 24);

@@ -189,8 +189,13 @@ pub(super) fn leaked_process_lines(processes: &[LeakedProcessInfo]) -> impl Iter
         let command = format::cut_name(&process.command, LEAK_COLUMNS);
         StyledLine::new()
             .with_plain(command)
-            .with(Style::Dim, format!("  (process {}, left behind and killed)", process.pid))
+            .with(Style::Dim, format!("  ({}, left behind and killed)", process_text(process)))
     })
+}
+
+/// Returns the id, age and memory of a leaked process.
+fn process_text(process: &LeakedProcessInfo) -> String {
+    heeler_core::describe::process_text(process.pid, &process.command, process.facts().as_ref())
 }
 
 /// Returns the result of the isolated rerun of the test suspected of a crash, unless the message includes it.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
-use crate::{Attempt, ExitReason, Failure, LeakedProcess, NotRunReason, Outcome, TestResult};
+use crate::{Attempt, ExitReason, Failure, LeakedProcess, NotRunReason, Outcome, ProcessFacts, TestResult};
 
 /// Number of characters of a command line that are reported, enough to recognise a process.
 const COMMAND_CHARS: usize = 60;
@@ -136,13 +136,22 @@ pub fn leak_note(processes: &[LeakedProcess]) -> String {
 /// Describes processes that outlived their test and have been killed.
 #[must_use]
 pub fn leak_text(processes: &[LeakedProcess]) -> String {
-    let name = |one: &LeakedProcess| format!("{} (process {})", truncate_command(&one.command), one.pid);
+    let name = |one: &LeakedProcess| {
+        let what = process_text(one.pid, &one.command, one.facts.as_ref());
+        format!("{} ({what})", truncate_command(&one.command))
+    };
     let names: Vec<_> = processes.iter().map(name).collect();
     let (what, were) = match processes {
         [_] => ("a process", "was"),
         _ => ("processes", "were"),
     };
     format!("left {what} behind, which {were} killed: {}", names.join(", "))
+}
+
+/// Describes a process in parentheses behind its command line: `process 7, 3 s old, 1.2 MiB`.
+#[must_use]
+pub fn process_text(pid: u32, command: &str, facts: Option<&ProcessFacts>) -> String {
+    facts.map_or_else(|| format!("process {pid}"), |facts| facts.describe(pid, command))
 }
 
 fn truncate_command(command: &str) -> String {
@@ -195,7 +204,7 @@ mod tests {
 
     #[test]
     fn leaked_processes_are_named_with_truncated_commands() {
-        let process = LeakedProcess { pid: 7, command: "x".repeat(500), started_ms: None };
+        let process = LeakedProcess { pid: 7, command: "x".repeat(500), ..LeakedProcess::default() };
         let result =
             TestResult { leaked: vec![process], stderr: "e".into(), ..TestResult::new(Outcome::Passed) };
         let text = shown_stderr(&result).unwrap();
@@ -204,5 +213,9 @@ mod tests {
             "{text}"
         );
         assert!(text.len() < 200 && text.ends_with("… (process 7)]\n"), "{text}");
+        let facts = Some(ProcessFacts { name: "sleep".into(), age_s: 130, memory_kib: 900 });
+        let process = LeakedProcess { pid: 7, command: "sleep 9".into(), facts, ..LeakedProcess::default() };
+        let text = leak_text(&[process]);
+        assert!(text.ends_with(": sleep 9 (process 7, 2 min old, 900 KiB)"), "{text}");
     }
 }

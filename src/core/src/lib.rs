@@ -3,6 +3,7 @@
 //!
 //! - [`outcome`]: outcomes of tests, and exits of the processes that run them.
 //! - [`test_result`]: results of tests.
+//! - [`system_facts`]: facts about processes and their machine.
 //! - [`describe`]: the English of outcomes.
 //! - [`ids`]: numeric ids; [`os_text`]: strings of the operating system.
 //! - [`SourceRequest`]: a source of test programs, as users name it.
@@ -28,6 +29,7 @@ mod outcome_counts;
 pub mod partition;
 pub mod run;
 mod source_request;
+pub mod system_facts;
 pub mod test_path;
 pub mod test_result;
 
@@ -38,5 +40,6 @@ pub use os_text::OsText;
 pub use outcome::*;
 pub use outcome_counts::OutcomeCounts;
 pub use source_request::SourceRequest;
+pub use system_facts::{MachineLoad, ProcessFacts};
 pub use test_path::NameNesting;
 pub use test_result::*;

@@ -4,7 +4,7 @@
 use std::{io::Write, path::Path};
 
 use heeler_core::{Attempt, Outcome, OutcomeCounts};
-use heeler_protocol::mtp::FailureInfo;
+use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo};
 use serde_json::{Map, Value, json};
 
 use super::{FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport};
@@ -177,7 +177,7 @@ fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, det
         extra.insert("failures".into(), detail.failures.iter().map(failure).collect());
     }
     if !detail.leaked.is_empty() {
-        let leaked = detail.leaked.iter().map(|one| json!({"pid": one.pid, "command": one.command}));
+        let leaked = detail.leaked.iter().map(leaked_process);
         extra.insert("leakedProcesses".into(), leaked.collect());
     }
 }
@@ -193,6 +193,16 @@ fn failure(failure: &FailureInfo) -> Value {
     let texts = texts.into_iter().filter_map(|(name, text)| Some((name, Value::from(text.as_deref()?))));
     let line = failure.line.map(|line| ("line", line.into()));
     Value::Object(texts.chain(line).map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+fn leaked_process(process: &LeakedProcessInfo) -> Value {
+    let mut members = json!({"pid": process.pid, "command": process.command});
+    if let Some(facts) = process.facts() {
+        members["name"] = facts.name.into();
+        members["ageSeconds"] = facts.age_s.into();
+        members["memoryKiB"] = facts.memory_kib.into();
+    }
+    members
 }
 
 fn put_attempts(test: &mut Map<String, Value>, record: &TestReport, detail: &FailureDetail) {

@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use heeler_core::{Attempt, Outcome};
+use heeler_core::{Attempt, Outcome, describe::process_text};
 use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo, RunLeak};
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
@@ -110,8 +110,13 @@ fn with_leaks(detail: &FailureDetail) -> String {
 }
 
 fn leaked_process_line(who: &str, process: &LeakedProcessInfo) -> String {
-    let LeakedProcessInfo { pid, command } = process;
-    format!("[heeler: {who} left a process behind, which was killed: {command} (process {pid})]\n")
+    format!("[heeler: {who} left a process behind, which was killed: {}]\n", leaked_process(process))
+}
+
+/// Returns the command line of a leaked process, with its id, age and memory.
+fn leaked_process(process: &LeakedProcessInfo) -> String {
+    let LeakedProcessInfo { pid, command, .. } = process;
+    format!("{command} ({})", process_text(*pid, command, process.facts().as_ref()))
 }
 
 /// Writes leaked processes that one of several tests, or no test, left behind into the output of their suite.
@@ -153,8 +158,7 @@ fn properties(detail: &FailureDetail) -> Vec<Property> {
         ("heeler.worker", detail.worker.map(|worker| worker.to_string())),
     ];
     let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text?)));
-    let left =
-        detail.leaked.iter().map(|one| ("heeler.leaked", format!("{} (process {})", one.command, one.pid)));
+    let left = detail.leaked.iter().map(|one| ("heeler.leaked", leaked_process(one)));
     texts.chain(left).map(|(name, text)| Property::new(name, xml_text(&text))).collect()
 }
 

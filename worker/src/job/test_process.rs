@@ -300,7 +300,7 @@ impl<'a> RunningProcess<'a> {
 
     async fn on_sample(&mut self, sample: TreeSample) {
         if self.diagnostics.capture_deadline().is_some() {
-            self.diagnostics.record_sample(&sample);
+            self.diagnostics.record_sample(sample);
             self.process.send(ToGuard::Dump).await;
             return;
         }
