@@ -78,7 +78,7 @@ impl CargoBuild {
     ///
     /// # Errors
     /// Cargo is not found or can't be started.
-    pub(crate) fn start(dir: &Path, args: &[String]) -> Result<Self, CargoError> {
+    pub(crate) fn start(dir: &Path, args: &[impl AsRef<OsStr>]) -> Result<Self, CargoError> {
         let own = ["test", "--no-run", "--message-format", "json-render-diagnostics"];
         let words = own.into_iter().map(OsString::from).chain(args.iter().map(OsString::from));
         let cargo =

@@ -18,7 +18,7 @@ use super::{
     rerun::{self, RerunPlan},
     run_view::{RunView, display_options},
     select::{TestSelection, check_filters, select},
-    sources,
+    sources::{NamedSources, find_sources},
 };
 use heeler_client::{ClientError, ClientOptions, TestRequest};
 use heeler_config::{FailLimit, ResolvedSettings, ShuffleMode, StatusLevel};
@@ -50,12 +50,13 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, Command
     let mut display = RunDisplay::new(options, Box::new(std::io::stdout()));
     let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
     let rerun = RerunPlan::resolve(arguments, &settings)?;
-    let programs = match &rerun {
-        Some(rerun) => rerun.programs(&arguments.programs),
-        None => arguments.programs.clone(),
+    let named = NamedSources::from_arguments(&arguments.programs);
+    let named = match &rerun {
+        Some(rerun) => rerun.sources(named),
+        None => named,
     };
-    let provenance = rerun::provenance(&programs, rerun.as_ref());
-    let sources = sources::find_sources(&config, &programs, &mut say).map_err(CommandError::Sources)?;
+    let provenance = rerun::provenance(&named, rerun.as_ref());
+    let sources = find_sources(&config, &named, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }

@@ -9,7 +9,7 @@ use super::{
     exit::{CliExitCode, CommandError},
     rerun,
     signals::{SignalListener, SignalRequest},
-    sources,
+    sources::{NamedSources, find_sources},
 };
 use heeler_config::{CaptureStrategy, CommandLineSettings, ResolvedSettings};
 use heeler_server::{
@@ -113,7 +113,8 @@ fn session_options(
     let config = super::load_config(config_file.as_deref())?;
     let settings = ResolvedSettings::resolve(&config, command_line).map_err(CommandError::Profile)?;
     let mut say = |label: &str, words: &str| eprintln!("heeler: {label} {words}");
-    let sources = sources::find_sources(&config, programs, &mut say).map_err(CommandError::Sources)?;
+    let named = NamedSources::from_arguments(programs);
+    let sources = find_sources(&config, &named, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
@@ -124,7 +125,7 @@ fn session_options(
         exit_with: None,
         initialize_within: None,
         is_debug: false,
-        provenance: rerun::provenance(programs, None),
+        provenance: rerun::provenance(&named, None),
     })
 }
 

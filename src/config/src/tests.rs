@@ -2,6 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
+use heeler_core::SourceRequest;
+
 use super::*;
 use crate::filter::FilterSubject;
 
@@ -161,13 +163,13 @@ fn file_with_every_key_is_read() {
     assert!(!run.is_history_kept);
     let unit = &config.suites[0];
     assert_eq!((unit.name.as_str(), unit.position), ("unit", FilePosition { line: 42, column: 1 }));
-    assert_eq!(unit.source, SuiteSource::Programs(vec!["build/a_test".into(), "build/*_test".into()]));
+    assert_eq!(unit.source, SourceRequest::new("programs", ["build/a_test".into(), "build/*_test".into()]));
     assert_eq!(unit.env, [("DATA".into(), Some("data".into())), ("HOME".into(), None)]);
     assert_eq!(unit.build.as_deref(), Some(&["make".to_owned(), "-C".to_owned(), "build".to_owned()][..]));
     assert_eq!(unit.cwd.as_deref(), Some(Path::new("build")));
     assert_eq!(
         config.suites[1].source,
-        SuiteSource::Cargo { dir: "crates".into(), args: vec!["--features".into(), "net".into()] }
+        SourceRequest::new("cargo", ["crates".into(), "--features".into(), "net".into()])
     );
 }
 
@@ -185,9 +187,7 @@ fn paths_are_relative_to_the_file() {
         Some(Path::new("/w/sub/j.xml"))
     );
     assert_eq!(config.suites[0].cwd.as_deref(), Some(Path::new("/tmp")));
-    assert!(
-        matches!(&config.suites[0].source, SuiteSource::Cargo { dir, .. } if dir == Path::new("/w/sub/."))
-    );
+    assert_eq!(config.suites[0].source, SourceRequest::new("cargo", ["/w/sub/.".into()]));
 }
 
 #[test]

@@ -382,9 +382,9 @@ fn torn_journals_are_read_damaged_ones_located() {
     ran.assert_stderr("worker-1.journal").assert_stderr("version 99").assert_stderr("reads version 3");
     let manifest = dir.join("manifest.jsonl");
     let text = fs::read_to_string(&manifest).unwrap();
-    fs::write(&manifest, text.replace("\"version\":4", "\"version\":5")).unwrap();
+    fs::write(&manifest, text.replace("\"version\":5", "\"version\":6")).unwrap();
     let ran = world.run(&["run", "--rerun", "latest"]).assert_code(4);
-    ran.assert_stderr("manifest.jsonl").assert_stderr("version 5").assert_stderr("reads version 4");
+    ran.assert_stderr("manifest.jsonl").assert_stderr("version 6").assert_stderr("reads version 5");
     world.run(&["runs"]).assert_code(0).line_with(&["can't be read"]);
 
     // Cut off at any place, the manifest is refused with the place.
