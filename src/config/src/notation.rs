@@ -143,7 +143,7 @@ pub(super) struct SuiteName;
 pub(super) struct FrameworkName;
 /// A filter; its own errors are reported where it is parsed.
 pub(super) struct FilterText;
-/// Any texts.
+/// An array of texts.
 pub(super) struct TextArray;
 /// Paths and globs, at least one.
 pub(super) struct PathArray;
