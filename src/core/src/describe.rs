@@ -46,9 +46,9 @@ pub fn not_run_text(reason: NotRunReason) -> String {
     match reason {
         NotRunReason::Unrunnable => "not run".to_owned(),
         NotRunReason::Cancelled => "not run: the run was cancelled".to_owned(),
-        NotRunReason::TooManyFailures => "not run: the run stopped at its limit of failures".to_owned(),
+        NotRunReason::TooManyFailures => "not run: the run stopped at its failure limit".to_owned(),
         NotRunReason::TimeLimitReached => {
-            "not run: the run stopped at its limit of time (run-timeout)".to_owned()
+            "not run: the run stopped at its time limit (run-timeout)".to_owned()
         }
         NotRunReason::ProgramGivenUp { deaths } => {
             format!("not run: its program died outside any test {deaths} times in a row and was given up")

@@ -259,7 +259,7 @@ impl std::fmt::Display for ExitReason {
         match (&self.signal, self.code) {
             (Some(signal), _) => f.write_str(signal),
             (None, Some(code)) => write!(f, "exit code {code}"),
-            (None, None) => f.write_str("an unknown end"),
+            (None, None) => f.write_str("an unknown exit status"),
         }
     }
 }
