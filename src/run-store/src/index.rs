@@ -79,7 +79,7 @@ fn inspect_run(dir: PathBuf, name: String) -> Option<EarlierRun> {
     let minder = match lock_holder(&dir) {
         Ok(minder) => minder,
         Err(error) => {
-            let troubles = vec![format!("whether it goes on is not known: {error}")];
+            let troubles = vec![format!("whether it goes on is unknown: {error}")];
             return Some(EarlierRun {
                 name,
                 dir,
