@@ -254,6 +254,6 @@ fn describe_exit(exit: ExitStatus) -> String {
     match (exit.code, exit.signal) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => Signal(signal).name(),
-        (None, None) => "an unknown end".to_owned(),
+        (None, None) => "an unknown exit status".to_owned(),
     }
 }

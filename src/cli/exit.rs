@@ -39,7 +39,7 @@ pub(super) enum CommandError {
     #[error("find the profile")]
     Profile(#[source] UnknownProfileError),
     /// A filter depends on the history, which is off.
-    #[error("answer the filter \"{filter}\": it asks how tests ended earlier, and the history is off")]
+    #[error("evaluate the filter \"{filter}\": it needs the history, which is off")]
     NoHistory {
         /// The filter's text.
         filter: String,
@@ -51,21 +51,21 @@ pub(super) enum CommandError {
     #[error("choose the run")]
     ResolveRun(#[source] ResolveRunError),
     /// The files of an earlier run can't be read.
-    #[error("read what became of the run")]
+    #[error("read the run")]
     ReadRun(#[source] RecordedRunError),
     /// The earlier run has no tests to rerun.
-    #[error("find anything to run again: {what}")]
+    #[error("find tests to rerun: {what}")]
     NothingToRerun {
         /// Reason for which there are none.
         what: String,
     },
     /// Neither the command line nor a configuration names a program.
     #[error(
-        "find anything to run: name test programs, use --cargo, or write a heeler.toml with [[suite]] sections here or above"
+        "find tests to run: name test programs, use --cargo, or write a heeler.toml with [[suite]] sections here or above"
     )]
     NothingToRun,
     /// The session with the coordinator failed.
-    #[error("talk to the coordinator")]
+    #[error("communicate with the coordinator")]
     Client(#[source] ClientError),
     /// The server's transport failed.
     #[error("serve clients")]
@@ -77,7 +77,7 @@ pub(super) enum CommandError {
     #[error(transparent)]
     Dump(heeler_crash::dump::DumpReadError),
     /// Signal handlers can't be installed.
-    #[error("watch for signals")]
+    #[error("install signal handlers")]
     Signals(#[source] std::io::Error),
 }
 

@@ -86,17 +86,20 @@ impl RerunPlan {
         if chosen.is_empty() {
             let names = join_names(&gone);
             return Err(match gone.len() {
-                1 => format!("the test that is left of that run exists no more: {names}"),
+                1 => format!("the remaining test of that run no longer exists: {names}"),
                 count => {
-                    format!("none of the {count} tests that are left of that run exists any more: {names}")
+                    format!("none of the {count} remaining tests of that run exists any longer: {names}")
                 }
             });
         }
         if !gone.is_empty() {
             let text = match gone.len() {
-                1 => format!("a test of that run exists no more and is left out: {}", join_names(&gone)),
+                1 => format!("a test of that run no longer exists and is left out: {}", join_names(&gone)),
                 count => {
-                    format!("{count} tests of that run exist no more and are left out: {}", join_names(&gone))
+                    format!(
+                        "{count} tests of that run no longer exist and are left out: {}",
+                        join_names(&gone)
+                    )
                 }
             };
             watch.display.log(LogLevel::Warning, &text);
@@ -108,9 +111,9 @@ impl RerunPlan {
     pub(super) fn describe(&self) -> String {
         let run: String = self.run.chars().take(8).collect();
         match self.selector {
-            RerunSelector::Failed => format!("what failed in run {run}"),
-            RerunSelector::NotRun => format!("what got no result in run {run}"),
-            RerunSelector::Run(_) => format!("what is left of run {run}"),
+            RerunSelector::Failed => format!("failed tests of run {run}"),
+            RerunSelector::NotRun => format!("tests without a result of run {run}"),
+            RerunSelector::Run(_) => format!("remaining tests of run {run}"),
         }
     }
 }
@@ -125,10 +128,16 @@ fn join_names(uids: &[&str]) -> String {
 fn describe_empty_rerun(wanted: &RerunSelector, left: &RerunSet, run: &str) -> String {
     match wanted {
         RerunSelector::Failed if !left.not_run.is_empty() => {
-            format!("no test failed in run {run}, but {} got no result: --rerun not-run", left.not_run.len())
+            format!(
+                "no test failed in run {run}; tests without a result: {}, see --rerun not-run",
+                left.not_run.len()
+            )
         }
         RerunSelector::NotRun if !left.failed.is_empty() => {
-            format!("every test got a result in run {run}, but {} failed: --rerun failed", left.failed.len())
+            format!(
+                "every test of run {run} has a result; failed tests: {}, see --rerun failed",
+                left.failed.len()
+            )
         }
         RerunSelector::Failed | RerunSelector::NotRun | RerunSelector::Run(_) => {
             format!("every test of run {run} passed or was skipped")

@@ -164,7 +164,7 @@ impl RunCommand<'_> {
             notes.push(format!("shuffled with seed {seed}"));
         }
         if let Some(partition) = &self.settings.partition {
-            notes.push(format!("share {partition}"));
+            notes.push(format!("partition {partition}"));
         }
         notes.extend(self.rerun.as_ref().map(RerunPlan::describe));
         RunHead {
@@ -231,7 +231,7 @@ pub(super) fn describe_empty_selection(found: usize) -> String {
     match found {
         0 => "the programs have no tests".to_owned(),
         _ => {
-            format!("none of the {found} tests that were found is selected by the filters and the partition")
+            format!("none of the {found} tests is selected by the filters and the partition")
         }
     }
 }

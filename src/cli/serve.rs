@@ -23,8 +23,7 @@ use heeler_server::{
 const SCHEDULER_END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Warning for an address that other machines can reach: the protocol has no authentication.
-const NO_AUTHENTICATION: &str =
-    "whoever on the network reaches this address may run the tests and read what comes of them";
+const NO_AUTHENTICATION: &str = "anyone who can reach this address can run the tests and read their results";
 
 /// Serves until the clients end or the user ends the server.
 pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, CommandError> {
@@ -92,7 +91,7 @@ pub(super) fn scheduler_options(settings: &ResolvedSettings) -> SchedulerOptions
 /// Serves the editor that started this process.
 pub(super) async fn serve_editor(arguments: &EditorArguments) -> Result<CliExitCode, CommandError> {
     if !arguments.ignored.is_empty() {
-        tracing::warn!(options = ?arguments.ignored, "options that mean nothing to Heeler are ignored");
+        tracing::warn!(options = ?arguments.ignored, "unsupported options are ignored");
     }
     let programs = ProgramArguments { programs: arguments.programs.clone(), ..ProgramArguments::default() };
     let mut options =
