@@ -51,10 +51,10 @@ pub fn not_run_text(reason: NotRunReason) -> String {
             "not run: the run stopped at its time limit (run-timeout)".to_owned()
         }
         NotRunReason::ProgramGivenUp { deaths } => {
-            format!("not run: its program died outside any test {deaths} times in a row and was given up")
+            format!("not run: its program died outside any test {deaths} times in a row")
         }
         NotRunReason::NeverStarted => "not run: its program kept exiting without running it".to_owned(),
-        NotRunReason::WorkerDied => "not run to its end: its worker died under it twice".to_owned(),
+        NotRunReason::WorkerDied => "not completed: its worker died twice while it ran".to_owned(),
         NotRunReason::NoWorker => "not run: no worker could be kept alive to run it".to_owned(),
         NotRunReason::RunInterrupted => "not run: its run was interrupted".to_owned(),
     }
