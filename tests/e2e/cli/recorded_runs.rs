@@ -241,7 +241,7 @@ fn running_run_is_listed_as_running() {
     ran.line_with(&["running", &format!("in process {}", child.id()), "1 of 6 tests have results"]);
     for words in [&["report"][..], &["run", "--rerun", "latest"]] {
         let ran = run_heeler_beside(&world, words).assert_code(4);
-        ran.assert_stderr("still goes on").assert_stderr(&format!("process {}", child.id()));
+        ran.assert_stderr("is still in progress").assert_stderr(&format!("process {}", child.id()));
     }
     assert_eq!(latest(&world)["state"], "running");
     child.kill().unwrap();
@@ -361,7 +361,7 @@ fn torn_journals_are_read_damaged_ones_located() {
     fs::write(&journal, [&whole[..cut], &[0; 300]].concat()).unwrap();
     let listed = world.run(&["runs"]).assert_code(0);
     listed.line_with(&["interrupted", &format!("{} of {tests} tests have results", tests - 1)]);
-    listed.line_with(&["worker-1.journal: torn at byte "]);
+    listed.line_with(&["worker-1.journal: incomplete from byte "]);
     world.run(&["report", "--junit", "torn.xml"]).assert_code(0);
     assert!(world.read("torn.xml").contains(&format!("tests=\"{tests}\"")));
 
