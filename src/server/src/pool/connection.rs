@@ -75,7 +75,7 @@ async fn serve_connection(
     let join = match timeout(JOIN_DEADLINE, receiver.next::<JoinMessage>()).await {
         Ok(Ok(Some(ReceivedPacket::Message(join)))) => join,
         other => {
-            tracing::warn!(?other, "a control connection did not say who it is");
+            tracing::warn!(?other, "a control connection did not identify itself");
             return;
         }
     };
