@@ -99,7 +99,7 @@ impl LaunchOffer {
             match served {
                 Ok(taken) => return taken,
                 Err(error) => {
-                    tracing::warn!(%error, "who came for a test process did not get it");
+                    tracing::warn!(%error, "a test process could not be handed to its debugger");
                     sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }

@@ -203,7 +203,7 @@ impl<'a> RunningProcess<'a> {
                 self.report_stopped_for_debugger(is_program)
             }
             ProcessEvent::Guard(GuardEvent::DebuggerLost) => {
-                let text = "its debugger is gone and had left the test standing; it goes on".to_owned();
+                let text = "its debugger has exited and left the test stopped; the test continues".to_owned();
                 self.sink.add_log_line(self.affected_test(), LogLevel::Warning, text);
                 self.sink.try_send_batch();
             }
@@ -225,7 +225,7 @@ impl<'a> RunningProcess<'a> {
                 self.handle_deadline(due).await;
             }
             ProcessEvent::Guard(GuardEvent::Untraced(reason)) => {
-                let text = format!("a test process is not watched for crashes: {reason}");
+                let text = format!("a test process is not traced for crashes: {reason}");
                 let test = self.affected_test();
                 self.sink.add_log_line(test, LogLevel::Information, text);
             }
