@@ -3,7 +3,7 @@
 use heeler_adapters::TranscriptEvent;
 use heeler_protocol::control::{ProcessExit, TestDiagnostics};
 
-use crate::process_clock::ClockReading;
+use crate::process::process_clock::ClockReading;
 
 /// An action due at a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

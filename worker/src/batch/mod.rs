@@ -12,8 +12,13 @@
 //! without one stays waiting, whatever the order of events: the coordinator leases it again.
 
 mod batch_input;
+pub(crate) mod exit_reason;
 mod process_end;
+mod process_leaks;
 mod running_test;
+mod stderr_attribution;
+mod unattributed_output;
+pub(crate) mod verdict;
 
 use std::time::Duration;
 
@@ -26,17 +31,17 @@ use heeler_protocol::{
     mtp::LogLevel,
 };
 
-use crate::node_writer::NodeWriter;
-use crate::output_capture::truncate_text;
-use crate::process_clock::{ClockReading, UtcTime};
-use crate::process_leaks::TestTimeSpans;
-use crate::stderr_attribution::{StderrAttribution, attribute_stderr};
-use crate::unattributed_output::UnattributedOutput;
-use crate::update_batch::UpdateBatch;
-use crate::verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, microseconds};
+use crate::{
+    process::process_clock::{ClockReading, UtcTime},
+    results::{node_writer::NodeWriter, output_capture::truncate_text, update_batch::UpdateBatch},
+};
 pub(crate) use batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs};
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TranscriptEvent};
+use process_leaks::TestTimeSpans;
 use running_test::RunningTest;
+use stderr_attribution::{StderrAttribution, attribute_stderr};
+use unattributed_output::UnattributedOutput;
+use verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, microseconds};
 
 /// Framework durations are whole milliseconds or absent; a duration below this is measured by the worker.
 const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);

@@ -8,15 +8,14 @@ use heeler_protocol::{
 };
 use heeler_sys::process::Signal;
 
-use super::{BatchTerminateReason, BatchTestState, ProcessExitSummary, RunningBatch};
-use crate::{
+use super::{
+    BatchTerminateReason, BatchTestState, ProcessExitSummary, RunningBatch,
     exit_reason::exit_reason_of,
-    process_clock::ClockReading,
     process_leaks::{ProcessLeak, leak_message},
     unattributed_output::ExitPosition,
-    update_batch::UpdateBatch,
     verdict::TestEnding,
 };
+use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
 
 /// Exit reason of a process whose parent is a debugger.
 const EXIT_KNOWN_TO_DEBUGGER_ONLY: &str =

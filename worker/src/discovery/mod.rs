@@ -3,6 +3,7 @@
 //! sentence for the user.
 
 mod framework_claims;
+mod listing_process;
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -11,13 +12,15 @@ use heeler_protocol::control::{DiscoveryJob, FromWorker, TestProgram};
 use heeler_sys::process::Signal;
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::listing_process::{CaptureError, CapturedListing, ListingTimeLimit, capture_listing};
-use crate::runner::JobOrder;
-use crate::worker_context::{PrepareError, WorkerContext};
+use crate::process::{
+    job_order::JobOrder,
+    worker_context::{PrepareError, WorkerContext},
+};
 use heeler_adapters::{
     self, Adapter, AdapterInvocation, AdapterListing, ClaimConfidence, ListingError, ListingOutput,
 };
 use heeler_core::error_chain;
+use listing_process::{CaptureError, CapturedListing, ListingTimeLimit, capture_listing};
 
 /// Size limit of a listing file, the same as for printed listings.
 const FILE_LIMIT_BYTES: u64 = 64 << 20;

@@ -8,11 +8,13 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use crate::guard_spawner::GuardSpawner;
-use crate::guarded_process::{GuardEvent, GuardedProcess};
-use crate::output_pipe::{OutputPipe, PipeRead};
-use crate::report_channel::{self, ReportChannel};
-use crate::runner::JobOrder;
+use crate::process::{
+    guard_connection::{GuardEvent, GuardedProcess},
+    guard_spawner::GuardSpawner,
+    job_order::JobOrder,
+    output_pipe::{OutputPipe, PipeRead},
+    report_channel::{self, ReportChannel},
+};
 use heeler_adapters::AdapterInvocation;
 use heeler_core::error_chain;
 

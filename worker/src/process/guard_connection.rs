@@ -18,7 +18,7 @@ use heeler_transport::{
 };
 use tokio::{net::UnixStream, time::timeout};
 
-use crate::{
+use super::{
     guard_spawner::{GuardPipes, GuardProcess, GuardSpawner, GuardStartError},
     output_pipe::OutputPipe,
     report_channel::ReportChannel,

@@ -1,5 +1,5 @@
 //! Main loop of a worker: joins the coordinator, runs one job at a time, handles control messages in between,
-//! and exits when it is ordered to or when the coordinator disconnects. `runner` and `discovery` run the
+//! and exits when it is ordered to or when the coordinator disconnects. `lease` and `discovery` run the
 //! jobs.
 
 use std::{
@@ -24,13 +24,18 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
+use super::lease::{LeaseResources, run_lease};
 use crate::{
     discovery,
-    guard_spawner::GuardSpawner,
-    journal::Journal,
-    runner::{self, JobOrder, LeaseResources, QUEUED_ORDERS},
-    uplink::{QUEUED_UPDATE_BATCHES, ResultSender, SenderMessage},
-    worker_context::WorkerContext,
+    process::{
+        guard_spawner::GuardSpawner,
+        job_order::{JobOrder, QUEUED_ORDERS},
+        worker_context::WorkerContext,
+    },
+    results::{
+        journal::Journal,
+        uplink::{QUEUED_UPDATE_BATCHES, ResultSender, SenderMessage},
+    },
 };
 
 /// How long joining may take. A live coordinator replies at once.
@@ -269,7 +274,7 @@ impl WorkerMainLoop {
                 let result_sender = self.result_sender(&lease);
                 let tools = LeaseResources { context: setting, result_sender, orders, journal };
                 self.tasks.spawn(async move {
-                    let journal = runner::run_lease(*lease, tools).await;
+                    let journal = run_lease(*lease, tools).await;
                     FinishedTask::Lease { run, journal }
                 });
             }

@@ -9,8 +9,7 @@ use heeler_core::{
 };
 use heeler_protocol::control::LeasedTest;
 
-use crate::output_capture::truncate_text;
-use crate::update_batch::ProvisionalMark;
+use crate::results::{output_capture::truncate_text, update_batch::ProvisionalMark};
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TestPart};
 
 /// An attempt travels to the coordinator and comes back with the next lease, so its texts are truncated

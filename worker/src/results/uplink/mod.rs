@@ -18,7 +18,7 @@ use heeler_transport::{
 };
 use tokio::{io::AsyncWriteExt as _, sync::mpsc, time::timeout};
 
-use crate::update_batch::UpdateBatch;
+use crate::results::update_batch::UpdateBatch;
 use heeler_core::error_chain;
 
 /// At most two update batches wait, beside the one being sent: one is written while the next is made. More

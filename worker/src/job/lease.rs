@@ -2,59 +2,27 @@
 //! coordinator's orders to its guard, and passes on the results. `batch` decides what all of it means for the
 //! tests.
 
-mod debugger_handover;
-mod diagnostics;
-mod launch_offer;
-mod memory_watch;
-mod process_handle;
-mod test_process;
-
 use std::sync::Arc;
 
 use heeler_protocol::{
-    control::{
-        DebuggerDecision, LeaseEnd, LeaseId, ListedTest, LogLine, TestCommand, TestId, TestProgram,
-        WorkerLease,
-    },
+    control::{LeaseEnd, LeaseId, ListedTest, LogLine, TestCommand, TestId, TestProgram, WorkerLease},
     mtp::LogLevel,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use crate::batch::{FrameworkQueries, RunningBatch};
-use crate::guarded_process::GuardedProcess;
-use crate::journal::Journal;
-use crate::process_clock::ProcessClock;
-use crate::update_batch::UpdateBatch;
-use crate::uplink::SenderMessage;
-use crate::worker_context::WorkerContext;
-use diagnostics::CrashDiagnostics;
+use super::{diagnostics::CrashDiagnostics, test_process::RunningProcess};
+use crate::{
+    batch::{FrameworkQueries, RunningBatch},
+    process::{
+        guard_connection::GuardedProcess, job_order::JobOrder, launch_offer::LaunchOffer,
+        process_clock::ProcessClock, worker_context::WorkerContext,
+    },
+    results::{journal::Journal, update_batch::UpdateBatch, uplink::SenderMessage},
+};
 use heeler_adapters::{
     self, Adapter, AdapterInvocation, CommandLineError, FrameworkVerdict, InvocationChannel, TranscriptParser,
 };
 use heeler_core::error_chain;
-use launch_offer::LaunchOffer;
-use test_process::RunningProcess;
-
-/// An order from the coordinator for the running process.
-#[derive(Debug)]
-pub(crate) enum JobOrder {
-    /// End the process; the running test becomes cancelled.
-    Cancel { grace_ms: u64 },
-    /// End the process when the tests that run now have ended; the others stay undecided.
-    CancelAfterRunningTests { grace_ms: u64 },
-    /// Pause the process. The sender is used or dropped when nothing runs any more.
-    Pause { paused: oneshot::Sender<()> },
-    /// Resume the process.
-    Resume,
-    /// Continue a process that was stopped for a debugger.
-    Debugger { lease: LeaseId, decision: DebuggerDecision },
-    /// Kill the process, because this worker exits.
-    Kill,
-}
-
-/// Orders queue only during one step of the runner, and the coordinator waits for the replies to most of
-/// them.
-pub(crate) const QUEUED_ORDERS: usize = 16;
 
 /// Resources that a lease runs with.
 pub(crate) struct LeaseResources {
@@ -65,13 +33,13 @@ pub(crate) struct LeaseResources {
 }
 
 /// Destination of one lease's results: first the journal, then the result sender.
-struct ResultSink {
-    run: Arc<str>,
-    lease: LeaseId,
-    journal: Journal,
-    result_sender: mpsc::Sender<SenderMessage>,
+pub(super) struct ResultSink {
+    pub(super) run: Arc<str>,
+    pub(super) lease: LeaseId,
+    pub(super) journal: Journal,
+    pub(super) result_sender: mpsc::Sender<SenderMessage>,
     /// Updates that are not handed over yet.
-    updates: UpdateBatch,
+    pub(super) updates: UpdateBatch,
 }
 
 /// Runs one lease to its end, and returns the journal.
@@ -107,18 +75,18 @@ pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Jour
 }
 
 /// A process that has just been started.
-struct StartedProcess {
-    batch: RunningBatch,
-    transcript: Box<dyn TranscriptParser + Send>,
-    guard: GuardedProcess,
-    clock: ProcessClock,
-    is_output_shown: bool,
-    grace_ms: u64,
-    memory_bytes: Option<u64>,
-    is_debugged: bool,
+pub(super) struct StartedProcess {
+    pub(super) batch: RunningBatch,
+    pub(super) transcript: Box<dyn TranscriptParser + Send>,
+    pub(super) guard: GuardedProcess,
+    pub(super) clock: ProcessClock,
+    pub(super) is_output_shown: bool,
+    pub(super) grace_ms: u64,
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) is_debugged: bool,
     /// Another process, for a debugger to launch instead.
-    offer: Option<LaunchOffer>,
-    diagnostics: CrashDiagnostics,
+    pub(super) offer: Option<LaunchOffer>,
+    pub(super) diagnostics: CrashDiagnostics,
 }
 
 /// Settles the tests that need no process, and starts a process for the others.
@@ -237,7 +205,7 @@ impl FrameworkQueries for LeaseFramework {
 
 impl ResultSink {
     /// Writes new records to the journal, before any result is sent.
-    fn write_ahead(&mut self) {
+    pub(super) fn write_ahead(&mut self) {
         let written = self.journal.append(&self.updates.journal, self.updates.position());
         self.updates.journal.clear();
         self.updates.is_unjournalled = self.journal.is_given_up();
@@ -249,12 +217,12 @@ impl ResultSink {
     }
 
     /// Adds a line to the client's log, sent with the next update batch.
-    fn add_log_line(&mut self, test: Option<TestId>, level: LogLevel, message: String) {
+    pub(super) fn add_log_line(&mut self, test: Option<TestId>, level: LogLevel, message: String) {
         self.updates.logs.push(LogLine { test, level, message });
     }
 
     /// Hands the update batch over if there is room; otherwise it is kept and grows.
-    fn try_send_batch(&mut self) {
+    pub(super) fn try_send_batch(&mut self) {
         if self.updates.is_empty() {
             return;
         }
@@ -271,12 +239,12 @@ impl ResultSink {
     }
 
     /// Returns whether an update batch waits for room.
-    fn is_blocked(&self) -> bool {
+    pub(super) fn is_blocked(&self) -> bool {
         !self.updates.is_empty()
     }
 
     /// Hands over the remaining updates and the end of the lease.
-    async fn finish(&mut self, end: LeaseEnd, start_us: Option<u64>) {
+    pub(super) async fn finish(&mut self, end: LeaseEnd, start_us: Option<u64>) {
         self.write_ahead();
         let lease = self.lease;
         if !self.updates.is_empty() {

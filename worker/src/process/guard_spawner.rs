@@ -22,7 +22,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{output_pipe::OutputPipe, report_channel::ReportChannel};
+use super::{output_pipe::OutputPipe, report_channel::ReportChannel};
 use heeler_core::error_chain;
 
 /// The role argument of a guard.

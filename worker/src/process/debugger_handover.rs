@@ -12,7 +12,7 @@ use heeler_sys::process::Pid;
 use super::launch_offer::{AcceptedLaunch, LaunchOffer};
 
 /// Ownership of one test process.
-pub(super) enum DebuggerHandover {
+pub(crate) enum DebuggerHandover {
     /// No debugger is involved, or the debugger declined: the usual limits apply.
     NotDebugged,
     /// The process is stopped, or soon will be, until a debugger decides.
@@ -26,12 +26,12 @@ pub(super) enum DebuggerHandover {
 }
 
 impl DebuggerHandover {
-    pub(super) fn new(is_debugged: bool, offer: Option<LaunchOffer>) -> Self {
+    pub(crate) fn new(is_debugged: bool, offer: Option<LaunchOffer>) -> Self {
         if is_debugged { Self::Undecided { root: None, offer } } else { Self::NotDebugged }
     }
 
     /// Records the started process; returns it if no debugger decision is pending.
-    pub(super) fn on_started(&mut self, pid: Pid, is_limited: bool) -> Option<(Pid, bool)> {
+    pub(crate) fn on_started(&mut self, pid: Pid, is_limited: bool) -> Option<(Pid, bool)> {
         match self {
             Self::Undecided { root, .. } => {
                 *root = Some(pid);
@@ -42,7 +42,7 @@ impl DebuggerHandover {
     }
 
     /// Returns the process that waits for a decision.
-    pub(super) fn undecided_process(&self) -> Option<Pid> {
+    pub(crate) fn undecided_process(&self) -> Option<Pid> {
         match self {
             Self::Undecided { root, .. } => *root,
             Self::NotDebugged | Self::HandedOver => None,
@@ -50,12 +50,12 @@ impl DebuggerHandover {
     }
 
     /// Returns whether the process is stopped for a decision, so that its time does not count.
-    pub(super) fn is_undecided(&self) -> bool {
+    pub(crate) fn is_undecided(&self) -> bool {
         matches!(self, Self::Undecided { .. })
     }
 
     /// Returns the command that a debugger may launch instead.
-    pub(super) fn debuggee(&self) -> Option<DebuggeeCommand> {
+    pub(crate) fn debuggee(&self) -> Option<DebuggeeCommand> {
         match self {
             Self::Undecided { offer, .. } => offer.as_ref().map(LaunchOffer::debuggee),
             Self::NotDebugged | Self::HandedOver => None,
@@ -63,7 +63,7 @@ impl DebuggerHandover {
     }
 
     /// Waits until a debugger has launched the offered process; forever where there is no offer.
-    pub(super) async fn wait_until_launched(&self) -> AcceptedLaunch {
+    pub(crate) async fn wait_until_launched(&self) -> AcceptedLaunch {
         match self {
             // The offer is announced only when the process is stopped.
             Self::Undecided { root: Some(_), offer: Some(offer) } => offer.accept().await,
@@ -72,12 +72,12 @@ impl DebuggerHandover {
     }
 
     /// Records that a debugger has launched the process.
-    pub(super) fn on_launched(&mut self) {
+    pub(crate) fn on_launched(&mut self) {
         *self = Self::HandedOver;
     }
 
     /// Applies the debugger's decision, once; returns the process.
-    pub(super) fn decide(&mut self, decision: DebuggerDecision) -> Option<Pid> {
+    pub(crate) fn decide(&mut self, decision: DebuggerDecision) -> Option<Pid> {
         let root = self.undecided_process()?;
         *self = match decision {
             DebuggerDecision::ReleaseToDebugger => Self::HandedOver,

@@ -8,11 +8,11 @@ use std::{
 
 use tokio::net::UnixStream;
 
-use crate::output_pipe::PipeRead;
+use super::output_pipe::PipeRead;
 
 /// The worker's end of one report channel.
 ///
-/// As with [`crate::output_pipe::OutputPipe`], a read always calls `read`, even before the runtime has noticed
+/// As with [`super::output_pipe::OutputPipe`], a read always calls `read`, even before the runtime has noticed
 /// that the socket is readable.
 pub(crate) struct ReportChannel {
     ends: Option<ChannelEnds>,

@@ -14,15 +14,25 @@ use tokio::{
 };
 
 use super::{
-    JobOrder, ResultSink, StartedProcess, debugger_handover::DebuggerHandover, diagnostics::CrashDiagnostics,
-    launch_offer::AcceptedLaunch, memory_watch::MemoryWatch, process_handle::ProcessHandle,
+    diagnostics::CrashDiagnostics,
+    lease::{ResultSink, StartedProcess},
 };
-use crate::batch::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs, RunningBatch};
-use crate::guarded_process::{GuardEvent, GuardedProcess};
-use crate::output_pipe::{OutputPipe, PipeRead};
-use crate::process_clock::ProcessClock;
-use crate::report_channel::{self, ReportChannel};
-use crate::verdict::microseconds;
+use crate::{
+    batch::{
+        DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs, RunningBatch, verdict::microseconds,
+    },
+    process::{
+        debugger_handover::DebuggerHandover,
+        guard_connection::{GuardEvent, GuardedProcess},
+        job_order::JobOrder,
+        launch_offer::AcceptedLaunch,
+        memory_watch::MemoryWatch,
+        output_pipe::{OutputPipe, PipeRead},
+        process_clock::{ProcessClock, sleep_until_deadline},
+        process_handle::ProcessHandle,
+        report_channel::{self, ReportChannel},
+    },
+};
 use heeler_adapters::{TranscriptEvent, TranscriptParser};
 
 /// The capacity of a pipe, so that one read empties it.
@@ -527,12 +537,5 @@ async fn wait_for_any(stdout: &OutputPipe, stderr: &OutputPipe, channel: Option<
         () = stdout.wait_readable() => {}
         () = stderr.wait_readable() => {}
         () = report_channel::wait_ready(channel) => {}
-    }
-}
-
-pub(super) async fn sleep_until_deadline(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
     }
 }

@@ -19,7 +19,7 @@ use heeler_protocol::{
 use heeler_sys::process::Signal;
 use tokio::time::Instant;
 
-use crate::{exit_reason::signal_name, verdict::TestOutputs};
+use crate::batch::{exit_reason::signal_name, verdict::TestOutputs};
 
 /// How long capturing a hung tree may take: two samples, then stacks and dumps of every process.
 const HANG_CAPTURE_TIMEOUT: Duration = Duration::from_secs(15);

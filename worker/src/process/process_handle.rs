@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use heeler_protocol::control::ToGuard;
 
-use super::launch_offer::LaunchedProcess;
-use crate::guarded_process::{GuardConnection, GuardEvent};
+use super::{
+    guard_connection::{GuardConnection, GuardEvent},
+    launch_offer::LaunchedProcess,
+};
 
 /// The handle to one test process.
-pub(super) enum ProcessHandle {
+pub(crate) enum ProcessHandle {
     Guard(GuardConnection),
     Debugger {
         process: LaunchedProcess,
@@ -21,7 +23,7 @@ impl ProcessHandle {
     /// Sends an order about the process. A process under a debugger is neither paused nor sampled.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
-    pub(super) async fn send(&mut self, message: ToGuard) {
+    pub(crate) async fn send(&mut self, message: ToGuard) {
         match self {
             Self::Guard(guard) => guard.send(message).await,
             Self::Debugger { process, has_unconfirmed_pause: owes_pause } => match message {
@@ -41,7 +43,7 @@ impl ProcessHandle {
     /// Waits for the next message about the process.
     ///
     /// Cancel safe: yes, because a partial message stays in `self`.
-    pub(super) async fn next_event(&mut self) -> GuardEvent {
+    pub(crate) async fn next_event(&mut self) -> GuardEvent {
         match self {
             Self::Guard(guard) => guard.next_event().await,
             Self::Debugger { process, has_unconfirmed_pause: owes_pause } => {
@@ -54,7 +56,7 @@ impl ProcessHandle {
     }
 
     /// Kills the process and its guard.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         match self {
             Self::Guard(guard) => guard.kill(),
             Self::Debugger { process, .. } => process.kill(),
@@ -64,7 +66,7 @@ impl ProcessHandle {
     /// Waits until the process and its guard are gone.
     ///
     /// Cancel safe: no, because the handle is dropped with the call.
-    pub(super) async fn reap(self) {
+    pub(crate) async fn reap(self) {
         match self {
             Self::Guard(guard) => guard.reap().await,
             Self::Debugger { process, .. } => drop(process),

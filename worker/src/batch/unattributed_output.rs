@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use heeler_protocol::control::ProcessExit;
 
-use crate::{exit_reason::exit_reason_of, output_capture::OutputCapture, verdict::format_seconds};
+use super::{exit_reason::exit_reason_of, verdict::format_seconds};
+use crate::results::output_capture::OutputCapture;
 
 /// The number of bytes reported from the end of each stream.
 const REPORTED_TAIL_BYTES: usize = 4 << 10;

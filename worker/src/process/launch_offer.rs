@@ -24,7 +24,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{
+use super::{
     debuggee::{COMMAND_FILE, DEBUGGEE_ROLE, READY_BYTE, SOCKET_FILE},
     guard_spawner::{create_channel, wait_readable},
     output_pipe::OutputPipe,
@@ -41,7 +41,7 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Why a test process can't be offered to a debugger.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LaunchOfferError {
+pub(crate) enum LaunchOfferError {
     #[error("create a directory for a debugger's test process")]
     Directory(#[source] DirError),
     #[error("write {}", path.display())]
@@ -51,7 +51,7 @@ pub(super) enum LaunchOfferError {
 }
 
 /// A test process that waits to be launched.
-pub(super) struct LaunchOffer {
+pub(crate) struct LaunchOffer {
     listener: UnixListener,
     directory: PathBuf,
     cwd: OsText,
@@ -60,7 +60,7 @@ pub(super) struct LaunchOffer {
 
 impl LaunchOffer {
     /// Creates an offer below a private directory.
-    pub(super) fn create(
+    pub(crate) fn create(
         scratch: &Path,
         command: &TestCommand,
         channel: InvocationChannel,
@@ -79,7 +79,7 @@ impl LaunchOffer {
     }
 
     /// Returns the command that takes the offer.
-    pub(super) fn debuggee(&self) -> DebuggeeCommand {
+    pub(crate) fn debuggee(&self) -> DebuggeeCommand {
         DebuggeeCommand {
             program: OsText::from(process::shared_program_path().as_path()),
             args: vec![DEBUGGEE_ROLE.into(), OsText::from(self.directory.as_path())],
@@ -90,7 +90,7 @@ impl LaunchOffer {
     /// Waits until the offer is taken.
     ///
     /// Cancel safe: yes, because a connected process is served without a wait.
-    pub(super) async fn accept(&self) -> AcceptedLaunch {
+    pub(crate) async fn accept(&self) -> AcceptedLaunch {
         loop {
             let served = match self.listener.accept().await {
                 Ok((stream, _)) => pass_outputs(&stream, self.channel),
@@ -120,11 +120,11 @@ fn unguessable_number() -> u64 {
 }
 
 /// A test process that was launched, and the worker's ends of its outputs.
-pub(super) struct AcceptedLaunch {
-    pub(super) process: LaunchedProcess,
-    pub(super) stdout: OutputPipe,
-    pub(super) stderr: OutputPipe,
-    pub(super) channel: Option<ReportChannel>,
+pub(crate) struct AcceptedLaunch {
+    pub(crate) process: LaunchedProcess,
+    pub(crate) stdout: OutputPipe,
+    pub(crate) stderr: OutputPipe,
+    pub(crate) channel: Option<ReportChannel>,
 }
 
 /// Passes the outputs to a process that has connected.
@@ -148,7 +148,7 @@ fn pass_outputs(stream: &UnixStream, channel: InvocationChannel) -> io::Result<A
 }
 
 /// A test process that is a child of its debugger. Dropping this kills the process.
-pub(super) struct LaunchedProcess {
+pub(crate) struct LaunchedProcess {
     child: ForkedChild,
     lifeline: Lifeline,
     launched_at: Instant,
@@ -162,19 +162,19 @@ impl LaunchedProcess {
         Self { child, lifeline, launched_at: Instant::now(), kill_at: None, is_killed: false, ended: None }
     }
 
-    pub(super) fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         self.child.pid
     }
 
     /// Sends SIGTERM, and kills the process after the grace period.
-    pub(super) fn terminate(&mut self, grace: Duration) {
+    pub(crate) fn terminate(&mut self, grace: Duration) {
         // A failure is ignored: a process that has exited or changed its user is handled by the kill.
         drop(self.child.signal(Signal::TERM));
         self.kill_at = Some(Instant::now() + grace);
     }
 
     /// Kills the process and all processes that it has started.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.kill_at = None;
         self.is_killed = true;
         drop(self.child.signal(Signal::KILL));
@@ -185,7 +185,7 @@ impl LaunchedProcess {
     /// killed. Only the debugger, its parent, learns the exit status.
     ///
     /// Cancel safe: yes, because all state stays in `self`.
-    pub(super) async fn wait_for_exit(&mut self) -> ProcessExit {
+    pub(crate) async fn wait_for_exit(&mut self) -> ProcessExit {
         loop {
             let kill_at = self.kill_at;
             tokio::select! {
@@ -197,7 +197,7 @@ impl LaunchedProcess {
                     }
                     break;
                 }
-                () = super::test_process::sleep_until_deadline(kill_at.map(Into::into)) => self.kill(),
+                () = super::process_clock::sleep_until_deadline(kill_at.map(Into::into)) => self.kill(),
             }
         }
         let ended = *self.ended.get_or_insert_with(Instant::now);
@@ -216,6 +216,6 @@ impl LaunchedProcess {
         }
         let _struck = self.lifeline.kill_holders();
         let wall = ended.saturating_duration_since(self.launched_at);
-        ProcessExit { leaked, wall_us: crate::verdict::microseconds(wall), ..ProcessExit::default() }
+        ProcessExit { leaked, wall_us: crate::batch::verdict::microseconds(wall), ..ProcessExit::default() }
     }
 }

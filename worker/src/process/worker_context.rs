@@ -10,7 +10,7 @@ use std::{
 
 use heeler_protocol::control::{OsText, TestCommand, TestProgram, WorkerId};
 
-use crate::guard_spawner::GuardSpawner;
+use super::guard_spawner::GuardSpawner;
 use heeler_adapters::AdapterInvocation;
 
 /// State that does not change while a worker runs.

@@ -7,7 +7,8 @@ use heeler_protocol::{
     mtp::{NodeDescription, encode_change_in_group, group_node, render_result, render_started},
 };
 
-use crate::{process_clock::UtcTime, update_batch::UpdateBatch};
+use super::update_batch::UpdateBatch;
+use crate::process::process_clock::UtcTime;
 
 /// Renders the changes of one lease's tests.
 #[derive(Debug)]

@@ -84,6 +84,16 @@ impl ProcessClock {
     }
 }
 
+/// Waits until the deadline; forever without one.
+///
+/// Cancel safe: yes, because it changes nothing.
+pub(crate) async fn sleep_until_deadline(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
