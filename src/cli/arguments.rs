@@ -8,6 +8,8 @@ mod convert;
 mod normalise;
 mod parse;
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests;
 
 use std::{num::NonZeroU32, path::PathBuf};
@@ -21,6 +23,7 @@ pub(crate) use parse::{completion_script, parse};
 use super::{
     debugger::DebuggerCommand,
     display::{list::ListFormat, runs::RunsFormat},
+    exit::CliExitCode,
 };
 use heeler_config::filter::Filter;
 use heeler_config::{
@@ -40,10 +43,13 @@ Examples:
   heeler runs                            list earlier runs
   heeler report latest --junit j.xml     write a report of the latest run
   heeler build/unit_tests --server --client-port 4711
-                                         serve an editor that listens on a port
+                                         serve an editor that listens on a port";
 
-Exit codes: 0 all passed, 2 tests failed, 3 aborted, 4 set-up failed,
-5 wrong command line, 8 no tests, 13 failures reached the limit.";
+/// Returns the text after the options: examples and exit codes.
+fn help_footer() -> String {
+    let codes = CliExitCode::MEANINGS.iter().map(|(code, meaning)| format!("\n  {code:<3} {meaning}"));
+    format!("{EXAMPLES}\n\nExit codes:{}", codes.collect::<String>())
+}
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -71,7 +77,7 @@ removes the oldest ones beyond it, but never one in progress.";
 
 /// Runs test suites across worker processes and loses nothing when tests crash.
 #[derive(Debug, Clone, PartialEq, Parser)]
-#[command(name = "heeler", version, after_help = EXAMPLES, max_term_width = 100, disable_help_subcommand = false)]
+#[command(name = "heeler", version, after_help = help_footer(), max_term_width = 100, disable_help_subcommand = false)]
 pub(crate) struct CommandLineArguments {
     #[command(subcommand)]
     pub command: CliCommand,
