@@ -54,7 +54,7 @@ fn help_footer() -> String {
 const RUN_EXAMPLES: &str = "\
 Examples:
   heeler run                             run the suites of heeler.toml
-  heeler run build/*_test                run programs; their framework is detected
+  heeler run build/*_test                run programs of any framework
   heeler run --cargo . --cargo-arg=--release
   heeler run --retries 2 --timeout 30s --junit junit.xml
   heeler run --isolate --shuffle=42 -E herd -E 'Pen.*'

@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn invalid_command_is_rejected_with_a_reason() {
-        for (text, error) in [("", "no command"), ("  ", "no command"), ("gdb 'x", "not closed")] {
+        for (text, error) in [("", "is empty"), ("  ", "is empty"), ("gdb 'x", "unclosed")] {
             assert!(text.parse::<DebuggerCommand>().unwrap_err().to_string().contains(error), "{text}");
         }
     }

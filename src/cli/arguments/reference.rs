@@ -61,7 +61,7 @@ fn render_cli_page() -> String {
     let mut page = CLI_PAGE_HEAD.to_owned();
     page += "\n## Environment\n\n| variable | what it does |\n| --- | --- |\n";
     for (name, file, description) in ENVIRONMENT_VARIABLES {
-        assert!(file.contains(&format!("\"{name}\"")), "{name} is read");
+        assert!(file.contains(name), "{name} is read");
         writeln!(page, "| `{name}` | {description} |").unwrap();
     }
     for command in program.get_subcommands_mut().filter(|command| !command.is_hide_set()) {

@@ -118,7 +118,7 @@ fn invalid_arguments_are_rejected_with_a_reason() {
     for (line, message) in [
         (
             "run --partition hash:5/4",
-            "error: invalid value 'hash:5/4' for '--partition <SHARE>': partition 5 of 4 does not exist; partitions are numbered from 1 to 4",
+            "error: invalid value 'hash:5/4' for '--partition <PARTITION>': partition 5 of 4 does not exist; partitions are numbered from 1 to 4",
         ),
         (
             "run --timeout 60",

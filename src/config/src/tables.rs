@@ -83,7 +83,7 @@ layered_settings! {
 
     /// Number of worker slots: the maximum number of test processes that run at the same time.
     jobs: JobCount as "JobCount" = JobCount::Cpus;
-    /// What the first failure does: with `true`, running tests finish and the rest is not run; with
+    /// Effect of the first failure: with `true`, running tests finish and the rest is not run; with
     /// `"immediate"`, running tests are cancelled as well.
     fail_fast: FailFast as "FailFast" = FailFast::Off;
     /// Number of failures after which running tests finish and the rest is not run. Replaces `fail-fast`.
@@ -280,7 +280,8 @@ pub(super) struct SuiteTable {
     /// Its name: the first part of its tests' uids. A suite of several programs adds theirs.
     #[serde(with = "SuiteName")]
     pub(super) name: Option<String>,
-    /// The framework of the programs, by a name that `heeler run --help` lists. Without it, each program is asked.
+    /// The framework of the programs, by a name that `heeler run --help` lists. Without it, the framework is
+    /// detected.
     #[serde(with = "FrameworkName")]
     pub(super) framework: Option<String>,
     /// Arguments passed to the programs in every invocation, before Heeler's own.
