@@ -295,6 +295,6 @@ mod tests {
         assert_eq!(reply_summary(&captured("", "bad\n", 0)), "\"bad\"");
         assert_eq!(reply_summary(&captured("", "", 0)), "nothing");
         assert!(reply_summary(&captured(&"x".repeat(1000), "", 0)).len() < 110);
-        assert_eq!(last_output_note(&captured("a\nb\n", "", 0)), "; it said \"b\"");
+        assert_eq!(last_output_note(&captured("a\nb\n", "", 0)), "; its output: \"b\"");
     }
 }
