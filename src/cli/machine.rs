@@ -23,7 +23,7 @@ impl MachineFacts {
     /// Returns the number of processors, and how many of them this process may use.
     pub(super) fn describe_cores(&self) -> String {
         let usable = std::thread::available_parallelism().map_or(1, usize::from);
-        let text = format!("{usable}, so as many tests run at once by default");
+        let text = format!("{usable}, the default number of concurrent tests");
         match self.machine.cores {
             all if all > usable => format!("{text}; the machine has {all}"),
             _ => text,

@@ -380,7 +380,7 @@ fn doctor_describes_machine_and_processes_of_heeler() {
     let world = TestWorld::with_gtest("deaths");
     let server = TestServer::initialized(&world, &["deaths"]);
     let ran = world.run(&["doctor"]);
-    ran.line_with(&["processors", "so as many tests run at once"]);
+    ran.line_with(&["processors", "the default number of concurrent tests"]);
     ran.line_with(&["memory", " of ", "available"]);
     ran.line_with(&["pressure", " "]);
     ran.line_with(&["load", "in the last minute", "processes of"]);
