@@ -3,7 +3,7 @@
 use heeler_adapters::TranscriptEvent;
 use heeler_protocol::control::{ProcessExit, TestDiagnostics};
 
-use crate::process_clock::ClockReading;
+use crate::process::process_clock::ClockReading;
 
 /// An action due at a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,8 @@ pub(crate) struct RawOutputs<'a> {
 }
 
 impl RawOutputs<'_> {
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns whether there is no output.
+    pub(crate) fn is_empty(&self) -> bool {
         self.stdout.is_empty() && self.stderr.is_empty()
     }
 }

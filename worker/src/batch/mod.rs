@@ -12,8 +12,13 @@
 //! without one stays waiting, whatever the order of events: the coordinator leases it again.
 
 mod batch_input;
+pub(crate) mod exit_reason;
 mod process_end;
+mod process_leaks;
 mod running_test;
+mod stderr_attribution;
+mod unattributed_output;
+pub(crate) mod verdict;
 
 use std::time::Duration;
 
@@ -26,17 +31,17 @@ use heeler_protocol::{
     mtp::LogLevel,
 };
 
-use crate::node_writer::NodeWriter;
-use crate::output_capture::truncate_text;
-use crate::process_clock::{ClockReading, UtcTime};
-use crate::process_leaks::TestTimeSpans;
-use crate::stderr_attribution::{StderrAttribution, attribute_stderr};
-use crate::unattributed_output::UnattributedOutput;
-use crate::update_batch::UpdateBatch;
-use crate::verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, microseconds};
+use crate::{
+    process::process_clock::{ClockReading, UtcTime},
+    results::{node_writer::NodeWriter, output_capture::truncate_text, update_batch::UpdateBatch},
+};
 pub(crate) use batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs};
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TranscriptEvent};
+use process_leaks::TestTimeSpans;
 use running_test::RunningTest;
+use stderr_attribution::{StderrAttribution, attribute_stderr};
+use unattributed_output::UnattributedOutput;
+use verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, microseconds};
 
 /// Framework durations are whole milliseconds or absent; a duration below this is measured by the worker.
 const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
@@ -467,9 +472,7 @@ impl RunningBatch {
         if verdict.result == FrameworkResult::Failed {
             self.framework.complete_verdict(&mut verdict, &flight.stderr.text());
         }
-        verdict.message = verdict
-            .message
-            .map(|text| truncate_text(text, self.limits.output_bytes.max(MIN_MESSAGE_LIMIT_BYTES)));
+        truncate_messages(&mut verdict, self.limits.output_bytes.max(MIN_MESSAGE_LIMIT_BYTES));
         let since_begun = self.now.running.saturating_sub(flight.started_at.running);
         flight.duration = match verdict.duration {
             Some(duration) if !duration.is_zero() => duration,
@@ -481,13 +484,14 @@ impl RunningBatch {
 
     /// Decides a test's result: settled or provisional.
     fn decide_result(&mut self, flight: RunningTest, seen: TestEnding, parcel: &mut UpdateBatch) {
-        self.decide_with_evidence(flight, (seen, None), parcel);
+        self.decide_with_evidence(flight, seen, None, parcel);
     }
 
     fn decide_with_evidence(
         &mut self,
         mut flight: RunningTest,
-        (seen, evidence): (TestEnding, Option<Box<TestDiagnostics>>),
+        seen: TestEnding,
+        evidence: Option<Box<TestDiagnostics>>,
         parcel: &mut UpdateBatch,
     ) {
         let test = &self.tests[flight.place];
@@ -542,6 +546,17 @@ impl RunningBatch {
             result.leaked.clone_from(&exit.leaked);
         }
         add_result(&mut self.node_writer, test, *result, parcel);
+    }
+}
+
+/// Truncates the reason and the failure messages, which have one limit together.
+fn truncate_messages(verdict: &mut FrameworkVerdict, limit_bytes: u64) {
+    let mut room = limit_bytes;
+    let messages = verdict.failures.iter_mut().map(|failure| &mut failure.message);
+    for message in messages.chain([&mut verdict.reason]) {
+        *message = message.take().map(|text| truncate_text(text, room));
+        let size = message.as_ref().map_or(0, |text| text.len() as u64);
+        room = room.saturating_sub(size);
     }
 }
 

@@ -8,15 +8,14 @@ use heeler_protocol::{
 };
 use heeler_sys::process::Signal;
 
-use super::{BatchTerminateReason, BatchTestState, ProcessExitSummary, RunningBatch};
-use crate::{
+use super::{
+    BatchTerminateReason, BatchTestState, ProcessExitSummary, RunningBatch,
     exit_reason::exit_reason_of,
-    process_clock::ClockReading,
     process_leaks::{ProcessLeak, leak_message},
     unattributed_output::ExitPosition,
-    update_batch::UpdateBatch,
     verdict::TestEnding,
 };
+use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
 
 /// Exit reason of a process whose parent is a debugger.
 const EXIT_KNOWN_TO_DEBUGGER_ONLY: &str =
@@ -73,7 +72,7 @@ impl RunningBatch {
                     TestEnding::Died { exit_reason: death, is_after_end_marker: gone.is_after_end_marker }
                 }
             };
-            self.decide_with_evidence(flight, (seen, evidence.take()), parcel);
+            self.decide_with_evidence(flight, seen, evidence.take(), parcel);
         }
         if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
             parcel.reports.push(LeaseEvent::FilesAttached { test: None, files: evidence.files });

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use heeler_adapters::{FrameworkResult, TestPart};
 
-use super::RawOutputs;
-use crate::{output_capture::OutputCapture, process_clock::ClockReading, verdict::TestOutputs};
+use super::{RawOutputs, verdict::TestOutputs};
+use crate::{process::process_clock::ClockReading, results::output_capture::OutputCapture};
 
 pub(super) const SHARED_OUTPUT_NOTE: &[u8] =
     b"[heeler: several tests ran while this was written; any of them may have written it]\n";

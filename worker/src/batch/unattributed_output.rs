@@ -1,0 +1,170 @@
+//! Messages for process exits and output outside any test. Pure.
+
+use std::time::Duration;
+
+use heeler_protocol::control::ProcessExit;
+
+use super::{exit_reason::exit_reason_of, verdict::format_seconds};
+use crate::results::output_capture::OutputCapture;
+
+/// The number of bytes reported from the end of each stream.
+const REPORTED_TAIL_BYTES: usize = 4 << 10;
+
+/// The point between tests at which a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExitPosition<'a> {
+    /// Before the first test started.
+    BeforeFirst,
+    /// With tests still waiting, after this test, the last to end.
+    AfterTest(&'a str),
+    /// All tests have ended.
+    AfterLast,
+}
+
+/// The output outside any test.
+#[derive(Debug)]
+pub(crate) struct UnattributedOutput {
+    stdout: OutputCapture,
+    stderr: OutputCapture,
+}
+
+impl Default for UnattributedOutput {
+    fn default() -> Self {
+        Self {
+            stdout: OutputCapture::tail_only(REPORTED_TAIL_BYTES),
+            stderr: OutputCapture::tail_only(REPORTED_TAIL_BYTES),
+        }
+    }
+}
+
+impl UnattributedOutput {
+    /// Adds standard output that belongs to no test.
+    pub(crate) fn push_stdout(&mut self, bytes: &[u8]) {
+        self.stdout.push(bytes);
+    }
+
+    /// Adds standard error that belongs to no test.
+    pub(crate) fn push_stderr(&mut self, bytes: &[u8]) {
+        self.stderr.push(bytes);
+    }
+
+    /// Returns a message that describes the end and includes the last output. `waited` is how long the
+    /// process was idle before it was terminated for that.
+    pub(crate) fn exit_message(
+        &self,
+        place: ExitPosition<'_>,
+        end: &ProcessExit,
+        waited: Option<Duration>,
+    ) -> String {
+        self.with_output(match waited {
+            Some(limit) => stalled_text(place, limit),
+            None => exited_text(place, end),
+        })
+    }
+
+    /// Appends the last output to a message.
+    pub(crate) fn with_output(&self, mut message: String) -> String {
+        for (capture, name) in [(&self.stdout, "standard output"), (&self.stderr, "standard error")] {
+            if !capture.is_empty() {
+                message.push_str(&format!("\n--- {name} outside tests ---\n{}", capture.text().trim_end()));
+            }
+        }
+        message
+    }
+}
+
+fn stalled_text(place: ExitPosition<'_>, limit: Duration) -> String {
+    let limit = format_seconds(limit);
+    match place {
+        ExitPosition::BeforeFirst => format!("the process began no test within {limit} and was ended"),
+        ExitPosition::AfterTest(test) => {
+            format!("the process began no further test within {limit} after {test} and was ended")
+        }
+        ExitPosition::AfterLast => {
+            format!("the process did not leave within {limit} after its last test and was ended")
+        }
+    }
+}
+
+fn exited_text(place: ExitPosition<'_>, end: &ProcessExit) -> String {
+    let death = exit_reason_of(end);
+    let how = match (&death.signal, death.code) {
+        (Some(signal), _) => format!("the process died of {signal}"),
+        (None, Some(code)) => format!("the process exited with code {code}"),
+        (None, None) => "the process was lost".to_owned(),
+    };
+    match place {
+        ExitPosition::BeforeFirst => format!("{how} before its first test"),
+        ExitPosition::AfterTest(test) => format!("{how} after {test}, with tests still waiting"),
+        ExitPosition::AfterLast if death.code.is_some() => {
+            format!("{how} after its last test, which the results do not explain")
+        }
+        ExitPosition::AfterLast => format!("{how} after its last test"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(
+        place: ExitPosition<'_>,
+        code: Option<i32>,
+        signal: Option<i32>,
+        waited: Option<u64>,
+    ) -> String {
+        let end = ProcessExit { code, signal, ..ProcessExit::default() };
+        UnattributedOutput::default().exit_message(place, &end, waited.map(Duration::from_secs))
+    }
+
+    #[test]
+    fn exit_outside_tests_names_position_and_cause() {
+        for (seen, expected) in [
+            (
+                message(ExitPosition::BeforeFirst, Some(3), None, None),
+                "the process exited with code 3 before its first test",
+            ),
+            (
+                message(ExitPosition::AfterTest("A.b"), None, Some(11), None),
+                "the process died of SIGSEGV after A.b, with tests still waiting",
+            ),
+            (
+                message(ExitPosition::AfterLast, Some(1), None, None),
+                "the process exited with code 1 after its last test, which the results do not explain",
+            ),
+            (
+                message(ExitPosition::AfterLast, None, Some(6), None),
+                "the process died of SIGABRT after its last test",
+            ),
+            (message(ExitPosition::AfterLast, None, None, None), "the process was lost after its last test"),
+            (
+                message(ExitPosition::BeforeFirst, None, Some(15), Some(60)),
+                "the process began no test within 60 s and was ended",
+            ),
+            (
+                message(ExitPosition::AfterTest("A.b"), None, Some(15), Some(60)),
+                "the process began no further test within 60 s after A.b and was ended",
+            ),
+            (
+                message(ExitPosition::AfterLast, None, Some(15), Some(60)),
+                "the process did not leave within 60 s after its last test and was ended",
+            ),
+        ] {
+            assert_eq!(seen, expected);
+        }
+    }
+
+    #[test]
+    fn exit_message_includes_capped_output() {
+        let mut outside = UnattributedOutput::default();
+        outside.push_stdout(&[b'x'; 5000]);
+        outside.push_stderr(b"boom\n");
+        let message = outside.exit_message(ExitPosition::BeforeFirst, &ProcessExit::default(), None);
+        assert!(
+            message.contains("--- standard output outside tests ---\n[... 904 bytes cut ...]\nxxx"),
+            "{message}"
+        );
+        assert!(message.ends_with("--- standard error outside tests ---\nboom"), "{message}");
+        assert!(message.len() < 4500);
+    }
+}

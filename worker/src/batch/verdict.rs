@@ -1,0 +1,484 @@
+//! Decides the result of one test from how it ended and from what happened before: earlier attempts, or the
+//! crash that an isolated rerun checks. Pure; the messages that users read about crashes are here.
+
+use std::time::Duration;
+
+use heeler_core::{
+    Attempt, ExitReason, Failure, IsolatedRerun, Outcome, PartResult, TestDiagnostics, TestResult,
+    describe::{exit_reason_text, outcome_of_exit},
+};
+use heeler_protocol::control::LeasedTest;
+
+use crate::results::{output_capture::truncate_text, update_batch::ProvisionalMark};
+use heeler_adapters::{FrameworkResult, FrameworkVerdict, TestPart};
+
+/// An attempt travels to the coordinator and comes back with the next lease, so its texts are truncated
+/// again.
+const ATTEMPT_TEXT_BYTES: u64 = 64 << 10;
+
+/// How a test ended.
+#[derive(Debug)]
+pub(crate) enum TestEnding {
+    /// Its framework reported a result.
+    Verdict(FrameworkVerdict),
+    /// Its process ended while it was running.
+    Died {
+        exit_reason: ExitReason,
+        /// Its framework wrote an end marker for it, but no later output confirmed that.
+        is_after_end_marker: bool,
+    },
+    /// It exceeded its time limit.
+    TimedOut(Duration),
+    /// It exceeded its idle timeout.
+    Idle(Duration),
+    /// The user cancelled it.
+    Cancelled,
+}
+
+/// Output and evidence of a test.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TestOutputs {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    /// Dumps and stacks captured while its process died or hung.
+    pub(crate) evidence: Option<Box<TestDiagnostics>>,
+    /// Parts of the test that began, with their results.
+    pub(crate) parts: Vec<TestPart>,
+}
+
+/// The decision about a result.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Decision {
+    /// The result is final.
+    Final(Box<TestResult>),
+    /// The result is provisional.
+    Provisional(Box<Attempt>, ProvisionalMark),
+}
+
+/// The policy for the test.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TestPolicy<'a> {
+    /// The test, with its earlier attempts or the crash that this run checks.
+    pub(crate) test: &'a LeasedTest,
+    /// Whether a crash is final, because the test was the only one in its process.
+    pub(crate) is_isolated: bool,
+    pub(crate) duration: Duration,
+}
+
+/// Decides the result of an ended test.
+pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutputs) -> Decision {
+    if !rules.is_isolated && matches!(seen, TestEnding::Died { .. }) {
+        let result = single_run_result(seen, outputs);
+        let attempt = Box::new(attempt_of(result, rules.duration));
+        return Decision::Provisional(attempt, ProvisionalMark::AwaitsIsolatedRun);
+    }
+    let is_cancelled = matches!(seen, TestEnding::Cancelled);
+    let mut result = match &rules.test.crashed_attempt {
+        None => single_run_result(seen, outputs),
+        Some(first) => isolated_rerun_result(first, seen, outputs),
+    };
+    if rules.test.is_failure_provisional && result.outcome.is_failure() && !is_cancelled {
+        let attempt = Box::new(attempt_of(result, rules.duration));
+        return Decision::Provisional(attempt, ProvisionalMark::AwaitsRetry);
+    }
+    result.attempts.clone_from(&rules.test.attempts);
+    if result.outcome == Outcome::Passed && !result.attempts.is_empty() {
+        result.outcome = Outcome::Flaky;
+    }
+    Decision::Final(Box::new(result))
+}
+
+/// Returns the result of one run of a test, without regard to earlier runs.
+fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> TestResult {
+    let result = match seen {
+        TestEnding::Verdict(verdict) => result_of_verdict(verdict),
+        TestEnding::Died { exit_reason, is_after_end_marker } => {
+            let mut reason = exit_reason_text(&exit_reason);
+            if is_after_end_marker {
+                reason.push_str(" after its end marker: in the test's own tear-down or its suite's");
+            }
+            TestResult {
+                exit_reason: Some(exit_reason.clone()),
+                ..TestResult::with_reason(outcome_of_exit(&exit_reason), reason)
+            }
+        }
+        TestEnding::TimedOut(limit) => {
+            TestResult::with_reason(Outcome::TimedOut, format!("timed out after {}", format_seconds(limit)))
+        }
+        TestEnding::Idle(limit) => TestResult::with_reason(
+            Outcome::Idle,
+            format!("idle for {}, and was terminated", format_seconds(limit)),
+        ),
+        TestEnding::Cancelled => TestResult::with_reason(Outcome::Cancelled, "cancelled while it ran"),
+    };
+    with_outputs(result, outputs)
+}
+
+fn with_outputs(result: TestResult, outputs: TestOutputs) -> TestResult {
+    let TestOutputs { stdout, stderr, evidence, parts } = outputs;
+    let parts = parts.into_iter().map(part_result).collect();
+    TestResult { stdout, stderr, diagnostics: evidence, parts, ..result }
+}
+
+fn part_result(part: TestPart) -> PartResult {
+    PartResult { name: part.name, outcome: part.result.map(Outcome::from), message: part.message }
+}
+
+/// Returns the result that a framework reported.
+fn result_of_verdict(verdict: FrameworkVerdict) -> TestResult {
+    let outcome = Outcome::from(verdict.result);
+    TestResult { reason: verdict.reason, failures: verdict.failures, ..TestResult::new(outcome) }
+}
+
+/// Returns the result of a test whose process died while it ran among others, and that has now been rerun in
+/// isolation. The first crash remains the result, whatever the isolated rerun did: it happened.
+fn isolated_rerun_result(first: &Attempt, seen: TestEnding, isolated: TestOutputs) -> TestResult {
+    let mut death = first.exit_reason.clone().unwrap_or_default();
+    if let TestEnding::Died { exit_reason: again, .. } = &seen
+        && is_same_death(&death, again)
+    {
+        // The isolated rerun may have been traced more closely.
+        death.detail = death.detail.or_else(|| again.detail.clone());
+    }
+    let (reason, isolated_rerun) = isolated_rerun_reason(&death, &seen);
+    let outputs = TestOutputs {
+        stdout: join_outputs(&first.stdout, &isolated.stdout),
+        stderr: join_outputs(&first.stderr, &isolated.stderr),
+        // The first crash remains the result; evidence of the isolated rerun repeats it, or is the only
+        // evidence.
+        evidence: first
+            .diagnostics
+            .clone()
+            .filter(|first| has_stack(first) || isolated.evidence.is_none())
+            .or(isolated.evidence),
+        parts: isolated.parts,
+    };
+    let stack = match seen {
+        TestEnding::Verdict(verdict) => verdict.failures.into_iter().find_map(|failure| failure.stack),
+        _ => None,
+    };
+    let failures = stack.map(|stack| Failure { stack: Some(stack), ..Failure::default() });
+    let result = TestResult {
+        isolated_rerun,
+        failures: failures.into_iter().collect(),
+        exit_reason: Some(death.clone()),
+        ..TestResult::with_reason(outcome_of_exit(&death), reason)
+    };
+    with_outputs(result, outputs)
+}
+
+/// Describes a crash together with its isolated rerun.
+fn isolated_rerun_reason(death: &ExitReason, seen: &TestEnding) -> (String, Option<IsolatedRerun>) {
+    let what = exit_reason_text(death);
+    let is_plain_signal = death.signal.is_some() && death.cause.is_none();
+    let border = if is_plain_signal { "" } else { "," };
+    let after_others = format!("{what}{border} when run after other tests");
+    match seen {
+        TestEnding::Died { exit_reason: again, .. } if is_same_death(death, again) => {
+            let again = if is_plain_signal { "also crashes in isolation" } else { "also in isolation" };
+            (format!("{what}; {again}"), Some(IsolatedRerun::Crashes))
+        }
+        TestEnding::Died { exit_reason: again, .. } => {
+            (format!("{what}; in isolation: {}", exit_reason_text(again)), Some(IsolatedRerun::Crashes))
+        }
+        TestEnding::TimedOut(limit) => (
+            format!("{after_others}; times out in isolation (after {})", format_seconds(*limit)),
+            Some(IsolatedRerun::Hangs),
+        ),
+        TestEnding::Idle(limit) => (
+            format!("{after_others}; hangs in isolation (idle for {})", format_seconds(*limit)),
+            Some(IsolatedRerun::Hangs),
+        ),
+        TestEnding::Cancelled => (format!("{what}; the isolated rerun was cancelled"), None),
+        TestEnding::Verdict(verdict) => match verdict.result {
+            FrameworkResult::Passed => (
+                format!("{after_others}; passes in isolation (order-dependent?)"),
+                Some(IsolatedRerun::Passes),
+            ),
+            FrameworkResult::Skipped => {
+                (format!("{after_others}; is skipped in isolation"), Some(IsolatedRerun::Passes))
+            }
+            FrameworkResult::Failed => {
+                let message = verdict.failures.iter().find_map(|failure| failure.message.as_deref());
+                let message = message.unwrap_or("no message");
+                (format!("{after_others}; fails in isolation: {message}"), Some(IsolatedRerun::Fails))
+            }
+        },
+    }
+}
+
+fn is_same_death(first: &ExitReason, again: &ExitReason) -> bool {
+    outcome_of_exit(first) == outcome_of_exit(again)
+        && (&first.signal, first.code) == (&again.signal, again.code)
+}
+
+fn has_stack(evidence: &TestDiagnostics) -> bool {
+    !evidence.stack.is_empty()
+}
+
+/// Joins the output of the first crash and of the isolated rerun, where they differ.
+fn join_outputs(first: &str, isolated: &str) -> String {
+    if isolated.is_empty() || isolated == first {
+        return first.to_owned();
+    }
+    let border = if first.is_empty() || first.ends_with('\n') { "" } else { "\n" };
+    format!("{first}{border}--- isolated rerun ---\n{isolated}")
+}
+
+fn attempt_of(result: TestResult, duration: Duration) -> Attempt {
+    Attempt {
+        outcome: result.outcome,
+        message: truncate_text(result.message().unwrap_or_default().into_owned(), ATTEMPT_TEXT_BYTES),
+        exit_reason: result.exit_reason,
+        stdout: truncate_text(result.stdout, ATTEMPT_TEXT_BYTES),
+        stderr: truncate_text(result.stderr, ATTEMPT_TEXT_BYTES),
+        diagnostics: result.diagnostics,
+        duration_us: microseconds(duration),
+    }
+}
+
+/// Returns whole microseconds.
+pub(crate) fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Formats a limit as users write it: `2 s`, `0.5 s`.
+pub(crate) fn format_seconds(duration: Duration) -> String {
+    format!("{} s", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_core::describe;
+
+    use super::*;
+    use crate::test_values;
+
+    fn test() -> LeasedTest {
+        test_values::leased(0)
+    }
+
+    fn death(signal: Option<&str>, code: Option<i32>) -> ExitReason {
+        ExitReason { signal: signal.map(str::to_owned), code, ..ExitReason::default() }
+    }
+
+    fn verdict(state: FrameworkResult, message: Option<&str>) -> TestEnding {
+        let mut verdict = test_values::verdict(state);
+        let message = message.map(str::to_owned);
+        if state == FrameworkResult::Failed {
+            verdict.push_failure(Failure { message, ..Failure::default() });
+        } else {
+            verdict.reason = message;
+        }
+        TestEnding::Verdict(verdict)
+    }
+
+    fn died(death: ExitReason) -> TestEnding {
+        TestEnding::Died { exit_reason: death, is_after_end_marker: false }
+    }
+
+    fn attempt(outcome: Outcome, message: &str, death: Option<ExitReason>) -> Attempt {
+        Attempt {
+            outcome,
+            message: message.into(),
+            exit_reason: death,
+            stdout: "first out".into(),
+            stderr: "first err".into(),
+            diagnostics: None,
+            duration_us: 1,
+        }
+    }
+
+    fn out(stdout: &str) -> TestOutputs {
+        TestOutputs { stdout: stdout.into(), ..TestOutputs::default() }
+    }
+
+    fn conclusion(test: &LeasedTest, is_alone: bool, seen: TestEnding) -> Decision {
+        decide(
+            TestPolicy { test, is_isolated: is_alone, duration: Duration::from_micros(7) },
+            seen,
+            out("lone out"),
+        )
+    }
+
+    fn settled(test: &LeasedTest, seen: TestEnding) -> TestResult {
+        match conclusion(test, true, seen) {
+            Decision::Final(outcome) => *outcome,
+            held @ Decision::Provisional(..) => panic!("{held:?}"),
+        }
+    }
+
+    fn checking(first: ExitReason) -> LeasedTest {
+        LeasedTest { crashed_attempt: Some(attempt(Outcome::Crashed, "", Some(first))), ..test() }
+    }
+
+    #[test]
+    fn isolated_rerun_of_crash_describes_both_runs() {
+        let segv = || death(Some("SIGSEGV"), None);
+        let cases = [
+            (died(segv()), "crashed with SIGSEGV; also crashes in isolation", IsolatedRerun::Crashes),
+            (
+                died(death(Some("SIGABRT"), None)),
+                "crashed with SIGSEGV; in isolation: crashed with SIGABRT",
+                IsolatedRerun::Crashes,
+            ),
+            (
+                verdict(FrameworkResult::Passed, None),
+                "crashed with SIGSEGV when run after other tests; passes in isolation (order-dependent?)",
+                IsolatedRerun::Passes,
+            ),
+            (
+                verdict(FrameworkResult::Failed, Some("1 is not 2")),
+                "crashed with SIGSEGV when run after other tests; fails in isolation: 1 is not 2",
+                IsolatedRerun::Fails,
+            ),
+            (
+                TestEnding::TimedOut(Duration::from_secs(2)),
+                "crashed with SIGSEGV when run after other tests; times out in isolation (after 2 s)",
+                IsolatedRerun::Hangs,
+            ),
+        ];
+        for (seen, message, isolated) in cases {
+            let outcome = settled(&checking(segv()), seen);
+            assert_eq!(outcome.message().as_deref(), Some(message));
+            assert_eq!(outcome.outcome, Outcome::Crashed);
+            assert_eq!(outcome.isolated_rerun, Some(isolated));
+            assert_eq!(outcome.exit_reason, Some(segv()));
+            assert_eq!(outcome.stdout, "first out\n--- isolated rerun ---\nlone out");
+            assert_eq!(outcome.stderr, "first err");
+        }
+    }
+
+    #[test]
+    fn evidence_of_isolated_rerun_only_is_reported() {
+        let seen =
+            |detail: Option<&str>| ExitReason { detail: detail.map(str::to_owned), ..death(None, Some(139)) };
+        let evidence = |stack: &str| {
+            Some(Box::new(TestDiagnostics { stack: stack.to_owned(), ..TestDiagnostics::default() }))
+        };
+        let outcome = |first: Option<Box<TestDiagnostics>>| {
+            let mut test = checking(seen(None));
+            test.crashed_attempt.as_mut().unwrap().diagnostics = first;
+            let rules = TestPolicy { test: &test, is_isolated: true, duration: Duration::ZERO };
+            let outputs = TestOutputs { evidence: evidence("lone"), ..TestOutputs::default() };
+            match decide(rules, died(seen(Some("SIGSEGV in its child"))), outputs) {
+                Decision::Final(outcome) => *outcome,
+                held @ Decision::Provisional(..) => panic!("{held:?}"),
+            }
+        };
+        let told = outcome(None);
+        let left = "the process exited with code 139 before the test ended";
+        assert_eq!(told.reason, Some(format!("{left} (SIGSEGV in its child); also in isolation")));
+        assert_eq!(told.diagnostics, evidence("lone"));
+        assert_eq!(outcome(evidence("")).diagnostics, evidence("lone"));
+        assert_eq!(outcome(evidence("first")).diagnostics, evidence("first"));
+    }
+
+    #[test]
+    fn isolated_rerun_of_exit_describes_both_runs() {
+        let exit = || death(None, Some(0));
+        let outcome = settled(&checking(exit()), died(exit()));
+        assert_eq!(
+            outcome.message().as_deref(),
+            Some("the process exited with code 0 before the test ended; also in isolation")
+        );
+        assert_eq!(outcome.outcome, Outcome::ExitedEarly);
+        let outcome = settled(&checking(exit()), verdict(FrameworkResult::Passed, None));
+        assert_eq!(
+            outcome.message().as_deref(),
+            Some(
+                "the process exited with code 0 before the test ended, when run after other tests; passes in isolation (order-dependent?)"
+            )
+        );
+    }
+
+    #[test]
+    fn cancelled_isolated_rerun_keeps_the_crash() {
+        let test = LeasedTest { is_failure_provisional: true, ..checking(death(Some("SIGBUS"), None)) };
+        let outcome = settled(&test, TestEnding::Cancelled);
+        assert_eq!(outcome.outcome, Outcome::Crashed);
+        assert_eq!(
+            outcome.message().as_deref(),
+            Some("crashed with SIGBUS; the isolated rerun was cancelled")
+        );
+        assert_eq!(outcome.isolated_rerun, None);
+    }
+
+    #[test]
+    fn batch_crash_is_provisional_and_isolated_crash_final() {
+        let seen = || died(death(Some("SIGSEGV"), None));
+        let Decision::Provisional(held, ProvisionalMark::AwaitsIsolatedRun) =
+            conclusion(&test(), false, seen())
+        else {
+            panic!()
+        };
+        assert_eq!((held.outcome, held.message.as_str()), (Outcome::Crashed, "crashed with SIGSEGV"));
+        assert_eq!((held.stdout.as_str(), held.duration_us), ("lone out", 7));
+        let outcome = settled(&test(), seen());
+        assert_eq!(outcome.outcome, Outcome::Crashed);
+        assert_eq!(settled(&test(), died(death(None, None))).outcome, Outcome::Lost);
+    }
+
+    #[test]
+    fn only_unsuccessful_results_await_a_retry() {
+        let test = LeasedTest { is_failure_provisional: true, ..test() };
+        for seen in [
+            verdict(FrameworkResult::Failed, None),
+            TestEnding::TimedOut(Duration::from_secs(1)),
+            died(death(None, Some(3))),
+        ] {
+            assert!(matches!(
+                conclusion(&test, true, seen),
+                Decision::Provisional(_, ProvisionalMark::AwaitsRetry)
+            ));
+        }
+        for seen in [
+            verdict(FrameworkResult::Passed, None),
+            verdict(FrameworkResult::Skipped, None),
+            TestEnding::Cancelled,
+        ] {
+            assert!(matches!(conclusion(&test, true, seen), Decision::Final(_)));
+        }
+    }
+
+    #[test]
+    fn pass_after_failures_lists_them() {
+        let attempts =
+            vec![attempt(Outcome::Failed, "1 is not 2\n", None), attempt(Outcome::TimedOut, "", None)];
+        let outcome = settled(&LeasedTest { attempts, ..test() }, verdict(FrameworkResult::Passed, None));
+        assert_eq!((outcome.outcome, outcome.attempts.len()), (Outcome::Flaky, 2));
+        assert_eq!(
+            describe::shown_stdout(&outcome).unwrap(),
+            "attempt 1 (failed): 1 is not 2\nattempt 2 (timed out): no message\nlone out"
+        );
+        assert_eq!(describe::shown_message(&outcome), None);
+    }
+
+    #[test]
+    fn last_failure_lists_all_attempts() {
+        let attempts = vec![attempt(Outcome::Failed, "first", None)];
+        let test = LeasedTest { attempts, ..test() };
+        let outcome = settled(&test, verdict(FrameworkResult::Failed, Some("last")));
+        assert_eq!(
+            describe::shown_message(&outcome).as_deref(),
+            Some("last\nearlier attempts:\nattempt 1 (failed): first")
+        );
+        assert_eq!((outcome.outcome, outcome.attempts.len()), (Outcome::Failed, 1));
+    }
+
+    #[test]
+    fn timeout_message_has_its_limit() {
+        let message = |ms| settled(&test(), TestEnding::TimedOut(Duration::from_millis(ms))).reason.unwrap();
+        assert_eq!(message(2000), "timed out after 2 s");
+        assert_eq!(message(500), "timed out after 0.5 s");
+    }
+
+    #[test]
+    fn kill_signal_is_not_called_a_crash() {
+        assert_eq!(exit_reason_text(&death(Some("SIGKILL"), None)), "killed by SIGKILL");
+        assert_eq!(
+            exit_reason_text(&death(None, Some(0))),
+            "the process exited with code 0 before the test ended"
+        );
+    }
+}

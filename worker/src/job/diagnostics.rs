@@ -1,0 +1,371 @@
+//! Crash diagnostics of a test process: collects the dumps, stacks and process states that the guard captures
+//! when it crashes or hangs, and stores them in the run's directory under the test's name.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::PathBuf,
+    time::Duration,
+};
+
+use heeler_core::describe::process_text;
+use heeler_protocol::{
+    control::{
+        Attempt, CrashCapturePlan, CrashReport, DiagnosticsFile, HangReport, LeasedTest, LogLine, OsText,
+        ProcessExit, ProcessSample, TestDiagnostics, TraceMode, TracePlan, TreeSample, WorkerId, WorkerLease,
+    },
+    mtp::LogLevel,
+};
+use heeler_sys::process::Signal;
+use tokio::time::Instant;
+
+use crate::batch::{exit_reason::signal_name, verdict::TestOutputs};
+
+/// How long capturing a hung tree may take: two samples, then stacks and dumps of every process.
+const HANG_CAPTURE_TIMEOUT: Duration = Duration::from_secs(15);
+/// The number of characters of a test's name used in the names of its files.
+const MAX_FILE_NAME_CHARS: usize = 80;
+
+/// Shells add this to the number of the signal that ended a child.
+const SHELL_SIGNAL_EXIT_BASE: i32 = 128;
+
+/// Collects the crash diagnostics of one test process.
+pub(super) struct CrashDiagnostics {
+    watch: CrashCapturePlan,
+    dir: PathBuf,
+    /// Prefix of the guard's own file names.
+    file_prefix: String,
+    /// This is the isolated rerun of an earlier crash, which has files of its own.
+    is_isolated_rerun: bool,
+    expected_crash_markers: Vec<String>,
+    crash: Option<CrashReport>,
+    hang: Option<HangReport>,
+    /// States of the processes of a hung tree, from two samples.
+    states: Vec<ProcessSample>,
+    /// Deadline of the guard's capture of a hung tree, while one is running.
+    capture_deadline: Option<Instant>,
+    has_started_capture: bool,
+    waiting_us: u64,
+}
+
+impl CrashDiagnostics {
+    /// Returns the diagnostics for a lease. `doomed_words` mark processes that their framework expects to
+    /// crash.
+    pub(super) fn new(lease: &WorkerLease, worker: WorkerId, doomed_words: &[&str]) -> Self {
+        Self {
+            watch: CrashCapturePlan { mode: trace_mode(lease), ..lease.crash_capture },
+            dir: lease.run_dir.as_path().join("evidence"),
+            file_prefix: format!("worker-{worker}-lease-{}", lease.lease.0),
+            is_isolated_rerun: lease.tests.iter().any(|test| test.crashed_attempt.is_some()),
+            expected_crash_markers: doomed_words.iter().map(ToString::to_string).collect(),
+            crash: None,
+            hang: None,
+            states: Vec::new(),
+            capture_deadline: None,
+            has_started_capture: false,
+            waiting_us: 0,
+        }
+    }
+
+    /// Returns how the guard is to trace the process. Without a directory nothing can be stored, and the run
+    /// continues without diagnostics.
+    pub(super) fn trace_plan(&self, logs: &mut Vec<LogLine>) -> Option<TracePlan> {
+        let mode = self.watch.mode?;
+        if let Err(error) = heeler_sys::dirs::private_dir(&self.dir) {
+            let message = format!("crashes will leave no files: {error}");
+            logs.push(LogLine { test: None, level: LogLevel::Warning, message });
+            return None;
+        }
+        Some(TracePlan {
+            mode,
+            dumps: self.watch.dumps,
+            dir: OsText::from(self.dir.as_path()),
+            name: self.file_prefix.clone(),
+            limit_bytes: self.watch.limit_bytes,
+            keeps_environment: self.watch.keeps_environment,
+            expected_crash_markers: self.expected_crash_markers.clone(),
+        })
+    }
+
+    /// Starts capturing a hung tree; returns whether capturing is enabled and was not started before.
+    pub(super) fn start_hang_capture(&mut self) -> bool {
+        if self.watch.mode.is_none() || self.has_started_capture {
+            return false;
+        }
+        self.has_started_capture = true;
+        self.capture_deadline = Some(Instant::now() + HANG_CAPTURE_TIMEOUT);
+        true
+    }
+
+    /// Returns the deadline of a running capture.
+    pub(super) fn capture_deadline(&self) -> Option<Instant> {
+        self.capture_deadline
+    }
+
+    pub(super) fn stop_hang_capture(&mut self) {
+        self.capture_deadline = None;
+    }
+
+    pub(super) fn record_crash(&mut self, report: CrashReport) {
+        // A crash of the test's own process takes precedence over crashes of processes that it started.
+        if report.is_root || self.crash.is_none() {
+            self.crash = Some(report);
+        }
+    }
+
+    pub(super) fn record_hang(&mut self, report: HangReport) {
+        self.hang = Some(report);
+    }
+
+    pub(super) fn record_sample(&mut self, sample: TreeSample) {
+        self.states = sample.processes;
+    }
+
+    /// Returns how long the tree was runnable but not scheduled since the last call.
+    pub(super) fn starved_since_last_sample(&mut self, sample: &TreeSample) -> Duration {
+        let since = sample.waiting_us.saturating_sub(self.waiting_us);
+        self.waiting_us = sample.waiting_us;
+        Duration::from_micros(since)
+    }
+
+    /// Returns whether the process died by itself. `was_told`: it had been ordered to end when its end was
+    /// reported, which may be long after the end.
+    pub(super) fn is_own_death(&self, end: &ProcessExit, was_told: bool) -> bool {
+        match &self.crash {
+            Some(crash) if crash.is_root => !crash.is_termination_requested,
+            Some(crash) => !crash.is_termination_requested && !was_told,
+            None => end.signal.is_some() && !was_told,
+        }
+    }
+
+    /// Removes partial files of a guard that was lost.
+    pub(super) fn remove_partial_files(&self) {
+        let beginning = format!("{}-", self.file_prefix);
+        let Ok(entries) = fs::read_dir(&self.dir) else { return };
+        for entry in entries.flatten() {
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(&beginning)) {
+                // A file that can't be removed is in the run's directory, and is deleted with it.
+                drop(fs::remove_file(entry.path()));
+            }
+        }
+    }
+
+    /// Stores everything under the name of the running test; returns the evidence, and where and by which
+    /// signal the process crashed.
+    pub(super) fn store_evidence(
+        &mut self,
+        in_flight: Option<(&LeasedTest, TestOutputs)>,
+        core: Option<&OsText>,
+    ) -> (Option<Box<TestDiagnostics>>, Option<String>) {
+        let (crash, hang) = (self.crash.take(), self.hang.take());
+        // The system's core file is better than no dump; a user who enables core files knows where they are.
+        let core = core.filter(|_| crash.is_none() && self.watch.mode.is_some() && self.watch.dumps.crash);
+        if crash.is_none() && hang.is_none() && core.is_none() {
+            return (None, None);
+        }
+        let mut evidence = TestDiagnostics::default();
+        evidence.files.extend(core.map(|core| evidence_file(core, "core file")));
+        let name = in_flight.as_ref().map_or("outside any test", |(test, _)| test.uid.as_str());
+        let files =
+            EvidenceFiles { dir: self.dir.clone(), base: evidence_file_name(name, self.is_isolated_rerun) };
+        let detail = crash.as_ref().map(|crash| crash_detail(crash, name)).filter(|words| !words.is_empty());
+        if let Some(crash) = crash {
+            evidence.stack = crash.stack;
+            evidence.notes.extend(crash.soft_errors);
+            files.rename_for_test(
+                &mut evidence,
+                crash.dump,
+                EvidenceKind { extension: "dmp", description: "minidump" },
+            );
+            files.rename_for_test(
+                &mut evidence,
+                crash.stacks_file,
+                EvidenceKind { extension: "stacks.txt", description: "stacks of all threads" },
+            );
+        }
+        if let Some(hang) = hang {
+            self.add_hang_evidence(&mut evidence, hang, &files);
+        }
+        if let Some((_, outputs)) = in_flight {
+            files.write(
+                &mut evidence,
+                &outputs.stdout,
+                EvidenceKind { extension: "stdout.txt", description: "standard output" },
+            );
+            files.write(
+                &mut evidence,
+                &outputs.stderr,
+                EvidenceKind { extension: "stderr.txt", description: "standard error" },
+            );
+        }
+        (Some(Box::new(evidence)), detail)
+    }
+
+    fn add_hang_evidence(&mut self, evidence: &mut TestDiagnostics, hang: HangReport, files: &EvidenceFiles) {
+        let mut stack = hang_summary(&std::mem::take(&mut self.states), &hang);
+        evidence.notes.extend(hang.soft_errors);
+        for (number, process) in hang.processes.into_iter().enumerate() {
+            if !process.stack.is_empty() {
+                stack.push_str(&format!("\nstack of process {}:\n{}", process.pid, process.stack.trim_end()));
+            }
+            let tag = if number == 0 { String::new() } else { format!("{}.", process.pid) };
+            files.rename_for_test(
+                evidence,
+                process.dump,
+                EvidenceKind { extension: &format!("{tag}dmp"), description: "minidump of the hung process" },
+            );
+            let kind = EvidenceKind {
+                extension: &format!("{tag}stacks.txt"),
+                description: "stacks of all threads of the hung process",
+            };
+            files.rename_for_test(evidence, process.stacks_file, kind);
+        }
+        if evidence.stack.is_empty() {
+            evidence.stack = stack.trim_start().to_owned();
+        }
+    }
+}
+
+/// Returns a line for each process of a hung tree, and one for its machine.
+fn hang_summary(states: &[ProcessSample], hang: &HangReport) -> String {
+    let line = |ProcessSample { pid, command, state, .. }: &ProcessSample| {
+        let process = hang.processes.iter().find(|process| process.pid == *pid);
+        let what = process_text(*pid, command, process.and_then(|process| process.facts.as_ref()));
+        format!("{what} ({command}): {state}")
+    };
+    let machine = hang.machine.iter().map(|machine| format!("machine: {}", machine.describe()));
+    states.iter().map(line).chain(machine).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns how far tracing reaches. A process that exited like a shell whose child died of a signal has
+/// hidden a crash behind itself: its isolated rerun traces the whole tree.
+fn trace_mode(lease: &WorkerLease) -> Option<TraceMode> {
+    let is_hidden = |first: &Attempt| {
+        let signal = first
+            .exit_reason
+            .as_ref()
+            .and_then(|death| death.code)
+            .map(|code| Signal(code - SHELL_SIGNAL_EXIT_BASE));
+        first.diagnostics.is_none() && signal.is_some_and(|signal| Signal::CRASHES.contains(&signal))
+    };
+    match lease.crash_capture.mode {
+        Some(TraceMode::Root)
+            if lease.tests.iter().filter_map(|test| test.crashed_attempt.as_ref()).any(is_hidden) =>
+        {
+            Some(TraceMode::Tree)
+        }
+        mode => mode,
+    }
+}
+
+/// Describes where and by which signal a process crashed.
+fn crash_detail(crash: &CrashReport, test: &str) -> String {
+    let at =
+        |address: Option<u64>| address.map(|address| format!(" at address {address:#x}")).unwrap_or_default();
+    let mut words = Vec::new();
+    // The exit of the test process does not name this signal.
+    let signal = if crash.is_root && !crash.is_handled { String::new() } else { signal_name(crash.signal) };
+    if let Some(cause) = &crash.cause {
+        words.push(format!("{signal} after {}{}", signal_name(cause.signal), at(cause.address)));
+    } else {
+        words.push(format!("{signal}{}", at(crash.address)));
+    }
+    // The name of the first thread is the program's, and libtest names threads after their tests: neither
+    // adds information.
+    let thread = crash.thread.name.as_str();
+    if crash.thread.id != crash.pid && !thread.is_empty() && !test.contains(thread) {
+        words.push(format!("thread {thread}"));
+    }
+    if !crash.is_root {
+        words.push(format!("in its child {}", crash.command));
+    }
+    if crash.is_handled {
+        words.push("handled by the program itself".to_owned());
+    }
+    words.retain_mut(|word| {
+        *word = word.trim().to_owned();
+        !word.is_empty()
+    });
+    words.join(", ")
+}
+
+/// The files of one test.
+struct EvidenceFiles {
+    dir: PathBuf,
+    base: String,
+}
+
+/// One kind of file.
+#[derive(Debug, Clone, Copy)]
+struct EvidenceKind<'a> {
+    extension: &'a str,
+    /// What users read about it.
+    description: &'a str,
+}
+
+impl EvidenceFiles {
+    /// Renames a file of the guard to the test's name.
+    fn rename_for_test(&self, evidence: &mut TestDiagnostics, path: Option<OsText>, kind: EvidenceKind<'_>) {
+        let EvidenceKind { extension, description } = kind;
+        let Some(path) = path else { return };
+        let (target, file) = match self.create_unique(extension) {
+            Some(found) => found,
+            None => return evidence.files.push(evidence_file(&path, description)),
+        };
+        drop(file);
+        match fs::rename(path.as_path(), &target) {
+            Ok(()) => evidence.files.push(evidence_file(&OsText::from(target.as_path()), description)),
+            Err(error) => {
+                evidence.notes.push(format!("{} keeps its first name: {error}", path.to_text()));
+                evidence.files.push(evidence_file(&path, description));
+            }
+        }
+    }
+
+    fn write(&self, evidence: &mut TestDiagnostics, text: &str, kind: EvidenceKind<'_>) {
+        let EvidenceKind { extension, description } = kind;
+        if text.is_empty() {
+            return;
+        }
+        let Some((path, mut file)) = self.create_unique(extension) else { return };
+        match file.write_all(text.as_bytes()) {
+            Ok(()) => evidence.files.push(evidence_file(&OsText::from(path.as_path()), description)),
+            Err(error) => {
+                evidence.notes.push(format!("write {}: {error}", path.display()));
+                // A partial output is worse than none; the result has all of it.
+                drop(fs::remove_file(&path));
+            }
+        }
+    }
+
+    /// Creates a new file that only the owner may read. A test may crash several times in one run, so names
+    /// are numbered.
+    fn create_unique(&self, extension: &str) -> Option<(PathBuf, fs::File)> {
+        (1..100).find_map(|number| {
+            let tag = if number == 1 { String::new() } else { format!("-{number}") };
+            let path = self.dir.join(format!("{}{tag}.{extension}", self.base));
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).ok()?;
+            Some((path, file))
+        })
+    }
+}
+
+fn evidence_file(path: &OsText, description: &str) -> DiagnosticsFile {
+    DiagnosticsFile { path: path.clone(), description: description.to_owned() }
+}
+
+/// Returns a file name that every file system accepts and that users recognise.
+fn evidence_file_name(uid: &str, is_check: bool) -> String {
+    let plain = |character: char| {
+        if character.is_ascii_alphanumeric() || "._-".contains(character) { character } else { '_' }
+    };
+    let mut name: String = uid.replace("::", ".").chars().map(plain).take(MAX_FILE_NAME_CHARS).collect();
+    if name.starts_with('.') {
+        name.insert(0, '_');
+    }
+    if is_check {
+        name.push_str("-isolated");
+    }
+    name
+}

@@ -1,0 +1,264 @@
+//! Runs one lease in one test process: starts it, reads its output, measures its running time, forwards the
+//! coordinator's orders to its guard, and passes on the results. `batch` decides what all of it means for the
+//! tests.
+
+use std::sync::Arc;
+
+use heeler_protocol::{
+    control::{LeaseEnd, LeaseId, ListedTest, LogLine, TestCommand, TestId, TestProgram, WorkerLease},
+    mtp::LogLevel,
+};
+use tokio::sync::mpsc;
+
+use super::{diagnostics::CrashDiagnostics, test_process::RunningProcess};
+use crate::{
+    batch::{FrameworkQueries, RunningBatch},
+    process::{
+        guarded_process::GuardedProcess, job_order::JobOrder, launch_offer::LaunchOffer,
+        process_clock::ProcessClock, worker_context::WorkerContext,
+    },
+    results::{journal::Journal, update_batch::UpdateBatch, uplink::SenderMessage},
+};
+use heeler_adapters::{
+    self, Adapter, AdapterInvocation, CommandLineError, FrameworkVerdict, InvocationChannel, TranscriptParser,
+};
+use heeler_core::error_chain;
+
+/// Resources that a lease runs with.
+pub(crate) struct LeaseResources {
+    pub(crate) context: Arc<WorkerContext>,
+    pub(crate) result_sender: mpsc::Sender<SenderMessage>,
+    pub(crate) orders: mpsc::Receiver<JobOrder>,
+    pub(crate) journal: Journal,
+}
+
+/// Destination of one lease's results: first the journal, then the result sender.
+pub(super) struct ResultSink {
+    pub(super) run: Arc<str>,
+    pub(super) lease: LeaseId,
+    pub(super) journal: Journal,
+    pub(super) result_sender: mpsc::Sender<SenderMessage>,
+    /// Updates that are not handed over yet.
+    pub(super) updates: UpdateBatch,
+}
+
+/// Runs one lease to its end, and returns the journal.
+///
+/// Cancel safe: no, because the test process is abandoned with the call: its guard ends it.
+pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Journal {
+    let LeaseResources { context: setting, result_sender: uplink, mut orders, mut journal } = tools;
+    let mut parcel = UpdateBatch::at_position(journal.position());
+    parcel.sent_groups = std::mem::take(&mut journal.sent_groups);
+    let mut outlet = ResultSink {
+        run: lease.run.id.as_str().into(),
+        lease: lease.lease,
+        journal,
+        result_sender: uplink,
+        updates: parcel,
+    };
+    match prepare_process(lease, &setting, &mut outlet, &mut orders).await {
+        Ok(ready) => {
+            let (end, start_us, handle) = RunningProcess::new(ready, &mut outlet).run().await;
+            drop(orders);
+            // The coordinator does not have to wait for the guard's own exit.
+            outlet.finish(end, start_us).await;
+            handle.reap().await;
+        }
+        Err(end) => {
+            // Nothing runs, so dropping the receiver confirms a requested pause.
+            drop(orders);
+            outlet.finish(end, None).await;
+        }
+    }
+    outlet.journal.sent_groups = outlet.updates.sent_groups;
+    outlet.journal
+}
+
+/// A process that has just been started.
+pub(super) struct StartedProcess<'a> {
+    pub(super) batch: RunningBatch,
+    pub(super) transcript: Box<dyn TranscriptParser + Send>,
+    pub(super) process: GuardedProcess<'a>,
+    pub(super) clock: ProcessClock,
+    pub(super) is_output_shown: bool,
+    pub(super) grace_ms: u64,
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) is_debugged: bool,
+    /// Another process, for a debugger to launch instead.
+    pub(super) offer: Option<LaunchOffer>,
+    pub(super) diagnostics: CrashDiagnostics,
+}
+
+/// Settles the tests that need no process, and starts a process for the others.
+async fn prepare_process<'a>(
+    lease: WorkerLease,
+    setting: &WorkerContext,
+    outlet: &mut ResultSink,
+    orders: &'a mut mpsc::Receiver<JobOrder>,
+) -> Result<StartedProcess<'a>, LeaseEnd> {
+    let not_started = |error: String| LeaseEnd::NotStarted { error };
+    let name = lease.program.framework.as_deref().unwrap_or_default();
+    let Some(adapter) = heeler_adapters::by_name(name) else {
+        return Err(not_started(format!("there is no framework {name:?}")));
+    };
+    let program = lease.program.clone();
+    let (is_output_shown, grace_ms) = (lease.is_output_shown, lease.limits.grace_ms);
+    let (memory_bytes, is_debugged) = (lease.limits.memory_bytes, lease.is_debugged);
+    let witness = CrashDiagnostics::new(&lease, setting.worker, adapter.traits().expected_crash_markers);
+    let framework = Box::new(LeaseFramework { adapter, program: program.clone() });
+    let mut batch = RunningBatch::new(lease, setting.worker, &mut outlet.updates, framework);
+    setting.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
+    let Some(invocation) = select_command(adapter, &program, setting, &mut batch, &mut outlet.updates) else {
+        return Err(LeaseEnd::Complete);
+    };
+    outlet.write_ahead();
+    outlet.try_send_batch();
+    let transcript = adapter.transcript_parser(&listed_tests(&batch));
+    let command = setting.prepare_command(&program, &invocation, Some(&outlet.run));
+    let mut command = command.map_err(|error| not_started(error_chain(&error)))?;
+    // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory
+    // instead.
+    command.memory_bytes = memory_bytes.filter(|_| !is_debugged);
+    command.is_stopped_at_start = is_debugged;
+    command.trace = witness.trace_plan(&mut outlet.updates.logs);
+    let offer = if is_debugged {
+        create_launch_offer(setting, &command, invocation.channel, &mut outlet.updates)
+    } else {
+        None
+    };
+    let clock = ProcessClock::start();
+    let process = GuardedProcess::start(&setting.guards, command, invocation.channel, orders)
+        .await
+        .map_err(|error| not_started(error_chain(&error)))?;
+    Ok(StartedProcess {
+        batch,
+        transcript,
+        process,
+        clock,
+        is_output_shown,
+        grace_ms,
+        memory_bytes,
+        is_debugged,
+        offer,
+        diagnostics: witness,
+    })
+}
+
+/// Offers a process for a debugger to launch. Without the offer a debugger can still attach.
+fn create_launch_offer(
+    setting: &WorkerContext,
+    command: &TestCommand,
+    channel: InvocationChannel,
+    parcel: &mut UpdateBatch,
+) -> Option<LaunchOffer> {
+    match LaunchOffer::create(&setting.scratch, command, channel) {
+        Ok(offer) => Some(offer),
+        Err(error) => {
+            let message = format!("no debugger can launch the test: failed to {}", error_chain(&error));
+            parcel.logs.push(LogLine { test: None, level: LogLevel::Warning, message });
+            None
+        }
+    }
+}
+
+/// Returns the command for the batch, without the tests that no command can select; `None` if no test
+/// remains.
+fn select_command(
+    adapter: &'static dyn Adapter,
+    program: &TestProgram,
+    setting: &WorkerContext,
+    batch: &mut RunningBatch,
+    parcel: &mut UpdateBatch,
+) -> Option<AdapterInvocation> {
+    while !batch.tests().is_empty() {
+        // A test that fits no command by itself is left to the adapter, which refuses it.
+        let fitting = adapter.selectable_together(&listed_tests(batch)).max(1);
+        batch.truncate(fitting);
+        match adapter.run_command(program, &listed_tests(batch), &setting.scratch) {
+            Ok(invocation) => return Some(invocation),
+            Err(CommandLineError::Unselectable { place, reason }) => batch.refuse(place, &reason, parcel),
+        }
+    }
+    None
+}
+
+fn listed_tests(batch: &RunningBatch) -> Vec<&ListedTest> {
+    batch.tests().iter().map(|test| &test.listed).collect()
+}
+
+/// The framework of one lease.
+struct LeaseFramework {
+    adapter: &'static dyn Adapter,
+    program: TestProgram,
+}
+
+impl FrameworkQueries for LeaseFramework {
+    fn reproduce(&self, test: &ListedTest) -> String {
+        self.adapter.reproduce_command(&self.program, test)
+    }
+
+    fn complete_verdict(&self, verdict: &mut FrameworkVerdict, stderr: &str) {
+        if let Some(add_details) = self.adapter.traits().details_from_stderr {
+            add_details(verdict, stderr);
+        }
+    }
+}
+
+impl ResultSink {
+    /// Writes new records to the journal, before any result is sent.
+    pub(super) fn write_ahead(&mut self) {
+        let written = self.journal.append(&self.updates.journal, self.updates.position());
+        self.updates.journal.clear();
+        self.updates.is_unjournalled = self.journal.is_given_up();
+        if let Err(error) = written {
+            let message =
+                format!("failed to {}; results go on to the client without it", error_chain(&error));
+            self.add_log_line(None, LogLevel::Error, message);
+        }
+    }
+
+    /// Adds a line to the client's log, sent with the next update batch.
+    pub(super) fn add_log_line(&mut self, test: Option<TestId>, level: LogLevel, message: String) {
+        self.updates.logs.push(LogLine { test, level, message });
+    }
+
+    /// Hands the update batch over if there is room; otherwise it is kept and grows.
+    pub(super) fn try_send_batch(&mut self) {
+        if self.updates.is_empty() {
+            return;
+        }
+        match self.result_sender.try_reserve() {
+            Ok(permit) => permit.send(SenderMessage::Updates {
+                run: Arc::clone(&self.run),
+                lease: self.lease,
+                updates: Box::new(self.updates.take()),
+            }),
+            Err(mpsc::error::TrySendError::Full(())) => {}
+            // The coordinator has disconnected, and this worker is about to exit.
+            Err(mpsc::error::TrySendError::Closed(())) => drop(self.updates.take()),
+        }
+    }
+
+    /// Returns whether an update batch waits for room.
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.updates.is_empty()
+    }
+
+    /// Hands over the remaining updates and the end of the lease.
+    pub(super) async fn finish(&mut self, end: LeaseEnd, start_us: Option<u64>) {
+        self.write_ahead();
+        let lease = self.lease;
+        if !self.updates.is_empty() {
+            let parcel = Box::new(self.updates.take());
+            // Sending fails only when the coordinator has disconnected, and this worker is about to exit.
+            drop(
+                self.result_sender
+                    .send(SenderMessage::Updates { run: Arc::clone(&self.run), lease, updates: parcel })
+                    .await,
+            );
+        }
+        drop(
+            self.result_sender.send(SenderMessage::LeaseEnded { lease, end: Box::new(end), start_us }).await,
+        );
+    }
+}

@@ -1,0 +1,415 @@
+//! Main loop of a worker: joins the coordinator, runs one job at a time, handles control messages in between,
+//! and exits when it is ordered to or when the coordinator disconnects. `lease` and `discovery` run the
+//! jobs.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use heeler_protocol::control::{
+    ClientId, DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, ProofLevel, RunKey, ToWorker, WorkerId,
+    WorkerLease,
+};
+use heeler_transport::{
+    LinkClosed, LinkTask,
+    control::{ControlReceiver, ControlSender, ReceiveError, ReceivedPacket},
+    local,
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::{Instant, timeout, timeout_at},
+};
+
+use super::lease::{LeaseResources, run_lease};
+use crate::{
+    discovery,
+    process::{
+        guard_spawner::GuardSpawner,
+        job_order::{JobOrder, QUEUED_ORDERS},
+        worker_context::WorkerContext,
+    },
+    results::{
+        journal::Journal,
+        uplink::{QUEUED_UPDATE_BATCHES, ResultSender, SenderMessage},
+    },
+};
+
+/// How long joining may take. A live coordinator replies at once.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long an exiting worker waits for its test process to end. After that the guard ends it without the
+/// worker.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// Why a worker could not start, or exited without an order to.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WorkerError {
+    #[error("join the coordinator")]
+    Connect(#[source] local::ConnectError),
+    #[error("introduce itself to the coordinator")]
+    Join(#[source] LinkClosed),
+    #[error("hear the coordinator")]
+    Receive(#[source] ReceiveError),
+    #[error("be accepted by the coordinator within {} s", JOIN_TIMEOUT.as_secs())]
+    NotAccepted,
+    #[error("do a job: its task panicked")]
+    Panicked(#[source] tokio::task::JoinError),
+}
+
+/// Identity of this worker, and how it reaches its coordinator.
+#[derive(Debug)]
+pub(crate) struct WorkerConfig {
+    pub(crate) socket: PathBuf,
+    pub(crate) worker: WorkerId,
+    /// The executable that becomes a guard when started with the guard's role argument.
+    pub(crate) executable: PathBuf,
+}
+
+/// Runs until the coordinator disconnects or orders the worker to exit.
+///
+/// Cancel safe: no, because running jobs are abandoned with the call: their guards end them.
+pub(crate) async fn run_worker(place: WorkerConfig) -> Result<(), WorkerError> {
+    let (mut worker, mut receiver, mut task) = join(place).await?;
+    let left = worker.run(&mut receiver).await;
+    worker.shut_down().await;
+    // Queued messages are still written if the coordinator reads them.
+    let WorkerMainLoop { control, .. } = worker;
+    control.close();
+    drop(timeout(EXIT_TIMEOUT, task.join()).await);
+    left
+}
+
+async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, LinkTask), WorkerError> {
+    let WorkerConfig { socket, worker, executable: image } = place;
+    heeler_sys::fail::pass("worker.join");
+    let deadline = Instant::now() + JOIN_TIMEOUT;
+    let stream = local::connect(&socket, deadline).await.map_err(WorkerError::Connect)?;
+    let (control, mut receiver, task) = heeler_transport::control::open(stream);
+    let join = JoinMessage::Worker { worker, pid: std::process::id() };
+    control.send(&join).await.map_err(WorkerError::Join)?;
+    let first = timeout_at(deadline, receiver.next::<ToWorker>()).await;
+    let first = first.map_err(|_| WorkerError::NotAccepted)?.map_err(WorkerError::Receive)?;
+    let Some(ReceivedPacket::Message(ToWorker::Accepted)) = first else {
+        return Err(WorkerError::NotAccepted);
+    };
+    let setting = Arc::new(WorkerContext {
+        worker,
+        guards: GuardSpawner::for_executable(image),
+        scratch: scratch_dir(&socket, worker),
+    });
+    let worker = WorkerMainLoop {
+        context: setting,
+        control,
+        result_senders: HashMap::new(),
+        tasks: JoinSet::new(),
+        running_job: None,
+        jobs: VecDeque::new(),
+        pause_confirmation: None,
+        is_paused: false,
+        journals: HashMap::new(),
+    };
+    Ok((worker, receiver, task))
+}
+
+/// Returns the scratch directory, beside the socket in the session's own private directory.
+fn scratch_dir(socket: &Path, worker: WorkerId) -> PathBuf {
+    let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+    socket.with_file_name(format!("scratch-{worker}"))
+}
+
+struct WorkerMainLoop {
+    context: Arc<WorkerContext>,
+    control: ControlSender,
+    /// The result sender of each client whose runs this worker has served, until the client leaves.
+    result_senders: HashMap<ClientId, mpsc::Sender<SenderMessage>>,
+    /// The result senders, the running job, and replies being sent.
+    tasks: JoinSet<FinishedTask>,
+    running_job: Option<RunningJob>,
+    /// Waiting jobs. The coordinator sends at most one beyond the running job.
+    jobs: VecDeque<WorkerJob>,
+    /// Resolves when the running job is paused; its sender is dropped when the job ends.
+    pause_confirmation: Option<oneshot::Receiver<()>>,
+    is_paused: bool,
+    /// By run, until the run is drained: positions continue across leases.
+    journals: HashMap<RunKey, Journal>,
+}
+
+/// The running job.
+struct RunningJob {
+    /// Channel for its orders.
+    orders: mpsc::Sender<JobOrder>,
+    /// The run whose journal the job holds, if it is a lease.
+    run: Option<RunKey>,
+    /// That run is being drained: the lease has sent its last report, and its task is about to end.
+    is_drained: bool,
+}
+
+enum WorkerJob {
+    Discover(DiscoveryJob),
+    Lease(Box<WorkerLease>),
+}
+
+/// Result of a finished worker task.
+enum FinishedTask {
+    /// A lease returns the journal of its run.
+    Lease {
+        run: RunKey,
+        journal: Journal,
+    },
+    Discovery,
+    Other,
+}
+
+enum MainLoopEvent {
+    Message(ToWorker),
+    /// The coordinator has disconnected.
+    Disconnected,
+    /// The running job is paused.
+    Paused,
+    TaskFinished(FinishedTask),
+    Failed(WorkerError),
+}
+
+enum LoopControl {
+    Continue,
+    Exit,
+}
+
+impl WorkerMainLoop {
+    async fn run(&mut self, receiver: &mut ControlReceiver) -> Result<(), WorkerError> {
+        loop {
+            let next = match self.next_event(receiver).await {
+                MainLoopEvent::Message(message) => self.handle_message(message),
+                MainLoopEvent::Disconnected => return Ok(()),
+                MainLoopEvent::Paused => self.on_paused(),
+                MainLoopEvent::TaskFinished(done) => self.on_task_finished(done),
+                MainLoopEvent::Failed(error) => return Err(error),
+            };
+            match next {
+                LoopControl::Continue => {}
+                LoopControl::Exit => return Ok(()),
+            }
+        }
+    }
+
+    async fn next_event(&mut self, receiver: &mut ControlReceiver) -> MainLoopEvent {
+        tokio::select! {
+            biased;
+            received = receiver.next::<ToWorker>() => match received {
+                Ok(Some(ReceivedPacket::Message(message))) => MainLoopEvent::Message(message),
+                Ok(Some(ReceivedPacket::Forward { .. }) | None) => MainLoopEvent::Disconnected,
+                Err(error) => MainLoopEvent::Failed(WorkerError::Receive(error)),
+            },
+            () = wait_until_paused(&mut self.pause_confirmation) => MainLoopEvent::Paused,
+            Some(done) = self.tasks.join_next() => match done {
+                Ok(done) => MainLoopEvent::TaskFinished(done),
+                Err(error) => MainLoopEvent::Failed(WorkerError::Panicked(error)),
+            },
+        }
+    }
+
+    fn handle_message(&mut self, message: ToWorker) -> LoopControl {
+        match message {
+            // It was accepted when it joined.
+            ToWorker::Accepted => {}
+            ToWorker::Discover(job) => self.enqueue_job(WorkerJob::Discover(job)),
+            ToWorker::Lease(lease) => {
+                heeler_sys::fail::pass("worker.lease");
+                self.enqueue_job(WorkerJob::Lease(lease));
+            }
+            ToWorker::Cancel { grace_ms } => self.cancel(JobOrder::Cancel { grace_ms }),
+            ToWorker::CancelAfterRunningTests { grace_ms } => {
+                self.cancel(JobOrder::CancelAfterRunningTests { grace_ms })
+            }
+            ToWorker::Pause => self.pause(),
+            ToWorker::Resume => self.resume(),
+            // An order that comes back is too late: the process has ended.
+            ToWorker::Debugger { lease, decision } => {
+                drop(self.send_order(JobOrder::Debugger { lease, decision }))
+            }
+            ToWorker::Drain { run } => self.drain(run),
+            // The sender's task ends, and with it the connection, when a lease does not use it any more.
+            ToWorker::EndClient { client } => drop(self.result_senders.remove(&client)),
+            ToWorker::Exit => return LoopControl::Exit,
+        }
+        LoopControl::Continue
+    }
+
+    fn enqueue_job(&mut self, job: WorkerJob) {
+        self.jobs.push_back(job);
+        self.start_next_job();
+    }
+
+    fn start_next_job(&mut self) {
+        if self.running_job.is_some() || self.is_paused {
+            return;
+        }
+        let Some(job) = self.jobs.pop_front() else { return };
+        let (orders_tx, orders) = mpsc::channel(QUEUED_ORDERS);
+        let run = match &job {
+            WorkerJob::Discover(_) => None,
+            WorkerJob::Lease(lease) => Some(lease.run.clone()),
+        };
+        self.running_job = Some(RunningJob { orders: orders_tx, run, is_drained: false });
+        let setting = Arc::clone(&self.context);
+        match job {
+            WorkerJob::Discover(job) => {
+                let control = self.control.clone();
+                self.tasks.spawn(async move {
+                    let answer = discovery::discover(job, setting, orders).await;
+                    // The receiver notices that the coordinator has disconnected.
+                    drop(control.send(&answer).await);
+                    FinishedTask::Discovery
+                });
+            }
+            WorkerJob::Lease(lease) => {
+                let run = lease.run.clone();
+                let journal = self.journals.remove(&run);
+                let journal =
+                    journal.unwrap_or_else(|| Journal::new(lease.run_dir.as_path(), setting.worker));
+                let result_sender = self.result_sender(&lease);
+                let tools = LeaseResources { context: setting, result_sender, orders, journal };
+                self.tasks.spawn(async move {
+                    let journal = run_lease(*lease, tools).await;
+                    FinishedTask::Lease { run, journal }
+                });
+            }
+        }
+    }
+
+    /// Returns the result sender for the client of a lease, which is started for the client's first lease.
+    fn result_sender(&mut self, lease: &WorkerLease) -> mpsc::Sender<SenderMessage> {
+        let client = lease.run.client;
+        if let Some(sender) = self.result_senders.get(&client) {
+            return sender.clone();
+        }
+        let (sender, inbox) = mpsc::channel(QUEUED_UPDATE_BATCHES);
+        let task = ResultSender::new(self.control.clone(), self.context.worker, client, lease.route.clone());
+        self.tasks.spawn(async move {
+            // The receiver notices that the coordinator has disconnected.
+            drop(task.run(inbox).await);
+            FinishedTask::Other
+        });
+        self.result_senders.insert(client, sender.clone());
+        sender
+    }
+
+    fn on_task_finished(&mut self, done: FinishedTask) -> LoopControl {
+        match done {
+            FinishedTask::Lease { run, journal } => {
+                if self.running_job.take().is_some_and(|job| !job.is_drained) {
+                    self.journals.insert(run, journal);
+                }
+            }
+            FinishedTask::Discovery => self.running_job = None,
+            FinishedTask::Other => {}
+        }
+        self.start_next_job();
+        LoopControl::Continue
+    }
+
+    /// Sends an order to the running job; returns it if there is no job, or if the job's process has ended.
+    fn send_order(&self, order: JobOrder) -> Option<JobOrder> {
+        let Some(in_hand) = &self.running_job else { return Some(order) };
+        match in_hand.orders.try_send(order) {
+            Ok(()) => None,
+            Err(mpsc::error::TrySendError::Full(order) | mpsc::error::TrySendError::Closed(order)) => {
+                Some(order)
+            }
+        }
+    }
+
+    fn cancel(&mut self, order: JobOrder) {
+        // An order that comes back is too late: the job is ending.
+        drop(self.send_order(order));
+        for job in std::mem::take(&mut self.jobs) {
+            self.send_reply(match job {
+                WorkerJob::Lease(lease) => {
+                    FromWorker::LeaseEnded { lease: lease.lease, end: LeaseEnd::Cancelled, start_us: None }
+                }
+                WorkerJob::Discover(job) => {
+                    let error = "the run was cancelled before the program was asked".to_owned();
+                    FromWorker::NotDiscovered { job: job.job, error }
+                }
+            });
+        }
+    }
+
+    fn pause(&mut self) {
+        self.is_paused = true;
+        let (paused, pausing) = oneshot::channel();
+        // An order that comes back drops the sender, which also confirms the pause: nothing runs.
+        drop(self.send_order(JobOrder::Pause { paused }));
+        self.pause_confirmation = Some(pausing);
+    }
+
+    fn resume(&mut self) {
+        self.is_paused = false;
+        drop(self.send_order(JobOrder::Resume));
+        self.start_next_job();
+    }
+
+    fn on_paused(&mut self) -> LoopControl {
+        self.send_reply(FromWorker::Paused);
+        LoopControl::Continue
+    }
+
+    /// Sends a reply that depends on no results, without waiting for room.
+    fn send_reply(&mut self, answer: FromWorker) {
+        let control = self.control.clone();
+        self.tasks.spawn(async move {
+            // The receiver notices that the coordinator has disconnected.
+            drop(control.send(&answer).await);
+            FinishedTask::Other
+        });
+    }
+
+    /// Has the delivery of a run's results proven. All of them have been handed to the client's sender, because
+    /// the coordinator has received the end of the run's last lease.
+    fn drain(&mut self, run: RunKey) {
+        // The run has no more results. The file is closed here, or when the lease's task is joined.
+        drop(self.journals.remove(&run));
+        if let Some(in_hand) = self.running_job.as_mut().filter(|job| job.run.as_ref() == Some(&run)) {
+            in_hand.is_drained = true;
+        }
+        let Some(sender) = self.result_senders.get(&run.client).cloned() else {
+            // No results were sent, so none can be missing.
+            return self.send_reply(FromWorker::Drained { run, proof: ProofLevel::Answered, position: 0 });
+        };
+        self.tasks.spawn(async move {
+            // The receiver notices that the coordinator has disconnected.
+            drop(sender.send(SenderMessage::Drain { run: run.id }).await);
+            FinishedTask::Other
+        });
+    }
+
+    /// Kills the running job and waits briefly for its end.
+    async fn shut_down(&mut self) {
+        drop(self.send_order(JobOrder::Kill));
+        let deadline = Instant::now() + EXIT_TIMEOUT;
+        while self.running_job.is_some() {
+            match timeout_at(deadline, self.tasks.join_next()).await {
+                Ok(Some(Ok(FinishedTask::Lease { .. } | FinishedTask::Discovery))) => self.running_job = None,
+                Ok(Some(Ok(FinishedTask::Other) | Err(_))) => {}
+                Ok(None) | Err(_) => break,
+            }
+        }
+        self.tasks.shutdown().await;
+    }
+}
+
+/// Waits until the running job is paused or has ended; forever if no pause was requested.
+async fn wait_until_paused(pausing: &mut Option<oneshot::Receiver<()>>) {
+    match pausing {
+        Some(receiver) => {
+            // An error means that the job has ended: nothing runs.
+            drop(receiver.await);
+            *pausing = None;
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,7 @@
+//! The worker's jobs: the main loop that receives them, and the execution of one lease. It starts processes
+//! with `process`, asks `batch` what their output and exits mean, and passes the results to `results`.
+
+mod diagnostics;
+pub(crate) mod lease;
+pub(crate) mod main_loop;
+mod test_process;

@@ -1,0 +1,417 @@
+//! Event loop of one test process.
+
+use super::{
+    diagnostics::CrashDiagnostics,
+    lease::{ResultSink, StartedProcess},
+};
+use crate::{
+    batch::{
+        DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs, RunningBatch, verdict::microseconds,
+    },
+    process::{
+        debugger_handover::DebuggerHandover,
+        guard_connection::GuardEvent,
+        guarded_process::{GuardedProcess, ProcessEvent},
+        job_order::JobOrder,
+        launch_offer::AcceptedLaunch,
+        memory_watch::MemoryWatch,
+        process_clock::{ProcessClock, sleep_until_deadline},
+        process_handle::ProcessHandle,
+    },
+};
+use heeler_adapters::{TranscriptEvent, TranscriptParser};
+use heeler_protocol::{
+    control::{
+        DebuggerDecision, LeaseEnd, LeaseEvent, ProcessExit, TestDiagnostics, TestId, ToGuard, TreeSample,
+    },
+    mtp::LogLevel,
+};
+
+/// One running test process and its state.
+pub(super) struct RunningProcess<'a> {
+    batch: RunningBatch,
+    process: GuardedProcess<'a>,
+    reader: TranscriptReader,
+    clock: ProcessClock,
+    sink: &'a mut ResultSink,
+    grace_ms: u64,
+    /// The tests after whose end the process is ended.
+    awaited_tests: Option<AwaitedTests>,
+    memory: MemoryWatch,
+    debugger_handover: DebuggerHandover,
+    diagnostics: CrashDiagnostics,
+}
+
+/// An event of the event loop.
+enum TestProcessEvent {
+    /// An event of the process. Its deadline is a time limit of a test or of the process.
+    Process(ProcessEvent),
+    /// A debugger has launched the process.
+    Launched(Box<AcceptedLaunch>),
+    /// The result sender has room.
+    SenderReady,
+    /// The process's memory is to be sampled.
+    MemorySampleDue,
+    /// Capturing a hung process takes the guard too long.
+    HangCaptureTimedOut,
+}
+
+/// The tests that ran when the coordinator ordered that no others begin.
+struct AwaitedTests {
+    /// Their indices in the batch.
+    places: Vec<usize>,
+    grace_ms: u64,
+}
+
+impl<'a> RunningProcess<'a> {
+    pub(super) fn new(ready: StartedProcess<'a>, sink: &'a mut ResultSink) -> Self {
+        let StartedProcess {
+            batch,
+            transcript,
+            process,
+            clock,
+            is_output_shown,
+            grace_ms,
+            memory_bytes,
+            is_debugged,
+            offer,
+            diagnostics,
+        } = ready;
+        Self {
+            batch,
+            process,
+            reader: TranscriptReader { transcript, events: Vec::new(), is_output_shown },
+            clock,
+            sink,
+            grace_ms,
+            awaited_tests: None,
+            memory: MemoryWatch::new(memory_bytes),
+            debugger_handover: DebuggerHandover::new(is_debugged, offer),
+            diagnostics,
+        }
+    }
+
+    /// Runs until the process has ended; returns how the lease ended, how long the process took to its first
+    /// test, and the handle to the process, whose guard may take a moment more to exit.
+    pub(super) async fn run(mut self) -> (LeaseEnd, Option<u64>, ProcessHandle) {
+        self.send_opening_request();
+        loop {
+            let event = self.next_event().await;
+            if let Some(end) = self.handle_event(event).await {
+                let start_us = self.batch.first_test_started().map(microseconds);
+                return (end, start_us, self.process.into_handle());
+            }
+            self.terminate_after_awaited_tests().await;
+        }
+    }
+
+    /// Ends the process when the tests that the coordinator awaits have ended. A test that began after them
+    /// stays undecided: the framework started it before the process could be stopped.
+    async fn terminate_after_awaited_tests(&mut self) {
+        let Some(awaited) = &self.awaited_tests else { return };
+        if self.batch.runs_only_unawaited(&awaited.places) {
+            let grace_ms = awaited.grace_ms;
+            self.batch.abandon();
+            self.terminate(grace_ms).await;
+        }
+    }
+
+    async fn next_event(&mut self) -> TestProcessEvent {
+        let is_blocked = self.sink.is_blocked();
+        // While a slow client keeps the worker from reading, a test may block on its output: that time does
+        // not count for the test. Neither does the time in which it waits for a debugger.
+        let is_held = self.process.is_paused() || is_blocked || self.debugger_handover.is_undecided();
+        self.clock.set_held(is_held);
+        let deadline = self.batch.deadline().and_then(|running| self.clock.instant_at(running));
+        // In no order: a process that always has an event must not keep the others from being handled.
+        tokio::select! {
+            event = self.process.next_event(deadline.map(Into::into), !is_blocked) => {
+                TestProcessEvent::Process(event)
+            }
+            taken = self.debugger_handover.wait_until_launched() => {
+                TestProcessEvent::Launched(Box::new(taken))
+            }
+            // An error means that the coordinator has disconnected; handing over then drops the update batch.
+            _ = self.sink.result_sender.reserve(), if is_blocked => TestProcessEvent::SenderReady,
+            () = sleep_until_deadline(self.memory.next_sample_at()) => TestProcessEvent::MemorySampleDue,
+            () = sleep_until_deadline(self.diagnostics.capture_deadline()) => {
+                TestProcessEvent::HangCaptureTimedOut
+            }
+        }
+    }
+
+    async fn handle_event(&mut self, event: TestProcessEvent) -> Option<LeaseEnd> {
+        match event {
+            TestProcessEvent::Process(event) => match self.process.apply(event).await? {
+                ProcessEvent::Order(order) => self.handle_order(order).await,
+                ProcessEvent::Guard(event) => return self.handle_guard_event(event).await,
+                ProcessEvent::Output => self.read_outputs(),
+                ProcessEvent::Deadline => self.on_deadline().await,
+                // The guard is killed already.
+                ProcessEvent::GuardOverdue => {}
+            },
+            TestProcessEvent::Launched(taken) => self.adopt_launched_process(*taken).await,
+            TestProcessEvent::SenderReady => self.sink.try_send_batch(),
+            TestProcessEvent::HangCaptureTimedOut => self.terminate(self.grace_ms).await,
+            TestProcessEvent::MemorySampleDue => {
+                if let Some(used) = self.memory.sample() {
+                    self.batch.on_memory_limit(used);
+                    self.terminate(0).await;
+                }
+            }
+        }
+        None
+    }
+
+    async fn handle_guard_event(&mut self, event: GuardEvent) -> Option<LeaseEnd> {
+        match event {
+            GuardEvent::Started(root, is_limited) => {
+                if let Some((root, is_limited)) = self.debugger_handover.on_started(root, is_limited) {
+                    self.memory.start(root, is_limited);
+                }
+            }
+            GuardEvent::StoppedForDebugger(is_program) => self.report_stopped_for_debugger(is_program),
+            GuardEvent::DebuggerLost => {
+                let text = "its debugger has exited and left the test stopped; the test continues".to_owned();
+                self.sink.add_log_line(self.affected_test(), LogLevel::Warning, text);
+                self.sink.try_send_batch();
+            }
+            GuardEvent::NotStarted(error) => return Some(LeaseEnd::NotStarted { error }),
+            GuardEvent::Ended(end) => return Some(self.finish(end).await),
+            GuardEvent::Untraced(reason) => {
+                let text = format!("a test process is not traced for crashes: {reason}");
+                let test = self.affected_test();
+                self.sink.add_log_line(test, LogLevel::Information, text);
+            }
+            GuardEvent::Crashed(report) => self.diagnostics.record_crash(*report),
+            GuardEvent::Sampled(sample) => self.on_sample(sample).await,
+            GuardEvent::Dumped(report) => {
+                self.diagnostics.record_hang(*report);
+                self.terminate(self.grace_ms).await;
+            }
+            // The process confirms it to the requester itself.
+            GuardEvent::Paused => {}
+        }
+        None
+    }
+
+    async fn on_deadline(&mut self) {
+        // Tests that ended in time may still have output in the pipe.
+        self.read_outputs();
+        let now = self.clock.now();
+        self.batch.log_slow_tests(now, &mut self.sink.updates);
+        let due = self.batch.on_deadline(now);
+        self.sink.try_send_batch();
+        self.handle_deadline(due).await;
+    }
+
+    async fn handle_order(&mut self, order: JobOrder) {
+        match order {
+            JobOrder::Cancel { grace_ms } => {
+                // Tests that began or ended before the order may still have output in the pipe. From now on
+                // no test begins.
+                self.read_outputs();
+                self.batch.cancel();
+                self.terminate(grace_ms).await;
+            }
+            JobOrder::CancelAfterRunningTests { grace_ms } => {
+                self.read_outputs();
+                self.awaited_tests = Some(AwaitedTests { places: self.batch.running_places(), grace_ms });
+            }
+            JobOrder::Debugger { lease, decision } if lease == self.sink.lease => {
+                self.apply_debugger_decision(decision).await;
+            }
+            // An order for an earlier lease, and those that the process has carried out itself.
+            JobOrder::Debugger { .. } | JobOrder::Pause { .. } | JobOrder::Resume => {}
+            JobOrder::Kill => {
+                self.batch.abandon();
+                self.terminate(0).await;
+            }
+        }
+    }
+
+    /// Reports that the process waits for a debugger.
+    fn report_stopped_for_debugger(&mut self, is_program: bool) {
+        let Some((pid, test)) = self.debugger_handover.undecided_process().zip(self.affected_test()) else {
+            return;
+        };
+        let debuggee = self.debugger_handover.debuggee();
+        self.sink.updates.reports.push(LeaseEvent::StoppedForDebugger {
+            test,
+            pid: pid.as_u32(),
+            is_program,
+            debuggee,
+        });
+        self.sink.try_send_batch();
+    }
+
+    async fn apply_debugger_decision(&mut self, decision: DebuggerDecision) {
+        let Some(root) = self.debugger_handover.decide(decision) else { return };
+        match decision {
+            DebuggerDecision::ReleaseToDebugger => {
+                self.batch.lift_limits();
+                self.process.send(ToGuard::ContinueUntraced).await;
+            }
+            DebuggerDecision::RunWithoutDebugger => {
+                self.memory.start(root, false);
+                self.process.send(ToGuard::ContinueTraced).await;
+            }
+        }
+    }
+
+    /// Switches to the process that a debugger has launched, in place of the stopped one.
+    async fn adopt_launched_process(&mut self, taken: AcceptedLaunch) {
+        let pid = taken.process.pid().as_u32();
+        self.debugger_handover.on_launched();
+        self.batch.on_launched_by_debugger();
+        if let Some(test) = self.affected_test() {
+            self.sink.updates.reports.push(LeaseEvent::LaunchedByDebugger { test, pid });
+        }
+        let replaced = self.process.replace(taken);
+        self.send_opening_request();
+        // It has run nothing, so none of its output is lost.
+        replaced.reap().await;
+        self.sink.try_send_batch();
+    }
+
+    /// Returns the test to blame for what the process does: the running one, or the only one.
+    fn affected_test(&self) -> Option<TestId> {
+        let in_flight = self.batch.running_test().map(|(test, _)| test);
+        let only = self.batch.tests().first().filter(|_| self.batch.tests().len() == 1);
+        in_flight.or(only).map(|test| test.test)
+    }
+
+    async fn handle_deadline(&mut self, due: DeadlineAction) {
+        match due {
+            DeadlineAction::Nothing => {}
+            DeadlineAction::SendDeferredResult => {
+                self.batch.send_deferred_result(&mut self.sink.updates);
+                self.sink.write_ahead();
+                self.sink.try_send_batch();
+            }
+            DeadlineAction::SampleProcess => self.process.send(ToGuard::Sample).await,
+            // Two samples show what a hung process does; its stacks and dumps show why.
+            DeadlineAction::Terminate if self.diagnostics.start_hang_capture() => {
+                self.process.send(ToGuard::Sample).await
+            }
+            DeadlineAction::Terminate => self.terminate(self.grace_ms).await,
+        }
+    }
+
+    async fn on_sample(&mut self, sample: TreeSample) {
+        if self.diagnostics.capture_deadline().is_some() {
+            self.diagnostics.record_sample(sample);
+            self.process.send(ToGuard::Dump).await;
+            return;
+        }
+        let starved = self.diagnostics.starved_since_last_sample(&sample);
+        let due = self.batch.on_idle_sample(self.clock.now(), starved);
+        self.handle_deadline(due).await;
+    }
+
+    async fn terminate(&mut self, grace_ms: u64) {
+        self.diagnostics.stop_hang_capture();
+        self.process.terminate(grace_ms).await;
+    }
+
+    /// Sends the first request to a process with a report channel.
+    fn send_opening_request(&mut self) {
+        self.process.send_request(self.reader.transcript.opening_request());
+    }
+
+    /// Reads the available output and handles it.
+    fn read_outputs(&mut self) {
+        let has_channel = self.process.has_channel();
+        let TranscriptReader { transcript, events, .. } = &mut self.reader;
+        let read = self.process.read_outputs(|reports| transcript.on_channel(reports, events));
+        let mut outputs = RawOutputs { stdout: read.stdout, stderr: read.stderr };
+        if !has_channel {
+            outputs.stdout = &[];
+            if !read.stdout.is_empty() {
+                transcript.on_stdout(read.stdout, events);
+            }
+        }
+        self.reader.pass_on(outputs, &self.clock, &mut self.batch, self.sink);
+    }
+
+    /// Logs which evidence of a crash or hang could not be kept, and why.
+    fn log_evidence_losses(&mut self, evidence: Option<&TestDiagnostics>, end: &ProcessExit) {
+        let test = self.affected_test();
+        for note in evidence.iter().flat_map(|evidence| &evidence.notes) {
+            let text = format!("not all of its evidence could be kept: {note}");
+            self.sink.add_log_line(test, LogLevel::Warning, text);
+        }
+        if end.code.is_none() && end.signal.is_none() {
+            self.diagnostics.remove_partial_files();
+        }
+    }
+
+    /// Reads the outputs to their ends and decides the tests that have no result.
+    async fn finish(&mut self, raw: ProcessExit) -> LeaseEnd {
+        self.clock.set_held(false);
+        loop {
+            self.read_outputs();
+            if !self.process.wait_for_remaining_output().await {
+                break;
+            }
+        }
+        self.reader.transcript.on_output_end(&mut self.reader.events);
+        self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
+        // A guard that was killed because it was overdue reports no signal.
+        let is_own_death = self.diagnostics.is_own_death(&raw, self.process.is_terminating());
+        let (evidence, detail) =
+            self.diagnostics.store_evidence(self.batch.running_test(), raw.core.as_ref());
+        self.log_evidence_losses(evidence.as_deref(), &raw);
+        let is_explained =
+            raw.signal.is_none() && raw.code.is_some_and(|code| self.reader.transcript.explains_exit(code));
+        let gone = ProcessExitSummary {
+            exit: raw,
+            is_complete: self.reader.transcript.is_complete(),
+            is_explained,
+            is_after_end_marker: self.reader.transcript.is_after_end_marker(),
+            outside_failure: self.reader.transcript.outside_failure().map(str::to_owned),
+            is_out_of_memory: self.memory.had_oom_kill(),
+            evidence,
+            detail,
+            is_own_death,
+        };
+        self.batch.finish(gone, self.clock.now(), &mut self.sink.updates)
+    }
+}
+
+/// Turns the output of a test process into events for its batch.
+struct TranscriptReader {
+    transcript: Box<dyn TranscriptParser + Send>,
+    /// Events that are not passed on yet.
+    events: Vec<TranscriptEvent>,
+    is_output_shown: bool,
+}
+
+impl TranscriptReader {
+    /// Turns events and raw outputs into results, and hands them over.
+    fn pass_on(
+        &mut self,
+        outputs: RawOutputs<'_>,
+        clock: &ProcessClock,
+        batch: &mut RunningBatch,
+        sink: &mut ResultSink,
+    ) {
+        if self.events.is_empty() && outputs.is_empty() {
+            return;
+        }
+        let updates = &mut sink.updates;
+        if self.is_output_shown {
+            for event in &self.events {
+                if let TranscriptEvent::Output(bytes) = event {
+                    updates.shown_stdout.extend_from_slice(bytes);
+                }
+            }
+            updates.shown_stdout.extend_from_slice(outputs.stdout);
+            updates.shown_stderr.extend_from_slice(outputs.stderr);
+        }
+        let chunk = OutputChunk { events: &mut self.events, outputs, now: clock.now() };
+        batch.on_output(chunk, updates);
+        sink.write_ahead();
+        sink.try_send_batch();
+    }
+}

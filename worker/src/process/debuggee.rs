@@ -1,0 +1,95 @@
+//! Role of a test process that a client's debugger launches: it fetches its command and outputs from the
+//! worker that runs its test, binds its life to that worker's, and executes the test program, so that its
+//! debugger sees an `exec`.
+//!
+//! ```text
+//! debugger ──starts──► heeler __debuggee DIRECTORY ──connects──► worker
+//!                        │ ◄── standard output, standard error, lifeline ┘
+//!                        └──exec──► test program
+//! ```
+
+use std::{
+    convert::Infallible,
+    fs, io,
+    os::{fd::AsFd as _, unix::net::UnixStream},
+    path::Path,
+    process::ExitCode,
+    time::Duration,
+};
+
+use heeler_protocol::control::{OsText, TestCommand};
+use heeler_sys::{
+    fd_passing, process,
+    spawn::{self, ChildStdio, SpawnError, SpawnOptions},
+};
+
+use heeler_core::error_chain;
+
+/// The role argument of this process, followed by the launch directory.
+pub(crate) const DEBUGGEE_ROLE: &str = "__debuggee";
+/// The file in that directory: the socket on which the worker listens.
+pub(crate) const SOCKET_FILE: &str = "socket";
+/// The file in that directory with the command to execute.
+pub(crate) const COMMAND_FILE: &str = "command";
+/// The byte that the worker sends along with the descriptors.
+pub(crate) const READY_BYTE: [u8; 1] = *b"h";
+
+/// How long the worker may take to reply. It normally takes a moment; a live worker that takes longer is
+/// stuck.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why the test process could not be started.
+#[derive(Debug, thiserror::Error)]
+enum LaunchError {
+    #[error("read the test process to launch: its run no longer waits for it")]
+    Command(#[source] io::Error),
+    #[error("parse the test process to launch")]
+    Unreadable(#[source] serde_json::Error),
+    #[error("reach its worker")]
+    Connect(#[source] io::Error),
+    #[error("get its outputs from its worker")]
+    Outputs(#[source] io::Error),
+    #[error("tie its life to its worker's")]
+    BindLifeline(#[source] io::Error),
+    #[error("{}", error_chain(.0))]
+    Program(SpawnError),
+}
+
+/// Executes the test process that a worker offers in this directory.
+#[must_use]
+pub fn main(directory: &Path) -> ExitCode {
+    match exec_offered_test(directory) {
+        Err(error) => {
+            eprintln!(
+                "heeler: a test process that was launched by a debugger failed to {}",
+                error_chain(&error)
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn exec_offered_test(directory: &Path) -> Result<Infallible, LaunchError> {
+    let command = fs::read(directory.join(COMMAND_FILE)).map_err(LaunchError::Command)?;
+    let command: TestCommand = serde_json::from_slice(&command).map_err(LaunchError::Unreadable)?;
+    let socket = UnixStream::connect(directory.join(SOCKET_FILE)).map_err(LaunchError::Connect)?;
+    socket.set_read_timeout(Some(REPLY_TIMEOUT)).map_err(LaunchError::Connect)?;
+    let (_, fds) =
+        fd_passing::receive(socket.as_fd(), &mut READY_BYTE.clone()).map_err(LaunchError::Outputs)?;
+    let [Some(stdout), Some(stderr), Some(tether), channel] = fds else {
+        return Err(LaunchError::Outputs(io::ErrorKind::UnexpectedEof.into()));
+    };
+    process::bind_to(tether).map_err(LaunchError::BindLifeline)?;
+    let string = |bytes: &OsText| bytes.as_os_str().to_owned();
+    let start = SpawnOptions {
+        args: command.args.iter().map(string).collect(),
+        env: Some(command.env.iter().map(|(name, value)| (string(name), string(value))).collect()),
+        cwd: Some(command.cwd.as_path().to_owned()),
+        stdin: ChildStdio::Null,
+        stdout: ChildStdio::Fd(stdout),
+        stderr: ChildStdio::Fd(stderr),
+        channel,
+        ..SpawnOptions::new(command.program.as_path())
+    };
+    Err(LaunchError::Program(spawn::exec(start)))
+}

@@ -1,0 +1,127 @@
+//! The worker's side of the control connection to one guard.
+
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
+    time::Duration,
+};
+
+use heeler_protocol::control::{CrashReport, FromGuard, HangReport, ProcessExit, ToGuard, TreeSample};
+use heeler_sys::process::{Pid, Signal};
+use heeler_transport::{
+    LinkTask,
+    control::{ControlReceiver, ControlSender, ReceivedPacket},
+};
+use tokio::{net::UnixStream, time::timeout};
+
+use super::guard_spawner::GuardProcess;
+
+/// How long a guard may take to exit after its connection ends; it normally exits at once, and is killed
+/// after this.
+const GUARD_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The connection to a guard.
+pub(crate) struct GuardConnection {
+    process: GuardProcess,
+    sender: ControlSender,
+    receiver: ControlReceiver,
+    task: LinkTask,
+}
+
+/// A message from a guard.
+#[derive(Debug)]
+pub(crate) enum GuardEvent {
+    /// The program was started. The flag says whether the system enforces its memory limit.
+    Started(Pid, bool),
+    /// The program could not be started.
+    NotStarted(String),
+    /// The process is paused.
+    Paused,
+    /// The process is stopped for a debugger: before its first instruction, or (`false`) before it executes
+    /// its program.
+    StoppedForDebugger(bool),
+    /// The debugger exited and left the process stopped; the guard has continued it.
+    DebuggerLost,
+    /// Crash capture is off for the process, with the reason.
+    Untraced(String),
+    /// The process, or another of its tree, has crashed.
+    Crashed(Box<CrashReport>),
+    /// States of the processes in its tree.
+    Sampled(TreeSample),
+    /// Stacks and dumps of the processes in its tree.
+    Dumped(Box<HangReport>),
+    /// The process has ended.
+    Ended(ProcessExit),
+}
+
+impl GuardConnection {
+    /// Returns the connection to a guard over this socket.
+    pub(crate) fn open(process: GuardProcess, control: OwnedFd) -> io::Result<Self> {
+        let (sender, receiver, task) = heeler_transport::control::open(tokio_stream(control)?);
+        Ok(Self { process, sender, receiver, task })
+    }
+
+    /// Sends a message to the guard. For a guard that has exited, the message is lost: [`GuardConnection::next_event`]
+    /// reports its end.
+    ///
+    /// Cancel safe: yes, because a cancelled call has sent nothing.
+    pub(crate) async fn send(&mut self, message: ToGuard) {
+        // A closed connection is reported as the guard's end.
+        drop(self.sender.send(&message).await);
+    }
+
+    /// Waits for the guard's next message. A guard that exits without its final message has lost its process.
+    ///
+    /// Cancel safe: yes, because a partial message stays in `self`.
+    pub(crate) async fn next_event(&mut self) -> GuardEvent {
+        match self.receiver.next::<FromGuard>().await {
+            Ok(Some(ReceivedPacket::Message(message))) => match message {
+                FromGuard::Started { pid, is_limited } => {
+                    GuardEvent::Started(Pid(i32::try_from(pid).unwrap_or_default()), is_limited)
+                }
+                FromGuard::StartFailed { error } => GuardEvent::NotStarted(error),
+                FromGuard::Paused => GuardEvent::Paused,
+                FromGuard::StoppedAtStart { is_program } => GuardEvent::StoppedForDebugger(is_program),
+                FromGuard::DebuggerExited => GuardEvent::DebuggerLost,
+                FromGuard::Untraced { reason } => GuardEvent::Untraced(reason),
+                FromGuard::Crashed(report) => GuardEvent::Crashed(Box::new(report)),
+                FromGuard::Sampled(sample) => GuardEvent::Sampled(sample),
+                FromGuard::Dumped(report) => GuardEvent::Dumped(Box::new(report)),
+                FromGuard::Ended(end) => GuardEvent::Ended(end),
+            },
+            Ok(Some(ReceivedPacket::Forward { .. }) | None) | Err(_) => {
+                GuardEvent::Ended(ProcessExit::default())
+            }
+        }
+    }
+
+    /// Kills the guard, and with it its test process.
+    pub(crate) fn kill(&self) {
+        if let Err(error) = self.process.signal(Signal::KILL) {
+            tracing::debug!(%error, "could not kill a guard");
+        }
+    }
+
+    /// Ends the connection and waits until the guard's process has ended.
+    ///
+    /// Cancel safe: no, because the guard is abandoned with the call.
+    pub(crate) async fn reap(mut self) {
+        self.task.cut().await;
+        drop(self.receiver);
+        if timeout(GUARD_EXIT_TIMEOUT, self.process.wait_for_exit()).await.is_ok() {
+            return;
+        }
+        tracing::warn!("a guard did not leave and is killed");
+        if let Err(error) = self.process.signal(Signal::KILL) {
+            tracing::debug!(%error, "could not kill a guard");
+        }
+        // A process that SIGKILL does not end is stuck in the kernel, and remains as a zombie child.
+        drop(timeout(GUARD_EXIT_TIMEOUT, self.process.wait_for_exit()).await);
+    }
+}
+
+fn tokio_stream(fd: OwnedFd) -> io::Result<UnixStream> {
+    let stream = StdUnixStream::from(fd);
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
+}

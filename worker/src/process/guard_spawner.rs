@@ -1,0 +1,311 @@
+//! Starts guards: forked by a fork server, which the worker starts with the first guard it needs, or, where
+//! that fails, each executed as a new program.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use heeler_adapters::InvocationChannel;
+use heeler_protocol::fork_server::{CHANNEL_ARGUMENT, FORK_REPLY_BYTES, FORK_REQUEST, ForkReply};
+use heeler_sys::{
+    fd_passing,
+    process::{Pid, Signal},
+    spawn::{ChildStdio, ForkedChild, SpawnError, SpawnOptions, SpawnedChild, spawn},
+};
+use tokio::{
+    io::Interest,
+    net::{UnixDatagram, unix::pipe},
+    time::timeout,
+};
+
+use super::{output_pipe::OutputPipe, process_outputs::ProcessOutputs, report_channel::ReportChannel};
+use heeler_core::error_chain;
+
+/// The role argument of a guard.
+const GUARD_ROLE: &str = "__guard";
+/// The role argument of a fork server.
+const FORK_SERVER_ROLE: &str = "__nursery";
+
+/// How long a fork request may take. It normally takes less than a millisecond; where it takes longer than
+/// this, executing guards is better.
+const FORK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a killed fork server may take to exit; after that it is stuck in the kernel.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// After this number of consecutive failures, guards are executed for the rest of the worker's lifetime.
+const MAX_FORK_FAILURES: u32 = 3;
+
+/// Why a guard could not be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GuardStartError {
+    #[error("make the connection and the pipes of a guard")]
+    Pipes(#[source] io::Error),
+    #[error("start a guard")]
+    Spawn(#[source] SpawnError),
+}
+
+/// Why the fork server returned no guard. The caller falls back to executing one.
+#[derive(Debug, thiserror::Error)]
+enum ForkRequestError {
+    #[error("start a nursery")]
+    Spawn(#[source] SpawnError),
+    #[error("speak with the nursery")]
+    Socket(#[source] io::Error),
+    #[error("hear of a birth within {} s", FORK_TIMEOUT.as_secs())]
+    TimedOut,
+    #[error("understand the nursery")]
+    InvalidReply,
+    #[error("copy the nursery")]
+    Fork(#[source] io::Error),
+    #[error("make the connection and the pipes of a guard")]
+    Pipes(#[source] io::Error),
+}
+
+/// The worker's ends of a guard's connection and pipes.
+pub(crate) struct GuardPipes {
+    pub(crate) control: OwnedFd,
+    pub(crate) outputs: ProcessOutputs,
+}
+
+/// The guard's ends of the same connection and pipes.
+struct GuardEndpoints {
+    control: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    channel: Option<OwnedFd>,
+}
+
+/// The process of a guard.
+#[derive(Debug)]
+pub(crate) enum GuardProcess {
+    /// Executed by this worker, which reaps it.
+    Executed(SpawnedChild),
+    /// Forked by the fork server, which reaps it.
+    Forked(ForkedChild),
+}
+
+/// The source of all guards of a worker.
+#[derive(Debug)]
+pub(crate) struct GuardSpawner {
+    /// The executable that becomes a guard or a fork server, depending on its role argument.
+    executable: PathBuf,
+    /// Never locked across an await: a caller that talks to the fork server has taken it out.
+    fork_server: Mutex<ForkServerSlot>,
+}
+
+#[derive(Debug, Default)]
+struct ForkServerSlot {
+    fork_server: Option<ForkServerHandle>,
+    /// The number of consecutive failures to get a guard from a fork server.
+    failures: u32,
+}
+
+/// The fork server of this worker. After it is dropped, it exits once its guards have exited.
+#[derive(Debug)]
+struct ForkServerHandle {
+    child: SpawnedChild,
+    socket: UnixDatagram,
+}
+
+impl GuardSpawner {
+    /// Returns a source of guards that run this executable.
+    pub(crate) fn for_executable(executable: PathBuf) -> Self {
+        Self { executable, fork_server: Mutex::default() }
+    }
+
+    /// Starts a guard, which waits for its command.
+    ///
+    /// Cancel safe: yes, because guards and fork servers exit when their connections are closed.
+    pub(crate) async fn start_guard(
+        &self,
+        channel: InvocationChannel,
+    ) -> Result<(GuardProcess, GuardPipes), GuardStartError> {
+        while let Some(nursery) = self.acquire_fork_server() {
+            // Created again for each attempt: descriptors passed to a fork server that then died may still be
+            // read by its guard.
+            match request_fork(nursery, channel).await {
+                Ok((twin, cradle, nursery)) => {
+                    self.release_fork_server(nursery);
+                    return Ok((GuardProcess::Forked(twin), cradle));
+                }
+                Err(error) => {
+                    tracing::debug!(error = %error_chain(&error), "a nursery gave no guard");
+                    self.count_failure();
+                }
+            }
+        }
+        let (cradle, gifts) = create_guard_pipes(channel).map_err(GuardStartError::Pipes)?;
+        let child = spawn(SpawnOptions {
+            args: [GUARD_ROLE]
+                .into_iter()
+                .chain(gifts.channel.as_ref().map(|_| CHANNEL_ARGUMENT))
+                .map(Into::into)
+                .collect(),
+            stdin: ChildStdio::Fd(gifts.control),
+            stdout: ChildStdio::Fd(gifts.stdout),
+            stderr: ChildStdio::Fd(gifts.stderr),
+            channel: gifts.channel,
+            ..SpawnOptions::new(&self.executable)
+        })
+        .map_err(GuardStartError::Spawn)?;
+        Ok((GuardProcess::Executed(child), cradle))
+    }
+
+    /// Returns the idle fork server, or a new one; `None` after too many failures.
+    fn acquire_fork_server(&self) -> Option<ForkServerHandle> {
+        loop {
+            let mut place = self.lock_slot();
+            if place.failures >= MAX_FORK_FAILURES {
+                return None;
+            }
+            if let Some(nursery) = place.fork_server.take() {
+                return Some(nursery);
+            }
+            drop(place);
+            match ForkServerHandle::start(&self.executable) {
+                Ok(nursery) => return Some(nursery),
+                Err(error) => {
+                    tracing::debug!(error = %error_chain(&error), "there is no nursery");
+                    self.count_failure();
+                }
+            }
+        }
+    }
+
+    fn release_fork_server(&self, nursery: ForkServerHandle) {
+        *self.lock_slot() = ForkServerSlot { fork_server: Some(nursery), failures: 0 };
+    }
+
+    fn count_failure(&self) {
+        self.lock_slot().failures += 1;
+    }
+
+    fn lock_slot(&self) -> std::sync::MutexGuard<'_, ForkServerSlot> {
+        // The state is consistent whenever the lock is released, so poisoning is ignored.
+        self.fork_server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Requests a guard. A fork server that returns none is killed, because a late reply would reach no reader.
+async fn request_fork(
+    mut nursery: ForkServerHandle,
+    channel: InvocationChannel,
+) -> Result<(ForkedChild, GuardPipes, ForkServerHandle), ForkRequestError> {
+    let (cradle, gifts) = create_guard_pipes(channel).map_err(ForkRequestError::Pipes)?;
+    let mut fds = vec![gifts.control.as_fd(), gifts.stdout.as_fd(), gifts.stderr.as_fd()];
+    fds.extend(gifts.channel.as_ref().map(|fd| fd.as_fd()));
+    let born = timeout(FORK_TIMEOUT, nursery.send_fork_request(&fds))
+        .await
+        .unwrap_or(Err(ForkRequestError::TimedOut));
+    match born {
+        Ok(twin) => Ok((twin, cradle, nursery)),
+        Err(error) => {
+            nursery.kill_and_reap().await;
+            Err(error)
+        }
+    }
+}
+
+fn create_guard_pipes(channel: InvocationChannel) -> io::Result<(GuardPipes, GuardEndpoints)> {
+    let (ours, theirs) = heeler_sys::io::socket_pair()?;
+    let (stdout, stdout_end) = OutputPipe::new()?;
+    let (stderr, stderr_end) = OutputPipe::new()?;
+    let (channel, channel_end) = create_channel(channel)?.unzip();
+    let cradle = GuardPipes { control: ours, outputs: ProcessOutputs { stdout, stderr, channel } };
+    let endpoints =
+        GuardEndpoints { control: theirs, stdout: stdout_end, stderr: stderr_end, channel: channel_end };
+    Ok((cradle, endpoints))
+}
+
+/// Creates the report channel that a command needs, if it needs one.
+pub(crate) fn create_channel(channel: InvocationChannel) -> io::Result<Option<(ReportChannel, OwnedFd)>> {
+    match channel {
+        InvocationChannel::StandardOutput => Ok(None),
+        InvocationChannel::Descriptor => ReportChannel::new().map(Some),
+    }
+}
+
+impl ForkServerHandle {
+    /// Executes a fork server. Requests wait until it runs.
+    fn start(image: &std::path::Path) -> Result<Self, ForkRequestError> {
+        heeler_sys::fail::at("worker.nursery").map_err(ForkRequestError::Socket)?;
+        let (ours, theirs) = fd_passing::seqpacket_pair().map_err(ForkRequestError::Socket)?;
+        heeler_sys::io::set_nonblocking(ours.as_fd()).map_err(ForkRequestError::Socket)?;
+        let socket = UnixDatagram::from_std(ours.into()).map_err(ForkRequestError::Socket)?;
+        let child = spawn(SpawnOptions {
+            args: vec![FORK_SERVER_ROLE.into()],
+            stdin: ChildStdio::Fd(theirs),
+            stdout: ChildStdio::Null,
+            stderr: ChildStdio::Null,
+            ..SpawnOptions::new(image)
+        })
+        .map_err(ForkRequestError::Spawn)?;
+        Ok(Self { child, socket })
+    }
+
+    async fn send_fork_request(&mut self, gifts: &[BorrowedFd<'_>]) -> Result<ForkedChild, ForkRequestError> {
+        fd_passing::send(self.socket.as_fd(), &FORK_REQUEST, gifts).map_err(ForkRequestError::Socket)?;
+        let mut bytes = [0; FORK_REPLY_BYTES];
+        let (count, fds) = self
+            .socket
+            .async_io(Interest::READABLE, || fd_passing::receive(self.socket.as_fd(), &mut bytes))
+            .await
+            .map_err(ForkRequestError::Socket)?;
+        match (ForkReply::from_bytes(&bytes[..count]), fds) {
+            (Some(ForkReply::Pid(pid)), [Some(pidfd), ..]) => Ok(ForkedChild { pid: Pid(pid), pidfd }),
+            (Some(ForkReply::Errno(errno)), _) => {
+                Err(ForkRequestError::Fork(io::Error::from_raw_os_error(errno)))
+            }
+            // Includes the end of the connection.
+            (Some(ForkReply::Pid(_)) | None, _) => Err(ForkRequestError::InvalidReply),
+        }
+    }
+
+    /// Kills and reaps it. The watchdog then becomes the parent of its guards, and ends them.
+    async fn kill_and_reap(self) {
+        let mut process = GuardProcess::Executed(self.child);
+        if let Err(error) = process.signal(Signal::KILL) {
+            tracing::debug!(%error, "could not kill a nursery");
+        }
+        // A process that SIGKILL does not end is stuck in the kernel, and remains as a zombie child.
+        drop(timeout(EXIT_TIMEOUT, process.wait_for_exit()).await);
+    }
+}
+
+impl GuardProcess {
+    /// Sends a signal to the guard process only.
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        match self {
+            Self::Executed(child) => child.signal(signal),
+            Self::Forked(twin) => twin.signal(signal),
+        }
+    }
+
+    /// Waits until the process has ended, and reaps it if it is this worker's child.
+    ///
+    /// Cancel safe: yes, because it changes nothing before the end is there.
+    pub(crate) async fn wait_for_exit(&mut self) {
+        let pidfd = match self {
+            Self::Executed(child) => child.pidfd(),
+            Self::Forked(twin) => twin.pidfd.as_fd(),
+        };
+        if let Err(error) = wait_readable(pidfd).await {
+            tracing::debug!(%error, "could not wait for a process");
+            return;
+        }
+        if let Self::Executed(child) = self
+            && let Err(error) = child.try_wait()
+        {
+            tracing::debug!(%error, "could not reap a process");
+        }
+    }
+}
+
+/// Waits until a descriptor that is not a pipe is readable. The runtime has no safe type for such
+/// descriptors, but its pipe type waits for readability in the same way.
+pub(crate) async fn wait_readable(fd: BorrowedFd<'_>) -> io::Result<()> {
+    pipe::Receiver::from_owned_fd_unchecked(fd.try_clone_to_owned()?)?.readable().await
+}

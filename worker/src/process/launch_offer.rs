@@ -1,0 +1,229 @@
+//! A test process that a client's debugger launches: offered in a directory with an unguessable name that
+//! only this user can enter, taken by the first process of this user that connects, and then held by a pidfd
+//! and a lifeline, since it is not a child of this worker.
+
+use std::{
+    fs,
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    io::{self, Write as _},
+    os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use heeler_adapters::InvocationChannel;
+use heeler_core::ProcessFacts;
+use heeler_protocol::control::{DebuggeeCommand, LeakedProcess, OsText, ProcessExit, TestCommand};
+use heeler_sys::{
+    dirs::{DirError, private_dir_in_existing},
+    fd_passing,
+    machine::ProcessTable,
+    process::{self, Lifeline, Pid, Signal},
+    spawn::ForkedChild,
+};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    time::sleep,
+};
+
+use super::{
+    debuggee::{COMMAND_FILE, DEBUGGEE_ROLE, READY_BYTE, SOCKET_FILE},
+    guard_spawner::{create_channel, wait_readable},
+    output_pipe::OutputPipe,
+    process_outputs::ProcessOutputs,
+};
+
+/// How long helper processes of a test may take to exit: many notice its end as the end of a pipe, and exit
+/// by themselves.
+const HELPER_EXIT_TIMEOUT: Duration = Duration::from_millis(100);
+/// Polling period for helper processes.
+const HELPER_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Wait after a failed connection: a system that is out of file descriptors may have some later.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Why a test process can't be offered to a debugger.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaunchOfferError {
+    #[error("create a directory for a debugger's test process")]
+    Directory(#[source] DirError),
+    #[error("write {}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("listen at {}", path.display())]
+    Listen { path: PathBuf, source: io::Error },
+}
+
+/// A test process that waits to be launched.
+pub(crate) struct LaunchOffer {
+    listener: UnixListener,
+    directory: PathBuf,
+    cwd: OsText,
+    channel: InvocationChannel,
+}
+
+impl LaunchOffer {
+    /// Creates an offer below a private directory.
+    pub(crate) fn create(
+        scratch: &Path,
+        command: &TestCommand,
+        channel: InvocationChannel,
+    ) -> Result<Self, LaunchOfferError> {
+        let directory = scratch.join(format!("{:016x}", unguessable_number()));
+        private_dir_in_existing(&directory).map_err(LaunchOfferError::Directory)?;
+        let path = directory.join(COMMAND_FILE);
+        let bytes = serde_json::to_vec(command).expect("a command is plain data");
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(&bytes))
+            .map_err(|source| LaunchOfferError::File { path, source })?;
+        let path = directory.join(SOCKET_FILE);
+        let listener =
+            UnixListener::bind(&path).map_err(|source| LaunchOfferError::Listen { path, source })?;
+        Ok(Self { listener, directory, cwd: command.cwd.clone(), channel })
+    }
+
+    /// Returns the command that takes the offer.
+    pub(crate) fn debuggee(&self) -> DebuggeeCommand {
+        DebuggeeCommand {
+            program: OsText::from(process::shared_program_path().as_path()),
+            args: vec![DEBUGGEE_ROLE.into(), OsText::from(self.directory.as_path())],
+            cwd: self.cwd.clone(),
+        }
+    }
+
+    /// Waits until the offer is taken.
+    ///
+    /// Cancel safe: yes, because a connected process is served without a wait.
+    pub(crate) async fn accept(&self) -> AcceptedLaunch {
+        loop {
+            let served = match self.listener.accept().await {
+                Ok((stream, _)) => pass_outputs(&stream, self.channel),
+                Err(error) => Err(error),
+            };
+            match served {
+                Ok(taken) => return taken,
+                Err(error) => {
+                    tracing::warn!(%error, "a test process could not be handed to its debugger");
+                    sleep(ACCEPT_RETRY_DELAY).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for LaunchOffer {
+    fn drop(&mut self) {
+        // The scratch directory, which contains it, is emptied before the next lease.
+        drop(fs::remove_dir_all(&self.directory));
+    }
+}
+
+/// Returns a random number that can't be guessed and does not repeat.
+fn unguessable_number() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// A test process that was launched, and the worker's ends of its outputs.
+pub(crate) struct AcceptedLaunch {
+    pub(crate) process: LaunchedProcess,
+    pub(crate) outputs: ProcessOutputs,
+}
+
+/// Passes the outputs to a process that has connected.
+fn pass_outputs(stream: &UnixStream, channel: InvocationChannel) -> io::Result<AcceptedLaunch> {
+    let peer = stream.peer_cred()?;
+    if peer.uid() != process::effective_uid() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    // A process of another PID namespace has no number here, and its end could not be observed.
+    let pid = peer.pid().filter(|pid| *pid > 0).map(Pid).ok_or(io::ErrorKind::NotFound)?;
+    // It waits for the reply, so the number still belongs to it.
+    let twin = ForkedChild { pid, pidfd: process::pidfd_open(pid)? };
+    let (stdout, stdout_end) = OutputPipe::new()?;
+    let (stderr, stderr_end) = OutputPipe::new()?;
+    let (tether, tether_end) = Lifeline::new()?;
+    let (channel, channel_end) = create_channel(channel)?.unzip();
+    let mut fds = vec![stdout_end.as_fd(), stderr_end.as_fd(), tether_end.as_fd()];
+    fds.extend(channel_end.as_ref().map(|end| end.as_fd()));
+    fd_passing::send(stream.as_fd(), &READY_BYTE, &fds)?;
+    let outputs = ProcessOutputs { stdout, stderr, channel };
+    Ok(AcceptedLaunch { process: LaunchedProcess::new(twin, tether), outputs })
+}
+
+/// A test process that is a child of its debugger. Dropping this kills the process.
+pub(crate) struct LaunchedProcess {
+    child: ForkedChild,
+    lifeline: Lifeline,
+    launched_at: Instant,
+    kill_at: Option<Instant>,
+    is_killed: bool,
+    ended: Option<Instant>,
+}
+
+impl LaunchedProcess {
+    fn new(child: ForkedChild, lifeline: Lifeline) -> Self {
+        Self { child, lifeline, launched_at: Instant::now(), kill_at: None, is_killed: false, ended: None }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.child.pid
+    }
+
+    /// Sends SIGTERM, and kills the process after the grace period.
+    pub(crate) fn terminate(&mut self, grace: Duration) {
+        // A failure is ignored: a process that has exited or changed its user is handled by the kill.
+        drop(self.child.signal(Signal::TERM));
+        self.kill_at = Some(Instant::now() + grace);
+    }
+
+    /// Kills the process and all processes that it has started.
+    pub(crate) fn kill(&mut self) {
+        self.kill_at = None;
+        self.is_killed = true;
+        drop(self.child.signal(Signal::KILL));
+        let _struck = self.lifeline.kill_holders();
+    }
+
+    /// Waits until the process and all processes that it has started are gone; those that do not exit are
+    /// killed. Only the debugger, its parent, learns the exit status.
+    ///
+    /// Cancel safe: yes, because all state stays in `self`.
+    pub(crate) async fn wait_for_exit(&mut self) -> ProcessExit {
+        loop {
+            let kill_at = self.kill_at;
+            tokio::select! {
+                gone = wait_readable(self.child.pidfd.as_fd()) => {
+                    if let Err(error) = gone {
+                        // Its end could not be observed, so it is killed now.
+                        tracing::warn!(%error, "could not wait for a debugger's test process");
+                        self.kill();
+                    }
+                    break;
+                }
+                () = super::process_clock::sleep_until_deadline(kill_at.map(Into::into)) => self.kill(),
+            }
+        }
+        let ended = *self.ended.get_or_insert_with(Instant::now);
+        while !self.is_killed && !self.lifeline.holders().is_empty() && ended.elapsed() < HELPER_EXIT_TIMEOUT
+        {
+            sleep(HELPER_POLL_INTERVAL).await;
+        }
+        let mut table = ProcessTable::new().ok();
+        let describe = |pid: Pid| {
+            let described = table.as_mut().and_then(|table| table.read(pid));
+            let facts = described.map(|process| ProcessFacts {
+                name: process.name,
+                age_s: process.age.as_secs(),
+                memory_kib: process.resident_bytes / 1024,
+            });
+            let started_ms =
+                process::start_time_since_boot(pid).and_then(|time| u64::try_from(time.as_millis()).ok());
+            LeakedProcess { pid: pid.as_u32(), command: process::command_line(pid), started_ms, facts }
+        };
+        let mut leaked: Vec<_> = self.lifeline.holders().into_iter().map(describe).collect();
+        if self.is_killed {
+            leaked.clear();
+        }
+        let _struck = self.lifeline.kill_holders();
+        let wall = ended.saturating_duration_since(self.launched_at);
+        ProcessExit { leaked, wall_us: crate::batch::verdict::microseconds(wall), ..ProcessExit::default() }
+    }
+}

@@ -1,0 +1,18 @@
+//! One process below a guard: starting it, its pipes, report channel and environment, its running time and
+//! memory, the orders for it, and its handover to a debugger. What its output means is decided in `batch` and
+//! `discovery`.
+
+pub mod debuggee;
+pub(crate) mod debugger_handover;
+pub(crate) mod guard_connection;
+pub(crate) mod guard_spawner;
+pub(crate) mod guarded_process;
+pub(crate) mod job_order;
+pub(crate) mod launch_offer;
+pub(crate) mod memory_watch;
+pub(crate) mod output_pipe;
+pub(crate) mod process_clock;
+pub(crate) mod process_handle;
+pub(crate) mod process_outputs;
+pub(crate) mod report_channel;
+pub(crate) mod worker_context;

@@ -1,0 +1,171 @@
+//! Process-wide context of a worker: its scratch directory, and how it builds the commands that guards
+//! execute.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use heeler_protocol::control::{OsText, TestCommand, TestProgram, WorkerId};
+
+use super::guard_spawner::GuardSpawner;
+use heeler_adapters::AdapterInvocation;
+
+/// State that does not change while a worker runs.
+#[derive(Debug)]
+pub(crate) struct WorkerContext {
+    pub(crate) worker: WorkerId,
+    /// Source of the guards for its test processes.
+    pub(crate) guards: GuardSpawner,
+    /// A private directory for files that pass test names to frameworks.
+    pub(crate) scratch: PathBuf,
+}
+
+/// Why a command could not be prepared.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PrepareError {
+    #[error("create the scratch directory")]
+    Scratch(#[source] heeler_sys::dirs::DirError),
+    #[error("write {}", path.display())]
+    File { path: PathBuf, source: io::Error },
+}
+
+impl WorkerContext {
+    /// Writes the files of an invocation and returns the command for the guard.
+    pub(crate) fn prepare_command(
+        &self,
+        program: &TestProgram,
+        invocation: &AdapterInvocation,
+        run: Option<&str>,
+    ) -> Result<TestCommand, PrepareError> {
+        for (path, content) in &invocation.files {
+            create_private_file(path, content)
+                .map_err(|source| PrepareError::File { path: path.clone(), source })?;
+        }
+        let mut args = program.args.clone();
+        args.extend(invocation.args.iter().cloned());
+        Ok(TestCommand {
+            program: program.path.clone(),
+            args,
+            env: self.environment(program, invocation, run),
+            cwd: program.cwd.clone(),
+            trace: None,
+            memory_bytes: None,
+            is_stopped_at_start: false,
+        })
+    }
+
+    /// Empties the scratch directory, or creates it.
+    pub(crate) fn clean_scratch(&self) -> Result<&Path, PrepareError> {
+        match remove_contents(&self.scratch) {
+            Ok(()) => return Ok(&self.scratch),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::debug!(%error, "could not empty the scratch directory"),
+        }
+        heeler_sys::dirs::private_dir_in_existing(&self.scratch).map_err(PrepareError::Scratch)?;
+        Ok(&self.scratch)
+    }
+
+    /// Merges the environments: the worker's own, then the program's, the framework's and Heeler's, where
+    /// later ones win.
+    fn environment(
+        &self,
+        program: &TestProgram,
+        invocation: &AdapterInvocation,
+        run: Option<&str>,
+    ) -> Vec<(OsText, OsText)> {
+        let mut all: BTreeMap<Vec<u8>, OsText> = std::env::vars_os()
+            .filter(|(name, _)| !heeler_sys::fail::is_fault_variable(name))
+            .map(|(name, value)| (name.as_bytes().to_vec(), OsText::from(value.as_os_str())))
+            .collect();
+        let tool = program.tool_env.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.clone()));
+        all.extend(tool);
+        let ours = [
+            ("HEELER", Some("1".to_owned())),
+            ("HEELER_WORKER", Some(self.worker.to_string())),
+            ("HEELER_RUN_ID", run.map(str::to_owned)),
+        ];
+        let ours = ours.map(|(name, value)| (OsText::from(name), value.map(OsText::from)));
+        for (name, value) in program.env.iter().chain(&invocation.env).chain(&ours) {
+            match value {
+                Some(value) => all.insert(name.as_bytes().to_vec(), value.clone()),
+                None => all.remove(name.as_bytes()),
+            };
+        }
+        all.into_iter().map(|(name, value)| (OsText::from(name), value)).collect()
+    }
+}
+
+impl Drop for WorkerContext {
+    fn drop(&mut self) {
+        // The coordinator removes the session's directory, which contains this one.
+        drop(fs::remove_dir_all(&self.scratch));
+    }
+}
+
+/// Removes the contents of a directory, but keeps the directory: creating one costs more than everything else
+/// about a small lease.
+fn remove_contents(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn create_private_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    use io::Write as _;
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_values::program;
+
+    fn pair(name: &str, value: Option<&str>) -> (OsText, Option<OsText>) {
+        (name.into(), value.map(Into::into))
+    }
+
+    #[test]
+    fn later_environments_override_and_unset() {
+        let dir = tempfile::tempdir().unwrap();
+        let setting = WorkerContext {
+            worker: WorkerId(4),
+            guards: GuardSpawner::for_executable("/x".into()),
+            scratch: dir.path().join("scratch"),
+        };
+        setting.clean_scratch().unwrap();
+        let mut program = program();
+        program.args = vec!["first".into()];
+        program.env = vec![pair("A", Some("program")), pair("B", Some("program")), pair("PATH", None)];
+        let file = setting.scratch.join("names");
+        let invocation = AdapterInvocation {
+            args: vec!["second".into()],
+            env: vec![pair("A", Some("framework")), pair("B", None)],
+            files: vec![(file.clone(), b"A.b".to_vec())],
+            ..AdapterInvocation::default()
+        };
+        let command = setting.prepare_command(&program, &invocation, Some("run")).unwrap();
+        let value = |name: &str| {
+            let name = OsText::from(name);
+            command.env.iter().find(|one| one.0 == name).map(|one| one.1.to_text().into_owned())
+        };
+        assert_eq!(value("A").as_deref(), Some("framework"));
+        assert_eq!((value("B"), value("PATH")), (None, None));
+        assert_eq!(value("HEELER").as_deref(), Some("1"));
+        assert_eq!(value("HEELER_WORKER").as_deref(), Some("4"));
+        assert_eq!(value("HEELER_RUN_ID").as_deref(), Some("run"));
+        assert_eq!(command.args, ["first".into(), "second".into()]);
+        assert_eq!(fs::read(&file).unwrap(), b"A.b");
+        setting.clean_scratch().unwrap();
+        assert!(!file.exists());
+    }
+}

@@ -1,0 +1,8 @@
+//! The way of the results out of the worker: captured output, test changes as JSON, the update batches that
+//! carry them, the journal that they are written to first, and the sender to client and coordinator.
+
+pub(crate) mod journal;
+pub(crate) mod node_writer;
+pub(crate) mod output_capture;
+pub(crate) mod update_batch;
+pub(crate) mod uplink;

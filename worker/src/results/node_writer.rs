@@ -1,0 +1,164 @@
+//! Encodes the updates of one lease's tests into the buffer that goes to the client. What a result means is
+//! decided elsewhere, and its JSON is written by [`UpdateEncoding`].
+
+use heeler_core::TestResult;
+use heeler_protocol::{
+    control::{LeasedTest, UpdateEncoding, WorkerId, WorkerLease},
+    mtp::{ClientMembers, GroupDescription, NodeDescription},
+};
+
+use super::update_batch::UpdateBatch;
+use crate::process::process_clock::UtcTime;
+
+/// Encodes the updates of one lease's tests.
+#[derive(Debug)]
+pub(crate) struct NodeWriter {
+    encoding: UpdateEncoding,
+    suite: String,
+    /// Path of the program as text.
+    program: String,
+    worker: WorkerId,
+    /// The groups of the lease.
+    groups: Vec<AncestorGroup>,
+    /// Members that the client added to tests of the lease.
+    client_members: ClientMembers,
+}
+
+/// A group above the tests of the lease.
+#[derive(Debug)]
+struct AncestorGroup {
+    uid: String,
+    parent: Option<usize>,
+    /// The group's own change.
+    change: Vec<u8>,
+    is_sent: bool,
+}
+
+impl NodeWriter {
+    /// Returns the writer for one lease's tests.
+    pub(crate) fn new(lease: &WorkerLease, worker: WorkerId) -> Self {
+        let encoding = lease.route.encoding;
+        let group = |group: &heeler_protocol::control::TestGroup| {
+            let parent = group.parent.map(|place| place as usize);
+            let parent_uid = parent.and_then(|place| Some(lease.groups.get(place)?.uid.as_str()));
+            let description = GroupDescription {
+                uid: &group.uid,
+                name: &group.name,
+                parent: parent_uid,
+                client_members: lease.client_members.get(&group.uid),
+            };
+            let mut change = Vec::new();
+            encoding.append_group(&mut change, &description);
+            AncestorGroup { uid: group.uid.clone(), parent, change, is_sent: false }
+        };
+        let groups = if encoding.has_groups() { lease.groups.as_slice() } else { &[] };
+        Self {
+            encoding,
+            suite: lease.program.suite.clone(),
+            program: lease.program.path.to_text().into_owned(),
+            worker,
+            groups: groups.iter().map(group).collect(),
+            client_members: lease.client_members.clone(),
+        }
+    }
+
+    /// Returns the suite's name.
+    pub(crate) fn suite(&self) -> &str {
+        &self.suite
+    }
+
+    /// Returns the number of the worker.
+    pub(crate) fn worker(&self) -> WorkerId {
+        self.worker
+    }
+
+    /// Adds the ancestor groups of a test that the stream has not sent yet, outermost first.
+    pub(crate) fn add_ancestor_groups(&mut self, test: &LeasedTest, parcel: &mut UpdateBatch) {
+        let mut next = test.group.map(|group| group as usize);
+        let mut unsent = Vec::new();
+        while let Some(place) = next
+            && let Some(above) = self.groups.get(place)
+            && !above.is_sent
+        {
+            unsent.push(place);
+            // A parent that is not an earlier entry could form a cycle.
+            next = above.parent.filter(|parent| *parent < place);
+        }
+        for place in unsent.into_iter().rev() {
+            let above = &mut self.groups[place];
+            above.is_sent = true;
+            parcel.add_group(&above.uid, &above.change);
+        }
+    }
+
+    /// Appends the change of a started test.
+    pub(crate) fn write_in_progress(&self, out: &mut Vec<u8>, test: &LeasedTest, start: UtcTime) {
+        self.encoding.append_started(out, &self.describe(test), start.since_epoch_ms(), self.worker);
+    }
+
+    /// Appends the change of a test with its terminal result.
+    pub(crate) fn write_terminal(&self, out: &mut Vec<u8>, test: &LeasedTest, result: &TestResult) {
+        self.encoding.append_finished(out, &self.describe(test), result);
+    }
+
+    fn describe<'a>(&'a self, test: &'a LeasedTest) -> NodeDescription<'a> {
+        let parent = test.group.and_then(|group| self.groups.get(group as usize));
+        NodeDescription {
+            uid: &test.uid,
+            display_name: test.listed.display.as_deref().unwrap_or(&test.listed.name),
+            parent: parent.map(|group| group.uid.as_str()),
+            suite: &self.suite,
+            program: &self.program,
+            file: test.listed.file.as_deref(),
+            line: test.listed.line,
+            traits: &test.listed.traits,
+            client_members: self.client_members.get(&test.uid),
+        }
+    }
+}
+#[cfg(test)]
+mod tests {
+    use heeler_core::TestId;
+    use heeler_protocol::{
+        control::TestGroup,
+        mtp::{NodeChange, NodeType},
+    };
+
+    use super::*;
+    use crate::test_values;
+
+    fn leased() -> LeasedTest {
+        LeasedTest { uid: "s::A.b".into(), group: Some(1), ..test_values::leased(0) }
+    }
+
+    fn writer() -> NodeWriter {
+        let group = |uid: &str, name: &str, parent| TestGroup { uid: uid.into(), name: name.into(), parent };
+        let groups = vec![group("s::", "s", None), group("s::A.", "A", Some(0))];
+        NodeWriter::new(&WorkerLease { groups, ..test_values::lease(0) }, WorkerId(3))
+    }
+
+    #[test]
+    fn groups_are_sent_once_before_their_tests() {
+        let mut writer = writer();
+        let mut parcel = UpdateBatch::at_position(0);
+        for _ in 0..2 {
+            writer.add_ancestor_groups(&leased(), &mut parcel);
+            parcel.add_started(TestId(0), |out| writer.write_in_progress(out, &leased(), UtcTime::default()));
+        }
+        // Another lease of the same run uses the same stream.
+        let mut parcel = parcel.take();
+        let changes: Vec<NodeChange> = parcel
+            .chunks()
+            .flat_map(|chunk| chunk.changes)
+            .map(|change| serde_json::from_slice(change).unwrap())
+            .collect();
+        let uids: Vec<_> = changes.iter().map(|change| change.node.uid.as_str()).collect();
+        assert_eq!(uids, ["s::", "s::A.", "s::A.b", "s::A.b"]);
+        assert_eq!(changes[1].parent.as_deref(), Some("s::"));
+        assert_eq!((changes[1].node.node_type, changes[1].node.state), (NodeType::Group, None));
+        parcel = UpdateBatch::at_position(0);
+        parcel.sent_groups = ["s::".to_owned(), "s::A.".to_owned()].into();
+        self::writer().add_ancestor_groups(&leased(), &mut parcel);
+        assert!(parcel.is_empty());
+    }
+}

@@ -1,0 +1,223 @@
+//! Updates that result from one chunk of a test process's output, in order: bytes for the journal, changes
+//! for the client, reports for the coordinator. Nothing is written or sent here.
+
+use std::collections::HashSet;
+
+use heeler_core::{Attempt, TestId, TestResult};
+use heeler_protocol::{
+    control::{FRAME_LIMIT_BYTES, LeaseEvent, LogLine},
+    journal::{self, JournalRecord},
+};
+
+/// Why a result is provisional and not sent to the client yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProvisionalMark {
+    /// A retry may replace it.
+    AwaitsRetry,
+    /// The test is to be rerun in isolation.
+    AwaitsIsolatedRun,
+}
+
+/// Updates that are written and sent together.
+#[derive(Debug, Default)]
+pub(crate) struct UpdateBatch {
+    /// Bytes for the journal, written before anything is sent.
+    pub(crate) journal: Vec<u8>,
+    /// Reports to the coordinator, sent last.
+    pub(crate) reports: Vec<LeaseEvent>,
+    /// Raw output, for the worker's own standard output.
+    pub(crate) shown_stdout: Vec<u8>,
+    /// Raw output for the worker's own standard error.
+    pub(crate) shown_stderr: Vec<u8>,
+    /// Lines for the client's log.
+    pub(crate) logs: Vec<LogLine>,
+    /// Its results are in no journal, so the coordinator must learn of them before the client does.
+    pub(crate) is_unjournalled: bool,
+    /// Groups that were sent before, or are sent with this batch.
+    pub(crate) sent_groups: HashSet<String>,
+    changes: Vec<u8>,
+    change_ends: Vec<ChangeEnd>,
+    /// Indexes of the changes that introduce groups.
+    group_indexes: Vec<usize>,
+    /// The number of the run's settled results, including those of this batch.
+    position: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ChangeEnd {
+    at: usize,
+    position: u64,
+}
+
+/// Changes that fit into one frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct UpdateChunk<'a> {
+    /// The number of the run's results sent with this chunk and all before it.
+    pub(crate) position: u64,
+    /// The JSON of each change.
+    pub(crate) changes: Vec<&'a [u8]>,
+}
+
+impl UpdateBatch {
+    /// Returns an empty batch for a run with `position` results in this worker's journal.
+    pub(crate) fn at_position(position: u64) -> Self {
+        Self { position, ..Self::default() }
+    }
+
+    /// Returns the number of the run's results that are settled after this batch.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Returns whether the batch contains nothing to write or send.
+    pub(crate) fn is_empty(&self) -> bool {
+        let bytes = [&self.journal, &self.shown_stdout, &self.shown_stderr, &self.changes];
+        self.reports.is_empty() && self.logs.is_empty() && bytes.iter().all(|bytes| bytes.is_empty())
+    }
+
+    /// Takes the contents and leaves an empty batch that continues at the same position.
+    pub(crate) fn take(&mut self) -> Self {
+        let rest =
+            Self { sent_groups: std::mem::take(&mut self.sent_groups), ..Self::at_position(self.position) };
+        std::mem::replace(self, rest)
+    }
+
+    /// Adds a group, unless the stream already contains it.
+    pub(crate) fn add_group(&mut self, uid: &str, change: &[u8]) {
+        if self.sent_groups.insert(uid.to_owned()) {
+            self.group_indexes.push(self.change_ends.len());
+            self.changes.extend_from_slice(change);
+            self.change_ends.push(ChangeEnd { at: self.changes.len(), position: self.position });
+        }
+    }
+
+    /// Returns the changes that introduce groups, in order.
+    pub(crate) fn group_changes(&self) -> impl Iterator<Item = &[u8]> {
+        self.group_indexes.iter().map(|place| {
+            let start = place.checked_sub(1).map_or(0, |before| self.change_ends[before].at);
+            &self.changes[start..self.change_ends[*place].at]
+        })
+    }
+
+    /// Adds the start of a test; `write` appends its change.
+    pub(crate) fn add_started(&mut self, test: TestId, write: impl FnOnce(&mut Vec<u8>)) {
+        journal::write(&mut self.journal, &JournalRecord::Started(test));
+        write(&mut self.changes);
+        self.change_ends.push(ChangeEnd { at: self.changes.len(), position: self.position });
+        self.reports.push(LeaseEvent::Started(test));
+    }
+
+    /// Adds a terminal result; `write` appends its change.
+    pub(crate) fn add_settled(
+        &mut self,
+        test: TestId,
+        result: &TestResult,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        journal::write_finished(&mut self.journal, test, result);
+        write(&mut self.changes);
+        self.position += 1;
+        self.change_ends.push(ChangeEnd { at: self.changes.len(), position: self.position });
+        self.reports.push(LeaseEvent::Settled {
+            test,
+            outcome: result.outcome,
+            duration_us: result.duration_us.unwrap_or(0),
+            position: self.position,
+        });
+    }
+
+    /// Adds a provisional result.
+    pub(crate) fn add_provisional(&mut self, test: TestId, attempt: Attempt, held: ProvisionalMark) {
+        journal::write(&mut self.journal, &JournalRecord::Provisional { test, attempt: attempt.clone() });
+        let attempt = Box::new(attempt);
+        self.reports.push(match held {
+            ProvisionalMark::AwaitsRetry => LeaseEvent::FailedProvisionally { test, attempt },
+            ProvisionalMark::AwaitsIsolatedRun => LeaseEvent::CrashedProvisionally { test, attempt },
+        });
+    }
+
+    /// Returns the changes, split into frames.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = UpdateChunk<'_>> {
+        let mut next = 0_usize;
+        std::iter::from_fn(move || {
+            let first = next;
+            let from = first.checked_sub(1).map_or(0, |before| self.change_ends[before].at);
+            let mut start = from;
+            let mut changes = Vec::new();
+            while let Some(end) = self.change_ends.get(next) {
+                if next > first && end.at - from > FRAME_LIMIT_BYTES {
+                    break;
+                }
+                changes.push(&self.changes[start..end.at]);
+                start = end.at;
+                next += 1;
+            }
+            (next > first).then(|| UpdateChunk { position: self.change_ends[next - 1].position, changes })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_core::Outcome;
+    use heeler_protocol::journal::JournalContent;
+
+    use super::*;
+
+    fn settle(parcel: &mut UpdateBatch, test: u32, change: &[u8]) {
+        let result = TestResult { duration_us: Some(1), ..TestResult::new(Outcome::Passed) };
+        parcel.add_settled(TestId(test), &result, |out| out.extend_from_slice(change));
+    }
+
+    #[test]
+    fn update_batch_keeps_each_update_once_in_order() {
+        let mut parcel = UpdateBatch::at_position(4);
+        parcel.add_started(TestId(7), |out| out.extend_from_slice(b"a"));
+        settle(&mut parcel, 7, b"bc");
+        let loads: Vec<_> = parcel.chunks().collect();
+        assert_eq!(loads, [UpdateChunk { position: 5, changes: vec![&b"a"[..], b"bc"] }]);
+        assert!(matches!(parcel.reports[1], LeaseEvent::Settled { position: 5, .. }));
+        let bytes = [journal::MAGIC, &parcel.journal].concat();
+        let JournalContent { records, damage, .. } = journal::read(&bytes);
+        assert_eq!(damage, None);
+        assert!(matches!(
+            &records[..],
+            [JournalRecord::Started(_), JournalRecord::Finished { test: TestId(7), .. }]
+        ));
+        let taken = parcel.take();
+        assert!(!taken.is_empty() && parcel.is_empty());
+        assert_eq!(parcel.position(), 5);
+    }
+
+    #[test]
+    fn changes_are_split_into_frames_by_size() {
+        let mut parcel = UpdateBatch::default();
+        let sizes = [FRAME_LIMIT_BYTES / 2, FRAME_LIMIT_BYTES / 2, 1, FRAME_LIMIT_BYTES * 3, 5];
+        for (test, size) in sizes.iter().enumerate() {
+            settle(&mut parcel, u32::try_from(test).unwrap(), &vec![b'x'; *size]);
+        }
+        let seen: Vec<_> = parcel.chunks().map(|load| (load.position, load.changes.len())).collect();
+        assert_eq!(seen, [(2, 2), (3, 1), (4, 1), (5, 1)]);
+        let lengths: Vec<_> = parcel.chunks().flat_map(|load| load.changes).map(<[u8]>::len).collect();
+        assert_eq!(lengths, sizes);
+    }
+
+    #[test]
+    fn provisional_result_is_journalled_but_not_sent() {
+        let mut parcel = UpdateBatch::default();
+        let attempt = Attempt {
+            outcome: Outcome::Crashed,
+            message: "m".into(),
+            exit_reason: None,
+            stdout: String::new(),
+            stderr: String::new(),
+            diagnostics: None,
+            duration_us: 0,
+        };
+        parcel.add_provisional(TestId(1), attempt, ProvisionalMark::AwaitsIsolatedRun);
+        assert_eq!(parcel.chunks().count(), 0);
+        assert!(matches!(parcel.reports[..], [LeaseEvent::CrashedProvisionally { test: TestId(1), .. }]));
+        assert_eq!(parcel.position(), 0);
+        assert!(!parcel.journal.is_empty());
+    }
+}

@@ -1,0 +1,364 @@
+//! Tests of the result sender over real sockets: clients that read, that close, that never read, that are
+//! absent.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use heeler_core::{Outcome, TestId, TestResult};
+use heeler_protocol::{
+    StreamDecoder as _,
+    control::LeaseEvent,
+    frame::FrameDecoder,
+    mtp::{ExecutionState, GroupDescription, UpdateParams, render_group},
+    rpc::{self, RpcError, RpcMessage},
+};
+use heeler_transport::control::{ControlReceiver, ReceivedPacket};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::timeout,
+};
+
+use super::*;
+
+/// Generous: the machine may be busy.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// How a simulated client treats its callback connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientBehaviour {
+    /// Reads everything and replies to unknown requests with an error.
+    RepliesToBarrier,
+    /// Reads everything, replies to nothing, and closes at the end.
+    ClosesAtEnd,
+    /// Closes after the first frame.
+    ClosesEarly,
+    /// Accepts and reads nothing.
+    NeverReads,
+}
+
+/// A result sender between a client and a coordinator, both simulated by the test.
+struct SenderHarness {
+    to_sender: mpsc::Sender<SenderMessage>,
+    coordinator: ControlReceiver,
+    /// Dropping a link closes it, so both ends are kept.
+    _links: (ControlSender, LinkTasks),
+    tasks: JoinSet<()>,
+    changes: mpsc::Receiver<String>,
+    sent: u32,
+    position: u64,
+}
+
+type LinkTasks = (heeler_transport::LinkTask, heeler_transport::LinkTask);
+
+const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 5000, stall_ms: 200, drain_ms: 200 };
+
+impl SenderHarness {
+    async fn with_client(habit: ClientBehaviour) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut bench = Self::new(Some(address(port)));
+        let (changes_tx, changes) = mpsc::channel(1 << 20);
+        bench.changes = changes;
+        bench.tasks.spawn(async move {
+            // Connections that are not read must stay open.
+            let mut kept = Vec::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                kept.extend(run_client(stream, habit, &changes_tx).await);
+            }
+        });
+        bench
+    }
+
+    fn new(callback: Option<CallbackAddress>) -> Self {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let (control, _, control_task) = heeler_transport::control::open(ours);
+        let (unused, coordinator, coordinator_task) = heeler_transport::control::open(theirs);
+        let (to_sender, inbox) = mpsc::channel(QUEUED_UPDATE_BATCHES);
+        let route = ClientRoute { callback, limits: LIMITS, ..ClientRoute::default() };
+        let uplink = ResultSender::new(control, WorkerId(7), ClientId(2), route);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { uplink.run(inbox).await.unwrap() });
+        let _links = (unused, (control_task, coordinator_task));
+        let (_, changes) = mpsc::channel(1);
+        Self { to_sender, coordinator, _links, tasks, changes, sent: 0, position: 0 }
+    }
+
+    /// Sends an update batch with `results` results of `text_bytes` text each; returns what the coordinator
+    /// receives up to its reports.
+    async fn send_results(&mut self, run: &str, results: u32, text_bytes: usize) -> Vec<CoordinatorReceived> {
+        let mut parcel = UpdateBatch::at_position(self.position);
+        for _ in 0..results {
+            let uid = format!("{}-{}", self.sent, "x".repeat(text_bytes));
+            let node = heeler_protocol::mtp::TestNode::test(uid, "name", ExecutionState::Passed);
+            let result = TestResult::new(Outcome::Passed);
+            parcel.add_settled(TestId(self.sent), &result, |out| {
+                out.extend_from_slice(&heeler_protocol::mtp::encode_change(&node))
+            });
+            self.sent += 1;
+        }
+        self.position = parcel.position();
+        self.send_batch(run, parcel).await;
+        self.receive_until(|heard| {
+            matches!(heard, CoordinatorReceived::Message(FromWorker::LeaseEvents { .. }))
+        })
+        .await
+    }
+
+    async fn send_batch(&mut self, run: &str, parcel: UpdateBatch) {
+        let message =
+            SenderMessage::Updates { run: run.into(), lease: LeaseId(1), updates: Box::new(parcel) };
+        self.to_sender.send(message).await.unwrap();
+    }
+
+    async fn drain(&mut self, run: &str) -> (ProofLevel, u64) {
+        self.to_sender.send(SenderMessage::Drain { run: run.into() }).await.unwrap();
+        let heard = self
+            .receive_until(|heard| matches!(heard, CoordinatorReceived::Message(FromWorker::Drained { .. })))
+            .await;
+        match heard.last() {
+            Some(CoordinatorReceived::Message(FromWorker::Drained { proof, position, .. })) => {
+                (*proof, *position)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn receive_until(
+        &mut self,
+        is_last: impl Fn(&CoordinatorReceived) -> bool,
+    ) -> Vec<CoordinatorReceived> {
+        let mut all = Vec::new();
+        loop {
+            let next = timeout(DEADLINE, self.coordinator.next::<FromWorker>()).await;
+            let next = next.unwrap_or_else(|_| panic!("nothing more after {all:?}")).unwrap();
+            let heard = match next.expect("the uplink goes on") {
+                ReceivedPacket::Message(message) => CoordinatorReceived::Message(message),
+                ReceivedPacket::Forward { client, position, frame } => {
+                    assert_eq!(client, ClientId(2));
+                    CoordinatorReceived::Relay(position, uids(&frame).len())
+                }
+            };
+            all.push(heard);
+            if is_last(all.last().unwrap()) {
+                return all;
+            }
+        }
+    }
+
+    /// Returns the numbers of the first `count` tests whose changes the client reads.
+    async fn read_test_numbers(&mut self, count: usize) -> Vec<String> {
+        let mut seen = Vec::new();
+        while seen.len() < count {
+            let uid = timeout(DEADLINE, self.changes.recv()).await.expect("the client reads").unwrap();
+            seen.push(uid.split('-').next().unwrap().to_owned());
+        }
+        seen
+    }
+}
+
+#[derive(Debug)]
+enum CoordinatorReceived {
+    Message(FromWorker),
+    /// A relayed frame: its position and its number of changes.
+    Relay(u64, usize),
+}
+
+fn address(port: u16) -> CallbackAddress {
+    CallbackAddress::tcp("127.0.0.1", port, None)
+}
+
+/// Simulates a client; returns the connection if it is to stay open.
+async fn run_client(
+    mut stream: TcpStream,
+    habit: ClientBehaviour,
+    changes: &mpsc::Sender<String>,
+) -> Option<TcpStream> {
+    if habit == ClientBehaviour::NeverReads {
+        return Some(stream);
+    }
+    let (mut frames, mut buffer) = (FrameDecoder::default(), BytesMut::new());
+    loop {
+        while let Some(body) = frames.decode(&mut buffer).unwrap() {
+            match rpc::parse(&body).unwrap() {
+                RpcMessage::Request { id, .. } if habit == ClientBehaviour::RepliesToBarrier => {
+                    let error = RpcError::new(rpc::code::METHOD_NOT_FOUND, "no such method");
+                    stream.write_all(&rpc::encode_error(&id, &error)).await.unwrap();
+                }
+                RpcMessage::Notification { .. } => {
+                    for uid in uids_of_body(&body) {
+                        changes.send(uid).await.unwrap();
+                    }
+                    if habit == ClientBehaviour::ClosesEarly {
+                        return None;
+                    }
+                }
+                RpcMessage::Request { .. } | RpcMessage::Response { .. } => {}
+            }
+        }
+        if stream.read_buf(&mut buffer).await.unwrap_or(0) == 0 {
+            return None;
+        }
+    }
+}
+
+fn uids(frame: &[u8]) -> Vec<String> {
+    let body = memchr::memmem::find(frame, b"\r\n\r\n").unwrap() + 4;
+    uids_of_body(&frame[body..])
+}
+
+fn uids_of_body(body: &[u8]) -> Vec<String> {
+    let RpcMessage::Notification { params, .. } = rpc::parse(body).unwrap() else { panic!() };
+    let params: UpdateParams = serde_json::from_str(params.unwrap().get()).unwrap();
+    params.changes.unwrap().into_iter().map(|change| change.node.uid).collect()
+}
+
+fn logs(heard: &[CoordinatorReceived]) -> usize {
+    heard.iter().filter(|one| matches!(one, CoordinatorReceived::Message(FromWorker::Log { .. }))).count()
+}
+
+fn settled(heard: &[CoordinatorReceived]) -> usize {
+    let reports = heard.iter().filter_map(|one| match one {
+        CoordinatorReceived::Message(FromWorker::LeaseEvents { events: reports, .. }) => Some(reports),
+        CoordinatorReceived::Message(_) | CoordinatorReceived::Relay(..) => None,
+    });
+    reports.flatten().filter(|report| matches!(report, LeaseEvent::Settled { .. })).count()
+}
+
+#[tokio::test]
+async fn new_connection_receives_groups_again() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesAtEnd).await;
+    for run in ["first", "second"] {
+        let mut parcel = UpdateBatch::at_position(0);
+        let uid = format!("{run}::");
+        let mut change = Vec::new();
+        render_group(&mut change, &GroupDescription { uid: &uid, name: run, ..GroupDescription::default() });
+        parcel.add_group(&uid, &change);
+        bench.send_batch(run, parcel).await;
+    }
+    // The end of one run is proven by the end of the connection that both share.
+    assert_eq!(bench.drain("first").await.0, ProofLevel::Closed);
+    bench.send_results("second", 1, 0).await;
+    assert_eq!(bench.drain("second").await.0, ProofLevel::Closed);
+    let mut uids = Vec::new();
+    while let Ok(uid) = bench.changes.try_recv() {
+        uids.push(uid.trim_end_matches('-').to_owned());
+    }
+    assert_eq!(uids, ["first::", "second::", "second::", "0"]);
+}
+
+#[tokio::test]
+async fn reading_client_proves_delivery_in_order() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::RepliesToBarrier).await;
+    for _ in 0..20 {
+        let heard = bench.send_results("r", 50, 10_000).await;
+        assert_eq!((logs(&heard), settled(&heard)), (0, 50));
+    }
+    assert_eq!(bench.drain("r").await, (ProofLevel::Answered, 1000));
+    let expected: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
+    assert_eq!(bench.read_test_numbers(1000).await, expected);
+    // The connection stays usable.
+    bench.send_results("r", 1, 0).await;
+    assert_eq!(bench.drain("r").await, (ProofLevel::Answered, 1001));
+}
+
+#[tokio::test]
+async fn run_without_results_is_proven() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::RepliesToBarrier).await;
+    assert_eq!(bench.drain("other").await, (ProofLevel::Answered, 0));
+}
+
+#[tokio::test]
+async fn client_close_proves_delivery_and_next_run_reconnects() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesAtEnd).await;
+    for round in 1..=2 {
+        let heard = bench.send_results("r", 3, 0).await;
+        assert_eq!(logs(&heard), 0);
+        assert_eq!(bench.drain("r").await, (ProofLevel::Closed, round * 3));
+        assert_eq!(bench.read_test_numbers(3).await.len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn client_closing_early_causes_one_log_message() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesEarly).await;
+    let mut messages = 0;
+    for _ in 0..40 {
+        let heard = bench.send_results("r", 10, 50_000).await;
+        assert_eq!(settled(&heard), 10);
+        messages += logs(&heard);
+    }
+    assert_eq!(messages, 1);
+    assert_eq!(bench.drain("r").await, (ProofLevel::None, 0));
+}
+
+#[tokio::test]
+async fn client_that_never_reads_stalls_once() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::NeverReads).await;
+    let mut messages = 0;
+    // More than the outbox and the kernel's buffers hold.
+    for _ in 0..40 {
+        let heard = bench.send_results("r", 10, 100_000).await;
+        assert_eq!(settled(&heard), 10);
+        messages += logs(&heard);
+    }
+    assert_eq!(messages, 1);
+    assert_eq!(bench.drain("r").await, (ProofLevel::None, 0));
+}
+
+#[tokio::test]
+async fn missing_barrier_reply_is_logged() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::NeverReads).await;
+    bench.send_results("r", 1, 0).await;
+    bench.to_sender.send(SenderMessage::Drain { run: "r".into() }).await.unwrap();
+    let heard = bench
+        .receive_until(|heard| matches!(heard, CoordinatorReceived::Message(FromWorker::Drained { .. })))
+        .await;
+    assert_eq!(logs(&heard), 1);
+    let Some(CoordinatorReceived::Message(FromWorker::Drained { proof, .. })) = heard.last() else {
+        panic!()
+    };
+    assert!(!proof.is_enough());
+}
+
+#[tokio::test]
+async fn unreachable_client_causes_one_log_message() {
+    let port = TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap().port();
+    let mut bench = SenderHarness::new(Some(address(port)));
+    let heard =
+        [bench.send_results("r", 1, 0).await, bench.send_results("r", 1, 0).await].map(|heard| logs(&heard));
+    assert_eq!(heard, [1, 0]);
+    assert_eq!(bench.drain("r").await, (ProofLevel::None, 0));
+}
+
+#[tokio::test]
+async fn relayed_frames_precede_their_reports() {
+    let mut bench = SenderHarness::new(None);
+    bench.send_results("r", 2, 0).await;
+    let heard = bench.send_results("r", 5, 100_000).await;
+    let relayed: Vec<_> = heard
+        .iter()
+        .map_while(|one| match one {
+            CoordinatorReceived::Relay(position, changes) => Some((*position, *changes)),
+            CoordinatorReceived::Message(_) => None,
+        })
+        .collect();
+    assert_eq!(relayed, [(4, 2), (6, 2), (7, 1)]);
+    assert_eq!(bench.drain("r").await, (ProofLevel::Ordered, 7));
+}
+
+#[tokio::test]
+async fn lease_end_follows_its_results() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::RepliesToBarrier).await;
+    bench.send_results("r", 1, 0).await;
+    let end = Box::new(LeaseEnd::Complete);
+    let message = SenderMessage::LeaseEnded { lease: LeaseId(4), end, start_us: Some(9) };
+    bench.to_sender.send(message).await.unwrap();
+    let heard = bench.receive_until(|_| true).await;
+    let CoordinatorReceived::Message(FromWorker::LeaseEnded { lease, end, start_us }) = &heard[0] else {
+        panic!()
+    };
+    assert_eq!((*lease, end, *start_us), (LeaseId(4), &LeaseEnd::Complete, Some(9)));
+}
