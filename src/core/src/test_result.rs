@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{OsText, Outcome};
+use crate::{OsText, Outcome, ProcessFacts};
 
 /// How a test ended, with everything that is known about it. Together with the test's description it is all
 /// that a protocol or a report needs.
@@ -281,7 +281,7 @@ impl std::fmt::Display for ExitReason {
         match (&self.signal, self.code) {
             (Some(signal), _) => f.write_str(signal),
             (None, Some(code)) => write!(f, "exit code {code}"),
-            (None, None) => f.write_str("an unknown end"),
+            (None, None) => f.write_str("an unknown exit status"),
         }
     }
 }
@@ -298,7 +298,7 @@ pub struct ProcessUsage {
 }
 
 /// Process that outlived its test process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LeakedProcess {
     pub pid: u32,
     /// Command line, truncated.
@@ -307,6 +307,9 @@ pub struct LeakedProcess {
     /// to the clock tick. `None` if unknown.
     #[serde(default)]
     pub started_ms: Option<u64>,
+    /// Name, age and memory before it was killed; `None` if it was gone before it could be described.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<ProcessFacts>,
 }
 
 #[cfg(test)]

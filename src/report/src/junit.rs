@@ -2,14 +2,14 @@
 //! each suite, `classname` is the suite, `name` the test's full name. Output is included for tests that did
 //! not pass at the first attempt.
 
-use std::{collections::HashMap, io::Write, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
-use heeler_core::{Attempt, Outcome};
+use heeler_core::{Attempt, Outcome, describe::process_text};
 use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo, RunLeak};
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
 use super::{
-    FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport,
+    FailureDetail, ReportFormat, ReportRunInfo, RunSummary, TestReport,
     sanitise::{headline, xml_text},
 };
 
@@ -17,30 +17,12 @@ use super::{
 const NO_SUITE: &str = "tests";
 
 /// The format `junit`.
-pub(super) struct JunitFormat;
-
-impl ReportFormat for JunitFormat {
-    fn name(&self) -> &'static str {
-        "junit"
-    }
-
-    fn title(&self) -> &'static str {
-        "JUnit"
-    }
-
-    fn default_file(&self) -> &'static str {
-        "junit.xml"
-    }
-
-    fn write(
-        &self,
-        summary: &RunSummary,
-        info: &ReportRunInfo<'_>,
-        writer: &mut dyn Write,
-    ) -> Result<(), ReportError> {
-        Ok(report(summary, info).serialize(writer)?)
-    }
-}
+pub(super) static FORMAT: ReportFormat = ReportFormat {
+    name: "junit",
+    title: "JUnit",
+    default_file: "junit.xml",
+    write: |summary, info, writer| Ok(report(summary, info).serialize(writer)?),
+};
 
 fn report(summary: &RunSummary, head: &ReportRunInfo<'_>) -> Report {
     let mut report = Report::new(xml_text(head.name));
@@ -128,8 +110,13 @@ fn with_leaks(detail: &FailureDetail) -> String {
 }
 
 fn leaked_process_line(who: &str, process: &LeakedProcessInfo) -> String {
-    let LeakedProcessInfo { pid, command } = process;
-    format!("[heeler: {who} left a process behind, which was killed: {command} (process {pid})]\n")
+    format!("[heeler: {who} left a process behind, which was killed: {}]\n", leaked_process(process))
+}
+
+/// Returns the command line of a leaked process, with its id, age and memory.
+fn leaked_process(process: &LeakedProcessInfo) -> String {
+    let LeakedProcessInfo { pid, command, .. } = process;
+    format!("{command} ({})", process_text(*pid, command, process.facts().as_ref()))
 }
 
 /// Writes leaked processes that one of several tests, or no test, left behind into the output of their suite.
@@ -171,8 +158,7 @@ fn properties(detail: &FailureDetail) -> Vec<Property> {
         ("heeler.worker", detail.worker.map(|worker| worker.to_string())),
     ];
     let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text?)));
-    let left =
-        detail.leaked.iter().map(|one| ("heeler.leaked", format!("{} (process {})", one.command, one.pid)));
+    let left = detail.leaked.iter().map(|one| ("heeler.leaked", leaked_process(one)));
     texts.chain(left).map(|(name, text)| Property::new(name, xml_text(&text))).collect()
 }
 
@@ -308,7 +294,7 @@ mod tests {
             duration: Duration::from_secs(7),
         };
         let mut out = Vec::new();
-        JunitFormat.write(&summary, &head, &mut out).unwrap();
+        (FORMAT.write)(&summary, &head, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -71,6 +71,26 @@ fn wait_handed_over(pid: u32) {
 }
 
 #[test]
+fn attached_debugger_sees_no_stop_signal_although_the_response_is_late() {
+    let world = world();
+    let mut server = debug_server(&world, false);
+    let tests = ["kinds::Math.Fail"];
+    let run = begin_debug_run(&mut server, 1, &tests);
+    let asked = wait_attach_request(&server, 0);
+    let then = ["break Math_Fail_Test::TestBody", "continue", "continue"];
+    let gdb = GdbProcess::attach(&world, asked.pid, &then);
+    // A debugger may continue the test before its client has responded.
+    wait_handed_over(asked.pid);
+    assert_eq!(tracer_of(asked.pid), gdb.child.id());
+    assert!(world.starts().is_empty(), "nothing of the program has run");
+    respond(&mut server, &asked, json!({"success": true}));
+    let output = gdb.resume();
+    assert!(output.contains("Breakpoint 1, ") && !output.contains("received signal"), "{output}");
+    finish(&server, &run, &tests).assert_all("failed");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
 fn attached_debugger_stops_test_and_keeps_result() {
     for is_listening in [false, true] {
         let world = world();
@@ -416,12 +436,12 @@ fn display_is_silent_while_debugger_has_terminal() {
 fn missing_debugger_is_reported_and_test_runs() {
     let world = world();
     for (debugger, reason) in
-        [("no-such-debugger", "ended before it had attached"), ("true", "ended before it had attached")]
+        [("no-such-debugger", "exited before it attached"), ("true", "exited before it attached")]
     {
         let ran = world.run(&["run", "kinds", "-E", "Math.Add", "--debugger", debugger]).assert_code(0);
         ran.assert_stdout(reason);
         ran.assert_stdout("without a debugger");
         ran.line_with(&["1 passed"]);
     }
-    world.run(&["run", "kinds", "--debugger", "gdb 'x"]).assert_code(5).assert_stderr("not closed");
+    world.run(&["run", "kinds", "--debugger", "gdb 'x"]).assert_code(5).assert_stderr("unclosed");
 }

@@ -113,7 +113,7 @@ mod tests {
     }
 
     fn leaked(pid: u32, started_ms: Option<u64>) -> LeakedProcess {
-        LeakedProcess { pid, command: "sleep 9".into(), started_ms }
+        LeakedProcess { pid, command: "sleep 9".into(), started_ms, facts: None }
     }
 
     /// Three tests: one of 100 ms, then two whose markers arrived in one read at 300 ms; the framework

@@ -1,7 +1,7 @@
 //! Requests, responses and notifications of the protocol, except the test node.
 
 use bytes::Bytes;
-use heeler_core::{Failure, TestResult};
+use heeler_core::{Failure, ProcessFacts, TestResult};
 use serde::{Deserialize, Serialize};
 
 use super::TestNode;
@@ -427,11 +427,36 @@ pub struct LeakedProcessInfo {
     pub pid: u32,
     /// Command line, truncated.
     pub command: String,
+    /// Name of the process as the system knows it; absent, as age and memory, if it was gone before it could be
+    /// described.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Time since its start, in whole seconds.
+    #[serde(rename = "age-s", skip_serializing_if = "Option::is_none")]
+    pub age_s: Option<u64>,
+    /// Resident memory in KiB.
+    #[serde(rename = "memory-kib", skip_serializing_if = "Option::is_none")]
+    pub memory_kib: Option<u64>,
+}
+
+impl LeakedProcessInfo {
+    /// Returns the facts about the process, if all of them are known.
+    #[must_use]
+    pub fn facts(&self) -> Option<ProcessFacts> {
+        Some(ProcessFacts { name: self.name.clone()?, age_s: self.age_s?, memory_kib: self.memory_kib? })
+    }
 }
 
 impl From<&LeakedProcess> for LeakedProcessInfo {
     fn from(leaked: &LeakedProcess) -> Self {
-        Self { pid: leaked.pid, command: leaked.command.clone() }
+        let facts = leaked.facts.as_ref();
+        Self {
+            pid: leaked.pid,
+            command: leaked.command.clone(),
+            name: facts.map(|facts| facts.name.clone()),
+            age_s: facts.map(|facts| facts.age_s),
+            memory_kib: facts.map(|facts| facts.memory_kib),
+        }
     }
 }
 

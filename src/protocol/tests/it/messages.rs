@@ -190,7 +190,13 @@ fn responses() -> Vec<MessageSample> {
             },
         },
     };
-    let left = LeakedProcessInfo { pid: 4711, command: "sleep 1000".to_owned() };
+    let left = LeakedProcessInfo {
+        pid: 4711,
+        command: "sleep 1000".to_owned(),
+        name: Some("sleep".to_owned()),
+        age_s: Some(2),
+        memory_kib: Some(1800),
+    };
     let leak =
         RunLeak { suite: "unit".to_owned(), tests: vec!["unit::A.b".to_owned()], processes: vec![left] };
     let shared = LargeProcess { suite: "unit".to_owned(), tests: 100, cpu_ms: 12.5, peak_memory_kib: 65_536 };
@@ -263,17 +269,19 @@ fn notifications() -> Vec<MessageSample> {
 fn updates() -> Vec<MessageSample> {
     let group = |parent: Option<&str>, uid: &str, name: &str| NodeChange {
         parent: parent.map(str::to_owned),
-        node: group_node(uid, name),
+        node: TestNode {
+            uid: uid.to_owned(),
+            display_name: name.to_owned(),
+            node_type: NodeType::Group,
+            ..TestNode::default()
+        },
     };
     let changes = vec![
         group(None, "unit::", "unit"),
         group(Some("unit::"), "unit::Parser.", "Parser"),
         NodeChange { parent: Some("unit::Parser.".to_owned()), node: node() },
     ];
-    let json: Vec<_> = changes
-        .iter()
-        .map(|change| encode_change_in_group(change.parent.as_deref(), &change.node, None))
-        .collect();
+    let json: Vec<_> = changes.iter().map(|change| serde_json::to_vec(change).unwrap()).collect();
     let frame = updates_frame(RUN, json.iter().map(Vec::as_slice));
     let completion = UpdateParams { run_id: RUN.to_owned(), changes: None };
     let attached = |attachments| AttachmentParams { run_id: RUN.to_owned(), attachments };

@@ -99,7 +99,7 @@ fn terminal_node_has_all_known_members() {
         isolated_rerun: Some(IsolatedRerun::Crashes),
         diagnostics: Some(Box::new(TestDiagnostics { files: vec![file], ..TestDiagnostics::default() })),
         usage: Some(ProcessUsage { cpu_us: 2500, peak_kib: 9, wall_us: 1 }),
-        leaked: vec![LeakedProcess { pid: 7, command: "sleep 9".into(), started_ms: None }],
+        leaked: vec![LeakedProcess { pid: 7, command: "sleep 9".into(), ..LeakedProcess::default() }],
         reproduce: Some("./p --x".into()),
         ..TestResult::with_reason(Outcome::Crashed, "m\0")
     };
