@@ -142,7 +142,7 @@ fn push_leaky(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Detail
             tests => StyledLine::new()
                 .with_plain("one of ")
                 .with(Style::Bold, count_of(tests.len(), "test"))
-                .with_plain(", which ran too close together to distinguish (--isolate would)"),
+                .with_plain(", by its start time any of them (--isolate shows which)"),
         };
         lines.push(StyledLine::with_label(Style::Warning, "Leaky").join(words));
         for uid in leak.tests.iter().take(MAX_EXAMPLES) {
