@@ -339,7 +339,7 @@ fn environment_is_in_dump_only_on_request() {
     let world = world("timeout = \"1s\"\n");
     world.env("SERVICE_PASSWORD", secret);
     run_these(&world, &["Crash.*", "Hang.*"]).assert_code(2);
-    assert_eq!(diagnostic_files(&world, ".dmp").len(), 6, "{:?}", diagnostic_files(&world, ""));
+    assert_eq!(diagnostic_files(&world, ".dmp").len(), 7, "{:?}", diagnostic_files(&world, ""));
     assert_eq!(files_with_secret(&world, secret), Vec::<PathBuf>::new());
     fs::remove_dir_all(world.path(".heeler")).unwrap();
     configure(&world, "dump-environment = true\n");
