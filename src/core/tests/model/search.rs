@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    hash::{Hash, Hasher},
+    hash::{BuildHasherDefault, Hash, Hasher},
     sync::{Mutex, PoisonError},
     time::Instant,
 };
@@ -40,7 +40,7 @@ struct ScenarioModel {
     /// The states before and after each step, by hash; `None` in a walk.
     transitions: Option<Mutex<Vec<(u64, u64)>>>,
     /// Runs that ignore repeated events, by hash: many states have the same run.
-    checked_runs: Mutex<HashSet<u64>>,
+    checked_runs: Mutex<HashSet<u64, BuildHasherDefault<FoldingHasher>>>,
 }
 
 /// A rule that does not hold, and a path that shows it.
@@ -87,6 +87,7 @@ pub(crate) fn hash(value: &impl Hash) -> u64 {
 }
 
 /// A quick hasher: most of the time goes into hashing.
+#[derive(Default)]
 struct FoldingHasher(u64);
 
 impl Hasher for FoldingHasher {
@@ -222,7 +223,7 @@ fn first_violation(checker: &impl Checker<ScenarioModel>) -> Result<(), ModelVio
 /// predecessor one after the other; the rest would be circles and what follows them.
 fn has_circle(mut transitions: Vec<(u64, u64)>) -> bool {
     transitions.sort_unstable();
-    let mut predecessors: HashMap<u64, usize> = HashMap::new();
+    let mut predecessors: HashMap<u64, usize, BuildHasherDefault<FoldingHasher>> = HashMap::default();
     transitions.iter().for_each(|(_, after)| *predecessors.entry(*after).or_default() += 1);
     let first = transitions.iter().map(|(before, _)| *before);
     let mut ready: Vec<_> = first.filter(|before| !predecessors.contains_key(before)).collect();
