@@ -1,7 +1,7 @@
 //! What the pool of threads brings: the record of a run of 200,000 results read from its journals, beside the same
 //! on one thread.
 //!
-//! `cargo bench --bench parallel`
+//! `cargo bench -p heeler-run-store --bench parallel`
 
 #![expect(clippy::unwrap_used, reason = "a bench that fails may panic")]
 #![expect(clippy::disallowed_methods, reason = "each configuration is measured in a process of its own")]
@@ -63,7 +63,7 @@ fn measure(dir: &Path) {
         let summarised = start.elapsed();
         assert_eq!(summary.counts().passed(), TESTS as usize);
         let format = find_report_format("ctrf").unwrap();
-        format.write(&summary, &recorded.report_info(), &mut std::io::sink()).unwrap();
+        (format.write)(&summary, &recorded.report_info(), &mut std::io::sink()).unwrap();
         let written = start.elapsed();
         for (best, took) in best.iter_mut().zip([read, summarised - read, written - summarised]) {
             *best = best.min(took.as_secs_f64());

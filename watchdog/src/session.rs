@@ -317,7 +317,9 @@ impl WatchdogSession<'_> {
         }
         match LivenessLock::acquire(&run_dir.as_path().join(WATCHDOG_LOCK)) {
             Ok(lock) => drop(self.locks.insert(run.clone(), lock)),
-            Err(error) => tracing::warn!(run = run.id, %error, "nobody can see that the run is minded"),
+            Err(error) => {
+                tracing::warn!(run = run.id, %error, "the run is shown as interrupted while it is finished")
+            }
         }
     }
 

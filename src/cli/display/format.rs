@@ -37,17 +37,6 @@ pub(super) fn estimated_duration(duration: Duration) -> String {
     }
 }
 
-/// Formats an amount of memory: `999 KiB`, `97.6 MiB`, `1,024 MiB`. At most ten columns.
-pub(crate) fn memory_size(kib: u64) -> String {
-    let whole = |number: u64| grouped_number(usize::try_from(number).unwrap_or(usize::MAX));
-    match kib {
-        0..1024 => format!("{kib} KiB"),
-        1024..102_400 => format!("{}.{} MiB", kib / 1024, kib % 1024 * 10 / 1024),
-        102_400..10_485_760 => format!("{} MiB", whole(kib / 1024)),
-        _ => format!("{} GiB", whole(kib / 1_048_576)),
-    }
-}
-
 /// Formats a number with thousands separators: `1,234,567`.
 pub(super) fn grouped_number(number: usize) -> String {
     let digits = number.to_string();
@@ -213,21 +202,6 @@ mod tests {
                 (exact, about)
             );
             assert!(exact.len() <= 9);
-        }
-    }
-
-    #[test]
-    fn memory_sizes_are_short_and_rounded_down() {
-        for (kib, text) in [
-            (0, "0 KiB"),
-            (1023, "1023 KiB"),
-            (1024, "1.0 MiB"),
-            (102_399, "99.9 MiB"),
-            (262_144, "256 MiB"),
-            (10_485_759, "10,239 MiB"),
-            (10_485_760, "10 GiB"),
-        ] {
-            assert_eq!(memory_size(kib), text);
         }
     }
 

@@ -23,7 +23,6 @@ mod run_display;
 pub(crate) mod list;
 pub(crate) mod runs;
 
-pub(crate) use format::memory_size;
 pub(crate) use options::{DisplayKind, DisplayOptions, OutputTarget, TerminalSize, colour_for, kind_for};
 pub(crate) use progress::RunHead;
 pub(crate) use run_display::RunDisplay;

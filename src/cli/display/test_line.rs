@@ -189,8 +189,13 @@ pub(super) fn leaked_process_lines(processes: &[LeakedProcessInfo]) -> impl Iter
         let command = format::cut_name(&process.command, LEAK_COLUMNS);
         StyledLine::new()
             .with_plain(command)
-            .with(Style::Dim, format!("  (process {}, left behind and killed)", process.pid))
+            .with(Style::Dim, format!("  ({}, left behind and killed)", process_text(process)))
     })
+}
+
+/// Returns the id, age and memory of a leaked process.
+fn process_text(process: &LeakedProcessInfo) -> String {
+    heeler_core::describe::process_text(process.pid, &process.command, process.facts().as_ref())
 }
 
 /// Returns the result of the isolated rerun of the test suspected of a crash, unless the message includes it.
@@ -203,9 +208,7 @@ pub(super) fn isolated_rerun_result(record: &TestReport) -> Option<String> {
     }
     Some(match record.detail_text(|detail| detail.isolated_rerun.as_ref())? {
         "crashes" => "also crashes in isolation".to_owned(),
-        "passes" => {
-            "passes in isolation: another test, or the process that they share, may be the cause".to_owned()
-        }
+        "passes" => "passes in isolation: another test, or the shared process, may be the cause".to_owned(),
         "fails" => "fails in isolation, without a crash".to_owned(),
         "hangs" => "hangs in isolation".to_owned(),
         other => format::cut_name(other, NAME_COLUMNS),

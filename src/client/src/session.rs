@@ -102,7 +102,7 @@ impl TestRequest {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No server could be started or reached.
-    #[error("get to a server")]
+    #[error("connect to a server")]
     Start(#[source] ServerStartError),
     /// The callback port could not be opened.
     #[error("listen for callback connections")]
@@ -114,7 +114,7 @@ pub enum ClientError {
         limit: Duration,
     },
     /// The server responded with an error. A cancelled run ends this way, with code -32800.
-    #[error("have {method} done by the server")]
+    #[error("execute {method} on the server")]
     Refused {
         /// Method of the request.
         method: &'static str,
@@ -122,7 +122,7 @@ pub enum ClientError {
         source: RpcError,
     },
     /// The server's response has an unexpected form.
-    #[error("read the server's answer to {method}")]
+    #[error("read the server's response to {method}")]
     InvalidResponse {
         /// Method of the request.
         method: &'static str,
@@ -130,7 +130,7 @@ pub enum ClientError {
         source: serde_json::Error,
     },
     /// The connection ended before the response.
-    #[error("hear the answer to {method}: {reason}")]
+    #[error("receive the response to {method}: {reason}")]
     ConnectionLost {
         /// Method of the request.
         method: &'static str,
@@ -140,7 +140,7 @@ pub enum ClientError {
         is_complete: bool,
     },
     /// The server responded, but its updates were not completed in time.
-    #[error("see the end of run {run_id} within {limit:?} after its answer")]
+    #[error("receive the completion of run {run_id} within {limit:?} after its response")]
     CompletionTimedOut {
         /// Id of the run.
         run_id: String,
@@ -148,7 +148,7 @@ pub enum ClientError {
         limit: Duration,
     },
     /// The server had not ended the session in time after `exit`.
-    #[error("see the server leave in time")]
+    #[error("wait for the exit of the server in time")]
     ServerStillRunning,
 }
 
@@ -491,7 +491,7 @@ impl Client {
 
     fn connection_lost_error(&self, method: &'static str) -> ClientError {
         let reason = self.requests.lock().lost_reason.clone();
-        let reason = reason.unwrap_or_else(|| "the connection takes no more".to_owned());
+        let reason = reason.unwrap_or_else(|| "the connection accepts no more messages".to_owned());
         ClientError::ConnectionLost { method, reason, is_complete: false }
     }
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{OsText, Outcome};
+use crate::{OsText, Outcome, ProcessFacts};
 
 /// How a test ended, with everything that is known about it. Together with the test's description it is all
 /// that a protocol or a report needs.
@@ -105,16 +105,31 @@ impl TestResult {
         }
     }
 
-    /// Returns the message of the result: its reason, otherwise the messages of its failures.
+    /// Returns the message of the result: its reason, otherwise the messages of its failures, each after the
+    /// first with its place.
     #[must_use]
     pub fn message(&self) -> Option<std::borrow::Cow<'_, str>> {
         if let Some(reason) = &self.reason {
             return Some(reason.into());
         }
-        let mut messages = self.failures.iter().filter_map(|failure| failure.message.as_deref());
-        let first = messages.next()?;
-        let more: Vec<_> = messages.collect();
-        Some(if more.is_empty() { first.into() } else { format!("{first}\n{}", more.join("\n")).into() })
+        let mut failures = self.failures.iter().filter(|failure| failure.message.is_some());
+        let mut message: std::borrow::Cow<'_, str> = failures.next()?.message.as_deref()?.into();
+        for failure in failures {
+            let text = message.to_mut();
+            text.push('\n');
+            if let Some(place) = failure.place() {
+                text.push_str(&place);
+                text.push_str(": ");
+            }
+            text.push_str(failure.message.as_deref().unwrap_or_default());
+        }
+        Some(message)
+    }
+
+    /// Returns the first failure with an expected or an actual value.
+    #[must_use]
+    pub fn failed_comparison(&self) -> Option<&Failure> {
+        self.failures.iter().find(|failure| failure.expected.is_some() || failure.actual.is_some())
     }
 
     /// Returns the files that were collected for the result.
@@ -159,6 +174,13 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Returns where the failure is: `file:line`.
+    #[must_use]
+    pub fn place(&self) -> Option<String> {
+        let file = self.file.as_deref()?;
+        Some(self.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}")))
+    }
+
     /// Returns whether nothing is known of the failure.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -259,7 +281,7 @@ impl std::fmt::Display for ExitReason {
         match (&self.signal, self.code) {
             (Some(signal), _) => f.write_str(signal),
             (None, Some(code)) => write!(f, "exit code {code}"),
-            (None, None) => f.write_str("an unknown end"),
+            (None, None) => f.write_str("an unknown exit status"),
         }
     }
 }
@@ -276,7 +298,7 @@ pub struct ProcessUsage {
 }
 
 /// Process that outlived its test process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LeakedProcess {
     pub pid: u32,
     /// Command line, truncated.
@@ -285,4 +307,30 @@ pub struct LeakedProcess {
     /// to the clock tick. `None` if unknown.
     #[serde(default)]
     pub started_ms: Option<u64>,
+    /// Name, age and memory before it was killed; `None` if it was gone before it could be described.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<ProcessFacts>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_names_the_place_of_each_further_failure() {
+        let failure = |message: &str, file: Option<&str>, line| Failure {
+            message: Some(message.to_owned()),
+            file: file.map(str::to_owned),
+            line,
+            ..Failure::default()
+        };
+        let mut result = TestResult::new(Outcome::Failed);
+        assert_eq!(result.message(), None);
+        result.failures = vec![Failure::default(), failure("a", Some("f"), Some(1))];
+        assert_eq!(result.message().as_deref(), Some("a"));
+        result.failures.extend([failure("b", Some("g"), Some(2)), failure("c", None, None)]);
+        assert_eq!(result.message().as_deref(), Some("a\ng:2: b\nc"));
+        result.reason = Some("killed".to_owned());
+        assert_eq!(result.message().as_deref(), Some("killed"));
+    }
 }

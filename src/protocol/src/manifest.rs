@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use heeler_core::{OsText, TestId};
+use heeler_core::{OsText, SourceRequest, TestId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -22,7 +22,7 @@ pub const COORDINATOR_LOCK: &str = "coordinator.lock";
 /// and every result is reported.
 pub const WATCHDOG_LOCK: &str = "watchdog.lock";
 /// Version of the format; readers refuse others.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Format name in the head of each manifest.
 const FORMAT: &str = "heeler-manifest";
 
@@ -65,25 +65,13 @@ pub struct RunOrigin {
     pub command: Vec<OsText>,
     /// Directory in which the command was given.
     pub cwd: OsText,
-    /// Programs that the command line named; empty if those of the configuration ran, or if a client starts
-    /// the server itself.
-    pub programs: NamedPrograms,
-    /// Run id of the earlier run whose tests this one reruns.
-    pub continues: Option<String>,
-}
-
-/// Programs as a command line names them; paths are absolute.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-pub struct NamedPrograms {
-    /// Programs named by path.
-    pub paths: Vec<OsText>,
-    /// Cargo package or workspace whose test programs run.
-    pub cargo: Option<OsText>,
-    /// Arguments for cargo.
-    pub cargo_args: Vec<String>,
+    /// Sources of test programs that the command line named, with absolute paths; empty if those of the
+    /// configuration ran, or if a client starts the server itself.
+    pub sources: Vec<SourceRequest>,
     /// Framework of the programs, if it was given.
     pub framework: Option<String>,
+    /// Run id of the earlier run whose tests this one reruns.
+    pub continues: Option<String>,
 }
 
 /// Rerun set: the tests of a run, by uid, that a later run should repeat.
@@ -337,6 +325,7 @@ mod tests {
         };
         let origin = RunOrigin {
             command: vec!["heeler".into(), "run".into()],
+            sources: vec![SourceRequest::new("cargo", ["/w".into(), "--release".into()])],
             continues: Some("r0".into()),
             ..RunOrigin::default()
         };
@@ -379,7 +368,7 @@ mod tests {
 
     #[test]
     fn foreign_files_and_other_versions_are_refused() {
-        for text in ["", "x\n", "{}\n", "{\"format\":\"x\",\"version\":4}\n", "[1]\n"] {
+        for text in ["", "x\n", "{}\n", "{\"format\":\"x\",\"version\":5}\n", "[1]\n"] {
             let error = Manifest::read(text.as_bytes()).unwrap_err();
             let is_torn = text.is_empty() && matches!(error, ManifestError::Damaged { offset: 0, .. });
             assert!(is_torn || matches!(error, ManifestError::Format), "{text}: {error}");
@@ -388,7 +377,7 @@ mod tests {
         let error = Manifest::read(newer.as_bytes()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "it is written in version 9 of the format, and this heeler reads version 4"
+            "it is written in version 9 of the format, and this heeler reads version 5"
         );
     }
 }

@@ -39,17 +39,17 @@ pub enum RecordedResult {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordedRunError {
     /// The run is still in progress.
-    #[error("the run {run} still goes on, in process {pid}")]
+    #[error("the run {run} is still in progress, in process {pid}")]
     Running {
         run: String,
         /// Process id of its coordinator.
         pid: u32,
     },
     /// The watchdog is finishing the run; it will be over soon.
-    #[error("the run {run} has lost its coordinator, and its watchdog is still clearing up")]
+    #[error("the run {run} has lost its coordinator, and its watchdog is still cleaning up")]
     Finishing { run: String },
     /// The run died before it had written its manifest.
-    #[error("the run {run} died before it had written down what it was to run")]
+    #[error("the run {run} died before it wrote its manifest")]
     NoManifest { run: String },
     /// A file is missing or can't be read.
     #[error("read {path}")]

@@ -1,8 +1,9 @@
 //! One pool of threads in this process for work that consists of many independent pieces, such as the journals
 //! of a run. It is built at its first use, so that a process which never has such work stays as it is: a
-//! process that forks without an exec must stay single-threaded and may not use it.
+//! process that forks without an exec, such as the fork server, must stay single-threaded and may not use it. A
+//! process that traces others may: only the thread that traces them makes requests to them.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
 
@@ -19,6 +20,38 @@ pub fn map<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Send + Sync)
     }
 }
 
+/// Does the same beside a run, whose tests need the cores more: uses only as many threads as cores are idle now, and
+/// none of the pool if at most one is. Items are taken in their order, so the longest ones should be first.
+pub fn map_on_idle_cores<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
+    let threads = idle_cores().min(items.len());
+    let Some(pool) = (threads > 1).then(pool).flatten() else { return items.into_iter().map(work).collect() };
+    let queue = Mutex::new(items.into_iter().enumerate());
+    let take = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work_off = |_| {
+        let results = std::iter::from_fn(take).map(|(place, item)| (place, work(item)));
+        results.collect::<Vec<_>>()
+    };
+    let mut results: Vec<_> = pool.install(|| (0..threads).into_par_iter().flat_map_iter(work_off).collect());
+    results.sort_by_key(|(place, _)| *place);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Returns the number of cores that no thread uses now, other than the caller; 1 if the kernel does not report it.
+/// A number of threads that the user set counts instead.
+fn idle_cores() -> usize {
+    if let Some(threads) = wished_threads() {
+        return threads;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    running_threads(&text).map_or(1, |running| (cores + 1).saturating_sub(running).clamp(1, cores))
+}
+
+/// Returns the number of threads that run or want to run, from `/proc/loadavg`.
+fn running_threads(loadavg: &str) -> Option<usize> {
+    loadavg.split(' ').nth(3)?.split_once('/')?.0.parse().ok()
+}
+
 /// Returns the number of threads: half of the cores are left to a run that is in progress.
 fn thread_count(cores: usize) -> usize {
     cores.div_ceil(2).clamp(2, MAX_THREADS).min(cores)
@@ -29,14 +62,17 @@ fn thread_count(cores: usize) -> usize {
 fn pool() -> Option<&'static ThreadPool> {
     static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
     let build = || {
-        let wished = std::env::var("RAYON_NUM_THREADS").ok().and_then(|number| number.parse().ok());
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = wished.unwrap_or_else(|| thread_count(cores())).min(MAX_THREADS);
+        let threads = wished_threads().unwrap_or_else(|| thread_count(cores())).min(MAX_THREADS);
         let builder =
             ThreadPoolBuilder::new().num_threads(threads).thread_name(|n| format!("heeler-cpu-{n}"));
         (threads > 1).then(|| builder.build().ok()).flatten()
     };
     POOL.get_or_init(build).as_ref()
+}
+
+fn wished_threads() -> Option<usize> {
+    std::env::var("RAYON_NUM_THREADS").ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -48,6 +84,18 @@ mod tests {
         let squares = map((0..10_000_u64).collect(), |number| number * number);
         assert!(squares.iter().zip(0..).all(|(square, number)| *square == number * number));
         assert_eq!(map(Vec::<u8>::new(), |one| one), []);
+    }
+
+    #[test]
+    fn results_on_idle_cores_are_in_the_order_of_the_items() {
+        let squares = map_on_idle_cores((0..1000_u64).collect(), |number| number * number);
+        assert!(
+            squares.len() == 1000
+                && squares.iter().zip(0..).all(|(square, number)| *square == number * number)
+        );
+        assert_eq!(map_on_idle_cores(Vec::<u8>::new(), |one| one), []);
+        assert_eq!(running_threads("0.50 0.40 0.30 3/214 4711\n"), Some(3));
+        assert_eq!(running_threads(""), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! - [`spawn`]: starts processes.
 //! - [`process`]: process ids, exits, process trees, and the attributes of this process.
+//! - [`machine`]: facts about the machine and its processes, for people.
 //! - [`cgroup`]: control groups for process trees, where they may be created.
 //! - [`trace`]: ptrace: stop, inspect and release other processes.
 //! - [`io`]: pipes, socket pairs, polling.
@@ -21,6 +22,7 @@ pub mod fail;
 pub mod fd_passing;
 pub mod io;
 pub mod liveness_lock;
+pub mod machine;
 pub mod peer_credentials;
 pub mod process;
 pub mod spawn;

@@ -14,6 +14,7 @@ use std::{
 
 use heeler_sys::{
     io::{pipe, socket_pair, wait_readable},
+    machine::{MachineReading, ProcessTable},
     process::{self, Pid, Signal},
     spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild, spawn},
     trace,
@@ -281,6 +282,29 @@ fn child_is_reaped_once_and_exit_remembered() {
     assert_eq!(exit.signal, Some(Signal::TERM.0));
     assert_eq!(child.try_wait().unwrap(), Some(exit));
     assert_eq!(child.signal(Signal::TERM).unwrap_err().raw_os_error(), Some(3));
+}
+
+#[test]
+fn processes_and_machine_are_described() {
+    let (mut feet, mut child) = sleeper();
+    until("the program runs", || process::command_line(child.pid()) == "/bin/sleep 1000");
+    let mut table = ProcessTable::new().unwrap();
+    let described = table.read(child.pid()).unwrap();
+    assert_eq!((described.pid, described.name.as_str()), (child.pid(), "sleep"));
+    assert_eq!(described.command, process::command_line(child.pid()));
+    assert!(described.age < PATIENCE && described.resident_bytes > 0, "{described:?}");
+    let all = ProcessTable::read_all().unwrap();
+    assert!(all.process_count() > 1 && all.user_count() > 0);
+    let program = std::env::current_exe().unwrap();
+    assert!(all.processes_of(&program).iter().any(|own| own.pid == Pid::own()));
+    child.signal(Signal::KILL).unwrap();
+    assert_end_comes(&mut feet);
+    until("it is a zombie", || process::stat(child.pid()).unwrap().state == 'Z');
+    child.wait().unwrap();
+    assert_eq!(table.read(child.pid()), None);
+    let machine = MachineReading::read().unwrap();
+    assert!(machine.cores > 0 && machine.load.is_some(), "{machine:?}");
+    assert!(0 < machine.available_bytes && machine.available_bytes < machine.total_bytes, "{machine:?}");
 }
 
 #[test]

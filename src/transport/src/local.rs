@@ -42,10 +42,10 @@ pub enum AcceptError {
     #[error("accept a local connection")]
     Accept(#[source] io::Error),
     /// The peer's user is unknown; the connection is closed. The listener stays usable.
-    #[error("ask who dialled")]
+    #[error("read the credentials of the peer")]
     Credentials(#[source] io::Error),
     /// Another user dialled; the connection is closed. The listener stays usable.
-    #[error("accept a connection of user {euid}: only user {own} may dial")]
+    #[error("accept a connection of user {euid}: only user {own} may connect")]
     OtherUser {
         /// Effective user of the dialling process.
         euid: u32,
@@ -58,7 +58,7 @@ pub enum AcceptError {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The operating system refused.
-    #[error("dial local socket {path}")]
+    #[error("connect to local socket {path}")]
     Refused {
         /// Path of the socket.
         path: PathBuf,
@@ -66,7 +66,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The listener belongs to another user.
-    #[error("dial local socket {path}: it belongs to user {euid}, not to user {own}")]
+    #[error("connect to local socket {path}: it belongs to user {euid}, not to user {own}")]
     OtherUser {
         /// Path of the socket.
         path: PathBuf,

@@ -144,7 +144,7 @@ fn unknown_report_format_names_the_nearest() {
     ran.assert_stderr("unknown report format \"crtf\"; did you mean \"ctrf\"?");
     world.write("heeler.toml", "[profile.default]\nreports = [\"junit\", \"junti=a.xml\"]\n");
     let ran = world.run(&["list"]).assert_code(5);
-    ran.assert_stderr("2:11").assert_stderr("unknown report format \"junti\"; did you mean \"junit\"?");
+    ran.assert_stderr("2:21").assert_stderr("unknown report format \"junti\"; did you mean \"junit\"?");
 }
 
 #[test]

@@ -436,12 +436,12 @@ fn display_is_silent_while_debugger_has_terminal() {
 fn missing_debugger_is_reported_and_test_runs() {
     let world = world();
     for (debugger, reason) in
-        [("no-such-debugger", "ended before it had attached"), ("true", "ended before it had attached")]
+        [("no-such-debugger", "exited before it attached"), ("true", "exited before it attached")]
     {
         let ran = world.run(&["run", "kinds", "-E", "Math.Add", "--debugger", debugger]).assert_code(0);
         ran.assert_stdout(reason);
         ran.assert_stdout("without a debugger");
         ran.line_with(&["1 passed"]);
     }
-    world.run(&["run", "kinds", "--debugger", "gdb 'x"]).assert_code(5).assert_stderr("not closed");
+    world.run(&["run", "kinds", "--debugger", "gdb 'x"]).assert_code(5).assert_stderr("unclosed");
 }

@@ -214,6 +214,21 @@ fn hung_process_tree_is_dumped_completely() {
 }
 
 #[test]
+fn hang_report_names_all_threads_and_describes_process_and_machine() {
+    let world = world("timeout = \"1s\"\n");
+    let ran = run_these(&world, &["Hang.WaitsInManyThreads"]).assert_code(2);
+    ran.line_with(&["process ", " old, ", "iB (", "BLOCKED in pause (65 threads)"]);
+    ran.line_with(&["machine: load ", " core", " of memory available"]);
+    let file = single_file(&world, "evidence.Hang.WaitsInManyThreads.stacks.txt");
+    let stacks = fs::read_to_string(file).unwrap();
+    for number in 0..64 {
+        assert!(stacks.contains(&format!("wait_in_function<{number}>")), "{number} of {stacks}");
+    }
+    let heading = stacks.lines().next().unwrap();
+    assert!(heading.contains("(process ") && heading.contains(" old, "), "{heading}");
+}
+
+#[test]
 fn idle_timeout_ends_only_silent_tests() {
     let world = world("idle-timeout = \"1s\"\n");
     let ran = run_these(&world, &["Quiet.*", "Z.*"]).assert_code(2);
@@ -365,7 +380,9 @@ fn doctor_describes_machine_and_processes_of_heeler() {
     let world = TestWorld::with_gtest("deaths");
     let server = TestServer::initialized(&world, &["deaths"]);
     let ran = world.run(&["doctor"]);
+    ran.line_with(&["processors", "the default number of concurrent tests"]);
     ran.line_with(&["memory", " of ", "available"]);
+    ran.line_with(&["pressure", " "]);
     ran.line_with(&["load", "in the last minute", "processes of"]);
     ran.line_with(&["heeler", &format!("process {}, for ", server.pid()), "serve --stdio"]);
 }

@@ -52,7 +52,11 @@ fn single_test_process_reports_leaks_with_result() {
         let node = books.test(&uid);
         assert_eq!(books.state(&uid), state, "{node:#}");
         assert_eq!(leaked_commands(&node["heeler.leaked"]), [expected], "{node:#}");
+        let process = &node["heeler.leaked"][0];
+        assert_eq!(process["name"], "sleep", "{node:#}");
+        assert!(process["age-s"].as_u64() < Some(60) && process["memory-kib"].as_u64() > Some(0), "{node:#}");
         let errors = node["standardError"].as_str().unwrap();
+        assert!(errors.contains(" old, "), "{errors}");
         assert!(errors.contains("left a process behind") && errors.contains(expected), "{node:#}");
         let logged = books.log.iter().any(|line| line.contains(&uid) && line.contains(expected));
         assert!(logged, "{:#?}", books.log);
@@ -111,7 +115,7 @@ fn leaky_test_passes_and_lists_processes() {
     let world = TestWorld::with_gtest("leaks");
     let ran = run(&world, &["-E", "Tidy", "-E", "Leaves.InTheMiddle", "--isolate"]).assert_code(0);
     ran.line_with(&["LEAK", "Leaves.InTheMiddle"]);
-    ran.line_with(&["left", "sleep 1009", "left behind and killed"]);
+    ran.line_with(&["left", "sleep 1009", "(process ", " s old, ", "iB, left behind and killed"]);
     ran.line_with(&["Summary", "5 passed", "(1 leaky)"]);
     ran.line_with(&["Leaky", "Leaves.InTheMiddle"]);
     let report = world.read("report.xml");

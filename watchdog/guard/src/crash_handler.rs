@@ -18,7 +18,7 @@ use heeler_sys::{
 
 use heeler_core::error_chain;
 use heeler_crash::dump::{self, CrashFacts, DumpPlan, DumpTarget};
-use heeler_crash::stacks::{self, RawStacks, ThreadRegisters};
+use heeler_crash::stacks::{self, ProcessStacks, RawStacks, ThreadRegisters};
 
 use super::{
     stop_threads::StoppedThreads,
@@ -138,19 +138,25 @@ impl ProcessTracer {
     /// Other crashes were expected: a test that passes does not report a crashed child.
     pub(super) fn take_reports(&mut self) -> Vec<CrashReport> {
         let is_well = self.root_exit().is_some_and(|exit| exit.code == Some(0));
-        let crashes = std::mem::take(&mut self.crashes);
-        crashes
-            .into_iter()
-            .filter_map(|crash| {
-                if is_well && !crash.report.is_root {
-                    crash.discard();
-                    return None;
-                }
-                let path = self.evidence_path(&format!("crash-{}", crash.report.pid), "txt");
-                let has_directory = !self.plan.dir.as_bytes().is_empty();
-                Some(crash.into_report(has_directory.then_some(path.as_path())))
-            })
-            .collect()
+        let mut reported = Vec::new();
+        for crash in std::mem::take(&mut self.crashes) {
+            if is_well && !crash.report.is_root {
+                crash.discard();
+            } else {
+                reported.push(crash);
+            }
+        }
+        let raws = reported
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(place, crash)| Some((place, crash.raw_stacks.take()?)));
+        let (places, raws): (Vec<usize>, Vec<RawStacks>) = raws.unzip();
+        for (place, stacks) in places.into_iter().zip(stacks::symbolize_all(raws)) {
+            let path = self.evidence_path(&format!("crash-{}", reported[place].report.pid), "txt");
+            let has_directory = !self.plan.dir.as_bytes().is_empty();
+            reported[place].add_stacks(&stacks, has_directory.then_some(path.as_path()));
+        }
+        reported.into_iter().map(|crash| crash.report).collect()
     }
 }
 
@@ -212,9 +218,8 @@ impl PendingCrash {
         }
     }
 
-    fn into_report(mut self, path: Option<&Path>) -> CrashReport {
-        let Some(raw) = self.raw_stacks.take() else { return self.report };
-        let named = stacks::symbolize(raw);
+    /// Adds the symbolized stacks to the report, and writes them to the file at `path`.
+    fn add_stacks(&mut self, named: &ProcessStacks, path: Option<&Path>) {
         // The handler ended the process by another signal than its own.
         let is_by_handler = self.report.cause.is_some();
         self.report.stack = if is_by_handler {
@@ -229,7 +234,6 @@ impl PendingCrash {
                 Err(error) => self.add_soft_error(format!("write {}: {error}", path.display())),
             }
         }
-        self.report
     }
 
     fn heading(&self) -> String {

@@ -172,7 +172,7 @@ impl DebugHold {
         {
             let by = trace::tracer_of(tracer.root).map(|tracer| format!(", traced by process {tracer}"));
             tracer.record_untraced(format!(
-                "it was held for a debugger, and then the system refuses to trace it: {error}{}",
+                "it was stopped for a debugger, and then the system refused to trace it: {error}{}",
                 by.unwrap_or_default()
             ));
         }

@@ -3,17 +3,18 @@
 
 use heeler_protocol::control::{HangReport, HungProcess, OsText};
 use heeler_sys::{
-    process::{self, Pid, Signal},
+    process::{Pid, Signal},
     trace::{self, TraceOptions, TraceStop},
 };
 
-use heeler_core::error_chain;
+use heeler_core::{describe::process_text, error_chain};
 use heeler_crash::dump::DumpTarget;
 use heeler_crash::stacks::{self, ProcessStacks, RawStacks};
 
 use super::{
     activity,
     crash_handler::{MAX_REPORT_FRAMES, write_dump, write_private_file},
+    description::{DescribedProcess, ProcessDescriber, machine_load},
     stop_threads::StoppedThreads,
     thread_state,
     tracer::{ProcessTracer, detach},
@@ -43,10 +44,14 @@ impl ProcessTracer {
     /// Dumps and unwinds all descendants of the guard, and symbolizes the stacks when the processes run
     /// again. `round` is the number of the request, so that each request has files of its own.
     pub(super) fn dump_tree(&mut self, round: u32) -> HangReport {
-        let mut report = HangReport::default();
+        // Read before the dumps, which need memory and time themselves.
+        let mut report = HangReport { machine: machine_load(), ..HangReport::default() };
+        let mut describer = ProcessDescriber::default();
         for pids in activity::live_processes(self.root).chunks(SYMBOLIZE_BATCH) {
-            let mut visited: Vec<ExaminedProcess> =
-                pids.iter().map(|pid| self.dump_process(*pid, round, &mut report.soft_errors)).collect();
+            let mut visited: Vec<ExaminedProcess> = pids
+                .iter()
+                .map(|pid| self.dump_process(*pid, describer.describe(*pid), round, &mut report.soft_errors))
+                .collect();
             let unwound = visited.iter_mut().filter_map(|one| one.raw_stacks.take().map(|raw| (one, raw)));
             let (named, raws): (Vec<_>, Vec<_>) = unwound.unzip();
             for (one, stacks) in named.into_iter().zip(stacks::symbolize_all(raws)) {
@@ -57,10 +62,17 @@ impl ProcessTracer {
         report
     }
 
-    fn dump_process(&mut self, pid: Pid, round: u32, errors: &mut Vec<String>) -> ExaminedProcess {
+    fn dump_process(
+        &mut self,
+        pid: Pid,
+        DescribedProcess { command, facts }: DescribedProcess,
+        round: u32,
+        errors: &mut Vec<String>,
+    ) -> ExaminedProcess {
         let mut hung = HungProcess {
             pid: pid.as_u32(),
-            command: process::command_line(pid),
+            command,
+            facts,
             state: activity::state_now(pid),
             ..HungProcess::default()
         };
@@ -100,7 +112,7 @@ impl ProcessTracer {
         {
             let by =
                 trace::tracer_of(pid).map_or(String::new(), |tracer| format!(", traced by process {tracer}"));
-            errors.push(format!("look at process {pid}: {error}{by}"));
+            errors.push(format!("inspect process {pid}: {error}{by}"));
             return None;
         }
         let halted = self.stop_threads(pid, None);
@@ -162,7 +174,8 @@ impl ProcessTracer {
             return;
         }
         let path = self.evidence_path(what, "txt");
-        let text = format!("Process {} ({}): {}\n\n{}", hung.pid, hung.command, hung.state, named.to_text());
+        let what = process_text(hung.pid, &hung.command, hung.facts.as_ref());
+        let text = format!("{} ({what}): {}\n\n{}", hung.command, hung.state, named.to_text());
         match write_private_file(&path, &text) {
             Ok(()) => hung.stacks_file = Some(OsText::from(path.as_path())),
             Err(error) => errors.push(format!("write {}: {error}", path.display())),

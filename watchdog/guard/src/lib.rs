@@ -1,6 +1,7 @@
 //! The guard: one small process per test process. It starts the test, serves the worker, and reports the exit
-//! when no process of the test's tree is left. Synchronous and single-threaded, because it is started for
-//! each test process and traces it.
+//! when no process of the test's tree is left. Synchronous and on one thread, because it is started for each test
+//! process and traces it. Only the symbolizing of stacks of several large files uses the pool of threads
+//! (`heeler_sys::cpu_pool`), when the processes run again or are gone; a guard forks before that and never again.
 //!
 //! It is forked by a fork server ([`crate::nursery`]), or executed. It gets the test's outputs as its own
 //! descriptors 1 and 2, and, when it is executed, the control connection as 0. So it never prints anything.
@@ -11,12 +12,13 @@
 //!   `leak_sanitizer`: programs that must not be traced. `stop_threads`: stops and resumes whole processes. `thread_state`: the
 //!   state of a stopped thread.
 //! - `debug_hold`: a process stopped before its first instruction, to be handed over to a debugger.
-//! - `hang_dump`: dumps of live processes. `activity`: their activity.
+//! - `hang_dump`: dumps of live processes. `activity`: their activity. `description`: what they are, for people.
 
 mod activity;
 mod control;
 mod crash_handler;
 mod debug_hold;
+mod description;
 mod exit_report;
 pub mod fork_server;
 mod hang_dump;

@@ -13,7 +13,10 @@ use heeler_sys::{
     process::{self, ChildExits, Pid, ProcessStat, Signal},
 };
 
-use super::tracer::ProcessTracer;
+use super::{
+    description::{DescribedProcess, ProcessDescriber},
+    tracer::ProcessTracer,
+};
 
 /// Maximum number of survivors reported; a fork bomb has thousands, and a few lines of it are enough.
 const LEAKED_LIMIT: usize = 32;
@@ -69,6 +72,7 @@ fn started_ms(pid: Pid) -> Option<u64> {
 struct LeakedProcesses {
     leaked: Vec<LeakedProcess>,
     recorded: HashSet<Pid>,
+    describer: ProcessDescriber,
 }
 
 impl LeakedProcesses {
@@ -88,11 +92,8 @@ impl LeakedProcesses {
     fn record(&mut self, pid: Pid, started_ms: Option<u64>) {
         let is_alive = || process::stat(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
         if self.leaked.len() < LEAKED_LIMIT && self.recorded.insert(pid) && is_alive() {
-            self.leaked.push(LeakedProcess {
-                pid: pid.as_u32(),
-                command: process::command_line(pid),
-                started_ms,
-            });
+            let DescribedProcess { command, facts } = self.describer.describe(pid);
+            self.leaked.push(LeakedProcess { pid: pid.as_u32(), command, started_ms, facts });
         }
     }
 }

@@ -468,7 +468,11 @@ fn hung_tree_is_dumped_and_continues() {
             let Some(FromGuard::Dumped(report)) = guarded.next_message() else { panic!("no dumps") };
             assert_eq!(report.processes.len(), 3, "{report:?}");
             assert_eq!(report.processes[0].pid, pid);
+            let machine = report.machine.as_ref().expect("the system reports load and memory");
+            assert!(machine.cores > 0 && machine.available_kib < machine.total_kib, "{machine:?}");
             for process in &report.processes {
+                let facts = process.facts.as_ref().unwrap_or_else(|| panic!("{report:?}"));
+                assert!(!facts.name.is_empty() && facts.memory_kib > 0 && facts.age_s < 600, "{facts:?}");
                 let dump = process.dump.as_ref().unwrap_or_else(|| panic!("{mode:?} {report:?}"));
                 assert!(!heeler_crash::dump::read(dump.as_path()).unwrap().threads.is_empty());
             }

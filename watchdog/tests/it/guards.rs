@@ -108,6 +108,8 @@ fn daemon_is_killed_and_reported_as_leaked() {
     assert_eq!(end.code, Some(0));
     let leaked = end.leaked.iter().find(|leaked| leaked.pid == daemon);
     assert_eq!(leaked.map(|leaked| leaked.command.as_str()), Some("sleep 1009"), "{:?}", end.leaked);
+    let facts = leaked.and_then(|leaked| leaked.facts.as_ref()).expect("the system describes it");
+    assert!(facts.name == "sleep" && facts.age_s < 60 && facts.memory_kib > 0, "{facts:?}");
     let started = leaked.and_then(|leaked| leaked.started_ms).map(Duration::from_millis);
     let started = started.expect("the system tells when it was started");
     assert!(

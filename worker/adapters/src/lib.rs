@@ -31,4 +31,6 @@ pub use contract::{
 };
 pub use listing_output::{AdapterListing, ListingError, ListingOutput};
 pub use registry::{all_adapters, by_name, detectable_programs, framework_names};
-pub use transcript::{FrameworkResult, FrameworkVerdict, TestPart, TranscriptEvent, TranscriptParser};
+pub use transcript::{
+    FrameworkResult, FrameworkVerdict, MAX_FAILURES, TestPart, TranscriptEvent, TranscriptParser,
+};

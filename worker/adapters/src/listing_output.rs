@@ -79,11 +79,11 @@ fn tail(said: &[u8]) -> String {
 fn describe_exit(signal: Option<i32>, code: Option<i32>) -> String {
     match (signal, code) {
         (Some(signal), _) => format!("was killed by signal {signal}"),
-        (None, Some(code)) => format!("left with exit code {code}"),
+        (None, Some(code)) => format!("exited with code {code}"),
         (None, None) => "ended in an unknown way".to_owned(),
     }
 }
 
 fn describe_tail(stderr: &str) -> String {
-    if stderr.is_empty() { String::new() } else { format!("; it said:\n{stderr}") }
+    if stderr.is_empty() { String::new() } else { format!("; its output:\n{stderr}") }
 }

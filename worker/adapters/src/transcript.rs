@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heeler_core::Outcome;
+use heeler_core::{Failure, Outcome};
 
 /// Parser of a framework's reports: on its standard output, or on its report channel. Its memory is bounded by
 /// the names of the tests plus a constant, whatever the input.
@@ -127,36 +127,30 @@ pub struct FrameworkVerdict {
     pub result: FrameworkResult,
     /// Duration measured by the framework.
     pub duration: Option<Duration>,
-    /// The failure message, or the reason of a skip.
-    pub message: Option<String>,
-    /// The stack at the failure.
-    pub stacktrace: Option<String>,
-    /// The actual value of a failed comparison.
-    pub actual: Option<String>,
-    /// The expected value of a failed comparison.
-    pub expected: Option<String>,
-    /// Source file of the failure.
-    pub file: Option<String>,
-    /// Line of the failure in its file, from 1.
-    pub line: Option<u32>,
+    /// Reason of a skip.
+    pub reason: Option<String>,
+    /// Failures in the order in which they were reported; at most [`MAX_FAILURES`]. Empty for a failed test whose
+    /// framework gives no details.
+    pub failures: Vec<Failure>,
     /// Output that the framework itself captured.
     pub stdout: Option<String>,
 }
+
+/// Failures of one test that are kept apart. A test that checks in a loop reports thousands, which all results
+/// would carry; the text of those that follow is kept with the last one, as far as there is room.
+pub const MAX_FAILURES: usize = 100;
 
 impl FrameworkVerdict {
     /// Returns a verdict with only a result and a duration.
     #[must_use]
     pub fn new(result: FrameworkResult, duration: Option<Duration>) -> Self {
-        Self {
-            result,
-            duration,
-            message: None,
-            stacktrace: None,
-            actual: None,
-            expected: None,
-            file: None,
-            line: None,
-            stdout: None,
+        Self { result, duration, reason: None, failures: Vec::new(), stdout: None }
+    }
+
+    /// Appends a failure, unless nothing is known of it.
+    pub fn push_failure(&mut self, failure: Failure) {
+        if !failure.is_empty() && self.failures.len() < MAX_FAILURES {
+            self.failures.push(failure);
         }
     }
 }

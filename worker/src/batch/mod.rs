@@ -472,9 +472,7 @@ impl RunningBatch {
         if verdict.result == FrameworkResult::Failed {
             self.framework.complete_verdict(&mut verdict, &flight.stderr.text());
         }
-        verdict.message = verdict
-            .message
-            .map(|text| truncate_text(text, self.limits.output_bytes.max(MIN_MESSAGE_LIMIT_BYTES)));
+        truncate_messages(&mut verdict, self.limits.output_bytes.max(MIN_MESSAGE_LIMIT_BYTES));
         let since_begun = self.now.running.saturating_sub(flight.started_at.running);
         flight.duration = match verdict.duration {
             Some(duration) if !duration.is_zero() => duration,
@@ -548,6 +546,17 @@ impl RunningBatch {
             result.leaked.clone_from(&exit.leaked);
         }
         add_result(&mut self.node_writer, test, *result, parcel);
+    }
+}
+
+/// Truncates the reason and the failure messages, which have one limit together.
+fn truncate_messages(verdict: &mut FrameworkVerdict, limit_bytes: u64) {
+    let mut room = limit_bytes;
+    let messages = verdict.failures.iter_mut().map(|failure| &mut failure.message);
+    for message in messages.chain([&mut verdict.reason]) {
+        *message = message.take().map(|text| truncate_text(text, room));
+        let size = message.as_ref().map_or(0, |text| text.len() as u64);
+        room = room.saturating_sub(size);
     }
 }
 

@@ -5,7 +5,8 @@
 //! they were written. So each test gets the widest time span in which it can have run, and a process is
 //! attributed to every test in whose span it may have been started. A process started between two tests
 //! counts for the later one, and one started before the first test for the first: most of a test's set-up is
-//! there.
+//! there. One started after the last test is attributed to all: a daemon that a test starts forks again in the
+//! background, as late as the system lets it.
 
 use std::time::Duration;
 
@@ -48,8 +49,8 @@ impl TestTimeSpans {
         }
     }
 
-    /// Returns the processes, grouped by the tests that may have started them. A group without tests can't
-    /// have been started by any.
+    /// Returns the processes, grouped by the tests that may have started them. A group has no tests if none had
+    /// begun.
     pub(crate) fn attribute(&self, leaked: &[LeakedProcess], tick: Duration) -> Vec<ProcessLeak> {
         let mut leaks: Vec<ProcessLeak> = Vec::new();
         for process in leaked {
@@ -71,7 +72,8 @@ impl TestTimeSpans {
                 at.saturating_add(tick) > span.from && span.until.is_none_or(|until| at <= until)
             })
         };
-        self.spans.iter().filter(is_suspect).map(|span| span.place).collect()
+        let suspects: Vec<_> = self.spans.iter().filter(is_suspect).map(|span| span.place).collect();
+        if suspects.is_empty() { self.spans.iter().map(|span| span.place).collect() } else { suspects }
     }
 }
 
@@ -111,7 +113,7 @@ mod tests {
     }
 
     fn leaked(pid: u32, started_ms: Option<u64>) -> LeakedProcess {
-        LeakedProcess { pid, command: "sleep 9".into(), started_ms }
+        LeakedProcess { pid, command: "sleep 9".into(), started_ms, facts: None }
     }
 
     /// Three tests: one of 100 ms, then two whose markers arrived in one read at 300 ms; the framework
@@ -142,12 +144,18 @@ mod tests {
     }
 
     #[test]
-    fn leak_started_after_all_tests_has_no_test() {
+    fn leak_started_after_all_tests_matches_all_tests() {
         let mut spans = spans();
         spans.record_end(2, ms(1500), ms(0));
         let leaks = spans.attribute(&[leaked(1, Some(1600)), leaked(2, Some(1700))], TICK);
         assert_eq!(leaks.len(), 1);
-        assert_eq!((leaks[0].places.len(), leaks[0].processes.len()), (0, 2));
+        assert_eq!((leaks[0].places.as_slice(), leaks[0].processes.len()), ([0, 1, 2].as_slice(), 2));
+    }
+
+    #[test]
+    fn leak_of_process_without_tests_has_no_test() {
+        let leaks = TestTimeSpans::default().attribute(&[leaked(1, Some(1600))], TICK);
+        assert_eq!((leaks.len(), leaks[0].places.len()), (1, 0));
     }
 
     #[test]

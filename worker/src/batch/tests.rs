@@ -5,7 +5,7 @@ mod single_test_process;
 
 use std::collections::HashMap;
 
-use heeler_core::{Attempt, ExitReason, TestId};
+use heeler_core::{Attempt, ExitReason, Failure, TestId};
 use heeler_protocol::{
     control::{LeaseEnd, LeaseEvent},
     journal::{self, JournalContent, JournalRecord},
@@ -44,7 +44,10 @@ impl FrameworkQueries for FakeFramework {
     }
 
     fn complete_verdict(&self, verdict: &mut FrameworkVerdict, stderr: &str) {
-        verdict.message.get_or_insert_with(|| format!("said: {stderr}"));
+        let message = Some(format!("said: {stderr}"));
+        if verdict.failures.is_empty() {
+            verdict.push_failure(Failure { message, ..Failure::default() });
+        }
     }
 }
 
@@ -230,6 +233,26 @@ fn output_is_capped_and_includes_captured_output() {
     assert_eq!(results[0].standard_output.as_deref(), Some("captured"));
     let capped = results[1].standard_output.as_deref().unwrap();
     assert!(capped.contains("[... 4000 bytes cut ...]") && capped.len() < 1100);
+}
+
+#[test]
+fn every_failure_is_in_the_result() {
+    let mut bench = BatchHarness::with_tests(2);
+    let mut failed = verdict(FrameworkResult::Failed);
+    for line in 1..=2 {
+        let message = Some(format!("bad {line} {}", "x".repeat(40 << 10)));
+        failed.push_failure(Failure {
+            message,
+            file: Some("f".into()),
+            line: Some(line),
+            ..Failure::default()
+        });
+    }
+    bench.chunk(1, [begun(0), TranscriptEvent::Ended { place: 0, verdict: failed }, begun(1)], "");
+    let message = bench.results()[0].error_message.clone().unwrap();
+    assert!(message.starts_with("bad 1 x") && message.contains("\nf:2: bad 2 x"), "{message}");
+    // Together they keep the limit of one message.
+    assert!(message.len() < 65 << 10, "{}", message.len());
 }
 
 #[test]

@@ -127,18 +127,7 @@ fn part_result(part: TestPart) -> PartResult {
 /// Returns the result that a framework reported.
 fn result_of_verdict(verdict: FrameworkVerdict) -> TestResult {
     let outcome = Outcome::from(verdict.result);
-    let (message, reason) =
-        if outcome == Outcome::Failed { (verdict.message, None) } else { (None, verdict.message) };
-    let failure = Failure {
-        message,
-        file: verdict.file,
-        line: verdict.line,
-        expected: verdict.expected,
-        actual: verdict.actual,
-        stack: verdict.stacktrace,
-    };
-    let failures = if failure.is_empty() { Vec::new() } else { vec![failure] };
-    TestResult { reason, failures, ..TestResult::new(outcome) }
+    TestResult { reason: verdict.reason, failures: verdict.failures, ..TestResult::new(outcome) }
 }
 
 /// Returns the result of a test whose process died while it ran among others, and that has now been rerun in
@@ -165,7 +154,7 @@ fn isolated_rerun_result(first: &Attempt, seen: TestEnding, isolated: TestOutput
         parts: isolated.parts,
     };
     let stack = match seen {
-        TestEnding::Verdict(verdict) => verdict.stacktrace,
+        TestEnding::Verdict(verdict) => verdict.failures.into_iter().find_map(|failure| failure.stack),
         _ => None,
     };
     let failures = stack.map(|stack| Failure { stack: Some(stack), ..Failure::default() });
@@ -210,7 +199,8 @@ fn isolated_rerun_reason(death: &ExitReason, seen: &TestEnding) -> (String, Opti
                 (format!("{after_others}; is skipped in isolation"), Some(IsolatedRerun::Passes))
             }
             FrameworkResult::Failed => {
-                let message = verdict.message.as_deref().unwrap_or("no message");
+                let message = verdict.failures.iter().find_map(|failure| failure.message.as_deref());
+                let message = message.unwrap_or("no message");
                 (format!("{after_others}; fails in isolation: {message}"), Some(IsolatedRerun::Fails))
             }
         },
@@ -273,10 +263,14 @@ mod tests {
     }
 
     fn verdict(state: FrameworkResult, message: Option<&str>) -> TestEnding {
-        TestEnding::Verdict(FrameworkVerdict {
-            message: message.map(str::to_owned),
-            ..test_values::verdict(state)
-        })
+        let mut verdict = test_values::verdict(state);
+        let message = message.map(str::to_owned);
+        if state == FrameworkResult::Failed {
+            verdict.push_failure(Failure { message, ..Failure::default() });
+        } else {
+            verdict.reason = message;
+        }
+        TestEnding::Verdict(verdict)
     }
 
     fn died(death: ExitReason) -> TestEnding {

@@ -9,10 +9,11 @@ use std::{
     time::Duration,
 };
 
+use heeler_core::describe::process_text;
 use heeler_protocol::{
     control::{
         Attempt, CrashCapturePlan, CrashReport, DiagnosticsFile, HangReport, LeasedTest, LogLine, OsText,
-        ProcessExit, TestDiagnostics, TraceMode, TracePlan, TreeSample, WorkerId, WorkerLease,
+        ProcessExit, ProcessSample, TestDiagnostics, TraceMode, TracePlan, TreeSample, WorkerId, WorkerLease,
     },
     mtp::LogLevel,
 };
@@ -41,7 +42,7 @@ pub(super) struct CrashDiagnostics {
     crash: Option<CrashReport>,
     hang: Option<HangReport>,
     /// States of the processes of a hung tree, from two samples.
-    states: Vec<String>,
+    states: Vec<ProcessSample>,
     /// Deadline of the guard's capture of a hung tree, while one is running.
     capture_deadline: Option<Instant>,
     has_started_capture: bool,
@@ -117,11 +118,8 @@ impl CrashDiagnostics {
         self.hang = Some(report);
     }
 
-    pub(super) fn record_sample(&mut self, sample: &TreeSample) {
-        let state = |process: &heeler_protocol::control::ProcessSample| {
-            format!("process {} ({}): {}", process.pid, process.command, process.state)
-        };
-        self.states = sample.processes.iter().map(state).collect();
+    pub(super) fn record_sample(&mut self, sample: TreeSample) {
+        self.states = sample.processes;
     }
 
     /// Returns how long the tree was runnable but not scheduled since the last call.
@@ -205,7 +203,7 @@ impl CrashDiagnostics {
     }
 
     fn add_hang_evidence(&mut self, evidence: &mut TestDiagnostics, hang: HangReport, files: &EvidenceFiles) {
-        let mut stack = std::mem::take(&mut self.states).join("\n");
+        let mut stack = hang_summary(&std::mem::take(&mut self.states), &hang);
         evidence.notes.extend(hang.soft_errors);
         for (number, process) in hang.processes.into_iter().enumerate() {
             if !process.stack.is_empty() {
@@ -227,6 +225,17 @@ impl CrashDiagnostics {
             evidence.stack = stack.trim_start().to_owned();
         }
     }
+}
+
+/// Returns a line for each process of a hung tree, and one for its machine.
+fn hang_summary(states: &[ProcessSample], hang: &HangReport) -> String {
+    let line = |ProcessSample { pid, command, state, .. }: &ProcessSample| {
+        let process = hang.processes.iter().find(|process| process.pid == *pid);
+        let what = process_text(*pid, command, process.and_then(|process| process.facts.as_ref()));
+        format!("{what} ({command}): {state}")
+    };
+    let machine = hang.machine.iter().map(|machine| format!("machine: {}", machine.describe()));
+    states.iter().map(line).chain(machine).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns how far tracing reaches. A process that exited like a shell whose child died of a signal has

@@ -172,14 +172,14 @@ impl<'a> RunningProcess<'a> {
             }
             GuardEvent::StoppedForDebugger(is_program) => self.report_stopped_for_debugger(is_program),
             GuardEvent::DebuggerLost => {
-                let text = "its debugger is gone and had left the test standing; it goes on".to_owned();
+                let text = "its debugger has exited and left the test stopped; the test continues".to_owned();
                 self.sink.add_log_line(self.affected_test(), LogLevel::Warning, text);
                 self.sink.try_send_batch();
             }
             GuardEvent::NotStarted(error) => return Some(LeaseEnd::NotStarted { error }),
             GuardEvent::Ended(end) => return Some(self.finish(end).await),
             GuardEvent::Untraced(reason) => {
-                let text = format!("a test process is not watched for crashes: {reason}");
+                let text = format!("a test process is not traced for crashes: {reason}");
                 let test = self.affected_test();
                 self.sink.add_log_line(test, LogLevel::Information, text);
             }
@@ -300,7 +300,7 @@ impl<'a> RunningProcess<'a> {
 
     async fn on_sample(&mut self, sample: TreeSample) {
         if self.diagnostics.capture_deadline().is_some() {
-            self.diagnostics.record_sample(&sample);
+            self.diagnostics.record_sample(sample);
             self.process.send(ToGuard::Dump).await;
             return;
         }

@@ -41,9 +41,9 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Why the test process could not be started.
 #[derive(Debug, thiserror::Error)]
 enum LaunchError {
-    #[error("read what it is to be: nobody waits for it any more")]
+    #[error("read the test process to launch: its run no longer waits for it")]
     Command(#[source] io::Error),
-    #[error("understand what it is to be")]
+    #[error("parse the test process to launch")]
     Unreadable(#[source] serde_json::Error),
     #[error("reach its worker")]
     Connect(#[source] io::Error),

@@ -12,10 +12,12 @@ use std::{
 };
 
 use heeler_adapters::InvocationChannel;
+use heeler_core::ProcessFacts;
 use heeler_protocol::control::{DebuggeeCommand, LeakedProcess, OsText, ProcessExit, TestCommand};
 use heeler_sys::{
     dirs::{DirError, private_dir_in_existing},
     fd_passing,
+    machine::ProcessTable,
     process::{self, Lifeline, Pid, Signal},
     spawn::ForkedChild,
 };
@@ -99,7 +101,7 @@ impl LaunchOffer {
             match served {
                 Ok(taken) => return taken,
                 Err(error) => {
-                    tracing::warn!(%error, "who came for a test process did not get it");
+                    tracing::warn!(%error, "a test process could not be handed to its debugger");
                     sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
@@ -204,10 +206,17 @@ impl LaunchedProcess {
         {
             sleep(HELPER_POLL_INTERVAL).await;
         }
+        let mut table = ProcessTable::new().ok();
         let describe = |pid: Pid| {
-            let started =
+            let described = table.as_mut().and_then(|table| table.read(pid));
+            let facts = described.map(|process| ProcessFacts {
+                name: process.name,
+                age_s: process.age.as_secs(),
+                memory_kib: process.resident_bytes / 1024,
+            });
+            let started_ms =
                 process::start_time_since_boot(pid).and_then(|time| u64::try_from(time.as_millis()).ok());
-            LeakedProcess { pid: pid.as_u32(), command: process::command_line(pid), started_ms: started }
+            LeakedProcess { pid: pid.as_u32(), command: process::command_line(pid), started_ms, facts }
         };
         let mut leaked: Vec<_> = self.lifeline.holders().into_iter().map(describe).collect();
         if self.is_killed {

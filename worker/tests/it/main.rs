@@ -367,7 +367,7 @@ async fn invalid_test_program_yields_one_clear_error() {
             "is not a GoogleTest or a Rust test program: it answered `--gtest_list_tests` with \"hi there\" and exit code 1; name the framework with --framework if it is",
         ),
         (&sleeper, "for its tests: failed to list its tests within 0.5 s"),
-        (&crasher, "died of SIGSEGV when it was asked for its tests; it said \"boom\""),
+        (&crasher, "died of SIGSEGV while it listed its tests; its output: \"boom\""),
         (&broken, "failed to start it: "),
     ] {
         let error = bench.discover(script, 500).await.unwrap_err();

@@ -31,11 +31,13 @@ impl RunState {
         &mut self,
         mut journal: impl FnMut(WorkerId) -> Vec<(TestId, Outcome, Duration)>,
     ) -> FinisherTask {
-        // The stop comes first: tests that a lost worker returns must not be assigned to the next one.
+        // The stop comes first: tests that a lost worker returns must not be assigned to the next one. It takes
+        // effect even if no worker is awaited, as in a run whose share is 0.
         self.stop(NotRunReason::NoWorker, CancelMode::Now);
+        let _not_executed = self.advance();
         while let Some(worker) = self.awaited_workers().first().copied() {
             let settled = journal(worker);
-            let _ordered_of_nobody = self.handle(RunEvent::WorkerLost { worker, proven: 0, settled });
+            let _not_executed = self.handle(RunEvent::WorkerLost { worker, proven: 0, settled });
         }
         let is_over = self.stage == RunStage::Completed;
         self.stage = RunStage::Completed;

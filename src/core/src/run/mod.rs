@@ -20,8 +20,5 @@ mod failure_policy;
 mod finisher;
 mod state;
 
-#[cfg(test)]
-mod tests;
-
 pub use event::*;
 pub use state::RunState;

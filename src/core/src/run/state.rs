@@ -367,7 +367,7 @@ impl RunState {
         }
     }
 
-    fn advance(&mut self) -> Vec<RunAction> {
+    pub(super) fn advance(&mut self) -> Vec<RunAction> {
         let mut actions = Vec::new();
         if self.stage == RunStage::Running {
             self.check_limits();

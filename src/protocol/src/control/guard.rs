@@ -3,7 +3,7 @@
 //! The guard inherits the test's stdout and stderr as its own descriptors 1 and 2, and this connection as its
 //! standard input.
 
-use heeler_core::{LeakedProcess, OsText, ProcessUsage};
+use heeler_core::{LeakedProcess, MachineLoad, OsText, ProcessFacts, ProcessUsage};
 use serde::{Deserialize, Serialize};
 
 /// Messages from worker to guard.
@@ -237,6 +237,9 @@ pub struct ProcessSample {
 pub struct HangReport {
     /// Processes, the test process first.
     pub processes: Vec<HungProcess>,
+    /// Load and memory of the machine before the processes were examined, if they are known: a hang on a machine
+    /// without memory is another finding.
+    pub machine: Option<MachineLoad>,
     /// Diagnostics that could not be collected, each with its reason.
     pub soft_errors: Vec<String>,
 }
@@ -249,6 +252,8 @@ pub struct HungProcess {
     pub command: String,
     /// Thread states as in [`ProcessSample::state`], but from one sample.
     pub state: String,
+    /// Name, age and memory; `None` if they could not be read.
+    pub facts: Option<ProcessFacts>,
     /// Symbolized stack of the first living thread; empty if nothing could be read.
     pub stack: String,
     /// Path of the minidump.

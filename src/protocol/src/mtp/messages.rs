@@ -1,6 +1,7 @@
 //! Requests, responses and notifications of the protocol, except the test node.
 
 use bytes::Bytes;
+use heeler_core::{Failure, ProcessFacts, TestResult};
 use serde::{Deserialize, Serialize};
 
 use super::TestNode;
@@ -426,11 +427,36 @@ pub struct LeakedProcessInfo {
     pub pid: u32,
     /// Command line, truncated.
     pub command: String,
+    /// Name of the process as the system knows it; absent, as age and memory, if it was gone before it could be
+    /// described.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Time since its start, in whole seconds.
+    #[serde(rename = "age-s", skip_serializing_if = "Option::is_none")]
+    pub age_s: Option<u64>,
+    /// Resident memory in KiB.
+    #[serde(rename = "memory-kib", skip_serializing_if = "Option::is_none")]
+    pub memory_kib: Option<u64>,
+}
+
+impl LeakedProcessInfo {
+    /// Returns the facts about the process, if all of them are known.
+    #[must_use]
+    pub fn facts(&self) -> Option<ProcessFacts> {
+        Some(ProcessFacts { name: self.name.clone()?, age_s: self.age_s?, memory_kib: self.memory_kib? })
+    }
 }
 
 impl From<&LeakedProcess> for LeakedProcessInfo {
     fn from(leaked: &LeakedProcess) -> Self {
-        Self { pid: leaked.pid, command: leaked.command.clone() }
+        let facts = leaked.facts.as_ref();
+        Self {
+            pid: leaked.pid,
+            command: leaked.command.clone(),
+            name: facts.map(|facts| facts.name.clone()),
+            age_s: facts.map(|facts| facts.age_s),
+            memory_kib: facts.map(|facts| facts.memory_kib),
+        }
     }
 }
 
@@ -445,6 +471,52 @@ pub struct TestPartInfo {
     /// Failure message, if the framework reports one for the part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// One of several failures of a test.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FailureInfo {
+    /// Failure message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Source file of the failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Line in the source file, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// Expected value of a failed comparison.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+    /// Actual value of a failed comparison.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actual: Option<String>,
+    /// Stack at the failure, as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacktrace: Option<String>,
+}
+
+impl From<&Failure> for FailureInfo {
+    fn from(failure: &Failure) -> Self {
+        Self {
+            message: failure.message.clone(),
+            file: failure.file.clone(),
+            line: failure.line,
+            expected: failure.expected.clone(),
+            actual: failure.actual.clone(),
+            stacktrace: failure.stack.clone(),
+        }
+    }
+}
+
+impl FailureInfo {
+    /// Returns the list for a result: empty unless there are several failures, because the other members of a
+    /// node describe a single one completely.
+    #[must_use]
+    pub fn of_result(result: &TestResult) -> Vec<Self> {
+        if result.failures.len() < 2 { Vec::new() } else { result.failures.iter().map(Self::from).collect() }
+    }
 }
 
 /// Parameters of `$/cancelRequest`.

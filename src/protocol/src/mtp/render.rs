@@ -3,10 +3,15 @@
 
 use std::borrow::Cow;
 
-use heeler_core::{Attempt, DiagnosticsFile, IsolatedRerun, Outcome, PartResult, TestResult, describe};
+use heeler_core::{
+    Attempt, DiagnosticsFile, IsolatedRerun, Outcome, PartResult, TestResult, describe, milliseconds_of,
+};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::{ExecutionState, LeakedProcessInfo, TestNode, TestPartInfo, file_uri, group_path, key, utc_time};
+use super::{
+    ExecutionState, FailureInfo, LeakedProcessInfo, TestNode, TestPartInfo, file_uri, group_path, key,
+    utc_time,
+};
 use crate::control::TraitPair;
 
 /// Outcome kinds: the words of `outcome-kind`, which are finer than the states.
@@ -169,18 +174,16 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
         (file, _) => (file, test.line),
     };
     let exit = result.exit_reason.as_ref();
-    let value = |pick: fn(&heeler_core::Failure) -> Option<&String>| {
-        result.failures.iter().find_map(pick).map(String::as_str)
-    };
+    let comparison = result.failed_comparison();
     let node = RenderedNode {
         outcome_kind: kind_of(result.outcome).or(is_leaky.then_some(outcome_kind::LEAKY)),
         start_utc: result.started_ms.map(IsoTime),
         stop_utc: result.ended_ms.map(IsoTime),
-        duration_ms: result.duration_us.map(milliseconds),
+        duration_ms: result.duration_us.map(milliseconds_of),
         error_message: describe::shown_message(result),
         error_stacktrace: describe::shown_stack(result, test.file.is_some()),
-        assert_actual: value(|failure| failure.actual.as_ref()),
-        assert_expected: value(|failure| failure.expected.as_ref()),
+        assert_actual: comparison.and_then(|failure| failure.actual.as_deref()),
+        assert_expected: comparison.and_then(|failure| failure.expected.as_deref()),
         standard_output: describe::shown_stdout(result),
         standard_error: describe::shown_stderr(result),
         traits: RenderedTraits(test.traits),
@@ -190,10 +193,11 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
         signal: exit.and_then(|exit| exit.signal.as_deref()),
         exit_code: exit.and_then(|exit| exit.code),
         isolated_rerun: result.isolated_rerun.map(IsolatedRerun::as_str),
-        cpu_ms: result.usage.map(|usage| milliseconds(usage.cpu_us)),
+        cpu_ms: result.usage.map(|usage| milliseconds_of(usage.cpu_us)),
         peak_memory_kib: result.usage.map(|usage| usage.peak_kib),
         leaked: result.leaked.iter().map(LeakedProcessInfo::from).collect(),
         parts: result.parts.iter().map(rendered_part).collect(),
+        failures: FailureInfo::of_result(result),
         attachments: RenderedAttachments(result.files()),
         attempt: (!result.attempts.is_empty()).then_some(result.attempts.len() + 1),
         attempts: result.attempts.iter().map(RenderedAttempt::new).collect(),
@@ -335,6 +339,8 @@ struct RenderedNode<'a> {
     leaked: Vec<LeakedProcessInfo>,
     #[serde(rename = "heeler.parts", skip_serializing_if = "Vec::is_empty")]
     parts: Vec<TestPartInfo>,
+    #[serde(rename = "heeler.failures", skip_serializing_if = "Vec::is_empty")]
+    failures: Vec<FailureInfo>,
     #[serde(flatten)]
     attachments: RenderedAttachments<'a>,
     #[serde(rename = "retry.attempt", skip_serializing_if = "Option::is_none")]
@@ -380,6 +386,7 @@ impl<'a> RenderedNode<'a> {
             peak_memory_kib: None,
             leaked: Vec::new(),
             parts: Vec::new(),
+            failures: Vec::new(),
             attachments: RenderedAttachments(&[]),
             attempt: None,
             attempts: Vec::new(),
@@ -417,7 +424,7 @@ impl<'a> RenderedAttempt<'a> {
             exit_code: exit.and_then(|exit| exit.code),
             standard_output: &attempt.stdout,
             standard_error: &attempt.stderr,
-            duration_ms: milliseconds(attempt.duration_us),
+            duration_ms: milliseconds_of(attempt.duration_us),
         }
     }
 }
@@ -505,11 +512,6 @@ impl Serialize for IsoTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         utc_time::with_iso8601(self.0, |text| serializer.serialize_str(text))
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "durations are far below 2^53 microseconds")]
-fn milliseconds(microseconds: u64) -> f64 {
-    microseconds as f64 / 1e3
 }
 
 fn non_empty(text: &str) -> Option<&str> {

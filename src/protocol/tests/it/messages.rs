@@ -190,7 +190,13 @@ fn responses() -> Vec<MessageSample> {
             },
         },
     };
-    let left = LeakedProcessInfo { pid: 4711, command: "sleep 1000".to_owned() };
+    let left = LeakedProcessInfo {
+        pid: 4711,
+        command: "sleep 1000".to_owned(),
+        name: Some("sleep".to_owned()),
+        age_s: Some(2),
+        memory_kib: Some(1800),
+    };
     let leak =
         RunLeak { suite: "unit".to_owned(), tests: vec!["unit::A.b".to_owned()], processes: vec![left] };
     let shared = LargeProcess { suite: "unit".to_owned(), tests: 100, cpu_ms: 12.5, peak_memory_kib: 65_536 };

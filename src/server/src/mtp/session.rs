@@ -194,7 +194,7 @@ impl ServerSession {
                 Ok(Some(body)) => SessionEvent::Message(rpc::parse(&body)),
                 Ok(None) => SessionEvent::Disconnected,
                 Err(error) => {
-                    tracing::warn!(error = heeler_core::error_chain(&error), "the client's stream can't be read on");
+                    tracing::warn!(error = heeler_core::error_chain(&error), "the client's stream can't be read any further");
                     SessionEvent::Disconnected
                 }
             },
@@ -352,7 +352,7 @@ impl ServerSession {
         if self.open_requests.len() >= MAX_OPEN_REQUESTS {
             return Err(full());
         }
-        let broken = || RpcError::new(code::INTERNAL_ERROR, "Heeler failed inside; start a new session");
+        let broken = || RpcError::new(code::INTERNAL_ERROR, "internal error in Heeler; start a new session");
         let commands = self.commands.as_ref().ok_or_else(broken)?;
         let run_id = request.run_id.clone();
         commands
@@ -412,10 +412,12 @@ impl ServerSession {
     /// scheduler has panicked.
     fn on_requests_ended(&mut self) {
         self.commands = None;
-        self.send(log_frame(LogLevel::Critical, "Heeler failed inside; its standard error tells more"));
+        self.send(log_frame(LogLevel::Critical, "internal error in Heeler; see its standard error"));
         for id in std::mem::take(&mut self.open_requests).into_keys() {
-            let error =
-                RpcError::new(code::INTERNAL_ERROR, "Heeler failed inside while it worked on this request");
+            let error = RpcError::new(
+                code::INTERNAL_ERROR,
+                "internal error in Heeler while it processed this request",
+            );
             self.send(rpc::encode_error(&id, &error));
         }
     }

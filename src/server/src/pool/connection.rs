@@ -73,7 +73,7 @@ async fn serve_connection(stream: local::LocalStream, clients: ClientSinks, raw:
     let join = match timeout(JOIN_DEADLINE, receiver.next::<JoinMessage>()).await {
         Ok(Ok(Some(ReceivedPacket::Message(join)))) => join,
         other => {
-            tracing::warn!(?other, "a control connection did not say who it is");
+            tracing::warn!(?other, "a control connection did not identify itself");
             return;
         }
     };

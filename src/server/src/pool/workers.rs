@@ -59,7 +59,7 @@ pub enum PoolError {
     #[error("start the watchdog")]
     Spawn(#[source] SpawnError),
     /// The watchdog did not join in time.
-    #[error("have the watchdog join within {} s", START_DEADLINE.as_secs())]
+    #[error("wait for the watchdog to connect within {} s", START_DEADLINE.as_secs())]
     NoWatchdog,
     /// The watchdog died too often.
     #[error("keep a watchdog alive: {MAX_WATCHDOGS} of them died")]
@@ -332,7 +332,7 @@ impl WorkerPool {
             self.starting.iter().filter(|(_, deadline)| **deadline <= now).map(|(id, _)| *id).collect();
         for worker in late {
             self.starting.remove(&worker);
-            let error = format!("did not join within {} s", START_DEADLINE.as_secs());
+            let error = format!("did not connect within {} s", START_DEADLINE.as_secs());
             self.push_not_started(worker, error);
         }
         let dead: Vec<_> = self
@@ -420,7 +420,7 @@ impl WorkerPool {
             }
             ControlEvent::WatchdogMessage(FromWatchdog::WorkerEnded { worker, code, signal }) => {
                 if self.starting.remove(&worker).is_some() {
-                    let error = format!("ended before it joined (exit code {code:?}, signal {signal:?})");
+                    let error = format!("exited before it connected (exit code {code:?}, signal {signal:?})");
                     self.push_not_started(worker, error);
                 }
                 self.note_exit(worker, |link| link.is_exit_reported = true);

@@ -124,6 +124,6 @@ pub fn record_run(
     }
     let error = manifest::write_end(plan, outcome, took).err()?;
     Some(format!(
-        "later commands will take this run for interrupted, because its end could not be written down: {error}"
+        "later commands will show this run as interrupted, because its end could not be recorded: {error}"
     ))
 }

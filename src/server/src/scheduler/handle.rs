@@ -95,7 +95,7 @@ pub struct ClientRegistration {
 
 /// The scheduler is gone: it has failed inside.
 #[derive(Debug, thiserror::Error)]
-#[error("reach the scheduler, which has failed inside")]
+#[error("reach the scheduler, which has failed")]
 pub struct SchedulerGone;
 
 /// A command of a client.

@@ -23,4 +23,4 @@ pub use this_process::{
 };
 
 pub(crate) use exit_status::{WaitResult, wait_for, wait_for_any, wait4};
-pub(crate) use process_tree::pidfd_signal;
+pub(crate) use process_tree::{pidfd_signal, shown_command};

@@ -129,11 +129,18 @@ pub fn command_line(pid: Pid) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let words: Vec<&str> = text.split('\0').filter(|word| !word.is_empty()).collect();
-    if words.is_empty() {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        return format!("[{}]", name.trim_end());
+    let name = || fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = if words.is_empty() { name() } else { String::new() };
+    shown_command(words.into_iter(), name.trim_end())
+}
+
+/// Joins the words of a command line for display, truncated; returns the process name in brackets if there are
+/// none.
+pub(crate) fn shown_command<'a>(words: impl Iterator<Item = &'a str>, name: &str) -> String {
+    let line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    if line.is_empty() {
+        return format!("[{name}]");
     }
-    let line = words.join(" ");
     match line.char_indices().nth(COMMAND_LIMIT) {
         Some((cut, _)) => format!("{}…", &line[..cut]),
         None => line,

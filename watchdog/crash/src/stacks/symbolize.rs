@@ -8,7 +8,7 @@ use std::{
 };
 
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer, source};
-use heeler_sys::process::Pid;
+use heeler_sys::{cpu_pool, process::Pid};
 
 use super::{
     image::to_hex,
@@ -53,6 +53,10 @@ pub struct StackFrame {
     pub omitted: usize,
 }
 
+/// Files from this size on are worth a thread: smaller ones are symbolized in less than the time that it takes to
+/// start one.
+const LARGE_FILE_BYTES: u64 = 1 << 20;
+
 /// The value of [`StackFrame::function`] for a signal frame.
 pub(super) const SIGNAL_HANDLER: &str = "<signal handler called>";
 
@@ -63,37 +67,86 @@ pub fn symbolize(raw: RawStacks) -> ProcessStacks {
 }
 
 /// Symbolizes the frames of several processes, in their order. Files that they share, such as the C library,
-/// are read once.
-///
-/// It runs on one thread: for four programs with 10 MB of debug information each, most of the time went to
-/// the shared files, and while tests are running there is no idle core.
+/// are read once. Several large files are symbolized at once on idle cores: one file is the smallest piece, because
+/// its debug information must be indexed before its first address. No thread of the pool forks, traces or waits for
+/// a process.
 #[must_use]
 pub fn symbolize_all(raws: Vec<RawStacks>) -> Vec<ProcessStacks> {
-    let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
     // All processes are symbolized before any result is put together: an image whose path is gone is opened
     // by its descriptor number, which must not be reused for another image.
-    let named: Vec<_> = raws.iter().map(|raw| symbolize_addresses(&symbolizer, raw)).collect();
-    raws.into_iter().zip(&named).map(|(raw, named)| assemble_stacks(raw, named)).collect()
+    let groups = group_by_file(&raws);
+    let large = groups.iter().filter(|group| group.bytes >= LARGE_FILE_BYTES).count();
+    let named = if large > 1 {
+        cpu_pool::map_on_idle_cores(groups, |group| symbolize_file(&group))
+    } else {
+        groups.iter().map(symbolize_file).collect()
+    };
+    let mut frames: Vec<SymbolizedFrames> = raws.iter().map(|_| SymbolizedFrames::new()).collect();
+    for (process, named) in named.into_iter().flatten() {
+        frames[process].extend(named);
+    }
+    raws.into_iter().zip(&frames).map(|(raw, named)| assemble_stacks(raw, named)).collect()
 }
 
 /// The frames at each code address of a process.
 type SymbolizedFrames = HashMap<u64, Vec<StackFrame>>;
 
-fn symbolize_addresses(symbolizer: &Symbolizer, raw: &RawStacks) -> SymbolizedFrames {
-    let mut addresses: BTreeSet<u64> = BTreeSet::new();
-    for frame in raw.threads.iter().flat_map(|thread| &thread.frames) {
-        if let RawFrame::Code(address) = frame {
-            addresses.insert(*address);
+/// The addresses of one process in one of its modules.
+struct ModuleAddresses<'a> {
+    /// Index of the process.
+    process: usize,
+    module: &'a MappedModule,
+    /// The path by which the module's file can be read; `None` without a file.
+    path: Option<PathBuf>,
+    addresses: Vec<u64>,
+}
+
+/// The addresses of all processes in one file.
+struct FileAddresses<'a> {
+    /// The size of the file; 0 without one.
+    bytes: u64,
+    pieces: Vec<ModuleAddresses<'a>>,
+}
+
+/// Returns the addresses to symbolize, those in the same file together, and the largest files first.
+fn group_by_file(raws: &[RawStacks]) -> Vec<FileAddresses<'_>> {
+    let mut groups: Vec<FileAddresses<'_>> = Vec::new();
+    let mut places: HashMap<PathBuf, usize> = HashMap::new();
+    for (process, raw) in raws.iter().enumerate() {
+        let frames = raw.threads.iter().flat_map(|thread| &thread.frames);
+        let addresses: BTreeSet<u64> = frames
+            .filter_map(|frame| match frame {
+                RawFrame::Code(address) => Some(*address),
+                RawFrame::Signal | RawFrame::Omitted(_) => None,
+            })
+            .collect();
+        for module in &raw.modules {
+            let addresses: Vec<u64> = addresses.range(module.range.clone()).copied().collect();
+            if addresses.is_empty() {
+                continue;
+            }
+            let path = module.image.as_ref().and_then(|image| image.content.readable_path(&module.path));
+            let place = match &path {
+                Some(path) => *places.entry(path.clone()).or_insert(groups.len()),
+                None => groups.len(),
+            };
+            if place == groups.len() {
+                let metadata = path.as_ref().and_then(|path| std::fs::metadata(path).ok());
+                groups
+                    .push(FileAddresses { bytes: metadata.map_or(0, |file| file.len()), pieces: Vec::new() });
+            }
+            groups[place].pieces.push(ModuleAddresses { process, module, path, addresses });
         }
     }
-    let mut named = SymbolizedFrames::new();
-    for module in &raw.modules {
-        let within: Vec<u64> = addresses.range(module.range.clone()).copied().collect();
-        if !within.is_empty() {
-            symbolize_module(symbolizer, module, &within, &mut named);
-        }
-    }
-    named
+    groups.sort_by_key(|group| std::cmp::Reverse(group.bytes));
+    groups
+}
+
+/// Symbolizes the addresses in one file, with one symbolizer that reads the file once; returns the frames with the
+/// index of their process.
+fn symbolize_file(group: &FileAddresses<'_>) -> Vec<(usize, SymbolizedFrames)> {
+    let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
+    group.pieces.iter().map(|piece| (piece.process, symbolize_module(&symbolizer, piece))).collect()
 }
 
 fn assemble_stacks(raw: RawStacks, named: &SymbolizedFrames) -> ProcessStacks {
@@ -115,30 +168,26 @@ fn assemble_stacks(raw: RawStacks, named: &SymbolizedFrames) -> ProcessStacks {
     ProcessStacks { threads: threads.collect() }
 }
 
-fn symbolize_module(
-    symbolizer: &Symbolizer,
-    module: &MappedModule,
-    addresses: &[u64],
-    named: &mut SymbolizedFrames,
-) {
+fn symbolize_module(symbolizer: &Symbolizer, piece: &ModuleAddresses<'_>) -> SymbolizedFrames {
+    let ModuleAddresses { module, path, addresses, .. } = piece;
+    let mut named = SymbolizedFrames::new();
     let Some(image) = &module.image else {
         for address in addresses {
             let offset = address - module.range.start;
             let frame = StackFrame { module: Some(module.path.clone()), offset, ..StackFrame::default() };
             named.insert(*address, vec![frame]);
         }
-        return;
+        return named;
     };
     let build_id: Option<Arc<str>> = image.build_id.as_deref().map(|id| to_hex(id).into());
     let offsets: Vec<u64> = addresses.iter().map(|address| address.wrapping_sub(image.bias)).collect();
-    let path = image.content.readable_path(&module.path);
     let look_up = |path: &PathBuf, debug_syms: bool| {
         let mut elf = source::Elf::new(path);
         elf.debug_syms = debug_syms;
         symbolizer.symbolize(&source::Source::Elf(elf), Input::VirtOffset(&offsets)).ok()
     };
     // Unreadable debug information must not cost the names of functions.
-    let symbols = path.and_then(|path| look_up(&path, true).or_else(|| look_up(&path, false)));
+    let symbols = path.as_ref().and_then(|path| look_up(path, true).or_else(|| look_up(path, false)));
     for (index, (address, offset)) in addresses.iter().zip(&offsets).enumerate() {
         let base = StackFrame {
             module: Some(module.path.clone()),
@@ -153,6 +202,7 @@ fn symbolize_module(
         };
         named.insert(*address, frames);
     }
+    named
 }
 
 /// Returns the frames at one address, which can be in several functions, each inlined into the next.

@@ -3,14 +3,15 @@
 
 use std::time::Duration;
 
+use heeler_core::Failure;
 use heeler_protocol::control::ListedTest;
 
 use super::listing::{NameUse, TestSelector};
 use super::xml::{self, XmlElement, attribute, child_texts, escape_attribute, unescape};
 use crate::{
-    FrameworkResult, FrameworkVerdict, TestPart,
+    FrameworkResult, FrameworkVerdict, MAX_FAILURES, TestPart,
     expected_tests::ExpectedTests,
-    scan::{ByteCursor, ScanResult, ScanStop, either},
+    scan::{ByteCursor, ScanResult, ScanStop, either, truncated},
     stream_parser::{FrameworkCounts, Marker, MarkerGrammar, ParserState, StreamParser},
 };
 
@@ -18,7 +19,7 @@ use crate::{
 const INDENTATION_BYTES: usize = 64;
 /// Size of a tag with its attributes.
 const TAG_BYTES: usize = 16 * 1024;
-/// Size of all failure messages of a test.
+/// Size of the texts of all failures of a test.
 const MESSAGE_BYTES: usize = 64 * 1024;
 /// Nesting of subcases that is followed.
 const SUBCASE_DEPTH: usize = 64;
@@ -66,21 +67,35 @@ pub(crate) struct DoctestGrammar {
 /// The failures of the running test.
 #[derive(Default)]
 struct TestFailures {
-    text: String,
-    file: Option<String>,
-    line: Option<u32>,
+    failures: Vec<Failure>,
+    /// Size of all of their texts.
+    failure_bytes: usize,
 }
 
 impl TestFailures {
-    fn push(&mut self, text: &str, attributes: &[u8]) {
-        if self.text.is_empty() {
-            self.file = attribute(attributes, "filename");
-            self.line = attribute(attributes, "line").and_then(|line| line.parse().ok());
+    /// Adds a failed assertion. Above the limits its text is added to the one before it, as far as there is
+    /// room.
+    fn push(&mut self, failure: Failure) {
+        let room = MESSAGE_BYTES.saturating_sub(self.failure_bytes);
+        let texts = [&failure.message, &failure.file, &failure.expected, &failure.actual];
+        let size: usize = texts.into_iter().flatten().map(String::len).sum();
+        let text = failure.message.as_deref().unwrap_or_default();
+        if self.failures.len() < MAX_FAILURES && size <= room {
+            self.failure_bytes += size;
+            self.failures.push(failure);
+        } else if let Some(last) = self.failures.last_mut() {
+            let message = last.message.get_or_insert_default();
+            let text = truncated(text, room);
+            self.failure_bytes += text.len() + 1;
+            if !text.is_empty() {
+                message.push('\n');
+                message.push_str(text);
+            }
         } else {
-            self.text.push('\n');
+            let message = Some(truncated(text, room).to_owned());
+            self.failure_bytes = MESSAGE_BYTES;
+            self.failures.push(Failure { message, line: failure.line, ..Failure::default() });
         }
-        let room = MESSAGE_BYTES.saturating_sub(self.text.len());
-        self.text.push_str(crate::scan::truncated(text, room));
     }
 }
 
@@ -243,7 +258,13 @@ impl DoctestGrammar {
                 text.push_str(&format!("\n  {label}: {value}"));
             }
         }
-        self.report(element, kind.starts_with("WARN"), "WARNING", text)
+        let thrown = child_texts(element.body, "Exception").into_iter().next();
+        let expected = ["ExpectedException", "ExpectedExceptionString"]
+            .into_iter()
+            .find_map(|name| child_texts(element.body, name).into_iter().next());
+        let (expected, actual) = expected.zip(thrown).unzip();
+        let failure = Failure { message: Some(text), expected, actual, ..Failure::default() };
+        self.report(element, kind.starts_with("WARN"), "WARNING", failure)
     }
 
     fn on_message(&mut self, element: &XmlElement<'_>) -> Marker {
@@ -252,25 +273,37 @@ impl DoctestGrammar {
         for value in child_texts(element.body, "Info") {
             text.push_str(&format!("\n  logged: {value}"));
         }
-        self.report(element, kind == "WARNING", "MESSAGE", text)
+        let failure = Failure { message: Some(text), ..Failure::default() };
+        self.report(element, kind == "WARNING", "MESSAGE", failure)
     }
 
-    /// Books a failure; what does not fail the test becomes a line of its output.
-    fn report(&mut self, element: &XmlElement<'_>, is_harmless: bool, label: &str, text: String) -> Marker {
+    /// Records a failure; what does not fail the test becomes a line of its output.
+    fn report(
+        &mut self,
+        element: &XmlElement<'_>,
+        is_harmless: bool,
+        label: &str,
+        failure: Failure,
+    ) -> Marker {
+        let file = attribute(element.attributes, "filename");
+        let line = attribute(element.attributes, "line");
         if is_harmless {
-            let place = |name| attribute(element.attributes, name).unwrap_or_default();
-            let line = format!("{}:{}: {label}: {text}\n", place("filename"), place("line"));
-            return Marker::Text(line.into_bytes());
+            let (file, line) = (file.unwrap_or_default(), line.unwrap_or_default());
+            let text = failure.message.unwrap_or_default();
+            return Marker::Text(format!("{file}:{line}: {label}: {text}\n").into_bytes());
         }
-        self.fail(&text, element.attributes);
+        self.fail(Failure { file, line: line.and_then(|line| line.parse().ok()), ..failure });
         Marker::Ignore
     }
 
-    fn fail(&mut self, text: &str, attributes: &[u8]) {
+    fn fail(&mut self, failure: Failure) {
         self.subcases.iter_mut().for_each(|(_, has_failed)| *has_failed = true);
         let path = self.subcase_path();
-        let text = if path.is_empty() { text.to_owned() } else { format!("{text}\n  in subcase: {path}") };
-        self.failures.push(&text, attributes);
+        let mut message = failure.message.unwrap_or_default();
+        if !path.is_empty() {
+            message.push_str(&format!("\n  in subcase: {path}"));
+        }
+        self.failures.push(Failure { message: Some(message), ..failure });
     }
 
     fn on_exception(&mut self, element: &XmlElement<'_>) {
@@ -278,7 +311,8 @@ impl DoctestGrammar {
             self.is_crashing = true;
             return;
         }
-        self.fail(&format!("threw: {}", unescape(element.body.trim_ascii())), b"");
+        let message = Some(format!("threw: {}", unescape(element.body.trim_ascii())));
+        self.fail(Failure { message, ..Failure::default() });
     }
 }
 
@@ -339,15 +373,17 @@ impl MarkerGrammar for DoctestGrammar {
         if verdict.result != FrameworkResult::Failed {
             return;
         }
-        (verdict.file, verdict.line) = (failures.file, failures.line);
-        verdict.message = Some(match attribute(&self.decorators, "should_fail").is_some() {
-            true if failures.text.is_empty() => "should have failed, and did not".to_owned(),
-            _ if failures.text.is_empty() => match attribute(&self.decorators, "timeout") {
+        failures.failures.into_iter().for_each(|failure| verdict.push_failure(failure));
+        if verdict.failures.is_empty() {
+            let message = match attribute(&self.decorators, "timeout") {
+                _ if attribute(&self.decorators, "should_fail").is_some() => {
+                    "should have failed, and did not".to_owned()
+                }
                 Some(limit) => format!("took longer than its decorator allows: {limit} s"),
                 None => "no assertion failed, but its decorators make it a failure".to_owned(),
-            },
-            _ => failures.text,
-        });
+            };
+            verdict.push_failure(Failure { message: Some(message), ..Failure::default() });
+        }
     }
 
     fn explains_exit(&self, code: i32, told: &FrameworkCounts, _counted: Option<&FrameworkCounts>) -> bool {

@@ -2,12 +2,15 @@
 //! `file:line: Skipped`, then text up to the next block. The end of the text is not marked, so output of the
 //! test after it counts as part of it.
 
-use crate::{FrameworkResult, FrameworkVerdict, scan::decode_lossy};
+use heeler_core::Failure;
+
+use crate::{FrameworkResult, FrameworkVerdict, MAX_FAILURES, scan::decode_lossy};
 
 const LINE_BYTES: usize = 4096;
+/// Texts and file names of all failures of a test together, and of a skip.
 const TEXT_BYTES: usize = 64 * 1024;
 
-/// One failure with all that follow it, or one skip.
+/// One failure, or one skip.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FailureBlock {
     pub(super) file: Option<String>,
@@ -19,10 +22,15 @@ pub(super) struct FailureBlock {
 }
 
 impl FailureBlock {
-    fn append(&mut self, bytes: &[u8]) {
-        let room = TEXT_BYTES - self.text.len();
+    /// Appends text as far as there is room.
+    fn append(&mut self, bytes: &[u8], room: usize) {
         self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
         self.is_cut |= bytes.len() > room;
+    }
+
+    /// Returns the number of bytes kept.
+    fn size(&self) -> usize {
+        self.text.len() + self.file.as_ref().map_or(0, String::len)
     }
 
     /// Returns the text, if there is any.
@@ -44,8 +52,11 @@ enum BlockKind {
 /// Collects blocks from output. Keeps a constant amount of text.
 #[derive(Debug, Default)]
 pub(super) struct BlockCollector {
-    pub(super) failure: Option<FailureBlock>,
+    /// At most [`MAX_FAILURES`]; those that follow are text of the last one.
+    pub(super) failures: Vec<FailureBlock>,
     pub(super) skip: Option<FailureBlock>,
+    /// Size of all failures.
+    failure_bytes: usize,
     open: Option<BlockKind>,
     line: Vec<u8>,
     /// The line is too long to be a heading, and its bytes so far are already handled.
@@ -98,15 +109,22 @@ impl BlockCollector {
         self.continue_block(&line);
     }
 
+    /// Removes and returns all failures.
+    pub(super) fn take_failures(&mut self) -> Vec<FailureBlock> {
+        self.failure_bytes = 0;
+        std::mem::take(&mut self.failures)
+    }
+
     /// Appends the blocks of another collector, found after this one's.
     pub(super) fn append_later(&mut self, later: Self) {
         self.finish();
-        for (mine, theirs) in [(&mut self.failure, later.failure), (&mut self.skip, later.skip)] {
-            match (mine.as_mut(), theirs) {
-                (Some(mine), Some(theirs)) => mine.append(&theirs.text),
-                (None, theirs @ Some(_)) => *mine = theirs,
-                (_, None) => {}
-            }
+        for failure in later.failures {
+            self.push_failure(failure);
+        }
+        match (self.skip.as_mut(), later.skip) {
+            (Some(mine), Some(theirs)) => mine.append(&theirs.text, TEXT_BYTES - mine.text.len()),
+            (None, theirs @ Some(_)) => self.skip = theirs,
+            (_, None) => {}
         }
         self.open = later.open.or(self.open);
         self.line = later.line;
@@ -131,11 +149,11 @@ impl BlockCollector {
             return;
         }
         match self.heading(line) {
-            Some((BlockKind::Failure, block)) if self.failure.is_none() => {
-                self.failure = Some(block);
+            Some((BlockKind::Failure, block)) if self.has_room(&block) => {
+                self.push_failure(block);
                 self.open = Some(BlockKind::Failure);
             }
-            Some((BlockKind::Skip, block)) if self.failure.is_none() && self.skip.is_none() => {
+            Some((BlockKind::Skip, block)) if self.failures.is_empty() && self.skip.is_none() => {
                 self.skip = Some(block);
                 self.open = Some(BlockKind::Skip);
             }
@@ -143,14 +161,38 @@ impl BlockCollector {
         }
     }
 
+    /// Returns whether a failure can be kept apart from the one before it.
+    fn has_room(&self, failure: &FailureBlock) -> bool {
+        self.failures.len() < MAX_FAILURES && failure.size() <= TEXT_BYTES.saturating_sub(self.failure_bytes)
+    }
+
+    fn push_failure(&mut self, failure: FailureBlock) {
+        if self.has_room(&failure) {
+            self.failure_bytes += failure.size();
+            self.failures.push(failure);
+        } else {
+            self.continue_failure(&failure.text);
+        }
+    }
+
+    fn continue_failure(&mut self, bytes: &[u8]) {
+        let room = TEXT_BYTES.saturating_sub(self.failure_bytes);
+        if let Some(failure) = self.failures.last_mut() {
+            failure.append(bytes, room);
+            self.failure_bytes += bytes.len().min(room);
+        }
+    }
+
     fn continue_block(&mut self, bytes: &[u8]) {
         match self.open {
-            Some(BlockKind::Failure) => self.failure.as_mut(),
-            Some(BlockKind::Skip) => self.skip.as_mut(),
-            None => None,
+            Some(BlockKind::Failure) => self.continue_failure(bytes),
+            Some(BlockKind::Skip) => {
+                if let Some(skip) = &mut self.skip {
+                    skip.append(bytes, TEXT_BYTES - skip.text.len());
+                }
+            }
+            None => {}
         }
-        .into_iter()
-        .for_each(|block| block.append(bytes));
     }
 
     fn heading(&self, line: &[u8]) -> Option<(BlockKind, FailureBlock)> {
@@ -188,22 +230,22 @@ impl BlockCollector {
 
 /// Completes a verdict from the blocks.
 pub(super) fn complete(verdict: &mut FrameworkVerdict, blocks: &BlockCollector) {
-    let block = match verdict.result {
-        FrameworkResult::Failed => blocks.failure.as_ref(),
-        FrameworkResult::Skipped => blocks.skip.as_ref(),
-        _ => None,
-    };
-    let Some(block) = block else { return };
-    verdict.message = block.text();
-    verdict.file.clone_from(&block.file);
-    verdict.line = block.line;
-    if verdict.result == FrameworkResult::Failed {
-        let text = verdict.message.clone().unwrap_or_default();
-        (verdict.expected, verdict.actual) = compared_values(&text).unzip();
+    match verdict.result {
+        FrameworkResult::Failed => {
+            blocks.failures.iter().map(failure).for_each(|one| verdict.push_failure(one))
+        }
+        FrameworkResult::Skipped => verdict.reason = blocks.skip.as_ref().and_then(FailureBlock::text),
+        FrameworkResult::Passed => {}
     }
 }
 
-/// Returns the expected and the actual value of the first failure, if it is known which is which.
+fn failure(block: &FailureBlock) -> Failure {
+    let message = block.text();
+    let (expected, actual) = message.as_deref().and_then(compared_values).unzip();
+    Failure { message, file: block.file.clone(), line: block.line, expected, actual, stack: None }
+}
+
+/// Returns the expected and the actual value of a failure, if it is known which is which.
 fn compared_values(text: &str) -> Option<(String, String)> {
     let mut lines = text.lines();
     let first = lines.next()?;
@@ -258,34 +300,73 @@ mod tests {
     fn computed_side_is_the_actual_value() {
         for sides in ["  3\n  1 + 1\n    Which is: 2\n", "  1 + 1\n    Which is: 2\n  3\n"] {
             let output = format!("noise\nt.cc:7: Failure\nExpected equality of these values:\n{sides}why\n");
-            let verdict = verdict(FrameworkResult::Failed, &output);
-            assert_eq!((verdict.expected.as_deref(), verdict.actual.as_deref()), (Some("3"), Some("2")));
-            assert_eq!((verdict.file.as_deref(), verdict.line), (Some("t.cc"), Some(7)));
-            assert!(verdict.message.unwrap().ends_with("why"));
+            let failure = verdict(FrameworkResult::Failed, &output).failures.remove(0);
+            assert_eq!((failure.expected.as_deref(), failure.actual.as_deref()), (Some("3"), Some("2")));
+            assert_eq!((failure.file.as_deref(), failure.line), (Some("t.cc"), Some(7)));
+            assert!(failure.message.unwrap().ends_with("why"));
         }
         let both = "t.cc:7: Failure\nExpected equality of these values:\n  a\n    Which is: 1\n  b\n    Which is: 2\n";
-        assert_eq!(verdict(FrameworkResult::Failed, both).actual, None);
+        assert_eq!(verdict(FrameworkResult::Failed, both).failures[0].actual, None);
     }
 
     #[test]
     fn glued_heading_uses_the_listed_file() {
-        let verdict = verdict(FrameworkResult::Failed, "partialt.cc:9: Failure\nFailed\n");
-        assert_eq!((verdict.file.as_deref(), verdict.line), (Some("t.cc"), Some(9)));
-        assert_eq!(verdict.message.as_deref(), Some("Failed"));
+        let failure = verdict(FrameworkResult::Failed, "partialt.cc:9: Failure\nFailed\n").failures.remove(0);
+        assert_eq!((failure.file.as_deref(), failure.line), (Some("t.cc"), Some(9)));
+        assert_eq!(failure.message.as_deref(), Some("Failed"));
+    }
+
+    fn messages(verdict: &FrameworkVerdict) -> Vec<(&str, u32)> {
+        verdict.failures.iter().map(|one| (one.message.as_deref().unwrap(), one.line.unwrap())).collect()
     }
 
     #[test]
-    fn failure_after_skip_becomes_the_message() {
-        let output = "t.cc:1: Skipped\nno device\nt.cc:2: Failure\nbad\nt.cc:3: Failure\nworse\n";
+    fn each_failure_has_its_own_place_and_message() {
+        let output = "t.cc:1: Skipped\nno device\nt.cc:2: Failure\nbad\nt.cc:3: Failure\nExpected equality of \
+                      these values:\n  3\n  x\n    Which is: 2\nt.cc:4: Skipped\nlate\n";
         let failed = verdict(FrameworkResult::Failed, output);
-        assert_eq!(failed.message.as_deref(), Some("bad\nt.cc:3: Failure\nworse"));
-        assert_eq!(verdict(FrameworkResult::Skipped, output).message.as_deref(), Some("no device"));
+        assert_eq!(messages(&failed)[0], ("bad", 2));
+        let second = &failed.failures[1];
+        assert_eq!(
+            (second.line, second.expected.as_deref(), second.actual.as_deref()),
+            (Some(3), Some("3"), Some("2"))
+        );
+        // A skip in a failed test is no failure, and stays text.
+        assert!(second.message.as_ref().unwrap().ends_with("t.cc:4: Skipped\nlate"));
+        assert_eq!(failed.failures.len(), 2);
+        assert_eq!(verdict(FrameworkResult::Skipped, output).reason.as_deref(), Some("no device"));
+    }
+
+    #[test]
+    fn failures_above_the_limit_are_text_of_the_last() {
+        let output: String =
+            (1..=MAX_FAILURES + 50).map(|line| format!("t.cc:{line}: Failure\nbad\n")).collect();
+        let failed = verdict(FrameworkResult::Failed, &output);
+        assert_eq!(messages(&failed)[98], ("bad", 99));
+        assert_eq!(failed.failures.len(), MAX_FAILURES);
+        let last = failed.failures[99].message.as_ref().unwrap();
+        assert!(
+            last.starts_with("bad\nt.cc:101: Failure\nbad\n") && last.ends_with("t.cc:150: Failure\nbad")
+        );
+    }
+
+    #[test]
+    fn failures_are_bounded_together() {
+        let name = "n".repeat(3000);
+        let output: String = (1..=50).map(|line| format!("{name}:{line}: Failure\nbad\n")).collect();
+        let failed = verdict(FrameworkResult::Failed, &output);
+        let bytes: usize = failed
+            .failures
+            .iter()
+            .map(|one| one.file.as_ref().unwrap().len() + one.message.as_ref().unwrap().len())
+            .sum();
+        assert!(bytes < TEXT_BYTES + 100 && failed.failures.len() == 21, "{bytes} {}", failed.failures.len());
     }
 
     #[test]
     fn long_failure_text_is_truncated() {
         let output = format!("t.cc:1: Failure\nbad\n{}\nend", "x".repeat(1 << 20));
-        let message = verdict(FrameworkResult::Failed, &output).message.unwrap();
+        let message = verdict(FrameworkResult::Failed, &output).failures.remove(0).message.unwrap();
         assert!(message.len() < TEXT_BYTES + 100 && message.ends_with("[the rest is left out]"));
     }
 }

@@ -171,13 +171,14 @@ impl GtestGrammar {
 
     fn record_outside_failure(&mut self) {
         self.outside.finish();
-        let Some(block) = self.outside.failure.take() else { return };
-        let text = format_block(&block);
-        self.first_outside.get_or_insert_with(|| text.clone());
-        if block.is_before_suites {
-            self.failed_environment = Some(text);
-        } else {
-            self.failed_suite = Some(text);
+        let (before, within): (Vec<_>, Vec<_>) =
+            self.outside.take_failures().into_iter().partition(|block| block.is_before_suites);
+        for (blocks, failed) in [(before, &mut self.failed_environment), (within, &mut self.failed_suite)] {
+            if !blocks.is_empty() {
+                let text = format_blocks(&blocks);
+                self.first_outside.get_or_insert_with(|| text.clone());
+                *failed = Some(text);
+            }
         }
     }
 }
@@ -246,13 +247,13 @@ impl MarkerGrammar for GtestGrammar {
         // The output after the end marker was written by the suite's tear-down.
         let mut after = std::mem::replace(&mut self.after, BlockCollector::outside());
         after.finish();
-        if verdict.result == FrameworkResult::Skipped && verdict.message.is_none() {
+        if verdict.result == FrameworkResult::Skipped && verdict.reason.is_none() {
             // A suite or environment that failed to set up skips its tests without a reason.
             let reason = self.failed_suite.as_ref().or(self.failed_environment.as_ref());
-            verdict.message = reason.map(|reason| format!("not run, because set-up failed: {reason}"));
+            verdict.reason = reason.map(|reason| format!("not run, because set-up failed: {reason}"));
         }
-        if let Some(block) = after.failure {
-            self.first_outside.get_or_insert_with(|| format_block(&block));
+        if !after.failures.is_empty() {
+            self.first_outside.get_or_insert_with(|| format_blocks(&after.failures));
         }
         if std::mem::take(&mut self.is_suite_over) {
             self.failed_suite = None;
@@ -295,12 +296,15 @@ impl MarkerGrammar for GtestGrammar {
     }
 }
 
-fn format_block(block: &FailureBlock) -> String {
-    let text = block.text().unwrap_or_else(|| "Failure".to_owned());
-    match (&block.file, block.line) {
-        (Some(file), Some(line)) => format!("{file}:{line}: {text}"),
-        _ => text,
-    }
+fn format_blocks(blocks: &[FailureBlock]) -> String {
+    let format_block = |block: &FailureBlock| {
+        let text = block.text().unwrap_or_else(|| "Failure".to_owned());
+        match (&block.file, block.line) {
+            (Some(file), Some(line)) => format!("{file}:{line}: {text}"),
+            _ => text,
+        }
+    };
+    blocks.iter().map(format_block).collect::<Vec<_>>().join("\n")
 }
 
 /// The rest of `[  FAILED  ] A.b/0, where GetParam() = ... (3 ms)`. A value may be long, and contain

@@ -23,7 +23,7 @@ pub(super) fn stop() -> Vec<u8> {
     line(&json!({"k": "stop"}))
 }
 
-/// One report.
+/// One report, or one object in it.
 pub(super) struct ReportLine(Value);
 
 impl ReportLine {
@@ -43,6 +43,12 @@ impl ReportLine {
     pub(super) fn texts(&self, name: &str) -> Vec<String> {
         let items = self.0[name].as_array().into_iter().flatten();
         items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+    }
+
+    /// Returns the objects of an array; anything else in it is ignored.
+    pub(super) fn objects(&self, name: &str) -> Vec<Self> {
+        let items = self.0[name].as_array().into_iter().flatten();
+        items.filter(|item| item.is_object()).cloned().map(Self).collect()
     }
 
     pub(super) fn number(&self, name: &str) -> Option<f64> {

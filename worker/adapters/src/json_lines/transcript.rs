@@ -2,6 +2,8 @@
 
 use std::{ops::Range, time::Duration};
 
+use heeler_core::Failure;
+
 use super::message::{self, ReportLine};
 use crate::{FrameworkResult, FrameworkVerdict, TestPart, TranscriptEvent, TranscriptParser, scan};
 
@@ -116,15 +118,25 @@ fn result(report: &ReportLine) -> Option<FrameworkResult> {
 fn verdict(report: &ReportLine) -> Option<FrameworkVerdict> {
     let milliseconds = report.number("ms");
     let duration = milliseconds.and_then(|time| Duration::try_from_secs_f64(time / 1000.0).ok());
-    Some(FrameworkVerdict {
+    let mut verdict = FrameworkVerdict::new(result(report)?, duration);
+    if verdict.result == FrameworkResult::Failed {
+        verdict.push_failure(failure(report));
+        report.objects("failures").iter().map(failure).for_each(|one| verdict.push_failure(one));
+    } else {
+        verdict.reason = report.text("message");
+    }
+    Some(verdict)
+}
+
+fn failure(report: &ReportLine) -> Failure {
+    Failure {
         message: report.text("message"),
-        stacktrace: report.text("stack"),
-        actual: report.text("actual"),
-        expected: report.text("expected"),
         file: report.text("file"),
         line: report.line_number(),
-        ..FrameworkVerdict::new(result(report)?, duration)
-    })
+        expected: report.text("expected"),
+        actual: report.text("actual"),
+        stack: report.text("stack"),
+    }
 }
 
 impl TranscriptParser for JsonLinesParser {
@@ -190,6 +202,30 @@ mod tests {
             parser.on_channel(&FIRST.as_bytes()[cut..], &mut pieces);
             assert_eq!(pieces, events, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn each_reported_failure_is_kept() {
+        let end = |members: &str| {
+            let mut events = Vec::new();
+            let lines = format!("{{\"k\":\"begin\",\"i\":0}}\n{{\"k\":\"end\",\"i\":0{members}}}\n");
+            parser(1).on_channel(lines.as_bytes(), &mut events);
+            match events.pop() {
+                Some(TranscriptEvent::Ended { verdict, .. }) => verdict,
+                other => panic!("{other:?}"),
+            }
+        };
+        let both = end(
+            ",\"state\":\"failed\",\"message\":\"a\",\"failures\":[{\"message\":\"b\",\"file\":\"f\",\"line\":3},7,{}]",
+        );
+        let [first, second] = both.failures.as_slice() else { panic!("{both:?}") };
+        assert_eq!((first.message.as_deref(), first.line), (Some("a"), None));
+        assert_eq!((second.message.as_deref(), second.line), (Some("b"), Some(3)));
+        let listed = end(",\"state\":\"failed\",\"failures\":[{\"message\":\"b\"}]");
+        assert_eq!(listed.failures.len(), 1);
+        assert_eq!(end(",\"state\":\"failed\"").failures, []);
+        let skipped = end(",\"state\":\"skipped\",\"message\":\"off\"");
+        assert_eq!((skipped.reason.as_deref(), skipped.failures.len()), (Some("off"), 0));
     }
 
     #[test]

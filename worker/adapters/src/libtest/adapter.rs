@@ -42,8 +42,8 @@ static PLAIN: AdapterTraits = AdapterTraits {
 };
 
 fn add_panic(verdict: &mut FrameworkVerdict, stderr: &str) {
-    if verdict.message.is_none() {
-        panic::complete(verdict, stderr, None);
+    if verdict.failures.is_empty() {
+        verdict.push_failure(panic::read_failure(None, stderr, None));
     }
 }
 

@@ -187,21 +187,30 @@ pub(super) fn counts_explain_exit(
 }
 
 fn verdict(state: FrameworkResult, value: &Value, own_thread: &str) -> FrameworkVerdict {
-    let duration = value["exec_time"].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let text = |key: &str| value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    let mut verdict = FrameworkVerdict::new(state, duration);
-    verdict.message = text("message").or_else(|| text("reason"));
-    verdict.stdout = text("stdout");
-    complete(&mut verdict, own_thread);
-    verdict
+    let message = text("message").or_else(|| text("reason"));
+    verdict_of_texts(FrameworkVerdict::new(state, duration(value)), message, text("stdout"), own_thread)
 }
 
-fn complete(verdict: &mut FrameworkVerdict, own_thread: &str) {
+fn duration(value: &Value) -> Option<Duration> {
+    value["exec_time"].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+}
+
+/// Completes a verdict from the texts of its event.
+fn verdict_of_texts(
+    mut verdict: FrameworkVerdict,
+    message: Option<String>,
+    stdout: Option<String>,
+    own_thread: &str,
+) -> FrameworkVerdict {
     if verdict.result == FrameworkResult::Failed {
-        let output = verdict.stdout.take().unwrap_or_default();
-        panic::complete(verdict, &output, Some(own_thread));
-        verdict.stdout = Some(output).filter(|output| !output.is_empty());
+        let output = stdout.as_deref().unwrap_or_default();
+        verdict.push_failure(panic::read_failure(message, output, Some(own_thread)));
+    } else {
+        verdict.reason = message;
     }
+    verdict.stdout = stdout;
+    verdict
 }
 
 const HEAD_BYTES: usize = 4 * 1024 * 1024;
@@ -264,11 +273,8 @@ impl LongFailureEvent {
             self.left_out,
             unescape(tail),
         );
-        let mut cut = verdict(self.state, &before, &self.own_thread);
-        cut.message = message;
-        cut.stdout = Some(output);
-        complete(&mut cut, &self.own_thread);
-        Some(cut)
+        let verdict = FrameworkVerdict::new(self.state, duration(&before));
+        Some(verdict_of_texts(verdict, message, Some(output), &self.own_thread))
     }
 }
 

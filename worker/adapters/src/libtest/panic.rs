@@ -1,53 +1,61 @@
 //! Parser of a failed test's output: the panic message, its location, and the values of an assertion.
 
-use crate::{FrameworkVerdict, scan::truncated};
+use heeler_core::Failure;
+
+use crate::scan::truncated;
 
 const MESSAGE_BYTES: usize = 64 * 1024;
 
-/// Completes the verdict of a failed test from its output. A panic in `own_thread` takes precedence.
-pub(super) fn complete(verdict: &mut FrameworkVerdict, output: &str, own_thread: Option<&str>) {
+/// Returns the failure of a test, from its output and libtest's own message about it. A panic in `own_thread`
+/// takes precedence.
+pub(super) fn read_failure(message: Option<String>, output: &str, own_thread: Option<&str>) -> Failure {
+    let mut failure = Failure::default();
     let panic = deciding_panic(output, own_thread);
     if let Some(panic) = &panic {
-        verdict.file = Some(panic.file.to_owned());
-        verdict.line = Some(panic.line);
-        verdict.stacktrace = panic.stack.map(|stack| truncated(stack, MESSAGE_BYTES).to_owned());
+        failure.file = Some(panic.file.to_owned());
+        failure.line = Some(panic.line);
+        failure.stack = panic.stack.map(|stack| truncated(stack, MESSAGE_BYTES).to_owned());
     }
-    match verdict.message.clone() {
+    match message {
         // A test that should have panicked, or with another message: then libtest itself gives the reason.
-        Some(message) => complete_should_panic(verdict, &message),
-        None => complete_from_panic(verdict, panic.map(|panic| panic.message), output),
+        Some(message) => {
+            complete_should_panic(&mut failure, &message);
+            failure.message = Some(message);
+        }
+        None => complete_from_panic(&mut failure, panic.map(|panic| panic.message), output),
     }
+    failure
 }
 
-fn complete_from_panic(verdict: &mut FrameworkVerdict, message: Option<&str>, output: &str) {
+fn complete_from_panic(failure: &mut Failure, message: Option<&str>, output: &str) {
     let Some(message) = message else {
         // `fn test() -> Result<(), E>` that returned an error.
-        verdict.message = output
+        failure.message = output
             .lines()
             .rev()
             .find(|line| line.starts_with("Error: "))
             .map(|line| truncated(line, MESSAGE_BYTES).to_owned());
         return;
     };
-    verdict.message = Some(truncated(message, MESSAGE_BYTES).to_owned());
+    failure.message = Some(truncated(message, MESSAGE_BYTES).to_owned());
     if message.starts_with("assertion `left == right`")
         || message.starts_with("assertion `left matches right`")
     {
-        (verdict.actual, verdict.expected) = compared_values(message).unzip();
+        (failure.actual, failure.expected) = compared_values(message).unzip();
     }
 }
 
 /// Reads `test did not panic as expected at FILE:LINE:COLUMN`, or a panic with another message than expected.
-fn complete_should_panic(verdict: &mut FrameworkVerdict, message: &str) {
+fn complete_should_panic(failure: &mut Failure, message: &str) {
     if let Some((_, place)) = message.split_once("did not panic as expected at ")
         && let Some((file, line)) = parse_location(place)
     {
-        (verdict.file, verdict.line) = (Some(file.to_owned()), Some(line));
+        (failure.file, failure.line) = (Some(file.to_owned()), Some(line));
     }
     if let Some((_, values)) = message.split_once("\n      panic message: ")
         && let Some((actual, expected)) = values.split_once("\n expected substring: ")
     {
-        (verdict.actual, verdict.expected) = (Some(actual.to_owned()), Some(expected.to_owned()));
+        (failure.actual, failure.expected) = (Some(actual.to_owned()), Some(expected.to_owned()));
     }
 }
 
@@ -135,56 +143,52 @@ fn parse_location(text: &str) -> Option<(&str, u32)> {
 mod tests {
 
     use super::*;
-    use crate::FrameworkResult;
 
-    fn verdict(message: Option<&str>, output: &str) -> FrameworkVerdict {
-        let mut verdict = FrameworkVerdict::new(FrameworkResult::Failed, None);
-        verdict.message = message.map(str::to_owned);
-        complete(&mut verdict, output, Some("t::a"));
-        verdict
+    fn failure(message: Option<&str>, output: &str) -> Failure {
+        read_failure(message.map(str::to_owned), output, Some("t::a"))
     }
 
     #[test]
     fn assertion_gives_message_location_and_values() {
         let output = "out\n\nthread 't::a' (7) panicked at src/l.rs:5:51:\nassertion `left == right` failed: why\n  left: 1\n right: 2\nstack backtrace:\n   0: f\n   1: g\nnote: Some details\n";
-        let verdict = verdict(None, output);
+        let failure = failure(None, output);
         assert_eq!(
-            verdict.message.as_deref(),
+            failure.message.as_deref(),
             Some("assertion `left == right` failed: why\n  left: 1\n right: 2")
         );
-        assert_eq!((verdict.actual.as_deref(), verdict.expected.as_deref()), (Some("1"), Some("2")));
-        assert_eq!((verdict.file.as_deref(), verdict.line), (Some("src/l.rs"), Some(5)));
-        assert_eq!(verdict.stacktrace.as_deref(), Some("   0: f\n   1: g"));
+        assert_eq!((failure.actual.as_deref(), failure.expected.as_deref()), (Some("1"), Some("2")));
+        assert_eq!((failure.file.as_deref(), failure.line), (Some("src/l.rs"), Some(5)));
+        assert_eq!(failure.stack.as_deref(), Some("   0: f\n   1: g"));
     }
 
     #[test]
     fn last_panic_of_own_thread_decides() {
         let output = "\nthread 't::a' panicked at a.rs:1:1:\nfirst\n\nthread 't::a' panicked at a.rs:2:1:\nsecond\n\nthread '<unnamed>' panicked at a.rs:3:1:\nother\n";
-        let own = verdict(None, output);
+        let own = failure(None, output);
         assert_eq!((own.message.as_deref(), own.line), (Some("second"), Some(2)));
-        let foreign = verdict(None, "\nthread 'main' panicked at a.rs:3:1:\nother\nline\n");
+        let foreign = failure(None, "\nthread 'main' panicked at a.rs:3:1:\nother\nline\n");
         assert_eq!((foreign.message.as_deref(), foreign.line), (Some("other\nline"), Some(3)));
     }
 
     #[test]
     fn panic_before_rust_1_73_is_read() {
-        let verdict = verdict(None, "thread 't::a' panicked at 'it's, bad', src/l.rs:9:5\nnote: run with\n");
-        assert_eq!((verdict.message.as_deref(), verdict.line), (Some("it's, bad"), Some(9)));
+        let failure = failure(None, "thread 't::a' panicked at 'it's, bad', src/l.rs:9:5\nnote: run with\n");
+        assert_eq!((failure.message.as_deref(), failure.line), (Some("it's, bad"), Some(9)));
     }
 
     #[test]
     fn returned_error_is_the_message() {
-        assert_eq!(verdict(None, "x\nError: \"bad\"\n").message.as_deref(), Some("Error: \"bad\""));
-        assert_eq!(verdict(None, "").message, None);
+        assert_eq!(failure(None, "x\nError: \"bad\"\n").message.as_deref(), Some("Error: \"bad\""));
+        assert_eq!(failure(None, "").message, None);
     }
 
     #[test]
     fn should_panic_failure_keeps_libtest_message() {
-        let missing = verdict(Some("test did not panic as expected at src/l.rs:34:32"), "alive\n");
+        let missing = failure(Some("test did not panic as expected at src/l.rs:34:32"), "alive\n");
         assert_eq!((missing.file.as_deref(), missing.line), (Some("src/l.rs"), Some(34)));
         let message =
             "panic did not contain expected string\n      panic message: \"a\"\n expected substring: \"b\"";
-        let other = verdict(Some(message), "\nthread 't::a' panicked at src/l.rs:3:1:\na\n");
+        let other = failure(Some(message), "\nthread 't::a' panicked at src/l.rs:3:1:\na\n");
         assert_eq!((other.actual.as_deref(), other.expected.as_deref()), (Some("\"a\""), Some("\"b\"")));
         assert_eq!((other.message.as_deref(), other.line), (Some(message), Some(3)));
     }

@@ -80,7 +80,7 @@ impl PlainGrammar {
             _ => Some(decode_lossy(cursor.until(b"\n", REASON_BYTES)?)),
         };
         let mut verdict = FrameworkVerdict::new(FrameworkResult::Skipped, None);
-        verdict.message = reason;
+        verdict.reason = reason;
         Ok((cursor.used(), Marker::End(verdict)))
     }
 

@@ -63,7 +63,8 @@ fn last_end_marker_counts() {
     else {
         panic!("no end");
     };
-    assert_eq!((verdict.message.as_deref(), verdict.line), (Some("bad"), Some(3)));
+    let [failure] = verdict.failures.as_slice() else { panic!("{verdict:?}") };
+    assert_eq!((failure.message.as_deref(), failure.line), (Some("bad"), Some(3)));
 }
 
 #[test]
@@ -226,8 +227,9 @@ fn long_failure_output_keeps_head_tail_and_reason() {
         let Some(TranscriptEvent::Ended { verdict, .. }) = events.get(1) else {
             panic!("no end: {:?}", summary(&events))
         };
-        assert_eq!((verdict.result, verdict.line), (FrameworkResult::Failed, Some(5)));
-        assert_eq!((verdict.actual.as_deref(), verdict.expected.as_deref()), (Some("1"), Some("2")));
+        let [failure] = verdict.failures.as_slice() else { panic!("{verdict:?}") };
+        assert_eq!((verdict.result, failure.line), (FrameworkResult::Failed, Some(5)));
+        assert_eq!((failure.actual.as_deref(), failure.expected.as_deref()), (Some("1"), Some("2")));
         assert_eq!(verdict.duration, Some(std::time::Duration::from_millis(1500)));
         let stdout = verdict.stdout.as_ref().unwrap();
         assert!(stdout.starts_with("first\na \"line\" \u{1}\n") && stdout.ends_with(" right: 2\n"));

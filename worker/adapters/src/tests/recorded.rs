@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use heeler_core::Failure;
 use heeler_protocol::control::{ListedTest, TestProgram};
 
 use super::{merge, replay, transcript};
@@ -94,25 +95,35 @@ fn format_events(tests: &[ListedTest], events: &[TranscriptEvent]) -> String {
                 if let Some(duration) = verdict.duration {
                     write!(text, " in {duration:?}").unwrap();
                 }
-                if let (Some(file), Some(line)) = (&verdict.file, verdict.line) {
-                    write!(text, " at {file}:{line}").unwrap();
-                }
                 text.push('\n');
-                for (name, value) in [
-                    ("message", &verdict.message),
-                    ("expected", &verdict.expected),
-                    ("actual", &verdict.actual),
-                    ("stack", &verdict.stacktrace),
-                    ("stdout", &verdict.stdout),
-                ] {
+                for (name, value) in [("reason", &verdict.reason), ("stdout", &verdict.stdout)] {
                     if let Some(value) = value {
                         writeln!(text, "  {name}: {value:?}").unwrap();
                     }
                 }
+                verdict.failures.iter().for_each(|failure| format_failure(&mut text, failure));
             }
         }
     }
     text
+}
+
+fn format_failure(text: &mut String, failure: &Failure) {
+    text.push_str("  failure");
+    if let (Some(file), Some(line)) = (&failure.file, failure.line) {
+        write!(text, " at {file}:{line}").unwrap();
+    }
+    text.push('\n');
+    for (name, value) in [
+        ("message", &failure.message),
+        ("expected", &failure.expected),
+        ("actual", &failure.actual),
+        ("stack", &failure.stack),
+    ] {
+        if let Some(value) = value {
+            writeln!(text, "    {name}: {value:?}").unwrap();
+        }
+    }
 }
 
 #[test]

@@ -126,15 +126,16 @@ impl RunDriver {
 
     fn leased_test(&self, test: TestId, is_failure_held: bool) -> LeasedTest {
         let selected = &self.plan.tests[test.index()];
+        let settings = &selected.settings;
         let held = self.provisional.get(&test).cloned().unwrap_or_default();
         LeasedTest {
             test,
             listed: selected.listed.clone(),
             uid: selected.uid.clone(),
             group: None,
-            timeout_ms: selected.timeout.map(millis),
-            idle_timeout_ms: selected.idle_timeout.map(millis),
-            slow_ms: selected.slow_period.map(millis),
+            timeout_ms: settings.timeout.duration().map(millis),
+            idle_timeout_ms: settings.idle_timeout.duration().map(millis),
+            slow_ms: Some(millis(settings.slow_timeout.period)).filter(|period| *period > 0),
             attempts: held.attempts,
             crashed_attempt: held.crash,
             is_failure_provisional: is_failure_held,

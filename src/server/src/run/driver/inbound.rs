@@ -119,7 +119,7 @@ impl RunDriver {
     /// Cancel safe: no, because the watchdog may or may not have received the request for its journal.
     pub async fn on_worker_died(&mut self, pool: &mut WorkerPool, worker: WorkerId, relayed: u64) {
         self.worker_deaths += 1;
-        let message = format!("worker {worker} died; what it had not settled is run again");
+        let message = format!("worker {worker} died; its tests without a result run again");
         let test = self.running_tests.remove(&worker);
         self.client_log().log_line(test, LogLevel::Warning, message);
         self.pending_journals.insert(worker, (relayed, Instant::now() + JOURNAL_DEADLINE));
@@ -181,7 +181,7 @@ impl RunDriver {
     ///
     /// Cancel safe: no, because only a part may be sent.
     pub async fn on_watchdog_replaced(&mut self, pool: &mut WorkerPool) {
-        let text = "the watchdog died and was replaced; its workers went with it".to_owned();
+        let text = "the watchdog died and was replaced; its workers died with it".to_owned();
         self.log(LogLevel::Warning, text);
         for worker in self.pending_journals.keys().copied().collect::<Vec<_>>() {
             self.request_journal(pool, worker).await;

@@ -175,7 +175,7 @@ impl RunDriver {
         if let Err(error) = manifest::write_manifest(&driver.plan) {
             driver.has_manifest = false;
             let text = format!(
-                "the run's manifest could not be written, so it can't be reported or gone on with later: {error}"
+                "the run's manifest could not be written, so it can't be reported or rerun later: {error}"
             );
             driver.log(LogLevel::Warning, text);
         }
@@ -327,7 +327,7 @@ impl RunDriver {
         }
         if self.run_deadline.is_some_and(|deadline| deadline <= now) {
             self.run_deadline = None;
-            self.log(LogLevel::Warning, "the run's time is up (run-timeout)".to_owned());
+            self.log(LogLevel::Warning, "the run reached its time limit (run-timeout)".to_owned());
             self.apply_event(RunEvent::TimeLimitReached);
         }
         if self.cancel_deadline.is_some_and(|deadline| deadline <= now) {

@@ -1,35 +1,23 @@
-//! The client: what came to it, by which way, and what must never come.
+//! The client: what was sent to it, on which connection, and what must never be sent.
 //!
-//! It may read each connection at its own time, so the rules are held where frames are sent: what is on a connection
-//! behind the completion of another one would be read too late, whoever reads. What is only on a connection of its own,
-//! not on the main one, counts as read when that is proven, and as lost when it is not.
+//! It may read each connection at its own time, so the rules are checked where frames are sent: a frame on one
+//! connection after the completion on another one would be read too late. What is only on a connection of its
+//! own, not on the main one, counts as read once that is proven, and as lost if it is not.
 
 use std::collections::BTreeSet;
 
 use heeler_core::TestId;
 
-use crate::system::{ResultSource, SimFrame};
-
-/// A rule that was broken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum BrokenRule {
-    /// A test got two results.
-    TwoResults(TestId),
-    /// The completion came before the client was sure to have the result of a test.
-    ResultMissing(TestId),
-    /// Updates were sent when the completion had been sent.
-    UpdateAfterCompletion,
-    /// The request was answered when the client could not have the completion.
-    ResponseBeforeCompletion,
-    /// The request was answered twice.
-    TwoResponses,
-}
+use crate::{
+    rules::{BrokenRule, COMPLETE, NOTHING_AFTER, ONE_RESULT, RESPONSE},
+    world::{ResultSource, SimFrame},
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum CompletionState {
     None,
     Sent,
-    /// The client has it, or has it on its main connection, before whatever comes there.
+    /// The client has it, or it is on its main connection, before anything that follows there.
     Here,
 }
 
@@ -42,6 +30,7 @@ pub(crate) struct SimClient {
     pub(crate) has_response: bool,
     /// It has refused or reset the watchdog's connection.
     pub(crate) has_cut_watchdog: bool,
+    /// The first rule that was broken, by whichever process.
     pub(crate) broken: Option<BrokenRule>,
 }
 
@@ -57,20 +46,21 @@ impl SimClient {
         }
     }
 
-    pub(crate) fn fail(&mut self, broken: BrokenRule) {
-        self.broken.get_or_insert(broken);
+    pub(crate) fn fail(&mut self, rule: &'static str, what: String) {
+        self.broken.get_or_insert(BrokenRule { rule, what });
     }
 
-    /// A frame goes out; `line` holds what is on the same connection and not proven. `None`: the main connection.
+    /// Sends a frame; `line` holds what is on the same connection and not proven, `None` is the main
+    /// connection.
     pub(crate) fn send(&mut self, frame: &SimFrame, line: Option<&mut BTreeSet<TestId>>) {
         match (frame, line) {
             (SimFrame::Results(results), line) => {
                 if self.completion != CompletionState::None {
-                    self.fail(BrokenRule::UpdateAfterCompletion);
+                    self.fail(NOTHING_AFTER, format!("{results:?}"));
                 }
                 for (test, source) in results {
                     if *self.results[test.index()].get_or_insert(*source) != *source {
-                        self.fail(BrokenRule::TwoResults(*test));
+                        self.fail(ONE_RESULT, format!("{test:?} gets a second result: {source:?}"));
                     }
                 }
                 let tests = results.iter().map(|(test, _)| *test);
@@ -78,10 +68,9 @@ impl SimClient {
             }
             (SimFrame::Completion, line) => {
                 let on_line = |test: &TestId| line.as_ref().is_some_and(|line| line.contains(test));
-                let tests = (0..).map(TestId).take(self.results.len());
-                if let Some(test) = tests.filter(|test| !self.has.contains(test)).find(|test| !on_line(test))
-                {
-                    self.fail(BrokenRule::ResultMissing(test));
+                let mut tests = (0..).map(TestId).take(self.results.len());
+                if let Some(test) = tests.find(|test| !self.has.contains(test) && !on_line(test)) {
+                    self.fail(COMPLETE, format!("{test:?} may be missing"));
                 }
                 let new = if line.is_some() { CompletionState::Sent } else { CompletionState::Here };
                 self.completion = self.completion.max(new);
@@ -89,17 +78,18 @@ impl SimClient {
         }
     }
 
-    /// The client is proven to have read all that is on a connection.
+    /// The client is proven to have read everything on a connection.
     pub(crate) fn read(&mut self, line: &mut BTreeSet<TestId>) {
         self.has.append(line);
     }
 
-    pub(crate) fn answer(&mut self) {
+    /// Receives the response to its request.
+    pub(crate) fn respond(&mut self) {
         if self.completion != CompletionState::Here {
-            self.fail(BrokenRule::ResponseBeforeCompletion);
+            self.fail(RESPONSE, "the response precedes the completion".to_owned());
         }
         if std::mem::replace(&mut self.has_response, true) {
-            self.fail(BrokenRule::TwoResponses);
+            self.fail(RESPONSE, "there are two responses".to_owned());
         }
     }
 }

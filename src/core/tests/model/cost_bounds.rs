@@ -2,16 +2,17 @@
 
 use std::collections::VecDeque;
 
-use super::{exhaustive::plan, world::SHORT};
-use crate::{
+use heeler_core::{
     LeaseId, LeaseOutcome, NotRunReason, Outcome, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
     batching::ProgramCosts,
     ledger::LedgerEntry,
     run::{
         BatchLease, CancelMode, DueResults, FailureLimit, FinisherTask, RunAction, RunEvent, RunState,
-        SchedulingPlan,
+        ScheduledTest, SchedulingPlan,
     },
 };
+
+use crate::{scenario::plan, world::SHORT};
 
 /// What a process does with its batch.
 enum ProcessAction {
@@ -31,11 +32,11 @@ struct RunTally {
 
 impl RunTally {
     fn entry(&self, test: u32) -> LedgerEntry {
-        self.run.as_ref().unwrap().ledger().entry(TestId(test))
+        self.run.as_ref().expect("the run has ended").ledger().entry(TestId(test))
     }
 
     fn passed(&self) -> usize {
-        let entries = self.run.as_ref().unwrap().ledger().entries();
+        let entries = self.run.as_ref().expect("the run has ended").ledger().entries();
         entries
             .iter()
             .filter(|entry| matches!(entry, LedgerEntry::Settled { outcome: Outcome::Passed, .. }))
@@ -54,7 +55,7 @@ fn run(
     mut behave: impl FnMut(&BatchLease, &mut Vec<ProcessAction>) -> LeaseOutcome,
 ) -> RunTally {
     let mut tally = RunTally::default();
-    let workers: Vec<_> = (0..u32::try_from(plan.slots).unwrap()).map(WorkerId).collect();
+    let workers: Vec<_> = (0..u32::try_from(plan.slots).expect("a small number")).map(WorkerId).collect();
     let mut positions = vec![0; workers.len()];
     let most_leases = 100 + 3 * plan.tests.len();
     let mut run = RunState::new(plan);
@@ -369,7 +370,7 @@ fn a_worker_that_only_told_of_a_start_is_drained_too() {
 
 #[test]
 fn failures_that_no_worker_told_count_towards_the_allowed_ones() {
-    let change = |place, test: &mut crate::run::ScheduledTest| test.is_unrunnable = place == 0;
+    let change = |place, test: &mut ScheduledTest| test.is_unrunnable = place == 0;
     let mut run = RunState::new(SchedulingPlan {
         failure_limit: Some(FailureLimit { failures: 1, cancel_mode: CancelMode::AfterRunningTests }),
         ..plan(&[0, 1], change)
@@ -428,6 +429,16 @@ fn a_run_that_is_ended_without_a_finisher_takes_what_journals_hold() {
     );
     assert_eq!(run.ledger().open_count(), 0);
     assert_eq!(run.stop_reason(), Some(NotRunReason::NoWorker), "nobody has cancelled it");
+}
+
+#[test]
+fn run_that_awaits_no_worker_and_loses_its_finisher_accounts_for_its_tests() {
+    let mut run = RunState::new(plan(&[0, 0], |_, _| {}));
+    let _none = run.handle(RunEvent::SlotShare(0));
+    assert_eq!(run.begin(&[]), []);
+    let FinisherTask::Finish(due) = run.complete_without_finisher(|_| Vec::new()) else { panic!() };
+    let not_run = |test| (TestId(test), SynthesizedResult::NotRun(NotRunReason::NoWorker));
+    assert_eq!(due.synthesized, [not_run(0), not_run(1)]);
 }
 
 #[test]

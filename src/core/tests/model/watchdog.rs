@@ -1,37 +1,32 @@
-//! What the watchdog does: it reads journals, finishes the run as [`heeler_core::finish`] says, and settles it when it is left
-//! alone.
+//! The watchdog: it reads journals, finishes the run as [`Delivery`] decides, and settles it when the coordinator
+//! has died.
 
 use heeler_core::{
-    WorkerId,
-    delivery::{
-        Delivery, DeliveryRoute, DeliveryStep, FinisherConnection, JournalMark, StepResult,
-        settle_orphaned_run,
-    },
+    TestId, WorkerId,
+    delivery::{Delivery, DeliveryRoute, DeliveryStep, FinisherConnection, StepResult, settle_orphaned_run},
 };
 
 use crate::{
     client::CompletionState,
-    mistakes::PlantedMistake,
-    system::{
-        ProtocolScenario, ProtocolSystem, ResultSource, SimFinish, SimFrame, SimWatchdog, SimWatchdogMessage,
-    },
+    scenario::{ModelScenario, PlantedMistake},
+    world::{ModelWorld, ResultSource, SimFinish, SimFrame, SimWatchdog, SimWatchdogMessage},
 };
 
 impl SimWatchdog {
-    /// Returns what the finish in hand wants done.
-    pub(crate) fn order(&self) -> Option<DeliveryStep> {
+    /// Returns the next step of its finish.
+    pub(crate) fn next_step(&self) -> Option<DeliveryStep> {
         self.delivery.as_ref()?.next_step().ok()
     }
 
-    /// Whether a finish is delivered, or can't be, and nobody was told.
+    /// Returns whether a finish is delivered, or can't be, and that is not reported yet.
     pub(crate) fn has_finished(&self) -> bool {
         self.delivery.as_ref().is_some_and(|delivery| delivery.next_step().is_err())
     }
 
-    /// Whether an order on the own connection fails whatever the client does now.
-    pub(crate) fn must_fail(&self, order: DeliveryStep) -> bool {
+    /// Returns whether a step on the own connection fails, whatever the client does now.
+    pub(crate) fn must_fail(&self, step: DeliveryStep) -> bool {
         let is_own = matches!(
-            order,
+            step,
             DeliveryStep::Prove
                 | DeliveryStep::Close
                 | DeliveryStep::SendDue(DeliveryRoute::Direct)
@@ -47,43 +42,39 @@ impl SimWatchdog {
     }
 }
 
-impl ProtocolSystem {
-    /// Results of a journal behind a position.
-    fn settled_from(&self, worker: WorkerId, proven: u64) -> Vec<(heeler_core::TestId, ResultSource)> {
-        let records = self.journals.get(&worker).into_iter().flatten();
-        let settled = records.filter(|(_, said)| *said == JournalMark::Settled);
+impl ModelWorld {
+    /// Returns the results of a journal after a position.
+    fn results_after(&self, worker: WorkerId, proven: u64) -> Vec<(TestId, ResultSource)> {
+        let results = self.journals.get(&worker).into_iter().flat_map(|journal| &journal.results);
         (1..)
-            .zip(settled)
+            .zip(results)
             .map(|(position, (test, _))| (*test, ResultSource::Journal(worker, position)))
             .skip(usize::try_from(proven).expect("positions are small"))
             .collect()
     }
 
-    /// Returns what stands before the completion; the last frame is the attachments' end, too.
+    /// Returns the frames before the completion; the last one is sent even if it is empty.
     pub(crate) fn due_frames(&self, finish: &SimFinish) -> Vec<SimFrame> {
-        let resend = finish.resend.iter().map(|(worker, proven)| self.settled_from(*worker, *proven));
-        let told = finish.told.iter().map(|test| (*test, ResultSource::Finisher)).collect();
-        let all = resend.filter(|results| !results.is_empty()).chain([told]);
+        let resend = finish.resend.iter().map(|(worker, proven)| self.results_after(*worker, *proven));
+        let synthesized = finish.synthesized.iter().map(|test| (*test, ResultSource::Finisher)).collect();
+        let all = resend.filter(|results| !results.is_empty()).chain([synthesized]);
         if finish.is_completion_only { Vec::new() } else { all.map(SimFrame::Results).collect() }
     }
 
-    pub(crate) fn answer_journal(&mut self, worker: WorkerId) {
+    pub(crate) fn read_journal(&mut self, worker: WorkerId) {
         if let Some(watchdog) = &mut self.watchdog {
-            watchdog.asked.remove(&worker);
+            watchdog.journal_requests.remove(&worker);
             self.from_watchdog.push_back(SimWatchdogMessage::Journal(worker));
         }
     }
 
-    /// Obeys the next order of the finish in hand.
+    /// Carries out the next step of the finish, with this result where the client decides.
     pub(crate) fn deliver(&mut self, went: StepResult) {
         let Some(mut watchdog) = self.watchdog.take() else { return };
-        if let (Some(order), Some(finish)) = (watchdog.order(), watchdog.finish.clone()) {
-            let went = if self.carry_out(&mut watchdog, &finish, (order, went)) {
-                StepResult::Ok
-            } else {
-                StepResult::Failed
-            };
-            let delivery = watchdog.delivery.as_mut().expect("it gave the order");
+        if let (Some(step), Some(finish)) = (watchdog.next_step(), watchdog.finish.clone()) {
+            let is_ok = self.carry_out(&mut watchdog, &finish, step, went == StepResult::Ok);
+            let went = if is_ok { StepResult::Ok } else { StepResult::Failed };
+            let delivery = watchdog.delivery.as_mut().expect("the step is part of it");
             if self.coordinator.is_none() {
                 delivery.lose_relay();
             }
@@ -93,8 +84,8 @@ impl ProtocolSystem {
         self.watchdog = Some(watchdog);
     }
 
-    /// The watchdog says that it has finished, which is no longer part of the delivery.
-    pub(crate) fn say_finished(&mut self, scenario: &ProtocolScenario) {
+    /// The watchdog reports that it has finished, which is no part of the delivery.
+    pub(crate) fn report_finished(&mut self, scenario: &ModelScenario) {
         let Some(mut watchdog) = self.watchdog.take() else { return };
         watchdog.delivery = None;
         let finish = watchdog.finish.take();
@@ -112,37 +103,37 @@ impl ProtocolSystem {
         &mut self,
         watchdog: &mut SimWatchdog,
         finish: &SimFinish,
-        (order, went): (DeliveryStep, StepResult),
+        step: DeliveryStep,
+        is_ok: bool,
     ) -> bool {
-        let is_well = went == StepResult::Ok;
-        match order {
+        match step {
             DeliveryStep::Dial => {
                 watchdog.is_reset = false;
-                self.client.has_cut_watchdog |= !is_well;
-                is_well
+                self.client.has_cut_watchdog |= !is_ok;
+                is_ok
             }
             DeliveryStep::SendDue(way) => {
                 let frames = self.due_frames(finish);
-                is_well && frames.into_iter().all(|frame| self.send_by(watchdog, way, frame))
+                is_ok && frames.into_iter().all(|frame| self.send_by(watchdog, way, frame))
             }
-            DeliveryStep::SendCompletion(way) => is_well && self.send_by(watchdog, way, SimFrame::Completion),
+            DeliveryStep::SendCompletion(way) => is_ok && self.send_by(watchdog, way, SimFrame::Completion),
             DeliveryStep::Prove => {
-                if is_well {
+                if is_ok {
                     self.proven(watchdog);
                 }
-                self.client.has_cut_watchdog |= !is_well;
-                is_well
+                self.client.has_cut_watchdog |= !is_ok;
+                is_ok
             }
             DeliveryStep::Close => {
-                if is_well {
+                if is_ok {
                     self.proven(watchdog);
                 }
                 watchdog.unproven.clear();
-                is_well
+                is_ok
             }
             DeliveryStep::Announce => {
                 self.from_watchdog.extend(self.coordinator.as_ref().map(|_| SimWatchdogMessage::Completing));
-                is_well
+                is_ok
             }
         }
     }
@@ -163,21 +154,21 @@ impl ProtocolSystem {
         true
     }
 
-    /// The watchdog sees that its coordinator is dead: it ends all workers, and finishes what it owes.
-    pub(crate) fn left_alone(&mut self, scenario: &ProtocolScenario) {
+    /// The watchdog sees that the coordinator is dead: it ends all workers, and finishes an open run.
+    pub(crate) fn on_coordinator_lost(&mut self, scenario: &ModelScenario) {
         self.workers.clear();
         let Some(watchdog) = &mut self.watchdog else { return };
         watchdog.is_alone = true;
-        watchdog.asked.clear();
+        watchdog.journal_requests.clear();
         if !watchdog.has_open_run || watchdog.line == FinisherConnection::Relayed {
             return;
         }
-        let journals = self.journals.iter().map(|(worker, records)| (*worker, records.as_slice()));
+        let journals = self.journals.iter().map(|(worker, journal)| (*worker, journal.records.as_slice()));
         let due = settle_orphaned_run(scenario.plan.tests.len(), journals);
-        let mut told: Vec<_> = due.unfinished.into_iter().map(|(test, _)| test).collect();
+        let mut synthesized: Vec<_> = due.unfinished.into_iter().map(|(test, _)| test).collect();
         if scenario.mistake == PlantedMistake::NothingDueAlone {
-            told.clear();
+            synthesized.clear();
         }
-        watchdog.take_finish(SimFinish { resend: due.resend, told, is_completion_only: false });
+        watchdog.take_finish(SimFinish { resend: due.resend, synthesized, is_completion_only: false });
     }
 }

@@ -1,0 +1,296 @@
+//! The coordinator: it passes what it receives to the run as events, and carries out the run's actions. Every
+//! decision is the run's.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use heeler_core::{
+    Outcome, TestId, WorkerId,
+    delivery::LastRelayedFrame,
+    run::{DueResults, FinisherTask, RunAction, RunEvent, RunStage},
+};
+
+use crate::{
+    rules::{BrokenRule, CheckResult},
+    scenario::{ModelScenario, PlantedMistake},
+    search::hash,
+    world::{
+        ModelWorld, SHORT, SimCoordinator, SimFinish, SimFrame, SimWatchdog, SimWatchdogMessage,
+        SimWorkerMessage,
+    },
+};
+
+impl ModelWorld {
+    /// Passes an event to the run, and carries out its actions.
+    pub(crate) fn feed(&mut self, scenario: &ModelScenario, event: RunEvent) {
+        let Some(coordinator) = &mut self.coordinator else { return };
+        let observer = Arc::make_mut(&mut coordinator.observer);
+        let before = observer.unproductive.clone();
+        observer.on_event(&scenario.plan, &event);
+        let actions = Arc::make_mut(&mut coordinator.run).handle(event);
+        observer.learn(&scenario.plan, &coordinator.run);
+        let checked = observer.check_given_up(&scenario.plan, &before);
+        self.note_check(checked);
+        self.execute(scenario, actions);
+    }
+
+    pub(crate) fn note_check(&mut self, checked: CheckResult) {
+        if let Err(BrokenRule { rule, what }) = checked {
+            self.client.fail(rule, what);
+        }
+    }
+
+    /// Checks the run's actions, and carries them out. A mistake is shown to the checks only where no client is
+    /// modelled that would be harmed by it.
+    pub(crate) fn execute(&mut self, scenario: &ModelScenario, mut actions: Vec<RunAction>) {
+        if scenario.is_abstract() {
+            self.make_mistake(scenario, &mut actions);
+        }
+        if let Some(coordinator) = &mut self.coordinator {
+            let stop_reason = coordinator.run.stop_reason();
+            let observer = Arc::make_mut(&mut coordinator.observer);
+            let mut check = |action| observer.on_action(&scenario.plan, stop_reason, &self.journals, action);
+            let checked = actions.iter().try_for_each(&mut check);
+            coordinator.run_hash = hash(&(&coordinator.run, &coordinator.observer));
+            self.note_check(checked);
+        }
+        if !scenario.is_abstract() {
+            self.make_mistake(scenario, &mut actions);
+        }
+        for action in actions {
+            self.execute_action(scenario, action);
+        }
+    }
+
+    fn execute_action(&mut self, scenario: &ModelScenario, action: RunAction) {
+        match action {
+            RunAction::StartWorker => {}
+            // What is sent to a dead worker is lost; its death will be noticed.
+            RunAction::Lease(lease) => {
+                if let Some(worker) = self.workers.get_mut(&lease.worker) {
+                    worker.cancel_mode = None;
+                    worker.process = Some((*lease).into());
+                }
+            }
+            RunAction::CancelLease { worker, mode } => {
+                if let Some(worker) = self.workers.get_mut(&worker) {
+                    worker.cancel_mode = Some(mode);
+                }
+            }
+            RunAction::Drain(worker) => {
+                if let Some(worker) = self.workers.get_mut(&worker) {
+                    worker.is_to_drain = true;
+                }
+            }
+            RunAction::Finish(due) => self.order_finish(scenario, due),
+            RunAction::KillFinisher => self.kill_watchdog(),
+            RunAction::Complete if scenario.is_abstract() => {}
+            RunAction::Complete => self.client.respond(),
+        }
+    }
+
+    fn make_mistake(&mut self, scenario: &ModelScenario, actions: &mut Vec<RunAction>) {
+        let Some(SimCoordinator { run, has_ordered_finish, .. }) = &self.coordinator else { return };
+        let ledger = run.ledger();
+        let finish = || {
+            let (resend, synthesized) = (ledger.unproven_streams(), ledger.synthesized_results());
+            RunAction::Finish(DueResults { resend, synthesized })
+        };
+        match scenario.mistake {
+            PlantedMistake::FinishOnEmptyQueue => {
+                let is_empty = run.stage() == RunStage::Running && run.wanted_leases() == run.active_leases();
+                actions.extend((is_empty && !has_ordered_finish).then(finish));
+            }
+            PlantedMistake::FinishBeforeDrain => {
+                let drains = actions.iter_mut().filter(|action| matches!(action, RunAction::Drain(_)));
+                drains.for_each(|action| *action = finish());
+            }
+            PlantedMistake::NoResend => {
+                for action in actions {
+                    if let RunAction::Finish(due) = action {
+                        due.resend.clear();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn order_finish(&mut self, scenario: &ModelScenario, due: DueResults) {
+        let Some(coordinator) = &mut self.coordinator else { return };
+        coordinator.has_ordered_finish = true;
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.take_finish(due.into());
+        }
+        if scenario.mistake == PlantedMistake::ResponseWithFinish {
+            self.client.respond();
+        }
+    }
+
+    /// Reads a worker's next message.
+    pub(crate) fn hear(&mut self, scenario: &ModelScenario, worker: WorkerId) {
+        let message = self.from_workers.get_mut(&worker).and_then(VecDeque::pop_front);
+        match message {
+            Some(SimWorkerMessage::Relayed { frame, position }) => {
+                self.client.send(&frame, None);
+                if let Some(coordinator) = &mut self.coordinator {
+                    coordinator.relayed.insert(worker, position);
+                }
+            }
+            Some(message) => message.event(worker).into_iter().for_each(|event| self.feed(scenario, event)),
+            None => {}
+        }
+    }
+
+    /// A worker is dead, and all its messages are read: its journal is requested.
+    pub(crate) fn worker_gone(&mut self, scenario: &ModelScenario, worker: WorkerId) {
+        self.from_workers.remove(&worker);
+        let Some(coordinator) = &mut self.coordinator else { return };
+        let relayed = coordinator.relayed.remove(&worker).unwrap_or(0);
+        if coordinator.run.involves(worker) && scenario.mistake != PlantedMistake::JournalNotRequested {
+            coordinator.journal_requests.insert(worker, relayed);
+            if let Some(watchdog) = &mut self.watchdog {
+                watchdog.journal_requests.insert(worker);
+            }
+        }
+    }
+
+    /// A dead worker's journal is read.
+    pub(crate) fn journal_read(&mut self, scenario: &ModelScenario, worker: WorkerId) {
+        let Some(coordinator) = &mut self.coordinator else { return };
+        if let Some(proven) = coordinator.journal_requests.remove(&worker) {
+            self.lose_worker(scenario, worker, proven);
+        }
+    }
+
+    /// Passes the loss of a worker to the run, whose results up to a position are proven.
+    pub(crate) fn lose_worker(&mut self, scenario: &ModelScenario, worker: WorkerId, proven: u64) {
+        let settled = match scenario.mistake {
+            PlantedMistake::JournalNotRead => Vec::new(),
+            _ => self.results(worker),
+        };
+        let outbox = self.from_workers.remove(&worker).unwrap_or_default();
+        self.feed(scenario, RunEvent::WorkerLost { worker, proven, settled });
+        if let Some(coordinator) = &self.coordinator {
+            let stale = outbox.into_iter().filter_map(|message| message.event(worker));
+            let checked = coordinator.observer.check_stale(&coordinator.run, worker, stale);
+            self.note_check(checked);
+        }
+    }
+
+    /// Reads the watchdog's next message.
+    pub(crate) fn hear_watchdog(&mut self, scenario: &ModelScenario) {
+        let Some(message) = self.from_watchdog.pop_front() else { return };
+        let Some(coordinator) = &mut self.coordinator else { return };
+        match message {
+            SimWatchdogMessage::Journal(worker) => self.journal_read(scenario, worker),
+            SimWatchdogMessage::Relayed(frame) => {
+                let is_held = scenario.mistake != PlantedMistake::CompletionNotHeld;
+                let frame = if is_held { coordinator.held.hold(frame) } else { Some(frame) };
+                frame.iter().for_each(|frame| self.client.send(frame, None));
+            }
+            SimWatchdogMessage::Completing => {
+                if scenario.mistake != PlantedMistake::UnannouncedCompletion {
+                    self.feed(scenario, RunEvent::Completing);
+                }
+            }
+            SimWatchdogMessage::Finished => {
+                let held = coordinator.held.release();
+                held.iter().for_each(|frame| self.client.send(frame, None));
+                self.feed(scenario, RunEvent::Finished);
+            }
+        }
+    }
+
+    /// The watchdog is dead, and all its messages are read.
+    pub(crate) fn watchdog_gone(&mut self, scenario: &ModelScenario) {
+        let Some(coordinator) = &mut self.coordinator else { return };
+        coordinator.held = LastRelayedFrame::default();
+        coordinator.watchdogs -= 1;
+        let is_last = coordinator.watchdogs == 0;
+        for _ in 0..coordinator.observer.starting {
+            self.feed(scenario, RunEvent::WorkerNotStarted);
+        }
+        if is_last {
+            return self.finish_ourselves();
+        }
+        let Some(coordinator) = &self.coordinator else { return };
+        let journal_requests = coordinator.journal_requests.keys().copied().collect();
+        let mut watchdog =
+            SimWatchdog { has_open_run: false, journal_requests, ..SimWatchdog::new(scenario) };
+        let mut is_ours = false;
+        match coordinator.run.finisher_task() {
+            FinisherTask::Register => watchdog.has_open_run = true,
+            FinisherTask::Finish(mut due) => {
+                if scenario.mistake == PlantedMistake::NoResend {
+                    due.resend.clear();
+                }
+                watchdog.take_finish(due.into());
+            }
+            FinisherTask::Complete => watchdog.take_finish(SimFinish {
+                resend: Vec::new(),
+                synthesized: Vec::new(),
+                is_completion_only: true,
+            }),
+            FinisherTask::CoordinatorCompletes => is_ours = true,
+            FinisherTask::None => {}
+        }
+        self.watchdog = Some(watchdog);
+        if is_ours {
+            self.finish_ourselves();
+        }
+    }
+
+    /// The coordinator finishes the run on the main connection.
+    fn finish_ourselves(&mut self) {
+        let Some(mut coordinator) = self.coordinator.take() else { return };
+        let run = Arc::make_mut(&mut coordinator.run);
+        let frames = match run.complete_without_finisher(|worker| self.results(worker)) {
+            FinisherTask::Finish(due) => Some(self.due_frames(&due.into())),
+            FinisherTask::Complete => Some(Vec::new()),
+            FinisherTask::Register | FinisherTask::CoordinatorCompletes | FinisherTask::None => None,
+        };
+        coordinator.run_hash = hash(&(&coordinator.run, &coordinator.observer));
+        self.coordinator = Some(coordinator);
+        if let Some(frames) = frames {
+            frames.iter().chain([&SimFrame::Completion]).for_each(|frame| self.client.send(frame, None));
+            self.client.respond();
+        }
+    }
+
+    /// The finish takes longer than it may.
+    pub(crate) fn finish_is_late(&mut self, scenario: &ModelScenario) {
+        if scenario.mistake == PlantedMistake::CompletionByBoth {
+            self.finish_ourselves();
+        } else {
+            self.feed(scenario, RunEvent::FinisherLate);
+        }
+    }
+
+    fn results(&self, worker: WorkerId) -> Vec<(TestId, Outcome, Duration)> {
+        let results = self.journals.get(&worker).into_iter().flat_map(|journal| &journal.results);
+        results.map(|(test, outcome)| (*test, *outcome, SHORT)).collect()
+    }
+}
+
+impl SimWorkerMessage {
+    /// Returns the message as an event of the run.
+    fn event(self, worker: WorkerId) -> Option<RunEvent> {
+        Some(match self {
+            Self::Relayed { .. } => return None,
+            Self::Started { lease, test } => RunEvent::Started { lease, test },
+            Self::Settled { test, outcome, position } => {
+                RunEvent::Settled { worker, test, outcome, duration: SHORT, position }
+            }
+            Self::Provisional { lease, test, by } => RunEvent::Provisional { lease, test, by },
+            Self::LeaseEnded { lease, end } => RunEvent::LeaseEnded { worker, lease, end, start: None },
+            Self::Drained { proven } => RunEvent::Drained { worker, proven },
+        })
+    }
+}
+
+impl From<DueResults> for SimFinish {
+    fn from(due: DueResults) -> Self {
+        let synthesized = due.synthesized.into_iter().map(|(test, _)| test).collect();
+        Self { resend: due.resend, synthesized, is_completion_only: false }
+    }
+}

@@ -1,0 +1,157 @@
+//! Every path of small scenarios: of the run alone with arbitrary processes, and of all processes with the client's
+//! connections.
+
+use heeler_core::run::{CancelMode, FailureLimit, SchedulingPlan};
+
+use crate::{
+    scenario::{
+        ClientModel, ModelFaults, ModelScenario, UNLIMITED, abstract_scenario, callback_scenario, plan,
+    },
+    search::{number_from_env, search},
+};
+
+fn search_all(scenario: ModelScenario) {
+    search(&scenario).unwrap_or_else(|found| panic!("not true: {}\n{:#?}", found.rule, found));
+}
+
+fn faults(deaths: u8, failures: u8, cancels: u8) -> ModelFaults {
+    ModelFaults { deaths, failures, cancels, loans: 0 }
+}
+
+/// Returns the deaths of a scenario and those that `HEELER_MODEL_DEATHS` adds. One more takes minutes and
+/// gigabytes.
+fn deaths(usual: u8) -> u8 {
+    usual + u8::try_from(number_from_env("HEELER_MODEL_DEATHS", 0)).expect("a small number")
+}
+
+#[test]
+fn batch_of_three_survives_two_deaths() {
+    let scenario = abstract_scenario(plan(&[0, 0, 0], |_, _| {}), 1, faults(2, 0, 0));
+    search_all(ModelScenario { outbox: 4, ..scenario });
+}
+
+#[test]
+fn two_workers_with_two_programs_survive_two_deaths() {
+    let scenario = abstract_scenario(plan(&[0, 0, 1], |_, _| {}), 2, faults(2, 0, 0));
+    search_all(ModelScenario { outbox: 2, ..scenario });
+}
+
+#[test]
+fn two_workers_with_isolated_tests_survive_two_deaths() {
+    let plan = plan(&[0, 0, 0], |_, test| test.is_isolated = true);
+    search_all(abstract_scenario(plan, 2, faults(2, 0, 0)));
+}
+
+#[test]
+fn retries_and_a_death_in_every_order() {
+    let scenario = abstract_scenario(plan(&[0, 0], |_, test| test.retries = 1), 2, faults(1, 2, 0));
+    search_all(ModelScenario { outbox: 3, ..scenario });
+}
+
+#[test]
+fn batch_with_retries_survives_a_death_and_two_failures() {
+    let plan = plan(&[0, 0, 0], |place, test| test.retries = u32::from(place < 2));
+    search_all(ModelScenario { outbox: 4, ..abstract_scenario(plan, 1, faults(1, 2, 0)) });
+}
+
+#[test]
+fn cancellation_at_any_step_accounts_for_every_test() {
+    let plan = plan(&[0, 0, 1], |place, test| test.retries = u32::from(place == 0));
+    search_all(abstract_scenario(plan, 2, faults(1, 1, 1)));
+}
+
+#[test]
+fn failure_limit_stops_the_run_at_any_step() {
+    for cancel_mode in [CancelMode::AfterRunningTests, CancelMode::Now] {
+        let failure_limit = Some(FailureLimit { failures: 1, cancel_mode });
+        let plan = SchedulingPlan { failure_limit, ..plan(&[0, 0, 1, 1], |_, _| {}) };
+        search_all(abstract_scenario(plan, 2, faults(1, 2, 0)));
+    }
+}
+
+#[test]
+fn run_that_lets_its_tests_finish_can_be_cancelled_at_any_step() {
+    let failure_limit = Some(FailureLimit { failures: 1, cancel_mode: CancelMode::AfterRunningTests });
+    let plan = SchedulingPlan { failure_limit, ..plan(&[0, 0, 1], |_, _| {}) };
+    search_all(abstract_scenario(plan, 2, faults(0, 1, 1)));
+}
+
+#[test]
+fn workers_that_do_not_start_or_keep_dying_are_given_up() {
+    let plan = plan(&[0, 1], |_, test| test.is_isolated = true);
+    search_all(abstract_scenario(plan, 0, faults(2, 0, 0)));
+}
+
+#[test]
+fn run_of_one_test_ends_with_any_number_of_deaths() {
+    let plan = plan(&[0], |_, test| test.retries = 1);
+    search_all(abstract_scenario(plan, 1, faults(UNLIMITED, UNLIMITED, 0)));
+}
+
+#[test]
+fn run_of_two_tests_ends_with_any_number_of_deaths() {
+    let plan = SchedulingPlan { max_startup_crashes: 2, slots: 1, ..plan(&[0, 0], |_, _| {}) };
+    search_all(abstract_scenario(plan, 1, faults(UNLIMITED, 0, 0)));
+}
+
+#[test]
+fn run_that_shares_its_workers_survives_a_death() {
+    let plan = plan(&[0, 0, 1], |_, _| {});
+    search_all(abstract_scenario(plan, 2, ModelFaults { loans: 1, ..faults(1, 0, 0) }));
+}
+
+#[test]
+fn lent_workers_that_die_and_come_back_do_not_stop_the_run() {
+    let plan = plan(&[0, 0], |_, test| test.is_isolated = true);
+    search_all(abstract_scenario(plan, 1, ModelFaults { loans: 3, ..faults(2, 0, 0) }));
+}
+
+#[test]
+fn run_without_tests_completes() {
+    search_all(abstract_scenario(plan(&[], |_, _| {}), 1, faults(0, 0, 0)));
+}
+
+#[test]
+fn unrunnable_tests_are_reported_and_the_others_run() {
+    let plan = plan(&[0, 0, 1], |place, test| {
+        test.is_unrunnable = place != 1;
+        test.retries = 1;
+    });
+    search_all(ModelScenario { outbox: 4, ..abstract_scenario(plan, 1, faults(2, 1, 1)) });
+}
+
+#[test]
+fn two_deaths_of_any_process_lose_nothing() {
+    search_all(callback_scenario(deaths(2)));
+}
+
+#[test]
+fn two_deaths_lose_nothing_on_the_main_connection() {
+    search_all(ModelScenario { client: ClientModel::MainConnection, ..callback_scenario(deaths(2)) });
+}
+
+#[test]
+fn coordinator_ends_a_run_whose_watchdog_cannot_be_replaced() {
+    for client in [ClientModel::Callback, ClientModel::MainConnection] {
+        search_all(ModelScenario { watchdogs: 1, client, ..callback_scenario(deaths(1)) });
+    }
+}
+
+#[test]
+fn run_without_a_share_survives_the_loss_of_its_watchdog() {
+    let plan = SchedulingPlan { slots: 1, ..plan(&[0, 0], |_, test| test.is_isolated = true) };
+    let faults = ModelFaults { loans: 1, ..faults(1, 0, 0) };
+    search_all(ModelScenario { plan, workers: 1, watchdogs: 1, faults, ..callback_scenario(0) });
+}
+
+#[test]
+fn isolated_tests_survive_two_deaths_of_any_process() {
+    let plan = plan(&[0, 0], |_, test| test.is_isolated = true);
+    search_all(ModelScenario { plan, ..callback_scenario(deaths(2)) });
+}
+
+#[test]
+fn retries_a_cancellation_and_a_death_in_every_order() {
+    let plan = plan(&[0, 1], |_, test| test.retries = 1);
+    search_all(ModelScenario { plan, faults: faults(deaths(1), 1, 1), ..callback_scenario(0) });
+}

@@ -1,0 +1,266 @@
+//! The books of an observer at the coordinator. They hold only the events that the run received, the actions
+//! that it returned, and what its ledger shows; never what the run decides inside.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heeler_core::{
+    NotRunReason, Outcome, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
+    ledger::LedgerEntry,
+    run::{BatchLease, CancelMode, RunAction, RunEvent, RunState, SchedulingPlan},
+};
+
+use crate::{
+    rules::{CheckResult, FINISHED, RESPONSE, check},
+    world::SimJournal,
+};
+
+/// Where a test is, as far as the run was informed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum ObservedPlace {
+    Waiting,
+    With(WorkerId),
+    Running(WorkerId),
+    Settled(Outcome),
+    Synthesized(SynthesizedResult),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ObservedTest {
+    pub(crate) place: ObservedPlace,
+    pub(crate) attempts: u32,
+    /// It died among others, and its isolated rerun is due or in progress.
+    pub(crate) is_rerun_due: bool,
+}
+
+/// A worker that the run takes for alive.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ObservedWorker {
+    pub(crate) lease: Option<BatchLease>,
+    pub(crate) has_had_lease: bool,
+    pub(crate) cancel_mode: Option<CancelMode>,
+    pub(crate) is_asked_to_drain: bool,
+    pub(crate) is_drained: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct RunObserver {
+    pub(crate) slots: usize,
+    pub(crate) workers: BTreeMap<WorkerId, ObservedWorker>,
+    pub(crate) starting: usize,
+    /// Workers that serve another run.
+    pub(crate) lent: BTreeSet<WorkerId>,
+    /// Number of leases that are allowed at once.
+    pub(crate) share: usize,
+    /// Number of results that the client is proven to have, of each closed stream.
+    pub(crate) proven: BTreeMap<WorkerId, usize>,
+    pub(crate) tests: Vec<ObservedTest>,
+    /// Rests of dead batches, each due in one lease.
+    pub(crate) rests: Vec<Vec<TestId>>,
+    /// By program: consecutive processes with one test and without any report.
+    pub(crate) unproductive: Vec<u32>,
+    /// By program: from three on, its rests may be cut.
+    pub(crate) cuts: Vec<u8>,
+    pub(crate) is_stopped: bool,
+    pub(crate) is_finishing: bool,
+    is_finisher_late: bool,
+    pub(crate) is_completed: bool,
+}
+
+impl ObservedPlace {
+    pub(crate) fn is_with(self, worker: WorkerId) -> bool {
+        self == Self::With(worker) || self == Self::Running(worker)
+    }
+}
+
+impl RunObserver {
+    pub(crate) fn new(plan: &SchedulingPlan, workers: &[WorkerId]) -> Self {
+        let test = ObservedTest { place: ObservedPlace::Waiting, attempts: 0, is_rerun_due: false };
+        Self {
+            slots: plan.slots,
+            workers: workers.iter().map(|worker| (*worker, ObservedWorker::default())).collect(),
+            starting: 0,
+            lent: BTreeSet::new(),
+            share: plan.slots,
+            proven: BTreeMap::new(),
+            tests: vec![test; plan.tests.len()],
+            rests: Vec::new(),
+            unproductive: vec![0; plan.programs.len()],
+            cuts: vec![0; plan.programs.len()],
+            is_stopped: false,
+            is_finishing: false,
+            is_finisher_late: false,
+            is_completed: false,
+        }
+    }
+
+    /// Records an event that the run receives.
+    pub(crate) fn on_event(&mut self, plan: &SchedulingPlan, event: &RunEvent) {
+        match event {
+            RunEvent::WorkerReady(worker) => {
+                self.starting = self.starting.saturating_sub(1);
+                self.lent.remove(worker);
+                self.workers.entry(*worker).or_default();
+            }
+            RunEvent::WorkerNotStarted => self.starting -= 1,
+            RunEvent::WorkerReassigned(worker) => drop(self.lent.insert(*worker)),
+            RunEvent::SlotShare(share) => self.share = *share,
+            RunEvent::Settled { test, outcome, .. } => self.settle(plan, *test, *outcome),
+            RunEvent::Provisional { test, by, .. } => {
+                let observed = &mut self.tests[test.index()];
+                observed.place = ObservedPlace::Waiting;
+                match by {
+                    ProvisionalReason::AwaitsRetry => observed.attempts += 1,
+                    ProvisionalReason::AwaitsIsolatedRun => observed.is_rerun_due = true,
+                }
+                self.unproductive[plan.tests[test.index()].program.index()] = 0;
+            }
+            RunEvent::LeaseEnded { worker, .. } => self.end_lease(*worker),
+            RunEvent::WorkerLost { worker, settled, proven } => {
+                for (test, outcome, _) in settled {
+                    if self.tests[test.index()].place.is_with(*worker) {
+                        self.settle(plan, *test, *outcome);
+                    }
+                }
+                self.prove(*worker, *proven);
+                self.lose_worker(*worker);
+            }
+            RunEvent::Drained { worker, proven } => {
+                self.prove(*worker, *proven);
+                self.worker(*worker).is_drained = true;
+            }
+            RunEvent::Started { test, .. } => {
+                let place = &mut self.tests[test.index()].place;
+                if let ObservedPlace::With(worker) = *place {
+                    *place = ObservedPlace::Running(worker);
+                }
+            }
+            RunEvent::Cancel | RunEvent::TimeLimitReached => self.is_stopped = true,
+            RunEvent::FinisherLate => self.is_finisher_late = true,
+            RunEvent::Completing | RunEvent::Finished => {}
+        }
+    }
+
+    fn worker(&mut self, worker: WorkerId) -> &mut ObservedWorker {
+        self.workers.get_mut(&worker).expect("only workers that the run takes for alive send messages")
+    }
+
+    fn prove(&mut self, worker: WorkerId, proven: u64) {
+        let known = self.proven.entry(worker).or_default();
+        *known = (*known).max(usize::try_from(proven).expect("positions are small"));
+    }
+
+    fn settle(&mut self, plan: &SchedulingPlan, test: TestId, outcome: Outcome) {
+        self.tests[test.index()].place = ObservedPlace::Settled(outcome);
+        self.unproductive[plan.tests[test.index()].program.index()] = 0;
+    }
+
+    fn lose_worker(&mut self, worker: WorkerId) {
+        let is_begun = |test: &ObservedTest| test.place == ObservedPlace::Running(worker);
+        let begun: Vec<_> = self.tests.iter().map(is_begun).collect();
+        let mut rest = self.put_back(worker);
+        let count = rest.len();
+        rest.retain(|test| !begun[test.index()]);
+        if rest.len() == count && count > 0 {
+            rest.remove(0);
+        }
+        self.rests.extend((!rest.is_empty()).then_some(rest));
+        self.workers.remove(&worker);
+        self.lent.remove(&worker);
+    }
+
+    fn end_lease(&mut self, worker: WorkerId) {
+        let rest = self.put_back(worker);
+        let lease = self.worker(worker).lease.take().expect("a process has a lease");
+        let program = lease.batch.program.index();
+        let is_unproductive = rest.len() == lease.batch.tests.len();
+        if is_unproductive && rest.len() == 1 {
+            self.unproductive[program] += 1;
+        }
+        // A process without any test, or the third early end, may cut what follows.
+        self.cuts[program] = (self.cuts[program] + if is_unproductive { 3 } else { 1 }).min(3);
+        if !rest.is_empty() && !is_unproductive {
+            self.rests.push(rest);
+        }
+    }
+
+    fn put_back(&mut self, worker: WorkerId) -> Vec<TestId> {
+        let mut rest = Vec::new();
+        let lease = self.workers.get(&worker).and_then(|one| one.lease.as_ref());
+        for test in lease.iter().flat_map(|lease| &lease.batch.tests) {
+            let place = &mut self.tests[test.index()].place;
+            if place.is_with(worker) {
+                *place = ObservedPlace::Waiting;
+                rest.push(*test);
+            }
+        }
+        rest
+    }
+
+    /// Records what the run has given up itself.
+    pub(crate) fn learn(&mut self, plan: &SchedulingPlan, run: &RunState) {
+        for (observed, entry) in self.tests.iter_mut().zip(run.ledger().entries()) {
+            if let (ObservedPlace::Waiting, LedgerEntry::Synthesized(result)) = (observed.place, entry) {
+                observed.place = ObservedPlace::Synthesized(*result);
+            }
+        }
+        let failures = self.tests.iter().filter(|observed| match observed.place {
+            ObservedPlace::Waiting | ObservedPlace::With(_) | ObservedPlace::Running(_) => false,
+            ObservedPlace::Settled(outcome) => outcome.is_failure(),
+            ObservedPlace::Synthesized(result) => result.outcome().is_failure(),
+        });
+        self.is_stopped |= plan.failure_limit.is_some_and(|limit| failures.count() >= limit.failures);
+        self.is_stopped |= run.stop_reason() == Some(NotRunReason::NoWorker);
+    }
+
+    /// Checks an action of the run, and records it.
+    pub(crate) fn on_action(
+        &mut self,
+        plan: &SchedulingPlan,
+        stop_reason: Option<NotRunReason>,
+        journals: &BTreeMap<WorkerId, SimJournal>,
+        action: &RunAction,
+    ) -> CheckResult {
+        check(RESPONSE, !self.is_completed, || format!("{action:?} after the completion"))?;
+        match action {
+            RunAction::StartWorker => {
+                self.check_start()?;
+                self.starting += 1;
+            }
+            RunAction::Lease(lease) => {
+                self.check_lease(plan, lease)?;
+                self.begin_lease(lease);
+            }
+            RunAction::CancelLease { worker, mode } => {
+                self.check_cancel(plan, stop_reason, *worker, *mode)?;
+                self.worker(*worker).cancel_mode = Some(*mode);
+            }
+            RunAction::Drain(worker) => {
+                self.check_drain(*worker)?;
+                self.worker(*worker).is_asked_to_drain = true;
+            }
+            RunAction::Finish(due) => {
+                self.check_finish(journals, due)?;
+                self.is_finishing = true;
+            }
+            RunAction::KillFinisher => {
+                check(FINISHED, self.is_finisher_late, || "a finisher in time is killed".to_owned())?;
+            }
+            RunAction::Complete => {
+                check(RESPONSE, self.is_finishing, || "complete before it is finished".to_owned())?;
+                self.is_completed = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_lease(&mut self, lease: &BatchLease) {
+        self.rests.retain(|rest| *rest != lease.batch.tests);
+        for test in &lease.batch.tests {
+            self.tests[test.index()].place = ObservedPlace::With(lease.worker);
+        }
+        let worker = self.worker(lease.worker);
+        worker.lease = Some(lease.clone());
+        worker.has_had_lease = true;
+        worker.cancel_mode = None;
+    }
+}

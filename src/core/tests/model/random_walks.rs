@@ -1,0 +1,90 @@
+//! Random paths of larger scenarios, with arbitrary processes: plans of a fixed size, and random ones.
+//!
+//! `HEELER_MODEL_STEPS` is the number of steps to walk, `HEELER_MODEL_SEED` the seed; the same two give the same
+//! walk.
+
+use std::time::Duration;
+
+use heeler_core::run::{CancelMode, FailureLimit, SchedulingPlan};
+
+use crate::{
+    scenario::{
+        ClientModel, ModelFaults, ModelScenario, ProcessModel, abstract_scenario, callback_scenario, plan,
+    },
+    search::{draw_below, number_from_env, walk},
+};
+
+const STEPS: usize = 500_000;
+const RANDOM_SCENARIOS: u64 = 400;
+
+fn walk_all(scenario: &ModelScenario, steps: usize, seed: u64) {
+    let walked = walk(scenario, steps, seed);
+    let walked = walked
+        .unwrap_or_else(|found| panic!("not true: {} (seed {seed})\n{:#?}\n{scenario:?}", found.rule, found));
+    println!("{walked} steps");
+}
+
+fn walk_large(client: ClientModel, change: impl Fn(&mut SchedulingPlan)) {
+    let mut plan = plan(&[0, 0, 1, 0, 1, 1], |place, test| test.retries = u32::from(place % 2 == 0));
+    plan.slots = 3;
+    change(&mut plan);
+    let faults = ModelFaults { deaths: 4, failures: 2, cancels: 1, loans: 2 };
+    let processes = ProcessModel::Arbitrary;
+    let scenario = ModelScenario { plan, workers: 3, client, processes, faults, ..callback_scenario(0) };
+    let seed = number_from_env("HEELER_MODEL_SEED", 1) as u64;
+    walk_all(&scenario, number_from_env("HEELER_MODEL_STEPS", STEPS), seed);
+}
+
+#[test]
+fn walks_with_callback_connections() {
+    walk_large(ClientModel::Callback, |_| {});
+}
+
+#[test]
+fn walks_on_the_main_connection() {
+    walk_large(ClientModel::MainConnection, |_| {});
+}
+
+#[test]
+fn walks_of_runs_that_stop_at_a_failure() {
+    walk_large(ClientModel::Callback, |plan| {
+        plan.failure_limit = Some(FailureLimit { failures: 2, cancel_mode: CancelMode::AfterRunningTests });
+        plan.tests[1].is_isolated = true;
+        plan.tests[3].is_unrunnable = true;
+    });
+}
+
+/// Returns a scenario of up to 39 tests of three programs.
+fn random_scenario(random: &mut u64) -> ModelScenario {
+    let mut below = |bound: usize| draw_below(random, bound);
+    let count = below(40);
+    let programs: Vec<_> = (0..count).map(|_| below(3) as u32).collect();
+    let mut plan = plan(&programs, |_, _| {});
+    for test in &mut plan.tests {
+        test.is_isolated = below(5) == 0;
+        test.is_unrunnable = below(20) == 0;
+        test.retries = below(3) as u32;
+        test.weight = (below(2) == 0).then(|| Duration::from_millis(below(1500) as u64));
+    }
+    let cancel_mode = if below(2) == 0 { CancelMode::Now } else { CancelMode::AfterRunningTests };
+    plan.failure_limit = (below(5) == 0).then(|| FailureLimit { failures: 1 + below(5), cancel_mode });
+    plan.max_startup_crashes = below(5) as u32;
+    plan.slots = 1 + below(5);
+    let faults = ModelFaults {
+        deaths: below(60) as u8,
+        failures: below(20) as u8,
+        cancels: u8::from(below(4) == 0),
+        loans: [0, 0, 5, 30][below(4)],
+    };
+    let client = [ClientModel::Abstract, ClientModel::MainConnection, ClientModel::Callback][below(3)];
+    ModelScenario { client, outbox: 4, watchdogs: 4, ..abstract_scenario(plan, below(6) as u32, faults) }
+}
+
+#[test]
+fn walks_of_random_scenarios() {
+    let first = number_from_env("HEELER_MODEL_SEED", 1) as u64;
+    for mut seed in first..first + RANDOM_SCENARIOS {
+        let scenario = random_scenario(&mut seed);
+        walk_all(&scenario, 1, seed);
+    }
+}

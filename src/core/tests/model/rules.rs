@@ -1,0 +1,231 @@
+//! The rules, and the checks of a run's actions against the observer's books.
+
+use std::collections::BTreeMap;
+
+use heeler_core::{
+    LeaseId, LeaseOutcome, NotRunReason, Outcome, SynthesizedResult, TestId, WorkerId,
+    run::{BatchLease, CancelMode, DueResults, RunEvent, RunStage, RunState, SchedulingPlan},
+};
+
+use crate::{
+    observer::{ObservedPlace, RunObserver},
+    world::{SHORT, SimJournal},
+};
+
+pub(crate) const ONE_RESULT: &str = "a test has one result";
+pub(crate) const COMPLETE: &str = "at the completion the client has a result of every test";
+pub(crate) const NOTHING_AFTER: &str = "nothing but a completion follows a completion";
+pub(crate) const RESPONSE: &str = "there is one response, after the completion, and nothing after it";
+pub(crate) const STARTED: &str = "a worker is started only if a lease could be given to it";
+pub(crate) const LEASED: &str = "a lease is due, well formed, within the share, and given to a free worker";
+pub(crate) const RESUMED: &str = "the rest of a batch is resumed whole, until the program's batches shrink";
+pub(crate) const CANCELLED: &str = "a lease is cancelled in a stopped run only, and only if that changes it";
+pub(crate) const DRAINED: &str = "a stream is drained once, when no test is open";
+pub(crate) const FINISHED: &str = "the finish is ordered once, and names what the client may lack";
+pub(crate) const GIVEN_UP: &str = "a test is given up for its reason only, and a program as a whole";
+pub(crate) const IGNORED: &str = "stale and repeated events change nothing";
+pub(crate) const REACHED: &str = "a path that ends, ends with the completion";
+pub(crate) const ENDS: &str = "every path ends";
+
+/// The rules that [`BrokenRule`] names.
+pub(crate) const STEP_RULES: [&str; 12] = [
+    ONE_RESULT,
+    COMPLETE,
+    NOTHING_AFTER,
+    RESPONSE,
+    STARTED,
+    LEASED,
+    RESUMED,
+    CANCELLED,
+    DRAINED,
+    FINISHED,
+    GIVEN_UP,
+    IGNORED,
+];
+
+/// A rule that a step has broken.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct BrokenRule {
+    pub(crate) rule: &'static str,
+    pub(crate) what: String,
+}
+
+pub(crate) type CheckResult = Result<(), BrokenRule>;
+
+pub(crate) fn check(rule: &'static str, holds: bool, what: impl FnOnce() -> String) -> CheckResult {
+    if holds { Ok(()) } else { Err(BrokenRule { rule, what: what() }) }
+}
+
+impl RunObserver {
+    pub(crate) fn check_start(&self) -> CheckResult {
+        let there = self.workers.len() - self.lent.len() + self.starting;
+        check(STARTED, !self.is_stopped && there < self.slots.min(self.share), || format!("beside {there}"))
+    }
+
+    pub(crate) fn check_lease(&self, plan: &SchedulingPlan, lease: &BatchLease) -> CheckResult {
+        let check = |holds: bool, what: &str| check(LEASED, holds, || format!("{what}: {lease:?}"));
+        let tests = &lease.batch.tests;
+        let worker = self.workers.get(&lease.worker);
+        check(worker.is_some_and(|worker| worker.lease.is_none()), "the worker is busy or dead")?;
+        let busy = self.workers.values().filter(|worker| worker.lease.is_some()).count();
+        check(busy < self.slots.min(self.share), "one more than there are slots")?;
+        check(!self.lent.contains(&lease.worker), "the worker serves another run")?;
+        check(!self.is_stopped, "after the run was stopped")?;
+        let is_draining = self.workers.values().any(|worker| worker.is_asked_to_drain);
+        check(!is_draining && !self.is_finishing, "after the drain began")?;
+        check(!tests.is_empty() && tests.len() == lease.is_failure_provisional.len(), "malformed")?;
+        check(!lease.batch.is_isolated || tests.len() == 1, "not isolated")?;
+        for (test, is_provisional) in tests.iter().zip(&lease.is_failure_provisional) {
+            let (observed, scheduled) = (self.tests[test.index()], &plan.tests[test.index()]);
+            check(observed.place == ObservedPlace::Waiting, "a test does not wait")?;
+            check(scheduled.program == lease.batch.program, "a test is of another program")?;
+            let must_be_isolated = observed.is_rerun_due || scheduled.is_isolated;
+            check(!must_be_isolated || lease.batch.is_isolated, "a test must be isolated")?;
+            let may_fail_again = !observed.is_rerun_due && observed.attempts < scheduled.retries;
+            check(*is_provisional == may_fail_again, "a failure would be provisional, or would not")?;
+        }
+        let is_cut = self.cuts[lease.batch.program.index()] >= 3;
+        let is_torn = |rest: &&Vec<TestId>| *rest != tests && rest.iter().any(|test| tests.contains(test));
+        let torn = self.rests.iter().find(is_torn).filter(|_| !is_cut);
+        crate::rules::check(RESUMED, torn.is_none(), || format!("{torn:?} is torn: {lease:?}"))
+    }
+
+    pub(crate) fn check_cancel(
+        &self,
+        plan: &SchedulingPlan,
+        stop_reason: Option<NotRunReason>,
+        worker: WorkerId,
+        mode: CancelMode,
+    ) -> CheckResult {
+        let is_changed =
+            self.workers.get(&worker).is_some_and(|one| one.lease.is_some() && one.cancel_mode < Some(mode));
+        check(CANCELLED, is_changed && self.is_stopped, || format!("{worker:?} has nothing to cancel"))?;
+        let may_finish = plan.failure_limit.is_some_and(|limit| limit.cancel_mode == mode)
+            && stop_reason == Some(NotRunReason::TooManyFailures);
+        check(CANCELLED, mode == CancelMode::Now || may_finish, || format!("{worker:?} is not cancelled now"))
+    }
+
+    pub(crate) fn check_drain(&self, worker: WorkerId) -> CheckResult {
+        self.check_quiet(DRAINED)?;
+        let is_due = self.workers.get(&worker).is_some_and(|one| one.has_had_lease && !one.is_asked_to_drain);
+        check(DRAINED, is_due, || format!("{worker:?} has nothing to drain"))
+    }
+
+    /// Nothing runs, and nothing is to be run.
+    fn check_quiet(&self, rule: &'static str) -> CheckResult {
+        let is_open = |place: ObservedPlace| {
+            !matches!(place, ObservedPlace::Settled(_) | ObservedPlace::Synthesized(_))
+        };
+        let open = self.tests.iter().find(|observed| is_open(observed.place));
+        check(rule, open.is_none(), || format!("the run ends while a test is {open:?}"))?;
+        let busy = self.workers.iter().find(|(_, worker)| worker.lease.is_some());
+        check(rule, busy.is_none(), || format!("the run ends while {busy:?} has a lease"))
+    }
+
+    pub(crate) fn check_finish(
+        &self,
+        journals: &BTreeMap<WorkerId, SimJournal>,
+        due: &DueResults,
+    ) -> CheckResult {
+        check(FINISHED, !self.is_finishing, || "the run is finished twice".to_owned())?;
+        self.check_quiet(FINISHED)?;
+        let open = self.workers.iter().find(|(_, worker)| worker.has_had_lease && !worker.is_drained);
+        check(FINISHED, open.is_none(), || format!("{open:?} may still send results"))?;
+        // The client will have what is proven of each stream, what is sent again, and what is synthesized.
+        let mut had = vec![0; self.tests.len()];
+        for (worker, journal) in journals {
+            let (proven, sent) = (self.proven.get(worker).copied().unwrap_or(0), journal.results.len());
+            let from = due.resend.iter().find(|(one, _)| one == worker).map(|(_, from)| *from);
+            check(FINISHED, from == (proven < sent).then_some(proven as u64), || {
+                format!("{proven} of {sent} results of {worker:?} are proven, but resent is {from:?}")
+            })?;
+            journal.results.iter().for_each(|(test, _)| had[test.index()] += 1);
+        }
+        due.synthesized.iter().for_each(|(test, _)| had[test.index()] += 1);
+        check(FINISHED, had.iter().all(|count| *count == 1), || format!("results of each test: {had:?}"))?;
+        for (test, result) in &due.synthesized {
+            let observed = self.tests[test.index()];
+            let is_provisional = matches!(result, SynthesizedResult::Provisional(_));
+            let is_right = observed.place == ObservedPlace::Synthesized(*result)
+                && is_provisional == (observed.is_rerun_due || observed.attempts > 0);
+            check(FINISHED, is_right, || format!("{test:?} is {observed:?}, but reported {result:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// Checks what the run has given up with the last event, before which the numbers of unproductive
+    /// processes were these.
+    pub(crate) fn check_given_up(&self, plan: &SchedulingPlan, before: &[u32]) -> CheckResult {
+        let most = plan.max_startup_crashes.max(1);
+        for (observed, scheduled) in self.tests.iter().zip(&plan.tests) {
+            let program = scheduled.program.index();
+            // Later, other workers may return some of its tests.
+            let is_given_up =
+                self.unproductive[program] > before[program] && self.unproductive[program] >= most;
+            check(GIVEN_UP, !is_given_up || observed.place != ObservedPlace::Waiting, || {
+                format!("the program is given up, but {observed:?}")
+            })?;
+            let ObservedPlace::Synthesized(SynthesizedResult::NotRun(why)) = observed.place else { continue };
+            let is_due = match why {
+                NotRunReason::ProgramGivenUp { deaths } => deaths >= most,
+                NotRunReason::NoWorker => self.workers.is_empty(),
+                _ => true,
+            };
+            check(GIVEN_UP, is_due, || format!("{observed:?} with {:?}", self.workers))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that messages of a dead worker, and repeated ones, are ignored.
+    pub(crate) fn check_stale(
+        &self,
+        run: &RunState,
+        dead: WorkerId,
+        outbox: impl IntoIterator<Item = RunEvent>,
+    ) -> CheckResult {
+        let again = RunEvent::WorkerLost { worker: dead, proven: 0, settled: Vec::new() };
+        let mut events =
+            vec![RunEvent::WorkerReady(dead), RunEvent::Drained { worker: dead, proven: 9 }, again];
+        let (outcome, duration, position) = (Outcome::Failed, SHORT, 7);
+        let tests = (0..).map(TestId).take(self.tests.len());
+        let settled = |test| RunEvent::Settled { worker: dead, test, outcome, duration, position };
+        events.extend(tests.map(settled).chain(outbox));
+        check_ignored(run, events)
+    }
+
+    /// Checks that repeated events, and those that nothing has caused, are ignored.
+    pub(crate) fn check_repeated(&self, run: &RunState) -> CheckResult {
+        let mut events = Vec::new();
+        if run.stage() != RunStage::Finishing {
+            events.extend([RunEvent::Completing, RunEvent::Finished, RunEvent::FinisherLate]);
+        }
+        if self.starting == 0 {
+            events.push(RunEvent::WorkerNotStarted);
+        }
+        for (id, worker) in &self.workers {
+            if !self.lent.contains(id) {
+                events.push(RunEvent::WorkerReady(*id));
+            }
+            if self.lent.contains(id) || !run.idle_workers().contains(id) {
+                events.push(RunEvent::WorkerReassigned(*id));
+            }
+            if !worker.is_asked_to_drain || worker.is_drained {
+                events.push(RunEvent::Drained { worker: *id, proven: 9 });
+            }
+            if worker.lease.is_none() {
+                let (lease, end) = (LeaseId(u32::MAX), LeaseOutcome::Complete);
+                events.push(RunEvent::LeaseEnded { worker: *id, lease, end, start: None });
+            }
+        }
+        check_ignored(run, events)
+    }
+}
+
+fn check_ignored(before: &RunState, events: Vec<RunEvent>) -> CheckResult {
+    let mut run = before.clone();
+    for event in &events {
+        let actions = run.handle(event.clone());
+        check(IGNORED, actions.is_empty(), || format!("{event:?} causes {actions:?}"))?;
+    }
+    check(IGNORED, run == *before, || format!("one of {events:?} changes the run"))
+}

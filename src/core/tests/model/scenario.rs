@@ -1,0 +1,153 @@
+//! What a search tries: a plan, the kind of client and of processes, what may go wrong, a planted mistake.
+
+use heeler_core::{
+    ProgramId,
+    batching::ProgramCosts,
+    run::{ScheduledTest, SchedulingPlan},
+};
+
+/// A budget that is never used up.
+pub(crate) const UNLIMITED: u8 = u8::MAX;
+
+/// What a search tries.
+#[derive(Debug, Clone)]
+pub(crate) struct ModelScenario {
+    pub(crate) plan: SchedulingPlan,
+    /// Number of workers that the run begins with.
+    pub(crate) workers: u32,
+    pub(crate) client: ClientModel,
+    pub(crate) processes: ProcessModel,
+    pub(crate) faults: ModelFaults,
+    /// Number of messages of a worker under way at which its process waits.
+    pub(crate) outbox: usize,
+    /// Number of watchdogs that can be started, one after the other.
+    pub(crate) watchdogs: u8,
+    pub(crate) mistake: PlantedMistake,
+}
+
+/// How much of the way to the client is modelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientModel {
+    /// Nothing of it: any part of a stream may be proven, and the finish is one step.
+    Abstract,
+    /// Watchdog and main connection.
+    MainConnection,
+    /// Watchdog, main connection and callback connections.
+    Callback,
+}
+
+/// What test processes may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProcessModel {
+    /// They run their tests in order, and die in tests at most.
+    InOrder,
+    /// They may also leave tests out, run into a time limit, exit at any place, and end when cancelled.
+    Arbitrary,
+}
+
+/// What may still go wrong.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ModelFaults {
+    /// Deaths of any process, worker starts that fail, and connections that the client refuses, resets or
+    /// leaves unanswered.
+    pub(crate) deaths: u8,
+    /// Failing tests.
+    pub(crate) failures: u8,
+    /// Cancellations by the user.
+    pub(crate) cancels: u8,
+    /// Idle workers that another run receives, and changes of the run's share.
+    pub(crate) loans: u8,
+}
+
+/// A deliberate mistake, which the rules must find.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) enum PlantedMistake {
+    #[default]
+    None,
+    /// The run is finished as soon as no test waits for a lease.
+    FinishOnEmptyQueue,
+    /// The run is finished without waiting for the streams.
+    FinishBeforeDrain,
+    /// Results that streams may have lost are not sent again.
+    NoResend,
+    /// The watchdog sends the due results again, after the completion.
+    ResendAfterCompletion,
+    /// The watchdog does not announce its completion.
+    UnannouncedCompletion,
+    /// The coordinator completes a run whose watchdog is late and alive.
+    CompletionByBoth,
+    /// A worker sends a result before it is in the journal.
+    JournalAfterSend,
+    /// The coordinator forwards a completion before the watchdog reports that it has finished.
+    CompletionNotHeld,
+    /// The coordinator responds when it orders the finish.
+    ResponseWithFinish,
+    /// The coordinator does not request a dead worker's journal, and waits for its lease forever.
+    JournalNotRequested,
+    /// The coordinator gives a dead worker up without the results of its journal.
+    JournalNotRead,
+    /// A watchdog without a coordinator assumes that the client lacks no synthesized result.
+    NothingDueAlone,
+}
+
+impl ModelScenario {
+    /// Returns the upper bound of the length of a path.
+    pub(crate) fn longest_path(&self) -> usize {
+        400 + 80 * self.plan.tests.len() + 20 * usize::from(self.faults.deaths)
+    }
+
+    pub(crate) fn is_abstract(&self) -> bool {
+        self.client == ClientModel::Abstract
+    }
+}
+
+/// Returns a plan of tests, given by their programs.
+pub(crate) fn plan(programs: &[u32], change: impl Fn(usize, &mut ScheduledTest)) -> SchedulingPlan {
+    let scheduled = |(place, program): (usize, &u32)| {
+        let mut test = ScheduledTest {
+            program: ProgramId(*program),
+            weight: None,
+            is_isolated: false,
+            retries: 0,
+            selection_bytes: 0,
+            is_unrunnable: false,
+        };
+        change(place, &mut test);
+        test
+    };
+    SchedulingPlan {
+        programs: vec![ProgramCosts::default(); programs.iter().max().map_or(0, |most| *most as usize + 1)],
+        tests: programs.iter().enumerate().map(scheduled).collect(),
+        slots: 2,
+        failure_limit: None,
+        max_startup_crashes: 3,
+    }
+}
+
+/// Returns a run whose client and watchdog are left out, with processes that may do anything.
+pub(crate) fn abstract_scenario(plan: SchedulingPlan, workers: u32, faults: ModelFaults) -> ModelScenario {
+    ModelScenario {
+        plan,
+        workers,
+        client: ClientModel::Abstract,
+        processes: ProcessModel::Arbitrary,
+        faults,
+        outbox: 1,
+        watchdogs: 0,
+        mistake: PlantedMistake::None,
+    }
+}
+
+/// Returns a run with all processes and connections, and three tests of two programs.
+pub(crate) fn callback_scenario(deaths: u8) -> ModelScenario {
+    ModelScenario {
+        plan: plan(&[0, 0, 1], |_, _| {}),
+        workers: 2,
+        client: ClientModel::Callback,
+        processes: ProcessModel::InOrder,
+        faults: ModelFaults { deaths, ..ModelFaults::default() },
+        outbox: usize::MAX,
+        watchdogs: 4,
+        mistake: PlantedMistake::None,
+    }
+}

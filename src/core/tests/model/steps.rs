@@ -1,0 +1,302 @@
+//! What can happen next, what it costs the adversary, and what it does.
+
+use heeler_core::{
+    Outcome, WorkerId,
+    delivery::{DeliveryStep, FinisherConnection, StepResult},
+    run::{RunEvent, RunStage},
+};
+
+use crate::{
+    client::CompletionState,
+    scenario::{ClientModel, ModelFaults, ModelScenario, UNLIMITED},
+    worker::WorkerStep,
+    world::{ModelWorld, SimCoordinator, SimWorker},
+};
+
+/// One step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum ModelStep {
+    Worker(WorkerId, WorkerStep),
+    /// A requested worker has started.
+    WorkerStarts,
+    WorkerNotStarted,
+    /// The coordinator reads a worker's next message.
+    Hear(WorkerId),
+    /// It sees the end of a dead worker's connection.
+    WorkerGone(WorkerId),
+    /// Without connections: a worker dies, with this number of results proven; its messages are lost.
+    WorkerLost(WorkerId, usize),
+    /// Without connections: a worker has drained, with this number of results proven.
+    Drained(WorkerId, usize),
+    HearWatchdog,
+    WatchdogGone,
+    /// The watchdog reads a journal.
+    ReadJournal(WorkerId),
+    /// The watchdog carries out the next step of its finish.
+    Deliver(StepResult),
+    /// It reports that it has finished.
+    ReportFinished,
+    /// Without a watchdog: the run is finished.
+    Finished,
+    /// The watchdog sees the coordinator's death.
+    CoordinatorGone,
+    Cancel,
+    /// An idle worker serves another run.
+    Lend(WorkerId),
+    /// It comes back.
+    GiveBack(WorkerId),
+    /// The run may have this number of leases at once.
+    Share(usize),
+    KillCoordinator,
+    KillWatchdog,
+    ResetWatchdog,
+    /// The deadline of the finish passes.
+    FinishLate,
+    /// The deadline for reading a journal passes: the coordinator reads it itself.
+    JournalLate(WorkerId),
+}
+
+impl ModelFaults {
+    /// Returns the budget that a step is paid from; `None` if it is no fault.
+    fn budget(&mut self, world: &ModelWorld, step: ModelStep) -> Option<&mut u8> {
+        match step {
+            ModelStep::Worker(id, step) => match step {
+                WorkerStep::End(Outcome::Failed) => Some(&mut self.failures),
+                WorkerStep::End(Outcome::TimedOut) => Some(&mut self.deaths),
+                WorkerStep::DieInTest
+                | WorkerStep::Refused
+                | WorkerStep::Unanswered
+                | WorkerStep::Reset
+                | WorkerStep::Die => Some(&mut self.deaths),
+                _ => world.workers[&id].is_process_fault(step).then_some(&mut self.deaths),
+            },
+            ModelStep::Deliver(StepResult::Failed) => {
+                let watchdog = world.watchdog.as_ref();
+                let may_succeed = watchdog.is_some_and(|watchdog| {
+                    let is_choice = |step| step != DeliveryStep::Close && !watchdog.must_fail(step);
+                    watchdog.next_step().is_some_and(is_choice)
+                });
+                may_succeed.then_some(&mut self.deaths)
+            }
+            ModelStep::WorkerNotStarted
+            | ModelStep::WorkerLost(..)
+            | ModelStep::KillCoordinator
+            | ModelStep::KillWatchdog
+            | ModelStep::ResetWatchdog
+            | ModelStep::FinishLate
+            | ModelStep::JournalLate(_) => Some(&mut self.deaths),
+            ModelStep::Cancel => Some(&mut self.cancels),
+            ModelStep::Lend(_) => Some(&mut self.loans),
+            // No run is left without a share forever.
+            ModelStep::Share(share) => {
+                let observer = &world.coordinator.as_ref()?.observer;
+                (observer.share > 0 || share < observer.slots).then_some(&mut self.loans)
+            }
+            ModelStep::Deliver(StepResult::Ok)
+            | ModelStep::WorkerStarts
+            | ModelStep::Hear(_)
+            | ModelStep::WorkerGone(_)
+            | ModelStep::Drained(..)
+            | ModelStep::HearWatchdog
+            | ModelStep::WatchdogGone
+            | ModelStep::ReadJournal(_)
+            | ModelStep::ReportFinished
+            | ModelStep::Finished
+            | ModelStep::CoordinatorGone
+            | ModelStep::GiveBack(_) => None,
+        }
+    }
+}
+
+impl ModelWorld {
+    /// Returns whether a step is a fault, which its budget pays.
+    pub(crate) fn is_fault(&self, step: ModelStep) -> bool {
+        { self.faults }.budget(self, step).is_some()
+    }
+
+    /// Returns whether the coordinator has something to read, which is a step in any case.
+    pub(crate) fn can_hear(&self) -> bool {
+        let is_over = self.client.broken.is_some() || self.client.has_response;
+        self.coordinator.is_some() && !is_over && self.from_workers.values().any(|outbox| !outbox.is_empty())
+    }
+
+    /// Lists everything that can happen now.
+    pub(crate) fn steps(&self, scenario: &ModelScenario, steps: &mut Vec<ModelStep>) {
+        let is_cut_off = self.coordinator.is_none() && scenario.client != ClientModel::Callback;
+        let is_completed = scenario.is_abstract() && self.has_ended_well(scenario);
+        if self.client.broken.is_some() || self.client.has_response || is_cut_off || is_completed {
+            return;
+        }
+        for (id, worker) in &self.workers {
+            self.worker_steps(scenario, *id, worker, steps);
+        }
+        if let Some(coordinator) = &self.coordinator {
+            self.run_steps(scenario, coordinator, steps);
+            if !scenario.is_abstract() {
+                self.connection_steps(coordinator, steps);
+            }
+        }
+        self.watchdog_steps(steps);
+        let mut faults = self.faults;
+        steps.retain(|step| faults.budget(self, *step).is_none_or(|left| *left > 0));
+    }
+
+    fn worker_steps(
+        &self,
+        scenario: &ModelScenario,
+        id: WorkerId,
+        worker: &SimWorker,
+        steps: &mut Vec<ModelStep>,
+    ) {
+        let mut own = Vec::new();
+        let under_way = self.from_workers.get(&id).map_or(0, |outbox| outbox.len());
+        if under_way < scenario.outbox {
+            worker.process_steps(scenario, &mut own);
+        }
+        if !scenario.is_abstract() {
+            worker.connection_steps(&mut own);
+            own.push(WorkerStep::Die);
+            return steps.extend(own.into_iter().map(|step| ModelStep::Worker(id, step)));
+        }
+        steps.extend(own.into_iter().map(|step| ModelStep::Worker(id, step)));
+        let count = self.journals.get(&id).map_or(0, |journal| journal.results.len());
+        // Where anything may die at any time, fewer cases are enough.
+        let is_endless = self.faults.deaths == UNLIMITED;
+        let mut proofs = vec![0, count.min(1), count].split_off(usize::from(is_endless));
+        proofs.dedup();
+        if worker.is_to_drain && under_way == 0 {
+            steps.extend(proofs.iter().map(|proven| ModelStep::Drained(id, *proven)));
+        }
+        steps.extend(proofs.iter().map(|proven| ModelStep::WorkerLost(id, *proven)));
+    }
+
+    fn run_steps(&self, scenario: &ModelScenario, coordinator: &SimCoordinator, steps: &mut Vec<ModelStep>) {
+        let observer = &coordinator.observer;
+        let heard = self.from_workers.iter().filter(|(_, outbox)| !outbox.is_empty());
+        steps.extend(heard.map(|(id, _)| ModelStep::Hear(*id)));
+        if observer.starting > 0 && (self.watchdog.is_some() || scenario.is_abstract()) {
+            steps.extend([ModelStep::WorkerStarts, ModelStep::WorkerNotStarted]);
+        }
+        if observer.is_finishing && scenario.is_abstract() {
+            steps.push(ModelStep::Finished);
+        }
+        if coordinator.run.stage() == RunStage::Running || scenario.is_abstract() {
+            steps.push(ModelStep::Cancel);
+        }
+        let is_connected = |worker: &&WorkerId| self.from_workers.contains_key(worker);
+        steps.extend(observer.lent.iter().filter(is_connected).map(|id| ModelStep::GiveBack(*id)));
+        let idle = coordinator.run.idle_workers().iter().filter(is_connected);
+        steps.extend(idle.map(|id| ModelStep::Lend(*id)));
+        let shares = (0..=scenario.plan.slots).filter(|share| *share != observer.share);
+        steps.extend(shares.map(ModelStep::Share));
+    }
+
+    fn connection_steps(&self, coordinator: &SimCoordinator, steps: &mut Vec<ModelStep>) {
+        let gone = |(id, outbox): &(&WorkerId, &std::collections::VecDeque<_>)| {
+            outbox.is_empty() && !self.workers.contains_key(id)
+        };
+        let gone = self.from_workers.iter().filter(gone);
+        steps.extend(gone.map(|(id, _)| ModelStep::WorkerGone(*id)));
+        if !self.from_watchdog.is_empty() {
+            steps.push(ModelStep::HearWatchdog);
+        } else if self.watchdog.is_none() {
+            steps.push(ModelStep::WatchdogGone);
+        }
+        let run = &coordinator.run;
+        let is_finishing = run.stage() == RunStage::Finishing && self.watchdog.is_some();
+        if is_finishing && !run.is_finisher_given_up() {
+            steps.push(ModelStep::FinishLate);
+        }
+        steps.extend(coordinator.journal_requests.keys().map(|worker| ModelStep::JournalLate(*worker)));
+        steps.push(ModelStep::KillCoordinator);
+    }
+
+    fn watchdog_steps(&self, steps: &mut Vec<ModelStep>) {
+        let Some(watchdog) = &self.watchdog else { return };
+        steps.extend(watchdog.journal_requests.iter().map(|worker| ModelStep::ReadJournal(*worker)));
+        if self.coordinator.is_none() && !watchdog.is_alone {
+            steps.push(ModelStep::CoordinatorGone);
+        }
+        if watchdog.has_finished() {
+            steps.push(ModelStep::ReportFinished);
+        }
+        if let Some(step) = watchdog.next_step() {
+            let must_fail = watchdog.must_fail(step);
+            let may_fail = matches!(step, DeliveryStep::Dial | DeliveryStep::Prove | DeliveryStep::Close);
+            steps.extend((!must_fail).then_some(ModelStep::Deliver(StepResult::Ok)));
+            steps.extend((may_fail || must_fail).then_some(ModelStep::Deliver(StepResult::Failed)));
+        }
+        if watchdog.line == FinisherConnection::Open && !watchdog.is_reset {
+            steps.push(ModelStep::ResetWatchdog);
+        }
+        steps.push(ModelStep::KillWatchdog);
+    }
+
+    /// Lets a step happen.
+    pub(crate) fn take(&mut self, scenario: &ModelScenario, step: ModelStep) {
+        let mut faults = self.faults;
+        if let Some(left) = faults.budget(self, step).filter(|left| **left != UNLIMITED) {
+            *left -= 1;
+        }
+        self.faults = faults;
+        match step {
+            ModelStep::Worker(worker, step) => self.work(scenario, worker, step),
+            ModelStep::WorkerStarts => {
+                let Some(coordinator) = &mut self.coordinator else { return };
+                let worker = WorkerId(coordinator.next_worker);
+                coordinator.next_worker += 1;
+                self.add_worker(scenario, worker);
+                self.feed(scenario, RunEvent::WorkerReady(worker));
+            }
+            ModelStep::WorkerNotStarted => self.feed(scenario, RunEvent::WorkerNotStarted),
+            ModelStep::Hear(worker) => self.hear(scenario, worker),
+            ModelStep::WorkerGone(worker) => self.worker_gone(scenario, worker),
+            ModelStep::WorkerLost(worker, proven) => {
+                self.workers.remove(&worker);
+                self.lose_worker(scenario, worker, proven as u64);
+            }
+            ModelStep::Drained(worker, proven) => {
+                self.workers.get_mut(&worker).into_iter().for_each(|worker| worker.is_to_drain = false);
+                self.feed(scenario, RunEvent::Drained { worker, proven: proven as u64 });
+            }
+            ModelStep::HearWatchdog => self.hear_watchdog(scenario),
+            ModelStep::WatchdogGone => self.watchdog_gone(scenario),
+            ModelStep::ReadJournal(worker) => self.read_journal(worker),
+            ModelStep::Deliver(result) => self.deliver(result),
+            ModelStep::ReportFinished => self.report_finished(scenario),
+            ModelStep::Finished => self.feed(scenario, RunEvent::Finished),
+            ModelStep::CoordinatorGone => self.on_coordinator_lost(scenario),
+            ModelStep::Cancel => self.feed(scenario, RunEvent::Cancel),
+            ModelStep::Lend(worker) => self.feed(scenario, RunEvent::WorkerReassigned(worker)),
+            ModelStep::GiveBack(worker) => self.feed(scenario, RunEvent::WorkerReady(worker)),
+            ModelStep::Share(share) => self.feed(scenario, RunEvent::SlotShare(share)),
+            ModelStep::KillCoordinator => self.kill_coordinator(),
+            ModelStep::KillWatchdog => self.kill_watchdog(),
+            ModelStep::ResetWatchdog => {
+                self.client.has_cut_watchdog = true;
+                self.watchdog.iter_mut().for_each(|watchdog| {
+                    watchdog.is_reset = true;
+                    watchdog.unproven.clear();
+                });
+            }
+            ModelStep::FinishLate => self.finish_is_late(scenario),
+            ModelStep::JournalLate(worker) => self.journal_read(scenario, worker),
+        }
+    }
+
+    /// Returns whether the completion can be reached no more: the coordinator is dead, and so is the watchdog or
+    /// its way to the client.
+    fn is_beyond_promise(&self, scenario: &ModelScenario) -> bool {
+        let has_watchdog_way = scenario.client == ClientModel::Callback && !self.client.has_cut_watchdog;
+        self.coordinator.is_none() && (self.watchdog.is_none() || !has_watchdog_way)
+    }
+
+    /// Returns whether a path may end here.
+    pub(crate) fn has_ended_well(&self, scenario: &ModelScenario) -> bool {
+        if scenario.is_abstract() {
+            return self.coordinator.as_ref().is_some_and(|coordinator| coordinator.observer.is_completed);
+        }
+        let is_answered = self.client.has_response || self.coordinator.is_none();
+        (self.client.completion == CompletionState::Here && is_answered) || self.is_beyond_promise(scenario)
+    }
+}

@@ -1,0 +1,258 @@
+//! The processes and what lies between them: coordinator, watchdog, workers, control connections, journals, the
+//! client's connections. The program's own functions decide; the modules beside this one carry out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    hash::{Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use heeler_core::{
+    LeaseId, LeaseOutcome, Outcome, ProvisionalReason, TestId, WorkerId,
+    delivery::{Delivery, FinisherConnection, JournalMark, LastRelayedFrame},
+    run::{BatchLease, CancelMode, RunState},
+};
+
+use crate::{
+    client::SimClient,
+    observer::RunObserver,
+    scenario::{ClientModel, ModelFaults, ModelScenario},
+};
+
+pub(crate) const SHORT: Duration = Duration::from_millis(1);
+
+/// The state of everything.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ModelWorld {
+    /// `None`: it is dead.
+    pub(crate) coordinator: Option<SimCoordinator>,
+    /// `None`: it is dead, or not modelled.
+    pub(crate) watchdog: Option<SimWatchdog>,
+    /// Workers that are alive.
+    pub(crate) workers: BTreeMap<WorkerId, SimWorker>,
+    pub(crate) journals: BTreeMap<WorkerId, SimJournal>,
+    /// Messages that the coordinator has not read, of workers alive and dead.
+    pub(crate) from_workers: BTreeMap<WorkerId, VecDeque<SimWorkerMessage>>,
+    pub(crate) from_watchdog: VecDeque<SimWatchdogMessage>,
+    pub(crate) client: SimClient,
+    pub(crate) faults: ModelFaults,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SimCoordinator {
+    /// Shared by the worlds between two events of the run.
+    pub(crate) run: Arc<RunState>,
+    pub(crate) observer: Arc<RunObserver>,
+    /// Hash of the two.
+    pub(crate) run_hash: u64,
+    /// Number of results forwarded to the main connection, by worker.
+    pub(crate) relayed: BTreeMap<WorkerId, u64>,
+    /// Dead workers whose journals are being read, with the number of their results that were forwarded.
+    pub(crate) journal_requests: BTreeMap<WorkerId, u64>,
+    pub(crate) held: LastRelayedFrame<SimFrame>,
+    pub(crate) has_ordered_finish: bool,
+    /// Number of watchdogs that can still be started, including the present one.
+    pub(crate) watchdogs: u8,
+    pub(crate) next_worker: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct SimWatchdog {
+    /// It knows of the run, and must finish it if the coordinator dies.
+    pub(crate) has_open_run: bool,
+    /// Journals that it is to read.
+    pub(crate) journal_requests: BTreeSet<WorkerId>,
+    pub(crate) finish: Option<SimFinish>,
+    pub(crate) delivery: Option<Delivery>,
+    pub(crate) line: FinisherConnection,
+    /// The client has reset the line, which is noticed with the next use.
+    pub(crate) is_reset: bool,
+    /// On the line, and not proven to be read.
+    pub(crate) unproven: BTreeSet<TestId>,
+    /// It has seen that the coordinator is dead.
+    pub(crate) is_alone: bool,
+}
+
+/// What a finisher is to send.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct SimFinish {
+    pub(crate) resend: Vec<(WorkerId, u64)>,
+    pub(crate) synthesized: Vec<TestId>,
+    /// Everything but the completion is proven.
+    pub(crate) is_completion_only: bool,
+}
+
+/// Where a result of a test is recorded: this makes it that result and no other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum ResultSource {
+    /// In a worker's journal, at a position from 1.
+    Journal(WorkerId, u64),
+    Finisher,
+}
+
+/// A frame to the client.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum SimFrame {
+    Results(Vec<(TestId, ResultSource)>),
+    Completion,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct SimJournal {
+    pub(crate) records: Vec<(TestId, JournalMark)>,
+    /// The results, in the order of their records.
+    pub(crate) results: Vec<(TestId, Outcome)>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct SimWorker {
+    pub(crate) process: Option<SimProcess>,
+    /// Number of results put on its stream.
+    pub(crate) position: u64,
+    pub(crate) route: SimRoute,
+    /// On its own connection, and not proven to be read.
+    pub(crate) unproven: BTreeSet<TestId>,
+    pub(crate) cancel_mode: Option<CancelMode>,
+    pub(crate) is_to_drain: bool,
+}
+
+/// A process that runs a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct SimProcess {
+    pub(crate) lease: BatchLease,
+    /// Place in the batch of the test that is next in order.
+    pub(crate) next: usize,
+    pub(crate) phase: ProcessPhase,
+    /// How the process ends after the result that is being settled, if it does.
+    pub(crate) end: Option<LeaseOutcome>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum ProcessPhase {
+    Idle,
+    /// The test at this place of the batch runs.
+    Running(usize),
+    /// Its result is journalled, sent and reported in this order; `step` is next.
+    Settling {
+        place: usize,
+        outcome: Outcome,
+        step: usize,
+    },
+}
+
+/// A worker's way to the client.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) enum SimRoute {
+    #[default]
+    Relay,
+    NotDialled,
+    Open,
+    /// The client has reset it, which is not noticed yet.
+    Reset,
+    Broken,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum SimWorkerMessage {
+    Started { lease: LeaseId, test: TestId },
+    Relayed { frame: SimFrame, position: u64 },
+    Settled { test: TestId, outcome: Outcome, position: u64 },
+    Provisional { lease: LeaseId, test: TestId, by: ProvisionalReason },
+    LeaseEnded { lease: LeaseId, end: LeaseOutcome },
+    Drained { proven: u64 },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum SimWatchdogMessage {
+    Journal(WorkerId),
+    Relayed(SimFrame),
+    Completing,
+    Finished,
+}
+
+impl ModelWorld {
+    /// Returns the state of everything when a run begins.
+    pub(crate) fn new(scenario: &ModelScenario) -> Self {
+        let mut world = Self {
+            coordinator: None,
+            watchdog: (!scenario.is_abstract()).then(|| SimWatchdog::new(scenario)),
+            workers: BTreeMap::new(),
+            journals: BTreeMap::new(),
+            from_workers: BTreeMap::new(),
+            from_watchdog: VecDeque::new(),
+            client: SimClient::new(scenario.plan.tests.len()),
+            faults: scenario.faults,
+        };
+        let workers: Vec<_> = (0..scenario.workers).map(WorkerId).collect();
+        for worker in &workers {
+            world.add_worker(scenario, *worker);
+        }
+        let mut run = RunState::new(scenario.plan.clone());
+        let actions = run.begin(&workers);
+        let mut observer = RunObserver::new(&scenario.plan, &workers);
+        observer.learn(&scenario.plan, &run);
+        world.coordinator = Some(SimCoordinator {
+            run: Arc::new(run),
+            observer: Arc::new(observer),
+            run_hash: 0,
+            relayed: BTreeMap::new(),
+            journal_requests: BTreeMap::new(),
+            held: LastRelayedFrame::default(),
+            has_ordered_finish: false,
+            watchdogs: scenario.watchdogs,
+            next_worker: scenario.workers,
+        });
+        world.execute(scenario, actions);
+        world
+    }
+
+    pub(crate) fn add_worker(&mut self, scenario: &ModelScenario, worker: WorkerId) {
+        let has_callback = scenario.client == ClientModel::Callback;
+        let route = if has_callback { SimRoute::NotDialled } else { SimRoute::Relay };
+        self.workers.insert(worker, SimWorker { route, ..SimWorker::default() });
+        self.from_workers.insert(worker, VecDeque::new());
+    }
+
+    /// Messages to a dead coordinator are lost.
+    pub(crate) fn kill_coordinator(&mut self) {
+        self.coordinator = None;
+        self.from_workers.clear();
+        self.from_watchdog.clear();
+    }
+
+    pub(crate) fn kill_watchdog(&mut self) {
+        self.watchdog = None;
+        self.workers.clear();
+    }
+}
+
+impl SimWatchdog {
+    pub(crate) fn new(scenario: &ModelScenario) -> Self {
+        let has_callback = scenario.client == ClientModel::Callback;
+        Self {
+            has_open_run: true,
+            journal_requests: BTreeSet::new(),
+            finish: None,
+            delivery: None,
+            line: if has_callback { FinisherConnection::Closed } else { FinisherConnection::Relayed },
+            is_reset: false,
+            unproven: BTreeSet::new(),
+            is_alone: false,
+        }
+    }
+}
+
+impl Hash for SimCoordinator {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { run: _, observer: _, run_hash, relayed, journal_requests, held, .. } = self;
+        let Self { has_ordered_finish, watchdogs, next_worker, .. } = self;
+        (run_hash, relayed, journal_requests, held, has_ordered_finish, watchdogs, next_worker).hash(state);
+    }
+}
+
+impl From<BatchLease> for SimProcess {
+    fn from(lease: BatchLease) -> Self {
+        Self { lease, next: 0, phase: ProcessPhase::Idle, end: None }
+    }
+}
