@@ -280,7 +280,7 @@ impl WatchdogSession<'_> {
                     route,
                     run_dir,
                     has_attachments_stream,
-                    plan,
+                    plan: plan.map(|plan| *plan),
                     client_members,
                 });
             }

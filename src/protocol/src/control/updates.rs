@@ -53,7 +53,7 @@ pub enum TestUpdate {
     Finished {
         /// Uid of the test.
         uid: String,
-        result: TestResult,
+        result: Box<TestResult>,
     },
     /// A program failed outside its tests.
     ProgramFailed(ProgramFailure),
@@ -97,7 +97,10 @@ impl UpdateEncoding {
         match self {
             Self::TestProtocol => render_result(out, test, result),
             Self::Typed => {
-                append(out, &TestUpdate::Finished { uid: test.uid.to_owned(), result: result.clone() });
+                append(
+                    out,
+                    &TestUpdate::Finished { uid: test.uid.to_owned(), result: Box::new(result.clone()) },
+                );
             }
         }
     }
@@ -169,7 +172,7 @@ mod tests {
         let result = TestResult::with_reason(Outcome::Failed, "m\n\u{1}");
         let failure = ProgramFailure { suite: "s".into(), program: "/bin/s".into(), message: "m".into() };
         let typed = UpdateEncoding::Typed;
-        let mut updates = vec![Vec::new(), Vec::new(), Vec::new()];
+        let mut updates = [Vec::new(), Vec::new(), Vec::new()];
         typed.append_started(&mut updates[0], &test, 7, WorkerId(3));
         typed.append_finished(&mut updates[1], &test, &result);
         typed.append_program_failure(&mut updates[2], &failure);
@@ -177,7 +180,7 @@ mod tests {
         let uid = || "s::t".to_owned();
         let expected = [
             TestUpdate::Started { uid: uid(), started_ms: 7, worker: WorkerId(3) },
-            TestUpdate::Finished { uid: uid(), result },
+            TestUpdate::Finished { uid: uid(), result: Box::new(result) },
             TestUpdate::ProgramFailed(failure),
         ];
         assert_eq!(

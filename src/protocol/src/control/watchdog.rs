@@ -29,7 +29,7 @@ pub enum ToWatchdog {
         /// Whether the client reads the attachments stream.
         has_attachments_stream: bool,
         /// Plan of the run, if the manifest could not be written.
-        plan: Option<ManifestPlan>,
+        plan: Option<Box<ManifestPlan>>,
         /// Members that the client added to tests and groups of the run.
         #[serde(default, skip_serializing_if = "ClientMembers::is_empty")]
         client_members: ClientMembers,

@@ -219,7 +219,7 @@ impl RunDriver {
         let (run, run_dir) = (self.client.key.clone(), OsText::from(self.plan.run_dir.path.as_path()));
         let has_attachments_stream = self.plan.has_attachments_stream;
         let route = self.client.route.clone();
-        let plan = (!self.has_manifest).then(|| manifest::manifest_plan(&self.plan));
+        let plan = (!self.has_manifest).then(|| Box::new(manifest::manifest_plan(&self.plan)));
         let client_members = self.client.client_members.clone();
         pool.send_to_watchdog(&ToWatchdog::BeginRun {
             run,
