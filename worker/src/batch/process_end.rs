@@ -13,7 +13,7 @@ use super::{
     exit_reason::exit_reason_of,
     process_leaks::{ProcessLeak, leak_message},
     unattributed_output::ExitPosition,
-    verdict::TestEnding,
+    verdict::{TestEnding, format_seconds},
 };
 use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
 
@@ -49,12 +49,17 @@ impl RunningBatch {
         }
         self.report_leaks(&gone.exit.leaked, parcel);
         let mut evidence = gone.evidence.clone();
+        self.log_dialogue_stall(parcel);
+        // Of several tests none is known to be the cause: those are rerun in isolation.
+        let is_stalled_in_one = self.running_tests.len() == 1
+            && matches!(self.terminate_reason, Some(BatchTerminateReason::DialogueStalled(_)));
         for mut flight in std::mem::take(&mut self.running_tests) {
             flight.duration = now.running.saturating_sub(flight.started_at.running);
             let seen = match self.terminate_reason {
                 _ if flight.is_idle => {
                     TestEnding::Idle(self.idle_timeout(flight.place).unwrap_or(flight.duration))
                 }
+                _ if is_stalled_in_one => TestEnding::Idle(self.startup_limit()),
                 _ if flight.is_timed_out => {
                     TestEnding::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
                 }
@@ -64,7 +69,12 @@ impl RunningBatch {
                     self.progress[flight.place].state = BatchTestState::Waiting;
                     continue;
                 }
-                Some(BatchTerminateReason::ProcessStalled | BatchTerminateReason::MemoryLimit(_)) | None => {
+                Some(
+                    BatchTerminateReason::ProcessStalled
+                    | BatchTerminateReason::DialogueStalled(_)
+                    | BatchTerminateReason::MemoryLimit(_),
+                )
+                | None => {
                     let untold = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
                     let detail = gone.detail.clone().or_else(untold);
                     let death =
@@ -83,6 +93,7 @@ impl RunningBatch {
             Some(
                 BatchTerminateReason::TimedOut
                 | BatchTerminateReason::ProcessStalled
+                | BatchTerminateReason::DialogueStalled(_)
                 | BatchTerminateReason::MemoryLimit(_),
             )
             | None => self.end_outside_tests(gone),
@@ -94,7 +105,11 @@ impl RunningBatch {
     fn discard_limits(&mut self) {
         if matches!(
             self.terminate_reason,
-            Some(BatchTerminateReason::TimedOut | BatchTerminateReason::ProcessStalled)
+            Some(
+                BatchTerminateReason::TimedOut
+                    | BatchTerminateReason::ProcessStalled
+                    | BatchTerminateReason::DialogueStalled(_)
+            )
         ) {
             self.terminate_reason = None;
         }
@@ -102,6 +117,14 @@ impl RunningBatch {
             flight.is_timed_out = false;
             flight.is_idle = false;
         }
+    }
+
+    fn log_dialogue_stall(&self, parcel: &mut UpdateBatch) {
+        let Some(BatchTerminateReason::DialogueStalled(stall)) = self.terminate_reason else { return };
+        let test = self.running_tests.first().map(|flight| self.tests[flight.place].test);
+        let limit = format_seconds(self.startup_limit());
+        let message = format!("{} within {limit}, and was ended", stall.description());
+        parcel.logs.push(LogLine { test, level: LogLevel::Warning, message });
     }
 
     /// Sends a not-run result for tests whose process its debugger ended before they began: the user ended
@@ -175,6 +198,10 @@ impl RunningBatch {
         }
         if let Some(cause) = self.memory_cause(&gone) {
             message = format!("{cause}\n{message}");
+        }
+        if let Some(BatchTerminateReason::DialogueStalled(stall)) = self.terminate_reason {
+            let limit = format_seconds(self.startup_limit());
+            message = format!("{} within {limit}, and was ended\n{message}", stall.description());
         }
         if let Some(failure) = &gone.outside_failure {
             message.push_str("\n--- failed outside tests ---\n");

@@ -90,6 +90,7 @@ pub(crate) async fn capture_listing(
     let mut guard = guard.map_err(|error| CaptureError::NotStarted(error_chain(&error)))?;
     if let Some(channel) = &mut guard.channel {
         channel.send(invocation.listing_request.clone());
+        channel.finish();
     }
     let mut listing = ListingProcess {
         guard,

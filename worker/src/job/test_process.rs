@@ -19,7 +19,8 @@ use super::{
 };
 use crate::{
     batch::{
-        DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs, RunningBatch, verdict::microseconds,
+        DeadlineAction, DialogueStall, OutputChunk, ProcessExitSummary, RawOutputs, RunningBatch,
+        verdict::microseconds,
     },
     process::{
         debugger_handover::DebuggerHandover,
@@ -395,32 +396,51 @@ impl<'a> RunningProcess<'a> {
         self.guard_kill_at = Some(Instant::now() + Duration::from_millis(grace_ms) + GUARD_KILL_DELAY);
     }
 
-    /// Sends the first request to a process with a report channel.
+    /// Sends the first request to a process that receives requests.
     fn send_opening_request(&mut self) {
         if let Some(channel) = &mut self.channel {
             channel.send(self.transcript.opening_request());
         }
     }
 
-    /// Reads the available reports, and sends the request that follows them; returns the number of bytes.
-    fn read_channel(&mut self) -> usize {
-        let Some(channel) = &mut self.channel else { return 0 };
-        let count = byte_count(channel.try_read(&mut self.stdout_buffer));
+    /// Sends the request that follows the reports in the buffer, and sets the limit for taking it.
+    fn read_reports(&mut self, count: usize) {
+        let Some(channel) = &mut self.channel else { return };
         channel.send(self.transcript.on_channel(&self.stdout_buffer[..count], &mut self.events));
-        count
+        if self.transcript.is_complete() {
+            channel.finish();
+        }
+        let are_reports_closed =
+            if channel.is_for_requests_only() { self.stdout_pipe.is_at_end() } else { channel.is_at_end() };
+        let stall = if channel.has_unsent() {
+            Some(DialogueStall::RequestUnread)
+        } else {
+            are_reports_closed.then_some(DialogueStall::ReportsClosed)
+        };
+        self.batch.set_dialogue_stall(stall, self.clock.now());
     }
 
     /// Reads the available output, the framework's reports first: what a test wrote to another output before
     /// its end marker is then already there.
     fn read_outputs(&mut self) {
-        let reported = self.read_channel();
+        let mut reported = 0;
+        let mut has_own_channel = false;
+        if let Some(channel) = &mut self.channel
+            && !channel.is_for_requests_only()
+        {
+            has_own_channel = true;
+            reported = byte_count(channel.try_read(&mut self.stdout_buffer));
+            self.read_reports(reported);
+        }
         let count = byte_count(self.stdout_pipe.try_read(&mut self.stdout_buffer));
         let errors = byte_count(self.stderr_pipe.try_read(&mut self.stderr_buffer));
-        let has_channel = self.channel.is_some();
-        if count > 0 && !has_channel {
+        if !has_own_channel {
+            self.read_reports(count);
+        }
+        if count > 0 && self.channel.is_none() {
             self.transcript.on_stdout(&self.stdout_buffer[..count], &mut self.events);
         }
-        self.process_chunk(if has_channel { count } else { 0 }, errors);
+        self.process_chunk(if has_own_channel { count } else { 0 }, errors);
         let is_filling = count.max(reported) > PIPE_FILLING_BYTES;
         self.next_read_at = Instant::now() + if is_filling { Duration::ZERO } else { MIN_READ_INTERVAL };
     }
