@@ -192,3 +192,23 @@ fn several_tests_in_flight_get_one_result_each() {
         run.books.assert_no_program_failures();
     }
 }
+
+#[test]
+fn of_several_tests_in_flight_at_a_death_only_one_that_dies_alone_is_blamed() {
+    for (role, of_t20) in
+        [("json-lines-parallel-dies", "error"), ("json-lines-stdio-parallel-dies-together", "passed")]
+    {
+        let run = run_fake(role);
+        for name in all_names() {
+            let uid = format!("fake::{name}");
+            let expected = if name == "t20" { of_t20 } else { "passed" };
+            assert_eq!(run.books.state(&uid), expected, "{:#}", run.books.test(&uid));
+        }
+        // The process died, whichever test did it.
+        let message = run.books.programs["fake"]["error.message"].as_str().unwrap();
+        assert!(
+            message.contains("the process died of SIGABRT while ") && message.contains("t20"),
+            "{message}"
+        );
+    }
+}

@@ -23,6 +23,9 @@ const EXIT_KNOWN_TO_DEBUGGER_ONLY: &str =
 /// The same for a process that did not begin its test.
 const NOT_BEGUN: &str = "its process ended under its debugger before it had begun";
 
+/// Number of tests that are named as running when their process died.
+const NAMED_SUSPECTS: usize = 10;
+
 impl RunningBatch {
     /// Decides all tests that are still running when the process has ended and its output is read to the end.
     pub(crate) fn finish(
@@ -53,6 +56,8 @@ impl RunningBatch {
         // Of several tests none is known to be the cause: those are rerun in isolation.
         let is_stalled_in_one = self.running_tests.len() == 1
             && matches!(self.terminate_reason, Some(BatchTerminateReason::DialogueStalled(_)));
+        let mut suspects = Vec::new();
+        let other_suspects = u32::try_from(self.running_tests.len().saturating_sub(1)).unwrap_or(u32::MAX);
         for mut flight in std::mem::take(&mut self.running_tests) {
             flight.duration = now.running.saturating_sub(flight.started_at.running);
             let seen = match self.terminate_reason {
@@ -77,8 +82,13 @@ impl RunningBatch {
                 | None => {
                     let untold = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
                     let detail = gone.detail.clone().or_else(untold);
-                    let death =
-                        ExitReason { cause: self.memory_cause(&gone), detail, ..exit_reason_of(&gone.exit) };
+                    suspects.push(self.tests[flight.place].listed.name.clone());
+                    let death = ExitReason {
+                        cause: self.memory_cause(&gone),
+                        detail,
+                        other_suspects,
+                        ..exit_reason_of(&gone.exit)
+                    };
                     TestEnding::Died { exit_reason: death, is_after_end_marker: gone.is_after_end_marker }
                 }
             };
@@ -89,6 +99,10 @@ impl RunningBatch {
         }
         match self.terminate_reason {
             Some(BatchTerminateReason::Cancelled | BatchTerminateReason::Abandoned) => LeaseEnd::Cancelled,
+            _ if suspects.len() > 1 => {
+                let message = suspects_text(&suspects, &exit_reason_of(&gone.exit));
+                LeaseEnd::DiedOutsideTest { end: gone.exit, message }
+            }
             _ if is_in_test => LeaseEnd::DiedInTest { end: gone.exit },
             Some(
                 BatchTerminateReason::TimedOut
@@ -214,6 +228,25 @@ impl RunningBatch {
             LeaseEnd::BadExit { end, message }
         }
     }
+}
+
+/// Describes the death of a process in which several tests ran. Each is rerun in isolation, and only those that
+/// die again are to blame; that the process died is a failure of the program, whether one is found or not.
+fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
+    let how = match (&death.signal, death.code) {
+        (Some(signal), _) => format!("the process died of {signal}"),
+        (None, Some(code)) => format!("the process exited with code {code}"),
+        (None, None) => "the process was lost".to_owned(),
+    };
+    let named = suspects.iter().take(NAMED_SUSPECTS).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match suspects.len().saturating_sub(NAMED_SUSPECTS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "{how} while {} tests ran in it, of which each is rerun in isolation: {named}{more}",
+        suspects.len()
+    )
 }
 
 /// Appends the evidence of a process that died outside any test.
