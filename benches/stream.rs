@@ -155,7 +155,7 @@ async fn respond_to_initialize(stream: DuplexStream, addresses: oneshot::Sender<
     };
     let params: InitializeParams = serde_json::from_str(params.get()).unwrap();
     let provider = params.capabilities.testing.callback_provider.unwrap();
-    let address = CallbackAddress { host: "127.0.0.1".into(), port: provider.port, token: provider.token };
+    let address = CallbackAddress::tcp("127.0.0.1", provider.port, provider.token);
     addresses.send(address).unwrap();
     outbox.send(rpc::encode_result(&id, &InitializeResult::default())).await.unwrap();
     // Runs until the client disconnects.
@@ -183,7 +183,7 @@ impl SimulatedCoordinator {
             sender.send(&ToWorker::Accepted).await.unwrap();
             workers.push((worker, sender, receiver, task));
         }
-        Self { workers, route: ClientRoute { callback: Some(callback), limits } }
+        Self { workers, route: ClientRoute { callback: Some(callback), limits, ..ClientRoute::default() } }
     }
 
     async fn assign(mut self, (dir, program): (&Path, &Path), mut orders: mpsc::Receiver<u32>) {
@@ -228,7 +228,6 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
                 ..ListedTest::default()
             },
             group: None,
-            client_members: None,
             timeout_ms: None,
             idle_timeout_ms: None,
             slow_ms: None,
@@ -251,11 +250,13 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
         route: ClientRoute {
             callback: None,
             limits: DeliveryLimits { connect_ms: 0, stall_ms: 0, drain_ms: 0 },
+            ..ClientRoute::default()
         },
         run_dir: dir.into(),
         program,
         tests: (0..TESTS).map(test).collect(),
         groups: Vec::new(),
+        client_members: heeler_protocol::mtp::ClientMembers::default(),
         limits: TestLimits {
             timeout_ms: None,
             grace_ms: 100,

@@ -8,6 +8,8 @@ mod convert;
 mod normalise;
 mod parse;
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests;
 
 use std::{num::NonZeroU32, path::PathBuf};
@@ -21,6 +23,7 @@ pub(crate) use parse::{completion_script, parse};
 use super::{
     debugger::DebuggerCommand,
     display::{list::ListFormat, runs::RunsFormat},
+    exit::CliExitCode,
 };
 use heeler_config::filter::Filter;
 use heeler_config::{
@@ -38,17 +41,20 @@ Examples:
   heeler run --partition hash:1/4        run one quarter of the tests
   heeler list build/unit_tests           list tests with file and line
   heeler runs                            list earlier runs
-  heeler report latest --junit j.xml     tell what became of the latest run
+  heeler report latest --junit j.xml     write a report of the latest run
   heeler build/unit_tests --server --client-port 4711
-                                         serve an editor that listens on a port
+                                         serve an editor that listens on a port";
 
-Exit codes: 0 all passed, 2 tests failed, 3 aborted, 4 set-up failed,
-5 wrong command line, 8 no tests, 13 failures reached the limit.";
+/// Returns the text after the options: examples and exit codes.
+fn help_footer() -> String {
+    let codes = CliExitCode::MEANINGS.iter().map(|(code, meaning)| format!("\n  {code:<3} {meaning}"));
+    format!("{EXAMPLES}\n\nExit codes:{}", codes.collect::<String>())
+}
 
 const RUN_EXAMPLES: &str = "\
 Examples:
   heeler run                             run the suites of heeler.toml
-  heeler run build/*_test                run programs; each is asked what it is
+  heeler run build/*_test                run programs; their framework is detected
   heeler run --cargo . --cargo-arg=--release
   heeler run --retries 2 --timeout 30s --junit junit.xml
   heeler run --isolate --shuffle=42 -E herd -E 'Pen.*'
@@ -57,49 +63,49 @@ Examples:
 
 Filters (X is a text, =exact, ~part, /regex/ or #glob):
   test(X) suite(X) program(X)     by name, by the program's suite or path
-  tag(NAME) tag(NAME=X)           by what the framework tells of a test
-  state(WORD)                     by its last end here: failed, crashed,
+  tag(NAME) tag(NAME=X)           by tags that the framework reports
+  state(WORD)                     by the last recorded outcome: failed, crashed,
                                   timed-out, passed, skipped, new
   all() none()                    every test, no test
   & and, | + or, - without, ! not, ( )
-                                  join them; not binds first, or last";
+                                  operators; not binds tightest, or loosest";
 
 const RUNS_RULE: &str = "\
 The newest 20 runs are kept in the state directory (.heeler/runs), with their
-journals and evidence; keep-runs in heeler.toml says how many. When a run
-begins, the oldest beyond that go; never one that still goes on.";
+journals and evidence; keep-runs in heeler.toml sets the number. A new run
+removes the oldest ones beyond it, but never one in progress.";
 
 /// Runs test suites across worker processes and loses nothing when tests crash.
 #[derive(Debug, Clone, PartialEq, Parser)]
-#[command(name = "heeler", version, after_help = EXAMPLES, max_term_width = 100, disable_help_subcommand = false)]
+#[command(name = "heeler", version, after_help = help_footer(), max_term_width = 100, disable_help_subcommand = false)]
 pub(crate) struct CommandLineArguments {
     #[command(subcommand)]
     pub command: CliCommand,
 }
 
-/// The subcommand.
+/// A command with its arguments.
 #[derive(Debug, Clone, PartialEq, Subcommand)]
 pub(crate) enum CliCommand {
-    /// Run tests and report.
+    /// Run tests and report their results.
     Run(Box<RunArguments>),
-    /// List tests, with file and line where the framework tells.
+    /// List tests, with file and line where the framework reports them.
     List(ListArguments),
-    /// List earlier runs, each with its true state.
+    /// List earlier runs with their actual states.
     Runs(RunsArguments),
-    /// Tell what became of an earlier run, from its journals alone.
+    /// Print the report of an earlier run.
     Report(ReportArguments),
     /// Serve test clients, such as editors, over the test protocol.
     Serve(Box<ServeArguments>),
-    /// Print a minidump for people.
+    /// Print a minidump as text.
     Dump(DumpArguments),
-    /// Try what this machine allows, and tell what follows.
+    /// Check this machine for crash capture, cgroups and limits.
     Doctor(GeneralArguments),
     /// Print a completion script for a shell.
     Completions {
-        /// Which shell.
+        /// Shell of the script.
         shell: Shell,
     },
-    /// As an editor starts a test application; see [`normalise`].
+    /// Serve the editor that started this process as its test application; see [`normalise`].
     #[command(name = normalise::EDITOR_COMMAND, hide = true)]
     Editor(EditorArguments),
 }
@@ -112,17 +118,17 @@ pub(crate) struct RunArguments {
     pub programs: ProgramArguments,
     #[command(flatten)]
     pub selection: SelectionArguments,
-    /// Go on with an earlier run. failed: what failed in the latest one; not-run: what got no result there,
-    /// because the run was cancelled, stopped or killed; RUN (latest, or the beginning of an id, as heeler
-    /// runs lists them): both of that run. What such a run leaves out, by filters or by its own end, stays
-    /// left for the next one. Without programs, those of the earlier run's command line are taken.
+    /// Rerun tests of an earlier run: failed (the failed tests of the latest run), not-run (its tests without
+    /// a result, because it was cancelled, stopped or killed), or both of RUN (latest, or the beginning of an
+    /// id that heeler runs lists). Tests that the rerun does not run remain in its own rerun set. Without
+    /// programs, those of the earlier run's command line are used.
     #[arg(long, value_name = "RUN", help_heading = "Selection")]
     pub rerun: Option<RerunSelector>,
     #[command(flatten)]
     pub running: RunningArguments,
-    /// Run each test under a debugger, one test after the other: a command that takes the terminal and
-    /// attaches to the test before its first instruction, such as gdb or "lldb -p {pid}"; without {pid}, -p
-    /// PID is appended. There are no limits of time then, and output is shown as it comes.
+    /// Run each test under a debugger, one at a time: a command such as gdb or "lldb -p {pid}", which uses the
+    /// terminal and attaches to the test before its first instruction; without {pid}, -p PID is appended. Time
+    /// limits are off, and output is shown live.
     #[arg(long, value_name = "COMMAND", value_parser = convert::debugger, help_heading = "Running")]
     pub debugger: Option<DebuggerCommand>,
     #[command(flatten)]
@@ -138,7 +144,7 @@ pub(crate) struct ListArguments {
     pub programs: ProgramArguments,
     #[command(flatten)]
     pub selection: SelectionArguments,
-    /// Print for people, for programs, or one name a line.
+    /// Output format: for people, for programs, or one name per line.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
     pub format: ListFormat,
     #[command(flatten)]
@@ -149,10 +155,10 @@ pub(crate) struct ListArguments {
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(after_help = RUNS_RULE)]
 pub(crate) struct RunsArguments {
-    /// Print for people, for programs, or one id a line.
+    /// Output format: for people, for programs, or one id per line.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
     pub format: RunsFormat,
-    /// First remove the runs that the next run would remove: the oldest beyond keep-runs.
+    /// First remove the oldest runs beyond keep-runs, as the next run would.
     #[arg(long = "prune")]
     pub is_pruning: bool,
     #[command(flatten)]
@@ -162,12 +168,12 @@ pub(crate) struct RunsArguments {
 /// Arguments of `heeler report`.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct ReportArguments {
-    /// Which run: latest, the beginning of its id, or its directory's name.
+    /// The run: latest, the beginning of its id, or the name of its directory.
     #[arg(value_name = "RUN", default_value = "latest")]
     pub run: String,
     #[command(flatten)]
     pub report_files: ReportFileArguments,
-    /// Print a line for these results and all before them in the list.
+    /// Lowest level of results printed; each level includes those before it.
     #[arg(long, value_name = "LEVEL", value_parser = convert::status_level(), help_heading = "Reporting")]
     pub status_level: Option<StatusLevel>,
     #[command(flatten)]
@@ -178,7 +184,7 @@ pub(crate) struct ReportArguments {
 /// threads.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct DumpArguments {
-    /// The minidump.
+    /// The minidump file.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 }
@@ -191,13 +197,14 @@ pub(crate) struct ServeArguments {
     /// Serve one client on standard input and output.
     #[arg(long = "stdio", help_heading = "Transport")]
     pub is_stdio: bool,
-    /// Listen for clients on a TCP address, such as 127.0.0.1:4711; port 0 picks one and prints it.
+    /// Listen for clients on a TCP address, such as 127.0.0.1:4711; with port 0, a free port is chosen and
+    /// printed.
     #[arg(long, value_name = "ADDR", value_parser = convert::address, help_heading = "Transport")]
     pub listen: Option<String>,
-    /// Listen for clients on a local socket: a path.
+    /// Listen for clients on a local socket with this path.
     #[arg(long, value_name = "NAME", help_heading = "Transport")]
     pub pipe: Option<PathBuf>,
-    /// Protocol that the clients speak: mtp, the MSTest Runner Protocol.
+    /// Protocol of the clients: mtp, the MSTest Runner Protocol.
     #[arg(long, value_name = "NAME", value_parser = convert::protocols(), help_heading = "Transport")]
     pub protocol: Option<String>,
     /// Have the client attach its debugger to each test before its first instruction, one test at a time.
@@ -216,7 +223,7 @@ pub(crate) struct ServeArguments {
 /// Returns the help of `--framework`, with the names of the frameworks from their registry.
 fn framework_help() -> String {
     let names = heeler_adapters::framework_names();
-    format!("Take the framework of the programs as given ({names}) instead of asking them")
+    format!("Framework of the programs, instead of detecting it: {names}")
 }
 
 /// Arguments that name the test programs.
@@ -226,13 +233,12 @@ pub(crate) struct ProgramArguments {
     /// Test programs; without any, the suites of heeler.toml.
     #[arg(value_name = "PROGRAM", value_hint = ValueHint::FilePath, help_heading = None)]
     pub programs: Vec<PathBuf>,
-    /// Build the test programs of a cargo package or workspace, and take those.
+    /// Build and run the test programs of a cargo package or workspace.
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".", value_hint = ValueHint::DirPath)]
     pub cargo: Option<PathBuf>,
-    /// Hand an argument on to cargo, such as --cargo-arg=--release; may be repeated.
+    /// Argument for cargo, such as --cargo-arg=--release; may be repeated.
     #[arg(long = "cargo-arg", value_name = "ARG", requires = "cargo", allow_hyphen_values = true)]
     pub cargo_args: Vec<String>,
-    /// Take the framework of the programs as given instead of asking them.
     #[arg(long, value_name = "NAME", help = framework_help())]
     pub framework: Option<String>,
 }
@@ -241,12 +247,12 @@ pub(crate) struct ProgramArguments {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Selection")]
 pub(crate) struct SelectionArguments {
-    /// Take tests whose name contains a text or matches a glob (*, ?), or that an expression means, such as
-    /// 'test(parse) & not tag(slow)'; may be repeated: any one is enough.
+    /// Select tests whose name contains a text or matches a glob (*, ?), or that match a filter expression, such
+    /// as 'test(parse) & not tag(slow)'; may be repeated: a test that matches any of them is selected.
     #[arg(short = 'E', long = "filter", value_name = "FILTER", value_parser = convert::filter)]
     pub filters: Vec<Filter>,
-    /// Take one share of the tests: slice:k/n, hash:k/n or time:k/n.
-    #[arg(long, value_name = "SHARE")]
+    /// Select one partition of the tests: slice:k/n, hash:k/n or time:k/n.
+    #[arg(long, value_name = "PARTITION")]
     pub partition: Option<PartitionSpec>,
 }
 
@@ -255,28 +261,30 @@ pub(crate) struct SelectionArguments {
 #[command(next_help_heading = "Running")]
 #[command(group = clap::ArgGroup::new("fail-limit").multiple(false).args(["fail_fast", "is_no_fail_fast", "max_fail"]))]
 pub(crate) struct RunningArguments {
-    /// Run so many tests at the same time: a number or num-cpus.
+    /// Number of tests that run at the same time, or num-cpus.
     #[arg(short, long, value_name = "N", alias = "test-threads", value_parser = convert::jobs)]
     pub jobs: Option<JobCount>,
-    /// Give each test a process of its own.
+    /// Run each test in a process of its own.
     #[arg(long = "isolate")]
     pub is_isolated: bool,
-    /// Kill a test process that uses more memory, with all below it, such as 512MiB.
+    /// Memory limit of a test process and all its descendants, such as 512MiB, above which they are killed;
+    /// none removes a limit of heeler.toml.
     #[arg(long, value_name = "SIZE", value_parser = convert::memory_limit)]
     pub max_memory: Option<MemoryLimit>,
-    /// Run in an order by chance; the seed of the last one repeats it.
+    /// Run in random order; the seed of an earlier run repeats its order.
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "random", value_parser = convert::shuffle)]
     pub shuffle: Option<ShuffleMode>,
-    /// Try a failed test again, so many times.
+    /// Number of retries of a failed test.
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
-    /// Terminate a test that runs longer, such as 30s or 5m; none lifts a limit of heeler.toml.
+    /// Time limit of a test, such as 30s or 5m; none removes a limit of heeler.toml.
     #[arg(long, value_name = "TIME", value_parser = convert::time_limit)]
     pub timeout: Option<TimeLimit>,
-    /// Tell of a running test each time when this has passed.
+    /// Report a test as slow each time this period elapses.
     #[arg(long, value_name = "TIME", value_parser = convert::slow_timeout)]
     pub slow_timeout: Option<SlowTimeout>,
-    /// End the whole run after this time, such as 30m, with a report of all that did and did not run.
+    /// Time limit of the whole run, such as 30m: running tests are then cancelled, the rest is reported as not
+    /// run.
     #[arg(long, value_name = "TIME", value_parser = convert::time_limit)]
     pub run_timeout: Option<TimeLimit>,
     /// Stop the run at the first failure: running tests finish, the rest is not run. With =immediate,
@@ -303,10 +311,10 @@ pub(crate) struct RunningArguments {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Reporting")]
 pub(crate) struct ReportingArguments {
-    /// Show the output of tests as it comes, one test at a time unless -j says otherwise.
+    /// Show the output of tests live; tests then run one at a time, unless -j is given.
     #[arg(long = "no-capture", alias = "nocapture")]
     pub is_output_shown: bool,
-    /// Print a line for these results and all before them in the list.
+    /// Lowest level of results printed; each level includes those before it.
     #[arg(long, value_name = "LEVEL", value_parser = convert::status_level())]
     pub status_level: Option<StatusLevel>,
     #[command(flatten)]
@@ -333,16 +341,16 @@ pub(crate) struct ReportFileArguments {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "General")]
 pub(crate) struct GeneralArguments {
-    /// Take the settings of a profile of heeler.toml.
+    /// Profile of heeler.toml whose settings are used.
     #[arg(short = 'P', long, value_name = "NAME")]
     pub profile: Option<String>,
     /// Read this file instead of the nearest heeler.toml in this directory or above.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config_file: Option<PathBuf>,
-    /// Keep the history and journals of runs here.
+    /// Directory of the history and the journals of runs.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub state_dir: Option<PathBuf>,
-    /// Neither use nor record durations and outcomes.
+    /// Neither use nor record the history of durations and outcomes.
     #[arg(long = "no-history")]
     pub is_history_off: bool,
     /// Use colours: auto (on terminals), always or never.
@@ -366,9 +374,9 @@ pub(crate) enum ColorChoice {
     /// When the output is a terminal.
     #[default]
     Auto,
-    /// Whatever the output is.
+    /// For every kind of output.
     Always,
-    /// Plain text.
+    /// Without escape sequences.
     Never,
 }
 
@@ -377,34 +385,34 @@ pub(crate) enum ColorChoice {
 pub(crate) struct EditorArguments {
     /// Test programs; without any, the suites of heeler.toml.
     pub programs: Vec<PathBuf>,
-    /// Where the client listens.
+    /// Host on which the client listens.
     #[arg(long, default_value = "localhost")]
     pub client_host: String,
-    /// On which port.
+    /// Port on which the client listens.
     #[arg(long, required = true)]
     pub client_port: u16,
-    /// Leave when this process ends.
+    /// Exit when this process has exited.
     #[arg(long, value_name = "PID")]
     pub exit_on_process_exit: Option<u32>,
     /// Have the client attach its debugger to each test.
     #[arg(long = "debug")]
     pub is_debug: bool,
-    /// Print no name and version first.
+    /// Accepted for compatibility; no banner is printed anyway.
     #[arg(long = "no-banner")]
     pub is_banner_off: bool,
     /// Print no colours.
     #[arg(long = "no-ansi")]
     pub is_ansi_off: bool,
-    /// Log.
+    /// Enable logging.
     #[arg(long = "diagnostic")]
     pub is_diagnostic: bool,
-    /// How much: trace, debug, information, warning, error or critical.
+    /// Log level: trace, debug, information, warning, error or critical.
     #[arg(long, value_name = "LEVEL")]
     pub diagnostic_verbosity: Option<String>,
     /// Read this file instead of the nearest heeler.toml.
     #[arg(long, value_name = "FILE")]
     pub config_file: Option<PathBuf>,
-    /// Options that mean nothing here, for the log.
+    /// Unsupported options, for the log.
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     pub ignored: Vec<String>,
 }

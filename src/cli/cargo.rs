@@ -48,8 +48,11 @@ pub(crate) enum CargoError {
     #[error("start {command}")]
     Start { command: String, source: SpawnError },
     /// The command's output or exit status could not be read.
-    #[error("read what {command} says")]
+    #[error("read the output of {command}")]
     Read { command: String, source: io::Error },
+    /// A message of cargo about a test program can't be read.
+    #[error("read a message about a test program from {command}; is this version of cargo supported?")]
+    Message { command: String, source: serde_json::Error },
     /// The command failed; its own error messages have already been printed to standard error.
     #[error("build with {command} in {}, which ended with {end}", dir.display())]
     Failed {
@@ -75,7 +78,7 @@ impl CargoBuild {
     ///
     /// # Errors
     /// Cargo is not found or can't be started.
-    pub(crate) fn start(dir: &Path, args: &[String]) -> Result<Self, CargoError> {
+    pub(crate) fn start(dir: &Path, args: &[impl AsRef<OsStr>]) -> Result<Self, CargoError> {
         let own = ["test", "--no-run", "--message-format", "json-render-diagnostics"];
         let words = own.into_iter().map(OsString::from).chain(args.iter().map(OsString::from));
         let cargo =
@@ -95,8 +98,12 @@ impl CargoBuild {
     /// The build fails, or cargo's output can't be read.
     pub(crate) fn finish(self) -> Result<Vec<CargoProgram>, CargoError> {
         let dir = self.cargo.dir.clone();
+        let command = self.cargo.command_line.clone();
         let mut messages = CargoMessages::default();
         self.cargo.finish(|line| messages.record_line(line))?;
+        if let Some(source) = messages.take_error() {
+            return Err(CargoError::Message { command, source });
+        }
         let mut libdir = None;
         if let Some(command) = self.libdir {
             let read = command
@@ -104,7 +111,7 @@ impl CargoBuild {
             libdir = libdir.filter(|_| read.is_ok());
         }
         let metadata =
-            messages.first_manifest().map_or(Value::Null, |manifest| read_metadata(&dir, manifest));
+            messages.first_manifest().map_or(Value::Null, |manifest| read_metadata(&dir, manifest.as_str()));
         let surroundings = CargoEnvironmentInputs {
             metadata,
             library_path: std::env::var_os("LD_LIBRARY_PATH"),
@@ -247,6 +254,6 @@ fn describe_exit(exit: ExitStatus) -> String {
     match (exit.code, exit.signal) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => Signal(signal).name(),
-        (None, None) => "an unknown end".to_owned(),
+        (None, None) => "an unknown exit status".to_owned(),
     }
 }

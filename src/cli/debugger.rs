@@ -36,10 +36,10 @@ pub(crate) struct DebuggerCommand(Vec<String>);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DebuggerCommandError {
     /// The command is empty.
-    #[error("there is no command in it")]
+    #[error("the command is empty")]
     Empty,
     /// A quotation mark is not closed, or nothing follows a backslash.
-    #[error("a quotation mark is not closed, or nothing follows a backslash")]
+    #[error("unclosed quotation mark, or nothing after a backslash")]
     UnclosedQuote,
 }
 
@@ -137,7 +137,7 @@ impl DebuggerQueue {
             running.restore_terminal();
             let request = running.request.take();
             self.running = None;
-            let text = "the debugger ended before it had attached to the test".to_owned();
+            let text = "the debugger exited before it attached to the test".to_owned();
             return request.map_or(DebuggerAction::TerminalReturned, |request| {
                 DebuggerAction::ReplyFailure(request, LogLevel::Error, text)
             });
@@ -196,7 +196,7 @@ impl RunningDebugger {
         if before.is_some()
             && let Err(error) = terminal::set_foreground_group(stdin.as_fd(), child.pid())
         {
-            tracing::warn!(%error, "the debugger does not get the terminal");
+            tracing::warn!(%error, "the terminal could not be given to the debugger");
         }
         // A debugger that used the terminal before it became the foreground group has been stopped by the
         // kernel.
@@ -221,14 +221,14 @@ impl RunningDebugger {
         let Some(before) = self.saved_terminal.take() else { return };
         let stdin = std::io::stdin();
         if let Err(error) = terminal::set_foreground_group(stdin.as_fd(), before.foreground) {
-            tracing::warn!(%error, "the terminal does not come back from the debugger");
+            tracing::warn!(%error, "the terminal could not be taken back from the debugger");
             // A background process that sets the terminal's modes is stopped.
             return;
         }
         if let Some(modes) = before.modes
             && let Err(error) = terminal::set_modes(stdin.as_fd(), &modes)
         {
-            tracing::warn!(%error, "the terminal does not get its modes back");
+            tracing::warn!(%error, "the modes of the terminal could not be restored");
         }
     }
 }

@@ -85,7 +85,7 @@ async fn check_crash_capture() -> DoctorFinding {
         Ok(dir) => {
             let outcome = run_crash_trial(&dir).await;
             if let Err(error) = std::fs::remove_dir_all(&dir) {
-                tracing::debug!(%error, dir = %dir.display(), "the trial's directory stays");
+                tracing::debug!(%error, dir = %dir.display(), "the directory of the check was not removed");
             }
             outcome
         }
@@ -97,13 +97,13 @@ async fn check_crash_capture() -> DoctorFinding {
             rating: FindingRating::Limited,
             subject: what,
             text: format!(
-                "not possible: {reason}; crashes are known by their signal, without stacks and dumps"
+                "not possible: {reason}; crashes are reported with their signal only, without stacks and dumps"
             ),
         },
         Err(error) => DoctorFinding {
             rating: FindingRating::Limited,
             subject: what,
-            text: format!("the trial failed: {error}"),
+            text: format!("the check failed: {error}"),
         },
     }
 }
@@ -111,11 +111,15 @@ async fn check_crash_capture() -> DoctorFinding {
 fn describe_capture(what: &'static str, report: &CrashReport) -> DoctorFinding {
     let has_stack = report.stack.contains("abort");
     let dump = if report.dump.is_some() { "a minidump was written" } else { "no minidump could be written" };
-    let stack = if has_stack { "its stack was named" } else { "its stack could not be named" };
+    let stack = if has_stack { "its stack was symbolized" } else { "its stack could not be symbolized" };
     let errors = report.soft_errors.join("; ");
     let mark = if report.dump.is_some() && has_stack { FindingRating::Good } else { FindingRating::Limited };
     let errors = if errors.is_empty() { String::new() } else { format!(" ({errors})") };
-    DoctorFinding { rating: mark, subject: what, text: format!("a crash was seen, {stack}, {dump}{errors}") }
+    DoctorFinding {
+        rating: mark,
+        subject: what,
+        text: format!("a crash was captured, {stack}, {dump}{errors}"),
+    }
 }
 
 enum CrashTrialResult {
@@ -137,10 +141,10 @@ async fn run_crash_trial(dir: &Path) -> Result<CrashTrialResult, String> {
     let (sender, receiver, _task) = heeler_transport::control::open(stream);
     let outcome = await_crash_report(&sender, receiver, dir).await;
     if let Err(error) = child.signal(heeler_sys::process::Signal::KILL) {
-        tracing::debug!(%error, "the trial's guard has left");
+        tracing::debug!(%error, "the guard of the check has exited already");
     }
     if let Err(error) = child.wait() {
-        tracing::debug!(%error, "the trial's guard could not be waited for");
+        tracing::debug!(%error, "the guard of the check could not be waited for");
     }
     outcome
 }
@@ -203,7 +207,7 @@ async fn await_crash_report(
             | FromGuard::DebuggerExited => {}
         }
     }
-    outcome.ok_or_else(|| "the crash was not seen".to_owned())
+    outcome.ok_or_else(|| "the crash was not captured".to_owned())
 }
 
 fn check_ptrace_scope() -> DoctorFinding {
@@ -212,14 +216,14 @@ fn check_ptrace_scope() -> DoctorFinding {
         return DoctorFinding {
             rating: FindingRating::Info,
             subject: what,
-            text: "this kernel has no Yama; nothing is restricted".to_owned(),
+            text: "this kernel has no Yama: no restrictions".to_owned(),
         };
     };
     let words = match scope.trim() {
-        "0" => "0: nothing is restricted",
-        "1" => "1: descendants may be traced, and that is all that Heeler does",
+        "0" => "0: no restrictions",
+        "1" => "1: only descendants may be traced, which suffices for Heeler",
         "2" => "2: only administrators may trace",
-        _ => "3: nobody may trace until the next boot",
+        _ => "3: tracing is disabled until the next boot",
     };
     let mark = if matches!(scope.trim(), "0" | "1") { FindingRating::Info } else { FindingRating::Limited };
     DoctorFinding { rating: mark, subject: what, text: words.to_owned() }
@@ -229,8 +233,8 @@ fn check_seccomp() -> DoctorFinding {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:")).map_or("", str::trim);
     let words = match mode {
-        "0" => "no filter over this process",
-        "2" => "a filter is over this process; the trial above tells whether it matters",
+        "0" => "no filter applies to this process",
+        "2" => "a filter applies to this process; the check of crash capture above shows its effect",
         _ => "unknown",
     };
     DoctorFinding { rating: FindingRating::Info, subject: "seccomp", text: words.to_owned() }
@@ -241,8 +245,8 @@ fn check_core_pattern() -> DoctorFinding {
     let pattern = pattern.trim();
     let words = match pattern {
         "" => "the system's pattern can't be read".to_owned(),
-        _ if pattern.starts_with('|') => format!("core files go to a program: {pattern}"),
-        _ => format!("core files, where the limit allows them, are named {pattern:?}"),
+        _ if pattern.starts_with('|') => format!("core files are piped to a program: {pattern}"),
+        _ => format!("core files, if the limit allows them, are named {pattern:?}"),
     };
     DoctorFinding { rating: FindingRating::Info, subject: "core files", text: words }
 }
@@ -250,7 +254,7 @@ fn check_core_pattern() -> DoctorFinding {
 /// Creates a control group, and moves this process into it and back.
 fn check_control_groups() -> DoctorFinding {
     let what = "control groups";
-    const LOOKING: &str = "max-memory is held by looking, every 100 ms";
+    const LOOKING: &str = "max-memory is enforced by sampling every 100 ms";
     let place = match CgroupParent::find() {
         Ok(place) => place,
         Err(error) => {
@@ -261,9 +265,9 @@ fn check_control_groups() -> DoctorFinding {
     let dir = place.dir().display();
     let words = match cgroup::probe_move(&place) {
         Err(error) => format!("processes can't be moved below {dir} ({error}); {LOOKING}"),
-        Ok(()) if place.has_memory() => format!("{dir} is ours to divide; the kernel holds max-memory"),
+        Ok(()) if place.has_memory() => format!("{dir} is delegated; the kernel enforces max-memory"),
         Ok(()) => format!(
-            "{dir} is ours to divide, but without the memory controller; {LOOKING}, and ends all at once"
+            "{dir} is delegated, but without the memory controller; {LOOKING}, and whole process trees are killed at once"
         ),
     };
     DoctorFinding { rating: FindingRating::Info, subject: what, text: words }
@@ -299,7 +303,7 @@ fn describe_machine() -> Vec<DoctorFinding> {
     let info = |subject, text| DoctorFinding { rating: FindingRating::Info, subject, text };
     let facts = match MachineFacts::read() {
         Ok(facts) => facts,
-        Err(error) => return vec![info("memory", format!("not known: {error}"))],
+        Err(error) => return vec![info("memory", format!("unknown: {error}"))],
     };
     let mut findings = vec![info("load", facts.describe_load()), info("memory", facts.describe_memory())];
     findings.extend(facts.describe_own_processes().into_iter().map(|text| info("heeler", text)));
@@ -311,6 +315,6 @@ fn check_processors() -> DoctorFinding {
     DoctorFinding {
         rating: FindingRating::Info,
         subject: "processors",
-        text: format!("{count}, so as many tests run at once by default"),
+        text: format!("{count}, the default number of concurrent tests"),
     }
 }

@@ -33,7 +33,9 @@ fn format_dump(summary: &DumpSummary) -> String {
     if foreign > 0 {
         append(
             &mut text,
-            format_args!(", {foreign} not here in this build (*): their functions have no names"),
+            format_args!(
+                ", {foreign} not on this machine with the same build id (*): their functions have no names"
+            ),
         );
     }
     text.push('\n');
@@ -58,7 +60,7 @@ fn format_reason(summary: &DumpSummary) -> String {
         DumpReason::Crash { signal, address, tid } => {
             format!("{signal} at address {address:#x} in thread {tid}{}", name(*tid))
         }
-        DumpReason::Requested => "No crash: the process was dumped as it was".to_owned(),
+        DumpReason::Requested => "No crash: dump of a running process".to_owned(),
     }
 }
 

@@ -7,26 +7,32 @@ use heeler_server::listen::ListenError;
 
 use super::sources::SourcesError;
 
-/// Exit code of the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CliExitCode {
-    /// The command succeeded.
-    Success = 0,
-    TestsFailed = 2,
-    /// The user aborted the command.
-    Aborted = 3,
-    /// Something required before any test can run is missing.
-    Setup = 4,
-    /// The command line or the configuration is invalid.
-    CommandLine = 5,
-    /// There was no test to run.
-    ZeroTests = 8,
-    /// An internal error of Heeler.
-    Internal = 10,
-    /// The process given by `--exit-on-process-exit` has exited.
-    ParentExited = 11,
-    /// The run stopped at its limit of failures.
-    MaxFailures = 13,
+/// Defines the exit codes with their meanings, which the help and `docs/reference/exit-codes.md` repeat.
+macro_rules! exit_codes {
+    ($($name:ident = $code:literal, $meaning:literal;)+) => {
+        /// Exit code of the process.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum CliExitCode {
+            $(#[doc = $meaning] $name = $code,)+
+        }
+
+        impl CliExitCode {
+            /// Every exit code with its meaning.
+            pub(super) const MEANINGS: &[(u8, &str)] = &[$(($code, $meaning)),+];
+        }
+    };
+}
+
+exit_codes! {
+    Success = 0, "all tests passed, or the command succeeded";
+    TestsFailed = 2, "tests failed";
+    Aborted = 3, "aborted by the user";
+    Setup = 4, "a requirement is missing: a program, a directory, a readable journal";
+    CommandLine = 5, "invalid command line or configuration";
+    ZeroTests = 8, "no tests to run";
+    Internal = 10, "internal error of Heeler";
+    ParentExited = 11, "the process given by --exit-on-process-exit has exited";
+    MaxFailures = 13, "the limit of failures was reached";
 }
 
 /// Error that ends a command.
@@ -39,7 +45,7 @@ pub(super) enum CommandError {
     #[error("find the profile")]
     Profile(#[source] UnknownProfileError),
     /// A filter depends on the history, which is off.
-    #[error("answer the filter \"{filter}\": it asks how tests ended earlier, and the history is off")]
+    #[error("evaluate the filter \"{filter}\": it needs the history, which is off")]
     NoHistory {
         /// The filter's text.
         filter: String,
@@ -51,21 +57,21 @@ pub(super) enum CommandError {
     #[error("choose the run")]
     ResolveRun(#[source] ResolveRunError),
     /// The files of an earlier run can't be read.
-    #[error("read what became of the run")]
+    #[error("read the run")]
     ReadRun(#[source] RecordedRunError),
     /// The earlier run has no tests to rerun.
-    #[error("find anything to run again: {what}")]
+    #[error("find tests to rerun: {what}")]
     NothingToRerun {
         /// Reason for which there are none.
         what: String,
     },
     /// Neither the command line nor a configuration names a program.
     #[error(
-        "find anything to run: name test programs, use --cargo, or write a heeler.toml with [[suite]] sections here or above"
+        "find tests to run: name test programs, use --cargo, or write a heeler.toml with [[suite]] sections here or above"
     )]
     NothingToRun,
     /// The session with the coordinator failed.
-    #[error("talk to the coordinator")]
+    #[error("communicate with the coordinator")]
     Client(#[source] ClientError),
     /// The server's transport failed.
     #[error("serve clients")]
@@ -77,7 +83,7 @@ pub(super) enum CommandError {
     #[error(transparent)]
     Dump(heeler_crash::dump::DumpReadError),
     /// Signal handlers can't be installed.
-    #[error("watch for signals")]
+    #[error("install signal handlers")]
     Signals(#[source] std::io::Error),
 }
 

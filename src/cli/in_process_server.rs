@@ -1,5 +1,6 @@
 //! A session with a coordinator in this process: the command line is an ordinary client, connected through
-//! memory and with a callback port of its own.
+//! memory. Workers and the watchdog report to a local socket of its own; to a TCP port where the system has no
+//! such socket left.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +10,7 @@ use tokio::{
     time::Instant,
 };
 
-use heeler_client::{Client, ClientError, ClientOptions, EventStream};
+use heeler_client::{Client, ClientError, ClientOptions, EventStream, InProcessCallbacks};
 use heeler_config::ResolvedSettings;
 use heeler_run_store::Provenance;
 use heeler_server::{
@@ -38,14 +39,17 @@ impl InProcessServer {
     /// Starts a session and connects to it.
     pub(super) async fn start(
         settings: Arc<ResolvedSettings>,
-        (sources, provenance): (Vec<ProgramSource>, Provenance),
+        sources: Vec<ProgramSource>,
+        provenance: Provenance,
         client: ClientOptions,
     ) -> Result<(Self, EventStream), ClientError> {
         let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
+        let callbacks = listen_for_callbacks();
         let options = SessionOptions {
             settings,
             sources,
             client_host: "127.0.0.1".to_owned(),
+            callback: callbacks.as_ref().map(|callbacks| callbacks.address().clone()),
             exit_with: None,
             initialize_within: None,
             is_debug: false,
@@ -55,7 +59,10 @@ impl InProcessServer {
         let mut session = JoinSet::new();
         let (handle, scheduler) = SchedulerHandle::start(scheduler_options(&options.settings));
         session.spawn(MtpFrontEnd.serve(Box::new(theirs), options, handle, receiver));
-        let (client, events) = Client::connect(ours, client).await?;
+        let (client, events) = match callbacks {
+            Some(callbacks) => Client::connect_in_process(ours, callbacks, client).await?,
+            None => Client::connect(ours, client).await?,
+        };
         Ok((Self { client, session, commands, scheduler }, events))
     }
 
@@ -85,4 +92,14 @@ impl InProcessServer {
         self.scheduler.join(EXIT_DEADLINE).await;
         left
     }
+}
+
+/// Listens on a local socket; `None` if the system has none left, or no abstract namespace.
+fn listen_for_callbacks() -> Option<InProcessCallbacks> {
+    let listened = heeler_sys::fail::at("cli.callback").map_err(|error| error.to_string());
+    let listened = listened
+        .and_then(|()| InProcessCallbacks::listen().map_err(|error| heeler_core::error_chain(&error)));
+    listened
+        .inspect_err(|error| tracing::debug!(error, "workers report to a TCP port instead of a local socket"))
+        .ok()
 }

@@ -11,7 +11,7 @@ use super::{
     run_view::{RunView, display_options},
     select::{check_filters, select},
     signals::SignalListener,
-    sources,
+    sources::{NamedSources, find_sources},
 };
 use heeler_client::ClientOptions;
 use heeler_config::ResolvedSettings;
@@ -29,15 +29,16 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     options.kind = display::DisplayKind::Plain;
     let mut display = RunDisplay::new(options, Box::new(std::io::stderr()));
     let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
-    let sources =
-        sources::find_sources(&config, &arguments.programs, &mut say).map_err(CommandError::Sources)?;
+    let named = NamedSources::from_arguments(&arguments.programs);
+    let sources = find_sources(&config, &named, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
     let signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let (here, events) = InProcessServer::start(
         Arc::clone(&settings),
-        (sources, Provenance::default()),
+        sources,
+        Provenance::default(),
         ClientOptions::default(),
     )
     .await

@@ -34,7 +34,7 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<CliExitCode, Command
     }
     match arguments.report_files.requests() {
         Some(requests) => write_report_files(&story, &summary, &requests)?,
-        None => print_report(arguments, &settings, (run, &story), &summary),
+        None => print_report(arguments, &settings, run, &story, &summary),
     }
     Ok(if story.losses.is_empty() { CliExitCode::Success } else { CliExitCode::Setup })
 }
@@ -56,7 +56,8 @@ fn write_report_files(
 fn print_report(
     arguments: &ReportArguments,
     settings: &ResolvedSettings,
-    (run, story): (&EarlierRun, &RecordedRun),
+    run: &EarlierRun,
+    story: &RecordedRun,
     summary: &RunSummary,
 ) {
     let head = &story.manifest.head;
@@ -70,7 +71,7 @@ fn print_report(
     let mut display = RunDisplay::new(options, Box::new(std::io::stdout()));
     let plan = &story.manifest.plan;
     let of_suites: BTreeSet<_> = plan.tests.iter().map(|test| plan.suite(test)).collect();
-    display.show_phase("Report", &format!("of run {}, which began at {}", run.name, head.began_utc), now);
+    display.show_phase("Report", &format!("of run {}, started at {}", run.name, head.began_utc), now);
     display.begin(
         &RunHead {
             run: head.run.clone(),
@@ -94,12 +95,12 @@ fn print_report(
 
 /// Returns how the run ended, as text.
 fn describe_run_end(story: &RecordedRun) -> String {
-    let Some(end) = &story.end else { return "interrupted before its end".to_owned() };
+    let Some(end) = &story.end else { return "interrupted".to_owned() };
     match end.stopped_by {
-        None => "run to its end".to_owned(),
+        None => "completed".to_owned(),
         Some(NotRunReason::Cancelled) => "cancelled".to_owned(),
-        Some(NotRunReason::TooManyFailures) => "stopped at its limit of failures".to_owned(),
-        Some(NotRunReason::TimeLimitReached) => "stopped at its limit of time".to_owned(),
+        Some(NotRunReason::TooManyFailures) => "stopped at its failure limit".to_owned(),
+        Some(NotRunReason::TimeLimitReached) => "stopped at its time limit".to_owned(),
         Some(_) => "stopped early".to_owned(),
     }
 }

@@ -1,21 +1,14 @@
 //! `heeler run --rerun`: resolves the earlier run, the tests to rerun and their programs.
 
-use std::{
-    collections::HashSet,
-    path::{Path, PathBuf},
-};
+use std::collections::HashSet;
 
 use heeler_protocol::{
     control::OsText,
-    manifest::{NamedPrograms, RerunSet, RunOrigin},
+    manifest::{RerunSet, RunOrigin},
     mtp::{LogLevel, TestNode, key},
 };
 
-use super::{
-    arguments::{ProgramArguments, RunArguments},
-    exit::CommandError,
-    run_view::RunView,
-};
+use super::{arguments::RunArguments, exit::CommandError, run_view::RunView, sources::NamedSources};
 use heeler_config::ResolvedSettings;
 use heeler_run_store::{self, Provenance, RerunSelector};
 
@@ -26,7 +19,7 @@ const MAX_NAMES: usize = 5;
 pub(super) struct RerunPlan {
     selector: RerunSelector,
     run: String,
-    programs: NamedPrograms,
+    sources: NamedSources,
     rerun_set: RerunSet,
 }
 
@@ -52,21 +45,18 @@ impl RerunPlan {
             });
         }
         let head = story.manifest.head;
-        Ok(Some(Self { selector: wanted, run: head.run, programs: head.origin.programs, rerun_set: left }))
+        let sources = NamedSources { requests: head.origin.sources, framework: head.origin.framework };
+        Ok(Some(Self { selector: wanted, run: head.run, sources, rerun_set: left }))
     }
 
-    /// Returns the programs to run: those of the command line, otherwise those of the earlier run's command
-    /// line.
-    pub(super) fn programs(&self, said: &ProgramArguments) -> ProgramArguments {
-        if !said.programs.is_empty() || said.cargo.is_some() {
-            return said.clone();
+    /// Returns the sources to run: those of the command line, otherwise those of the earlier run's command line.
+    pub(super) fn sources(&self, named: NamedSources) -> NamedSources {
+        if !named.requests.is_empty() {
+            return named;
         }
-        let path = |bytes: &OsText| bytes.as_path().to_owned();
-        ProgramArguments {
-            programs: self.programs.paths.iter().map(path).collect(),
-            cargo: self.programs.cargo.as_ref().map(path),
-            cargo_args: self.programs.cargo_args.clone(),
-            framework: said.framework.clone().or_else(|| self.programs.framework.clone()),
+        NamedSources {
+            requests: self.sources.requests.clone(),
+            framework: named.framework.or_else(|| self.sources.framework.clone()),
         }
     }
 
@@ -96,17 +86,20 @@ impl RerunPlan {
         if chosen.is_empty() {
             let names = join_names(&gone);
             return Err(match gone.len() {
-                1 => format!("the test that is left of that run exists no more: {names}"),
+                1 => format!("the remaining test of that run no longer exists: {names}"),
                 count => {
-                    format!("none of the {count} tests that are left of that run exists any more: {names}")
+                    format!("none of the {count} remaining tests of that run exists any longer: {names}")
                 }
             });
         }
         if !gone.is_empty() {
             let text = match gone.len() {
-                1 => format!("a test of that run exists no more and is left out: {}", join_names(&gone)),
+                1 => format!("a test of that run no longer exists and is left out: {}", join_names(&gone)),
                 count => {
-                    format!("{count} tests of that run exist no more and are left out: {}", join_names(&gone))
+                    format!(
+                        "{count} tests of that run no longer exist and are left out: {}",
+                        join_names(&gone)
+                    )
                 }
             };
             watch.display.log(LogLevel::Warning, &text);
@@ -118,9 +111,9 @@ impl RerunPlan {
     pub(super) fn describe(&self) -> String {
         let run: String = self.run.chars().take(8).collect();
         match self.selector {
-            RerunSelector::Failed => format!("what failed in run {run}"),
-            RerunSelector::NotRun => format!("what got no result in run {run}"),
-            RerunSelector::Run(_) => format!("what is left of run {run}"),
+            RerunSelector::Failed => format!("failed tests of run {run}"),
+            RerunSelector::NotRun => format!("tests without a result of run {run}"),
+            RerunSelector::Run(_) => format!("remaining tests of run {run}"),
         }
     }
 }
@@ -135,10 +128,16 @@ fn join_names(uids: &[&str]) -> String {
 fn describe_empty_rerun(wanted: &RerunSelector, left: &RerunSet, run: &str) -> String {
     match wanted {
         RerunSelector::Failed if !left.not_run.is_empty() => {
-            format!("no test failed in run {run}, but {} got no result: --rerun not-run", left.not_run.len())
+            format!(
+                "no test failed in run {run}; tests without a result: {}, see --rerun not-run",
+                left.not_run.len()
+            )
         }
         RerunSelector::NotRun if !left.failed.is_empty() => {
-            format!("every test got a result in run {run}, but {} failed: --rerun failed", left.failed.len())
+            format!(
+                "every test of run {run} has a result; failed tests: {}, see --rerun failed",
+                left.failed.len()
+            )
         }
         RerunSelector::Failed | RerunSelector::NotRun | RerunSelector::Run(_) => {
             format!("every test of run {run} passed or was skipped")
@@ -147,19 +146,13 @@ fn describe_empty_rerun(wanted: &RerunSelector, left: &RerunSet, run: &str) -> S
 }
 
 /// Returns the provenance of a session's runs.
-pub(super) fn provenance(programs: &ProgramArguments, rerun: Option<&RerunPlan>) -> Provenance {
-    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let bytes = |path: PathBuf| OsText::from(path.as_path());
+pub(super) fn provenance(sources: &NamedSources, rerun: Option<&RerunPlan>) -> Provenance {
     let origin = RunOrigin {
         command: std::env::args_os().map(|word| OsText::from(word.as_os_str())).collect(),
         // When the directory no longer exists, the path stays empty.
-        cwd: bytes(std::env::current_dir().unwrap_or_default()),
-        programs: NamedPrograms {
-            paths: programs.programs.iter().map(|path| bytes(absolute(path))).collect(),
-            cargo: programs.cargo.as_deref().map(absolute).map(bytes),
-            cargo_args: programs.cargo_args.clone(),
-            framework: programs.framework.clone(),
-        },
+        cwd: OsText::from(std::env::current_dir().unwrap_or_default().as_path()),
+        sources: sources.requests.clone(),
+        framework: sources.framework.clone(),
         continues: rerun.map(|rerun| rerun.run.clone()),
     };
     Provenance { origin, inherited_rerun_set: rerun.map(|rerun| rerun.rerun_set.clone()).unwrap_or_default() }

@@ -18,7 +18,7 @@ use super::{
     rerun::{self, RerunPlan},
     run_view::{RunView, display_options},
     select::{TestSelection, check_filters, select},
-    sources,
+    sources::{NamedSources, find_sources},
 };
 use heeler_client::{ClientError, ClientOptions, TestRequest};
 use heeler_config::{FailLimit, ResolvedSettings, ShuffleMode, StatusLevel};
@@ -50,18 +50,19 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, Command
     let mut display = RunDisplay::new(options, Box::new(std::io::stdout()));
     let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
     let rerun = RerunPlan::resolve(arguments, &settings)?;
-    let programs = match &rerun {
-        Some(rerun) => rerun.programs(&arguments.programs),
-        None => arguments.programs.clone(),
+    let named = NamedSources::from_arguments(&arguments.programs);
+    let named = match &rerun {
+        Some(rerun) => rerun.sources(named),
+        None => named,
     };
-    let provenance = rerun::provenance(&programs, rerun.as_ref());
-    let sources = sources::find_sources(&config, &programs, &mut say).map_err(CommandError::Sources)?;
+    let provenance = rerun::provenance(&named, rerun.as_ref());
+    let sources = find_sources(&config, &named, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
     let signals = super::signals::SignalListener::listen().map_err(CommandError::Signals)?;
     let client = ClientOptions { debuggers: arguments.debugger.is_some(), ..ClientOptions::default() };
-    let (here, events) = InProcessServer::start(Arc::clone(&settings), (sources, provenance), client)
+    let (here, events) = InProcessServer::start(Arc::clone(&settings), sources, provenance, client)
         .await
         .map_err(CommandError::Client)?;
     let mut watch = RunView::new(events, display, signals).with_debugger(arguments.debugger.clone());
@@ -163,7 +164,7 @@ impl RunCommand<'_> {
             notes.push(format!("shuffled with seed {seed}"));
         }
         if let Some(partition) = &self.settings.partition {
-            notes.push(format!("share {partition}"));
+            notes.push(format!("partition {partition}"));
         }
         notes.extend(self.rerun.as_ref().map(RerunPlan::describe));
         RunHead {
@@ -184,7 +185,7 @@ impl RunCommand<'_> {
         for request in &self.reports {
             match heeler_run_store::write_report(request, &self.watch.summary, &info) {
                 Ok(path) => {
-                    files.push((format!("{} report", request.format.title()), path.display().to_string()));
+                    files.push((format!("{} report", request.format.title), path.display().to_string()));
                 }
                 Err(error) => failed = failed.or(Some(CommandError::Report(error))),
             }
@@ -230,7 +231,7 @@ pub(super) fn describe_empty_selection(found: usize) -> String {
     match found {
         0 => "the programs have no tests".to_owned(),
         _ => {
-            format!("none of the {found} tests that were found is selected by the filters and the partition")
+            format!("none of the {found} tests is selected by the filters and the partition")
         }
     }
 }

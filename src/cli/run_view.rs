@@ -186,7 +186,7 @@ impl RunView {
 
     async fn cancel(&mut self, here: &InProcessServer, run_id: &str) {
         self.is_cancel_requested = true;
-        self.log(LogLevel::Warning, "cancelling; once more ends at once".to_owned());
+        self.log(LogLevel::Warning, "cancelling; press again to exit at once".to_owned());
         // When the session has ended, the response to the request reports it.
         let _lost = here.client.cancel(run_id).await;
     }
@@ -226,14 +226,14 @@ impl RunView {
             ClientEvent::Log { level, message, .. } => self.log(level, message),
             ClientEvent::UpdateAfterCompletion { late, .. } => {
                 self.report_problem(format!(
-                    "Heeler broke its promise: an update came after the completion: {late:?}"
+                    "bug in Heeler: an update arrived after the completion: {late:?}"
                 ));
             }
             ClientEvent::InvalidMessage { reason, .. } => {
                 self.report_problem(format!("a message could not be read: {reason}"))
             }
             ClientEvent::CallbackRefused { reason } => {
-                self.report_problem(format!("a connection to the callback port was turned away: {reason}"));
+                self.report_problem(format!("a connection to the callback port was refused: {reason}"));
             }
             ClientEvent::ConnectionLost { reason, .. } => tracing::debug!(reason, "a connection ended"),
             ClientEvent::Attachments { .. }

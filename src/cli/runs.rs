@@ -42,8 +42,6 @@ fn prune_runs(settings: &ResolvedSettings) {
     }
     if removed.is_empty() {
         let keep = settings.run.keep_runs;
-        eprintln!(
-            "heeler: nothing to remove: of the runs that are over, the newest {keep} are kept (keep-runs)"
-        );
+        eprintln!("heeler: nothing to remove: the newest {keep} completed runs are kept (keep-runs)");
     }
 }

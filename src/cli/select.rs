@@ -111,7 +111,7 @@ fn read_history(state_dir: &Path, nodes: &[TestNode]) -> HashMap<String, TestHis
     let known = HistoryStore::open(&path)
         .and_then(|history| history.load(nodes.iter().map(|node| node.uid.as_str())));
     known.unwrap_or_else(|error| {
-        tracing::warn!(error = heeler_core::error_chain(&error), "what earlier runs tell is not used");
+        tracing::warn!(error = heeler_core::error_chain(&error), "the history of earlier runs is not used");
         HashMap::new()
     })
 }

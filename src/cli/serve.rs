@@ -9,7 +9,7 @@ use super::{
     exit::{CliExitCode, CommandError},
     rerun,
     signals::{SignalListener, SignalRequest},
-    sources,
+    sources::{NamedSources, find_sources},
 };
 use heeler_config::{CaptureStrategy, CommandLineSettings, ResolvedSettings};
 use heeler_server::{
@@ -23,8 +23,7 @@ use heeler_server::{
 const SCHEDULER_END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Warning for an address that other machines can reach: the protocol has no authentication.
-const NO_AUTHENTICATION: &str =
-    "whoever on the network reaches this address may run the tests and read what comes of them";
+const NO_AUTHENTICATION: &str = "anyone who can reach this address can run the tests and read their results";
 
 /// Serves until the clients end or the user ends the server.
 pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, CommandError> {
@@ -84,6 +83,7 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
 /// Returns the parameters of the scheduler of this process.
 pub(super) fn scheduler_options(settings: &ResolvedSettings) -> SchedulerOptions {
     SchedulerOptions {
+        program: heeler_sys::process::own_program_path(),
         slots: settings.run.jobs.slots().get(),
         is_output_shared: settings.run.capture == CaptureStrategy::Shown,
     }
@@ -92,7 +92,7 @@ pub(super) fn scheduler_options(settings: &ResolvedSettings) -> SchedulerOptions
 /// Serves the editor that started this process.
 pub(super) async fn serve_editor(arguments: &EditorArguments) -> Result<CliExitCode, CommandError> {
     if !arguments.ignored.is_empty() {
-        tracing::warn!(options = ?arguments.ignored, "options that mean nothing to Heeler are ignored");
+        tracing::warn!(options = ?arguments.ignored, "unsupported options are ignored");
     }
     let programs = ProgramArguments { programs: arguments.programs.clone(), ..ProgramArguments::default() };
     let mut options =
@@ -113,7 +113,8 @@ fn session_options(
     let config = super::load_config(config_file.as_deref())?;
     let settings = ResolvedSettings::resolve(&config, command_line).map_err(CommandError::Profile)?;
     let mut say = |label: &str, words: &str| eprintln!("heeler: {label} {words}");
-    let sources = sources::find_sources(&config, programs, &mut say).map_err(CommandError::Sources)?;
+    let named = NamedSources::from_arguments(programs);
+    let sources = find_sources(&config, &named, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
@@ -121,10 +122,11 @@ fn session_options(
         settings: Arc::new(settings),
         sources,
         client_host: "127.0.0.1".to_owned(),
+        callback: None,
         exit_with: None,
         initialize_within: None,
         is_debug: false,
-        provenance: rerun::provenance(programs, None),
+        provenance: rerun::provenance(&named, None),
     })
 }
 

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(super) enum SignalRequest {
     /// Ctrl-C (SIGINT), SIGTERM or SIGHUP.
     End,
-    /// Ctrl-Z (SIGTSTP).
+    /// Ctrl-Z, which sends SIGTSTP.
     Pause,
 }
 

@@ -1,21 +1,90 @@
 //! Finds the test programs of the command line and of the suites, and builds them where needed.
+//!
+//! A new source is a file with a [`TestSource`] and a line in [`TEST_SOURCES`], with its keys of `[[suite]]` and
+//! its options of the command line; manifests, reruns and the search for programs use only the registry.
+
+mod cargo;
+mod programs;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 
+use heeler_core::SourceRequest;
 use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
     arguments::ProgramArguments,
-    cargo::{self, CargoBuild, CargoError, CargoProgram},
+    cargo::{CargoError, run_build_command},
 };
-use heeler_config::{
-    Config, FindProgramsError, SuiteConfig, SuiteSource, find_programs, suite_name_from_path,
-};
+use heeler_config::{Config, FindProgramsError, SuiteConfig};
 use heeler_server::discovery::ProgramSource;
+
+use cargo::CargoSource;
+use programs::ProgramsSource;
+
+/// Every source, in the order in which the programs of a command line run.
+static TEST_SOURCES: &[&dyn TestSource] = &[&ProgramsSource, &CargoSource];
+
+/// A source of test programs, such as paths or a build tool.
+trait TestSource: Sync {
+    /// Returns the name in manifests, which is also the key of `[[suite]]` that selects the source.
+    fn name(&self) -> &'static str;
+
+    /// Returns the arguments with which a command line names the source, paths absolute; `None` if it does not
+    /// name it.
+    fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>>;
+
+    /// Returns the test programs, which are built where needed.
+    ///
+    /// # Errors
+    /// The programs can't be found or built.
+    fn resolve(
+        &self,
+        arguments: &[OsText],
+        context: &SourceContext<'_>,
+        display: PhaseDisplay<'_>,
+    ) -> Result<Vec<TestProgram>, SourcesError>;
+}
+
+/// Receives a label and a text about the current build, for the display.
+type PhaseDisplay<'a> = &'a mut dyn FnMut(&str, &str);
+
+/// The origin of a request for a source.
+struct SourceContext<'a> {
+    config: &'a Config,
+    /// The suite; `None` for a request of the command line.
+    suite: Option<&'a SuiteConfig>,
+    /// Framework that the command line names.
+    framework: Option<&'a str>,
+}
+
+/// The sources that a command line names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct NamedSources {
+    pub(super) requests: Vec<SourceRequest>,
+    pub(super) framework: Option<String>,
+}
+
+impl NamedSources {
+    /// Returns the sources that the arguments name.
+    pub(super) fn from_arguments(arguments: &ProgramArguments) -> Self {
+        let request = |source: &&dyn TestSource| {
+            Some(SourceRequest::new(source.name(), source.command_line_arguments(arguments)?))
+        };
+        Self {
+            requests: TEST_SOURCES.iter().filter_map(request).collect(),
+            framework: arguments.framework.clone(),
+        }
+    }
+}
 
 /// Error while finding the test programs.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourcesError {
+    /// The manifest of an earlier run names a source that does not exist here.
+    #[error("use the source \"{name}\" of an earlier run, which this heeler does not have")]
+    UnknownSource { name: String },
     /// A path can't be made absolute.
     #[error("find {}", path.display())]
     Path {
@@ -34,99 +103,54 @@ pub(super) enum SourcesError {
     Programs(#[from] FindProgramsError),
 }
 
-/// Returns the programs that the command line names; without any, those of the suites.
-///
-/// `say` receives a label and a text about the current build, for the display.
+/// Returns the programs of the sources that the command line names; without any, those of the suites.
 ///
 /// # Errors
 /// A build fails, or a suite's programs do not exist. A program of the command line that does not exist is no
 /// error here: it is reported together with the results.
 pub(super) fn find_sources(
     config: &Config,
-    arguments: &ProgramArguments,
-    say: &mut dyn FnMut(&str, &str),
+    named: &NamedSources,
+    display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
     let mut sources = Vec::new();
-    for path in &arguments.programs {
-        sources.push(program_source(config, path, arguments.framework.clone())?);
-    }
-    if let Some(dir) = &arguments.cargo {
-        sources.extend(cargo_sources(dir, &arguments.cargo_args, say)?);
-    }
-    if !sources.is_empty() || arguments.cargo.is_some() {
+    if !named.requests.is_empty() {
+        let context = SourceContext { config, suite: None, framework: named.framework.as_deref() };
+        for request in &named.requests {
+            let programs = resolve_request(TEST_SOURCES, request, &context, display)?;
+            sources.extend(programs.into_iter().map(|program| ProgramSource { program, config_suite: None }));
+        }
         return Ok(sources);
     }
     for suite in &config.suites {
-        sources.extend(suite_sources(config, suite, say)?);
+        sources.extend(suite_sources(config, suite, display)?);
     }
     Ok(sources)
 }
 
-/// Returns a program that the command line names.
-pub(super) fn program_source(
-    config: &Config,
-    path: &Path,
-    framework: Option<String>,
-) -> Result<ProgramSource, SourcesError> {
-    let failed = |source| SourcesError::Path { path: path.to_owned(), source };
-    let absolute = std::path::absolute(path).map_err(failed)?;
-    let cwd = std::env::current_dir().map_err(failed)?;
-    let base = if config.file.is_some() { config.dir.clone() } else { cwd.clone() };
-    let program = TestProgram {
-        suite: suite_name_from_path(&base, &absolute),
-        path: OsText::from(absolute.as_path()),
-        args: Vec::new(),
-        tool_env: Vec::new(),
-        env: Vec::new(),
-        cwd: OsText::from(cwd.as_path()),
-        framework,
-    };
-    Ok(ProgramSource { program, config_suite: None })
-}
-
-fn cargo_sources(
-    dir: &Path,
-    cargo_args: &[String],
-    say: &mut dyn FnMut(&str, &str),
-) -> Result<Vec<ProgramSource>, SourcesError> {
-    say("Building", &format!("the tests of {}", dir.display()));
-    let programs = build_cargo_programs(dir, cargo_args)?;
-    Ok(programs.into_iter().map(|program| ProgramSource { program, config_suite: None }).collect())
+fn resolve_request(
+    registry: &[&dyn TestSource],
+    request: &SourceRequest,
+    context: &SourceContext<'_>,
+    display: PhaseDisplay<'_>,
+) -> Result<Vec<TestProgram>, SourcesError> {
+    let source = registry.iter().find(|source| source.name() == request.source);
+    let source = source.ok_or_else(|| SourcesError::UnknownSource { name: request.source.clone() })?;
+    source.resolve(&request.arguments, context, display)
 }
 
 fn suite_sources(
     config: &Config,
     suite: &SuiteConfig,
-    say: &mut dyn FnMut(&str, &str),
+    display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
     if let Some(build) = &suite.build {
-        say("Building", &format!("{}: {}", suite.name, build.join(" ")));
-        cargo::run_build_command(build, &config.dir)
+        display("Building", &format!("{}: {}", suite.name, build.join(" ")));
+        run_build_command(build, &config.dir)
             .map_err(|source| SourcesError::Build { suite: suite.name.clone(), source })?;
     }
-    let mut programs = match &suite.source {
-        SuiteSource::Cargo { dir, args } => {
-            say("Building", &format!("the suite {} with cargo", suite.name));
-            build_cargo_programs(dir, args)?
-        }
-        SuiteSource::Programs(patterns) => {
-            let found = find_programs(&suite.name, &config.dir, patterns)?;
-            let program = |found: heeler_config::FoundProgram| {
-                let path = std::path::absolute(&found.path)
-                    .map_err(|source| SourcesError::Path { path: found.path.clone(), source })?;
-                Ok(TestProgram {
-                    suite: found.suite,
-                    path: OsText::from(path.as_path()),
-                    args: Vec::new(),
-                    tool_env: Vec::new(),
-                    env: Vec::new(),
-                    cwd: OsText::from(config.dir.as_path()),
-                    framework: None,
-                })
-            };
-            found.into_iter().map(program).collect::<Result<Vec<_>, SourcesError>>()?
-        }
-    };
+    let context = SourceContext { config, suite: Some(suite), framework: None };
+    let mut programs = resolve_request(TEST_SOURCES, &suite.source, &context, display)?;
     for program in &mut programs {
         apply_suite_settings(suite, program);
     }
@@ -153,20 +177,21 @@ fn apply_suite_settings(suite: &SuiteConfig, program: &mut TestProgram) {
     }
 }
 
-fn build_cargo_programs(dir: &Path, args: &[String]) -> Result<Vec<TestProgram>, SourcesError> {
-    let built = CargoBuild::start(dir, args).and_then(CargoBuild::finish).map_err(SourcesError::Cargo)?;
-    let program = |built: CargoProgram| TestProgram {
-        suite: built.suite,
-        path: OsText::from(built.path.as_path()),
+/// Returns a program without arguments, variables and framework.
+fn plain_program(suite: String, path: &Path, cwd: &Path) -> TestProgram {
+    TestProgram {
+        suite,
+        path: OsText::from(path),
         args: Vec::new(),
-        tool_env: built
-            .env
-            .iter()
-            .map(|(name, value)| (OsText::from(name.as_os_str()), OsText::from(value.as_os_str())))
-            .collect(),
+        tool_env: Vec::new(),
         env: Vec::new(),
-        cwd: OsText::from(built.cwd.as_path()),
+        cwd: OsText::from(cwd),
         framework: None,
-    };
-    Ok(built.into_iter().map(program).collect())
+    }
+}
+
+/// Returns the absolute path, or the path unchanged where there is none.
+fn absolute_text(path: &Path) -> OsText {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    OsText::from(absolute.as_path())
 }

@@ -6,6 +6,7 @@ use std::{
     fs,
     io::{self, BufRead, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    os::linux::net::SocketAddrExt as _,
     os::unix::{
         fs::symlink,
         net::{UnixListener, UnixStream},
@@ -76,10 +77,18 @@ fn execute(words: &[&str], held: &mut HeldConnections) -> io::Result<String> {
 
 /// Sends a text and reads to the end of the stream; `\r\n` in the text is unescaped.
 fn send_and_read(address: &str, text: &str) -> io::Result<String> {
+    let text = text.replace("\\r\\n", "\r\n");
+    // A peer that has already closed receives nothing.
+    if let Some(name) = address.strip_prefix('@') {
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+        let mut stream = UnixStream::connect_addr(&address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        drop(stream.write_all(text.as_bytes()));
+        return read_to_close(&mut stream);
+    }
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    // A peer that has already closed receives nothing.
-    drop(stream.write_all(text.replace("\\r\\n", "\r\n").as_bytes()));
+    drop(stream.write_all(text.as_bytes()));
     read_to_close(&mut stream)
 }
 

@@ -6,12 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use heeler_core::delivery::{self, Delivery, DeliveryResult, DeliveryStep, StepResult};
-use heeler_protocol::{
-    control::{
-        CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, ProofLevel,
-        RELAY_WINDOW,
-    },
-    mtp::completion_frame,
+use heeler_protocol::control::{
+    CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, ProofLevel,
+    RELAY_WINDOW,
 };
 use heeler_recovery::finish::{self, ResentResults};
 use heeler_transport::{
@@ -101,7 +98,7 @@ struct FinishProgress<'a> {
 impl RunFinisher {
     /// Returns a deliverer that has not dialled the client yet.
     pub(crate) fn new(relay: RelayRoute, route: ClientRoute) -> Self {
-        let ClientRoute { callback, limits } = route;
+        let ClientRoute { callback, limits, encoding: _ } = route;
         Self {
             client: relay.client,
             control: relay.control.clone(),
@@ -198,7 +195,8 @@ impl RunFinisher {
                 is_told
             }
             DeliveryStep::SendCompletion(way) => {
-                let completion = completion_frame(&conversation.finish.run.id);
+                let FinishRequest { run, route, .. } = conversation.finish;
+                let completion = route.encoding.completion(&run.id);
                 let sent = self.frame_route(way, &mut conversation.relayed).send(completion, 0).await;
                 heeler_sys::fail::pass("watchdog.completed");
                 conversation.record_sent(sent)
@@ -323,7 +321,7 @@ async fn send_pending_updates(
     finish: &FinishRequest,
     soft_errors: &mut Vec<String>,
 ) -> Result<(), CallbackBroken> {
-    send_updates(way, &finish.run.id, &finish::group_changes(finish)).await?;
+    send_updates(way, finish, &finish::group_changes(finish)).await?;
     for resend in &finish.resend {
         let journal = journal_reader::read_journal(&finish.run_dir, resend.worker).await;
         let ResentResults { changes, lost } = finish::resent_results(finish, resend, &journal);
@@ -338,9 +336,9 @@ async fn send_pending_updates(
                 soft_errors.push(error);
             }
         }
-        send_updates(way, &finish.run.id, &changes).await?;
+        send_updates(way, finish, &changes).await?;
     }
-    send_updates(way, &finish.run.id, &finish::synthesized_changes(finish)).await?;
+    send_updates(way, finish, &finish::synthesized_changes(finish)).await?;
     for frame in finish::attachment_frames(finish) {
         way.send(frame, 0).await?;
     }
@@ -349,10 +347,10 @@ async fn send_pending_updates(
 
 async fn send_updates(
     way: &mut FrameRoute<'_>,
-    run: &str,
+    finish: &FinishRequest,
     changes: &[Vec<u8>],
 ) -> Result<(), CallbackBroken> {
-    for frame in finish::update_frames(run, changes) {
+    for frame in finish::update_frames(finish.route.encoding, &finish.run.id, changes) {
         way.send(frame.bytes, frame.changes).await?;
     }
     Ok(())

@@ -7,7 +7,7 @@ use heeler_core::{OsText, TestResult, error_chain};
 use heeler_protocol::{
     control::{ClientRoute, DueResult, FinishRequest, JournalResend, RunKey},
     manifest::{self, Manifest, ManifestPlan},
-    mtp::Attachment,
+    mtp::{Attachment, ClientMembers},
 };
 use heeler_recovery::{JournalFile, RunJournals, unfinished_result};
 
@@ -20,6 +20,8 @@ pub(crate) struct OpenRun {
     pub(crate) has_attachments_stream: bool,
     /// The tests of the run, if the manifest could not be written.
     pub(crate) plan: Option<ManifestPlan>,
+    /// Members that the client added to tests and groups.
+    pub(crate) client_members: ClientMembers,
 }
 
 /// Returns the finish to send: all journalled results again, because it is unknown which of them the client
@@ -54,6 +56,7 @@ pub(crate) fn finish(open: OpenRun) -> FinishRequest {
     FinishRequest {
         resend: resend.collect(),
         descriptions: plan.into_descriptions(),
+        client_members: open.client_members,
         attachments,
         synthesized,
         program_failures: Vec::new(),
@@ -92,11 +95,13 @@ mod tests {
             uid: format!("s::{name}"),
             display_name: name.into(),
             group: Some(0),
-            client_members: Some("\"x.y\":1".into()),
             ..ManifestTest::default()
         });
-        let groups =
-            vec![TestGroup { uid: "s::".into(), name: "s".into(), parent: None, client_members: None }];
+        let groups = vec![TestGroup { uid: "s::".into(), name: "s".into(), parent: None }];
+        let mut client_members = ClientMembers::default();
+        for test in &tests {
+            client_members.insert(test.uid.clone(), "\"x.y\":1".to_owned());
+        }
         let head = ManifestHead { tests: tests.len(), ..ManifestHead::new("r", RunOrigin::default()) };
         let manifest = Manifest {
             head,
@@ -128,10 +133,12 @@ mod tests {
             route: ClientRoute {
                 callback: None,
                 limits: DeliveryLimits { connect_ms: 1, stall_ms: 1, drain_ms: 1 },
+                ..ClientRoute::default()
             },
             run_dir: OsText::from(dir.path()),
             has_attachments_stream: true,
             plan,
+            client_members: client_members.clone(),
         };
         let finished = finish(open(None));
         // A plan that could not be written to the manifest arrives with the begin of the run.

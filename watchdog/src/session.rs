@@ -271,11 +271,18 @@ impl WatchdogSession<'_> {
         match message {
             ToWatchdog::StartWorker { worker } => self.start_worker(worker),
             ToWatchdog::KillWorker { worker } => self.workers.kill(worker),
-            ToWatchdog::BeginRun { run, route, run_dir, has_attachments_stream, plan } => {
+            ToWatchdog::BeginRun { run, route, run_dir, has_attachments_stream, plan, client_members } => {
                 self.lock_run(&run, &run_dir);
                 self.finishers.add(run.client, &route, &self.control);
                 self.open_runs.retain(|open| open.run != run);
-                self.open_runs.push(OpenRun { run, route, run_dir, has_attachments_stream, plan });
+                self.open_runs.push(OpenRun {
+                    run,
+                    route,
+                    run_dir,
+                    has_attachments_stream,
+                    plan,
+                    client_members,
+                });
             }
             ToWatchdog::ReadJournal { run, run_dir, worker } => {
                 self.tasks.spawn(async move {
@@ -310,7 +317,9 @@ impl WatchdogSession<'_> {
         }
         match LivenessLock::acquire(&run_dir.as_path().join(WATCHDOG_LOCK)) {
             Ok(lock) => drop(self.locks.insert(run.clone(), lock)),
-            Err(error) => tracing::warn!(run = run.id, %error, "nobody can see that the run is minded"),
+            Err(error) => {
+                tracing::warn!(run = run.id, %error, "the run is shown as interrupted while it is finished")
+            }
         }
     }
 

@@ -30,7 +30,6 @@ pub(crate) fn leased(number: u32) -> LeasedTest {
         uid: format!("suite::{name}"),
         listed: ListedTest { name, ..ListedTest::default() },
         group: None,
-        client_members: None,
         timeout_ms: None,
         idle_timeout_ms: None,
         slow_ms: None,
@@ -47,11 +46,13 @@ pub(crate) fn lease(count: u32) -> WorkerLease {
         route: ClientRoute {
             callback: None,
             limits: DeliveryLimits { connect_ms: 1000, stall_ms: 1000, drain_ms: 1000 },
+            ..ClientRoute::default()
         },
         run_dir: "/nowhere".into(),
         program: program(),
         tests: (0..count).map(leased).collect(),
         groups: Vec::new(),
+        client_members: heeler_protocol::mtp::ClientMembers::default(),
         limits: TestLimits {
             timeout_ms: Some(2000),
             grace_ms: 100,

@@ -108,7 +108,7 @@ pub(super) fn address(word: &str) -> Result<String, ArgumentValueError> {
 pub(super) fn status_level() -> impl TypedValueParser<Value = StatusLevel> {
     PossibleValuesParser::new(StatusLevel::WORDS.map(|(word, _)| word)).map(|found| {
         let known = StatusLevel::WORDS.iter().find(|(word, _)| *word == found);
-        known.expect("the parser lets only words of this list through").1
+        known.expect("the parser accepts only words of this list").1
     })
 }
 

@@ -20,10 +20,10 @@ pub(crate) enum NormaliseError {
     #[error("can't read the response file {}: {source}", path.display())]
     ResponseFile { path: PathBuf, source: std::io::Error },
     /// An option without its value.
-    #[error("the option --{option} needs a value")]
+    #[error("the option --{option} requires a value")]
     NoValue { option: &'static str },
     /// A protocol that Heeler does not support.
-    #[error("the server mode \"{mode}\" is not known; the one that is, is jsonrpc")]
+    #[error("unknown server mode \"{mode}\"; the only one is jsonrpc")]
     Mode {
         /// The value of `--server`, unchanged.
         mode: String,

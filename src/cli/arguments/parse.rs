@@ -6,9 +6,7 @@ use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 
 use super::{CliCommand, CommandLineArguments, NormaliseError, normalise};
-
-/// The exit code of an invalid command line.
-const EXIT_COMMAND_LINE: u8 = 5;
+use crate::cli::exit::CliExitCode;
 
 /// Reason for which there is no command to run.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +26,7 @@ impl ParseArgumentsError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Arguments(error) if !error.use_stderr() => 0,
-            Self::Arguments(_) | Self::Editor { .. } => EXIT_COMMAND_LINE,
+            Self::Arguments(_) | Self::Editor { .. } => CliExitCode::CommandLine as u8,
         }
     }
 

@@ -84,7 +84,7 @@ fn run_options_reach_the_settings() {
     assert_eq!(said.run.capture, Some(CaptureStrategy::Shown));
     assert_eq!(said.run.status_level, Some(StatusLevel::Retry));
     let reports = said.run.reports.unwrap();
-    assert_eq!((reports[0].format.name(), reports[0].file.as_path()), ("junit", Path::new("j.xml")));
+    assert_eq!((reports[0].format.name, reports[0].file.as_path()), ("junit", Path::new("j.xml")));
     assert_eq!(said.run.is_history_kept, Some(false));
     assert_eq!(said.tests.timeout, Some(TimeLimit::After(Duration::from_secs(90))));
     assert_eq!(said.tests.slow_timeout.unwrap().period, Duration::from_secs(5));
@@ -155,10 +155,10 @@ fn invalid_arguments_are_rejected_with_a_reason() {
             "a --server",
             "--server needs --client-port, the port on which the client listens; to serve on standard input and output, or to listen, see heeler serve --help",
         ),
-        ("a --server --client-port", "the option --client-port needs a value"),
+        ("a --server --client-port", "the option --client-port requires a value"),
         (
             "a --server pipes --client-port 1 --server=lsp",
-            "the server mode \"lsp\" is not known; the one that is, is jsonrpc",
+            "unknown server mode \"lsp\"; the only one is jsonrpc",
         ),
         (
             "a --server --client-port 70000",

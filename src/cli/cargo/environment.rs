@@ -6,14 +6,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use cargo_metadata::{BuildScript, camino::Utf8Path, semver::Version};
 use serde_json::Value;
 
-use super::messages::{CargoMessages, CargoTargetKind, TestArtifact, parse_package_id};
+use super::messages::{CargoMessages, TestArtifact, parse_package_id};
 
 /// The inputs of the environment that are not in cargo's build messages.
 #[derive(Debug, Default)]
 pub(super) struct CargoEnvironmentInputs {
-    /// Output of `cargo metadata`; null when there is none.
+    /// Output of `cargo metadata`; null when there is none. `cargo_metadata::Package` would have `1.90.0` for a
+    /// `rust-version` of `1.90`; tests find it as the manifest has it.
     pub(super) metadata: Value,
     /// Directory of the toolchain's shared libraries for test programs.
     pub(super) libdir: Option<PathBuf>,
@@ -25,56 +27,54 @@ pub(super) struct CargoEnvironmentInputs {
 
 /// Returns the variables of one test program.
 pub(super) fn test_environment(
-    artifact: &TestArtifact,
+    program: &TestArtifact,
     messages: &CargoMessages,
     surroundings: &CargoEnvironmentInputs,
 ) -> Vec<(OsString, OsString)> {
+    let package = &program.artifact.package_id;
     let mut env: Vec<(OsString, OsString)> = Vec::new();
     let mut set = |name: &str, value: &OsStr| env.push((name.into(), value.to_owned()));
     if let Some(cargo) = &surroundings.cargo {
         set("CARGO", cargo.as_os_str());
     }
-    set("CARGO_MANIFEST_DIR", artifact.package_dir().as_ref());
-    set("CARGO_MANIFEST_PATH", artifact.manifest.as_ref());
-    for (name, value) in package_variables(artifact, &surroundings.metadata) {
+    set("CARGO_MANIFEST_DIR", program.package_dir().as_os_str());
+    set("CARGO_MANIFEST_PATH", program.artifact.manifest_path.as_ref());
+    for (name, value) in package_variables(program, &surroundings.metadata) {
         set(name, value.as_ref());
     }
-    let build_script = messages.build_script_of(&artifact.package_id);
-    if let Some(out_dir) = build_script["out_dir"].as_str() {
-        set("OUT_DIR", out_dir.as_ref());
+    let build_script = messages.build_script_of(package);
+    if let Some(script) = build_script.filter(|script| !script.out_dir.as_str().is_empty()) {
+        set("OUT_DIR", script.out_dir.as_ref());
     }
-    for pair in build_script["env"].as_array().into_iter().flatten() {
-        if let (Some(name), Some(value)) = (pair[0].as_str(), pair[1].as_str()) {
-            set(name, value.as_ref());
-        }
+    for (name, value) in build_script.into_iter().flat_map(|script| &script.env) {
+        set(name, value.as_ref());
     }
-    if matches!(artifact.kind, CargoTargetKind::Test | CargoTargetKind::Benchmark) {
-        for (name, path) in messages.executables_of(&artifact.package_id) {
+    if program.has_executables() {
+        for (name, path) in messages.executables_of(package) {
             set(&format!("CARGO_BIN_EXE_{name}"), path.as_ref());
         }
     }
-    set("LD_LIBRARY_PATH", &library_path(artifact, build_script, surroundings));
+    set("LD_LIBRARY_PATH", &library_path(program, build_script, surroundings));
     env
 }
 
 /// Returns the `CARGO_PKG_…` variables: names and versions from the package id, the rest from the manifest.
-fn package_variables(artifact: &TestArtifact, metadata: &Value) -> Vec<(&'static str, String)> {
-    let (name, version) = parse_package_id(&artifact.package_id);
+fn package_variables(program: &TestArtifact, metadata: &Value) -> Vec<(&'static str, String)> {
+    let id = &program.artifact.package_id;
+    let (name, version) = parse_package_id(id);
     let packages = metadata["packages"].as_array();
     let manifest = packages
-        .and_then(|packages| packages.iter().find(|package| package["id"] == artifact.package_id.as_str()))
+        .and_then(|packages| packages.iter().find(|package| package["id"] == id.repr.as_str()))
         .unwrap_or(&Value::Null);
     let text = |key: &str| manifest[key].as_str().unwrap_or_default().to_owned();
     let authors = manifest["authors"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let without_build = version.split('+').next().unwrap_or_default();
-    let (numbers, pre) = without_build.split_once('-').unwrap_or((without_build, ""));
-    let mut numbers = numbers.split('.').chain(std::iter::repeat(""));
-    let mut number = || numbers.next().unwrap_or_default().to_owned();
+    let parsed = Version::parse(&version).ok();
+    let part = |read: fn(&Version) -> String| parsed.as_ref().map(read).unwrap_or_default();
     vec![
-        ("CARGO_PKG_VERSION_MAJOR", number()),
-        ("CARGO_PKG_VERSION_MINOR", number()),
-        ("CARGO_PKG_VERSION_PATCH", number()),
-        ("CARGO_PKG_VERSION_PRE", pre.to_owned()),
+        ("CARGO_PKG_VERSION_MAJOR", part(|version| version.major.to_string())),
+        ("CARGO_PKG_VERSION_MINOR", part(|version| version.minor.to_string())),
+        ("CARGO_PKG_VERSION_PATCH", part(|version| version.patch.to_string())),
+        ("CARGO_PKG_VERSION_PRE", part(|version| version.pre.to_string())),
         ("CARGO_PKG_NAME", name),
         ("CARGO_PKG_AUTHORS", authors.collect::<Vec<_>>().join(":")),
         ("CARGO_PKG_DESCRIPTION", text("description")),
@@ -91,13 +91,13 @@ fn package_variables(artifact: &TestArtifact, metadata: &Value) -> Vec<(&'static
 /// Returns the library search path: libraries of build scripts, of the build, of the toolchain, then our own
 /// path.
 fn library_path(
-    artifact: &TestArtifact,
-    build_script: &Value,
+    program: &TestArtifact,
+    build_script: Option<&BuildScript>,
     surroundings: &CargoEnvironmentInputs,
 ) -> OsString {
-    let deps = Path::new(&artifact.executable).parent().unwrap_or(Path::new(""));
+    let deps = program.executable.parent().unwrap_or(Utf8Path::new("")).as_std_path();
     let root = deps.parent().unwrap_or(Path::new(""));
-    let linked = build_script["linked_paths"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let linked = build_script.into_iter().flat_map(|script| &script.linked_paths).map(|path| path.as_str());
     let built = linked
         .map(|path| path.split_once('=').map_or(path, |(_, path)| path))
         // System directories named by a build script are searched anyway, in the system's order.

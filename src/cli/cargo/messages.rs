@@ -1,8 +1,11 @@
-//! Parses the JSON messages that cargo writes during a build, and names the test programs in them.
+//! Reads the JSON messages that cargo writes during a build, and names the test programs in them.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, path::Path};
 
-use serde_json::Value;
+use cargo_metadata::{
+    Artifact, BuildScript, Message, PackageId, TargetKind,
+    camino::{Utf8Path, Utf8PathBuf},
+};
 
 use super::{
     CargoProgram,
@@ -13,104 +16,80 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct CargoMessages {
     programs: Vec<TestArtifact>,
-    /// Executables that integration tests may start, as package, name and path.
-    executables: Vec<(String, String, String)>,
-    /// Messages about executed build scripts, by package.
-    build_scripts: HashMap<String, Value>,
+    /// Programs that integration tests may start.
+    executables: Vec<Artifact>,
+    build_scripts: HashMap<PackageId, BuildScript>,
+    /// The error of the first message about a test program that could not be read.
+    error: Option<serde_json::Error>,
 }
 
+/// A test program that cargo has built.
 #[derive(Debug)]
 pub(super) struct TestArtifact {
-    pub(super) package_id: String,
-    pub(super) manifest: String,
-    pub(super) executable: String,
-    pub(super) kind: CargoTargetKind,
-    target: String,
-}
-
-/// Kind of the target that a test program tests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CargoTargetKind {
-    /// The tests in a library.
-    Library,
-    Test,
-    /// The tests in a program.
-    Binary,
-    /// The tests in an example.
-    Example,
-    Benchmark,
-}
-
-impl CargoTargetKind {
-    fn from_target(target: &Value) -> Self {
-        let kinds = target["kind"].as_array();
-        match kinds.and_then(|kinds| kinds.first()).and_then(Value::as_str) {
-            Some("test") => Self::Test,
-            Some("bin") => Self::Binary,
-            Some("example") => Self::Example,
-            Some("bench") => Self::Benchmark,
-            // `lib`, `rlib`, `dylib`, `cdylib`, `staticlib`, `proc-macro` and kinds of future cargo versions.
-            _ => Self::Library,
-        }
-    }
+    pub(super) artifact: Artifact,
+    pub(super) executable: Utf8PathBuf,
 }
 
 impl CargoMessages {
     /// Records one line. Irrelevant messages, and lines that are no messages, are ignored.
     pub(super) fn record_line(&mut self, line: &[u8]) {
-        let Ok(message) = serde_json::from_slice::<Value>(line) else { return };
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let Some(package_id) = text(&message["package_id"]) else { return };
-        match message["reason"].as_str() {
-            Some("build-script-executed") => drop(self.build_scripts.insert(package_id, message)),
-            Some("compiler-artifact") => {
-                let kind = CargoTargetKind::from_target(&message["target"]);
-                let (Some(executable), Some(target), Some(manifest)) = (
-                    text(&message["executable"]),
-                    text(&message["target"]["name"]),
-                    text(&message["manifest_path"]),
-                ) else {
-                    return;
-                };
-                if message["profile"]["test"] == true {
-                    self.programs.push(TestArtifact { package_id, manifest, executable, kind, target });
-                } else if kind == CargoTargetKind::Binary {
-                    self.executables.push((package_id, target, executable));
-                }
+        match serde_json::from_slice(line) {
+            Ok(Message::BuildScriptExecuted(script)) => {
+                self.build_scripts.insert(script.package_id.clone(), script);
             }
-            _ => {}
+            Ok(Message::CompilerArtifact(artifact)) => self.record_artifact(artifact),
+            Ok(_) => {}
+            Err(error) if is_test_program(line) => {
+                self.error.get_or_insert(error);
+            }
+            Err(_) => {}
         }
     }
 
+    fn record_artifact(&mut self, artifact: Artifact) {
+        let Some(executable) = artifact.executable.clone() else { return };
+        if artifact.profile.test {
+            self.programs.push(TestArtifact { artifact, executable });
+        } else if artifact.target.is_bin() {
+            self.executables.push(artifact);
+        }
+    }
+
+    /// Returns the error of a message about a test program that could not be read: without it, the program
+    /// would be missing silently.
+    pub(super) fn take_error(&mut self) -> Option<serde_json::Error> {
+        self.error.take()
+    }
+
     /// Returns the manifest of a package that has tests.
-    pub(super) fn first_manifest(&self) -> Option<&str> {
-        self.programs.first().map(|artifact| artifact.manifest.as_str())
+    pub(super) fn first_manifest(&self) -> Option<&Utf8Path> {
+        self.programs.first().map(|program| program.artifact.manifest_path.as_path())
     }
 
-    /// Returns the executables of a package, by name.
-    pub(super) fn executables_of(&self, package_id: &str) -> impl Iterator<Item = (&str, &str)> {
-        let own = self.executables.iter().filter(move |(package, ..)| package == package_id);
-        own.map(|(_, name, path)| (name.as_str(), path.as_str()))
+    /// Returns the names and paths of a package's programs.
+    pub(super) fn executables_of(&self, package: &PackageId) -> impl Iterator<Item = (&str, &Utf8Path)> {
+        let own = self.executables.iter().filter(move |artifact| artifact.package_id == *package);
+        own.filter_map(|artifact| Some((artifact.target.name.as_str(), artifact.executable.as_deref()?)))
     }
 
-    /// Returns the message about a package's build script; null when there is none.
-    pub(super) fn build_script_of(&self, package_id: &str) -> &Value {
-        self.build_scripts.get(package_id).unwrap_or(&Value::Null)
+    /// Returns the message about a package's build script.
+    pub(super) fn build_script_of(&self, package: &PackageId) -> Option<&BuildScript> {
+        self.build_scripts.get(package)
     }
 
     /// Returns the test programs, named and ready to start, sorted by name: cargo's order is the order in
     /// which builds end.
     pub(super) fn into_programs(self, surroundings: &CargoEnvironmentInputs) -> Vec<CargoProgram> {
-        let names: Vec<String> = self.programs.iter().map(suite_name).collect();
-        let programs = self.programs.iter().zip(&names).map(|(artifact, name)| {
+        let names: Vec<String> = self.programs.iter().map(TestArtifact::suite_name).collect();
+        let programs = self.programs.iter().zip(&names).map(|(program, name)| {
             let is_taken_twice = names.iter().filter(|other| *other == name).count() > 1;
-            let version = parse_package_id(&artifact.package_id).1;
+            let version = parse_package_id(&program.artifact.package_id).1;
             CargoProgram {
                 // Two versions of one package in a workspace are rare, but their names must not collide.
                 suite: if is_taken_twice { format!("{name}@{version}") } else { name.clone() },
-                path: artifact.executable.clone().into(),
-                cwd: artifact.package_dir().into(),
-                env: test_environment(artifact, &self, surroundings),
+                path: program.executable.clone().into(),
+                cwd: program.package_dir().to_owned(),
+                env: test_environment(program, &self, surroundings),
             }
         });
         let mut programs: Vec<CargoProgram> = programs.collect();
@@ -120,27 +99,39 @@ impl CargoMessages {
 }
 
 impl TestArtifact {
-    /// Returns the directory of the package.
-    pub(super) fn package_dir(&self) -> &str {
-        self.manifest.rsplit_once('/').map_or(".", |(dir, _)| dir)
+    pub(super) fn package_dir(&self) -> &Path {
+        self.artifact.manifest_path.parent().unwrap_or(Utf8Path::new(".")).as_std_path()
+    }
+
+    /// Returns whether the tests may start the package's programs: those in libraries and programs may not.
+    pub(super) fn has_executables(&self) -> bool {
+        matches!(self.artifact.target.kind.first(), Some(TargetKind::Test | TargetKind::Bench))
+    }
+
+    fn suite_name(&self) -> String {
+        let (package, _) = parse_package_id(&self.artifact.package_id);
+        let target = &self.artifact.target.name;
+        match self.artifact.target.kind.first() {
+            Some(TargetKind::Test) => format!("{package}::{target}"),
+            Some(TargetKind::Bin) => format!("{package}::bin/{target}"),
+            Some(TargetKind::Example) => format!("{package}::example/{target}"),
+            Some(TargetKind::Bench) => format!("{package}::bench/{target}"),
+            // The kinds of libraries, and kinds of future cargo versions.
+            _ => package,
+        }
     }
 }
 
-fn suite_name(artifact: &TestArtifact) -> String {
-    let (package, _) = parse_package_id(&artifact.package_id);
-    let target = &artifact.target;
-    match artifact.kind {
-        CargoTargetKind::Library => package,
-        CargoTargetKind::Test => format!("{package}::{target}"),
-        CargoTargetKind::Binary => format!("{package}::bin/{target}"),
-        CargoTargetKind::Example => format!("{package}::example/{target}"),
-        CargoTargetKind::Benchmark => format!("{package}::bench/{target}"),
-    }
+/// Returns whether a line is a message about a test program, in whatever form.
+fn is_test_program(line: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Value>(line)
+        .is_ok_and(|message| message["reason"] == "compiler-artifact" && message["profile"]["test"] == true)
 }
 
 /// Returns name and version of a package id: `path+file:///a/name#1.0.0` or `path+file:///a/b#name@1.0.0`.
-pub(super) fn parse_package_id(package_id: &str) -> (String, String) {
-    let (url, fragment) = package_id.rsplit_once('#').unwrap_or((package_id, ""));
+pub(super) fn parse_package_id(package_id: &PackageId) -> (String, String) {
+    let id = package_id.repr.as_str();
+    let (url, fragment) = id.rsplit_once('#').unwrap_or((id, ""));
     match fragment.rsplit_once('@') {
         Some((name, version)) => (name.to_owned(), version.to_owned()),
         None => {

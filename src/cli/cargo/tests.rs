@@ -17,8 +17,9 @@ fn read(messages: &str, surroundings: &CargoEnvironmentInputs) -> Vec<CargoProgr
 fn artifact(package_id: &str, kind: &str, target: &str) -> String {
     serde_json::json!({
         "reason": "compiler-artifact", "package_id": package_id, "manifest_path": "/w/p/Cargo.toml",
-        "target": {"kind": [kind], "name": target}, "profile": {"test": true},
-        "executable": format!("/w/target/debug/deps/{target}-1"),
+        "target": {"kind": [kind], "name": target, "src_path": "/w/p/src/x.rs"},
+        "profile": {"opt_level": "0", "debug_assertions": true, "overflow_checks": true, "test": true},
+        "features": [], "filenames": [], "executable": format!("/w/target/debug/deps/{target}-1"), "fresh": true,
     })
     .to_string()
 }
@@ -71,6 +72,16 @@ fn irrelevant_lines_are_ignored() {
     ] {
         assert_eq!(read(line, &CargoEnvironmentInputs::default()), []);
     }
+}
+
+#[test]
+fn unreadable_message_about_a_test_program_is_an_error() {
+    let mut messages = CargoMessages::default();
+    let whole = artifact("path+file:///w/kennel#0.1.0", "test", "x");
+    messages.record_line(whole.replace("\"fresh\":true", "\"fresh\":7").as_bytes());
+    assert!(messages.take_error().is_some_and(|error| error.is_data()));
+    messages.record_line(whole.as_bytes());
+    assert!(messages.take_error().is_none());
 }
 
 /// The expected values are those that cargo 1.95 set for this test program, without its own settings and

@@ -45,7 +45,6 @@ pub(super) struct DisplayedTest {
 /// Effect of a node on the progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProgressEvent {
-    /// No change.
     Nothing,
     /// A test has started.
     Started,

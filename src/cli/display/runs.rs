@@ -123,10 +123,10 @@ fn result(run: &EarlierRun) -> StyledLine {
                 .with_plain(format!(" in process {pid}: {}", so_far(*settled)))
         }
         EarlierRunState::Finishing { settled } => StyledLine::new()
-            .with(Style::Warning, "being cleared up")
+            .with(Style::Warning, "cleaning up")
             .with_plain(format!(" after a death: {}", so_far(*settled))),
         EarlierRunState::Interrupted { .. } if run.head.is_none() => {
-            StyledLine::new().with(Style::Failure, "interrupted").with_plain(" before any test began")
+            StyledLine::new().with(Style::Failure, "interrupted").with_plain(" before any test started")
         }
         EarlierRunState::Interrupted { settled } => StyledLine::new()
             .with(Style::Failure, "interrupted")
@@ -144,8 +144,8 @@ fn ended_line(end: &RunEnd) -> StyledLine {
         .collect();
     let mut line = StyledLine::new().with(tone, word).with_plain(format!("  {}", words.join(", ")));
     if end.failed_programs > 0 {
-        line = line
-            .with_plain(format!(", {} with trouble of its own", count_of(end.failed_programs, "program")));
+        line =
+            line.with_plain(format!(", {} failed outside tests", count_of(end.failed_programs, "program")));
     }
     line
 }
@@ -154,8 +154,8 @@ fn ended_line(end: &RunEnd) -> StyledLine {
 fn run_result(end: &RunEnd) -> (Style, &'static str) {
     match end.stopped_by {
         Some(NotRunReason::Cancelled) => (Style::Warning, "cancelled"),
-        Some(NotRunReason::TooManyFailures) => (Style::Failure, "stopped at its limit of failures"),
-        Some(NotRunReason::TimeLimitReached) => (Style::Failure, "stopped at its limit of time"),
+        Some(NotRunReason::TooManyFailures) => (Style::Failure, "stopped at its failure limit"),
+        Some(NotRunReason::TimeLimitReached) => (Style::Failure, "stopped at its time limit"),
         Some(_) => (Style::Failure, "stopped early"),
         None if end.counts.failing() + end.failed_programs > 0 => (Style::Failure, "failed"),
         None => (Style::Success, "passed"),

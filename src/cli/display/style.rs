@@ -16,15 +16,11 @@ pub(crate) enum ColourMode {
 pub(crate) enum Style {
     #[default]
     Plain,
-    /// Success.
     Success,
-    /// Failure.
     Failure,
-    /// Warning.
     Warning,
-    /// Secondary detail.
+    /// Secondary details, less visible than plain text.
     Dim,
-    /// Emphasis.
     Bold,
     /// A suite's name.
     Suite,

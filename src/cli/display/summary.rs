@@ -35,7 +35,7 @@ const MAX_EXAMPLES: usize = 5;
 /// Indentation of details, which aligns them with the text of the line above.
 const INDENT: usize = LABEL_COLUMNS + 1;
 /// Suffix of a flaky test's name; names are cut to leave room for it.
-const ATTEMPT_SUFFIX: &str = "  (passed at attempt ";
+const ATTEMPT_SUFFIX: &str = "  (passed on attempt ";
 
 /// Returns the lines of the summary.
 pub(super) fn summary_lines(
@@ -141,7 +141,7 @@ fn push_leaky(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Detail
             tests => StyledLine::new()
                 .with_plain("one of ")
                 .with(Style::Bold, count_of(tests.len(), "test"))
-                .with_plain(", which ran too close together to tell (--isolate would)"),
+                .with_plain(", which ran too close together to distinguish (--isolate would)"),
         };
         lines.push(StyledLine::with_label(Style::Warning, "Leaky").join(words));
         for uid in leak.tests.iter().take(MAX_EXAMPLES) {
@@ -224,7 +224,7 @@ fn push_missing_results(lines: &mut Vec<StyledLine>, summary: &RunSummary) {
     lines.push(StyledLine::with_label(Style::Failure, "BROKEN").with(
         Style::Failure,
         format!(
-            "{} selected, but {} an outcome: results are missing or too many, so nothing here is to be trusted",
+            "{} selected, but {} an outcome: results are missing or duplicated, so this report is unreliable",
             count_of(summary.selected(), "test"),
             match summary.counts().total() {
                 1 => "1 has".to_owned(),
@@ -235,7 +235,8 @@ fn push_missing_results(lines: &mut Vec<StyledLine>, summary: &RunSummary) {
     let unended = summary.unfinished_tests();
     for uid in unended.iter().take(MAX_EXAMPLES) {
         let name = format::cut_name(uid, NAME_COLUMNS);
-        lines.push(indented(StyledLine::new().with(Style::Bold, name).with_plain(" began and never ended")));
+        lines
+            .push(indented(StyledLine::new().with(Style::Bold, name).with_plain(" started and never ended")));
     }
     if unended.len() > MAX_EXAMPLES {
         lines.push(more_line(unended.len() - MAX_EXAMPLES));
@@ -267,10 +268,10 @@ fn verdict_line(summary: &RunSummary, end: &SummaryExtras) -> StyledLine {
             let cancelled =
                 grouped_number(counts.with_outcome(Outcome::Cancelled) + summary.cancelled_before_start());
             let selected = count_of(summary.selected(), "test");
-            ("CANCELLED", format!("{cancelled} of {selected} did not come to an end, after {time}"))
+            ("CANCELLED", format!("{cancelled} of {selected} did not finish, after {time}"))
         }
         RunVerdict::Failed => ("FAILED", format!("{} in {time}", describe_failures(summary))),
-        RunVerdict::CountMismatch => ("FAILED", format!("the books do not balance, after {time}")),
+        RunVerdict::CountMismatch => ("FAILED", format!("the results do not add up, after {time}")),
     };
     StyledLine::with_label(verdict_style(summary), label).with(verdict_style(summary), words)
 }

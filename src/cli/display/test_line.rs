@@ -203,9 +203,7 @@ pub(super) fn isolated_rerun_result(record: &TestReport) -> Option<String> {
     }
     Some(match record.detail_text(|detail| detail.isolated_rerun.as_ref())? {
         "crashes" => "also crashes in isolation".to_owned(),
-        "passes" => {
-            "passes in isolation: another test, or the process that they share, may be the cause".to_owned()
-        }
+        "passes" => "passes in isolation: another test, or the shared process, may be the cause".to_owned(),
         "fails" => "fails in isolation, without a crash".to_owned(),
         "hangs" => "hangs in isolation".to_owned(),
         other => format::cut_name(other, NAME_COLUMNS),

@@ -227,7 +227,7 @@ fn log_prints_each_result_and_failure_details() {
     ────────────
          Slowest    1m 02s  hangs
                     1.200s  net::flaky
-           Flaky    1.200s  net::flaky  (passed at attempt 2)
+           Flaky    1.200s  net::flaky  (passed on attempt 2)
          Not run 2 tests: core died 3 times before its first test
                  waits::one
                  waits::two
@@ -472,11 +472,11 @@ fn verdict_is_in_the_last_line() {
     assert_eq!(last(2, &both), "      PASSED 1 test in 7.3s, 1 skipped");
     assert_eq!(last(0, &[]), " NOTHING RAN no test was selected");
     let cancelled = [passed("a", 1.0), change("b", "cancelled", json!({}))];
-    assert_eq!(last(2, &cancelled), "   CANCELLED 1 of 2 tests did not come to an end, after 7.3s");
-    assert_eq!(last(3, &both), "      FAILED the books do not balance, after 7.3s");
+    assert_eq!(last(2, &cancelled), "   CANCELLED 1 of 2 tests did not finish, after 7.3s");
+    assert_eq!(last(3, &both), "      FAILED the results do not add up, after 7.3s");
     let text = display_output(options(DisplayKind::Plain), &head(3), &[&both[..], &[begun("c", 1)]].concat());
     assert!(text.contains("BROKEN 3 tests selected, but 2 have an outcome"), "{text}");
-    assert!(text.contains("core::c began and never ended"), "{text}");
+    assert!(text.contains("core::c started and never ended"), "{text}");
 }
 
 #[test]

@@ -62,6 +62,7 @@ mod events;
 mod tests;
 
 pub use aggregate::{AggregatedTest, ChangeEffect, RunAggregate, StateCounts};
+pub use callback::InProcessCallbacks;
 pub use events::{ClientEvent, EventSource, EventStream, LateUpdate};
 /// The parts of events and requests.
 pub use heeler_protocol::mtp::{Attachment, ExecutionState, LogLevel, NodeChange, RunResult, TestNode};

@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use super::{
-    callback::{self, CallbackListener},
+    callback::{self, CallbackListener, InProcessCallbacks},
     event_router::EventRouter,
     events::{ClientEvent, EventSource, EventStream},
     start::{ServerProcess, ServerStartError},
@@ -102,7 +102,7 @@ impl TestRequest {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No server could be started or reached.
-    #[error("get to a server")]
+    #[error("connect to a server")]
     Start(#[source] ServerStartError),
     /// The callback port could not be opened.
     #[error("listen for callback connections")]
@@ -114,7 +114,7 @@ pub enum ClientError {
         limit: Duration,
     },
     /// The server responded with an error. A cancelled run ends this way, with code -32800.
-    #[error("have {method} done by the server")]
+    #[error("execute {method} on the server")]
     Refused {
         /// Method of the request.
         method: &'static str,
@@ -122,7 +122,7 @@ pub enum ClientError {
         source: RpcError,
     },
     /// The server's response has an unexpected form.
-    #[error("read the server's answer to {method}")]
+    #[error("read the server's response to {method}")]
     InvalidResponse {
         /// Method of the request.
         method: &'static str,
@@ -130,7 +130,7 @@ pub enum ClientError {
         source: serde_json::Error,
     },
     /// The connection ended before the response.
-    #[error("hear the answer to {method}: {reason}")]
+    #[error("receive the response to {method}: {reason}")]
     ConnectionLost {
         /// Method of the request.
         method: &'static str,
@@ -140,7 +140,7 @@ pub enum ClientError {
         is_complete: bool,
     },
     /// The server responded, but its updates were not completed in time.
-    #[error("see the end of run {run_id} within {limit:?} after its answer")]
+    #[error("receive the completion of run {run_id} within {limit:?} after its response")]
     CompletionTimedOut {
         /// Id of the run.
         run_id: String,
@@ -148,7 +148,7 @@ pub enum ClientError {
         limit: Duration,
     },
     /// The server had not ended the session in time after `exit`.
-    #[error("see the server leave in time")]
+    #[error("wait for the exit of the server in time")]
     ServerStillRunning,
 }
 
@@ -253,14 +253,49 @@ impl Client {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let callbacks = match options.callback {
+            true => Some(CallbackListener::bind().await.map_err(ClientError::Listen)?),
+            false => None,
+        };
+        Self::connect_with(stream, callbacks, options).await
+    }
+
+    /// Starts a session with a server in this process, whose session was given the address of `callbacks`. The
+    /// option [`ClientOptions::callback`] has no effect.
+    ///
+    /// Cancel safe: no, because a cancelled call drops the stream.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn connect_in_process<S>(
+        stream: S,
+        callbacks: InProcessCallbacks,
+        options: ClientOptions,
+    ) -> Result<(Self, EventStream), ClientError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        Self::connect_with(stream, Some(callbacks.into_listener()), options).await
+    }
+
+    async fn connect_with<S>(
+        stream: S,
+        callbacks: Option<CallbackListener>,
+        options: ClientOptions,
+    ) -> Result<(Self, EventStream), ClientError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let (sender, events) = EventStream::channel();
         let intake = Arc::new(EventRouter::new(sender));
         let mut listener = JoinSet::new();
         let mut provider = None;
-        if options.callback {
-            let port = CallbackListener::bind(options.hello_limit).await.map_err(ClientError::Listen)?;
-            provider = Some(port.provider().map_err(ClientError::Listen)?);
-            listener.spawn(port.serve(Arc::clone(&intake)));
+        if let Some(callbacks) = callbacks {
+            provider = callbacks.provider().map_err(ClientError::Listen)?;
+            listener.spawn(callbacks.serve(options.hello_limit, Arc::clone(&intake)));
         }
         let (outbox, inbox, task) = heeler_transport::open(stream, FrameDecoder::default());
         let requests = Arc::new(RequestTable::default());
@@ -456,7 +491,7 @@ impl Client {
 
     fn connection_lost_error(&self, method: &'static str) -> ClientError {
         let reason = self.requests.lock().lost_reason.clone();
-        let reason = reason.unwrap_or_else(|| "the connection takes no more".to_owned());
+        let reason = reason.unwrap_or_else(|| "the connection accepts no more messages".to_owned());
         ClientError::ConnectionLost { method, reason, is_complete: false }
     }
 }

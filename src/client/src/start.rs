@@ -88,7 +88,8 @@ impl Client {
     /// # Errors
     /// No server listens there; otherwise as [`Client::connect`].
     pub async fn connect_tcp(
-        (host, port): (&str, u16),
+        host: &str,
+        port: u16,
         deadline: Instant,
         options: ClientOptions,
     ) -> Result<(Self, EventStream), ClientError> {

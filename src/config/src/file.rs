@@ -12,9 +12,10 @@ use heeler_report::ReportRequest;
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Config, FilePosition, RunLayer, SettingsOverride, SuiteConfig, SuiteSource,
+    Config, FilePosition, RunLayer, SettingsOverride, SuiteConfig,
     profiles::{STATE_DIR, resolve_path},
     reader::{ConfigDocument, TableReader},
+    sources::read_source,
     tables::{OverrideTable, ProfileTable, SuiteTable, TopTable},
     types::UnresolvedProfile,
 };
@@ -221,18 +222,12 @@ fn read_override(title: &str, table: &TableReader<'_, '_>) -> Option<SettingsOve
 
 fn read_suite(dir: &Path, table: &TableReader<'_, '_>) -> Option<SuiteConfig> {
     let suite: SuiteTable = table.read();
+    let source = read_source(dir, table);
     let tests = table.read();
     table.report_unknown_keys();
     if !table.contains_key("name") {
         table.document.report(table.span.clone(), "[[suite]] needs a \"name\"");
     }
-    check_source_keys(table);
-    let source = match (suite.cargo, suite.programs) {
-        (Some(path), _) => {
-            SuiteSource::Cargo { dir: resolve_path(dir, &path), args: suite.cargo_args.unwrap_or_default() }
-        }
-        (None, programs) => SuiteSource::Programs(programs.unwrap_or_default()),
-    };
     Some(SuiteConfig {
         // A missing name was reported above.
         name: suite.name?,
@@ -245,23 +240,6 @@ fn read_suite(dir: &Path, table: &TableReader<'_, '_>) -> Option<SuiteConfig> {
         build: suite.build,
         tests,
     })
-}
-
-/// Reports a suite without a source of programs, or with two.
-fn check_source_keys(table: &TableReader<'_, '_>) {
-    let (span, message) = match (table.contains_key("programs"), table.contains_key("cargo")) {
-        (true, true) => {
-            (table.key_span("cargo"), "\"cargo\" and \"programs\" exclude each other; make two suites")
-        }
-        (false, false) => {
-            (table.span.clone(), "[[suite]] needs \"programs\" or \"cargo\", the source of its test programs")
-        }
-        (true, false) if table.contains_key("cargo-args") => {
-            (table.key_span("cargo-args"), "\"cargo-args\" has no effect without \"cargo\"")
-        }
-        (true, false) | (false, true) => return,
-    };
-    table.document.report(span, message);
 }
 
 fn read_env(table: &TableReader<'_, '_>) -> Vec<(String, Option<String>)> {

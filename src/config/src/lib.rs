@@ -18,6 +18,7 @@ mod reader;
 mod reference;
 mod reports;
 mod settings;
+mod sources;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -34,5 +35,5 @@ pub use tables::{RunLayer, RunSettings, TestLayer, TestSettings};
 pub use types::{
     CaptureStrategy, Config, CrashCapture, DumpPolicy, FailFast, FailLimit, FilePosition, JobCount,
     MemoryLimit, ResolvedProfile, SettingsOverride, ShuffleMode, SlowTimeout, StatusLevel, SuiteConfig,
-    SuiteSource, TimeLimit, UnknownProfileError,
+    TimeLimit, UnknownProfileError,
 };

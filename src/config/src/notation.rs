@@ -7,8 +7,7 @@ use heeler_report::ReportRequest;
 use serde::{
     Deserialize as _, Deserializer,
     de::{
-        Error as _, MapAccess, SeqAccess, Unexpected, Visitor,
-        value::{MapAccessDeserializer, SeqAccessDeserializer},
+        DeserializeSeed, Error as _, MapAccess, SeqAccess, Unexpected, Visitor, value::MapAccessDeserializer,
     },
 };
 
@@ -55,6 +54,11 @@ pub(super) trait Notation: Sized {
     /// Returns the value.
     fn read(written: WrittenValue<'_>) -> Result<Self::Value, NotationError>;
 
+    /// Checks a text of an array on its own, so that an error in it has the text's position.
+    fn check_element(_text: &str) -> Result<(), NotationError> {
+        Ok(())
+    }
+
     /// Deserializes the value of a key. The function has the name and form that `#[serde(with)]` requires.
     ///
     /// A wrong value counts as absent, so that the other keys of the table are still checked: the
@@ -68,10 +72,26 @@ struct NotationVisitor<N>(PhantomData<N>);
 
 impl<N: Notation> NotationVisitor<N> {
     fn finish<E: serde::de::Error>(self, written: WrittenValue<'_>) -> Result<N::Value, E> {
-        N::read(written).map_err(|error| match error {
-            NotationError::Unexpected => E::invalid_type(Unexpected::Other("this value"), &self),
-            NotationError::Malformed(message) => E::invalid_value(Unexpected::Other(&message), &self),
-        })
+        N::read(written).map_err(|error| self.value_error(&error))
+    }
+
+    fn value_error<E: serde::de::Error>(&self, error: &NotationError) -> E {
+        match error {
+            NotationError::Unexpected => E::invalid_type(Unexpected::Other("this value"), self),
+            NotationError::Malformed(message) => E::invalid_value(Unexpected::Other(message), self),
+        }
+    }
+}
+
+/// Deserializes a text of an array; its errors are those of the array's notation.
+impl<'de, N: Notation> DeserializeSeed<'de> for &NotationVisitor<N> {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        let text = String::deserialize(deserializer)
+            .map_err(|_| self.value_error::<D::Error>(&NotationError::Unexpected))?;
+        N::check_element(&text).map_err(|error| self.value_error::<D::Error>(&error))?;
+        Ok(text)
     }
 }
 
@@ -94,9 +114,11 @@ impl<'de, N: Notation> Visitor<'de> for NotationVisitor<N> {
         self.finish(WrittenValue::Text(text))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, array: A) -> Result<N::Value, A::Error> {
-        let texts = Vec::deserialize(SeqAccessDeserializer::new(array))
-            .map_err(|_| A::Error::invalid_type(Unexpected::Seq, &self))?;
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<N::Value, A::Error> {
+        let mut texts = Vec::new();
+        while let Some(text) = array.next_element_seed(&self)? {
+            texts.push(text);
+        }
         self.finish(WrittenValue::Texts(texts))
     }
 }
@@ -121,7 +143,7 @@ pub(super) struct SuiteName;
 pub(super) struct FrameworkName;
 /// A filter; its own errors are reported where it is parsed.
 pub(super) struct FilterText;
-/// Any texts.
+/// An array of texts.
 pub(super) struct TextArray;
 /// Paths and globs, at least one.
 pub(super) struct PathArray;
@@ -165,10 +187,6 @@ notations! {
     TextArray -> Vec<String>, "an array of strings".to_owned(), |written| written.texts(|_| true);
     PathArray -> Vec<String>, "an array of paths or globs".to_owned(),
         |written| written.texts(|paths| !paths.is_empty() && paths.iter().all(|path| !path.is_empty()));
-    ReportArray -> Vec<ReportRequest>, "reports such as \"junit=out/junit.xml\"".to_owned(), |written| {
-        let texts = written.texts(|_| true)?;
-        Ok(texts.iter().map(|text| parse_report_request(text)).collect::<Result<_, _>>()?)
-    };
     CommandArray -> Vec<String>, "a command as an array of words, such as [\"make\", \"tests\"]".to_owned(),
         |written| written.texts(|words| words.first().is_some_and(|program| !program.is_empty()));
     JobCount -> Self, "a whole number from 1 or \"num-cpus\"".to_owned(), |written| match written {
@@ -199,6 +217,24 @@ notations! {
         |written| written.word(&Self::WORDS);
     DumpPolicy -> Self, quoted_words(&Self::WORDS), |written| written.word(&Self::WORDS);
     CrashCapture -> Self, quoted_words(&Self::WORDS), |written| written.word(&Self::WORDS);
+}
+
+impl Notation for ReportArray {
+    type Value = Vec<ReportRequest>;
+
+    fn expected() -> String {
+        "reports such as \"junit=out/junit.xml\"".to_owned()
+    }
+
+    fn read(written: WrittenValue<'_>) -> Result<Self::Value, NotationError> {
+        let texts = written.texts(|_| true)?;
+        Ok(texts.iter().map(|text| parse_report_request(text)).collect::<Result<_, _>>()?)
+    }
+
+    fn check_element(text: &str) -> Result<(), NotationError> {
+        parse_report_request(text)?;
+        Ok(())
+    }
 }
 
 /// The accepted filters, for the errors of the filter's own parser as well.

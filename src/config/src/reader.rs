@@ -1,4 +1,4 @@
-//! A deserializer of TOML tables that reports every error with its position, and goes on after it. The keys of
+//! A deserializer of TOML tables that reports every error with its position, and continues after it. The keys of
 //! a table are those of the types that it is read as; at the end the unknown ones are reported.
 
 use std::{cell::RefCell, fmt, ops::Range};
@@ -256,9 +256,9 @@ impl<'d, 't> KeyedValue<'_, 'd, 't> {
     fn report(&self, error: &ValueError) {
         match error {
             ValueError::Unexpected { expected } => self.report_unexpected(expected),
-            ValueError::Malformed { expected, reason } => {
+            ValueError::Malformed { expected, reason, span } => {
                 let message = format!("expected {expected} {}: {reason}", self.place());
-                self.document.report(self.value.span(), message);
+                self.document.report(span.clone().unwrap_or_else(|| self.value.span()), message);
             }
             ValueError::Other(message) => self.document.report(self.value.span(), message.as_str()),
         }
@@ -336,7 +336,9 @@ impl<'de> SeqAccess<'de> for ArrayElements<'de, '_> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, ValueError> {
-        self.0.next().map(|one| seed.deserialize(UnkeyedValue(one.get_ref()))).transpose()
+        let Some(element) = self.0.next() else { return Ok(None) };
+        let value = seed.deserialize(UnkeyedValue(element.get_ref()));
+        value.map(Some).map_err(|error| error.with_span(element.span()))
     }
 }
 
@@ -348,9 +350,26 @@ pub(super) enum ValueError {
     Unexpected { expected: String },
     /// The value is of an expected kind, but can't be parsed.
     #[error("expected {expected}: {reason}")]
-    Malformed { expected: String, reason: String },
+    Malformed {
+        expected: String,
+        reason: String,
+        /// The part of the value that can't be parsed, if it is not the whole.
+        span: Option<Range<usize>>,
+    },
     #[error("{0}")]
     Other(String),
+}
+
+impl ValueError {
+    /// Adds the span of the part that can't be parsed.
+    fn with_span(self, part: Range<usize>) -> Self {
+        match self {
+            Self::Malformed { expected, reason, span } => {
+                Self::Malformed { expected, reason, span: span.or(Some(part)) }
+            }
+            Self::Unexpected { .. } | Self::Other(_) => self,
+        }
+    }
 }
 
 impl serde::de::Error for ValueError {
@@ -363,7 +382,7 @@ impl serde::de::Error for ValueError {
     }
 
     fn invalid_value(reason: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::Malformed { expected: expected.to_string(), reason: reason.to_string() }
+        Self::Malformed { expected: expected.to_string(), reason: reason.to_string(), span: None }
     }
 }
 

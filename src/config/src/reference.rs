@@ -1,5 +1,6 @@
 //! The generated reference of `heeler.toml`: the page `docs/reference/config.md` and the JSON schema
-//! `docs/reference/heeler.schema.json`, both made from the types in `tables.rs`.
+//! `docs/reference/heeler.schema.json`, both made from the types in `tables.rs` and
+//! `sources.rs`.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -16,6 +17,7 @@ use super::{
         PathArray, PeriodText, ReportArray, SuiteName, TextArray,
     },
     reader::{ConfigDocument, TableReader},
+    sources::SourceTable,
     tables::{OverrideTable, ProfileTable, SlowTimeoutTable, SuiteTable, TopTable},
 };
 
@@ -77,7 +79,7 @@ described_notations! {
         {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}, |all| all;
     ReportArray -> Vec<heeler_report::ReportRequest>, "array of strings",
         {"type": "array", "items": {"type": "string"}},
-        |all| all.iter().map(|one| format!("{}={}", one.format.name(), one.file.display())).collect::<Vec<_>>();
+        |all| all.iter().map(|one| format!("{}={}", one.format.name, one.file.display())).collect::<Vec<_>>();
     CommandArray -> Vec<String>, "array of words",
         {"type": "array", "items": {"type": "string"}, "minItems": 1}, |all| all;
     JobCount -> Self, "number from 1, or \"num-cpus\"",
@@ -193,6 +195,8 @@ pub(super) struct SuiteKeys {
     #[schemars(flatten)]
     own: SuiteTable,
     #[schemars(flatten)]
+    source: SourceTable,
+    #[schemars(flatten)]
     tests: TestLayer,
 }
 
@@ -283,14 +287,15 @@ pub(super) fn render_page() -> String {
     section("`slow-timeout = { … }`", keys_of::<SlowTimeoutTable>(), &defs["SlowTimeoutTable"]);
     section("Further keys of `[profile.NAME]`", keys_of::<ProfileTable>(), profile);
     section("Further keys of `[[profile.NAME.override]]`", keys_of::<OverrideTable>(), &defs["OverrideKeys"]);
-    section("Further keys of `[[suite]]`", keys_of::<SuiteTable>(), &defs["SuiteKeys"]);
+    let suite = [keys_of::<SuiteTable>(), keys_of::<SourceTable>()].concat();
+    section("Further keys of `[[suite]]`", suite, &defs["SuiteKeys"]);
     page
 }
 
 const PAGE_HEAD: &str = "\
 # heeler.toml
 
-<!-- Generated from the types in src/config/src/tables.rs: UPDATE_GOLDEN=1 cargo test -p heeler-config. -->
+<!-- Generated from the types in src/config/src/{tables,sources}.rs: UPDATE_GOLDEN=1 cargo test -p heeler-config. -->
 
 Heeler reads the nearest `heeler.toml` in the working directory or above it, or the file that `--config-file`
 names. A file that belongs to neither this user, root nor the owner of the working directory is refused unless it

@@ -36,18 +36,18 @@ pub fn parse_report_request(text: &str) -> Result<ReportRequest, ReportRequestEr
     };
     match file {
         Some("") => Err(ReportRequestError::NoFile { name: name.to_owned() }),
-        file => Ok(ReportRequest { format, file: PathBuf::from(file.unwrap_or(format.default_file())) }),
+        file => Ok(ReportRequest { format, file: PathBuf::from(file.unwrap_or(format.default_file)) }),
     }
 }
 
 /// Returns the names of all report formats, in words.
 #[must_use]
 pub fn report_format_names() -> String {
-    REPORT_FORMATS.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")
+    REPORT_FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(", ")
 }
 
 fn name_hint(name: &str) -> String {
-    match closest_match(&name.to_ascii_lowercase(), REPORT_FORMATS.iter().map(|format| format.name())) {
+    match closest_match(&name.to_ascii_lowercase(), REPORT_FORMATS.iter().map(|format| format.name)) {
         Some(near) => format!("did you mean \"{near}\"?"),
         None => format!("the formats are {}", report_format_names()),
     }
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn request_names_a_format_and_may_name_a_file() {
         let request = parse_report_request("ctrf=out/a=b.json").unwrap();
-        assert_eq!((request.format.name(), request.file.as_path()), ("ctrf", Path::new("out/a=b.json")));
+        assert_eq!((request.format.name, request.file.as_path()), ("ctrf", Path::new("out/a=b.json")));
         assert_eq!(parse_report_request("junit").unwrap().file, Path::new("junit.xml"));
     }
 

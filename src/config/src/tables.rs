@@ -16,7 +16,7 @@ use super::{
     SlowTimeout, StatusLevel, TimeLimit,
     notation::{
         ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName,
-        Notation, Number, PathArray, ReportArray, SuiteName, TextArray, required,
+        Notation, Number, ReportArray, SuiteName, TextArray, required,
     },
 };
 
@@ -272,7 +272,7 @@ pub(super) struct SlowTimeoutTable {
     pub(super) terminate_after: Option<NonZeroU32>,
 }
 
-/// The keys of `[[suite]]` in addition to those of [`TestLayer`].
+/// The keys of `[[suite]]` in addition to those of [`TestLayer`] and of its source.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(extend("required" = ["name"])))]
 #[serde(rename_all = "kebab-case", default)]
@@ -280,16 +280,6 @@ pub(super) struct SuiteTable {
     /// Its name: the first part of its tests' uids. A suite of several programs adds theirs.
     #[serde(with = "SuiteName")]
     pub(super) name: Option<String>,
-    /// Test programs: paths or globs (`*`, `?`, `**`, `[…]`, `{…}`), relative to the file. A suite has either
-    /// this key or `cargo`.
-    #[serde(with = "PathArray")]
-    pub(super) programs: Option<Vec<String>>,
-    /// A cargo package or workspace whose test programs are built and run, relative to the file.
-    #[serde(with = "DirectoryPath")]
-    pub(super) cargo: Option<PathBuf>,
-    /// Arguments after `cargo test --no-run`, such as `["--features", "net"]`.
-    #[serde(with = "TextArray")]
-    pub(super) cargo_args: Option<Vec<String>>,
     /// The framework of the programs, by a name that `heeler run --help` lists. Without it, each program is asked.
     #[serde(with = "FrameworkName")]
     pub(super) framework: Option<String>,

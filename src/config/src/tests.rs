@@ -2,6 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
+use heeler_core::SourceRequest;
+
 use super::*;
 use crate::filter::FilterSubject;
 
@@ -152,7 +154,7 @@ fn file_with_every_key_is_read() {
     assert_eq!(run.fail_limit(), FailLimit::After { failures: 5.try_into().unwrap(), is_immediate: false });
     assert_eq!(run.shuffle, ShuffleMode::Seed(7));
     assert_eq!(run.status_level, Some(StatusLevel::Fail));
-    let files: Vec<_> = run.reports.iter().map(|one| (one.format.name(), one.file.as_path())).collect();
+    let files: Vec<_> = run.reports.iter().map(|one| (one.format.name, one.file.as_path())).collect();
     assert_eq!(files, [("junit", Path::new("out/junit.xml")), ("ctrf", Path::new("ctrf-report.json"))]);
     assert_eq!(run.output_limit_bytes, 65_536);
     assert_eq!(run.list_timeout, Duration::from_millis(500));
@@ -161,13 +163,13 @@ fn file_with_every_key_is_read() {
     assert!(!run.is_history_kept);
     let unit = &config.suites[0];
     assert_eq!((unit.name.as_str(), unit.position), ("unit", FilePosition { line: 42, column: 1 }));
-    assert_eq!(unit.source, SuiteSource::Programs(vec!["build/a_test".into(), "build/*_test".into()]));
+    assert_eq!(unit.source, SourceRequest::new("programs", ["build/a_test".into(), "build/*_test".into()]));
     assert_eq!(unit.env, [("DATA".into(), Some("data".into())), ("HOME".into(), None)]);
     assert_eq!(unit.build.as_deref(), Some(&["make".to_owned(), "-C".to_owned(), "build".to_owned()][..]));
     assert_eq!(unit.cwd.as_deref(), Some(Path::new("build")));
     assert_eq!(
         config.suites[1].source,
-        SuiteSource::Cargo { dir: "crates".into(), args: vec!["--features".into(), "net".into()] }
+        SourceRequest::new("cargo", ["crates".into(), "--features".into(), "net".into()])
     );
 }
 
@@ -185,9 +187,7 @@ fn paths_are_relative_to_the_file() {
         Some(Path::new("/w/sub/j.xml"))
     );
     assert_eq!(config.suites[0].cwd.as_deref(), Some(Path::new("/tmp")));
-    assert!(
-        matches!(&config.suites[0].source, SuiteSource::Cargo { dir, .. } if dir == Path::new("/w/sub/."))
-    );
+    assert_eq!(config.suites[0].source, SourceRequest::new("cargo", ["/w/sub/.".into()]));
 }
 
 #[test]
@@ -280,7 +280,7 @@ idle-timeout = true
 dumps = "core"
 crash-capture = 3
 shuffle = -1
-reports = ["junt=a"]
+reports = ["ctrf", "junt=a"]
 no-capture = "no"
 output-limit = "1X"
 keep-runs = 99999999999999999999
@@ -304,7 +304,7 @@ heeler.toml:8:16: expected a duration such as "60s" or "1m 30s", or false for no
 heeler.toml:9:9: expected one of "off", "crash", "hang", "all" for "dumps" in [profile.default], found the string "core"
 heeler.toml:10:17: expected one of "off", "root", "tree" for "crash-capture" in [profile.default], found the number 3
 heeler.toml:11:11: expected a seed (a whole number from 0), true or false for "shuffle" in [profile.default], found the number -1
-heeler.toml:12:11: expected reports such as "junit=out/junit.xml" for "reports" in [profile.default]: unknown report format "junt"; did you mean "junit"?
+heeler.toml:12:20: expected reports such as "junit=out/junit.xml" for "reports" in [profile.default]: unknown report format "junt"; did you mean "junit"?
 and 12 more
 "#,
     );

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use heeler_core::SourceRequest;
+
 use crate::{RunLayer, RunSettings, TestLayer, TestSettings, filter::Filter};
 
 /// A position in `heeler.toml`; both numbers count from 1, columns in characters.
@@ -262,7 +264,7 @@ pub struct SuiteConfig {
     /// Position of the section, for messages.
     pub position: FilePosition,
     /// The source of the programs.
-    pub source: SuiteSource,
+    pub source: SourceRequest,
     /// Name of the framework; `None` detects it by asking the program.
     pub framework: Option<String>,
     /// Arguments before all of Heeler's own.
@@ -275,18 +277,4 @@ pub struct SuiteConfig {
     pub build: Option<Vec<String>>,
     /// Settings of the suite's tests, over those of any profile.
     pub tests: TestLayer,
-}
-
-/// The source of a suite's programs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SuiteSource {
-    /// Paths and globs, relative to the file's directory. Not empty.
-    Programs(Vec<String>),
-    /// The test programs of a cargo package or workspace.
-    Cargo {
-        /// Directory in which cargo runs.
-        dir: PathBuf,
-        /// Arguments after `cargo test --no-run`.
-        args: Vec<String>,
-    },
 }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
-use crate::{Attempt, ExitReason, LeakedProcess, NotRunReason, Outcome, TestResult};
+use crate::{Attempt, ExitReason, Failure, LeakedProcess, NotRunReason, Outcome, TestResult};
 
 /// Number of characters of a command line that are reported, enough to recognise a process.
 const COMMAND_CHARS: usize = 60;
@@ -46,15 +46,15 @@ pub fn not_run_text(reason: NotRunReason) -> String {
     match reason {
         NotRunReason::Unrunnable => "not run".to_owned(),
         NotRunReason::Cancelled => "not run: the run was cancelled".to_owned(),
-        NotRunReason::TooManyFailures => "not run: the run stopped at its limit of failures".to_owned(),
+        NotRunReason::TooManyFailures => "not run: the run stopped at its failure limit".to_owned(),
         NotRunReason::TimeLimitReached => {
-            "not run: the run stopped at its limit of time (run-timeout)".to_owned()
+            "not run: the run stopped at its time limit (run-timeout)".to_owned()
         }
         NotRunReason::ProgramGivenUp { deaths } => {
-            format!("not run: its program died outside any test {deaths} times in a row and was given up")
+            format!("not run: its program died outside any test {deaths} times in a row")
         }
         NotRunReason::NeverStarted => "not run: its program kept exiting without running it".to_owned(),
-        NotRunReason::WorkerDied => "not run to its end: its worker died under it twice".to_owned(),
+        NotRunReason::WorkerDied => "not completed: its worker died twice while it ran".to_owned(),
         NotRunReason::NoWorker => "not run: no worker could be kept alive to run it".to_owned(),
         NotRunReason::RunInterrupted => "not run: its run was interrupted".to_owned(),
     }
@@ -112,8 +112,8 @@ pub fn shown_stderr(result: &TestResult) -> Option<Cow<'_, str>> {
     Some(format!("{stderr}{border}{}", leak_note(&result.leaked)).into())
 }
 
-/// Returns the stack of a result: that of a failure, otherwise the captured one, otherwise the place of the
-/// failure if the test itself is located elsewhere.
+/// Returns the stack of a result: that of a failure, otherwise the captured one, otherwise the places of the
+/// failures, one in a line, if they are several or the test itself is located elsewhere.
 #[must_use]
 pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_, str>> {
     let of_failure = result.failures.iter().find_map(|failure| failure.stack.as_deref());
@@ -121,12 +121,10 @@ pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_,
     if let Some(stack) = of_failure.or(captured.filter(|stack| !stack.is_empty())) {
         return Some(stack.into());
     }
-    let failure = result.failures.iter().find(|failure| failure.file.is_some())?;
-    let file = failure.file.as_deref().filter(|_| is_test_located)?;
-    Some(match failure.line {
-        Some(line) => format!("{file}:{line}").into(),
-        None => file.into(),
-    })
+    let mut places: Vec<_> = result.failures.iter().filter_map(Failure::place).collect();
+    places.dedup();
+    let are_needed = is_test_located || places.len() > 1;
+    (are_needed && !places.is_empty()).then(|| places.join("\n").into())
 }
 
 /// Returns the note about leaked processes for the standard error of their test.
@@ -181,6 +179,18 @@ mod tests {
         let flaky = TestResult { outcome: Outcome::Flaky, reason: None, stdout: "out".into(), ..failed };
         assert_eq!(shown_message(&flaky), None);
         assert_eq!(shown_stdout(&flaky).unwrap(), format!("{lines}\nout"));
+    }
+
+    #[test]
+    fn stack_without_frames_is_the_places_of_failures() {
+        let at = |line| Failure { file: Some("a.cc".into()), line: Some(line), ..Failure::default() };
+        let failed = |failures| TestResult { failures, ..TestResult::new(Outcome::Failed) };
+        let one = failed(vec![at(7)]);
+        assert_eq!(shown_stack(&one, true).as_deref(), Some("a.cc:7"));
+        assert_eq!(shown_stack(&one, false), None, "the test is located there");
+        let several = failed(vec![at(7), Failure::default(), at(9)]);
+        assert_eq!(shown_stack(&several, true).as_deref(), Some("a.cc:7\na.cc:9"));
+        assert_eq!(shown_stack(&several, false), shown_stack(&several, true));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - [`test_result`]: results of tests.
 //! - [`describe`]: the English of outcomes.
 //! - [`ids`]: numeric ids; [`os_text`]: strings of the operating system.
+//! - [`SourceRequest`]: a source of test programs, as users name it.
 //! - [`batching`]: the tests of the next batch.
 //! - [`partition`]: the tests of this shard.
 //! - [`ledger`]: the results that are owed, and those that are proven delivered.
@@ -16,6 +17,7 @@
 pub mod batching;
 pub mod delivery;
 pub mod describe;
+mod durations;
 mod error_chain;
 pub mod fair_share;
 pub mod ids;
@@ -25,13 +27,16 @@ pub mod outcome;
 mod outcome_counts;
 pub mod partition;
 pub mod run;
+mod source_request;
 pub mod test_path;
 pub mod test_result;
 
+pub use durations::milliseconds_of;
 pub use error_chain::error_chain;
 pub use ids::*;
 pub use os_text::OsText;
 pub use outcome::*;
 pub use outcome_counts::OutcomeCounts;
+pub use source_request::SourceRequest;
 pub use test_path::NameNesting;
 pub use test_result::*;

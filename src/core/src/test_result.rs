@@ -117,14 +117,19 @@ impl TestResult {
         for failure in failures {
             let text = message.to_mut();
             text.push('\n');
-            if let Some(file) = &failure.file {
-                text.push_str(file);
-                text.extend(failure.line.map(|line| format!(":{line}")));
+            if let Some(place) = failure.place() {
+                text.push_str(&place);
                 text.push_str(": ");
             }
             text.push_str(failure.message.as_deref().unwrap_or_default());
         }
         Some(message)
+    }
+
+    /// Returns the first failure with an expected or an actual value.
+    #[must_use]
+    pub fn failed_comparison(&self) -> Option<&Failure> {
+        self.failures.iter().find(|failure| failure.expected.is_some() || failure.actual.is_some())
     }
 
     /// Returns the files that were collected for the result.
@@ -169,6 +174,13 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Returns where the failure is: `file:line`.
+    #[must_use]
+    pub fn place(&self) -> Option<String> {
+        let file = self.file.as_deref()?;
+        Some(self.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}")))
+    }
+
     /// Returns whether nothing is known of the failure.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -277,7 +289,7 @@ impl std::fmt::Display for ExitReason {
         match (&self.signal, self.code) {
             (Some(signal), _) => f.write_str(signal),
             (None, Some(code)) => write!(f, "exit code {code}"),
-            (None, None) => f.write_str("an unknown end"),
+            (None, None) => f.write_str("an unknown exit status"),
         }
     }
 }

@@ -6,12 +6,12 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use heeler_core::{OsText, TestId};
+use heeler_core::{OsText, SourceRequest, TestId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     control::{TestGroup, TraitPair},
-    mtp::{EncodedChange, NodeDescription, group_node},
+    mtp::{GroupDescription, NodeDescription},
 };
 
 /// File name of the manifest in the run's directory.
@@ -22,7 +22,7 @@ pub const COORDINATOR_LOCK: &str = "coordinator.lock";
 /// and every result is reported.
 pub const WATCHDOG_LOCK: &str = "watchdog.lock";
 /// Version of the format; readers refuse others.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Format name in the head of each manifest.
 const FORMAT: &str = "heeler-manifest";
 
@@ -65,25 +65,13 @@ pub struct RunOrigin {
     pub command: Vec<OsText>,
     /// Directory in which the command was given.
     pub cwd: OsText,
-    /// Programs that the command line named; empty if those of the configuration ran, or if a client starts
-    /// the server itself.
-    pub programs: NamedPrograms,
-    /// Run id of the earlier run whose tests this one reruns.
-    pub continues: Option<String>,
-}
-
-/// Programs as a command line names them; paths are absolute.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-pub struct NamedPrograms {
-    /// Programs named by path.
-    pub paths: Vec<OsText>,
-    /// Cargo package or workspace whose test programs run.
-    pub cargo: Option<OsText>,
-    /// Arguments for cargo.
-    pub cargo_args: Vec<String>,
+    /// Sources of test programs that the command line named, with absolute paths; empty if those of the
+    /// configuration ran, or if a client starts the server itself.
+    pub sources: Vec<SourceRequest>,
     /// Framework of the programs, if it was given.
     pub framework: Option<String>,
+    /// Run id of the earlier run whose tests this one reruns.
+    pub continues: Option<String>,
 }
 
 /// Rerun set: the tests of a run, by uid, that a later run should repeat.
@@ -160,9 +148,6 @@ pub struct ManifestTest {
     /// Traits that the framework assigns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub traits: Vec<TraitPair>,
-    /// Members that the client added, as JSON: `"name":value,…`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_members: Option<String>,
 }
 
 /// Descriptions of some tests of a run: all that is needed, beside their results, to report them.
@@ -191,7 +176,7 @@ impl TestDescriptions {
             file: test.file.as_deref(),
             line: test.line,
             traits: &test.traits,
-            client_members: test.client_members.as_deref(),
+            client_members: None,
         }))
     }
 
@@ -199,11 +184,13 @@ impl TestDescriptions {
         Some(self.groups.get(place? as usize)?.uid.as_str())
     }
 
-    /// Returns the changes of all groups, each after its own parent group.
-    pub fn group_changes(&self) -> impl Iterator<Item = EncodedChange> {
-        self.groups.iter().map(|group| {
-            let node = group_node(&group.uid, &group.name);
-            EncodedChange::new(self.group_uid(group.parent), &node, group.client_members.as_deref())
+    /// Returns the descriptions of all groups, each after its own parent group.
+    pub fn described_groups(&self) -> impl Iterator<Item = GroupDescription<'_>> {
+        self.groups.iter().map(|group| GroupDescription {
+            uid: &group.uid,
+            name: &group.name,
+            parent: self.group_uid(group.parent),
+            client_members: None,
         })
     }
 }
@@ -334,16 +321,15 @@ mod tests {
             display_name: "a".into(),
             group: Some(0),
             file: Some("a.cc".into()),
-            client_members: Some("\"x.y\":1".into()),
             ..ManifestTest::default()
         };
         let origin = RunOrigin {
             command: vec!["heeler".into(), "run".into()],
+            sources: vec![SourceRequest::new("cargo", ["/w".into(), "--release".into()])],
             continues: Some("r0".into()),
             ..RunOrigin::default()
         };
-        let groups =
-            vec![TestGroup { uid: "s::".into(), name: "s".into(), parent: None, client_members: None }];
+        let groups = vec![TestGroup { uid: "s::".into(), name: "s".into(), parent: None }];
         let head = ManifestHead {
             tests: 1,
             pid: 7,
@@ -382,7 +368,7 @@ mod tests {
 
     #[test]
     fn foreign_files_and_other_versions_are_refused() {
-        for text in ["", "x\n", "{}\n", "{\"format\":\"x\",\"version\":4}\n", "[1]\n"] {
+        for text in ["", "x\n", "{}\n", "{\"format\":\"x\",\"version\":5}\n", "[1]\n"] {
             let error = Manifest::read(text.as_bytes()).unwrap_err();
             let is_torn = text.is_empty() && matches!(error, ManifestError::Damaged { offset: 0, .. });
             assert!(is_torn || matches!(error, ManifestError::Format), "{text}: {error}");
@@ -391,7 +377,7 @@ mod tests {
         let error = Manifest::read(newer.as_bytes()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "it is written in version 9 of the format, and this heeler reads version 4"
+            "it is written in version 9 of the format, and this heeler reads version 5"
         );
     }
 }

@@ -4,16 +4,13 @@
 use bytes::Bytes;
 use heeler_core::{TestId, TestResult};
 use heeler_protocol::{
-    control::{FinishRequest, JournalResend, KnownResult},
-    manifest::TestDescriptions,
-    mtp::{attachments_frame, render_program_failure, render_result, updates_frame},
+    control::{
+        FRAME_LIMIT_BYTES, FRAME_LIMIT_UPDATES, FinishRequest, JournalResend, KnownResult, UpdateEncoding,
+    },
+    mtp::{GroupDescription, NodeDescription, attachments_frame},
 };
 
 use crate::JournalFile;
-
-/// Maximum number of updates in a frame. Clients show progress frame by frame, and some bound their messages.
-const FRAME_CHANGES: usize = 500;
-const FRAME_BYTES: usize = 1 << 20;
 
 /// A frame of updates.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,10 +32,17 @@ pub struct ResentResults {
 /// Returns the changes of the groups above all that is sent.
 #[must_use]
 pub fn group_changes(finish: &FinishRequest) -> Vec<Vec<u8>> {
-    if finish.resend.is_empty() && finish.synthesized.is_empty() {
+    let encoding = finish.route.encoding;
+    if !encoding.has_groups() || (finish.resend.is_empty() && finish.synthesized.is_empty()) {
         return Vec::new();
     }
-    finish.descriptions.group_changes().map(|change| change.as_bytes().to_vec()).collect()
+    let change = |group: GroupDescription<'_>| {
+        let client_members = finish.client_members.get(group.uid);
+        let mut change = Vec::new();
+        encoding.append_group(&mut change, &GroupDescription { client_members, ..group });
+        change
+    };
+    finish.descriptions.described_groups().map(change).collect()
 }
 
 /// Returns the results of one worker that are sent again, from its journal.
@@ -50,16 +54,13 @@ pub fn resent_results(
 ) -> ResentResults {
     let proven = usize::try_from(resend.proven).unwrap_or(usize::MAX);
     let journalled = journal.finished().count() as u64;
-    let mut changes: Vec<_> = journal
-        .finished()
-        .skip(proven)
-        .filter_map(|(test, result)| render(&finish.descriptions, test, result))
-        .collect();
+    let mut changes: Vec<_> =
+        journal.finished().skip(proven).filter_map(|(test, result)| render(finish, test, result)).collect();
     let missing: Vec<_> = resend
         .known
         .iter()
         .filter(|known| known.position > journalled)
-        .filter_map(|known| render(&finish.descriptions, known.test, &known_result(known)))
+        .filter_map(|known| render(finish, known.test, &known_result(known)))
         .collect();
     let lost = missing.len();
     changes.extend(missing);
@@ -78,19 +79,22 @@ fn known_result(known: &KnownResult) -> TestResult {
 /// Returns the changes of the synthesized results, then those of failed programs.
 #[must_use]
 pub fn synthesized_changes(finish: &FinishRequest) -> Vec<Vec<u8>> {
-    let results =
-        finish.synthesized.iter().filter_map(|due| render(&finish.descriptions, due.test, &due.result));
+    let results = finish.synthesized.iter().filter_map(|due| render(finish, due.test, &due.result));
     let programs = finish.program_failures.iter().map(|failure| {
         let mut change = Vec::new();
-        render_program_failure(&mut change, failure);
+        finish.route.encoding.append_program_failure(&mut change, failure);
         change
     });
     results.chain(programs).collect()
 }
 
-fn render(descriptions: &TestDescriptions, test: TestId, result: &TestResult) -> Option<Vec<u8>> {
+fn render(finish: &FinishRequest, test: TestId, result: &TestResult) -> Option<Vec<u8>> {
     let mut change = Vec::new();
-    let rendered = descriptions.with_test(test, |test| render_result(&mut change, test, result));
+    let rendered = finish.descriptions.with_test(test, |test| {
+        let client_members = finish.client_members.get(test.uid);
+        let test = NodeDescription { client_members, ..*test };
+        finish.route.encoding.append_finished(&mut change, &test, result);
+    });
     if rendered.is_none() {
         tracing::error!(test = test.0, "a result of a test that the run does not describe is not sent");
     }
@@ -99,22 +103,40 @@ fn render(descriptions: &TestDescriptions, test: TestId, result: &TestResult) ->
 
 /// Divides changes into frames.
 #[must_use]
-pub fn update_frames(run: &str, changes: &[Vec<u8>]) -> Vec<UpdateFrame> {
+pub fn update_frames(encoding: UpdateEncoding, run: &str, changes: &[Vec<u8>]) -> Vec<UpdateFrame> {
     let mut frames = Vec::new();
     let mut rest = changes;
     while !rest.is_empty() {
         let mut bytes = 0;
         let fits = |change: &&Vec<u8>| {
             bytes += change.len();
-            bytes <= FRAME_BYTES
+            bytes <= FRAME_LIMIT_BYTES
         };
-        let count = rest.iter().take(FRAME_CHANGES).take_while(fits).count().max(1);
+        let count = rest.iter().take(FRAME_LIMIT_UPDATES).take_while(fits).count().max(1);
         let (frame, later) = rest.split_at(count);
-        let bytes = updates_frame(run, frame.iter().map(Vec::as_slice));
+        let bytes = encoding.frame(run, frame.iter().map(Vec::as_slice));
         frames.push(UpdateFrame { bytes, changes: count });
         rest = later;
     }
     frames
+}
+
+/// Returns all frames of a finish, in order: updates, attachments, completion. Damage of journals is logged.
+#[must_use]
+pub fn frames(finish: &FinishRequest) -> Vec<Bytes> {
+    let mut changes = group_changes(finish);
+    for resend in &finish.resend {
+        let journal = JournalFile::read_worker(finish.run_dir.as_path(), resend.worker);
+        if let Some(damage) = journal.damage() {
+            tracing::warn!(damage, "a journal could not be read to its end");
+        }
+        changes.extend(resent_results(finish, resend, &journal).changes);
+    }
+    changes.extend(synthesized_changes(finish));
+    let encoding = finish.route.encoding;
+    let updates = update_frames(encoding, &finish.run.id, &changes).into_iter().map(|frame| frame.bytes);
+    let completion = encoding.completion(&finish.run.id);
+    updates.chain(attachment_frames(finish)).chain([completion]).collect()
 }
 
 /// Returns the frames of the attachments with their end; none for a client that does not read them.

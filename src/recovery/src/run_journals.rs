@@ -116,7 +116,18 @@ impl RunJournals {
     /// # Errors
     /// The directory can't be read.
     pub fn read(run_dir: &Path) -> io::Result<Self> {
-        Ok(Self { files: journal_paths(run_dir)?.into_iter().map(JournalFile::read).collect() })
+        Self::read_with(run_dir, |paths| paths.into_iter().map(JournalFile::read).collect())
+    }
+
+    /// Reads all journals of a run; `read_files` reads them in the order of their paths, perhaps several at once.
+    ///
+    /// # Errors
+    /// The directory can't be read.
+    pub fn read_with(
+        run_dir: &Path,
+        read_files: impl FnOnce(Vec<PathBuf>) -> Vec<JournalFile>,
+    ) -> io::Result<Self> {
+        Ok(Self { files: read_files(journal_paths(run_dir)?) })
     }
 
     /// Settles the run without its coordinator, from its journals and the number of its selected tests.

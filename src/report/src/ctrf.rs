@@ -4,6 +4,7 @@
 use std::{io::Write, path::Path};
 
 use heeler_core::{Attempt, Outcome, OutcomeCounts};
+use heeler_protocol::mtp::FailureInfo;
 use serde_json::{Map, Value, json};
 
 use super::{FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport};
@@ -12,48 +13,34 @@ use super::{FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary,
 const SPEC_VERSION: &str = "0.0.0";
 
 /// The format `ctrf`.
-pub(super) struct CtrfFormat;
+pub(super) static FORMAT: ReportFormat =
+    ReportFormat { name: "ctrf", title: "CTRF", default_file: "ctrf-report.json", write: write_report };
 
-impl ReportFormat for CtrfFormat {
-    fn name(&self) -> &'static str {
-        "ctrf"
+fn write_report(
+    summary: &RunSummary,
+    info: &ReportRunInfo<'_>,
+    writer: &mut dyn Write,
+) -> Result<(), ReportError> {
+    let head = json!({"name": "heeler", "version": env!("CARGO_PKG_VERSION")});
+    write!(writer, r#"{{"reportFormat":"CTRF","specVersion":"{SPEC_VERSION}","generatedBy":"heeler","#)?;
+    if !info.run.is_empty() {
+        write!(writer, r#""runId":{},"#, json!(info.run))?;
     }
-
-    fn title(&self) -> &'static str {
-        "CTRF"
+    let counts = run_counts(summary, info);
+    write!(writer, r#""results":{{"tool":{head},"summary":{counts},"tests":["#)?;
+    // One test at a time, so that the document of a large run is never in memory as a whole.
+    let mut separator = "\n";
+    for record in summary.records().iter().chain(summary.failed_groups()) {
+        writer.write_all(separator.as_bytes())?;
+        serde_json::to_writer(&mut *writer, &test(record))?;
+        separator = ",\n";
     }
-
-    fn default_file(&self) -> &'static str {
-        "ctrf-report.json"
+    let mut environment = Map::new();
+    if !info.name.is_empty() {
+        environment.insert("reportName".into(), info.name.into());
     }
-
-    fn write(
-        &self,
-        summary: &RunSummary,
-        info: &ReportRunInfo<'_>,
-        writer: &mut dyn Write,
-    ) -> Result<(), ReportError> {
-        let head = json!({"name": "heeler", "version": env!("CARGO_PKG_VERSION")});
-        write!(writer, r#"{{"reportFormat":"CTRF","specVersion":"{SPEC_VERSION}","generatedBy":"heeler","#)?;
-        if !info.run.is_empty() {
-            write!(writer, r#""runId":{},"#, json!(info.run))?;
-        }
-        let counts = run_counts(summary, info);
-        write!(writer, r#""results":{{"tool":{head},"summary":{counts},"tests":["#)?;
-        // One test at a time, so that the document of a large run is never in memory as a whole.
-        let mut separator = "\n";
-        for record in summary.records().iter().chain(summary.failed_groups()) {
-            writer.write_all(separator.as_bytes())?;
-            serde_json::to_writer(&mut *writer, &test(record))?;
-            separator = ",\n";
-        }
-        let mut environment = Map::new();
-        if !info.name.is_empty() {
-            environment.insert("reportName".into(), info.name.into());
-        }
-        writeln!(writer, "\n],\"environment\":{}}}}}", Value::Object(environment))?;
-        Ok(())
-    }
+    writeln!(writer, "\n],\"environment\":{}}}}}", Value::Object(environment))?;
+    Ok(())
 }
 
 fn run_counts(summary: &RunSummary, info: &ReportRunInfo<'_>) -> Value {
@@ -186,10 +173,26 @@ fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, det
     if let Some(code) = detail.exit_code {
         extra.insert("exitCode".into(), code.into());
     }
+    if !detail.failures.is_empty() {
+        extra.insert("failures".into(), detail.failures.iter().map(failure).collect());
+    }
     if !detail.leaked.is_empty() {
         let leaked = detail.leaked.iter().map(|one| json!({"pid": one.pid, "command": one.command}));
         extra.insert("leakedProcesses".into(), leaked.collect());
     }
+}
+
+fn failure(failure: &FailureInfo) -> Value {
+    let texts = [
+        ("message", &failure.message),
+        ("trace", &failure.stacktrace),
+        ("filePath", &failure.file),
+        ("expected", &failure.expected),
+        ("actual", &failure.actual),
+    ];
+    let texts = texts.into_iter().filter_map(|(name, text)| Some((name, Value::from(text.as_deref()?))));
+    let line = failure.line.map(|line| ("line", line.into()));
+    Value::Object(texts.chain(line).map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 fn put_attempts(test: &mut Map<String, Value>, record: &TestReport, detail: &FailureDetail) {
@@ -281,7 +284,7 @@ mod tests {
             duration: Duration::from_secs(7),
         };
         let mut out = Vec::new();
-        CtrfFormat.write(&summary, &info, &mut out).unwrap();
+        (FORMAT.write)(&summary, &info, &mut out).unwrap();
         let report: Value = serde_json::from_slice(&out).unwrap();
         let schema = include_str!("../../../tests/schema/ctrf/schema.json");
         let schema = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
@@ -352,6 +355,16 @@ mod tests {
         assert_eq!((&tests[2]["threadId"], &tests[2]["trace"]), (&json!("2"), &json!("#0 main")));
         assert_eq!(tests[8]["retryAttempts"][0]["extra"]["exitReason"], "SIGABRT");
         assert_eq!(report["runId"], "r \"1\"");
+    }
+
+    #[test]
+    fn several_failures_are_extra() {
+        let failures =
+            json!([{"message": "bad", "file": "x.cc", "line": 4}, {"expected": "2", "actual": "1"}]);
+        let changes = [change("fails", ExecutionState::Failed, json!({ (key::FAILURES): failures }))];
+        let expected =
+            json!([{"message": "bad", "filePath": "x.cc", "line": 4}, {"expected": "2", "actual": "1"}]);
+        assert_eq!(valid_report(&changes)["results"]["tests"][0]["extra"]["failures"], expected);
     }
 
     #[test]

@@ -2,14 +2,14 @@
 //! each suite, `classname` is the suite, `name` the test's full name. Output is included for tests that did
 //! not pass at the first attempt.
 
-use std::{collections::HashMap, io::Write, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use heeler_core::{Attempt, Outcome};
-use heeler_protocol::mtp::{LeakedProcessInfo, RunLeak};
+use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo, RunLeak};
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
 use super::{
-    FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport,
+    FailureDetail, ReportFormat, ReportRunInfo, RunSummary, TestReport,
     sanitise::{headline, xml_text},
 };
 
@@ -17,30 +17,12 @@ use super::{
 const NO_SUITE: &str = "tests";
 
 /// The format `junit`.
-pub(super) struct JunitFormat;
-
-impl ReportFormat for JunitFormat {
-    fn name(&self) -> &'static str {
-        "junit"
-    }
-
-    fn title(&self) -> &'static str {
-        "JUnit"
-    }
-
-    fn default_file(&self) -> &'static str {
-        "junit.xml"
-    }
-
-    fn write(
-        &self,
-        summary: &RunSummary,
-        info: &ReportRunInfo<'_>,
-        writer: &mut dyn Write,
-    ) -> Result<(), ReportError> {
-        Ok(report(summary, info).serialize(writer)?)
-    }
-}
+pub(super) static FORMAT: ReportFormat = ReportFormat {
+    name: "junit",
+    title: "JUnit",
+    default_file: "junit.xml",
+    write: |summary, info, writer| Ok(report(summary, info).serialize(writer)?),
+};
 
 fn report(summary: &RunSummary, head: &ReportRunInfo<'_>) -> Report {
     let mut report = Report::new(xml_text(head.name));
@@ -235,11 +217,20 @@ fn description(record: &TestReport) -> Option<String> {
     let detail = record.detail.as_deref()?;
     let mut parts: Vec<String> = Vec::new();
     parts.extend(detail.message.clone());
-    if let (Some(expected), Some(actual)) = (&detail.expected, &detail.actual) {
+    if let (Some(expected), Some(actual), []) = (&detail.expected, &detail.actual, &detail.failures[..]) {
         parts.push(format!("expected: {expected}\n  actual: {actual}"));
     }
+    parts.extend(detail.failures.iter().filter_map(failed_comparison));
     parts.extend(detail.stacktrace.clone());
     (!parts.is_empty()).then(|| parts.join("\n"))
+}
+
+/// Returns the values of one of several failures, with its place.
+fn failed_comparison(failure: &FailureInfo) -> Option<String> {
+    let (expected, actual) = failure.expected.as_deref().zip(failure.actual.as_deref())?;
+    let line = failure.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let place = failure.file.as_deref().map(|file| format!("{file}{line}: ")).unwrap_or_default();
+    Some(format!("{place}expected: {expected}\n  actual: {actual}"))
 }
 
 /// Returns the attempts before the deciding one. Where only their number is known, they are written without
@@ -299,8 +290,19 @@ mod tests {
             duration: Duration::from_secs(7),
         };
         let mut out = Vec::new();
-        JunitFormat.write(&summary, &head, &mut out).unwrap();
+        (FORMAT.write)(&summary, &head, &mut out).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn values_of_several_failures_have_their_places() {
+        let failures =
+            json!([{"file": "x.cc", "line": 4}, {"file": "x.cc", "line": 9, "expected": "2", "actual": "1"}]);
+        let more = json!({"error.message": "bad\nx.cc:9: worse", "assert.expected": "2", "assert.actual": "1",
+            "error.stacktrace": "x.cc:4\nx.cc:9", (key::FAILURES): failures});
+        let report = xml(&[change("fails", ExecutionState::Failed, more)]);
+        let text = ">bad\nx.cc:9: worse\nx.cc:9: expected: 2\n  actual: 1\nx.cc:4\nx.cc:9</failure>";
+        assert!(report.contains(text), "{report}");
     }
 
     #[test]

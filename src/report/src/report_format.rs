@@ -1,45 +1,34 @@
-//! The registry of report formats. A new format is a file with a type that implements [`ReportFormat`], and a
-//! line in [`REPORT_FORMATS`]; the command line, the configuration and the server use only the registry.
+//! The registry of report formats. A new format is a file with a [`ReportFormat`], and a line in
+//! [`REPORT_FORMATS`]; the command line, the configuration and the server use only the registry.
 
 use std::{fmt, io::Write, path::PathBuf, time::Duration};
 
-use super::{RunSummary, ctrf::CtrfFormat, junit::JunitFormat};
+use super::{RunSummary, ctrf, junit};
 
 /// Every format, in the order of help and messages.
-pub static REPORT_FORMATS: &[&dyn ReportFormat] = &[&JunitFormat, &CtrfFormat];
+pub static REPORT_FORMATS: &[&ReportFormat] = &[&junit::FORMAT, &ctrf::FORMAT];
 
 /// A format of report files.
-pub trait ReportFormat: Sync {
-    /// Returns the word that selects the format on the command line.
-    fn name(&self) -> &'static str;
-
-    /// Returns the name of the format for people, such as `JUnit`.
-    fn title(&self) -> &'static str;
-
-    /// Returns the file that is written where none is named.
-    fn default_file(&self) -> &'static str;
-
-    /// Writes the report of a run.
-    ///
-    /// # Errors
-    /// The content can't be represented, or `writer` fails.
-    fn write(
-        &self,
-        summary: &RunSummary,
-        info: &ReportRunInfo<'_>,
-        writer: &mut dyn Write,
-    ) -> Result<(), ReportError>;
+pub struct ReportFormat {
+    /// Word that selects the format on the command line.
+    pub name: &'static str,
+    /// Name of the format for people, such as `JUnit`.
+    pub title: &'static str,
+    /// File that is written where none is named.
+    pub default_file: &'static str,
+    /// Writes the report of a run. Fails if the content can't be represented or the writer fails.
+    pub write: fn(&RunSummary, &ReportRunInfo<'_>, &mut dyn Write) -> Result<(), ReportError>,
 }
 
-impl fmt::Debug for dyn ReportFormat {
+impl fmt::Debug for ReportFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.name)
     }
 }
 
-impl PartialEq for dyn ReportFormat {
+impl PartialEq for ReportFormat {
     fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
+        self.name == other.name
     }
 }
 
@@ -58,7 +47,7 @@ pub struct ReportRunInfo<'a> {
 /// A report that a user requested: the format, and the file to write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportRequest {
-    pub format: &'static dyn ReportFormat,
+    pub format: &'static ReportFormat,
     /// The file; `{run}` in it stands for the run's id.
     pub file: PathBuf,
 }
@@ -96,8 +85,8 @@ pub enum ReportError {
 
 /// Returns the format of this name.
 #[must_use]
-pub fn find_report_format(name: &str) -> Option<&'static dyn ReportFormat> {
-    REPORT_FORMATS.iter().copied().find(|format| format.name() == name)
+pub fn find_report_format(name: &str) -> Option<&'static ReportFormat> {
+    REPORT_FORMATS.iter().copied().find(|format| format.name == name)
 }
 
 #[cfg(test)]
@@ -107,9 +96,9 @@ mod tests {
     #[test]
     fn each_format_is_found_by_its_own_name() {
         for format in REPORT_FORMATS {
-            assert_eq!(find_report_format(format.name()), Some(*format));
+            assert_eq!(find_report_format(format.name), Some(*format));
         }
-        let mut files: Vec<_> = REPORT_FORMATS.iter().map(|format| format.default_file()).collect();
+        let mut files: Vec<_> = REPORT_FORMATS.iter().map(|format| format.default_file).collect();
         files.dedup();
         assert_eq!(files.len(), REPORT_FORMATS.len(), "no format overwrites the file of another");
         assert_eq!(find_report_format("JUnit"), None);
@@ -117,10 +106,10 @@ mod tests {
 
     #[test]
     fn run_id_in_a_file_name_stays_in_its_directory() {
-        let request = ReportRequest { format: &JunitFormat, file: "out/{run}/{run}.xml".into() };
+        let request = ReportRequest { format: &junit::FORMAT, file: "out/{run}/{run}.xml".into() };
         assert_eq!(request.file_for_run("../a b"), PathBuf::from("out/---a-b/---a-b.xml"));
         assert_eq!(request.file_for_run(&"x".repeat(99)).to_str().map(str::len), Some(4 + 64 + 1 + 64 + 4));
-        let fixed = ReportRequest { format: &JunitFormat, file: "out/a.xml".into() };
+        let fixed = ReportRequest { format: &junit::FORMAT, file: "out/a.xml".into() };
         assert_eq!(fixed.file_for_run("r"), PathBuf::from("out/a.xml"));
     }
 }

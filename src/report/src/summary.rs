@@ -242,7 +242,7 @@ impl RunSummary {
         let mut reasons: Vec<(&str, Vec<&TestReport>)> = Vec::new();
         let mut place: HashMap<&str, usize> = HashMap::new();
         for record in self.with_outcome(Outcome::NotRun(NotRunReason::Unrunnable)) {
-            let reason = record.detail_text(|detail| detail.message.as_ref()).unwrap_or("no reason was told");
+            let reason = record.detail_text(|detail| detail.message.as_ref()).unwrap_or("no reason given");
             let index = *place.entry(reason).or_insert_with(|| {
                 reasons.push((reason, Vec::new()));
                 reasons.len() - 1
@@ -370,7 +370,7 @@ mod tests {
         summary.apply(&[not_run("a", "gone"), not_run("b", "dies"), not_run("c", "dies"), not_run("d", "")]);
         let groups: Vec<_> =
             summary.not_run().into_iter().map(|(reason, records)| (reason, records.len())).collect();
-        assert_eq!(groups, [("dies", 2), ("gone", 1), ("no reason was told", 1)]);
+        assert_eq!(groups, [("dies", 2), ("gone", 1), ("no reason given", 1)]);
         assert_eq!((summary.failures().count(), summary.verdict()), (0, RunVerdict::Failed));
     }
 

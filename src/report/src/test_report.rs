@@ -3,11 +3,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use heeler_core::{Attempt, Outcome, TestResult, describe};
+use heeler_core::{Attempt, Outcome, TestResult, describe, milliseconds_of};
 use heeler_protocol::{
     journal::ProgramFailure,
     mtp::{
-        LeakedProcessInfo, NodeDescription, NodeType, TestNode, attempts_of_node, iso8601, key,
+        FailureInfo, LeakedProcessInfo, NodeDescription, NodeType, TestNode, attempts_of_node, iso8601, key,
         outcome_of_node,
     },
 };
@@ -53,6 +53,8 @@ pub struct FailureDetail {
     pub file: Option<String>,
     /// Line in the source file, from 1.
     pub line: Option<u32>,
+    /// All failures in order, if there are several.
+    pub failures: Vec<FailureInfo>,
     pub stdout: Option<String>,
     pub stderr: Option<String>,
     /// A shell command line that runs the test in isolation.
@@ -182,16 +184,18 @@ impl FailureDetail {
             (file, _) => (file.map(str::to_owned), test.line),
         };
         let text = |text: Option<std::borrow::Cow<'_, str>>| text.map(std::borrow::Cow::into_owned);
+        let comparison = result.failed_comparison();
         let is_retried = !result.attempts.is_empty();
         Self {
             signal: exit.and_then(|exit| exit.signal.clone()),
             exit_code: exit.and_then(|exit| exit.code).map(i64::from),
             message: text(describe::shown_message(result)),
             stacktrace: text(describe::shown_stack(result, test.file.is_some())),
-            actual: result.failures.iter().find_map(|failure| failure.actual.clone()),
-            expected: result.failures.iter().find_map(|failure| failure.expected.clone()),
+            actual: comparison.and_then(|failure| failure.actual.clone()),
+            expected: comparison.and_then(|failure| failure.expected.clone()),
             file,
             line,
+            failures: FailureInfo::of_result(result),
             stdout: text(describe::shown_stdout(result)),
             stderr: text(describe::shown_stderr(result)),
             reproduce: result.reproduce.clone(),
@@ -219,6 +223,7 @@ impl FailureDetail {
             expected: node.assert_expected.clone(),
             file: node.location_file.clone(),
             line: node.location_line_start,
+            failures: read_list(node, key::FAILURES, serde_json::from_value),
             stdout: node.standard_output.clone(),
             stderr: node.standard_error.clone(),
             reproduce: text(key::REPRODUCE),
@@ -277,12 +282,6 @@ fn without_suite<'a>(uid: &'a str, suite: Option<&str>) -> &'a str {
         .and_then(|suite| uid.strip_prefix(suite)?.strip_prefix("::"))
         .filter(|name| !name.is_empty())
         .unwrap_or(uid)
-}
-
-/// Returns milliseconds, computed as in the protocol's nodes.
-#[expect(clippy::cast_precision_loss, reason = "durations are far below 2^53 microseconds")]
-fn milliseconds_of(microseconds: u64) -> f64 {
-    microseconds as f64 / 1e3
 }
 
 fn milliseconds(milliseconds: f64) -> Option<Duration> {

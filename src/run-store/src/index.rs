@@ -79,7 +79,7 @@ fn inspect_run(dir: PathBuf, name: String) -> Option<EarlierRun> {
     let minder = match lock_holder(&dir) {
         Ok(minder) => minder,
         Err(error) => {
-            let troubles = vec![format!("whether it goes on is not known: {error}")];
+            let troubles = vec![format!("whether it is in progress is unknown: {error}")];
             return Some(EarlierRun {
                 name,
                 dir,
@@ -146,7 +146,7 @@ fn journal_problems(journal: &JournalFile) -> Vec<String> {
     let damage = journal.content.damage.as_ref().map(ToString::to_string);
     let torn = journal.content.torn_at;
     let errors = journal.read_error.clone().into_iter().chain(damage);
-    let torn = torn.map(|offset| format!("torn at byte {offset}, as by a sudden death"));
+    let torn = torn.map(|offset| format!("incomplete from byte {offset}, as after a crash"));
     errors.chain(torn).map(|problem| format!("{path}: {problem}")).collect()
 }
 

@@ -8,7 +8,7 @@ use heeler_protocol::{
     journal::{JournalError, JournalRecord, ProgramFailure, RunEnd},
     manifest::{self, Manifest, ManifestError, TestDescriptions},
 };
-use heeler_recovery::{JournalFile, RunJournals, journal_paths, unfinished_result};
+use heeler_recovery::{JournalFile, RunJournals, unfinished_result};
 use heeler_report::TestReport;
 use heeler_sys::cpu_pool;
 
@@ -39,17 +39,17 @@ pub enum RecordedResult {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordedRunError {
     /// The run is still in progress.
-    #[error("the run {run} still goes on, in process {pid}")]
+    #[error("the run {run} is still in progress, in process {pid}")]
     Running {
         run: String,
         /// Process id of its coordinator.
         pid: u32,
     },
     /// The watchdog is finishing the run; it will be over soon.
-    #[error("the run {run} has lost its coordinator, and its watchdog is still clearing up")]
+    #[error("the run {run} has lost its coordinator, and its watchdog is still cleaning up")]
     Finishing { run: String },
     /// The run died before it had written its manifest.
-    #[error("the run {run} died before it had written down what it was to run")]
+    #[error("the run {run} died before it wrote its manifest")]
     NoManifest { run: String },
     /// A file is missing or can't be read.
     #[error("read {path}")]
@@ -94,9 +94,8 @@ pub(super) fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError
     };
     let manifest = Manifest::read(&bytes)
         .map_err(|source| RecordedRunError::Manifest { path: path.display().to_string(), source })?;
-    let paths = journal_paths(dir)
+    let journals = RunJournals::read_with(dir, |paths| cpu_pool::map(paths, JournalFile::read))
         .map_err(|source| RecordedRunError::Read { path: dir.display().to_string(), source })?;
-    let journals = RunJournals { files: cpu_pool::map(paths, JournalFile::read) };
     let losses = journal_losses(&journals)?;
     Ok(recorded_run(manifest, journals, losses))
 }

@@ -45,10 +45,10 @@ pub fn write_report(
     }
     let partial = partial_file(&path);
     let mut file = BufWriter::new(File::create(partial.as_deref().unwrap_or(&path)).map_err(failed)?);
-    let written = request.format.write(summary, info, &mut file).and_then(|()| Ok(file.flush()?));
+    let written = (request.format.write)(summary, info, &mut file).and_then(|()| Ok(file.flush()?));
     drop(file);
     let written = written.map_err(|source| ReportFileError::Report {
-        format: request.format.title(),
+        format: request.format.title,
         path: path.display().to_string(),
         source,
     });

@@ -20,9 +20,7 @@ pub enum ResolveRunError {
     #[error("no run has an id that begins with \"{word}\"; heeler runs lists them")]
     Unknown { word: String },
     /// Several runs match.
-    #[error(
-        "the ids of {count} runs begin with \"{word}\": {names}; their directories' names tell them apart"
-    )]
+    #[error("the ids of {count} runs begin with \"{word}\": {names}; use the names of their directories")]
     Ambiguous {
         word: String,
         /// The number of matching runs.

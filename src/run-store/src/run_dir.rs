@@ -95,7 +95,7 @@ fn write_gitignore(runs: &Path) {
     if let Err(error) = write_new_file(&path, b"*\n")
         && error.kind() != io::ErrorKind::AlreadyExists
     {
-        tracing::debug!(path = %path.display(), %error, "git is not told to ignore the state directory");
+        tracing::debug!(path = %path.display(), %error, "the state directory could not be excluded from git");
     }
 }
 

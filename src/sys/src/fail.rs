@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::{io, time::SystemTime};
 
 /// All points, and whether the operation at each can fail.
-pub const POINTS: [(&str, bool); 33] = [
+pub const POINTS: [(&str, bool); 34] = [
     ("worker.join", false),
     ("worker.lease", false),
     ("worker.journal.before", true),
@@ -48,6 +48,7 @@ pub const POINTS: [(&str, bool); 33] = [
     ("run.completed", false),
     ("run.history", true),
     ("pool.watchdog", true),
+    ("cli.callback", true),
 ];
 
 /// Returns whether a variable configures fault injection only, so that tests do not receive it.

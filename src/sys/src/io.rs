@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -96,12 +96,16 @@ pub fn take_standard_input() -> io::Result<OwnedFd> {
 /// # Errors
 /// Descriptor 3 is not open.
 pub fn take_report_channel() -> io::Result<OwnedFd> {
-    // SAFETY: fcntl with an integer argument; it fails if descriptor 3 is not open.
-    let fd = check(unsafe { libc::fcntl(REPORT_CHANNEL, libc::F_DUPFD_CLOEXEC, REPORT_CHANNEL + 1) })?;
     // SAFETY: the caller's process was given this descriptor, and nothing of ours owns it.
-    check(unsafe { libc::close(REPORT_CHANNEL) })?;
-    // SAFETY: the descriptor is new and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let channel = unsafe { OwnedFd::from_raw_fd(REPORT_CHANNEL) };
+    match fcntl_dupfd_cloexec(&channel, REPORT_CHANNEL + 1) {
+        Ok(duplicate) => Ok(duplicate),
+        Err(error) => {
+            // A descriptor that is not open must not be closed.
+            let _not_open = channel.into_raw_fd();
+            Err(error.into())
+        }
+    }
 }
 
 /// Makes two descriptors this process's standard output and error; both originals are closed.

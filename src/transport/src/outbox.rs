@@ -124,13 +124,20 @@ impl Outbox {
         self.shared().close();
     }
 
+    /// Returns the number of bytes handed to the kernel since the link was opened.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        self.shared().progress.borrow().written_bytes
+    }
+
     /// Returns the number of bytes handed to the kernel, and how the writing ended if it has.
     pub(crate) fn progress(&self) -> WriteProgress {
         self.shared().progress.borrow().clone()
     }
 
     /// Returns the number of bytes queued and not yet handed to the kernel.
-    pub(crate) fn backlog_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn backlog_bytes(&self) -> u64 {
         let shared = self.shared();
         // The written count is read first: those bytes were queued before, so the difference never goes below
         // zero.

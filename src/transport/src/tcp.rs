@@ -55,7 +55,7 @@ pub enum DialError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UntrustedPeer {
     /// The peer's socket belongs to another user.
-    #[error("trust the other end: it belongs to user {user}, not to user {own}")]
+    #[error("trust the peer: it belongs to user {user}, not to user {own}")]
     OtherUser {
         /// User of the peer.
         user: u32,
@@ -63,7 +63,7 @@ pub enum UntrustedPeer {
         own: u32,
     },
     /// The peer is on this machine, and its user is unknown.
-    #[error("learn whose the other end is")]
+    #[error("read the credentials of the peer")]
     Unknown,
 }
 

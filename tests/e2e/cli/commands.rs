@@ -238,7 +238,7 @@ fn max_fail_ends_run_and_accounts_for_rest() {
     let ran = world
         .run(&["run", "kinds", "-j1", "--isolate", "--max-fail", "2", "--status-level", "all"])
         .assert_code(13);
-    ran.assert_stdout("not run: the run stopped at its limit of failures");
+    ran.assert_stdout("not run: the run stopped at its failure limit");
     let ran = world.run(&["run", "kinds", "-j1", "--isolate", "--fail-fast"]).assert_code(13);
     ran.assert_stdout("FAILED");
 }

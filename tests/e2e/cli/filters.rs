@@ -87,9 +87,7 @@ fn state_filter_selects_last_failures() {
     let ran = world.run(&["run", "kinds", "-E", "state(failed) | state(crashed)"]).assert_code(2);
     ran.line_with(&["FAILED", "3 of 3 tests"]);
     let ran = world.run(&["run", "kinds", "--no-history", "-E", "state(failed)"]).assert_code(5);
-    ran.assert_stderr(
-        "answer the filter \"state(failed)\": it asks how tests ended earlier, and the history is off",
-    );
+    ran.assert_stderr("evaluate the filter \"state(failed)\": it needs the history, which is off");
 }
 
 #[test]

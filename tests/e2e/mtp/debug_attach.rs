@@ -71,6 +71,26 @@ fn wait_handed_over(pid: u32) {
 }
 
 #[test]
+fn attached_debugger_sees_no_stop_signal_although_the_response_is_late() {
+    let world = world();
+    let mut server = debug_server(&world, false);
+    let tests = ["kinds::Math.Fail"];
+    let run = begin_debug_run(&mut server, 1, &tests);
+    let asked = wait_attach_request(&server, 0);
+    let then = ["break Math_Fail_Test::TestBody", "continue", "continue"];
+    let gdb = GdbProcess::attach(&world, asked.pid, &then);
+    // A debugger may continue the test before its client has responded.
+    wait_handed_over(asked.pid);
+    assert_eq!(tracer_of(asked.pid), gdb.child.id());
+    assert!(world.starts().is_empty(), "nothing of the program has run");
+    respond(&mut server, &asked, json!({"success": true}));
+    let output = gdb.resume();
+    assert!(output.contains("Breakpoint 1, ") && !output.contains("received signal"), "{output}");
+    finish(&server, &run, &tests).assert_all("failed");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
 fn attached_debugger_stops_test_and_keeps_result() {
     for is_listening in [false, true] {
         let world = world();

@@ -241,7 +241,7 @@ fn repeated_worker_deaths_end_run_with_results() {
         guest.wait_gone();
     }
     let books = server.finish_as(&run, &uids("meet", ["N/Meet.Case/0"]), ExpectedDelivery::AtLeastOnce);
-    assert_eq!(books.message("meet::N/Meet.Case/0"), "not run to its end: its worker died under it twice");
+    assert_eq!(books.message("meet::N/Meet.Case/0"), "not completed: its worker died twice while it ran");
     assert_eq!(server.exit(), Some(0));
 }
 

@@ -129,9 +129,7 @@ fn thread_limit_is_reported_before_serving() {
         for way in ["serve --stdio faults", "--server --client-port 1 faults"] {
             let line = format!("ulimit -u 1; exec ./heeler {way} </dev/null");
             let ran = crate::support::world::run(world.shell(&line)).assert_code(4);
-            ran.assert_stderr(
-                "failed to serve clients: get two threads from the system: Resource temporarily",
-            );
+            ran.assert_stderr("failed to serve clients: start two threads: Resource temporarily");
         }
     }
 }
@@ -170,5 +168,5 @@ fn run_without_manifest_completes_after_coordinator_death() {
     let books = server.finish_orphaned(&run, &cases(5));
     let is_told = |uid: &String| books.test(uid)["outcome-kind"] == "not-run";
     assert!(is_told(&cases(5)[4]), "{:#?}", books.tests);
-    assert!(is_logged(&books, "it can't be reported or gone on with later"), "{:?}", books.log);
+    assert!(is_logged(&books, "it can't be reported or rerun later"), "{:?}", books.log);
 }

@@ -2,6 +2,7 @@
 //! attack is carried out as another user, against a user's Heeler and against root's.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::{MetadataExt as _, chown},
     path::Path,
@@ -186,13 +187,18 @@ fn local_socket_is_private_and_taken_name_reported() {
     }
 }
 
-/// Returns the addresses of this machine at which a process listens.
-fn ports_of(pid: u32) -> Vec<String> {
-    let inodes: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd"))
+/// Returns the sockets of a process, as links in `/proc`.
+fn sockets_of(pid: u32) -> Vec<String> {
+    fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
         .flatten()
         .filter_map(|fd| fs::read_link(fd.ok()?.path()).ok()?.to_str().map(str::to_owned))
-        .collect();
+        .collect()
+}
+
+/// Returns the addresses of this machine at which a process listens.
+fn ports_of(pid: u32) -> Vec<String> {
+    let inodes = sockets_of(pid);
     let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
     let address = |line: &str| {
         let fields: Vec<_> = line.split_whitespace().collect();
@@ -204,6 +210,21 @@ fn ports_of(pid: u32) -> Vec<String> {
     sockets.lines().skip(1).filter_map(address).collect()
 }
 
+/// Returns the names of the local sockets without a file at which a process listens for callback connections,
+/// each with an `@` before it.
+fn local_callback_sockets_of(pid: u32) -> Vec<String> {
+    let inodes = sockets_of(pid);
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+    let name = |line: &str| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let is_own = inodes.contains(&format!("socket:[{}]", fields.get(6)?));
+        let name = fields.get(7).filter(|name| is_own && name.starts_with("@heeler-callback-"))?;
+        Some((*name).to_owned())
+    };
+    // Accepted connections have the same name.
+    sockets.lines().skip(1).filter_map(name).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
 #[test]
 fn client_library_refuses_other_users_as_workers() {
     for user in attacked_users("a client's callback port under attack") {
@@ -212,6 +233,8 @@ fn client_library_refuses_other_users_as_workers() {
         let meet = world.open_rendezvous();
         chown(&meet.path, Some(user), Some(user)).unwrap();
         world.change_owner(user);
+        // Without a local socket for its workers, the command line listens as any client of the library does.
+        world.env("HEELER_FAIL", "cli.callback:1:EMFILE");
         let mut command = world.heeler(&["run", "-v", "meet", "-E", "Meet.Case/0"]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let client = command.spawn().unwrap();
@@ -234,6 +257,35 @@ fn client_library_refuses_other_users_as_workers() {
         assert_eq!(ended.status.code(), Some(0), "{said}");
         let told = said.matches(&format!("it belongs to user {OTHER_UID}")).count();
         assert!((1..=6).contains(&told), "{told} times\n{said}");
+    }
+}
+
+#[test]
+fn command_line_listens_for_its_own_workers_at_a_local_socket_only() {
+    for user in attacked_users("the callback socket of the command line under attack") {
+        let mut world = TestWorld::new();
+        world.gtest("meet");
+        let meet = world.open_rendezvous();
+        chown(&meet.path, Some(user), Some(user)).unwrap();
+        world.change_owner(user);
+        let mut command = world.heeler(&["run", "-v", "meet", "-E", "Meet.Case/0"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let client = command.spawn().unwrap();
+        let guest = meet.next_test();
+        assert_eq!(ports_of(client.id()), Vec::<String>::new());
+        let sockets = local_callback_sockets_of(client.id());
+        assert_eq!(sockets.len(), 1, "{sockets:?}");
+        let forged = "Content-Length: 2000\\r\\n\\r\\n{\"jsonrpc\":\"2.0\",\"method\":\"$/heeler/hello\"";
+        let mut intruder = OtherUser::new();
+        for _ in 0..20 {
+            assert_eq!(intruder.perform(&["dial", &sockets[0], forged]), "");
+        }
+        guest.release();
+        let ended = client.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout) + String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(0), "{said}");
+        let refusals = said.matches(&format!("accept a connection of user {OTHER_UID}")).count();
+        assert!((1..=6).contains(&refusals), "{refusals} times\n{said}");
     }
 }
 

@@ -24,5 +24,5 @@ fn random_fault_rounds_break_no_guarantee() {
 
 #[test]
 fn fault_points_break_no_guarantee() {
-    play(&["--points", "--seed", "0", "--rounds", "80", "--jobs", "6"]);
+    play(&["--points", "--seed", "0", "--rounds", "84", "--jobs", "6"]);
 }

@@ -5,6 +5,11 @@
 //! started ──Exec (traced)──► stopped at the first instruction ──HandOver──► continues; its debugger's
 //!   └──untraced─────────► stopped just before Exec ──────────┘└─TakeBack──► continues, traced
 //! ```
+//!
+//! Attaching to a stopped process leaves the SIGSTOP of `PTRACE_ATTACH` pending: a debugger that continues the
+//! process would see it, and again the stop that follows. SIGCONT discards it, and must come before the debugger
+//! continues. The decision may take longer than that, so SIGCONT is sent as soon as a debugger has attached;
+//! from then on the debugger holds the process.
 
 use std::{
     os::fd::AsFd,
@@ -23,7 +28,10 @@ use super::tracer::{ProcessTracer, TraceScope};
 
 /// How long a released process may take to stop; usually an instant.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// Interval between checks of a stopped process, or of one handed over to its debugger.
+/// Interval between checks whether a debugger has attached to a stopped process: shorter than any debugger needs
+/// from its attach to its first command, because it reads the program's symbols between them.
+const ATTACH_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+/// Interval between checks of a process handed over to its debugger.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a process may stay stopped without a tracer. A debugger that detaches may leave its process
 /// stopped for the next one; no other process may.
@@ -37,11 +45,37 @@ pub(super) struct DebugHold {
 }
 
 enum DebugStage {
-    Stopped,
+    /// No decision so far.
+    Stopped(AttachWatch),
     /// It was handed over to a debugger.
     HandedOver(DebuggerWatch),
     /// It is traced like any other process.
     TakenBack,
+}
+
+/// Whether a debugger has attached to a stopped process.
+struct AttachWatch {
+    next_check: Instant,
+    /// Its stop is ended, and its debugger holds it.
+    is_held_by_debugger: bool,
+}
+
+impl AttachWatch {
+    fn new() -> Self {
+        Self { next_check: Instant::now(), is_held_by_debugger: false }
+    }
+
+    fn check(&mut self, root: Pid) {
+        self.next_check = Instant::now() + ATTACH_CHECK_INTERVAL;
+        let is_traced = trace::tracer_of(root).is_some();
+        if is_traced && !self.is_held_by_debugger {
+            resume(root);
+        } else if !is_traced && self.is_held_by_debugger {
+            // The debugger is gone before the decision, and the process must not run without it.
+            drop(trace::signal_thread(root, root, Signal::STOP));
+        }
+        self.is_held_by_debugger = is_traced;
+    }
 }
 
 /// The observed state of a process and its debugger.
@@ -69,7 +103,7 @@ pub(super) fn start_stopped(
         await_stopped(root, deadline);
         return Ok((
             ProcessTracer::untraced(root, plan),
-            DebugHold { stage: DebugStage::Stopped, pending_exec: Some(unborn) },
+            DebugHold { stage: DebugStage::Stopped(AttachWatch::new()), pending_exec: Some(unborn) },
         ));
     };
     let released = held.release();
@@ -93,7 +127,7 @@ pub(super) fn start_stopped(
         drop(tracer.handle_pending_events());
     }
     await_stopped(root, deadline);
-    Ok((tracer, DebugHold { stage: DebugStage::Stopped, pending_exec: None }))
+    Ok((tracer, DebugHold { stage: DebugStage::Stopped(AttachWatch::new()), pending_exec: None }))
 }
 
 /// Waits until a process is stopped, or gone.
@@ -110,7 +144,7 @@ impl DebugHold {
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        matches!(self.stage, DebugStage::Stopped)
+        matches!(self.stage, DebugStage::Stopped(_))
     }
 
     /// Resumes it for its debugger. Whether the debugger has attached, or has resumed it itself, makes no
@@ -138,24 +172,33 @@ impl DebugHold {
         {
             let by = trace::tracer_of(tracer.root).map(|tracer| format!(", traced by process {tracer}"));
             tracer.record_untraced(format!(
-                "it was held for a debugger, and then the system refuses to trace it: {error}{}",
+                "it was stopped for a debugger, and then the system refused to trace it: {error}{}",
                 by.unwrap_or_default()
             ));
         }
         resume(tracer.root);
     }
 
-    /// Returns when to check next whether its debugger has abandoned it.
+    /// Returns when to check next whether a debugger has attached, or has abandoned it.
     pub(super) fn next_check(&self) -> Option<Instant> {
         match &self.stage {
+            DebugStage::Stopped(watch) => Some(watch.next_check),
             DebugStage::HandedOver(watch) => Some(watch.next_check),
-            DebugStage::Stopped | DebugStage::TakenBack => None,
+            DebugStage::TakenBack => None,
         }
     }
 
-    /// Resumes a process that is stopped although its debugger is gone; returns whether that was so.
-    pub(super) fn resume_if_abandoned(&mut self, root: Pid, is_paused: bool) -> bool {
-        let DebugStage::HandedOver(watch) = &mut self.stage else { return false };
+    /// Leaves a stopped process to a debugger that has attached, and resumes one that is stopped although its
+    /// debugger is gone; returns whether the latter was so.
+    pub(super) fn check_debugger(&mut self, root: Pid, is_paused: bool) -> bool {
+        let watch = match &mut self.stage {
+            DebugStage::Stopped(watch) => {
+                watch.check(root);
+                return false;
+            }
+            DebugStage::HandedOver(watch) => watch,
+            DebugStage::TakenBack => return false,
+        };
         let now = Instant::now();
         watch.next_check = now + CHECK_INTERVAL;
         let is_traced = trace::tracer_of(root).is_some();

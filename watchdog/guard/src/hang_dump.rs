@@ -100,7 +100,7 @@ impl ProcessTracer {
         {
             let by =
                 trace::tracer_of(pid).map_or(String::new(), |tracer| format!(", traced by process {tracer}"));
-            errors.push(format!("look at process {pid}: {error}{by}"));
+            errors.push(format!("inspect process {pid}: {error}{by}"));
             return None;
         }
         let halted = self.stop_threads(pid, None);

@@ -302,7 +302,7 @@ impl GuardSupervisor {
             }
             if is_over(look_at)
                 && let Some(debugged) = &mut self.debug_hold
-                && debugged.resume_if_abandoned(self.root, self.paused.is_paused())
+                && debugged.check_debugger(self.root, self.paused.is_paused())
             {
                 self.control.send(&FromGuard::DebuggerExited)?;
             }

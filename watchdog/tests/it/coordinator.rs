@@ -79,7 +79,7 @@ impl TestCoordinator {
         let joined = receiver.next::<JoinMessage>().await.unwrap();
         let join = JoinMessage::Watchdog { pid: watchdog.pid().as_u32() };
         assert_eq!(joined, Some(ReceivedPacket::Message(join)));
-        let route = ClientRoute { callback, limits };
+        let route = ClientRoute { callback, limits, ..ClientRoute::default() };
         Self { watchdog, stderr: feet, control, receiver, writer, listener, directory, route, announced: 0 }
     }
 

@@ -57,7 +57,7 @@ fn full_finish(run_dir: &Path) -> FinishRequest {
     };
     let lost = [(1201, "a"), (1202, "b"), (1203, "c"), (1204, "told")];
     let lost = lost.map(|(test, name)| described(test, format!("s::{name}")));
-    let group = TestGroup { uid: "s::".into(), name: "s".into(), parent: None, client_members: None };
+    let group = TestGroup { uid: "s::".into(), name: "s".into(), parent: None };
     FinishRequest {
         descriptions: TestDescriptions {
             programs: vec![ManifestProgram { suite: "s".into(), path: "/bin/s".into() }],
@@ -131,7 +131,7 @@ struct CallbackClient {
 async fn callback_port() -> (TcpListener, Option<CallbackAddress>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    (listener, Some(CallbackAddress { host: "127.0.0.1".into(), port, token: None }))
+    (listener, Some(CallbackAddress::tcp("127.0.0.1", port, None)))
 }
 
 impl CallbackClient {

@@ -61,7 +61,8 @@ pub(crate) struct RawOutputs<'a> {
 }
 
 impl RawOutputs<'_> {
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns whether there is no output.
+    pub(crate) fn is_empty(&self) -> bool {
         self.stdout.is_empty() && self.stderr.is_empty()
     }
 }

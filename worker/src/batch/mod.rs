@@ -497,13 +497,14 @@ impl RunningBatch {
 
     /// Decides a test's result: settled or provisional.
     fn decide_result(&mut self, flight: RunningTest, seen: TestEnding, parcel: &mut UpdateBatch) {
-        self.decide_with_evidence(flight, (seen, None), parcel);
+        self.decide_with_evidence(flight, seen, None, parcel);
     }
 
     fn decide_with_evidence(
         &mut self,
         mut flight: RunningTest,
-        (seen, evidence): (TestEnding, Option<Box<TestDiagnostics>>),
+        seen: TestEnding,
+        evidence: Option<Box<TestDiagnostics>>,
         parcel: &mut UpdateBatch,
     ) {
         let test = &self.tests[flight.place];

@@ -92,7 +92,7 @@ impl RunningBatch {
                     TestEnding::Died { exit_reason: death, is_after_end_marker: gone.is_after_end_marker }
                 }
             };
-            self.decide_with_evidence(flight, (seen, evidence.take()), parcel);
+            self.decide_with_evidence(flight, seen, evidence.take(), parcel);
         }
         if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
             parcel.reports.push(LeaseEvent::FilesAttached { test: None, files: evidence.files });

@@ -2,18 +2,14 @@
 
 use std::time::Duration;
 
-use heeler_protocol::control::{ProcessExit, TestCommand, ToGuard};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::{Instant, sleep_until, timeout_at},
-};
+use heeler_protocol::control::{ProcessExit, TestCommand};
+use tokio::{sync::mpsc, time::Instant};
 
 use crate::process::{
-    guard_connection::{GuardEvent, GuardedProcess},
+    guard_connection::GuardEvent,
     guard_spawner::GuardSpawner,
+    guarded_process::{GuardedProcess, ProcessEvent},
     job_order::JobOrder,
-    output_pipe::{OutputPipe, PipeRead},
-    report_channel::{self, ReportChannel},
 };
 use heeler_adapters::AdapterInvocation;
 use heeler_core::error_chain;
@@ -22,11 +18,6 @@ use heeler_core::error_chain;
 const STDOUT_LIMIT_BYTES: usize = 64 << 20;
 /// Standard error of a listing is only shown to users.
 const STDERR_LIMIT_BYTES: usize = 1 << 20;
-/// How long an output that is still open is read after the end of the process. No process should hold it any
-/// more.
-const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
-/// After its order, a guard has this long to end its process before the guard itself is killed.
-const GUARD_KILL_DELAY: Duration = Duration::from_secs(5);
 
 /// Why a listing command has no outputs.
 #[derive(Debug, thiserror::Error)]
@@ -58,22 +49,10 @@ pub(crate) struct ListingTimeLimit {
 }
 
 struct ListingProcess<'a> {
-    guard: GuardedProcess,
-    orders: &'a mut mpsc::Receiver<JobOrder>,
+    process: GuardedProcess<'a>,
     budget: ListingTimeLimit,
-    buffer: Vec<u8>,
     captured: CapturedListing,
     failure: Option<CaptureError>,
-    guard_kill_at: Option<Instant>,
-    pause_confirmation: Option<oneshot::Sender<()>>,
-}
-
-enum ListingEvent {
-    Order(JobOrder),
-    Guard(GuardEvent),
-    Output,
-    Deadline,
-    GuardOverdue,
 }
 
 /// Runs one command and captures its outputs.
@@ -86,92 +65,47 @@ pub(crate) async fn capture_listing(
     budget: ListingTimeLimit,
     orders: &mut mpsc::Receiver<JobOrder>,
 ) -> Result<CapturedListing, CaptureError> {
-    let guard = GuardedProcess::start(guards, command, invocation.channel).await;
-    let mut guard = guard.map_err(|error| CaptureError::NotStarted(error_chain(&error)))?;
-    if let Some(channel) = &mut guard.channel {
-        channel.send(invocation.listing_request.clone());
-        channel.finish();
-    }
-    let mut listing = ListingProcess {
-        guard,
-        orders,
-        budget,
-        buffer: vec![0; 64 << 10],
-        captured: CapturedListing::default(),
-        failure: None,
-        guard_kill_at: None,
-        pause_confirmation: None,
-    };
+    let process = GuardedProcess::start(guards, command, invocation.channel, orders).await;
+    let mut process = process.map_err(|error| CaptureError::NotStarted(error_chain(&error)))?;
+    process.send_request(invocation.listing_request.clone());
+    process.finish_requests();
+    let mut listing = ListingProcess { process, budget, captured: CapturedListing::default(), failure: None };
     loop {
-        let happened = listing.next_event().await;
-        if listing.handle_event(happened).await {
+        let deadline = listing.failure.is_none().then_some(budget.deadline);
+        let event = listing.process.next_event(deadline, true).await;
+        if listing.handle_event(event).await {
             break;
         }
     }
-    let ListingProcess { guard, captured, failure, .. } = listing;
-    guard.control.reap().await;
+    let ListingProcess { process, captured, failure, .. } = listing;
+    process.into_handle().reap().await;
     failure.map_or(Ok(captured), Err)
 }
 
 impl ListingProcess<'_> {
-    async fn next_event(&mut self) -> ListingEvent {
-        let GuardedProcess { control, stdout, stderr, channel } = &mut self.guard;
-        tokio::select! {
-            biased;
-            order = self.orders.recv() => ListingEvent::Order(order.unwrap_or(JobOrder::Kill)),
-            news = control.next_event() => ListingEvent::Guard(news),
-            () = wait_readable(stdout, stderr, channel.as_ref()) => ListingEvent::Output,
-            () = sleep_until(self.budget.deadline), if self.failure.is_none() => ListingEvent::Deadline,
-            () = sleep_until(self.guard_kill_at.unwrap_or(self.budget.deadline)), if self.guard_kill_at.is_some() => ListingEvent::GuardOverdue,
-        }
-    }
-
     /// Handles an event; returns whether it was the end.
-    async fn handle_event(&mut self, happened: ListingEvent) -> bool {
-        match happened {
-            ListingEvent::Order(
+    async fn handle_event(&mut self, event: ProcessEvent) -> bool {
+        match self.process.apply(event).await {
+            Some(ProcessEvent::Order(
                 JobOrder::Cancel { .. } | JobOrder::CancelAfterRunningTests { .. } | JobOrder::Kill,
-            ) => self.fail(CaptureError::Cancelled).await,
-            ListingEvent::Order(JobOrder::Pause { paused }) => {
-                self.pause_confirmation = Some(paused);
-                self.guard.control.send(ToGuard::Pause).await;
-            }
-            ListingEvent::Order(JobOrder::Resume) => self.guard.control.send(ToGuard::Resume).await,
-            ListingEvent::Guard(
-                GuardEvent::Untraced(_)
-                | GuardEvent::Crashed(_)
-                | GuardEvent::Sampled(_)
-                | GuardEvent::Dumped(_),
-            ) => {}
-            ListingEvent::Guard(GuardEvent::Started(..)) => {}
-            // Listings are not debugged.
-            ListingEvent::Order(JobOrder::Debugger { .. }) => {}
-            ListingEvent::Guard(GuardEvent::StoppedForDebugger(_) | GuardEvent::DebuggerLost) => {}
-            ListingEvent::Guard(GuardEvent::NotStarted(error)) => {
+            )) => self.fail(CaptureError::Cancelled).await,
+            Some(ProcessEvent::Guard(GuardEvent::NotStarted(error))) => {
                 self.failure = Some(CaptureError::NotStarted(error));
                 return true;
             }
-            ListingEvent::Guard(GuardEvent::Paused) => {
-                if let Some(paused) = self.pause_confirmation.take() {
-                    // The requester may be gone.
-                    paused.send(()).ok();
-                }
-            }
-            ListingEvent::Guard(GuardEvent::Ended(end)) => {
+            Some(ProcessEvent::Guard(GuardEvent::Ended(end))) => {
                 self.captured.end = end;
                 self.read_to_end().await;
                 return true;
             }
-            ListingEvent::Output => {
+            Some(ProcessEvent::Output) => {
                 if self.read_outputs() {
                     self.fail(CaptureError::TooLong).await;
                 }
             }
-            ListingEvent::Deadline => self.fail(CaptureError::TimedOut(self.budget.limit)).await,
-            ListingEvent::GuardOverdue => {
-                self.guard_kill_at = None;
-                self.guard.control.kill();
-            }
+            Some(ProcessEvent::Deadline) => self.fail(CaptureError::TimedOut(self.budget.limit)).await,
+            // Listings are neither debugged nor traced, and have no memory limit.
+            Some(ProcessEvent::Order(_) | ProcessEvent::Guard(_) | ProcessEvent::GuardOverdue) | None => {}
         }
         false
     }
@@ -179,58 +113,36 @@ impl ListingProcess<'_> {
     async fn fail(&mut self, failure: CaptureError) {
         if self.failure.is_none() {
             self.failure = Some(failure);
-            self.guard_kill_at = Some(Instant::now() + GUARD_KILL_DELAY);
-            self.guard.control.send(ToGuard::Kill).await;
+            self.process.terminate(0).await;
         }
     }
 
     /// Reads the available output; returns whether it exceeds the limit.
     fn read_outputs(&mut self) -> bool {
-        let GuardedProcess { stdout, stderr, channel, .. } = &mut self.guard;
-        if let PipeRead::Bytes(count) = stdout.try_read(&mut self.buffer)
-            && self.captured.stdout.len() <= STDOUT_LIMIT_BYTES
-        {
-            self.captured.stdout.extend_from_slice(&self.buffer[..count]);
-        }
-        if let PipeRead::Bytes(count) = stderr.try_read(&mut self.buffer) {
-            let room = STDERR_LIMIT_BYTES.saturating_sub(self.captured.stderr.len());
-            self.captured.stderr.extend_from_slice(&self.buffer[..count.min(room)]);
-        }
-        if let Some(channel) = channel {
-            channel.send(Vec::new());
-            if let PipeRead::Bytes(count) = channel.try_read(&mut self.buffer)
-                && self.captured.channel.len() <= STDOUT_LIMIT_BYTES
-            {
-                self.captured.channel.extend_from_slice(&self.buffer[..count]);
-            }
-        }
-        self.captured.stdout.len().max(self.captured.channel.len()) > STDOUT_LIMIT_BYTES
+        let CapturedListing { stdout, stderr, channel, .. } = &mut self.captured;
+        let read = self.process.read_outputs(|reports| {
+            append_up_to(STDOUT_LIMIT_BYTES + 1, channel, reports);
+            Vec::new()
+        });
+        append_up_to(STDOUT_LIMIT_BYTES + 1, stdout, read.stdout);
+        append_up_to(STDERR_LIMIT_BYTES, stderr, read.stderr);
+        stdout.len().max(channel.len()) > STDOUT_LIMIT_BYTES
     }
 
     async fn read_to_end(&mut self) {
-        let deadline = Instant::now() + OUTPUT_DRAIN_TIMEOUT;
         loop {
             if self.read_outputs() {
                 self.failure.get_or_insert(CaptureError::TooLong);
             }
-            let GuardedProcess { stdout, stderr, channel, .. } = &self.guard;
-            let is_channel_open = channel.as_ref().is_some_and(|channel| !channel.is_at_end());
-            if stdout.is_at_end() && stderr.is_at_end() && !is_channel_open {
-                return;
-            }
-            if timeout_at(deadline, wait_readable(stdout, stderr, channel.as_ref())).await.is_err()
-                || Instant::now() >= deadline
-            {
+            if !self.process.wait_for_remaining_output().await {
                 return;
             }
         }
     }
 }
 
-async fn wait_readable(stdout: &OutputPipe, stderr: &OutputPipe, channel: Option<&ReportChannel>) {
-    tokio::select! {
-        () = stdout.wait_readable() => {}
-        () = stderr.wait_readable() => {}
-        () = report_channel::wait_ready(channel) => {}
-    }
+/// Appends the bytes as far as the limit allows.
+fn append_up_to(limit: usize, captured: &mut Vec<u8>, bytes: &[u8]) {
+    let room = limit.saturating_sub(captured.len());
+    captured.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }

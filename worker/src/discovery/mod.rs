@@ -34,7 +34,7 @@ enum DiscoverError {
     Directory { program: String },
     #[error("{program} is not executable")]
     NotExecutable { program: String },
-    #[error("{program} can't be looked at: {source}")]
+    #[error("{program} can't be inspected: {source}")]
     Unreadable { program: String, source: std::io::Error },
     #[error("there is no framework {name:?}; there are {known}")]
     UnknownFramework { name: String, known: String },
@@ -42,9 +42,9 @@ enum DiscoverError {
     Prepare { program: String, source: PrepareError },
     #[error("failed to ask {program} for its tests: failed to {source}")]
     Capture { program: String, source: CaptureError },
-    #[error("{program} died of {signal} when it was asked for its tests{said}")]
+    #[error("{program} died of {signal} while it listed its tests{said}")]
     Crashed { program: String, signal: String, said: String },
-    #[error("failed to ask {program} for its tests: how its process ended is not known")]
+    #[error("failed to ask {program} for its tests: the exit status of its process is unknown")]
     Lost { program: String },
     #[error("failed to ask {program} for its tests: failed to {source}")]
     Listing { program: String, source: ListingError },
@@ -248,7 +248,7 @@ fn reply_summary(captured: &CapturedListing) -> String {
 
 fn last_output_note(captured: &CapturedListing) -> String {
     let last = last_line(&captured.stderr).or_else(|| last_line(&captured.stdout));
-    last.map_or(String::new(), |line| format!("; it said {line:?}"))
+    last.map_or(String::new(), |line| format!("; its output: {line:?}"))
 }
 
 fn first_line(bytes: &[u8]) -> Option<String> {

@@ -175,15 +175,31 @@ impl CrashDiagnostics {
         if let Some(crash) = crash {
             evidence.stack = crash.stack;
             evidence.notes.extend(crash.soft_errors);
-            files.rename_for_test(&mut evidence, crash.dump, ("dmp", "minidump"));
-            files.rename_for_test(&mut evidence, crash.stacks_file, ("stacks.txt", "stacks of all threads"));
+            files.rename_for_test(
+                &mut evidence,
+                crash.dump,
+                EvidenceKind { extension: "dmp", description: "minidump" },
+            );
+            files.rename_for_test(
+                &mut evidence,
+                crash.stacks_file,
+                EvidenceKind { extension: "stacks.txt", description: "stacks of all threads" },
+            );
         }
         if let Some(hang) = hang {
             self.add_hang_evidence(&mut evidence, hang, &files);
         }
         if let Some((_, outputs)) = in_flight {
-            files.write(&mut evidence, &outputs.stdout, ("stdout.txt", "standard output"));
-            files.write(&mut evidence, &outputs.stderr, ("stderr.txt", "standard error"));
+            files.write(
+                &mut evidence,
+                &outputs.stdout,
+                EvidenceKind { extension: "stdout.txt", description: "standard output" },
+            );
+            files.write(
+                &mut evidence,
+                &outputs.stderr,
+                EvidenceKind { extension: "stderr.txt", description: "standard error" },
+            );
         }
         (Some(Box::new(evidence)), detail)
     }
@@ -199,10 +215,13 @@ impl CrashDiagnostics {
             files.rename_for_test(
                 evidence,
                 process.dump,
-                (&format!("{tag}dmp"), "minidump of the hung process"),
+                EvidenceKind { extension: &format!("{tag}dmp"), description: "minidump of the hung process" },
             );
-            let description = "stacks of all threads of the hung process";
-            files.rename_for_test(evidence, process.stacks_file, (&format!("{tag}stacks.txt"), description));
+            let kind = EvidenceKind {
+                extension: &format!("{tag}stacks.txt"),
+                description: "stacks of all threads of the hung process",
+            };
+            files.rename_for_test(evidence, process.stacks_file, kind);
         }
         if evidence.stack.is_empty() {
             evidence.stack = stack.trim_start().to_owned();
@@ -268,16 +287,20 @@ struct EvidenceFiles {
     base: String,
 }
 
+/// One kind of file.
+#[derive(Debug, Clone, Copy)]
+struct EvidenceKind<'a> {
+    extension: &'a str,
+    /// What users read about it.
+    description: &'a str,
+}
+
 impl EvidenceFiles {
     /// Renames a file of the guard to the test's name.
-    fn rename_for_test(
-        &self,
-        evidence: &mut TestDiagnostics,
-        path: Option<OsText>,
-        (ending, description): (&str, &str),
-    ) {
+    fn rename_for_test(&self, evidence: &mut TestDiagnostics, path: Option<OsText>, kind: EvidenceKind<'_>) {
+        let EvidenceKind { extension, description } = kind;
         let Some(path) = path else { return };
-        let (target, file) = match self.create_unique(ending) {
+        let (target, file) = match self.create_unique(extension) {
             Some(found) => found,
             None => return evidence.files.push(evidence_file(&path, description)),
         };
@@ -291,11 +314,12 @@ impl EvidenceFiles {
         }
     }
 
-    fn write(&self, evidence: &mut TestDiagnostics, text: &str, (ending, description): (&str, &str)) {
+    fn write(&self, evidence: &mut TestDiagnostics, text: &str, kind: EvidenceKind<'_>) {
+        let EvidenceKind { extension, description } = kind;
         if text.is_empty() {
             return;
         }
-        let Some((path, mut file)) = self.create_unique(ending) else { return };
+        let Some((path, mut file)) = self.create_unique(extension) else { return };
         match file.write_all(text.as_bytes()) {
             Ok(()) => evidence.files.push(evidence_file(&OsText::from(path.as_path()), description)),
             Err(error) => {
@@ -308,10 +332,10 @@ impl EvidenceFiles {
 
     /// Creates a new file that only the owner may read. A test may crash several times in one run, so names
     /// are numbered.
-    fn create_unique(&self, ending: &str) -> Option<(PathBuf, fs::File)> {
+    fn create_unique(&self, extension: &str) -> Option<(PathBuf, fs::File)> {
         (1..100).find_map(|number| {
             let tag = if number == 1 { String::new() } else { format!("-{number}") };
-            let path = self.dir.join(format!("{}{tag}.{ending}", self.base));
+            let path = self.dir.join(format!("{}{tag}.{extension}", self.base));
             let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).ok()?;
             Some((path, file))
         })

@@ -14,7 +14,7 @@ use super::{diagnostics::CrashDiagnostics, test_process::RunningProcess};
 use crate::{
     batch::{FrameworkQueries, RunningBatch},
     process::{
-        guard_connection::GuardedProcess, job_order::JobOrder, launch_offer::LaunchOffer,
+        guarded_process::GuardedProcess, job_order::JobOrder, launch_offer::LaunchOffer,
         process_clock::ProcessClock, worker_context::WorkerContext,
     },
     results::{journal::Journal, update_batch::UpdateBatch, uplink::SenderMessage},
@@ -46,8 +46,7 @@ pub(super) struct ResultSink {
 ///
 /// Cancel safe: no, because the test process is abandoned with the call: its guard ends it.
 pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Journal {
-    let LeaseResources { context: setting, result_sender: uplink, orders, journal } = tools;
-    let mut journal = journal;
+    let LeaseResources { context: setting, result_sender: uplink, mut orders, mut journal } = tools;
     let mut parcel = UpdateBatch::at_position(journal.position());
     parcel.sent_groups = std::mem::take(&mut journal.sent_groups);
     let mut outlet = ResultSink {
@@ -57,12 +56,13 @@ pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Jour
         result_sender: uplink,
         updates: parcel,
     };
-    match prepare_process(lease, &setting, &mut outlet).await {
+    match prepare_process(lease, &setting, &mut outlet, &mut orders).await {
         Ok(ready) => {
-            let (end, start_us, keeper) = RunningProcess::new(ready, &mut outlet, orders).run().await;
+            let (end, start_us, handle) = RunningProcess::new(ready, &mut outlet).run().await;
+            drop(orders);
             // The coordinator does not have to wait for the guard's own exit.
             outlet.finish(end, start_us).await;
-            keeper.reap().await;
+            handle.reap().await;
         }
         Err(end) => {
             // Nothing runs, so dropping the receiver confirms a requested pause.
@@ -75,10 +75,10 @@ pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Jour
 }
 
 /// A process that has just been started.
-pub(super) struct StartedProcess {
+pub(super) struct StartedProcess<'a> {
     pub(super) batch: RunningBatch,
     pub(super) transcript: Box<dyn TranscriptParser + Send>,
-    pub(super) guard: GuardedProcess,
+    pub(super) process: GuardedProcess<'a>,
     pub(super) clock: ProcessClock,
     pub(super) is_output_shown: bool,
     pub(super) grace_ms: u64,
@@ -90,11 +90,12 @@ pub(super) struct StartedProcess {
 }
 
 /// Settles the tests that need no process, and starts a process for the others.
-async fn prepare_process(
+async fn prepare_process<'a>(
     lease: WorkerLease,
     setting: &WorkerContext,
     outlet: &mut ResultSink,
-) -> Result<StartedProcess, LeaseEnd> {
+    orders: &'a mut mpsc::Receiver<JobOrder>,
+) -> Result<StartedProcess<'a>, LeaseEnd> {
     let not_started = |error: String| LeaseEnd::NotStarted { error };
     let name = lease.program.framework.as_deref().unwrap_or_default();
     let Some(adapter) = heeler_adapters::by_name(name) else {
@@ -107,8 +108,7 @@ async fn prepare_process(
     let framework = Box::new(LeaseFramework { adapter, program: program.clone() });
     let mut batch = RunningBatch::new(lease, setting.worker, &mut outlet.updates, framework);
     setting.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
-    let Some(invocation) = select_command(adapter, &program, setting, (&mut batch, &mut outlet.updates))
-    else {
+    let Some(invocation) = select_command(adapter, &program, setting, &mut batch, &mut outlet.updates) else {
         return Err(LeaseEnd::Complete);
     };
     outlet.write_ahead();
@@ -127,13 +127,13 @@ async fn prepare_process(
         None
     };
     let clock = ProcessClock::start();
-    let guard = GuardedProcess::start(&setting.guards, command, invocation.channel)
+    let process = GuardedProcess::start(&setting.guards, command, invocation.channel, orders)
         .await
         .map_err(|error| not_started(error_chain(&error)))?;
     Ok(StartedProcess {
         batch,
         transcript,
-        guard,
+        process,
         clock,
         is_output_shown,
         grace_ms,
@@ -167,7 +167,8 @@ fn select_command(
     adapter: &'static dyn Adapter,
     program: &TestProgram,
     setting: &WorkerContext,
-    (batch, parcel): (&mut RunningBatch, &mut UpdateBatch),
+    batch: &mut RunningBatch,
+    parcel: &mut UpdateBatch,
 ) -> Option<AdapterInvocation> {
     while !batch.tests().is_empty() {
         // A test that fits no command by itself is left to the adapter, which refuses it.

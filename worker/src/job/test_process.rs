@@ -1,18 +1,5 @@
 //! Event loop of one test process.
 
-use std::time::Duration;
-
-use heeler_protocol::{
-    control::{
-        DebuggerDecision, LeaseEnd, LeaseEvent, ProcessExit, TestDiagnostics, TestId, ToGuard, TreeSample,
-    },
-    mtp::LogLevel,
-};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::{Instant, sleep_until, timeout_at},
-};
-
 use super::{
     diagnostics::CrashDiagnostics,
     lease::{ResultSink, StartedProcess},
@@ -24,80 +11,46 @@ use crate::{
     },
     process::{
         debugger_handover::DebuggerHandover,
-        guard_connection::{GuardEvent, GuardedProcess},
+        guard_connection::GuardEvent,
+        guarded_process::{GuardedProcess, ProcessEvent},
         job_order::JobOrder,
         launch_offer::AcceptedLaunch,
         memory_watch::MemoryWatch,
-        output_pipe::{OutputPipe, PipeRead},
         process_clock::{ProcessClock, sleep_until_deadline},
         process_handle::ProcessHandle,
-        report_channel::{self, ReportChannel},
     },
 };
-use heeler_adapters::{TranscriptEvent, TranscriptParser};
-
-/// The capacity of a pipe, so that one read empties it.
-const READ_BUFFER_BYTES: usize = 64 << 10;
-
-/// Minimum time between two reads. Frameworks write each line by itself, and waking up for each would cost
-/// more than the tests. A read does not wait if the pipe is filling up or the test writes to its standard
-/// error.
-const MIN_READ_INTERVAL: Duration = Duration::from_millis(1);
-
-/// A read of more than this means that the pipe is filling up.
-const PIPE_FILLING_BYTES: usize = READ_BUFFER_BYTES / 8;
-
-/// How long an output that is still open is read after the end of the process. No process should hold it any
-/// more.
-const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// After the grace period, a guard has this long to end its process before the guard itself is killed.
-const GUARD_KILL_DELAY: Duration = Duration::from_secs(5);
+use heeler_adapters::{InvocationChannel, TranscriptEvent, TranscriptParser};
+use heeler_protocol::{
+    control::{
+        DebuggerDecision, LeaseEnd, LeaseEvent, ProcessExit, TestDiagnostics, TestId, ToGuard, TreeSample,
+    },
+    mtp::LogLevel,
+};
 
 /// One running test process and its state.
 pub(super) struct RunningProcess<'a> {
     batch: RunningBatch,
-    transcript: Box<dyn TranscriptParser + Send>,
-    process: ProcessHandle,
-    stdout_pipe: OutputPipe,
-    stderr_pipe: OutputPipe,
-    channel: Option<ReportChannel>,
+    process: GuardedProcess<'a>,
+    reader: TranscriptReader,
     clock: ProcessClock,
     sink: &'a mut ResultSink,
-    orders: mpsc::Receiver<JobOrder>,
     grace_ms: u64,
-    is_output_shown: bool,
-    is_paused: bool,
-    /// Notified when the process is paused.
-    pause_confirmation: Option<oneshot::Sender<()>>,
     /// The tests after whose end the process is ended.
     awaited_tests: Option<AwaitedTests>,
-    /// When the guard is overdue and is killed.
-    guard_kill_at: Option<Instant>,
     memory: MemoryWatch,
     debugger_handover: DebuggerHandover,
     diagnostics: CrashDiagnostics,
-    /// The earliest time of the next read, unless there is a reason to read sooner.
-    next_read_at: Instant,
-    events: Vec<TranscriptEvent>,
-    stdout_buffer: Vec<u8>,
-    stderr_buffer: Vec<u8>,
 }
 
 /// An event of the event loop.
-enum ProcessEvent {
-    Order(JobOrder),
-    Guard(GuardEvent),
+enum TestProcessEvent {
+    /// An event of the process. Its deadline is a time limit of a test or of the process.
+    Process(ProcessEvent),
     /// A debugger has launched the process.
     Launched(Box<AcceptedLaunch>),
     /// The result sender has room.
     SenderReady,
-    /// There is output to read.
-    Output,
-    /// A time limit of a test or of the process has passed.
-    Deadline,
-    /// The guard did not end its process in time.
-    GuardOverdue,
     /// The process's memory is to be sampled.
     MemorySampleDue,
     /// Capturing a hung process takes the guard too long.
@@ -112,15 +65,11 @@ struct AwaitedTests {
 }
 
 impl<'a> RunningProcess<'a> {
-    pub(super) fn new(
-        ready: StartedProcess,
-        sink: &'a mut ResultSink,
-        orders: mpsc::Receiver<JobOrder>,
-    ) -> Self {
+    pub(super) fn new(ready: StartedProcess<'a>, sink: &'a mut ResultSink) -> Self {
         let StartedProcess {
             batch,
             transcript,
-            guard: GuardedProcess { control, stdout, stderr, channel },
+            process,
             clock,
             is_output_shown,
             grace_ms,
@@ -131,27 +80,15 @@ impl<'a> RunningProcess<'a> {
         } = ready;
         Self {
             batch,
-            transcript,
-            process: ProcessHandle::Guard(control),
-            stdout_pipe: stdout,
-            stderr_pipe: stderr,
-            channel,
+            process,
+            reader: TranscriptReader { transcript, events: Vec::new(), is_output_shown },
             clock,
             sink,
-            orders,
             grace_ms,
-            is_output_shown,
-            is_paused: false,
-            pause_confirmation: None,
             awaited_tests: None,
-            guard_kill_at: None,
             memory: MemoryWatch::new(memory_bytes),
             debugger_handover: DebuggerHandover::new(is_debugged, offer),
             diagnostics,
-            next_read_at: Instant::now(),
-            events: Vec::new(),
-            stdout_buffer: vec![0; READ_BUFFER_BYTES],
-            stderr_buffer: vec![0; READ_BUFFER_BYTES],
         }
     }
 
@@ -160,10 +97,10 @@ impl<'a> RunningProcess<'a> {
     pub(super) async fn run(mut self) -> (LeaseEnd, Option<u64>, ProcessHandle) {
         self.send_opening_request();
         loop {
-            let happened = self.next_event().await;
-            if let Some(end) = self.handle_event(happened).await {
+            let event = self.next_event().await;
+            if let Some(end) = self.handle_event(event).await {
                 let start_us = self.batch.first_test_started().map(microseconds);
-                return (end, start_us, self.process);
+                return (end, start_us, self.process.into_handle());
             }
             self.terminate_after_awaited_tests().await;
         }
@@ -180,85 +117,93 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
-    async fn next_event(&mut self) -> ProcessEvent {
+    async fn next_event(&mut self) -> TestProcessEvent {
         let is_blocked = self.sink.is_blocked();
         // While a slow client keeps the worker from reading, a test may block on its output: that time does
         // not count for the test. Neither does the time in which it waits for a debugger.
-        self.clock.set_held(self.is_paused || is_blocked || self.debugger_handover.is_undecided());
+        let is_held = self.process.is_paused() || is_blocked || self.debugger_handover.is_undecided();
+        self.clock.set_held(is_held);
         let deadline = self.batch.deadline().and_then(|running| self.clock.instant_at(running));
-        let (stdout, stderr) = (&self.stdout_pipe, &self.stderr_pipe);
+        // In no order: a process that always has an event must not keep the others from being handled.
         tokio::select! {
-            biased;
-            order = self.orders.recv() => ProcessEvent::Order(order.unwrap_or(JobOrder::Kill)),
-            news = self.process.next_event() => ProcessEvent::Guard(news),
-            taken = self.debugger_handover.wait_until_launched() => ProcessEvent::Launched(Box::new(taken)),
+            event = self.process.next_event(deadline.map(Into::into), !is_blocked) => {
+                TestProcessEvent::Process(event)
+            }
+            taken = self.debugger_handover.wait_until_launched() => {
+                TestProcessEvent::Launched(Box::new(taken))
+            }
             // An error means that the coordinator has disconnected; handing over then drops the update batch.
-            _ = self.sink.result_sender.reserve(), if is_blocked => ProcessEvent::SenderReady,
-            () = wait_for_output(stdout, stderr, self.channel.as_ref(), self.next_read_at), if !is_blocked => ProcessEvent::Output,
-            () = sleep_until_deadline(deadline.map(Into::into)) => ProcessEvent::Deadline,
-            () = sleep_until_deadline(self.guard_kill_at) => ProcessEvent::GuardOverdue,
-            () = sleep_until_deadline(self.memory.next_sample_at()) => ProcessEvent::MemorySampleDue,
-            () = sleep_until_deadline(self.diagnostics.capture_deadline()) => ProcessEvent::HangCaptureTimedOut,
+            _ = self.sink.result_sender.reserve(), if is_blocked => TestProcessEvent::SenderReady,
+            () = sleep_until_deadline(self.memory.next_sample_at()) => TestProcessEvent::MemorySampleDue,
+            () = sleep_until_deadline(self.diagnostics.capture_deadline()) => {
+                TestProcessEvent::HangCaptureTimedOut
+            }
         }
     }
 
-    async fn handle_event(&mut self, happened: ProcessEvent) -> Option<LeaseEnd> {
-        match happened {
-            ProcessEvent::Order(order) => self.handle_order(order).await,
-            ProcessEvent::Guard(GuardEvent::Started(root, is_limited)) => {
-                if let Some((root, is_limited)) = self.debugger_handover.on_started(root, is_limited) {
-                    self.memory.start(root, is_limited);
-                }
-            }
-            ProcessEvent::Guard(GuardEvent::StoppedForDebugger(is_program)) => {
-                self.report_stopped_for_debugger(is_program)
-            }
-            ProcessEvent::Guard(GuardEvent::DebuggerLost) => {
-                let text = "its debugger is gone and had left the test standing; it goes on".to_owned();
-                self.sink.add_log_line(self.affected_test(), LogLevel::Warning, text);
-                self.sink.try_send_batch();
-            }
-            ProcessEvent::Guard(GuardEvent::NotStarted(error)) => {
-                return Some(LeaseEnd::NotStarted { error });
-            }
-            ProcessEvent::Guard(GuardEvent::Paused) => self.confirm_pause(),
-            ProcessEvent::Guard(GuardEvent::Ended(end)) => return Some(self.finish(end).await),
-            ProcessEvent::Launched(taken) => self.adopt_launched_process(*taken).await,
-            ProcessEvent::SenderReady => self.sink.try_send_batch(),
-            ProcessEvent::Output => self.read_outputs(),
-            ProcessEvent::Deadline => {
-                // Tests that ended in time may still have output in the pipe.
-                self.read_outputs();
-                let now = self.clock.now();
-                self.batch.log_slow_tests(now, &mut self.sink.updates);
-                let due = self.batch.on_deadline(now);
-                self.sink.try_send_batch();
-                self.handle_deadline(due).await;
-            }
-            ProcessEvent::Guard(GuardEvent::Untraced(reason)) => {
-                let text = format!("a test process is not watched for crashes: {reason}");
-                let test = self.affected_test();
-                self.sink.add_log_line(test, LogLevel::Information, text);
-            }
-            ProcessEvent::Guard(GuardEvent::Crashed(report)) => self.diagnostics.record_crash(*report),
-            ProcessEvent::Guard(GuardEvent::Sampled(sample)) => self.on_sample(sample).await,
-            ProcessEvent::Guard(GuardEvent::Dumped(report)) => {
-                self.diagnostics.record_hang(*report);
-                self.terminate(self.grace_ms).await;
-            }
-            ProcessEvent::HangCaptureTimedOut => self.terminate(self.grace_ms).await,
-            ProcessEvent::MemorySampleDue => {
+    async fn handle_event(&mut self, event: TestProcessEvent) -> Option<LeaseEnd> {
+        match event {
+            TestProcessEvent::Process(event) => match self.process.apply(event).await? {
+                ProcessEvent::Order(order) => self.handle_order(order).await,
+                ProcessEvent::Guard(event) => return self.handle_guard_event(event).await,
+                ProcessEvent::Output => self.read_outputs(),
+                ProcessEvent::Deadline => self.on_deadline().await,
+                // The guard is killed already.
+                ProcessEvent::GuardOverdue => {}
+            },
+            TestProcessEvent::Launched(taken) => self.adopt_launched_process(*taken).await,
+            TestProcessEvent::SenderReady => self.sink.try_send_batch(),
+            TestProcessEvent::HangCaptureTimedOut => self.terminate(self.grace_ms).await,
+            TestProcessEvent::MemorySampleDue => {
                 if let Some(used) = self.memory.sample() {
                     self.batch.on_memory_limit(used);
                     self.terminate(0).await;
                 }
             }
-            ProcessEvent::GuardOverdue => {
-                self.guard_kill_at = None;
-                self.process.kill();
-            }
         }
         None
+    }
+
+    async fn handle_guard_event(&mut self, event: GuardEvent) -> Option<LeaseEnd> {
+        match event {
+            GuardEvent::Started(root, is_limited) => {
+                if let Some((root, is_limited)) = self.debugger_handover.on_started(root, is_limited) {
+                    self.memory.start(root, is_limited);
+                }
+            }
+            GuardEvent::StoppedForDebugger(is_program) => self.report_stopped_for_debugger(is_program),
+            GuardEvent::DebuggerLost => {
+                let text = "its debugger has exited and left the test stopped; the test continues".to_owned();
+                self.sink.add_log_line(self.affected_test(), LogLevel::Warning, text);
+                self.sink.try_send_batch();
+            }
+            GuardEvent::NotStarted(error) => return Some(LeaseEnd::NotStarted { error }),
+            GuardEvent::Ended(end) => return Some(self.finish(end).await),
+            GuardEvent::Untraced(reason) => {
+                let text = format!("a test process is not traced for crashes: {reason}");
+                let test = self.affected_test();
+                self.sink.add_log_line(test, LogLevel::Information, text);
+            }
+            GuardEvent::Crashed(report) => self.diagnostics.record_crash(*report),
+            GuardEvent::Sampled(sample) => self.on_sample(sample).await,
+            GuardEvent::Dumped(report) => {
+                self.diagnostics.record_hang(*report);
+                self.terminate(self.grace_ms).await;
+            }
+            // The process confirms it to the requester itself.
+            GuardEvent::Paused => {}
+        }
+        None
+    }
+
+    async fn on_deadline(&mut self) {
+        // Tests that ended in time may still have output in the pipe.
+        self.read_outputs();
+        let now = self.clock.now();
+        self.batch.log_slow_tests(now, &mut self.sink.updates);
+        let due = self.batch.on_deadline(now);
+        self.sink.try_send_batch();
+        self.handle_deadline(due).await;
     }
 
     async fn handle_order(&mut self, order: JobOrder) {
@@ -274,20 +219,11 @@ impl<'a> RunningProcess<'a> {
                 self.read_outputs();
                 self.awaited_tests = Some(AwaitedTests { places: self.batch.running_places(), grace_ms });
             }
-            JobOrder::Pause { paused } => {
-                self.is_paused = true;
-                self.pause_confirmation = Some(paused);
-                self.process.send(ToGuard::Pause).await;
-            }
-            JobOrder::Resume => {
-                self.is_paused = false;
-                self.process.send(ToGuard::Resume).await;
-            }
             JobOrder::Debugger { lease, decision } if lease == self.sink.lease => {
                 self.apply_debugger_decision(decision).await;
             }
-            // An order for an earlier lease.
-            JobOrder::Debugger { .. } => {}
+            // An order for an earlier lease, and those that the process has carried out itself.
+            JobOrder::Debugger { .. } | JobOrder::Pause { .. } | JobOrder::Resume => {}
             JobOrder::Kill => {
                 self.batch.abandon();
                 self.terminate(0).await;
@@ -326,21 +262,16 @@ impl<'a> RunningProcess<'a> {
 
     /// Switches to the process that a debugger has launched, in place of the stopped one.
     async fn adopt_launched_process(&mut self, taken: AcceptedLaunch) {
-        let AcceptedLaunch { process, stdout, stderr, channel } = taken;
+        let pid = taken.process.pid().as_u32();
         self.debugger_handover.on_launched();
         self.batch.on_launched_by_debugger();
         if let Some(test) = self.affected_test() {
-            self.sink
-                .updates
-                .reports
-                .push(LeaseEvent::LaunchedByDebugger { test, pid: process.pid().as_u32() });
+            self.sink.updates.reports.push(LeaseEvent::LaunchedByDebugger { test, pid });
         }
-        (self.stdout_pipe, self.stderr_pipe, self.channel) = (stdout, stderr, channel);
+        let replaced = self.process.replace(taken);
         self.send_opening_request();
-        let keeper =
-            ProcessHandle::Debugger { process, has_unconfirmed_pause: self.pause_confirmation.is_some() };
         // It has run nothing, so none of its output is lost.
-        std::mem::replace(&mut self.process, keeper).reap().await;
+        replaced.reap().await;
         self.sink.try_send_batch();
     }
 
@@ -349,13 +280,6 @@ impl<'a> RunningProcess<'a> {
         let in_flight = self.batch.running_test().map(|(test, _)| test);
         let only = self.batch.tests().first().filter(|_| self.batch.tests().len() == 1);
         in_flight.or(only).map(|test| test.test)
-    }
-
-    fn confirm_pause(&mut self) {
-        if let Some(paused) = self.pause_confirmation.take() {
-            // The requester may be gone.
-            paused.send(()).ok();
-        }
     }
 
     async fn handle_deadline(&mut self, due: DeadlineAction) {
@@ -388,84 +312,40 @@ impl<'a> RunningProcess<'a> {
 
     async fn terminate(&mut self, grace_ms: u64) {
         self.diagnostics.stop_hang_capture();
-        if std::mem::take(&mut self.is_paused) {
-            self.process.send(ToGuard::Resume).await;
-        }
-        let message = if grace_ms == 0 { ToGuard::Kill } else { ToGuard::Terminate { grace_ms } };
-        self.process.send(message).await;
-        self.guard_kill_at = Some(Instant::now() + Duration::from_millis(grace_ms) + GUARD_KILL_DELAY);
+        self.process.terminate(grace_ms).await;
     }
 
     /// Sends the first request to a process that receives requests.
     fn send_opening_request(&mut self) {
-        if let Some(channel) = &mut self.channel {
-            channel.send(self.transcript.opening_request());
-        }
+        self.process.send_request(self.reader.transcript.opening_request());
     }
 
-    /// Sends the request that follows the reports in the buffer, and sets the limit for taking it.
-    fn read_reports(&mut self, count: usize) {
-        let Some(channel) = &mut self.channel else { return };
-        channel.send(self.transcript.on_channel(&self.stdout_buffer[..count], &mut self.events));
-        if self.transcript.is_complete() {
-            channel.finish();
-        }
-        let are_reports_closed =
-            if channel.is_for_requests_only() { self.stdout_pipe.is_at_end() } else { channel.is_at_end() };
-        let stall = if channel.has_unsent() {
-            Some(DialogueStall::RequestUnread)
-        } else {
-            are_reports_closed.then_some(DialogueStall::ReportsClosed)
-        };
-        self.batch.set_dialogue_stall(stall, self.clock.now());
-    }
-
-    /// Reads the available output, the framework's reports first: what a test wrote to another output before
-    /// its end marker is then already there.
+    /// Reads the available output and handles it.
     fn read_outputs(&mut self) {
-        let mut reported = 0;
-        let mut has_own_channel = false;
-        if let Some(channel) = &mut self.channel
-            && !channel.is_for_requests_only()
-        {
-            has_own_channel = true;
-            reported = byte_count(channel.try_read(&mut self.stdout_buffer));
-            self.read_reports(reported);
-        }
-        let count = byte_count(self.stdout_pipe.try_read(&mut self.stdout_buffer));
-        let errors = byte_count(self.stderr_pipe.try_read(&mut self.stderr_buffer));
-        if !has_own_channel {
-            self.read_reports(count);
-        }
-        if count > 0 && self.channel.is_none() {
-            self.transcript.on_stdout(&self.stdout_buffer[..count], &mut self.events);
-        }
-        self.process_chunk(if has_own_channel { count } else { 0 }, errors);
-        let is_filling = count.max(reported) > PIPE_FILLING_BYTES;
-        self.next_read_at = Instant::now() + if is_filling { Duration::ZERO } else { MIN_READ_INTERVAL };
-    }
-
-    /// Turns events and raw outputs into results, and hands them over.
-    fn process_chunk(&mut self, count: usize, errors: usize) {
-        if self.events.is_empty() && count == 0 && errors == 0 {
-            return;
-        }
-        let outputs =
-            RawOutputs { stdout: &self.stdout_buffer[..count], stderr: &self.stderr_buffer[..errors] };
-        let parcel = &mut self.sink.updates;
-        if self.is_output_shown {
-            for event in &self.events {
-                if let TranscriptEvent::Output(bytes) = event {
-                    parcel.shown_stdout.extend_from_slice(bytes);
+        let channel = self.process.channel();
+        let TranscriptReader { transcript, events, .. } = &mut self.reader;
+        let read = self.process.read_outputs(|reports| transcript.on_channel(reports, events));
+        let mut outputs = RawOutputs { stdout: read.stdout, stderr: read.stderr };
+        match channel {
+            InvocationChannel::Descriptor => {}
+            InvocationChannel::StandardStreams => outputs.stdout = &[],
+            InvocationChannel::StandardOutput => {
+                outputs.stdout = &[];
+                if !read.stdout.is_empty() {
+                    transcript.on_stdout(read.stdout, events);
                 }
             }
-            parcel.shown_stdout.extend_from_slice(outputs.stdout);
-            parcel.shown_stderr.extend_from_slice(outputs.stderr);
         }
-        let chunk = OutputChunk { events: &mut self.events, outputs, now: self.clock.now() };
-        self.batch.on_output(chunk, parcel);
-        self.sink.write_ahead();
-        self.sink.try_send_batch();
+        self.reader.pass_on(outputs, &self.clock, &mut self.batch, self.sink);
+        if self.reader.transcript.is_complete() {
+            self.process.finish_requests();
+        }
+        let stall = if self.process.has_unread_request() {
+            Some(DialogueStall::RequestUnread)
+        } else {
+            self.process.has_closed_dialogue().then_some(DialogueStall::ReportsClosed)
+        };
+        self.batch.set_dialogue_stall(stall, self.clock.now());
     }
 
     /// Logs which evidence of a crash or hang could not be kept, and why.
@@ -483,36 +363,27 @@ impl<'a> RunningProcess<'a> {
     /// Reads the outputs to their ends and decides the tests that have no result.
     async fn finish(&mut self, raw: ProcessExit) -> LeaseEnd {
         self.clock.set_held(false);
-        let deadline = Instant::now() + OUTPUT_DRAIN_TIMEOUT;
         loop {
             self.read_outputs();
-            let (stdout, stderr, channel) = (&self.stdout_pipe, &self.stderr_pipe, self.channel.as_ref());
-            if stdout.is_at_end() && stderr.is_at_end() && channel.is_none_or(ReportChannel::is_at_end) {
-                break;
-            }
-            // A process that escaped its guard may hold an output open, and even write to it, forever.
-            if timeout_at(deadline, wait_for_any(stdout, stderr, channel)).await.is_err()
-                || Instant::now() >= deadline
-            {
-                tracing::warn!("a test process left its output open behind it");
+            if !self.process.wait_for_remaining_output().await {
                 break;
             }
         }
-        self.transcript.on_output_end(&mut self.events);
-        self.process_chunk(0, 0);
+        self.reader.transcript.on_output_end(&mut self.reader.events);
+        self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
         // A guard that was killed because it was overdue reports no signal.
-        let is_own_death = self.diagnostics.is_own_death(&raw, self.guard_kill_at.is_some());
+        let is_own_death = self.diagnostics.is_own_death(&raw, self.process.is_terminating());
         let (evidence, detail) =
             self.diagnostics.store_evidence(self.batch.running_test(), raw.core.as_ref());
         self.log_evidence_losses(evidence.as_deref(), &raw);
         let is_explained =
-            raw.signal.is_none() && raw.code.is_some_and(|code| self.transcript.explains_exit(code));
+            raw.signal.is_none() && raw.code.is_some_and(|code| self.reader.transcript.explains_exit(code));
         let gone = ProcessExitSummary {
             exit: raw,
-            is_complete: self.transcript.is_complete(),
+            is_complete: self.reader.transcript.is_complete(),
             is_explained,
-            is_after_end_marker: self.transcript.is_after_end_marker(),
-            outside_failure: self.transcript.outside_failure().map(str::to_owned),
+            is_after_end_marker: self.reader.transcript.is_after_end_marker(),
+            outside_failure: self.reader.transcript.outside_failure().map(str::to_owned),
             is_out_of_memory: self.memory.had_oom_kill(),
             evidence,
             detail,
@@ -522,40 +393,39 @@ impl<'a> RunningProcess<'a> {
     }
 }
 
-fn byte_count(read: PipeRead) -> usize {
-    match read {
-        PipeRead::Bytes(count) => count,
-        PipeRead::WouldBlock | PipeRead::End => 0,
-    }
+/// Turns the output of a test process into events for its batch.
+struct TranscriptReader {
+    transcript: Box<dyn TranscriptParser + Send>,
+    /// Events that are not passed on yet.
+    events: Vec<TranscriptEvent>,
+    is_output_shown: bool,
 }
 
-/// Waits until there is output to read, and a little longer for more to arrive.
-async fn wait_for_output(
-    stdout: &OutputPipe,
-    stderr: &OutputPipe,
-    channel: Option<&ReportChannel>,
-    next_read: Instant,
-) {
-    tokio::select! {
-        () = stderr.wait_readable() => return,
-        () = stdout.wait_readable() => {}
-        () = report_channel::wait_ready(channel) => {}
-    }
-    // The timer rounds up to a whole millisecond, even for a time that has passed: a pipe that fills up must
-    // not wait for it.
-    if next_read <= Instant::now() {
-        return;
-    }
-    tokio::select! {
-        () = stderr.wait_readable() => {}
-        () = sleep_until(next_read) => {}
-    }
-}
-
-async fn wait_for_any(stdout: &OutputPipe, stderr: &OutputPipe, channel: Option<&ReportChannel>) {
-    tokio::select! {
-        () = stdout.wait_readable() => {}
-        () = stderr.wait_readable() => {}
-        () = report_channel::wait_ready(channel) => {}
+impl TranscriptReader {
+    /// Turns events and raw outputs into results, and hands them over.
+    fn pass_on(
+        &mut self,
+        outputs: RawOutputs<'_>,
+        clock: &ProcessClock,
+        batch: &mut RunningBatch,
+        sink: &mut ResultSink,
+    ) {
+        if self.events.is_empty() && outputs.is_empty() {
+            return;
+        }
+        let updates = &mut sink.updates;
+        if self.is_output_shown {
+            for event in &self.events {
+                if let TranscriptEvent::Output(bytes) = event {
+                    updates.shown_stdout.extend_from_slice(bytes);
+                }
+            }
+            updates.shown_stdout.extend_from_slice(outputs.stdout);
+            updates.shown_stderr.extend_from_slice(outputs.stderr);
+        }
+        let chunk = OutputChunk { events: &mut self.events, outputs, now: clock.now() };
+        batch.on_output(chunk, updates);
+        sink.write_ahead();
+        sink.try_send_batch();
     }
 }

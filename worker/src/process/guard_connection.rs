@@ -1,5 +1,4 @@
-//! The worker's side of one guard and its test process: the control connection and the two output pipes. The
-//! callers decide what is sent and what the output means.
+//! The worker's side of the control connection to one guard.
 
 use std::{
     io,
@@ -7,10 +6,7 @@ use std::{
     time::Duration,
 };
 
-use heeler_adapters::InvocationChannel;
-use heeler_protocol::control::{
-    CrashReport, FromGuard, HangReport, ProcessExit, TestCommand, ToGuard, TreeSample,
-};
+use heeler_protocol::control::{CrashReport, FromGuard, HangReport, ProcessExit, ToGuard, TreeSample};
 use heeler_sys::process::{Pid, Signal};
 use heeler_transport::{
     LinkTask,
@@ -18,24 +14,11 @@ use heeler_transport::{
 };
 use tokio::{net::UnixStream, time::timeout};
 
-use super::{
-    guard_spawner::{GuardPipes, GuardProcess, GuardSpawner, GuardStartError},
-    output_pipe::OutputPipe,
-    report_channel::ReportChannel,
-};
+use super::guard_spawner::GuardProcess;
 
 /// How long a guard may take to exit after its connection ends; it normally exits at once, and is killed
 /// after this.
 const GUARD_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// A guard and the outputs of its test process.
-pub(crate) struct GuardedProcess {
-    pub(crate) control: GuardConnection,
-    pub(crate) stdout: OutputPipe,
-    pub(crate) stderr: OutputPipe,
-    /// The report channel, if the command has one.
-    pub(crate) channel: Option<ReportChannel>,
-}
 
 /// The connection to a guard.
 pub(crate) struct GuardConnection {
@@ -71,25 +54,13 @@ pub(crate) enum GuardEvent {
     Ended(ProcessExit),
 }
 
-impl GuardedProcess {
-    /// Starts a guard and sends it the command to execute.
-    ///
-    /// Cancel safe: yes, because a guard whose connection ends exits, with its test.
-    pub(crate) async fn start(
-        guards: &GuardSpawner,
-        command: TestCommand,
-        channel: InvocationChannel,
-    ) -> Result<Self, GuardStartError> {
-        let (process, GuardPipes { control, stdout, stderr, channel }) = guards.start_guard(channel).await?;
-        let stream = tokio_stream(control).map_err(GuardStartError::Pipes)?;
-        let (sender, receiver, task) = heeler_transport::control::open(stream);
-        let mut control = GuardConnection { process, sender, receiver, task };
-        control.send(ToGuard::Exec(command)).await;
-        Ok(Self { control, stdout, stderr, channel })
-    }
-}
-
 impl GuardConnection {
+    /// Returns the connection to a guard over this socket.
+    pub(crate) fn open(process: GuardProcess, control: OwnedFd) -> io::Result<Self> {
+        let (sender, receiver, task) = heeler_transport::control::open(tokio_stream(control)?);
+        Ok(Self { process, sender, receiver, task })
+    }
+
     /// Sends a message to the guard. For a guard that has exited, the message is lost: [`GuardConnection::next_event`]
     /// reports its end.
     ///

@@ -22,7 +22,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{output_pipe::OutputPipe, report_channel::ReportChannel};
+use super::{output_pipe::OutputPipe, process_outputs::ProcessOutputs, report_channel::ReportChannel};
 use heeler_core::error_chain;
 
 /// The role argument of a guard.
@@ -67,9 +67,7 @@ enum ForkRequestError {
 /// The worker's ends of a guard's connection and pipes.
 pub(crate) struct GuardPipes {
     pub(crate) control: OwnedFd,
-    pub(crate) stdout: OutputPipe,
-    pub(crate) stderr: OutputPipe,
-    pub(crate) channel: Option<ReportChannel>,
+    pub(crate) outputs: ProcessOutputs,
 }
 
 /// The guard's ends of the same connection and pipes.
@@ -216,7 +214,7 @@ fn create_guard_pipes(channel: InvocationChannel) -> io::Result<(GuardPipes, Gua
     let (stdout, stdout_end) = OutputPipe::new()?;
     let (stderr, stderr_end) = OutputPipe::new()?;
     let (channel, channel_end) = create_channel(channel)?.unzip();
-    let cradle = GuardPipes { control: ours, stdout, stderr, channel };
+    let cradle = GuardPipes { control: ours, outputs: ProcessOutputs { stdout, stderr, channel } };
     let endpoints =
         GuardEndpoints { control: theirs, stdout: stdout_end, stderr: stderr_end, channel: channel_end };
     Ok((cradle, endpoints))

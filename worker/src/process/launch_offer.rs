@@ -28,7 +28,7 @@ use super::{
     debuggee::{COMMAND_FILE, DEBUGGEE_ROLE, READY_BYTE, SOCKET_FILE},
     guard_spawner::{create_channel, wait_readable},
     output_pipe::OutputPipe,
-    report_channel::ReportChannel,
+    process_outputs::ProcessOutputs,
 };
 
 /// How long helper processes of a test may take to exit: many notice its end as the end of a pipe, and exit
@@ -99,7 +99,7 @@ impl LaunchOffer {
             match served {
                 Ok(taken) => return taken,
                 Err(error) => {
-                    tracing::warn!(%error, "who came for a test process did not get it");
+                    tracing::warn!(%error, "a test process could not be handed to its debugger");
                     sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
@@ -122,9 +122,7 @@ fn unguessable_number() -> u64 {
 /// A test process that was launched, and the worker's ends of its outputs.
 pub(crate) struct AcceptedLaunch {
     pub(crate) process: LaunchedProcess,
-    pub(crate) stdout: OutputPipe,
-    pub(crate) stderr: OutputPipe,
-    pub(crate) channel: Option<ReportChannel>,
+    pub(crate) outputs: ProcessOutputs,
 }
 
 /// Passes the outputs to a process that has connected.
@@ -144,7 +142,8 @@ fn pass_outputs(stream: &UnixStream, channel: InvocationChannel) -> io::Result<A
     let mut fds = vec![stdout_end.as_fd(), stderr_end.as_fd(), tether_end.as_fd()];
     fds.extend(channel_end.as_ref().map(|end| end.as_fd()));
     fd_passing::send(stream.as_fd(), &READY_BYTE, &fds)?;
-    Ok(AcceptedLaunch { process: LaunchedProcess::new(twin, tether), stdout, stderr, channel })
+    let outputs = ProcessOutputs { stdout, stderr, channel };
+    Ok(AcceptedLaunch { process: LaunchedProcess::new(twin, tether), outputs })
 }
 
 /// A test process that is a child of its debugger. Dropping this kills the process.

@@ -1,24 +1,27 @@
-//! Renders the changes of one lease's tests into the buffer that goes to the client. What a result means is
-//! decided elsewhere, and its JSON is written by [`heeler_protocol::mtp`].
+//! Encodes the updates of one lease's tests into the buffer that goes to the client. What a result means is
+//! decided elsewhere, and its JSON is written by [`UpdateEncoding`].
 
 use heeler_core::TestResult;
 use heeler_protocol::{
-    control::{LeasedTest, WorkerId, WorkerLease},
-    mtp::{NodeDescription, encode_change_in_group, group_node, render_result, render_started},
+    control::{LeasedTest, UpdateEncoding, WorkerId, WorkerLease},
+    mtp::{ClientMembers, GroupDescription, NodeDescription},
 };
 
 use super::update_batch::UpdateBatch;
 use crate::process::process_clock::UtcTime;
 
-/// Renders the changes of one lease's tests.
+/// Encodes the updates of one lease's tests.
 #[derive(Debug)]
 pub(crate) struct NodeWriter {
+    encoding: UpdateEncoding,
     suite: String,
     /// Path of the program as text.
     program: String,
     worker: WorkerId,
     /// The groups of the lease.
     groups: Vec<AncestorGroup>,
+    /// Members that the client added to tests of the lease.
+    client_members: ClientMembers,
 }
 
 /// A group above the tests of the lease.
@@ -34,18 +37,28 @@ struct AncestorGroup {
 impl NodeWriter {
     /// Returns the writer for one lease's tests.
     pub(crate) fn new(lease: &WorkerLease, worker: WorkerId) -> Self {
+        let encoding = lease.route.encoding;
         let group = |group: &heeler_protocol::control::TestGroup| {
             let parent = group.parent.map(|place| place as usize);
             let parent_uid = parent.and_then(|place| Some(lease.groups.get(place)?.uid.as_str()));
-            let node = group_node(&group.uid, &group.name);
-            let change = encode_change_in_group(parent_uid, &node, group.client_members.as_deref());
+            let description = GroupDescription {
+                uid: &group.uid,
+                name: &group.name,
+                parent: parent_uid,
+                client_members: lease.client_members.get(&group.uid),
+            };
+            let mut change = Vec::new();
+            encoding.append_group(&mut change, &description);
             AncestorGroup { uid: group.uid.clone(), parent, change, is_sent: false }
         };
+        let groups = if encoding.has_groups() { lease.groups.as_slice() } else { &[] };
         Self {
+            encoding,
             suite: lease.program.suite.clone(),
             program: lease.program.path.to_text().into_owned(),
             worker,
-            groups: lease.groups.iter().map(group).collect(),
+            groups: groups.iter().map(group).collect(),
+            client_members: lease.client_members.clone(),
         }
     }
 
@@ -80,12 +93,12 @@ impl NodeWriter {
 
     /// Appends the change of a started test.
     pub(crate) fn write_in_progress(&self, out: &mut Vec<u8>, test: &LeasedTest, start: UtcTime) {
-        render_started(out, &self.describe(test), start.since_epoch_ms(), self.worker.0);
+        self.encoding.append_started(out, &self.describe(test), start.since_epoch_ms(), self.worker);
     }
 
     /// Appends the change of a test with its terminal result.
     pub(crate) fn write_terminal(&self, out: &mut Vec<u8>, test: &LeasedTest, result: &TestResult) {
-        render_result(out, &self.describe(test), result);
+        self.encoding.append_finished(out, &self.describe(test), result);
     }
 
     fn describe<'a>(&'a self, test: &'a LeasedTest) -> NodeDescription<'a> {
@@ -99,7 +112,7 @@ impl NodeWriter {
             file: test.listed.file.as_deref(),
             line: test.listed.line,
             traits: &test.listed.traits,
-            client_members: test.client_members.as_deref(),
+            client_members: self.client_members.get(&test.uid),
         }
     }
 }
@@ -119,12 +132,7 @@ mod tests {
     }
 
     fn writer() -> NodeWriter {
-        let group = |uid: &str, name: &str, parent| TestGroup {
-            uid: uid.into(),
-            name: name.into(),
-            parent,
-            client_members: None,
-        };
+        let group = |uid: &str, name: &str, parent| TestGroup { uid: uid.into(), name: name.into(), parent };
         let groups = vec![group("s::", "s", None), group("s::A.", "A", Some(0))];
         NodeWriter::new(&WorkerLease { groups, ..test_values::lease(0) }, WorkerId(3))
     }

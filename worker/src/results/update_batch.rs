@@ -5,12 +5,9 @@ use std::collections::HashSet;
 
 use heeler_core::{Attempt, TestId, TestResult};
 use heeler_protocol::{
-    control::{LeaseEvent, LogLine},
+    control::{FRAME_LIMIT_BYTES, LeaseEvent, LogLine},
     journal::{self, JournalRecord},
 };
-
-/// Approximate limit of an update frame's body, so that a client can show results as they arrive.
-const FRAME_BODY_BYTES: usize = 256 << 10;
 
 /// Why a result is provisional and not sent to the client yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +145,7 @@ impl UpdateBatch {
             let mut start = from;
             let mut changes = Vec::new();
             while let Some(end) = self.change_ends.get(next) {
-                if next > first && end.at - from > FRAME_BODY_BYTES {
+                if next > first && end.at - from > FRAME_LIMIT_BYTES {
                     break;
                 }
                 changes.push(&self.changes[start..end.at]);
@@ -195,7 +192,7 @@ mod tests {
     #[test]
     fn changes_are_split_into_frames_by_size() {
         let mut parcel = UpdateBatch::default();
-        let sizes = [FRAME_BODY_BYTES / 2, FRAME_BODY_BYTES / 2, 1, FRAME_BODY_BYTES * 3, 5];
+        let sizes = [FRAME_LIMIT_BYTES / 2, FRAME_LIMIT_BYTES / 2, 1, FRAME_LIMIT_BYTES * 3, 5];
         for (test, size) in sizes.iter().enumerate() {
             settle(&mut parcel, u32::try_from(test).unwrap(), &vec![b'x'; *size]);
         }

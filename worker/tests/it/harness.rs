@@ -334,11 +334,13 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
         route: ClientRoute {
             callback: None,
             limits: DeliveryLimits { connect_ms: 1000, stall_ms: 1000, drain_ms: 1000 },
+            ..ClientRoute::default()
         },
         run_dir: "".into(),
         program: program(script),
         tests: leased((0..count).map(listed).collect()),
         groups: Vec::new(),
+        client_members: heeler_protocol::mtp::ClientMembers::default(),
         limits: TestLimits {
             timeout_ms: None,
             grace_ms: 300,
@@ -361,7 +363,6 @@ pub(crate) fn leased(tests: Vec<ListedTest>) -> Vec<LeasedTest> {
             uid: format!("suite::{}", listed.name),
             listed,
             group: None,
-            client_members: None,
             timeout_ms: None,
             idle_timeout_ms: None,
             slow_ms: None,

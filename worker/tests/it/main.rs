@@ -115,6 +115,24 @@ async fn hanging_test_times_out_within_limit_and_grace() {
 }
 
 #[tokio::test]
+async fn test_that_never_stops_writing_times_out() {
+    let mut bench = WorkerHarness::new().await;
+    let script = bench.script("begin t0; exec yes");
+    let mut endless = lease(&script, 1);
+    endless.limits.timeout_ms = Some(300);
+    let seen = bench.run(endless).await;
+    assert_eq!(seen.states(), ["A.t0 timed-out"]);
+}
+
+#[tokio::test]
+async fn program_that_never_stops_writing_is_not_listed() {
+    let mut bench = WorkerHarness::new().await;
+    let script = bench.script_without_markers("echo gtest_list_tests gtest_filter; exec yes >&2");
+    let error = bench.discover(&script, 300).await.unwrap_err();
+    assert!(error.contains("within 0.3 s"), "{error}");
+}
+
+#[tokio::test]
 async fn cancel_ends_lease_and_running_test() {
     let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; sleep 1000; ok t0");
@@ -349,7 +367,7 @@ async fn invalid_test_program_yields_one_clear_error() {
             "is not a GoogleTest or a Rust test program: it answered `--gtest_list_tests` with \"hi there\" and exit code 1; name the framework with --framework if it is",
         ),
         (&sleeper, "for its tests: failed to list its tests within 0.5 s"),
-        (&crasher, "died of SIGSEGV when it was asked for its tests; it said \"boom\""),
+        (&crasher, "died of SIGSEGV while it listed its tests; its output: \"boom\""),
         (&broken, "failed to start it: "),
     ] {
         let error = bench.discover(script, 500).await.unwrap_err();

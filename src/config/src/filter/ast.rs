@@ -77,9 +77,9 @@ fn evaluate_parts<L>(
 /// One condition of a filter expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterPredicate {
-    /// `all()`.
+    /// `all()`: every test.
     All,
-    /// `none()`.
+    /// `none()`: no test.
     None,
     /// `test(…)`: compares the uid.
     Test(TextMatcher),
@@ -101,9 +101,9 @@ pub enum FilterPredicate {
 /// A text and how it is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextMatcher {
-    /// `=text`: equality.
+    /// `=text`: equal to the text.
     Equals(String),
-    /// `~text`: substring.
+    /// `~text`: contains the text.
     Contains(String),
     /// `/text/`: a regular expression, not anchored.
     Regex(CompiledRegex),

@@ -14,7 +14,7 @@ use heeler_core::Outcome;
 /// represented by its suite's name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FilterSubject<'a> {
-    /// `<suite>::<name>`.
+    /// The uid, `<suite>::<name>`.
     pub uid: &'a str,
     pub suite: &'a str,
     pub program: Cow<'a, str>,

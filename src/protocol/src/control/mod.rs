@@ -3,6 +3,7 @@
 //! there are no versions to bridge.
 
 mod guard;
+mod updates;
 mod watchdog;
 mod worker;
 
@@ -11,10 +12,9 @@ pub use heeler_core::{
     Attempt, DiagnosticsFile, ExitReason, LeakedProcess, LeaseId, NameNesting, OsText, Outcome, ProcessUsage,
     TestDiagnostics, TestId, WorkerId,
 };
+pub use updates::*;
 pub use watchdog::*;
 pub use worker::*;
-
-pub use crate::mtp::LogLevel;
 
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,9 @@ pub struct ClientRoute {
     pub callback: Option<CallbackAddress>,
     /// Timeouts of the client's connections.
     pub limits: DeliveryLimits,
+    /// Encoding of the updates; callback connections take [`UpdateEncoding::TestProtocol`] only.
+    #[serde(default)]
+    pub encoding: UpdateEncoding,
 }
 
 /// First message on every control connection, from the process that dialled.
@@ -66,11 +69,33 @@ pub enum JoinMessage {
 /// Address at which the client listens for callback connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallbackAddress {
-    /// Host of the client, numeric where possible.
-    pub host: String,
-    pub port: u16,
+    pub endpoint: CallbackEndpoint,
     /// Token that Heeler's own listeners require as the first message.
     pub token: Option<String>,
+}
+
+impl CallbackAddress {
+    /// Returns the address of a TCP port.
+    #[must_use]
+    pub fn tcp(host: impl Into<String>, port: u16, token: Option<String>) -> Self {
+        Self { endpoint: CallbackEndpoint::TcpPort { host: host.into(), port }, token }
+    }
+}
+
+/// Socket at which the client listens for callback connections.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CallbackEndpoint {
+    /// Port that the client declared.
+    TcpPort {
+        /// Host of the client, numeric where possible.
+        host: String,
+        port: u16,
+    },
+    /// Local socket without a file, of a client in the coordinator's own process.
+    LocalSocket {
+        /// Name in the abstract namespace.
+        name: String,
+    },
 }
 
 /// Timeouts of client connections, all in milliseconds.

@@ -7,7 +7,7 @@ use super::{ClientId, ClientRoute, ProofLevel, RunKey};
 use crate::{
     journal::ProgramFailure,
     manifest::{ManifestPlan, TestDescriptions},
-    mtp::Attachment,
+    mtp::{Attachment, ClientMembers},
 };
 
 /// Messages from coordinator to watchdog.
@@ -30,6 +30,9 @@ pub enum ToWatchdog {
         has_attachments_stream: bool,
         /// Plan of the run, if the manifest could not be written.
         plan: Option<ManifestPlan>,
+        /// Members that the client added to tests and groups of the run.
+        #[serde(default, skip_serializing_if = "ClientMembers::is_empty")]
+        client_members: ClientMembers,
     },
     /// Requests the content of a dead worker's journal.
     ReadJournal {
@@ -62,6 +65,9 @@ pub struct FinishRequest {
     pub run_dir: OsText,
     /// Descriptions of all tests that are sent.
     pub descriptions: TestDescriptions,
+    /// Members that the client added to these tests and their groups.
+    #[serde(default, skip_serializing_if = "ClientMembers::is_empty")]
+    pub client_members: ClientMembers,
     /// Results that streams may have lost: per worker, those after a position in its journal.
     pub resend: Vec<JournalResend>,
     /// Synthesized results, which no worker reported.

@@ -7,7 +7,7 @@ use heeler_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{ClientId, ClientRoute, DumpKinds, ProcessExit, ProofLevel, RunKey, TraceMode};
-use crate::mtp::{LogLevel, TestTrait};
+use crate::mtp::{ClientMembers, LogLevel, TestTrait};
 
 /// Messages from coordinator to worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -149,6 +149,9 @@ pub struct WorkerLease {
     /// Groups above the tests, each after its own parent group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<TestGroup>,
+    /// Members that the client added to these tests and groups.
+    #[serde(default, skip_serializing_if = "ClientMembers::is_empty")]
+    pub client_members: ClientMembers,
     pub limits: TestLimits,
     /// Crash and hang capture of the process.
     #[serde(default)]
@@ -223,9 +226,6 @@ pub struct TestGroup {
     /// Index of the parent group: an earlier position in the same list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
-    /// Members that the client added, as JSON: `"name":value,…`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_members: Option<String>,
 }
 
 /// Test of a lease.
@@ -239,9 +239,6 @@ pub struct LeasedTest {
     /// Group of the test: an index into the lease's list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
-    /// Members that the client added, as JSON: `"name":value,…`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_members: Option<String>,
     /// Timeout of this test; `None` applies the lease's limits.
     #[serde(default)]
     pub timeout_ms: Option<u64>,

@@ -1,6 +1,6 @@
-//! Test changes encoded as JSON for the journal and the client, including the members that the client added.
+//! Nodes of a request, with the members that the client added to them; groups of tests.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -8,11 +8,9 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::{NodeType, TestNode, key};
+use super::{NodeChange, TestNode, key};
 use crate::rpc::BorrowedText;
 
-/// Initial buffer size; a change without output is seldom larger.
-const CHANGE_CAPACITY_BYTES: usize = 512;
 /// Maximum size of the client's own members of one test. Frameworks' keys take a few hundred bytes; larger
 /// data belongs in a file.
 pub const CLIENT_MEMBERS_LIMIT_BYTES: usize = 8 << 10;
@@ -21,60 +19,6 @@ const CLIENT_MEMBERS_LIMIT: usize = 64;
 /// Maximum nesting depth of such a member: readers have limits of their own, and the node is already nested
 /// inside other values.
 const CLIENT_MEMBERS_DEPTH_LIMIT: usize = 64;
-
-/// Change encoded as JSON: `{"parent":…,"node":{…}}`.
-#[derive(Debug, Clone)]
-pub struct EncodedChange(Box<RawValue>);
-
-impl EncodedChange {
-    /// Returns the change of a node below a group, with the members that a client added to the test.
-    #[must_use]
-    pub fn new(parent: Option<&str>, node: &TestNode, foreign: Option<&str>) -> Self {
-        let text = String::from_utf8(encode_change_in_group(parent, node, foreign)).expect("JSON is text");
-        Self(RawValue::from_string(text).expect("it was just encoded"))
-    }
-
-    /// Returns the change of a group.
-    #[must_use]
-    pub fn group(parent: Option<&str>, uid: &str, name: &str) -> Self {
-        Self::new(parent, &group_node(uid, name), None)
-    }
-
-    /// Returns the JSON text.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        self.0.get().as_bytes()
-    }
-}
-
-impl PartialEq for EncodedChange {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.get() == other.0.get()
-    }
-}
-
-impl Serialize for EncodedChange {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for EncodedChange {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Box::<RawValue>::deserialize(deserializer).map(Self)
-    }
-}
-
-/// Returns the node of a group: a suite, a class, a module.
-#[must_use]
-pub fn group_node(uid: &str, name: &str) -> TestNode {
-    TestNode {
-        uid: uid.to_owned(),
-        display_name: name.to_owned(),
-        node_type: NodeType::Group,
-        ..TestNode::default()
-    }
-}
 
 /// Returns the name of a group within its suite, without the separators at either end; for the suite itself,
 /// the suite's own name.
@@ -85,30 +29,11 @@ pub fn group_path<'a>(uid: &'a str, suite: &str) -> &'a str {
     path.strip_suffix("::").or_else(|| path.strip_suffix('.')).unwrap_or(path)
 }
 
-/// Encodes one top-level change as JSON for the journal and the client.
+/// Encodes one top-level change of a node that Heeler did not render, for benchmarks and tests of clients.
 #[must_use]
 pub fn encode_change(node: &TestNode) -> Vec<u8> {
-    encode_change_in_group(None, node, None)
-}
-
-/// Encodes one change as JSON; `format_error` are members as [`RequestedNode`] reads them.
-#[must_use]
-pub fn encode_change_in_group(parent: Option<&str>, node: &TestNode, foreign: Option<&str>) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct BorrowedChange<'a> {
-        parent: Option<&'a str>,
-        node: &'a TestNode,
-    }
-    let mut out = Vec::with_capacity(CHANGE_CAPACITY_BYTES);
-    serde_json::to_writer(&mut out, &BorrowedChange { parent, node })
-        .expect("a node is a struct with text keys");
-    if let Some(foreign) = foreign {
-        let end = out.split_off(out.len() - "}}".len());
-        out.push(b',');
-        out.extend_from_slice(foreign.as_bytes());
-        out.extend_from_slice(&end);
-    }
-    out
+    let change = NodeChange { parent: None, node: node.clone() };
+    serde_json::to_vec(&change).expect("a node is a struct with text keys")
 }
 
 /// Test selector of a request: a uid, and the members that are not Heeler's, to be returned unchanged.
@@ -118,11 +43,44 @@ pub struct RequestedNode {
     pub uid: String,
     /// Client's own members, `"name":value,…`, with the values as the client wrote them; `None` if there are
     /// none. If a name occurs twice, the last one counts.
-    pub client_members: Option<Arc<str>>,
+    pub client_members: Option<String>,
 }
 
-/// Members that the client added to the tests of a request, by uid.
-pub type ClientMembers = HashMap<String, Arc<str>>;
+/// Members that a client added to tests and groups of a request, by uid: `"name":value,…`. They belong to the
+/// client's session. They travel beside the updates of a run, not with its tests, to the processes that report
+/// to the client directly, and are in no file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClientMembers(BTreeMap<String, String>);
+
+impl ClientMembers {
+    /// Sets the members of a test or a group.
+    pub fn insert(&mut self, uid: String, members: String) {
+        self.0.insert(uid, members);
+    }
+
+    /// Returns the members of a test or a group.
+    #[must_use]
+    pub fn get(&self, uid: &str) -> Option<&str> {
+        self.0.get(uid).map(String::as_str)
+    }
+
+    /// Returns whether the client added no members.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the members of some tests and groups only.
+    #[must_use]
+    pub fn subset<'a>(&self, uids: impl Iterator<Item = &'a str>) -> Self {
+        if self.is_empty() {
+            return Self::default();
+        }
+        let members = uids.filter_map(|uid| self.0.get_key_value(uid));
+        Self(members.map(|(uid, members)| (uid.clone(), members.clone())).collect())
+    }
+}
 
 impl<'de> Deserialize<'de> for RequestedNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -133,9 +91,9 @@ impl<'de> Deserialize<'de> for RequestedNode {
 impl Serialize for RequestedNode {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut text = format!("{{\"uid\":{}", serde_json::Value::from(self.uid.as_str()));
-        if let Some(foreign) = &self.client_members {
+        if let Some(members) = &self.client_members {
             text.push(',');
-            text.push_str(foreign);
+            text.push_str(members);
         }
         text.push('}');
         RawValue::from_string(text).map_err(serde::ser::Error::custom)?.serialize(serializer)
@@ -153,7 +111,7 @@ impl<'de> Visitor<'de> for RequestedNodeVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RequestedNode, A::Error> {
         let mut uid: Option<String> = None;
-        let mut foreign: Vec<(String, &'de RawValue)> = Vec::new();
+        let mut members: Vec<(String, &'de RawValue)> = Vec::new();
         let (mut bytes, mut count) = (0, 0);
         while let Some(BorrowedText(name)) = map.next_key()? {
             if name == "uid" {
@@ -164,8 +122,8 @@ impl<'de> Visitor<'de> for RequestedNodeVisitor {
                 let value: &'de RawValue = map.next_value()?;
                 (bytes, count) = (bytes + name.len() + value.get().len(), count + 1);
                 if bytes <= CLIENT_MEMBERS_LIMIT_BYTES && count <= CLIENT_MEMBERS_LIMIT {
-                    foreign.retain(|(known, _)| *known != name);
-                    foreign.push((name.into_owned(), value));
+                    members.retain(|(known, _)| *known != name);
+                    members.push((name.into_owned(), value));
                 }
             }
         }
@@ -180,21 +138,21 @@ impl<'de> Visitor<'de> for RequestedNodeVisitor {
                 "the test {uid:?} has {count} members of the client's own, more than {CLIENT_MEMBERS_LIMIT}"
             )));
         }
-        if foreign.iter().any(|(_, value)| nesting_depth(value.get()) > CLIENT_MEMBERS_DEPTH_LIMIT) {
+        if members.iter().any(|(_, value)| nesting_depth(value.get()) > CLIENT_MEMBERS_DEPTH_LIMIT) {
             return Err(A::Error::custom(format_args!(
                 "a member of the test {uid:?} nests deeper than {CLIENT_MEMBERS_DEPTH_LIMIT} levels"
             )));
         }
-        Ok(RequestedNode { uid, client_members: join_members(&foreign) })
+        Ok(RequestedNode { uid, client_members: join_members(&members) })
     }
 }
 
-fn join_members(members: &[(String, &RawValue)]) -> Option<Arc<str>> {
+fn join_members(members: &[(String, &RawValue)]) -> Option<String> {
     let member = |(name, value): &(String, &RawValue)| {
         format!("{}:{}", serde_json::Value::from(name.as_str()), value.get())
     };
     let all: Vec<_> = members.iter().map(member).collect();
-    (!all.is_empty()).then(|| all.join(",").into())
+    (!all.is_empty()).then(|| all.join(","))
 }
 
 /// Returns whether a member of this name belongs to the protocol or to Heeler, so that the client's is not
@@ -226,7 +184,7 @@ fn nesting_depth(json: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mtp::{ExecutionState, NodeChange};
+    use crate::mtp::{NodeDescription, render_discovered};
 
     fn read(text: &str) -> Result<RequestedNode, String> {
         serde_json::from_str(text).map_err(|error: serde_json::Error| error.to_string())
@@ -242,10 +200,15 @@ mod tests {
             asked.client_members.as_deref(),
             Some(r#""x.big":12345678901234567890123,"x.\"q":null,"x.b":1e2"#)
         );
-        let node = TestNode::test("s::t", "t", ExecutionState::Passed);
-        let json =
-            String::from_utf8(encode_change_in_group(Some("s::"), &node, asked.client_members.as_deref()))
-                .unwrap();
+        let test = NodeDescription {
+            uid: "s::t",
+            parent: Some("s::"),
+            client_members: asked.client_members.as_deref(),
+            ..NodeDescription::default()
+        };
+        let mut json = Vec::new();
+        render_discovered(&mut json, &test);
+        let json = String::from_utf8(json).unwrap();
         assert!(json.starts_with(r#"{"parent":"s::","node":{"uid":"s::t","#), "{json}");
         assert!(json.ends_with(r#","x.big":12345678901234567890123,"x.\"q":null,"x.b":1e2}}"#), "{json}");
         let change: NodeChange = serde_json::from_str(&json).unwrap();
@@ -268,10 +231,15 @@ mod tests {
     }
 
     #[test]
-    fn encoded_change_round_trips_in_other_messages() {
-        let change = EncodedChange::group(None, "s::", "s");
-        let text = serde_json::to_string(&[&change]).unwrap();
-        assert_eq!(text, r#"[{"parent":null,"node":{"uid":"s::","display-name":"s","node-type":"group"}}]"#);
-        assert_eq!(serde_json::from_str::<Vec<EncodedChange>>(&text).unwrap(), [change]);
+    fn subset_has_only_the_named_tests() {
+        let mut members = ClientMembers::default();
+        for uid in ["a", "b", "c"] {
+            members.insert(uid.to_owned(), format!("\"x\":\"{uid}\""));
+        }
+        let some = members.subset(["b", "unknown"].into_iter());
+        assert_eq!((some.get("b"), some.get("a")), (Some(r#""x":"b""#), None));
+        let text = serde_json::to_string(&some).unwrap();
+        assert_eq!(serde_json::from_str::<ClientMembers>(&text).unwrap(), some);
+        assert!(members.subset(std::iter::empty()).is_empty());
     }
 }

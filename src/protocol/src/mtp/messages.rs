@@ -1,6 +1,7 @@
 //! Requests, responses and notifications of the protocol, except the test node.
 
 use bytes::Bytes;
+use heeler_core::{Failure, TestResult};
 use serde::{Deserialize, Serialize};
 
 use super::TestNode;
@@ -445,6 +446,52 @@ pub struct TestPartInfo {
     /// Failure message, if the framework reports one for the part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// One of several failures of a test.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FailureInfo {
+    /// Failure message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Source file of the failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Line in the source file, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// Expected value of a failed comparison.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+    /// Actual value of a failed comparison.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actual: Option<String>,
+    /// Stack at the failure, as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacktrace: Option<String>,
+}
+
+impl From<&Failure> for FailureInfo {
+    fn from(failure: &Failure) -> Self {
+        Self {
+            message: failure.message.clone(),
+            file: failure.file.clone(),
+            line: failure.line,
+            expected: failure.expected.clone(),
+            actual: failure.actual.clone(),
+            stacktrace: failure.stack.clone(),
+        }
+    }
+}
+
+impl FailureInfo {
+    /// Returns the list for a result: empty unless there are several failures, because the other members of a
+    /// node describe a single one completely.
+    #[must_use]
+    pub fn of_result(result: &TestResult) -> Vec<Self> {
+        if result.failures.len() < 2 { Vec::new() } else { result.failures.iter().map(Self::from).collect() }
+    }
 }
 
 /// Parameters of `$/cancelRequest`.

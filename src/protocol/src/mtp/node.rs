@@ -202,6 +202,9 @@ pub mod key {
     pub const LEAKED: &str = "heeler.leaked";
     /// Parts of the test (subcases, sections, data rows): a list of [`crate::mtp::TestPartInfo`].
     pub const PARTS: &str = "heeler.parts";
+    /// Failures of the test, in order, if it has several: a list of [`crate::mtp::FailureInfo`]. The location
+    /// and the assertion of the node are those of the first; its message and its stack trace name all.
+    pub const FAILURES: &str = "heeler.failures";
     /// CPU time of the test's process and its reaped children in milliseconds, if the test had a process of
     /// its own.
     pub const CPU_MS: &str = "heeler.cpu-ms";
@@ -209,7 +212,7 @@ pub mod key {
     pub const PEAK_MEMORY_KIB: &str = "heeler.peak-memory-kib";
 
     /// All names, the most frequent first.
-    pub(in crate::mtp) const ALL: [&str; 13] = [
+    pub(in crate::mtp) const ALL: [&str; 14] = [
         SUITE,
         PROGRAM,
         WORKER,
@@ -223,6 +226,7 @@ pub mod key {
         ATTEMPTS,
         LEAKED,
         PARTS,
+        FAILURES,
     ];
 }
 

@@ -1,12 +1,17 @@
-//! Renders results as test nodes, the only place where a test's result becomes JSON of the protocol. The JSON
+//! Renders tests, results and groups as nodes, the only place where Heeler writes JSON of test nodes. The JSON
 //! goes into a buffer of the caller, because a worker renders a hundred thousand per second.
 
 use std::borrow::Cow;
 
-use heeler_core::{Attempt, DiagnosticsFile, IsolatedRerun, Outcome, PartResult, TestResult, describe};
+use heeler_core::{
+    Attempt, DiagnosticsFile, IsolatedRerun, Outcome, PartResult, TestResult, describe, milliseconds_of,
+};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::{ExecutionState, LeakedProcessInfo, TestNode, TestPartInfo, file_uri, group_path, key, utc_time};
+use super::{
+    ExecutionState, FailureInfo, LeakedProcessInfo, TestNode, TestPartInfo, file_uri, group_path, key,
+    utc_time,
+};
 use crate::control::TraitPair;
 
 /// Outcome kinds: the words of `outcome-kind`, which are finer than the states.
@@ -31,6 +36,19 @@ pub mod outcome_kind {
     pub const NOT_RUN: &str = "not-run";
     /// The program failed outside its tests.
     pub const PROGRAM_FAILURE: &str = "program-failure";
+}
+
+/// Description of a group of tests: a suite, a class, a module.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GroupDescription<'a> {
+    /// Uid of the group: the common prefix of the uids of its tests.
+    pub uid: &'a str,
+    /// Name of the group itself, without its parents.
+    pub name: &'a str,
+    /// Uid of the group above it.
+    pub parent: Option<&'a str>,
+    /// Members that the client added, as JSON: `"name":value,…`.
+    pub client_members: Option<&'a str>,
 }
 
 /// Static description of a test, with its place in the tree.
@@ -123,6 +141,30 @@ fn read_outcome(state: ExecutionState, kind: Option<&str>, has_signal: bool) -> 
     })
 }
 
+/// Appends the change of a group.
+pub fn render_group(out: &mut Vec<u8>, group: &GroupDescription<'_>) {
+    #[derive(Serialize)]
+    struct RenderedGroup<'a> {
+        uid: &'a str,
+        #[serde(rename = "display-name")]
+        display_name: &'a str,
+        #[serde(rename = "node-type")]
+        node_type: &'static str,
+    }
+    let node = RenderedGroup { uid: group.uid, display_name: group.name, node_type: "group" };
+    render(out, group.parent, &node, group.client_members);
+}
+
+/// Appends the change of a test that was discovered.
+pub fn render_discovered(out: &mut Vec<u8>, test: &NodeDescription<'_>) {
+    let node = RenderedNode {
+        traits: RenderedTraits(test.traits),
+        program: non_empty(test.program),
+        ..RenderedNode::new(test, ExecutionState::Discovered, SourceLocation::of_test(test))
+    };
+    render_test(out, test, &node);
+}
+
 /// Appends the change of a test with its result.
 pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &TestResult) {
     let is_leaky = result.outcome == Outcome::Passed && !result.leaked.is_empty();
@@ -132,18 +174,16 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
         (file, _) => (file, test.line),
     };
     let exit = result.exit_reason.as_ref();
-    let value = |pick: fn(&heeler_core::Failure) -> Option<&String>| {
-        result.failures.iter().find_map(pick).map(String::as_str)
-    };
+    let comparison = result.failed_comparison();
     let node = RenderedNode {
         outcome_kind: kind_of(result.outcome).or(is_leaky.then_some(outcome_kind::LEAKY)),
         start_utc: result.started_ms.map(IsoTime),
         stop_utc: result.ended_ms.map(IsoTime),
-        duration_ms: result.duration_us.map(milliseconds),
+        duration_ms: result.duration_us.map(milliseconds_of),
         error_message: describe::shown_message(result),
         error_stacktrace: describe::shown_stack(result, test.file.is_some()),
-        assert_actual: value(|failure| failure.actual.as_ref()),
-        assert_expected: value(|failure| failure.expected.as_ref()),
+        assert_actual: comparison.and_then(|failure| failure.actual.as_deref()),
+        assert_expected: comparison.and_then(|failure| failure.expected.as_deref()),
         standard_output: describe::shown_stdout(result),
         standard_error: describe::shown_stderr(result),
         traits: RenderedTraits(test.traits),
@@ -153,16 +193,17 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
         signal: exit.and_then(|exit| exit.signal.as_deref()),
         exit_code: exit.and_then(|exit| exit.code),
         isolated_rerun: result.isolated_rerun.map(IsolatedRerun::as_str),
-        cpu_ms: result.usage.map(|usage| milliseconds(usage.cpu_us)),
+        cpu_ms: result.usage.map(|usage| milliseconds_of(usage.cpu_us)),
         peak_memory_kib: result.usage.map(|usage| usage.peak_kib),
         leaked: result.leaked.iter().map(LeakedProcessInfo::from).collect(),
         parts: result.parts.iter().map(rendered_part).collect(),
+        failures: FailureInfo::of_result(result),
         attachments: RenderedAttachments(result.files()),
         attempt: (!result.attempts.is_empty()).then_some(result.attempts.len() + 1),
         attempts: result.attempts.iter().map(RenderedAttempt::new).collect(),
-        ..RenderedNode::new(test, result.outcome.into(), (file, line))
+        ..RenderedNode::new(test, result.outcome.into(), SourceLocation { file, line })
     };
-    render(out, test, &node);
+    render_test(out, test, &node);
 }
 
 fn rendered_part(part: &PartResult) -> TestPartInfo {
@@ -175,9 +216,9 @@ pub fn render_started(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms:
     let node = RenderedNode {
         start_utc: Some(IsoTime(started_ms)),
         worker: Some(worker),
-        ..RenderedNode::new(test, ExecutionState::InProgress, (test.file, test.line))
+        ..RenderedNode::new(test, ExecutionState::InProgress, SourceLocation::of_test(test))
     };
-    render(out, test, &node);
+    render_test(out, test, &node);
 }
 
 /// Appends the change of a program that failed outside its tests; its uid is the name of its suite.
@@ -195,15 +236,19 @@ pub fn render_program_failure(out: &mut Vec<u8>, failure: &crate::journal::Progr
         outcome_kind: Some(outcome_kind::PROGRAM_FAILURE),
         error_message: Some(failure.message.as_str().into()),
         program: non_empty(&program),
-        ..RenderedNode::new(&test, ExecutionState::Error, (None, None))
+        ..RenderedNode::new(&test, ExecutionState::Error, SourceLocation::default())
     };
-    render(out, &test, &node);
+    render_test(out, &test, &node);
 }
 
-fn render(out: &mut Vec<u8>, test: &NodeDescription<'_>, node: &RenderedNode<'_>) {
-    let change = RenderedChange { parent: test.parent, node };
+fn render_test(out: &mut Vec<u8>, test: &NodeDescription<'_>, node: &RenderedNode<'_>) {
+    render(out, test.parent, node, test.client_members);
+}
+
+fn render<N: Serialize>(out: &mut Vec<u8>, parent: Option<&str>, node: &N, client_members: Option<&str>) {
+    let change = RenderedChange { parent, node };
     serde_json::to_writer(&mut *out, &change).expect("a node is a struct with text keys");
-    if let Some(members) = test.client_members {
+    if let Some(members) = client_members {
         out.truncate(out.len() - "}}".len());
         out.push(b',');
         out.extend_from_slice(members.as_bytes());
@@ -212,9 +257,22 @@ fn render(out: &mut Vec<u8>, test: &NodeDescription<'_>, node: &RenderedNode<'_>
 }
 
 #[derive(Serialize)]
-struct RenderedChange<'a> {
+struct RenderedChange<'a, N> {
     parent: Option<&'a str>,
-    node: &'a RenderedNode<'a>,
+    node: &'a N,
+}
+
+/// Place in a source file.
+#[derive(Default)]
+struct SourceLocation<'a> {
+    file: Option<&'a str>,
+    line: Option<u32>,
+}
+
+impl<'a> SourceLocation<'a> {
+    fn of_test(test: &NodeDescription<'a>) -> Self {
+        Self { file: test.file, line: test.line }
+    }
 }
 
 /// A node with all members that Heeler writes, in the order in which they are written.
@@ -281,6 +339,8 @@ struct RenderedNode<'a> {
     leaked: Vec<LeakedProcessInfo>,
     #[serde(rename = "heeler.parts", skip_serializing_if = "Vec::is_empty")]
     parts: Vec<TestPartInfo>,
+    #[serde(rename = "heeler.failures", skip_serializing_if = "Vec::is_empty")]
+    failures: Vec<FailureInfo>,
     #[serde(flatten)]
     attachments: RenderedAttachments<'a>,
     #[serde(rename = "retry.attempt", skip_serializing_if = "Option::is_none")]
@@ -291,11 +351,8 @@ struct RenderedNode<'a> {
 
 impl<'a> RenderedNode<'a> {
     /// Returns a test node with its description, and without a result.
-    fn new(
-        test: &NodeDescription<'a>,
-        state: ExecutionState,
-        (file, line): (Option<&'a str>, Option<u32>),
-    ) -> Self {
+    fn new(test: &NodeDescription<'a>, state: ExecutionState, location: SourceLocation<'a>) -> Self {
+        let SourceLocation { file, line } = location;
         let line = line.filter(|_| file.is_some());
         Self {
             uid: test.uid,
@@ -329,6 +386,7 @@ impl<'a> RenderedNode<'a> {
             peak_memory_kib: None,
             leaked: Vec::new(),
             parts: Vec::new(),
+            failures: Vec::new(),
             attachments: RenderedAttachments(&[]),
             attempt: None,
             attempts: Vec::new(),
@@ -366,7 +424,7 @@ impl<'a> RenderedAttempt<'a> {
             exit_code: exit.and_then(|exit| exit.code),
             standard_output: &attempt.stdout,
             standard_error: &attempt.stderr,
-            duration_ms: milliseconds(attempt.duration_us),
+            duration_ms: milliseconds_of(attempt.duration_us),
         }
     }
 }
@@ -454,11 +512,6 @@ impl Serialize for IsoTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         utc_time::with_iso8601(self.0, |text| serializer.serialize_str(text))
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "durations are far below 2^53 microseconds")]
-fn milliseconds(microseconds: u64) -> f64 {
-    microseconds as f64 / 1e3
 }
 
 fn non_empty(text: &str) -> Option<&str> {

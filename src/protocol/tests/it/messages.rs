@@ -263,17 +263,19 @@ fn notifications() -> Vec<MessageSample> {
 fn updates() -> Vec<MessageSample> {
     let group = |parent: Option<&str>, uid: &str, name: &str| NodeChange {
         parent: parent.map(str::to_owned),
-        node: group_node(uid, name),
+        node: TestNode {
+            uid: uid.to_owned(),
+            display_name: name.to_owned(),
+            node_type: NodeType::Group,
+            ..TestNode::default()
+        },
     };
     let changes = vec![
         group(None, "unit::", "unit"),
         group(Some("unit::"), "unit::Parser.", "Parser"),
         NodeChange { parent: Some("unit::Parser.".to_owned()), node: node() },
     ];
-    let json: Vec<_> = changes
-        .iter()
-        .map(|change| encode_change_in_group(change.parent.as_deref(), &change.node, None))
-        .collect();
+    let json: Vec<_> = changes.iter().map(|change| serde_json::to_vec(change).unwrap()).collect();
     let frame = updates_frame(RUN, json.iter().map(Vec::as_slice));
     let completion = UpdateParams { run_id: RUN.to_owned(), changes: None };
     let attached = |attachments| AttachmentParams { run_id: RUN.to_owned(), attachments };

@@ -136,6 +136,31 @@ fn failure_location_replaces_missing_test_location() {
 }
 
 #[test]
+fn several_failures_are_listed() {
+    let failure = |line, message: &str| Failure {
+        file: Some("x.cc".into()),
+        line: Some(line),
+        message: Some(message.into()),
+        ..Failure::default()
+    };
+    let compared =
+        Failure { expected: Some("2".into()), actual: Some("1".into()), ..failure(9, "not equal") };
+    let failures = vec![failure(4, "bad"), compared];
+    let result = TestResult { failures, ..TestResult::new(Outcome::Failed) };
+    let node = rendered(&description(&[]), &result);
+    assert_eq!(node.error_message.as_deref(), Some("bad\nx.cc:9: not equal"));
+    assert_eq!(node.error_stacktrace.as_deref(), Some("x.cc:4\nx.cc:9"));
+    assert_eq!((node.assert_actual.as_deref(), node.assert_expected.as_deref()), (Some("1"), Some("2")));
+    let expected = serde_json::json!([
+        {"message": "bad", "file": "x.cc", "line": 4},
+        {"message": "not equal", "file": "x.cc", "line": 9, "expected": "2", "actual": "1"},
+    ]);
+    assert_eq!(node.members[key::FAILURES], expected);
+    let single = TestResult { failures: vec![failure(4, "bad")], ..result };
+    assert!(!rendered(&description(&[]), &single).members.contains_key(key::FAILURES));
+}
+
+#[test]
 fn attempts_round_trip() {
     let attempt = |outcome, exit_reason| Attempt {
         outcome,

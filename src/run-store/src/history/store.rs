@@ -85,14 +85,14 @@ pub enum HistoryError {
     #[error("keep a history")]
     Directory(#[source] heeler_sys::dirs::DirError),
     /// Another process holds the lock too long.
-    #[error("use the history {} in time, which another process holds", path.display())]
+    #[error("lock the history {} in time, which another process uses", path.display())]
     Locked {
         path: PathBuf,
         /// The error of the database.
         source: rusqlite::Error,
     },
     /// The file is not a history, or it is damaged.
-    #[error("read the history {}, which is damaged; delete it to begin anew", path.display())]
+    #[error("read the history {}, which is damaged; delete it to start a new one", path.display())]
     Damaged {
         path: PathBuf,
         /// The error of the database.

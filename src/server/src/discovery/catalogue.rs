@@ -5,13 +5,14 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher as _, RandomState},
     os::unix::fs::MetadataExt,
+    sync::Arc,
     time::Duration,
 };
 
 use heeler_core::test_path::{NameNesting, TestPath};
 use heeler_protocol::{
     control::{ListedTest, SelectionLimit, TestProgram},
-    mtp::{ExecutionState, TestNode, group_path, key},
+    mtp::NodeDescription,
 };
 
 use super::test_entry::{SUITE_SEPARATOR, TestEntry, assign_uids};
@@ -38,8 +39,8 @@ pub enum ListingState {
         nesting: NameNesting,
         /// Limit of the names of one batch.
         selection_limit: Option<SelectionLimit>,
-        /// The tests, in the framework's order.
-        tests: Vec<TestEntry>,
+        /// The tests, in the framework's order; shared with other catalogues of the program.
+        tests: Arc<[TestEntry]>,
         /// Time from process start to the first test, as far as the listing measured it.
         start: Duration,
     },
@@ -72,6 +73,26 @@ pub struct ProgramEntry {
     pub source: ProgramSource,
     pub listing: ListingState,
     identity: Option<FileIdentity>,
+}
+
+impl ProgramEntry {
+    /// Returns whether the listing, or the reason why it failed, belongs to the program's file as it is now.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        !matches!(self.listing, ListingState::Unknown) && self.identity == file_identity(&self.source.program)
+    }
+
+    /// Returns whether both are the same program, started in the same way: only the suites may differ.
+    #[must_use]
+    pub fn is_same_program(&self, other: &Self) -> bool {
+        let (one, other) = (&self.source.program, &other.source.program);
+        one.path == other.path
+            && one.args == other.args
+            && one.tool_env == other.tool_env
+            && one.env == other.env
+            && one.cwd == other.cwd
+            && one.framework == other.framework
+    }
 }
 
 /// File metadata that changes when a program is rebuilt.
@@ -130,8 +151,7 @@ impl Catalogue {
     #[must_use]
     pub fn unlisted(&self) -> Vec<usize> {
         let is_unlisted = |entry: &ProgramEntry| {
-            !matches!(entry.listing, ListingState::Listed { .. })
-                || entry.identity != file_identity(&entry.source.program)
+            !matches!(entry.listing, ListingState::Listed { .. }) || !entry.is_current()
         };
         (0..self.programs.len()).filter(|place| is_unlisted(&self.programs[*place])).collect()
     }
@@ -142,11 +162,24 @@ impl Catalogue {
         entry.identity = file_identity(&entry.source.program);
         entry.listing = match answer {
             Ok(ProgramListing { framework, nesting, selection_limit, tests, start }) => {
-                let tests = assign_uids(&entry.source.program.suite, tests);
+                let tests = assign_uids(&entry.source.program.suite, tests).into();
                 ListingState::Listed { framework, nesting, selection_limit, tests, start }
             }
             Err(error) => ListingState::Broken { error },
         };
+    }
+
+    /// Takes over the listing of the same program from another catalogue, with the uids of its own suite.
+    pub fn adopt_listing(&mut self, program: usize, other: &ProgramEntry) {
+        let entry = &mut self.programs[program];
+        entry.identity = other.identity;
+        entry.listing = other.listing.clone();
+        let suite = &entry.source.program.suite;
+        if let ListingState::Listed { tests, .. } = &mut entry.listing
+            && *suite != other.source.program.suite
+        {
+            *tests = assign_uids(suite, tests.iter().map(TestEntry::listed).collect()).into();
+        }
     }
 
     /// Rebuilds the uid index; needed after listings have changed.
@@ -264,30 +297,34 @@ impl Catalogue {
         (selected, missing)
     }
 
-    /// Returns the discovery node of a test, or of a program whose listing failed.
+    /// Calls `render` with the description of a test, or of a program whose listing failed.
+    pub fn with_description<T>(&self, place: TestRef, render: impl FnOnce(&NodeDescription<'_>) -> T) -> T {
+        let program = &self.programs[place.program].source.program;
+        let path = program.path.to_text();
+        let listed = self.test(place).map(TestEntry::listed).unwrap_or_default();
+        let uid = self.uid(place);
+        let name = if listed.name.is_empty() { uid } else { &listed.name };
+        let groups = self.groups(place);
+        render(&NodeDescription {
+            uid,
+            display_name: listed.display.as_deref().unwrap_or(name),
+            parent: groups.last().map(|(group, _)| *group),
+            suite: &program.suite,
+            program: &path,
+            file: listed.file.as_deref(),
+            line: listed.line,
+            traits: &listed.traits,
+            client_members: None,
+        })
+    }
+
+    /// Returns why the listing of a program failed; `None` for a test.
     #[must_use]
-    pub fn node(&self, place: TestRef) -> TestNode {
-        let entry = &self.programs[place.program];
-        let suite = &entry.source.program.suite;
-        let mut node = match (self.test(place), &entry.listing) {
-            (Some(test), _) => test.node(),
-            (None, ListingState::Broken { error }) => {
-                let mut node = TestNode::test(suite, suite, ExecutionState::Error);
-                node.error_message = Some(error.clone());
-                node.outcome_kind = Some("not-run".to_owned());
-                node
-            }
-            (None, ListingState::Unknown | ListingState::Listed { .. }) => {
-                TestNode::test(suite, suite, ExecutionState::Discovered)
-            }
-        };
-        if let Some((group, _)) = self.groups(place).last() {
-            node.location_type = Some(group_path(group, suite).to_owned());
-            node.location_method = Some(node.uid[group.len()..].to_owned());
+    pub fn listing_error(&self, place: TestRef) -> Option<&str> {
+        match (&self.programs[place.program].listing, place.test) {
+            (ListingState::Broken { error }, None) => Some(error),
+            (ListingState::Broken { .. } | ListingState::Listed { .. } | ListingState::Unknown, _) => None,
         }
-        node.members.set_own(key::SUITE, suite.as_str());
-        node.members.set_own(key::PROGRAM, entry.source.program.path.to_text());
-        node
     }
 }
 
@@ -343,7 +380,7 @@ mod tests {
         catalogue.record_listing(1, Ok(program_listing(tests())));
         catalogue.record_listing(2, Err("missing".into()));
         catalogue.rebuild_index();
-        let uids: Vec<_> = catalogue.all().map(|place| catalogue.node(place).uid).collect();
+        let uids: Vec<_> = catalogue.all().map(|place| catalogue.uid(place)).collect();
         assert_eq!(uids, ["a::t", "a::u", "a::t#2", "a#2::t", "a#2::u", "a#2::t#2", "b"]);
         for (uid, place) in uids.iter().zip(catalogue.all()) {
             assert_eq!(catalogue.find(uid), Some(place));
@@ -377,19 +414,19 @@ mod tests {
         let select = |uids: &[&str]| {
             let uids: Vec<_> = uids.iter().map(|uid| (*uid).to_owned()).collect();
             let (selected, missing) = catalogue.select(&uids);
-            let uids: Vec<_> = selected.into_iter().map(|place| catalogue.node(place).uid).collect();
+            let uids: Vec<_> = selected.into_iter().map(|place| catalogue.uid(place)).collect();
             (uids.join(" "), missing.join(" "))
         };
         assert_eq!(select(&["a::m::"]).0, "a::m::n::t a::m::n::t#2 a::m::u");
         assert_eq!(select(&["a::v", "a::m::n::", "a::m::n::t", "b"]).0, "a::m::n::t a::m::n::t#2 a::v b");
         assert_eq!(select(&["a::m", "x", "x", "a::"]).1, "a::m x");
-        let node = catalogue.node(all[0]);
+        let parent = |place| {
+            catalogue.with_description(place, |test| test.parent.map(str::to_owned)).unwrap_or_default()
+        };
         assert_eq!(
-            (node.location_type.as_deref(), node.location_method.as_deref()),
-            (Some("m::n"), Some("t"))
+            (parent(all[0]), parent(all[4]), parent(all[5])),
+            ("a::m::n::".into(), "a::".into(), String::new())
         );
-        let node = catalogue.node(all[4]);
-        assert_eq!((node.location_type.as_deref(), node.location_method.as_deref()), (Some("a"), Some("v")));
     }
 
     #[test]

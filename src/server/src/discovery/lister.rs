@@ -41,6 +41,18 @@ impl ProgramLister {
         Self { timeout, waiting, running: BTreeMap::new(), jobs_assigned: 0, failed_starts: 0 }
     }
 
+    /// Adds a program to list.
+    pub fn add(&mut self, program: usize) {
+        self.waiting.push_back((program, 0));
+    }
+
+    /// Returns whether a program has no result yet.
+    #[must_use]
+    pub fn is_listing(&self, program: usize) -> bool {
+        let mut open = self.waiting.iter().chain(self.running.values());
+        open.any(|(listed, _)| *listed == program)
+    }
+
     /// Returns the slots that the listing could use.
     #[must_use]
     pub fn demand(&self) -> SlotDemand {

@@ -88,7 +88,13 @@ mod tests {
             filter: filter.map(|text| text.parse().unwrap()),
         };
         let (chosen, missing) = select_tests(&catalogue, &request);
-        (chosen.into_iter().map(|place| catalogue.node(place).uid).collect(), missing)
+        (
+            chosen
+                .into_iter()
+                .map(|place| catalogue.with_description(place, |test| test.uid.to_owned()))
+                .collect(),
+            missing,
+        )
     }
 
     #[test]

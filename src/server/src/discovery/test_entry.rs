@@ -8,10 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use heeler_protocol::{
-    control::{ListedTest, TraitPair},
-    mtp::{ExecutionState, TestNode, TestTrait},
-};
+use heeler_protocol::control::{ListedTest, TraitPair};
 
 /// Separates a suite's name from the names of its tests.
 pub(super) const SUITE_SEPARATOR: &str = "::";
@@ -72,19 +69,6 @@ impl TestEntry {
                 .collect(),
             selector: self.selector.as_deref().map(str::to_owned),
         }
-    }
-
-    /// Returns its discovery node, without its location in the test tree.
-    pub(super) fn node(&self) -> TestNode {
-        let display_name = self.display.as_deref().unwrap_or(self.name());
-        let mut node = TestNode::test(&*self.uid, display_name, ExecutionState::Discovered);
-        node.location_file = self.file.as_deref().map(str::to_owned);
-        node.location_line_start = self.line;
-        node.location_line_end = self.line;
-        let owned =
-            |(name, value): (&str, &str)| TestTrait { name: name.to_owned(), value: value.to_owned() };
-        node.traits = self.traits().map(owned).collect();
-        node
     }
 }
 

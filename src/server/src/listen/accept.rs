@@ -29,7 +29,7 @@ pub enum ListenError {
     #[error("reach the client at {host} port {port}")]
     Dial { host: String, port: u16, source: tcp::DialError },
     /// No threads for the blocking streams.
-    #[error("get two threads from the system")]
+    #[error("start two threads")]
     Threads(#[source] io::Error),
     /// The TCP address could not be bound.
     #[error("listen on {address}")]

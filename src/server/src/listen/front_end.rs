@@ -12,6 +12,7 @@ use crate::discovery::ProgramSource;
 use crate::mtp::MtpFrontEnd;
 use crate::scheduler::SchedulerHandle;
 use heeler_config::ResolvedSettings;
+use heeler_protocol::control::CallbackAddress;
 use heeler_run_store::Provenance;
 
 /// All front ends; the first one serves if no other is named.
@@ -57,6 +58,8 @@ pub struct SessionOptions {
     pub sources: Vec<ProgramSource>,
     /// Host of the client's callback port.
     pub client_host: String,
+    /// Callback listener of a client in this process, in place of one that it would declare.
+    pub callback: Option<CallbackAddress>,
     /// The session ends when this process dies.
     pub exit_with: Option<u32>,
     /// Time limit for `initialize`, after which the connection is closed; `None` waits forever, for a client

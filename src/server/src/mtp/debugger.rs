@@ -176,7 +176,7 @@ impl OpenRequests {
             let what = match open.kind {
                 DebuggerRequestKind::Attach => "the client has not answered",
                 DebuggerRequestKind::Launch | DebuggerRequestKind::LaunchAccepted => {
-                    "what the client was to launch has not come"
+                    "the process that the client was to launch has not connected"
                 }
             };
             let reason = format!("{what} within {limit:?} (debugger-timeout)");

@@ -3,19 +3,18 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use heeler_core::{NotRunReason, Outcome, TestResult};
 use heeler_protocol::{
+    control::FRAME_LIMIT_UPDATES,
     mtp::{
-        DiscoveryMetrics, completion_frame, encode_change_in_group, event, group_node, telemetry_frame,
-        updates_frame,
+        DiscoveryMetrics, GroupDescription, NodeDescription, completion_frame, event, render_discovered,
+        render_group, render_result, telemetry_frame, updates_frame,
     },
     rpc::{self, RpcError, code},
 };
 
-use super::{params::TestsRequest, requests::RequestJob};
+use super::{metrics::duration_ms, params::TestsRequest, requests::RequestJob};
 use crate::discovery::{Catalogue, ListingState, ProgramEntry, TestRef, select_tests};
-
-/// Maximum number of tests per update frame.
-const TESTS_PER_UPDATE: usize = 500;
 
 /// Returns the requested tests.
 pub(super) fn requested_tests(catalogue: &Catalogue, request: &TestsRequest) -> Vec<TestRef> {
@@ -30,14 +29,15 @@ pub(super) fn next_update(
     wanted: &[TestRef],
     next: &mut usize,
 ) -> Bytes {
-    let end = wanted.len().min(*next + TESTS_PER_UPDATE);
+    let end = wanted.len().min(*next + FRAME_LIMIT_UPDATES);
     let mut changes = Vec::with_capacity(end - *next);
     for index in *next..end {
         // A program that was rebuilt in the meantime may have fewer tests.
         if catalogue.contains(wanted[index]) {
             let before =
                 index.checked_sub(1).map(|before| wanted[before]).filter(|place| catalogue.contains(*place));
-            push_test_change(catalogue, (wanted[index], before), request, &mut changes);
+            push_group_changes(catalogue, wanted[index], before, request, &mut changes);
+            changes.push(test_change(catalogue, wanted[index], request));
         }
     }
     *next = end;
@@ -60,26 +60,43 @@ pub(super) fn final_frames(
     vec![completion_frame(&job.request.run_id), telemetry_frame(event::DISCOVERY, &metrics), response]
 }
 
-/// Adds a test's change, after those of the groups above it. Tests of a group are consecutive, so the groups
-/// of the preceding test have been added already.
-fn push_test_change(
+/// Adds the changes of the groups above a test, except for those above the preceding test: tests of a group are
+/// consecutive, so these have been added already.
+fn push_group_changes(
     catalogue: &Catalogue,
-    (place, before): (TestRef, Option<TestRef>),
+    test: TestRef,
+    preceding: Option<TestRef>,
     request: &TestsRequest,
     changes: &mut Vec<Vec<u8>>,
 ) {
-    let told = before.map(|before| catalogue.groups(before)).unwrap_or_default();
+    let added = preceding.map(|preceding| catalogue.groups(preceding)).unwrap_or_default();
     let mut parent = None;
-    for (uid, name) in catalogue.groups(place) {
-        if !told.contains(&(uid, name)) {
-            let foreign = request.foreign.get(uid).map(AsRef::as_ref);
-            changes.push(encode_change_in_group(parent, &group_node(uid, name), foreign));
+    for (uid, name) in catalogue.groups(test) {
+        if !added.contains(&(uid, name)) {
+            let client_members = request.client_members.get(uid);
+            let mut change = Vec::new();
+            render_group(&mut change, &GroupDescription { uid, name, parent, client_members });
+            changes.push(change);
         }
         parent = Some(uid);
     }
-    let node = catalogue.node(place);
-    let foreign = request.foreign.get(&node.uid).map(AsRef::as_ref);
-    changes.push(encode_change_in_group(parent, &node, foreign));
+}
+
+/// Returns the change of a test, or of a program whose listing failed.
+fn test_change(catalogue: &Catalogue, test: TestRef, request: &TestsRequest) -> Vec<u8> {
+    let mut change = Vec::new();
+    catalogue.with_description(test, |description| {
+        let client_members = request.client_members.get(description.uid);
+        let description = NodeDescription { client_members, ..*description };
+        match catalogue.listing_error(test) {
+            Some(error) => {
+                let outcome = Outcome::NotRun(NotRunReason::Unrunnable);
+                render_result(&mut change, &description, &TestResult::with_reason(outcome, error));
+            }
+            None => render_discovered(&mut change, &description),
+        }
+    });
+    change
 }
 
 fn discovery_metrics(programs: &[ProgramEntry], discovered: usize, took: Duration) -> DiscoveryMetrics {
@@ -88,7 +105,7 @@ fn discovery_metrics(programs: &[ProgramEntry], discovered: usize, took: Duratio
         discovered,
         programs: programs.len(),
         broken_programs: programs.iter().filter(is_broken).count(),
-        duration_ms: crate::run::duration_ms(took),
+        duration_ms: duration_ms(took),
     }
 }
 

@@ -1,17 +1,21 @@
 //! The front end of the MSTest Runner Protocol.
 //!
 //! - `session`: one client, from the first byte to the last.
+//! - `stall_watch`: a client that reads nothing.
 //! - `requests`: the requests in progress of a session, and the events of their runs.
 //! - `debugger`: requests to the client's debugger.
+//! - `metrics`: metrics of a run, for telemetry.
 //! - `initialize`, `discover`, `run`, `params`: one file for each request, and their parameters.
 
 mod debugger;
 mod discover;
 mod initialize;
+mod metrics;
 mod params;
 mod requests;
 mod run;
 mod session;
+mod stall_watch;
 
 use tokio::sync::mpsc;
 

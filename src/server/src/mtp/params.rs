@@ -15,8 +15,8 @@ pub(super) struct TestsRequest {
     /// Exactly as the client wrote it, because it is echoed.
     pub(super) run_id: String,
     pub(super) selection: TestSelection,
-    /// Unknown members of the requested nodes, which are returned to the client with them.
-    pub(super) foreign: ClientMembers,
+    /// Members that the client added to the requested nodes, which are returned with them.
+    pub(super) client_members: ClientMembers,
     /// Each test runs under a debugger of the client.
     pub(super) is_debug: bool,
 }
@@ -34,16 +34,16 @@ pub(super) fn parse_tests_request(params: Option<&RawValue>) -> Result<TestsRequ
     let filter = filter.map(str::parse::<GraphQuery>).transpose();
     let filter = filter.map_err(|error| invalid(format!("expected a graph query as filter: {error}")))?;
     let nodes = params.tests.or(params.test_cases);
-    let mut foreign = ClientMembers::new();
+    let mut client_members = ClientMembers::default();
     let uids =
-        nodes.map(|nodes| nodes.into_iter().map(|node| store_foreign_members(node, &mut foreign)).collect());
+        nodes.map(|nodes| nodes.into_iter().map(|node| store_members(node, &mut client_members)).collect());
     let selection = TestSelection { uids, filter };
-    Ok(TestsRequest { run_id: params.run_id, selection, foreign, is_debug: params.is_debug })
+    Ok(TestsRequest { run_id: params.run_id, selection, client_members, is_debug: params.is_debug })
 }
 
-fn store_foreign_members(node: RequestedNode, all: &mut ClientMembers) -> String {
-    if let Some(foreign) = node.client_members {
-        all.insert(node.uid.clone(), foreign);
+fn store_members(node: RequestedNode, all: &mut ClientMembers) -> String {
+    if let Some(members) = node.client_members {
+        all.insert(node.uid.clone(), members);
     }
     node.uid
 }

@@ -236,11 +236,9 @@ impl OpenRequests {
                 discard_run(&plan);
                 self.fail(request, &RpcError::new(code::INTERNAL_ERROR, error));
             }
-            ClientEvent::FinishRun(finish) => {
-                let frames =
-                    crate::run::end_frames(&finish.run_id, &finish.changes, finish.attachments.as_deref());
-                self.queue(frames);
-            }
+            ClientEvent::FinishRun(frames) => self.queue(frames),
+            // They reach this client as frames.
+            ClientEvent::Updates(_) => {}
             ClientEvent::RunEnded { request, plan, outcome } => {
                 let Some(OpenJob { job, .. }) = self.jobs.remove(&request) else { return Ok(()) };
                 let warning = record_run(&self.context.settings, &plan, &outcome, job.begun.elapsed());
@@ -248,7 +246,8 @@ impl OpenRequests {
                     self.log(LogLevel::Warning, text);
                 }
                 let RequestContext { reports, outbox, log_form, .. } = &self.context;
-                reports.start(&plan.run_dir, outbox, *log_form);
+                let (outbox, log_form) = (outbox.clone(), *log_form);
+                reports.start(&plan.run_dir, move |warning| log_at_once(&outbox, log_form, warning));
                 self.queue(run::final_frames(&job, &plan, &outcome));
                 self.outgoing.push_back(Outgoing::Finished(job.id));
             }
@@ -298,10 +297,10 @@ impl OpenRequests {
         let run = RunRequest {
             run_id: &tests.run_id,
             selection: &tests.selection,
-            client_members: &tests.foreign,
             is_debugged: wants_debugger && self.debuggers.is_available(),
             has_attachments_stream: self.context.has_attachments_stream,
         };
+        let client_members = tests.client_members.clone();
         let context =
             PlanContext { catalogue, settings: &self.context.settings, provenance: &self.context.provenance };
         match prepare_run(&run, &context) {
@@ -314,7 +313,7 @@ impl OpenRequests {
                         "the tests run without a debugger: the client has not declared debuggerProvider";
                     self.log(LogLevel::Warning, text.to_owned());
                 }
-                self.client.start_run(request, Box::new(plan)).await
+                self.client.start_run(request, Box::new(plan), client_members).await
             }
             Err(error) => {
                 let text = format!("failed to {}", heeler_core::error_chain(&error));
@@ -401,6 +400,15 @@ impl OpenRequests {
 
     pub(super) fn settings(&self) -> &ResolvedSettings {
         &self.context.settings
+    }
+}
+
+/// Logs a warning if the client's connection has room for it; a client that reads nothing, or is gone, does
+/// without it.
+fn log_at_once(outbox: &Outbox, form: LogForm, message: String) {
+    let message = LogMessage { node_uid: None, level: LogLevel::Warning, message };
+    for frame in log_frames(form, None, vec![message]) {
+        let _unsent = outbox.try_send(frame);
     }
 }
 

@@ -5,16 +5,25 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use heeler_core::{NotRunReason, Outcome, TestResult};
 use heeler_protocol::{
-    mtp::{NodeDescription, RunMetrics, event, render_result, telemetry_frame},
+    control::UpdateEncoding,
+    mtp::{
+        NodeDescription, RunMetrics, attachments_frame, completion_frame, event, render_result,
+        telemetry_frame,
+    },
     rpc::{self, RpcError, code},
 };
+use heeler_recovery::finish;
 
-use super::{discover::cancelled_error, requests::RequestJob};
+use super::{
+    discover::cancelled_error,
+    metrics::{duration_ms, run_metrics},
+    requests::RequestJob,
+};
 use crate::run::{RunOutcome, RunPlan};
 
 /// Returns the frames that follow the completion of a run: telemetry, response.
 pub(super) fn final_frames(job: &RequestJob, plan: &RunPlan, outcome: &RunOutcome) -> Vec<Bytes> {
-    let metrics = crate::run::run_metrics(plan, outcome, job.begun.elapsed());
+    let metrics = run_metrics(plan, outcome, job.begun.elapsed());
     let response = match outcome.stopped_by {
         Some(NotRunReason::Cancelled) => rpc::encode_error(&job.id, &cancelled_error()),
         _ => rpc::encode_result(&job.id, &outcome.result),
@@ -31,15 +40,20 @@ pub(super) fn refused_run_frames(
     let run = &job.request.run_id;
     let named: BTreeSet<_> = job.request.selection.uids.iter().flatten().collect();
     let change = |uid: &String| {
-        let description = NodeDescription { uid, display_name: uid, ..NodeDescription::default() };
+        let client_members = job.request.client_members.get(uid);
+        let description =
+            NodeDescription { uid, display_name: uid, client_members, ..NodeDescription::default() };
         let mut change = Vec::new();
         render_result(&mut change, &description, &not_run_result(error));
         change
     };
     let changes: Vec<_> = named.into_iter().map(change).collect();
-    let duration_ms = crate::run::duration_ms(job.begun.elapsed());
+    let duration_ms = duration_ms(job.begun.elapsed());
     let metrics = RunMetrics { duration_ms, ..RunMetrics::default() };
-    let mut frames = crate::run::end_frames(run, &changes, has_attachments_stream.then_some(&[]));
+    let updates = finish::update_frames(UpdateEncoding::TestProtocol, run, &changes);
+    let mut frames: Vec<_> = updates.into_iter().map(|frame| frame.bytes).collect();
+    frames.extend(has_attachments_stream.then(|| attachments_frame(run, None)));
+    frames.push(completion_frame(run));
     frames.extend([telemetry_frame(event::RUN, &metrics), rpc::encode_error(&job.id, error)]);
     frames
 }

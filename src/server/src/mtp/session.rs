@@ -12,7 +12,6 @@ use std::{
 
 use bytes::Bytes;
 use heeler_protocol::{
-    control::ClientRoute,
     frame::FrameDecoder,
     mtp::{CancelParams, CancelRunParams, InitializeParams, LogLevel, log_frame, method},
     rpc::{self, RequestId, RpcError, RpcMessage, code},
@@ -29,11 +28,12 @@ use super::{
     debugger::{ClientResponse, DebugSession, DebuggerRequests},
     initialize, params,
     requests::{JobKind, OpenRequests, RequestCommand, RequestContext, RequestJob},
+    stall_watch::StallWatch,
 };
 use crate::listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions};
 use crate::pool::ProcessExitWatch;
 use crate::run::ReportWriter;
-use crate::scheduler::{ClientRegistration, SchedulerHandle};
+use crate::scheduler::{ClientRegistration, SchedulerHandle, UpdateDelivery};
 
 /// Maximum number of open requests. A client that opens more does not keep track of them.
 const MAX_OPEN_REQUESTS: usize = 64;
@@ -75,6 +75,8 @@ pub(super) struct ServerSession {
     /// The task that executes the requests.
     requests: JoinSet<()>,
     scheduler: SchedulerHandle,
+    /// Whether the client reads.
+    stall_watch: StallWatch,
     /// Processes whose death ends the session.
     watched_processes: Vec<ProcessExitWatch>,
     /// Writes the report files of completed runs; the session waits for them at its end.
@@ -98,6 +100,8 @@ enum SessionEvent {
     RequestsEnded,
     Command(SessionCommand),
     ParentDied,
+    /// It is time to check whether the client reads.
+    StallCheck,
 }
 
 impl ServerSession {
@@ -120,6 +124,7 @@ impl ServerSession {
             open_requests: HashMap::new(),
             requests: JoinSet::new(),
             scheduler,
+            stall_watch: StallWatch::new(options.settings.run.client_stall_timeout),
             watched_processes: Vec::new(),
             reports: ReportWriter::new(&options.settings.run.reports),
             options,
@@ -156,6 +161,12 @@ impl ServerSession {
                 SessionEvent::Command(SessionCommand::Pause(done)) => self.pause(done),
                 SessionEvent::Command(SessionCommand::Resume) => self.resume(),
                 SessionEvent::ParentDied => break SessionEnd::ParentDied,
+                SessionEvent::StallCheck => {
+                    if self.stall_watch.is_stalled(&self.client, !self.unsent.is_empty()) {
+                        tracing::warn!("a client has stopped reading, and its connection is closed");
+                        break SessionEnd::Disconnected;
+                    }
+                }
             }
         };
         self.shut_down(end).await;
@@ -177,12 +188,13 @@ impl ServerSession {
             () = wait_for_death(first) => SessionEvent::ParentDied,
             () = wait_for_death(second) => SessionEvent::ParentDied,
             () = wait_for_deadline(self.initialize_deadline), if !self.is_initialized => SessionEvent::InitializeTimedOut,
+            () = self.stall_watch.next_check() => SessionEvent::StallCheck,
             () = send_first(&self.client, &mut self.unsent), if !self.unsent.is_empty() => SessionEvent::Sent,
             body = self.inbox.next(), if self.unsent.is_empty() => match body {
                 Ok(Some(body)) => SessionEvent::Message(rpc::parse(&body)),
                 Ok(None) => SessionEvent::Disconnected,
                 Err(error) => {
-                    tracing::warn!(error = heeler_core::error_chain(&error), "the client's stream can't be read on");
+                    tracing::warn!(error = heeler_core::error_chain(&error), "the client's stream can't be read any further");
                     SessionEvent::Disconnected
                 }
             },
@@ -264,12 +276,13 @@ impl ServerSession {
         let (commands, receiver) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
         let (responses, client_responses) = mpsc::channel(RESPONSE_QUEUE_CAPACITY);
         let settings = Arc::clone(&self.options.settings);
+        let callback = self.options.callback.clone();
         let registration = ClientRegistration {
-            route: ClientRoute {
-                callback: facts.callback(&self.options.client_host),
+            delivery: UpdateDelivery::Frames {
+                callback: callback.or_else(|| facts.callback(&self.options.client_host)),
+                main_connection: self.client.clone(),
                 limits: crate::run::delivery_limits(&settings),
             },
-            outbox: self.client.clone(),
             sources: std::mem::take(&mut self.options.sources),
             list_timeout: settings.run.list_timeout,
         };
@@ -339,7 +352,7 @@ impl ServerSession {
         if self.open_requests.len() >= MAX_OPEN_REQUESTS {
             return Err(full());
         }
-        let broken = || RpcError::new(code::INTERNAL_ERROR, "Heeler failed inside; start a new session");
+        let broken = || RpcError::new(code::INTERNAL_ERROR, "internal error in Heeler; start a new session");
         let commands = self.commands.as_ref().ok_or_else(broken)?;
         let run_id = request.run_id.clone();
         commands
@@ -399,10 +412,12 @@ impl ServerSession {
     /// scheduler has panicked.
     fn on_requests_ended(&mut self) {
         self.commands = None;
-        self.send(log_frame(LogLevel::Critical, "Heeler failed inside; its standard error tells more"));
+        self.send(log_frame(LogLevel::Critical, "internal error in Heeler; see its standard error"));
         for id in std::mem::take(&mut self.open_requests).into_keys() {
-            let error =
-                RpcError::new(code::INTERNAL_ERROR, "Heeler failed inside while it worked on this request");
+            let error = RpcError::new(
+                code::INTERNAL_ERROR,
+                "internal error in Heeler while it processed this request",
+            );
             self.send(rpc::encode_error(&id, &error));
         }
     }

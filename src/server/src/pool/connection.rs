@@ -1,5 +1,5 @@
 //! One task per control connection: it accepts the process that joins, then passes its messages to the pool in
-//! order. Frames for clients are forwarded unread to the outbox of the run's client; while a client is slow,
+//! order. Frames for clients are forwarded to the sink of the run's client; while a client is slow,
 //! only the workers of its own runs wait.
 
 use std::{
@@ -14,13 +14,15 @@ use bytes::Bytes;
 use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, JoinMessage, ToWorker, WorkerId};
 use heeler_sys::process::Pid;
 use heeler_transport::{
-    Outbox, TrySendError,
     control::{self, ControlReceiver, ControlSender, ReceivedPacket},
     local,
 };
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 
-use super::{client_outboxes::ClientOutboxes, watchdog_relay::WatchdogRelays};
+use super::{
+    client_sinks::{ClientSink, ClientSinkError, ClientSinks},
+    watchdog_relay::WatchdogRelays,
+};
 
 /// Time limit for the join message. Processes of ours send it at once; a slower peer is not one of ours.
 const JOIN_DEADLINE: Duration = Duration::from_secs(10);
@@ -42,7 +44,7 @@ pub(super) enum ControlEvent {
 /// Cancel safe: yes, because a connection belongs to its own task as soon as it is accepted.
 pub(super) async fn accept(
     mut listener: local::LocalListener,
-    clients: ClientOutboxes,
+    clients: ClientSinks,
     raw: mpsc::Sender<ControlEvent>,
 ) {
     let mut connections = JoinSet::new();
@@ -66,16 +68,12 @@ pub(super) async fn accept(
     }
 }
 
-async fn serve_connection(
-    stream: local::LocalStream,
-    clients: ClientOutboxes,
-    raw: mpsc::Sender<ControlEvent>,
-) {
+async fn serve_connection(stream: local::LocalStream, clients: ClientSinks, raw: mpsc::Sender<ControlEvent>) {
     let (sender, mut receiver, _task) = control::open(stream);
     let join = match timeout(JOIN_DEADLINE, receiver.next::<JoinMessage>()).await {
         Ok(Ok(Some(ReceivedPacket::Message(join)))) => join,
         other => {
-            tracing::warn!(?other, "a control connection did not say who it is");
+            tracing::warn!(?other, "a control connection did not identify itself");
             return;
         }
     };
@@ -126,7 +124,7 @@ async fn serve_worker(
 /// Forwards the frames of one worker to the clients of its runs.
 struct FrameForwarder {
     worker: WorkerId,
-    clients: ClientOutboxes,
+    clients: ClientSinks,
     raw: mpsc::Sender<ControlEvent>,
     /// The position of the last forwarded frame of the run that the worker serves.
     forwarded: Arc<AtomicU64>,
@@ -134,19 +132,19 @@ struct FrameForwarder {
 
 impl FrameForwarder {
     async fn forward(&self, client: ClientId, position: u64, frame: Bytes) {
-        let Some(outbox) = self.clients.get(client) else { return };
-        let is_sent = match outbox.try_send(frame) {
+        let Some(sink) = self.clients.get(client) else { return };
+        let is_sent = match sink.try_send(frame) {
             Ok(()) => true,
-            Err(TrySendError::Closed(_)) => false,
-            Err(TrySendError::Full(frame)) => self.forward_slowly(&outbox, frame).await,
+            Err(ClientSinkError::Closed) => false,
+            Err(ClientSinkError::Full(frame)) => self.forward_slowly(&sink, frame).await,
         };
         if is_sent {
             self.forwarded.store(position, Ordering::Release);
         }
     }
 
-    async fn forward_slowly(&self, outbox: &Outbox, frame: Bytes) -> bool {
-        let sending = outbox.send(frame);
+    async fn forward_slowly(&self, sink: &ClientSink, frame: Bytes) -> bool {
+        let sending = sink.send(frame);
         tokio::pin!(sending);
         if let Ok(sent) = timeout(BLOCKED_AFTER, &mut sending).await {
             return sent.is_ok();
@@ -165,7 +163,7 @@ async fn serve_watchdog(
     pid: u32,
     sender: ControlSender,
     mut receiver: ControlReceiver,
-    clients: ClientOutboxes,
+    clients: ClientSinks,
     raw: mpsc::Sender<ControlEvent>,
 ) {
     let mut relays = WatchdogRelays::new(clients, sender.clone(), raw.clone());

@@ -2,7 +2,7 @@
 //! processes are alive and what each worker is granted to, passes messages to and from them and replaces a
 //! dead watchdog; it decides nothing about tests.
 //!
-//! - `client_outboxes`: the main connections of the clients.
+//! - `client_sinks`: where updates for clients go.
 //! - `connection`: one task per control connection.
 //! - `deadlines`: time limits.
 //! - `exit_watch`: waits for the exit of a process.
@@ -12,7 +12,7 @@
 //! - `watchdog_relay`: frames of the watchdog for clients.
 //! - `workers`: the pool itself.
 
-mod client_outboxes;
+mod client_sinks;
 mod connection;
 mod deadlines;
 mod exit_watch;
@@ -22,7 +22,7 @@ mod watchdog_process;
 mod watchdog_relay;
 mod workers;
 
-pub use client_outboxes::ClientOutboxes;
+pub use client_sinks::{ClientSink, ClientSinks};
 pub use exit_watch::ProcessExitWatch;
 pub use grants::WorkerUser;
 pub use workers::{PoolError, PoolEvent, PoolOptions, WorkerPool};

@@ -21,12 +21,13 @@ pub(super) async fn wait_for_exit(end: Option<&ProcessExitWatch>) {
 
 /// Starts the first watchdog; retries while the system temporarily has no process to spare.
 pub(super) async fn spawn_first_watchdog(
+    program: &Path,
     socket: &Path,
     is_output_shared: bool,
 ) -> Result<SpawnedChild, SpawnError> {
     let deadline = Instant::now() + SPAWN_RETRY_FOR;
     loop {
-        match spawn_watchdog(socket, is_output_shared) {
+        match spawn_watchdog(program, socket, is_output_shared) {
             Err(SpawnError::Create { source, .. })
                 if source.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < deadline =>
             {
@@ -38,12 +39,16 @@ pub(super) async fn spawn_first_watchdog(
 }
 
 /// Starts a watchdog that joins at the socket.
-pub(super) fn spawn_watchdog(socket: &Path, is_output_shared: bool) -> Result<SpawnedChild, SpawnError> {
-    let mut spawn = SpawnOptions::new(heeler_sys::process::own_program_path());
+pub(super) fn spawn_watchdog(
+    program: &Path,
+    socket: &Path,
+    is_output_shared: bool,
+) -> Result<SpawnedChild, SpawnError> {
+    let mut spawn = SpawnOptions::new(program.to_owned());
     spawn.args = vec![OsString::from("__watchdog"), socket.as_os_str().to_owned()];
     spawn.stdout = if is_output_shared { ChildStdio::Inherit } else { ChildStdio::Null };
     let child = heeler_sys::fail::at("pool.watchdog")
-        .map_err(|source| SpawnError::Create { program: heeler_sys::process::own_program_path(), source })
+        .map_err(|source| SpawnError::Create { program: program.to_owned(), source })
         .and_then(|()| heeler_sys::spawn::spawn(spawn))?;
     orphans::register_watchdog(child.pid());
     Ok(child)

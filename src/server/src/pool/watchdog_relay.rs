@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{client_outboxes::ClientOutboxes, connection::ControlEvent};
+use super::{client_sinks::ClientSinks, connection::ControlEvent};
 
 /// Time for clients to take the last frames of a watchdog that is gone. Its successor sends everything again
 /// for runs whose end did not arrive.
@@ -30,7 +30,7 @@ enum RelayItem {
 
 /// The tasks that forward frames of one watchdog.
 pub(super) struct WatchdogRelays {
-    clients: ClientOutboxes,
+    clients: ClientSinks,
     watchdog: ControlSender,
     raw: mpsc::Sender<ControlEvent>,
     queues: HashMap<ClientId, mpsc::Sender<RelayItem>>,
@@ -39,7 +39,7 @@ pub(super) struct WatchdogRelays {
 
 impl WatchdogRelays {
     pub(super) fn new(
-        clients: ClientOutboxes,
+        clients: ClientSinks,
         watchdog: ControlSender,
         raw: mpsc::Sender<ControlEvent>,
     ) -> Self {
@@ -101,7 +101,7 @@ impl WatchdogRelays {
 
 struct ClientRelay {
     client: ClientId,
-    clients: ClientOutboxes,
+    clients: ClientSinks,
     watchdog: ControlSender,
     raw: mpsc::Sender<ControlEvent>,
 }
@@ -129,9 +129,9 @@ impl ClientRelay {
     }
 
     async fn send(&self, frame: Option<Bytes>) {
-        if let (Some(frame), Some(outbox)) = (frame, self.clients.get(self.client)) {
+        if let (Some(frame), Some(sink)) = (frame, self.clients.get(self.client)) {
             // The session notices a client that is gone.
-            let _closed = outbox.send(frame).await;
+            let _closed = sink.send(frame).await;
         }
     }
 }

@@ -18,7 +18,7 @@ use heeler_transport::{control::ControlSender, local};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
-    client_outboxes::ClientOutboxes,
+    client_sinks::ClientSinks,
     connection::{self, ControlEvent},
     deadlines::{DEATH_DEADLINE, SEND_DEADLINE, SHUTDOWN_DEADLINE, START_DEADLINE},
     exit_watch::ProcessExitWatch,
@@ -36,8 +36,10 @@ const EVENT_QUEUE_CAPACITY: usize = 64;
 /// Parameters of a pool.
 #[derive(Debug, Clone)]
 pub struct PoolOptions {
-    /// The main connections of all clients, for forwarded frames.
-    pub clients: ClientOutboxes,
+    /// The program that runs as watchdog and workers.
+    pub program: PathBuf,
+    /// Where forwarded frames of all clients go.
+    pub clients: ClientSinks,
     /// Maximum number of workers that are not blocked by their client.
     pub slots: usize,
     /// Whether workers inherit our standard output (for output that is not captured).
@@ -57,7 +59,7 @@ pub enum PoolError {
     #[error("start the watchdog")]
     Spawn(#[source] SpawnError),
     /// The watchdog did not join in time.
-    #[error("have the watchdog join within {} s", START_DEADLINE.as_secs())]
+    #[error("wait for the watchdog to connect within {} s", START_DEADLINE.as_secs())]
     NoWatchdog,
     /// The watchdog died too often.
     #[error("keep a watchdog alive: {MAX_WATCHDOGS} of them died")]
@@ -120,6 +122,7 @@ struct WatchdogProcess {
 pub struct WorkerPool {
     socket_dir: heeler_sys::dirs::SocketDir,
     pub(super) slots: usize,
+    program: PathBuf,
     is_output_shared: bool,
     control_events: mpsc::Receiver<ControlEvent>,
     pub(super) workers: BTreeMap<WorkerId, PooledWorker>,
@@ -151,10 +154,13 @@ impl WorkerPool {
         let mut tasks = JoinSet::new();
         tasks.spawn(connection::accept(listener, options.clients, sender));
         orphans::adopt_orphans();
-        let child = spawn_first_watchdog(&path, options.is_output_shared).await.map_err(PoolError::Spawn)?;
+        let child = spawn_first_watchdog(&options.program, &path, options.is_output_shared)
+            .await
+            .map_err(PoolError::Spawn)?;
         let mut pool = Self {
             socket_dir,
             slots: options.slots,
+            program: options.program,
             is_output_shared: options.is_output_shared,
             control_events: raw,
             workers: BTreeMap::new(),
@@ -212,7 +218,8 @@ impl WorkerPool {
         }
         self.watchdogs_started += 1;
         let path = self.socket_dir.path().join("control");
-        self.watchdog.child = spawn_watchdog(&path, self.is_output_shared).map_err(PoolError::Spawn)?;
+        self.watchdog.child =
+            spawn_watchdog(&self.program, &path, self.is_output_shared).map_err(PoolError::Spawn)?;
         Ok(())
     }
 
@@ -325,7 +332,7 @@ impl WorkerPool {
             self.starting.iter().filter(|(_, deadline)| **deadline <= now).map(|(id, _)| *id).collect();
         for worker in late {
             self.starting.remove(&worker);
-            let error = format!("did not join within {} s", START_DEADLINE.as_secs());
+            let error = format!("did not connect within {} s", START_DEADLINE.as_secs());
             self.push_not_started(worker, error);
         }
         let dead: Vec<_> = self
@@ -413,7 +420,7 @@ impl WorkerPool {
             }
             ControlEvent::WatchdogMessage(FromWatchdog::WorkerEnded { worker, code, signal }) => {
                 if self.starting.remove(&worker).is_some() {
-                    let error = format!("ended before it joined (exit code {code:?}, signal {signal:?})");
+                    let error = format!("exited before it connected (exit code {code:?}, signal {signal:?})");
                     self.push_not_started(worker, error);
                 }
                 self.note_exit(worker, |link| link.is_exit_reported = true);

@@ -1,6 +1,9 @@
 //! Messages of a run for the client's log.
 
-use heeler_protocol::control::{LogLevel, LogLine, ProofLevel, TestId};
+use heeler_protocol::{
+    control::{LogLine, ProofLevel, TestId},
+    mtp::LogLevel,
+};
 
 use super::RunPlan;
 use crate::scheduler::{ClientEvents, ClientLogLine};

@@ -37,12 +37,12 @@ impl DumpBudget {
     /// most restrictive setting applies.
     pub(super) fn watch_plan(&self, plan: &RunPlan, tests: &[TestId]) -> CrashCapturePlan {
         let selected = || tests.iter().map(|test| &plan.tests[test.index()]);
-        let is_off = selected().any(|test| test.crash_capture == CrashCapture::Off);
-        let is_tree = selected().all(|test| test.crash_capture == CrashCapture::Tree);
+        let is_off = selected().any(|test| test.settings.crash_capture == CrashCapture::Off);
+        let is_tree = selected().all(|test| test.settings.crash_capture == CrashCapture::Tree);
         let has_room = self.counted_dumps.len() < plan.dump_limits.max_dumps as usize
             && self.bytes < plan.dump_limits.total_bytes;
         let wants = |kind: DumpPolicy| {
-            has_room && selected().all(|test| test.dumps == DumpPolicy::All || test.dumps == kind)
+            has_room && selected().all(|test| [DumpPolicy::All, kind].contains(&test.settings.dumps))
         };
         CrashCapturePlan {
             mode: if is_off {

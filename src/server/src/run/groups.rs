@@ -25,7 +25,7 @@ impl GroupList {
             let place = self.places.get(*uid).copied().unwrap_or_else(|| {
                 let place = u32::try_from(self.groups.len()).expect("there are fewer groups than tests");
                 let (uid, name) = ((*uid).to_owned(), (*name).to_owned());
-                self.groups.push(TestGroup { uid: uid.clone(), name, parent, client_members: None });
+                self.groups.push(TestGroup { uid: uid.clone(), name, parent });
                 self.places.insert(uid, place);
                 place
             });

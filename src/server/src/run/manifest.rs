@@ -65,7 +65,6 @@ fn manifest_test(selected: &SelectedTest) -> ManifestTest {
         file: selected.listed.file.clone(),
         line: selected.listed.line,
         traits: selected.listed.traits.clone(),
-        client_members: selected.foreign.as_deref().map(str::to_owned),
     }
 }
 

@@ -11,16 +11,12 @@
 //! - `synthesized`: synthesized results, which no worker reports.
 //! - `test_history`: results of earlier runs.
 //! - `report_writer`: writes the report files of completed runs.
-//! - `metrics`: metrics for telemetry.
-//! - `fallback_finish`: the end of a run without a watchdog, for the client's session to send.
 
 mod client_log;
 mod driver;
 mod dump_budget;
-mod fallback_finish;
 mod groups;
 mod manifest;
-mod metrics;
 mod plan;
 mod prepare;
 mod report_writer;
@@ -30,12 +26,9 @@ mod test_history;
 
 pub(crate) use driver::DriverClient;
 pub use driver::{RunDriver, RunOutcome, WaitingDebuggee};
-pub use fallback_finish::FallbackFinish;
-pub(crate) use fallback_finish::end_frames;
-pub(crate) use metrics::{duration_ms, run_metrics};
 pub(crate) use plan::delivery_limits;
 pub use plan::{RunPlan, SelectedTest};
-pub(crate) use prepare::{PlanContext, PreparedRun, RunRequest, discard_run, prepare_run, record_run};
+pub use prepare::{PlanContext, PreparedRun, RunRequest, discard_run, prepare_run, record_run};
 pub(crate) use report_writer::ReportWriter;
 pub use resource_usage::RunResourceUsage;
 pub(crate) use test_history::HistorySnapshot;

@@ -1,22 +1,19 @@
 //! Run plan: the selected tests of the catalogue, with their settings and their history.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::PathBuf, time::Duration};
 
 use heeler_core::{
     ProgramId, TestId,
     batching::ProgramCosts,
     run::{CancelMode, FailureLimit, ScheduledTest, SchedulingPlan},
 };
-use heeler_protocol::{
-    control::{DeliveryLimits, ListedTest, TestGroup, TestLimits, TestProgram},
-    mtp::ClientMembers,
-};
+use heeler_protocol::control::{DeliveryLimits, ListedTest, TestGroup, TestLimits, TestProgram};
 
 use super::{groups::GroupList, test_history::HistorySnapshot};
 
 use crate::discovery::{Catalogue, ListingState, TestRef};
 use heeler_config::filter::FilterSubject;
-use heeler_config::{CaptureStrategy, CrashCapture, DumpPolicy, FailLimit, ResolvedSettings, ShuffleMode};
+use heeler_config::{CaptureStrategy, FailLimit, ResolvedSettings, ShuffleMode, TestSettings};
 use heeler_run_store::{Provenance, RunDir};
 
 /// One selected test, with everything that its lease carries.
@@ -32,20 +29,7 @@ pub struct SelectedTest {
     pub listing_index: usize,
     /// Index of its group in [`RunPlan::groups`].
     pub group: Option<u32>,
-    /// Unknown members that the client sent with it, as JSON: `"name":value,…`.
-    pub foreign: Option<Arc<str>>,
-    /// Time limit, after which the test is ended.
-    pub timeout: Option<Duration>,
-    /// Memory limit in bytes, above which its process tree is killed.
-    pub memory_bytes: Option<u64>,
-    /// Idle timeout: the test is ended after this long without a sign of activity.
-    pub idle_timeout: Option<Duration>,
-    /// The test is logged as slow each time this period elapses.
-    pub slow_period: Option<Duration>,
-    /// Which dumps of its process are written.
-    pub dumps: DumpPolicy,
-    /// Crash capture: which of its processes are traced.
-    pub crash_capture: CrashCapture,
+    pub settings: TestSettings,
     /// Why it can't be run, or `None` if it can.
     pub unrunnable: Option<String>,
 }
@@ -183,19 +167,8 @@ impl RunPlan {
     /// Returns the memory limit of a process that runs these tests. They share its memory, so the largest of
     /// their limits applies, and none if one of them has none.
     pub(super) fn memory_limit(&self, tests: &[TestId]) -> Option<u64> {
-        let limits = tests.iter().map(|test| self.tests[test.index()].memory_bytes);
+        let limits = tests.iter().map(|test| self.tests[test.index()].settings.max_memory.bytes());
         limits.reduce(|one, other| Some(one?.max(other?))).flatten()
-    }
-
-    /// Attaches to tests and groups the unknown members that the client sent with them.
-    pub(crate) fn attach_foreign_members(&mut self, foreign: &ClientMembers) {
-        if foreign.is_empty() {
-            return;
-        }
-        self.tests.iter_mut().for_each(|test| test.foreign = foreign.get(&test.uid).cloned());
-        for group in &mut self.groups {
-            group.client_members = foreign.get(&group.uid).map(|foreign| (**foreign).to_owned());
-        }
     }
 }
 
@@ -256,12 +229,12 @@ fn plan_test(
         ListingState::Listed { selection_limit, .. } => *selection_limit,
         ListingState::Broken { .. } | ListingState::Unknown => None,
     };
-    let own = of.settings.for_test(entry.source.config_suite.as_deref(), &subject);
+    let settings = of.settings.for_test(entry.source.config_suite.as_deref(), &subject);
     let planned = ScheduledTest {
         program: program_id(program),
         weight: of.history.duration_of(&uid),
-        is_isolated: own.is_isolated || of.history.needs_isolation(&uid),
-        retries: own.retries,
+        is_isolated: settings.is_isolated || of.history.needs_isolation(&uid),
+        retries: settings.retries,
         selection_bytes: selection_limit.map_or(0, |limit| limit.cost(&listed.name)),
         is_unrunnable: unrunnable.is_some(),
     };
@@ -271,13 +244,7 @@ fn plan_test(
         program,
         listing_index: place.test.unwrap_or(0),
         group: None,
-        foreign: None,
-        timeout: own.timeout.duration(),
-        memory_bytes: own.max_memory.bytes(),
-        idle_timeout: own.idle_timeout.duration(),
-        slow_period: Some(own.slow_timeout.period).filter(|period| !period.is_zero()),
-        dumps: own.dumps,
-        crash_capture: own.crash_capture,
+        settings,
         unrunnable,
     };
     (test, planned)
@@ -303,13 +270,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
         program,
         listing_index: 0,
         group: None,
-        foreign: None,
-        timeout: None,
-        memory_bytes: None,
-        idle_timeout: None,
-        slow_period: None,
-        dumps: DumpPolicy::Off,
-        crash_capture: CrashCapture::Off,
+        settings: TestSettings::default(),
         unrunnable: Some(unrunnable),
     };
     let planned = ScheduledTest {

@@ -3,7 +3,6 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use heeler_protocol::mtp::ClientMembers;
 use heeler_sys::dirs::{DirError, private_dir, temporary_dir, unique_dir};
 
 use super::{HistorySnapshot, RunOutcome, RunPlan, manifest, plan::RunPlanInputs, test_history};
@@ -12,38 +11,33 @@ use heeler_config::ResolvedSettings;
 use heeler_run_store::{DIR_NAME, Provenance, RunDir, fallback_state_dir, make_run_dir};
 
 /// What a client requests to be run.
-pub(crate) struct RunRequest<'a> {
-    pub(crate) run_id: &'a str,
-    pub(crate) selection: &'a TestSelection,
-    /// Unknown members of the requested tests, which are returned to the client with them.
-    pub(crate) client_members: &'a ClientMembers,
-    pub(crate) is_debugged: bool,
-    pub(crate) has_attachments_stream: bool,
+pub struct RunRequest<'a> {
+    pub run_id: &'a str,
+    pub selection: &'a TestSelection,
+    pub is_debugged: bool,
+    pub has_attachments_stream: bool,
 }
 
 /// What a plan is made of beside the request.
-pub(crate) struct PlanContext<'a> {
-    pub(crate) catalogue: &'a Catalogue,
+pub struct PlanContext<'a> {
+    pub catalogue: &'a Catalogue,
     /// The settings of the client's session.
-    pub(crate) settings: &'a ResolvedSettings,
-    pub(crate) provenance: &'a Provenance,
+    pub settings: &'a ResolvedSettings,
+    pub provenance: &'a Provenance,
 }
 
 /// A planned run.
-pub(crate) struct PreparedRun {
-    pub(crate) plan: RunPlan,
+pub struct PreparedRun {
+    pub plan: RunPlan,
     /// What went wrong on the way and is made up for, for the client's log.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// Plans a run and makes its directory.
 ///
 /// # Errors
 /// No directory for its journals can be made.
-pub(crate) fn prepare_run(
-    request: &RunRequest<'_>,
-    context: &PlanContext<'_>,
-) -> Result<PreparedRun, DirError> {
+pub fn prepare_run(request: &RunRequest<'_>, context: &PlanContext<'_>) -> Result<PreparedRun, DirError> {
     let (selected, missing) = select_tests(context.catalogue, request.selection);
     let mut warnings = Vec::new();
     let run_dir = prepare_run_dir(request.run_id, context.settings, &mut warnings)?;
@@ -58,7 +52,6 @@ pub(crate) fn prepare_run(
     let mut plan = RunPlan::new(request.run_id, run_dir, &inputs);
     plan.has_attachments_stream = request.has_attachments_stream;
     plan.provenance = context.provenance.clone();
-    plan.attach_foreign_members(request.client_members);
     if request.is_debugged {
         plan.make_debug_run();
     }
@@ -110,13 +103,13 @@ fn make_fallback_run_dir(run_id: &str, keep: NonZeroU32) -> Result<RunDir, DirEr
 }
 
 /// Removes the directory of a run that has not executed anything: no later command needs it.
-pub(crate) fn discard_run(plan: &RunPlan) {
+pub fn discard_run(plan: &RunPlan) {
     let _stays = std::fs::remove_dir_all(&plan.run_dir.path);
 }
 
 /// Records the end of a run, and its durations and crashes for later runs; returns warnings for the client's
 /// log. A history that can't be written does not fail the run.
-pub(crate) fn record_run(
+pub fn record_run(
     settings: &ResolvedSettings,
     plan: &RunPlan,
     outcome: &RunOutcome,
@@ -131,6 +124,6 @@ pub(crate) fn record_run(
     }
     let error = manifest::write_end(plan, outcome, took).err()?;
     Some(format!(
-        "later commands will take this run for interrupted, because its end could not be written down: {error}"
+        "later commands will show this run as interrupted, because its end could not be recorded: {error}"
     ))
 }

@@ -4,10 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use heeler_core::error_chain;
-use heeler_protocol::mtp::{LogForm, LogLevel, LogMessage, log_frames};
 use heeler_report::ReportRequest;
 use heeler_run_store::{RunDir, write_run_reports};
-use heeler_transport::Outbox;
 use tokio::sync::Semaphore;
 
 /// Maximum number of runs whose reports are being written at the same time.
@@ -29,8 +27,8 @@ impl ReportWriter {
     }
 
     /// Starts to write the reports of a completed run. Until they are written its directory stays locked, so
-    /// that no other run removes it.
-    pub(crate) fn start(&self, run_dir: &RunDir, client: &Outbox, form: LogForm) {
+    /// that no other run removes it. `warn` passes a warning to the client.
+    pub(crate) fn start(&self, run_dir: &RunDir, warn: impl Fn(String) + Send + 'static) {
         if self.requests.is_empty() {
             return;
         }
@@ -39,12 +37,15 @@ impl ReportWriter {
                 "no reports of the run in {} are written: {MAX_RUNS} runs are waiting for theirs",
                 run_dir.path.display()
             );
-            return log_warning(client, form, problem);
+            tracing::warn!(problem);
+            return warn(problem);
         };
-        let (requests, run_dir, client) = (Arc::clone(&self.requests), run_dir.clone(), client.clone());
+        let (requests, run_dir) = (Arc::clone(&self.requests), run_dir.clone());
         drop(tokio::task::spawn_blocking(move || {
             for error in write_run_reports(&run_dir.path, &requests) {
-                log_warning(&client, form, format!("failed to {}", error_chain(&error)));
+                let problem = format!("failed to {}", error_chain(&error));
+                tracing::warn!(problem);
+                warn(problem);
             }
             drop(permit);
         }));
@@ -57,15 +58,5 @@ impl ReportWriter {
         if tokio::time::timeout(DEADLINE, self.runs.acquire_many(MAX_RUNS)).await.is_err() {
             tracing::warn!("the reports of some runs are not written within {} s", DEADLINE.as_secs());
         }
-    }
-}
-
-fn log_warning(client: &Outbox, form: LogForm, message: String) {
-    tracing::warn!(message);
-    for frame in
-        log_frames(form, None, vec![LogMessage { node_uid: None, level: LogLevel::Warning, message }])
-    {
-        // A client that reads nothing, or is gone, does without the message.
-        let _unsent = client.try_send(frame);
     }
 }

@@ -29,18 +29,19 @@ impl RunResourceUsage {
         *least = start.min(*least);
     }
 
-    /// Records the end of a process that ran this many tests; `test` is set if it ran only that one. Without
+    /// Records the end of a process that ran `tests` tests; `only_test` is set if it ran only that one. Without
     /// a program, the process belonged to another run.
     pub(super) fn record_process(
         &mut self,
         program: Option<usize>,
-        (tests, test): (u32, Option<TestId>),
+        tests: u32,
+        only_test: Option<TestId>,
         usage: ProcessUsage,
     ) {
         let Some(program) = program else { return };
         let peak = self.peaks_kib.entry(program).or_default();
         *peak = usage.peak_kib.max(*peak);
-        if let Some(test) = test {
+        if let Some(test) = only_test {
             self.tests.insert(test, usage);
             return;
         }
@@ -54,7 +55,7 @@ impl RunResourceUsage {
         let told = |(program, tests, usage): &(usize, u32, ProcessUsage)| LargeProcess {
             suite: plan.programs[*program].suite.clone(),
             tests: *tests,
-            cpu_ms: super::duration_ms(Duration::from_micros(usage.cpu_us)),
+            cpu_ms: Duration::from_micros(usage.cpu_us).as_secs_f64() * 1e3,
             peak_memory_kib: usage.peak_kib,
         };
         self.largest.iter().map(told).collect()
@@ -70,9 +71,9 @@ mod tests {
         let usage = |peak_kib| ProcessUsage { cpu_us: 1, peak_kib, wall_us: 2 };
         let mut costs = RunResourceUsage::default();
         for peak in [5, 9, 1, 7, 8] {
-            costs.record_process(Some(0), (3, None), usage(peak));
+            costs.record_process(Some(0), 3, None, usage(peak));
         }
-        costs.record_process(Some(1), (1, Some(TestId(4))), usage(99));
+        costs.record_process(Some(1), 1, Some(TestId(4)), usage(99));
         let peaks: Vec<_> = costs.largest.iter().map(|(_, _, usage)| usage.peak_kib).collect();
         assert_eq!(peaks, [9, 8, 7]);
         assert_eq!(costs.tests[&TestId(4)].peak_kib, 99);

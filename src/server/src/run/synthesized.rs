@@ -132,7 +132,8 @@ pub(super) fn resend_requests(ledger: &Ledger, due: &[(WorkerId, u64)]) -> Vec<J
 /// to another run.
 pub(super) fn leak_entry(
     plan: &RunPlan,
-    (program, tests): (Option<usize>, &[TestId]),
+    program: Option<usize>,
+    tests: &[TestId],
     processes: &[LeakedProcess],
 ) -> Option<RunLeak> {
     let program = plan.programs.get(program?)?;

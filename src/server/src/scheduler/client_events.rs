@@ -6,12 +6,17 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use heeler_protocol::control::{DebuggeeCommand, LogLevel};
+use bytes::Bytes;
+use heeler_protocol::{
+    control::{DebuggeeCommand, FinishRequest, RunUpdates, UpdateEncoding},
+    mtp::LogLevel,
+};
+use heeler_recovery::finish;
 use tokio::sync::mpsc;
 
 use super::{DebuggeeLease, RequestNumber};
 use crate::discovery::Catalogue;
-use crate::run::{FallbackFinish, RunOutcome, RunPlan};
+use crate::run::{RunOutcome, RunPlan};
 
 /// Capacity of a client's event queue.
 pub(super) const QUEUE_CAPACITY: usize = 1024;
@@ -36,8 +41,12 @@ pub enum ClientEvent {
     },
     /// A run could not begin: its plan, and why.
     RunRefused { request: RequestNumber, plan: Box<RunPlan>, error: String },
-    /// The end of a run is to be sent on the client's own connection. The end of the run follows.
-    FinishRun(Box<FallbackFinish>),
+    /// Updates of a run, for a client that takes them as events. They may arrive more than once if processes
+    /// die, and each test has one result.
+    Updates(RunUpdates),
+    /// The last updates of a run, up to its completion, are to be sent on the client's own connection, because
+    /// there is no watchdog. The end of the run follows.
+    FinishRun(Vec<Bytes>),
     /// A run is over, and its completion was sent.
     RunEnded { request: RequestNumber, plan: Box<RunPlan>, outcome: Box<RunOutcome> },
     /// A test waits for a debugger.
@@ -102,6 +111,18 @@ impl ClientEvents {
             lines.insert(0, ClientLogLine::new(LogLevel::Warning, text));
         }
         self.send(ClientEvent::Log { run: run.map(str::to_owned), lines });
+    }
+
+    /// Sends the end of a run without a watchdog, in the encoding of the client.
+    pub(crate) fn finish_run(&self, finish: &FinishRequest) {
+        let frames = finish::frames(finish);
+        match finish.route.encoding {
+            UpdateEncoding::TestProtocol => self.send(ClientEvent::FinishRun(frames)),
+            UpdateEncoding::Typed => {
+                let updates = frames.iter().filter_map(|frame| RunUpdates::read(frame).ok());
+                updates.for_each(|updates| self.send(ClientEvent::Updates(updates)));
+            }
+        }
     }
 
     /// Sends an event. A client that is gone needs none.

@@ -76,13 +76,14 @@ pub(super) async fn next_command(
 
 impl Scheduler {
     pub(super) fn add_client(&mut self, client: NewClient) {
-        let NewClient { registration, commands, events, left } = client;
+        let NewClient { registration, commands, events, updates, left } = client;
         let id = ClientId(self.next_client);
         self.next_client += 1;
         let catalogue = self.catalogues.find_or_add(registration.sources, registration.list_timeout);
-        self.outboxes.insert(id, registration.outbox);
+        let (route, sink) = registration.delivery.into_route(updates);
+        self.sinks.insert(id, sink);
         let entry = ClientEntry {
-            route: registration.route,
+            route,
             events,
             catalogue,
             served_before: 0,
@@ -99,7 +100,9 @@ impl Scheduler {
         self.last_client = client;
         match command {
             Some(ClientCommand::List { request }) => self.list(client, request).await,
-            Some(ClientCommand::StartRun { request, plan }) => self.start_run(client, request, *plan).await,
+            Some(ClientCommand::StartRun { request, plan, client_members }) => {
+                self.start_run(client, request, *plan, client_members).await
+            }
             Some(ClientCommand::Cancel { request }) => self.cancel_request(client, request).await,
             Some(ClientCommand::DecideDebuggee { lease, decision }) => {
                 self.decide_debuggee(client, lease, decision).await
@@ -117,7 +120,7 @@ impl Scheduler {
         let has_runs = self.runs.values().any(|run| run.client == client);
         if self.clients.len() == 1 {
             self.runs.clear();
-            self.outboxes.remove(client);
+            self.sinks.remove(client);
             match self.pool.take() {
                 // Dropping the pool ends all processes at once.
                 Some(pool) if has_runs => drop(pool),
@@ -133,7 +136,7 @@ impl Scheduler {
             entry.end_pause();
         }
         // Nothing more is forwarded.
-        self.outboxes.remove(client);
+        self.sinks.remove(client);
         self.runs.values_mut().filter(|run| run.client == client).for_each(|run| run.driver.abandon());
     }
 

@@ -17,7 +17,7 @@ use super::{
     listing::Catalogues,
     runs::{RunEntry, RunNumber},
 };
-use crate::pool::{ClientOutboxes, PoolError, PoolEvent, PoolOptions, WorkerPool};
+use crate::pool::{ClientSinks, PoolError, PoolEvent, PoolOptions, WorkerPool};
 
 /// Maximum wait for all test processes of a client to stop.
 pub(super) const PAUSE_DEADLINE: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ pub(super) struct Scheduler {
     pub(super) next_client: u32,
     /// The client whose command was handled last.
     pub(super) last_client: ClientId,
-    pub(super) outboxes: ClientOutboxes,
+    pub(super) sinks: ClientSinks,
     pub(super) catalogues: Catalogues,
     pub(super) pool: Option<WorkerPool>,
     /// In order of arrival.
@@ -61,7 +61,7 @@ impl Scheduler {
             clients: BTreeMap::new(),
             next_client: 1,
             last_client: ClientId(0),
-            outboxes: ClientOutboxes::default(),
+            sinks: ClientSinks::default(),
             catalogues: Catalogues::default(),
             pool: None,
             runs: BTreeMap::new(),
@@ -276,7 +276,8 @@ impl Scheduler {
             return Ok(());
         }
         let options = PoolOptions {
-            clients: self.outboxes.clone(),
+            program: self.options.program.clone(),
+            clients: self.sinks.clone(),
             slots: self.options.slots,
             is_output_shared: self.options.is_output_shared,
         };

@@ -1,9 +1,15 @@
 //! What front ends use of the scheduler: they register clients, and each client sends commands and receives
 //! events.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
-use heeler_protocol::control::{ClientRoute, DebuggerDecision, LeaseId, WorkerId};
+use heeler_protocol::{
+    control::{
+        CallbackAddress, ClientRoute, DebuggerDecision, DeliveryLimits, LeaseId, RunUpdates, UpdateEncoding,
+        WorkerId,
+    },
+    mtp::ClientMembers,
+};
 use heeler_transport::Outbox;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -16,17 +22,23 @@ use super::{
     event_loop::Scheduler,
 };
 use crate::discovery::ProgramSource;
+use crate::pool::ClientSink;
 use crate::run::RunPlan;
 
 /// Capacity of a client's command queue. A client that has sent so many waits until the scheduler has handled
 /// one.
 const COMMAND_QUEUE_CAPACITY: usize = 64;
+/// Capacity of a client's queue of updates, each of at most a quarter of a megabyte, or of one result: as much as
+/// the queue of a connection.
+const UPDATE_QUEUE_CAPACITY: usize = 4;
 /// Capacity of the queue of clients that register.
 const REGISTRATION_QUEUE_CAPACITY: usize = 16;
 
 /// Parameters of the scheduler.
 #[derive(Debug, Clone)]
 pub struct SchedulerOptions {
+    /// The program that runs as watchdog and workers: Heeler's own.
+    pub program: PathBuf,
     /// Maximum number of test processes at the same time, of all clients together.
     pub slots: usize,
     /// Whether workers inherit our standard output (for output that is not captured).
@@ -44,13 +56,38 @@ pub struct DebuggeeLease {
     pub lease: LeaseId,
 }
 
+/// How updates of a client's runs reach it.
+#[derive(Debug)]
+pub enum UpdateDelivery {
+    /// As frames of the test protocol: over callback connections of workers, or over its main connection.
+    Frames { callback: Option<CallbackAddress>, main_connection: Outbox, limits: DeliveryLimits },
+    /// As events of its [`RunClient`], for the session of any protocol to render.
+    Events,
+}
+
+impl UpdateDelivery {
+    /// Returns the route for workers and the watchdog, and where updates go that they send through the
+    /// coordinator.
+    pub(super) fn into_route(self, updates: mpsc::Sender<RunUpdates>) -> (ClientRoute, ClientSink) {
+        match self {
+            Self::Frames { callback, main_connection, limits } => {
+                let route = ClientRoute { callback, limits, encoding: UpdateEncoding::TestProtocol };
+                (route, ClientSink::Connection(main_connection))
+            }
+            Self::Events => {
+                // The limits are those of connections, of which there are none.
+                let route = ClientRoute { encoding: UpdateEncoding::Typed, ..ClientRoute::default() };
+                (route, ClientSink::Session(updates))
+            }
+        }
+    }
+}
+
 /// Parameters of a client.
 #[derive(Debug)]
 pub struct ClientRegistration {
-    /// How results of its runs reach it.
-    pub route: ClientRoute,
-    /// Its main connection, for results that are forwarded.
-    pub outbox: Outbox,
+    /// How updates of its runs reach it.
+    pub delivery: UpdateDelivery,
     pub sources: Vec<ProgramSource>,
     /// Time limit for the listing of each program.
     pub list_timeout: Duration,
@@ -58,13 +95,13 @@ pub struct ClientRegistration {
 
 /// The scheduler is gone: it has failed inside.
 #[derive(Debug, thiserror::Error)]
-#[error("reach the scheduler, which has failed inside")]
+#[error("reach the scheduler, which has failed")]
 pub struct SchedulerGone;
 
 /// A command of a client.
 pub(super) enum ClientCommand {
     List { request: RequestNumber },
-    StartRun { request: RequestNumber, plan: Box<RunPlan> },
+    StartRun { request: RequestNumber, plan: Box<RunPlan>, client_members: ClientMembers },
     Cancel { request: RequestNumber },
     DecideDebuggee { lease: DebuggeeLease, decision: DebuggerDecision },
     Pause(oneshot::Sender<()>),
@@ -76,6 +113,8 @@ pub(super) struct NewClient {
     pub(super) registration: ClientRegistration,
     pub(super) commands: mpsc::Receiver<ClientCommand>,
     pub(super) events: ClientEvents,
+    /// Updates of its runs, if it takes them as events.
+    pub(super) updates: mpsc::Sender<RunUpdates>,
     /// Dropped when the client has left and nothing of it is in progress.
     pub(super) left: oneshot::Sender<()>,
 }
@@ -113,9 +152,10 @@ impl SchedulerHandle {
         let (events, event_receiver) = mpsc::channel(QUEUE_CAPACITY);
         let (left, has_left) = oneshot::channel();
         let events = ClientEvents::new(events);
-        let client = NewClient { registration, commands: command_receiver, events, left };
+        let (updates, update_receiver) = mpsc::channel(UPDATE_QUEUE_CAPACITY);
+        let client = NewClient { registration, commands: command_receiver, events, updates, left };
         self.registrations.send(client).await.map_err(|_| SchedulerGone)?;
-        Ok(RunClient { commands, events: event_receiver, has_left })
+        Ok(RunClient { commands, events: event_receiver, updates: update_receiver, has_left })
     }
 }
 
@@ -137,6 +177,7 @@ impl SchedulerTask {
 pub struct RunClient {
     commands: mpsc::Sender<ClientCommand>,
     events: mpsc::Receiver<ClientEvent>,
+    updates: mpsc::Receiver<RunUpdates>,
     has_left: oneshot::Receiver<()>,
 }
 
@@ -151,14 +192,20 @@ impl RunClient {
         self.send(ClientCommand::List { request }).await
     }
 
-    /// Starts a run; [`ClientEvent::RunEnded`] or [`ClientEvent::RunRefused`] follows.
+    /// Starts a run; [`ClientEvent::RunEnded`] or [`ClientEvent::RunRefused`] follows. `client_members` return on
+    /// the nodes of their tests and groups.
     ///
     /// # Errors
     /// The scheduler is gone.
     ///
     /// Cancel safe: yes, as [`RunClient::list`].
-    pub async fn start_run(&self, request: RequestNumber, plan: Box<RunPlan>) -> Result<(), SchedulerGone> {
-        self.send(ClientCommand::StartRun { request, plan }).await
+    pub async fn start_run(
+        &self,
+        request: RequestNumber,
+        plan: Box<RunPlan>,
+        client_members: ClientMembers,
+    ) -> Result<(), SchedulerGone> {
+        self.send(ClientCommand::StartRun { request, plan, client_members }).await
     }
 
     /// Cancels a request. A run ends as a cancelled one; of a listing nothing more is reported.
@@ -209,15 +256,20 @@ impl RunClient {
     ///
     /// Cancel safe: yes, because an event is either still in the queue or returned.
     pub async fn next_event(&mut self) -> Option<ClientEvent> {
-        self.events.recv().await
+        tokio::select! {
+            biased;
+            // The updates of a run are queued before its end.
+            Some(updates) = self.updates.recv() => Some(ClientEvent::Updates(updates)),
+            event = self.events.recv() => event,
+        }
     }
 
     /// Leaves: returns when nothing of this client is in progress.
     ///
     /// Cancel safe: yes, because the client has left as soon as this is called.
     pub async fn leave(self) {
-        let Self { commands, events, has_left } = self;
-        drop((commands, events));
+        let Self { commands, events, updates, has_left } = self;
+        drop((commands, events, updates));
         // An error means that the scheduler has dropped its end, as it does in any case.
         let _left = has_left.await;
     }

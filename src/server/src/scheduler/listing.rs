@@ -1,9 +1,12 @@
-//! Catalogues of tests. Clients of the same programs share one; a listing runs when one of them requests it and
-//! a program is not listed, or has changed.
+//! Catalogues of tests. Clients of the same list of programs share one; a listing runs when one of them requests it
+//! and a program is not listed, or has changed. A program in several catalogues is listed once for all of them.
 
 use std::{sync::Arc, time::Duration};
 
-use heeler_protocol::control::{ClientId, FromWorker, LogLevel, WorkerId};
+use heeler_protocol::{
+    control::{ClientId, FromWorker, WorkerId},
+    mtp::LogLevel,
+};
 
 use super::{ClientEvent, ClientLogLine, RequestNumber, event_loop::Scheduler};
 use crate::discovery::{Catalogue, ListingState, ProgramLister, ProgramSource};
@@ -15,8 +18,28 @@ struct SharedCatalogue {
     catalogue: Arc<Catalogue>,
     list_timeout: Duration,
     lister: Option<ProgramLister>,
+    /// Programs that the lister of another catalogue is listing.
+    awaited: Vec<usize>,
     /// Requests that wait for the listing.
     waiting: Vec<(ClientId, RequestNumber)>,
+}
+
+/// Which listings of other catalogues are taken over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AdoptedListings {
+    /// Only tests: a program that could not be listed is tried again on each request.
+    Succeeded,
+    /// Failures as well, of a listing that was awaited.
+    Any,
+}
+
+/// Programs of a catalogue without a listing.
+#[derive(Debug, PartialEq, Eq)]
+struct UnlistedPrograms {
+    /// Programs that no lister is listing.
+    to_list: Vec<usize>,
+    /// Programs that another catalogue's lister is listing.
+    awaited: Vec<usize>,
 }
 
 /// The catalogues of all clients.
@@ -36,9 +59,66 @@ impl Catalogues {
             sources,
             list_timeout,
             lister: None,
+            awaited: Vec::new(),
             waiting: Vec::new(),
         });
         self.all.len() - 1
+    }
+
+    /// Takes over what other catalogues know of these programs; returns those that remain without a listing.
+    fn share_listings(
+        &mut self,
+        place: usize,
+        programs: Vec<usize>,
+        adopted: AdoptedListings,
+    ) -> UnlistedPrograms {
+        let mut unlisted = UnlistedPrograms { to_list: Vec::new(), awaited: Vec::new() };
+        for program in programs {
+            let (one, entry) = (&self.all[place], &self.all[place].catalogue.programs()[program]);
+            let others = self.all.iter().enumerate().filter(|(other, _)| *other != place);
+            let mut same = others.flat_map(|(_, other)| {
+                let programs = other.catalogue.programs().iter().enumerate();
+                programs.filter(|(_, other)| other.is_same_program(entry)).map(move |found| (other, found))
+            });
+            let is_adopted = |other: &crate::discovery::ProgramEntry| {
+                let is_wanted = match other.listing {
+                    ListingState::Listed { .. } => true,
+                    ListingState::Broken { .. } => adopted == AdoptedListings::Any,
+                    ListingState::Unknown => false,
+                };
+                is_wanted && other.is_current()
+            };
+            let is_listed_elsewhere = |other: &SharedCatalogue, index: usize| {
+                other.lister.as_ref().is_some_and(|lister| lister.is_listing(index))
+            };
+            // A listing in progress is newer than any that is known.
+            if same.clone().any(|(other, (index, _))| is_listed_elsewhere(other, index)) {
+                unlisted.awaited.push(program);
+            } else if let Some((_, (_, known))) = same.find(|(_, (_, known))| is_adopted(known)) {
+                let (known, mut catalogue) = (known.clone(), Arc::clone(&one.catalogue));
+                Arc::make_mut(&mut catalogue).adopt_listing(program, &known);
+                self.all[place].catalogue = catalogue;
+            } else {
+                unlisted.to_list.push(program);
+            }
+        }
+        unlisted
+    }
+
+    /// Takes over the listings that were awaited; a program whose lister has given up is listed here.
+    fn collect_awaited(&mut self) {
+        for place in 0..self.all.len() {
+            let awaited = std::mem::take(&mut self.all[place].awaited);
+            if awaited.is_empty() {
+                continue;
+            }
+            let unlisted = self.share_listings(place, awaited, AdoptedListings::Any);
+            let one = &mut self.all[place];
+            one.awaited = unlisted.awaited;
+            if let Some(lister) = &mut one.lister {
+                unlisted.to_list.into_iter().for_each(|program| lister.add(program));
+            }
+        }
     }
 
     /// Returns the listings in progress, each with the index of its catalogue.
@@ -90,8 +170,14 @@ impl Scheduler {
         let (place, events) = (entry.catalogue, entry.events.clone());
         let one = &mut self.catalogues.all[place];
         if one.lister.is_none() {
-            let unlisted = one.catalogue.unlisted();
-            if unlisted.is_empty() {
+            let programs = one.catalogue.unlisted();
+            let has_changed = !programs.is_empty();
+            let unlisted = self.catalogues.share_listings(place, programs, AdoptedListings::Succeeded);
+            let one = &mut self.catalogues.all[place];
+            if unlisted.to_list.is_empty() && unlisted.awaited.is_empty() {
+                if has_changed {
+                    Arc::make_mut(&mut one.catalogue).rebuild_index();
+                }
                 let catalogue = Ok(Arc::clone(&one.catalogue));
                 return events.send(ClientEvent::Listed { request, catalogue });
             }
@@ -99,15 +185,17 @@ impl Scheduler {
                 return events.send(ClientEvent::Listed { request, catalogue: Err(error) });
             }
             let one = &mut self.catalogues.all[place];
-            one.lister = Some(ProgramLister::new(unlisted, one.list_timeout));
+            one.lister = Some(ProgramLister::new(unlisted.to_list, one.list_timeout));
+            one.awaited = unlisted.awaited;
         }
         self.catalogues.all[place].waiting.push((client, request));
     }
 
     /// Responds to the requests that waited for a listing which is done.
     pub(super) fn finish_listings(&mut self) {
+        self.catalogues.collect_awaited();
         for one in &mut self.catalogues.all {
-            if one.lister.as_ref().is_none_or(|lister| !lister.is_done()) {
+            if one.lister.as_ref().is_none_or(|lister| !lister.is_done()) || !one.awaited.is_empty() {
                 continue;
             }
             one.lister = None;
@@ -143,6 +231,7 @@ impl Scheduler {
 
     async fn abort_unused_listings(&mut self) {
         for one in self.catalogues.all.iter_mut().filter(|one| one.waiting.is_empty()) {
+            one.awaited.clear();
             if let (Some(lister), Some(pool)) = (one.lister.take(), &mut self.pool) {
                 lister.abort(pool).await;
                 // Some programs may have been listed anew.
@@ -166,4 +255,105 @@ fn broken_programs(catalogue: &Catalogue) -> Vec<ClientLogLine> {
         ListingState::Listed { .. } | ListingState::Unknown => None,
     };
     catalogue.programs().iter().filter_map(error).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use heeler_protocol::control::{ListedTest, NameNesting, TestProgram};
+
+    use super::*;
+    use crate::discovery::ProgramListing;
+
+    fn source(suite: &str, path: &Path) -> ProgramSource {
+        let program = TestProgram { suite: suite.to_owned(), path: path.into(), ..TestProgram::default() };
+        ProgramSource { program, config_suite: None }
+    }
+
+    fn listing(test: &str) -> ProgramListing {
+        ProgramListing {
+            framework: "gtest".to_owned(),
+            nesting: NameNesting::FullStop,
+            selection_limit: None,
+            tests: vec![ListedTest { name: test.to_owned(), ..ListedTest::default() }],
+            start: Duration::ZERO,
+        }
+    }
+
+    fn to_list(programs: &[usize]) -> UnlistedPrograms {
+        UnlistedPrograms { to_list: programs.to_vec(), awaited: Vec::new() }
+    }
+
+    /// Two clients: one with the programs a and b, one with b, under another suite's name, and c.
+    fn overlapping(dir: &Path) -> Catalogues {
+        let path = |name: &str| {
+            std::fs::write(dir.join(name), name).unwrap();
+            dir.join(name)
+        };
+        let (a, b, c) = (path("a"), path("b"), path("c"));
+        let mut catalogues = Catalogues::default();
+        assert_eq!(catalogues.find_or_add(vec![source("a", &a), source("b", &b)], Duration::ZERO), 0);
+        assert_eq!(catalogues.find_or_add(vec![source("mine", &b), source("c", &c)], Duration::ZERO), 1);
+        catalogues
+    }
+
+    fn record(
+        catalogues: &mut Catalogues,
+        place: usize,
+        program: usize,
+        answer: Result<ProgramListing, String>,
+    ) {
+        let one = &mut catalogues.all[place];
+        Arc::make_mut(&mut one.catalogue).record_listing(program, answer);
+        one.lister = None;
+    }
+
+    #[test]
+    fn listed_program_is_taken_over_until_its_file_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut catalogues = overlapping(dir.path());
+        assert_eq!(catalogues.share_listings(1, vec![0, 1], AdoptedListings::Succeeded), to_list(&[0, 1]));
+        record(&mut catalogues, 0, 1, Ok(listing("t")));
+        assert_eq!(catalogues.share_listings(1, vec![0, 1], AdoptedListings::Succeeded), to_list(&[1]));
+        let uids: Vec<_> = {
+            let catalogue = &catalogues.all[1].catalogue;
+            catalogue.all().map(|test| catalogue.test(test).unwrap().uid().to_owned()).collect()
+        };
+        assert_eq!(uids, ["mine::t"]);
+        std::fs::write(dir.path().join("b"), "changed").unwrap();
+        assert_eq!(catalogues.all[1].catalogue.unlisted(), [0, 1]);
+        assert_eq!(catalogues.share_listings(1, vec![0], AdoptedListings::Succeeded), to_list(&[0]));
+    }
+
+    #[test]
+    fn listing_in_progress_is_awaited_and_its_failure_taken_over_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut catalogues = overlapping(dir.path());
+        catalogues.all[0].lister = Some(ProgramLister::new(vec![0, 1], Duration::ZERO));
+        let unlisted = catalogues.share_listings(1, vec![0, 1], AdoptedListings::Succeeded);
+        assert_eq!(unlisted, UnlistedPrograms { to_list: vec![1], awaited: vec![0] });
+        catalogues.all[1].lister = Some(ProgramLister::new(unlisted.to_list, Duration::ZERO));
+        catalogues.all[1].awaited = unlisted.awaited;
+        catalogues.collect_awaited();
+        assert_eq!(catalogues.all[1].awaited, [0]);
+        record(&mut catalogues, 0, 1, Err("broken".to_owned()));
+        catalogues.collect_awaited();
+        assert!(catalogues.all[1].awaited.is_empty());
+        let broken = &catalogues.all[1].catalogue.programs()[0];
+        assert_eq!(broken.listing, ListingState::Broken { error: "broken".to_owned() });
+        // The next request tries again.
+        assert_eq!(catalogues.share_listings(1, vec![0], AdoptedListings::Succeeded), to_list(&[0]));
+    }
+
+    #[test]
+    fn program_of_an_aborted_listing_is_listed_by_those_who_await_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut catalogues = overlapping(dir.path());
+        catalogues.all[1].lister = Some(ProgramLister::new(Vec::new(), Duration::ZERO));
+        catalogues.all[1].awaited = vec![0];
+        catalogues.collect_awaited();
+        let one = &catalogues.all[1];
+        assert!(one.awaited.is_empty() && one.lister.as_ref().unwrap().is_listing(0));
+    }
 }

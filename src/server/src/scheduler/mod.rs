@@ -25,5 +25,5 @@ pub(crate) use client_events::ClientEvents;
 pub use client_events::{ClientEvent, ClientLogLine, DebuggeeWaiting};
 pub use handle::{
     ClientRegistration, DebuggeeLease, RequestNumber, RunClient, SchedulerGone, SchedulerHandle,
-    SchedulerOptions, SchedulerTask,
+    SchedulerOptions, SchedulerTask, UpdateDelivery,
 };

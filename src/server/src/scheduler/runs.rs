@@ -1,6 +1,9 @@
 //! Running runs: their begin, their end, and the tests of debug runs that wait for a debugger.
 
-use heeler_protocol::control::{ClientId, DebuggerDecision, RunKey, ToWorker};
+use heeler_protocol::{
+    control::{ClientId, DebuggerDecision, RunKey, ToWorker},
+    mtp::ClientMembers,
+};
 
 use super::{ClientEvent, DebuggeeLease, DebuggeeWaiting, RequestNumber, event_loop::Scheduler};
 use crate::run::{DriverClient, RunDriver, RunPlan};
@@ -27,7 +30,13 @@ impl Scheduler {
         self.runs.values_mut().map(|run| run.driver.as_mut())
     }
 
-    pub(super) async fn start_run(&mut self, client: ClientId, request: RequestNumber, plan: RunPlan) {
+    pub(super) async fn start_run(
+        &mut self,
+        client: ClientId,
+        request: RequestNumber,
+        plan: RunPlan,
+        client_members: ClientMembers,
+    ) {
         let started = self.start_pool().await;
         let (Some(entry), pool) = (self.clients.get(&client), &mut self.pool) else { return };
         let pool = match (started, pool) {
@@ -39,7 +48,8 @@ impl Scheduler {
             (Ok(()), None) => return,
         };
         let key = RunKey::new(client, plan.run_id.clone());
-        let of_client = DriverClient { key, route: entry.route.clone(), events: entry.events.clone() };
+        let (route, events) = (entry.route.clone(), entry.events.clone());
+        let of_client = DriverClient { key, route, events, client_members };
         let driver = Box::new(RunDriver::begin(pool, plan, of_client).await);
         self.level_new_client(client);
         let number = RunNumber(self.next_run);

@@ -1,17 +1,22 @@
 //! Callback connection: sending with a stall timeout, and the proofs of what the client has read. Messages
 //! from the client are read in `peer`.
 
-use std::{io, os::fd::AsFd, time::Duration};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use heeler_protocol::{
-    control::{CallbackAddress, DeliveryLimits, ProofLevel},
+    control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, ProofLevel},
     frame::FrameDecoder,
     mtp::{HelloParams, method},
     rpc::{self, RequestId},
 };
 use tokio::{
-    net::TcpStream,
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
     sync::watch,
     task::JoinSet,
     time::{Instant, sleep_until},
@@ -20,6 +25,7 @@ use tokio::{
 use super::peer::{self, PeerEnd, PeerState};
 use crate::{
     LinkTask, Outbox, TrySendError,
+    local::{self, ConnectError},
     tcp::{self, DialError},
 };
 
@@ -37,6 +43,63 @@ pub enum CallbackBroken {
     Stalled,
 }
 
+/// Error of dialling a client's callback listener.
+#[derive(Debug, thiserror::Error)]
+pub enum CallbackDialError {
+    /// The client's port was not reached.
+    #[error(transparent)]
+    TcpPort(#[from] DialError),
+    /// The client's local socket was not reached.
+    #[error(transparent)]
+    LocalSocket(#[from] ConnectError),
+    /// The connection broke before its first message, or there are no descriptors left.
+    #[error("introduce itself to the client's callback port")]
+    Introduce(#[source] io::Error),
+}
+
+/// Second descriptor of a connection's socket, for socket state that the two halves don't expose.
+#[derive(Debug)]
+enum SocketHandle {
+    Tcp(TcpStream),
+    Local(UnixStream),
+}
+
+impl SocketHandle {
+    fn of_tcp(stream: &TcpStream) -> io::Result<Self> {
+        TcpStream::from_std(stream.as_fd().try_clone_to_owned()?.into()).map(Self::Tcp)
+    }
+
+    fn of_local(stream: &UnixStream) -> io::Result<Self> {
+        UnixStream::from_std(stream.as_fd().try_clone_to_owned()?.into()).map(Self::Local)
+    }
+
+    /// Returns the pending error of the socket, and clears it.
+    fn take_error(&self) -> io::Result<Option<io::Error>> {
+        match self {
+            Self::Tcp(socket) => socket.take_error(),
+            Self::Local(socket) => socket.take_error(),
+        }
+    }
+
+    /// Makes the following close discard all bytes that the peer's kernel has not received yet. Those of a
+    /// local socket are received as soon as they are written.
+    fn discard_unsent(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => socket.set_zero_linger(),
+            Self::Local(_) => Ok(()),
+        }
+    }
+}
+
+impl AsFd for SocketHandle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Local(socket) => socket.as_fd(),
+        }
+    }
+}
+
 /// Connection to a client's callback port.
 ///
 /// If it is dropped while it is broken or unproven, it is reset: the content of its kernel buffer is
@@ -48,20 +111,19 @@ pub struct CallbackConnection {
     /// Task of the background reader.
     reader: JoinSet<()>,
     pub(super) peer: watch::Receiver<PeerState>,
-    /// Second descriptor of the same socket, for socket state that the two halves don't expose.
-    socket: TcpStream,
+    socket: SocketHandle,
     limits: DeliveryLimits,
     broken: Option<CallbackBroken>,
     barriers: u64,
 }
 
-/// Dials a client's callback port and introduces this end as `from` (`worker 3`) if the listener requires a
+/// Dials a client's callback listener and introduces this end as `from` (`worker 3`) if the listener requires a
 /// token. The client's requests are answered in the background.
 ///
 /// Cancel safe: yes, because a half-made connection is dropped.
 ///
 /// # Errors
-/// The port is not reached within `limits.connect_ms`.
+/// The listener is not reached within `limits.connect_ms`.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -69,36 +131,27 @@ pub async fn dial(
     address: &CallbackAddress,
     limits: &DeliveryLimits,
     from: &str,
-) -> Result<CallbackConnection, DialError> {
+) -> Result<CallbackConnection, CallbackDialError> {
     let deadline = Instant::now() + Duration::from_millis(limits.connect_ms);
-    let stream = tcp::dial(&address.host, address.port, deadline).await?;
-    let refused = |source| DialError::Refused { host: address.host.clone(), port: address.port, source };
-    let socket = second_handle(&stream).map_err(refused)?;
-    let (outbox, inbox, task) = crate::open(stream, FrameDecoder::default());
-    let (peer, seen) = watch::channel(PeerState::default());
-    let mut reader = JoinSet::new();
-    reader.spawn(peer::read(inbox, outbox.clone(), peer));
-    let callback = CallbackConnection {
-        outbox,
-        task,
-        reader,
-        peer: seen,
-        socket,
-        limits: *limits,
-        broken: None,
-        barriers: 0,
+    let callback = match &address.endpoint {
+        CallbackEndpoint::TcpPort { host, port } => {
+            let stream = tcp::dial(host, *port, deadline).await?;
+            let socket = SocketHandle::of_tcp(&stream).map_err(CallbackDialError::Introduce)?;
+            CallbackConnection::open(stream, socket, *limits)
+        }
+        CallbackEndpoint::LocalSocket { name } => {
+            let stream = local::connect_abstract(name, deadline).await?;
+            let socket = SocketHandle::of_local(&stream).map_err(CallbackDialError::Introduce)?;
+            CallbackConnection::open(stream, socket, *limits)
+        }
     };
     if let Some(token) = &address.token {
         let hello = HelloParams { token: token.clone(), from: from.to_owned() };
         let frame = rpc::encode_notification(method::HELLO, &hello);
-        callback.outbox.send(frame).await.map_err(|closed| refused(into_io(closed)))?;
+        let sent = callback.outbox.send(frame).await;
+        sent.map_err(|closed| CallbackDialError::Introduce(into_io(closed)))?;
     }
     Ok(callback)
-}
-
-fn second_handle(stream: &TcpStream) -> io::Result<TcpStream> {
-    let duplicate = stream.as_fd().try_clone_to_owned()?;
-    TcpStream::from_std(duplicate.into())
 }
 
 fn into_io(closed: crate::LinkClosed) -> io::Error {
@@ -106,6 +159,17 @@ fn into_io(closed: crate::LinkClosed) -> io::Error {
 }
 
 impl CallbackConnection {
+    fn open<S>(stream: S, socket: SocketHandle, limits: DeliveryLimits) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (outbox, inbox, task) = crate::open(stream, FrameDecoder::default());
+        let (state, peer) = watch::channel(PeerState::default());
+        let mut reader = JoinSet::new();
+        reader.spawn(peer::read(inbox, outbox.clone(), state));
+        Self { outbox, task, reader, peer, socket, limits, broken: None, barriers: 0 }
+    }
+
     /// Queues one frame, waiting while a megabyte is queued.
     ///
     /// Cancel safe: yes, because the frame is queued in one step after the wait; a cancelled call has sent
@@ -251,7 +315,7 @@ impl CallbackConnection {
 
     /// Makes the following close discard all bytes that the kernel has not sent yet.
     fn reset(&self) {
-        if let Err(error) = self.socket.set_zero_linger() {
+        if let Err(error) = self.socket.discard_unsent() {
             tracing::debug!(%error, "could not ask for a reset of a broken callback connection");
         }
     }
@@ -288,7 +352,7 @@ struct WaitLimits {
 }
 
 /// Waits until the peer has taken no bytes for the limit, or until the end.
-async fn wait_for_stall(outbox: &Outbox, socket: &TcpStream, watch: WaitLimits) {
+async fn wait_for_stall(outbox: &Outbox, socket: &SocketHandle, watch: WaitLimits) {
     // Interval between two checks of progress; a peer may get this much more than its limit.
     let look = (watch.limit / 8).clamp(Duration::from_millis(1), Duration::from_millis(250));
     let mut best = taken_bytes(outbox, socket);
@@ -308,8 +372,9 @@ async fn wait_for_stall(outbox: &Outbox, socket: &TcpStream, watch: WaitLimits) 
     }
 }
 
-/// Returns the number of bytes that the peer's kernel has acknowledged since the start.
-fn taken_bytes(outbox: &Outbox, socket: &TcpStream) -> u64 {
+/// Returns the number of bytes that the peer's kernel has acknowledged since the start; over a local socket, those
+/// that the peer has read.
+fn taken_bytes(outbox: &Outbox, socket: &SocketHandle) -> u64 {
     let pending = heeler_sys::io::unacknowledged_bytes(socket.as_fd()).unwrap_or(0);
     outbox.progress().written_bytes.saturating_sub(pending as u64)
 }

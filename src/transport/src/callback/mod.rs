@@ -10,5 +10,4 @@ mod peer;
 #[cfg(test)]
 mod tests;
 
-pub use crate::tcp::DialError;
-pub use connection::{CallbackBroken, CallbackConnection, dial};
+pub use connection::{CallbackBroken, CallbackConnection, CallbackDialError, dial};

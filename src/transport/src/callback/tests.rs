@@ -4,19 +4,20 @@ use std::{pin::pin, time::Duration};
 
 use bytes::Bytes;
 use heeler_protocol::{
-    control::{CallbackAddress, DeliveryLimits, ProofLevel},
+    control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, ProofLevel},
     frame::FrameDecoder,
     mtp::{self, HelloParams, method},
     rpc::{self, RequestId, RpcError, RpcMessage, code},
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     time::timeout,
 };
 
-use super::{CallbackBroken, CallbackConnection, DialError, connection, dial};
+use super::{CallbackBroken, CallbackConnection, CallbackDialError, connection, dial};
 use crate::{Inbox, LinkTask, Outbox};
+use crate::{local::AbstractListener, tcp::DialError};
 
 /// Upper bound of every wait in these tests.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -30,7 +31,7 @@ struct LinkTestClient {
 }
 
 impl LinkTestClient {
-    fn new(stream: TcpStream) -> Self {
+    fn new(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
         let (outbox, inbox, task) = crate::open(stream, FrameDecoder::default());
         Self { outbox, inbox, task }
     }
@@ -58,11 +59,8 @@ impl LinkTestClient {
 
 async fn connect_with(token: Option<&str>, limits: DeliveryLimits) -> (CallbackConnection, TcpStream) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let address = CallbackAddress {
-        host: "localhost".to_owned(),
-        port: listener.local_addr().unwrap().port(),
-        token: token.map(str::to_owned),
-    };
+    let port = listener.local_addr().unwrap().port();
+    let address = CallbackAddress::tcp("localhost", port, token.map(str::to_owned));
     let (callback, accepted) = tokio::join!(dial(&address, &limits, "worker 3"), listener.accept());
     (callback.unwrap(), accepted.unwrap().0)
 }
@@ -374,7 +372,72 @@ async fn refused_dial_names_port() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
-    let address = CallbackAddress { host: "127.0.0.1".to_owned(), port, token: None };
+    let address = CallbackAddress::tcp("127.0.0.1", port, None);
     let error = dial(&address, &LIMITS, "worker 1").await.unwrap_err();
-    assert!(matches!(error, DialError::Refused { port: named, .. } if named == port), "{error}");
+    let is_refused = matches!(
+        error,
+        CallbackDialError::TcpPort(DialError::Refused { port: named, .. }) if named == port
+    );
+    assert!(is_refused, "{error}");
+}
+
+/// Connects over a local socket, as the processes of a session in memory do.
+async fn connect_locally(name: &str) -> (CallbackConnection, crate::local::LocalStream) {
+    let listener = AbstractListener::bind(format!("heeler-{name}-{}", std::process::id())).unwrap();
+    let endpoint = CallbackEndpoint::LocalSocket { name: listener.name().to_owned() };
+    let address = CallbackAddress { endpoint, token: None };
+    let (callback, accepted) = tokio::join!(dial(&address, &LIMITS, "worker 3"), listener.accept());
+    (callback.unwrap(), accepted.unwrap())
+}
+
+#[tokio::test]
+async fn local_client_that_answers_proves_delivery() {
+    let (mut callback, stream) = connect_locally("answers").await;
+    let mut client = LinkTestClient::new(stream);
+    let client = async {
+        let (id, before) = client.next_barrier().await;
+        assert_eq!(before, 1);
+        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
+        assert!(client.next_message().await.is_none());
+    };
+    let worker = async {
+        callback.send(update()).await.unwrap();
+        callback.finish().await
+    };
+    assert_eq!(tokio::join!(client, worker).1, ProofLevel::Answered);
+}
+
+#[tokio::test]
+async fn local_client_that_reads_to_the_end_and_closes_proves_it() {
+    let (mut callback, mut stream) = connect_locally("closes").await;
+    let worker = async {
+        callback.send(big_frame()).await.unwrap();
+        callback.finish().await
+    };
+    let client = async move {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).await.unwrap();
+    };
+    assert_eq!(tokio::join!(worker, client).0, ProofLevel::Closed);
+}
+
+#[tokio::test]
+async fn local_client_that_closes_with_unread_results_proves_nothing() {
+    let (mut callback, stream) = connect_locally("leaves").await;
+    callback.send(update()).await.unwrap();
+    callback.outbox.flush().await.unwrap();
+    drop(stream);
+    assert_eq!(callback.finish().await, ProofLevel::None);
+}
+
+#[tokio::test]
+async fn local_client_that_never_reads_stalls_and_proves_nothing() {
+    let (mut callback, _stream) = connect_locally("stalls").await;
+    let broken = loop {
+        if let Err(broken) = callback.send(big_frame()).await {
+            break broken;
+        }
+    };
+    assert_eq!(broken, CallbackBroken::Stalled);
+    assert_eq!(callback.finish().await, ProofLevel::None);
 }

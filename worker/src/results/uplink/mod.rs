@@ -7,9 +7,9 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use heeler_protocol::{
     control::{
         CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FromWorker, LeaseEnd, LeaseEvent, LeaseId,
-        LogLevel, LogLine, ProofLevel, RunKey, WorkerId,
+        LogLine, ProofLevel, RunKey, UpdateEncoding, WorkerId,
     },
-    mtp::updates_frame,
+    mtp::LogLevel,
 };
 use heeler_transport::{
     LinkClosed,
@@ -57,6 +57,7 @@ pub(crate) struct ResultSender {
     worker: WorkerId,
     client: ClientId,
     limits: DeliveryLimits,
+    encoding: UpdateEncoding,
     route: SenderRoute,
     /// The number of results sent of each run, until it is drained.
     sent_positions: HashMap<Arc<str>, u64>,
@@ -82,13 +83,14 @@ impl ResultSender {
         client: ClientId,
         route: ClientRoute,
     ) -> Self {
-        let ClientRoute { callback, limits } = route;
+        let ClientRoute { callback, limits, encoding } = route;
         let route = callback.map_or(SenderRoute::Relay, SenderRoute::NotConnected);
         Self {
             control,
             worker,
             client,
             limits,
+            encoding,
             route,
             sent_positions: HashMap::new(),
             sent_groups: HashMap::new(),
@@ -133,7 +135,7 @@ impl ResultSender {
         }
         self.resend_groups(&run, &parcel).await?;
         for load in parcel.chunks() {
-            let frame = updates_frame(&run, load.changes.iter().copied());
+            let frame = self.encoding.frame(&run, load.changes.iter().copied());
             self.send_frame(load.position, frame).await?;
         }
         heeler_sys::fail::pass("worker.sent");
@@ -166,7 +168,7 @@ impl ResultSender {
         let told = self.sent_groups.entry(Arc::clone(run)).or_default();
         let is_new = std::mem::replace(&mut told.connection, self.connections) != self.connections;
         let again = (is_new && !told.changes.is_empty())
-            .then(|| updates_frame(run, told.changes.iter().map(Vec::as_slice)));
+            .then(|| self.encoding.frame(run, told.changes.iter().map(Vec::as_slice)));
         told.changes.extend(parcel.group_changes().map(<[u8]>::to_vec));
         match again {
             Some(frame) => self.send_frame(0, frame).await,

@@ -9,7 +9,7 @@ use heeler_protocol::{
     StreamDecoder as _,
     control::LeaseEvent,
     frame::FrameDecoder,
-    mtp::{ExecutionState, UpdateParams},
+    mtp::{ExecutionState, GroupDescription, UpdateParams, render_group},
     rpc::{self, RpcError, RpcMessage},
 };
 use heeler_transport::control::{ControlReceiver, ReceivedPacket};
@@ -77,7 +77,7 @@ impl SenderHarness {
         let (control, _, control_task) = heeler_transport::control::open(ours);
         let (unused, coordinator, coordinator_task) = heeler_transport::control::open(theirs);
         let (to_sender, inbox) = mpsc::channel(QUEUED_UPDATE_BATCHES);
-        let route = ClientRoute { callback, limits: LIMITS };
+        let route = ClientRoute { callback, limits: LIMITS, ..ClientRoute::default() };
         let uplink = ResultSender::new(control, WorkerId(7), ClientId(2), route);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { uplink.run(inbox).await.unwrap() });
@@ -167,7 +167,7 @@ enum CoordinatorReceived {
 }
 
 fn address(port: u16) -> CallbackAddress {
-    CallbackAddress { host: "127.0.0.1".into(), port, token: None }
+    CallbackAddress::tcp("127.0.0.1", port, None)
 }
 
 /// Simulates a client; returns the connection if it is to stay open.
@@ -232,8 +232,10 @@ async fn new_connection_receives_groups_again() {
     let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesAtEnd).await;
     for run in ["first", "second"] {
         let mut parcel = UpdateBatch::at_position(0);
-        let group = heeler_protocol::mtp::EncodedChange::group(None, &format!("{run}::"), run);
-        parcel.add_group(&format!("{run}::"), group.as_bytes());
+        let uid = format!("{run}::");
+        let mut change = Vec::new();
+        render_group(&mut change, &GroupDescription { uid: &uid, name: run, ..GroupDescription::default() });
+        parcel.add_group(&uid, &change);
         bench.send_batch(run, parcel).await;
     }
     // The end of one run is proven by the end of the connection that both share.

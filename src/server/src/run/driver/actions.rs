@@ -8,23 +8,17 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{
-        CrashCapturePlan, FinishRequest, LeasedTest, LogLevel, ProofLevel, TestLimits, ToWatchdog, ToWorker,
+        CrashCapturePlan, FinishRequest, LeasedTest, ProofLevel, TestLimits, ToWatchdog, ToWorker,
         WorkerLease,
     },
-    mtp::Attachment,
+    mtp::{Attachment, LogLevel},
 };
 use heeler_recovery::JournalFile;
 use tokio::time::Instant;
 
 use super::{CANCEL_DEADLINE, RunDriver, STAGE_SLACK};
 use crate::pool::WorkerPool;
-use crate::run::{
-    fallback_finish::{self, FallbackFinish},
-    groups, manifest,
-    plan::millis,
-    synthesized,
-};
-use crate::scheduler::ClientEvent;
+use crate::run::{groups, manifest, plan::millis, synthesized};
 
 impl RunDriver {
     /// Executes the pending actions.
@@ -89,13 +83,16 @@ impl RunDriver {
             .map(|(test, is_failure_held)| self.leased_test(*test, *is_failure_held))
             .collect();
         tests.sort_by_key(|test| self.plan.tests[test.test.0 as usize].listing_index);
+        let groups = groups::subset(&self.plan, &mut tests);
+        let uids = tests.iter().map(|test| &test.uid).chain(groups.iter().map(|group| &group.uid));
         let wire = WorkerLease {
             lease: lease.lease,
+            client_members: self.client.client_members.subset(uids.map(String::as_str)),
             run: self.client.key.clone(),
             route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
             program: self.plan.programs[program].clone(),
-            groups: groups::subset(&self.plan, &mut tests),
+            groups,
             tests,
             limits: TestLimits {
                 memory_bytes: self.plan.memory_limit(&lease.batch.tests),
@@ -129,16 +126,16 @@ impl RunDriver {
 
     fn leased_test(&self, test: TestId, is_failure_held: bool) -> LeasedTest {
         let selected = &self.plan.tests[test.index()];
+        let settings = &selected.settings;
         let held = self.provisional.get(&test).cloned().unwrap_or_default();
         LeasedTest {
             test,
             listed: selected.listed.clone(),
             uid: selected.uid.clone(),
             group: None,
-            client_members: selected.foreign.as_deref().map(str::to_owned),
-            timeout_ms: selected.timeout.map(millis),
-            idle_timeout_ms: selected.idle_timeout.map(millis),
-            slow_ms: selected.slow_period.map(millis),
+            timeout_ms: settings.timeout.duration().map(millis),
+            idle_timeout_ms: settings.idle_timeout.duration().map(millis),
+            slow_ms: Some(millis(settings.slow_timeout.period)).filter(|period| *period > 0),
             attempts: held.attempts,
             crashed_attempt: held.crash,
             is_failure_provisional: is_failure_held,
@@ -167,11 +164,15 @@ impl RunDriver {
         let files = files.map(|file| Attachment::file(&file.path, &file.description));
         // A finish that is composed again finds them among the run's attachments.
         let is_new = |new: &Attachment| self.result.attachments.iter().all(|old| old.uri != new.uri);
+        let descriptions = manifest::descriptions(&self.plan, &resend, &synthesized);
+        let uids = descriptions.tests.values().map(|test| &test.uid);
+        let uids = uids.chain(descriptions.groups.iter().map(|group| &group.uid));
         FinishRequest {
+            client_members: self.client.client_members.subset(uids.map(String::as_str)),
             run: self.client.key.clone(),
             route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
-            descriptions: manifest::descriptions(&self.plan, &resend, &synthesized),
+            descriptions,
             attachments: self.result.attachments.iter().cloned().chain(files.filter(is_new)).collect(),
             program_failures: self.program_failures.records(&self.plan),
             has_attachments_stream: self.plan.has_attachments_stream,
@@ -195,12 +196,10 @@ impl RunDriver {
                 if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
                     tracing::warn!(%error, "the synthesized results could not be written to the run's directory");
                 }
-                let finish = fallback_finish::pending_updates(&finish);
-                self.client.events.send(ClientEvent::FinishRun(Box::new(finish)));
+                self.client.events.finish_run(&finish);
             }
             FinisherTask::Complete => {
-                let finish = FallbackFinish::completion(&self.plan);
-                self.client.events.send(ClientEvent::FinishRun(Box::new(finish)));
+                self.client.events.finish_run(&self.completion_request());
             }
             FinisherTask::Register | FinisherTask::CoordinatorCompletes | FinisherTask::None => {}
         }

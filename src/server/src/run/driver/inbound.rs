@@ -8,10 +8,10 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{
-        DiagnosticsFile, FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, LogLevel,
-        OsText, ToWatchdog, WorkerId,
+        DiagnosticsFile, FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, OsText,
+        ToWatchdog, WorkerId,
     },
-    mtp::Attachment,
+    mtp::{Attachment, LogLevel},
 };
 use tokio::time::Instant;
 
@@ -91,10 +91,10 @@ impl RunDriver {
                 self.result.attachments.extend(files.into_iter().map(attachment));
             }
             LeaseEvent::ProcessEnded { test, tests, usage } => {
-                self.resource_usage.record_process(program, (tests, test), usage)
+                self.resource_usage.record_process(program, tests, test, usage)
             }
             LeaseEvent::ProcessesLeaked { tests, processes } => {
-                self.result.leaks.extend(synthesized::leak_entry(&self.plan, (program, &tests), &processes));
+                self.result.leaks.extend(synthesized::leak_entry(&self.plan, program, &tests, &processes));
             }
             LeaseEvent::FailedProvisionally { test, attempt } => {
                 self.dumps.count_provisional(&attempt);
@@ -119,7 +119,7 @@ impl RunDriver {
     /// Cancel safe: no, because the watchdog may or may not have received the request for its journal.
     pub async fn on_worker_died(&mut self, pool: &mut WorkerPool, worker: WorkerId, relayed: u64) {
         self.worker_deaths += 1;
-        let message = format!("worker {worker} died; what it had not settled is run again");
+        let message = format!("worker {worker} died; its tests without a result run again");
         let test = self.running_tests.remove(&worker);
         self.client_log().log_line(test, LogLevel::Warning, message);
         self.pending_journals.insert(worker, (relayed, Instant::now() + JOURNAL_DEADLINE));
@@ -181,7 +181,7 @@ impl RunDriver {
     ///
     /// Cancel safe: no, because only a part may be sent.
     pub async fn on_watchdog_replaced(&mut self, pool: &mut WorkerPool) {
-        let text = "the watchdog died and was replaced; its workers went with it".to_owned();
+        let text = "the watchdog died and was replaced; its workers died with it".to_owned();
         self.log(LogLevel::Warning, text);
         for worker in self.pending_journals.keys().copied().collect::<Vec<_>>() {
             self.request_journal(pool, worker).await;
@@ -201,13 +201,18 @@ impl RunDriver {
     }
 
     async fn send_completion_request(&self, pool: &mut WorkerPool) {
-        let finish = FinishRequest {
+        pool.send_to_watchdog(&ToWatchdog::Finish(Box::new(self.completion_request()))).await;
+    }
+
+    /// Returns a finish of only the completion, for a client that is proven to have received everything before
+    /// it.
+    pub(super) fn completion_request(&self) -> FinishRequest {
+        FinishRequest {
             run: self.client.key.clone(),
             route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
             ..FinishRequest::default()
-        };
-        pool.send_to_watchdog(&ToWatchdog::Finish(Box::new(finish))).await;
+        }
     }
 
     pub(super) async fn send_begin_run(&self, pool: &mut WorkerPool) {
@@ -215,7 +220,15 @@ impl RunDriver {
         let has_attachments_stream = self.plan.has_attachments_stream;
         let route = self.client.route.clone();
         let plan = (!self.has_manifest).then(|| manifest::manifest_plan(&self.plan));
-        pool.send_to_watchdog(&ToWatchdog::BeginRun { run, route, run_dir, has_attachments_stream, plan })
-            .await;
+        let client_members = self.client.client_members.clone();
+        pool.send_to_watchdog(&ToWatchdog::BeginRun {
+            run,
+            route,
+            run_dir,
+            has_attachments_stream,
+            plan,
+            client_members,
+        })
+        .await;
     }
 }

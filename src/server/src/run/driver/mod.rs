@@ -21,8 +21,8 @@ use heeler_core::{
     run::{RunAction, RunEvent, RunStage, RunState},
 };
 use heeler_protocol::{
-    control::{ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, LogLevel, ProofLevel, RunKey, WorkerId},
-    mtp::RunResult,
+    control::{ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, RunKey, WorkerId},
+    mtp::{ClientMembers, LogLevel, RunResult},
 };
 use heeler_recovery::JournalFile;
 use tokio::time::Instant;
@@ -90,6 +90,8 @@ pub(crate) struct DriverClient {
     pub(crate) key: RunKey,
     pub(crate) route: ClientRoute,
     pub(crate) events: ClientEvents,
+    /// Members that the client added to tests and groups of the run.
+    pub(crate) client_members: ClientMembers,
 }
 
 /// One run, from its first lease to its completion.
@@ -173,7 +175,7 @@ impl RunDriver {
         if let Err(error) = manifest::write_manifest(&driver.plan) {
             driver.has_manifest = false;
             let text = format!(
-                "the run's manifest could not be written, so it can't be reported or gone on with later: {error}"
+                "the run's manifest could not be written, so it can't be reported or rerun later: {error}"
             );
             driver.log(LogLevel::Warning, text);
         }
@@ -325,7 +327,7 @@ impl RunDriver {
         }
         if self.run_deadline.is_some_and(|deadline| deadline <= now) {
             self.run_deadline = None;
-            self.log(LogLevel::Warning, "the run's time is up (run-timeout)".to_owned());
+            self.log(LogLevel::Warning, "the run reached its time limit (run-timeout)".to_owned());
             self.apply_event(RunEvent::TimeLimitReached);
         }
         if self.cancel_deadline.is_some_and(|deadline| deadline <= now) {

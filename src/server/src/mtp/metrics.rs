@@ -5,10 +5,10 @@ use std::time::Duration;
 use heeler_core::{Outcome, ledger::LedgerEntry};
 use heeler_protocol::mtp::{ExecutionState, RunMetrics};
 
-use super::{RunOutcome, RunPlan};
+use crate::run::{RunOutcome, RunPlan};
 
 /// Returns the metrics of a completed run.
-pub(crate) fn run_metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) -> RunMetrics {
+pub(super) fn run_metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) -> RunMetrics {
     let mut metrics = RunMetrics {
         selected: plan.tests.len(),
         crashed: outcome.crashed.len(),
@@ -42,6 +42,6 @@ fn outcome_counter(metrics: &mut RunMetrics, outcome: Outcome) -> &mut usize {
 }
 
 /// Returns a duration in milliseconds, as the wire represents it.
-pub(crate) fn duration_ms(duration: Duration) -> f64 {
+pub(super) fn duration_ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }

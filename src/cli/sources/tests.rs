@@ -1,0 +1,87 @@
+//! Tests of the registry: a source needs its own file and its line, and nothing else knows it.
+
+use std::path::Path;
+
+use super::*;
+
+/// A source that exists only here: its programs are its arguments, below one directory.
+struct DirectorySource;
+
+impl TestSource for DirectorySource {
+    fn name(&self) -> &'static str {
+        "directory"
+    }
+
+    fn command_line_arguments(&self, _command_line: &ProgramArguments) -> Option<Vec<OsText>> {
+        None
+    }
+
+    fn resolve(
+        &self,
+        arguments: &[OsText],
+        _context: &SourceContext<'_>,
+        display: PhaseDisplay<'_>,
+    ) -> Result<Vec<TestProgram>, SourcesError> {
+        display("Searching", "a directory");
+        let (dir, names) = arguments.split_first().expect("the test names a directory");
+        let program = |name: &OsText| {
+            plain_program(name.to_text().into_owned(), &dir.as_path().join(name.as_path()), dir.as_path())
+        };
+        Ok(names.iter().map(program).collect())
+    }
+}
+
+fn empty_config() -> Config {
+    Config::parse(Path::new("/w/heeler.toml"), "").unwrap()
+}
+
+#[test]
+fn source_of_a_recorded_request_is_found_by_its_name() {
+    let registry: &[&dyn TestSource] = &[&ProgramsSource, &DirectorySource];
+    let config = empty_config();
+    let context = SourceContext { config: &config, suite: None, framework: None };
+    // As a manifest records it.
+    let request = SourceRequest::new("directory", ["/d".into(), "a".into(), "b".into()]);
+    let mut phases = Vec::new();
+    let mut display = |label: &str, _: &str| phases.push(label.to_owned());
+    let programs = resolve_request(registry, &request, &context, &mut display).unwrap();
+    let paths: Vec<_> = programs.iter().map(|program| program.path.to_text().into_owned()).collect();
+    assert_eq!(paths, ["/d/a", "/d/b"]);
+    let unknown = SourceRequest::new("ctest", []);
+    let error = resolve_request(registry, &unknown, &context, &mut display).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "use the source \"ctest\" of an earlier run, which this heeler does not have"
+    );
+    assert_eq!(phases, ["Searching"]);
+}
+
+#[test]
+fn command_line_names_sources_in_order_with_absolute_paths() {
+    let arguments = ProgramArguments {
+        programs: vec!["/p/a".into(), "/p/b".into()],
+        cargo: Some("/c".into()),
+        cargo_args: vec!["--release".into()],
+        framework: Some("gtest".into()),
+    };
+    let named = NamedSources::from_arguments(&arguments);
+    let expected = [
+        SourceRequest::new("programs", ["/p/a".into(), "/p/b".into()]),
+        SourceRequest::new("cargo", ["/c".into(), "--release".into()]),
+    ];
+    assert_eq!((named.requests.as_slice(), named.framework.as_deref()), (&expected[..], Some("gtest")));
+    assert_eq!(NamedSources::from_arguments(&ProgramArguments::default()), NamedSources::default());
+    let relative = ProgramArguments { cargo: Some("sub".into()), ..ProgramArguments::default() };
+    let named = NamedSources::from_arguments(&relative);
+    assert_eq!(named.requests[0].arguments[0].as_path(), std::env::current_dir().unwrap().join("sub"));
+}
+
+#[test]
+fn each_key_of_a_suite_names_a_source_of_the_registry() {
+    for source in TEST_SOURCES {
+        let value = if source.name() == "programs" { "[\"a\"]" } else { "\"a\"" };
+        let text = format!("[[suite]]\nname = \"s\"\n{} = {value}\n", source.name());
+        let config = Config::parse(Path::new("/w/heeler.toml"), &text).unwrap();
+        assert_eq!(config.suites[0].source.source, source.name());
+    }
+}

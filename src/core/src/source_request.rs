@@ -1,0 +1,23 @@
+//! The sources of test programs, as the configuration, the command line and manifests name them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::OsText;
+
+/// A request for the test programs of one source.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SourceRequest {
+    /// Name of the source in the registry of the command line, such as `cargo`.
+    pub source: String,
+    /// Arguments for the source, whose meaning only it knows.
+    pub arguments: Vec<OsText>,
+}
+
+impl SourceRequest {
+    /// Returns the request for a source with its arguments.
+    #[must_use]
+    pub fn new(source: &str, arguments: impl IntoIterator<Item = OsText>) -> Self {
+        Self { source: source.to_owned(), arguments: arguments.into_iter().collect() }
+    }
+}

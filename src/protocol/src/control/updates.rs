@@ -1,0 +1,193 @@
+//! Updates of a run on their way to a client: encoded as the test protocol sends them, which workers and the
+//! watchdog can send to the client themselves, or in Heeler's own types, for a session of another protocol.
+
+use bytes::Bytes;
+use heeler_core::{TestResult, WorkerId};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{
+    journal::ProgramFailure,
+    mtp::{
+        GroupDescription, NodeDescription, completion_frame, render_group, render_program_failure,
+        render_result, render_started, updates_frame,
+    },
+};
+
+/// Encoding of the updates of a client's runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum UpdateEncoding {
+    /// Notifications of the test protocol.
+    #[default]
+    TestProtocol,
+    /// [`RunUpdates`], for a session in the coordinator.
+    Typed,
+}
+
+/// Maximum number of updates in a frame. Clients show progress frame by frame, and some bound their messages.
+pub const FRAME_LIMIT_UPDATES: usize = 500;
+/// Approximate maximum size of a frame's updates, so that a client can show results as they arrive. One larger
+/// update has a frame to itself.
+pub const FRAME_LIMIT_BYTES: usize = 256 << 10;
+
+/// Updates of one run, in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunUpdates {
+    /// Run id, as the client named it.
+    pub run: String,
+    pub updates: Vec<TestUpdate>,
+}
+
+/// One update of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum TestUpdate {
+    /// The test is running.
+    Started {
+        /// Uid of the test.
+        uid: String,
+        /// Start time in milliseconds since 1970.
+        started_ms: u64,
+        worker: WorkerId,
+    },
+    /// The test has its terminal result.
+    Finished {
+        /// Uid of the test.
+        uid: String,
+        result: TestResult,
+    },
+    /// A program failed outside its tests.
+    ProgramFailed(ProgramFailure),
+    /// No update of the run follows.
+    Completed,
+}
+
+impl UpdateEncoding {
+    /// Returns whether groups have updates of their own.
+    #[must_use]
+    pub fn has_groups(self) -> bool {
+        self == Self::TestProtocol
+    }
+
+    /// Appends the update of a group, of which the typed encoding has none.
+    pub fn append_group(self, out: &mut Vec<u8>, group: &GroupDescription<'_>) {
+        match self {
+            Self::TestProtocol => render_group(out, group),
+            Self::Typed => {}
+        }
+    }
+
+    /// Appends the update of a test that has begun.
+    pub fn append_started(
+        self,
+        out: &mut Vec<u8>,
+        test: &NodeDescription<'_>,
+        started_ms: u64,
+        worker: WorkerId,
+    ) {
+        match self {
+            Self::TestProtocol => render_started(out, test, started_ms, worker.0),
+            Self::Typed => {
+                append(out, &TestUpdate::Started { uid: test.uid.to_owned(), started_ms, worker });
+            }
+        }
+    }
+
+    /// Appends the update of a test with its result.
+    pub fn append_finished(self, out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &TestResult) {
+        match self {
+            Self::TestProtocol => render_result(out, test, result),
+            Self::Typed => {
+                append(out, &TestUpdate::Finished { uid: test.uid.to_owned(), result: result.clone() });
+            }
+        }
+    }
+
+    /// Appends the update of a program that failed outside its tests.
+    pub fn append_program_failure(self, out: &mut Vec<u8>, failure: &ProgramFailure) {
+        match self {
+            Self::TestProtocol => render_program_failure(out, failure),
+            Self::Typed => append(out, &TestUpdate::ProgramFailed(failure.clone())),
+        }
+    }
+
+    /// Returns a frame of updates that were appended, each in a slice of its own.
+    #[must_use]
+    pub fn frame<'a>(self, run: &str, updates: impl IntoIterator<Item = &'a [u8], IntoIter: Clone>) -> Bytes {
+        #[derive(Serialize)]
+        struct EncodedUpdates<'a> {
+            run: &'a str,
+            updates: Vec<&'a RawValue>,
+        }
+        match self {
+            Self::TestProtocol => updates_frame(run, updates),
+            Self::Typed => {
+                let raw = |update| serde_json::from_slice(update).expect("it was just encoded");
+                let updates = updates.into_iter().map(raw).collect();
+                let frame = serde_json::to_vec(&EncodedUpdates { run, updates });
+                frame.expect("updates are plain structs").into()
+            }
+        }
+    }
+
+    /// Returns the frame after which no update of the run follows.
+    #[must_use]
+    pub fn completion(self, run: &str) -> Bytes {
+        match self {
+            Self::TestProtocol => completion_frame(run),
+            Self::Typed => {
+                let mut update = Vec::new();
+                append(&mut update, &TestUpdate::Completed);
+                self.frame(run, [update.as_slice()])
+            }
+        }
+    }
+}
+
+fn append(out: &mut Vec<u8>, update: &TestUpdate) {
+    serde_json::to_writer(out, update).expect("an update is a plain struct");
+}
+
+impl RunUpdates {
+    /// Reads a frame of the typed encoding.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn read(frame: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_core::Outcome;
+
+    use super::*;
+
+    #[test]
+    fn typed_updates_round_trip_in_one_frame() {
+        let test = NodeDescription { uid: "s::t", ..NodeDescription::default() };
+        let result = TestResult::with_reason(Outcome::Failed, "m\n\u{1}");
+        let failure = ProgramFailure { suite: "s".into(), program: "/bin/s".into(), message: "m".into() };
+        let typed = UpdateEncoding::Typed;
+        let mut updates = vec![Vec::new(), Vec::new(), Vec::new()];
+        typed.append_started(&mut updates[0], &test, 7, WorkerId(3));
+        typed.append_finished(&mut updates[1], &test, &result);
+        typed.append_program_failure(&mut updates[2], &failure);
+        let frame = typed.frame("r", updates.iter().map(Vec::as_slice));
+        let uid = || "s::t".to_owned();
+        let expected = [
+            TestUpdate::Started { uid: uid(), started_ms: 7, worker: WorkerId(3) },
+            TestUpdate::Finished { uid: uid(), result },
+            TestUpdate::ProgramFailed(failure),
+        ];
+        assert_eq!(
+            RunUpdates::read(&frame).unwrap(),
+            RunUpdates { run: "r".into(), updates: expected.into() }
+        );
+        let end = RunUpdates::read(&typed.completion("r")).unwrap();
+        assert_eq!(end.updates, [TestUpdate::Completed]);
+        let mut group = Vec::new();
+        typed.append_group(&mut group, &GroupDescription::default());
+        assert!(group.is_empty() && !typed.has_groups());
+    }
+}

@@ -1,0 +1,137 @@
+//! Watches whether a client reads its main connection: one that reads nothing for as long as `client-stall-timeout`,
+//! while there is something to read, counts as gone, as on a callback connection.
+
+use std::time::Duration;
+
+use heeler_transport::Outbox;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+
+/// Number of checks within the limit; a client may get this part of its limit more.
+const CHECKS_PER_LIMIT: u32 = 8;
+/// Bounds of the time between two checks.
+const CHECK_PERIODS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
+
+/// The state of a client's reading.
+#[derive(Debug)]
+pub(super) struct StallWatch {
+    limit: Duration,
+    check: Interval,
+    written_bytes: u64,
+    /// Time of the last progress, or of the last check that found nothing to read.
+    since: Instant,
+}
+
+impl StallWatch {
+    pub(super) fn new(limit: Duration) -> Self {
+        let (least, most) = CHECK_PERIODS;
+        let mut check = interval((limit / CHECKS_PER_LIMIT).clamp(least, most));
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { limit, check, written_bytes: 0, since: Instant::now() }
+    }
+
+    /// Waits for the time of the next check.
+    ///
+    /// Cancel safe: yes, because it only waits.
+    pub(super) async fn next_check(&mut self) {
+        self.check.tick().await;
+    }
+
+    /// Returns whether the client has read nothing for the limit. `is_waiting`: something waits for room in the
+    /// outbox.
+    pub(super) fn is_stalled(&mut self, outbox: &Outbox, is_waiting: bool) -> bool {
+        let written_bytes = outbox.written_bytes();
+        let has_output = is_waiting || outbox.backlog_bytes() > 0;
+        if !has_output || written_bytes != self.written_bytes {
+            self.written_bytes = written_bytes;
+            self.since = Instant::now();
+            return false;
+        }
+        self.since.elapsed() >= self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use heeler_config::{CommandLineSettings, Config, ResolvedSettings};
+    use heeler_run_store::Provenance;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        sync::mpsc,
+        time::timeout,
+    };
+
+    use heeler_protocol::frame::FrameDecoder;
+
+    use super::super::session::ServerSession;
+    use super::*;
+    use crate::listen::{SessionEnd, SessionOptions};
+    use crate::scheduler::{SchedulerHandle, SchedulerOptions};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn options(dir: &std::path::Path) -> SessionOptions {
+        let text = "[profile.default]\nclient-stall-timeout = \"100ms\"\n";
+        let config = Config::parse(&dir.join("heeler.toml"), text).unwrap();
+        SessionOptions {
+            settings: Arc::new(ResolvedSettings::resolve(&config, CommandLineSettings::default()).unwrap()),
+            sources: Vec::new(),
+            client_host: String::new(),
+            callback: None,
+            exit_with: None,
+            initialize_within: None,
+            is_debug: false,
+            provenance: Provenance::default(),
+        }
+    }
+
+    fn scheduler() -> SchedulerHandle {
+        let options = SchedulerOptions { program: "/nowhere".into(), slots: 1, is_output_shared: false };
+        SchedulerHandle::start(options).0
+    }
+
+    /// A request that is answered with an error.
+    fn request(id: u32) -> Vec<u8> {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"unknown"}}"#);
+        format!("Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    }
+
+    #[tokio::test]
+    async fn client_that_reads_nothing_is_disconnected() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut ours, theirs) = tokio::io::duplex(32);
+        let (_commands, receiver) = mpsc::channel(1);
+        let session = ServerSession::new(Box::new(theirs), options(dir.path()), scheduler());
+        let client = async {
+            ours.write_all(&request(1)).await.unwrap();
+            // The answer does not fit into the connection, and stays there.
+            ours
+        };
+        let (end, _ours) =
+            timeout(PATIENCE, async { tokio::join!(session.serve(receiver), client) }).await.unwrap();
+        assert_eq!(end, SessionEnd::Disconnected);
+    }
+
+    #[tokio::test]
+    async fn client_that_reads_or_has_nothing_to_read_is_not_stalled() {
+        let (mut ours, theirs) = tokio::io::duplex(8);
+        let (outbox, _inbox, _task) = heeler_transport::open(theirs, FrameDecoder::default());
+        // Every check finds the limit passed.
+        let mut watch = StallWatch::new(Duration::ZERO);
+        assert!(!watch.is_stalled(&outbox, false), "there is nothing to read");
+        outbox.send(Bytes::from_static(b"twelve bytes")).await.unwrap();
+        while outbox.written_bytes() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!watch.is_stalled(&outbox, false), "the client's buffer took some of it");
+        assert!(watch.is_stalled(&outbox, false));
+        ours.read_exact(&mut [0; 12]).await.unwrap();
+        while outbox.backlog_bytes() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!watch.is_stalled(&outbox, false));
+        assert!(watch.is_stalled(&outbox, true), "an answer waits for room");
+    }
+}

@@ -1,0 +1,135 @@
+//! Where updates for clients go that workers and the watchdog send through the coordinator, by client.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use heeler_protocol::control::{ClientId, RunUpdates};
+use heeler_transport::{Outbox, TrySendError};
+use tokio::sync::mpsc;
+
+/// Where the updates for one client go.
+#[derive(Debug, Clone)]
+pub enum ClientSink {
+    /// To its main connection, as they arrive.
+    Connection(Outbox),
+    /// To its session, as typed updates.
+    Session(mpsc::Sender<RunUpdates>),
+}
+
+/// The client takes no more updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientSinkClosed;
+
+/// Why a frame was not taken at once.
+#[derive(Debug)]
+pub enum ClientSinkError {
+    /// There is no room at present.
+    Full(Bytes),
+    /// The client takes no more updates.
+    Closed,
+}
+
+impl ClientSink {
+    /// Passes a frame on, if there is room at once.
+    ///
+    /// # Errors
+    /// See [`ClientSinkError`].
+    pub fn try_send(&self, frame: Bytes) -> Result<(), ClientSinkError> {
+        match self {
+            Self::Connection(outbox) => outbox.try_send(frame).map_err(|error| match error {
+                TrySendError::Full(frame) => ClientSinkError::Full(frame),
+                TrySendError::Closed(_) => ClientSinkError::Closed,
+            }),
+            Self::Session(updates) => match updates.try_reserve() {
+                Ok(permit) => {
+                    pass_on(permit, &frame);
+                    Ok(())
+                }
+                Err(mpsc::error::TrySendError::Full(())) => Err(ClientSinkError::Full(frame)),
+                Err(mpsc::error::TrySendError::Closed(())) => Err(ClientSinkError::Closed),
+            },
+        }
+    }
+
+    /// Passes a frame on, waiting for room.
+    ///
+    /// Cancel safe: yes, because a cancelled call has passed on nothing.
+    ///
+    /// # Errors
+    /// The client takes no more updates.
+    pub async fn send(&self, frame: Bytes) -> Result<(), ClientSinkClosed> {
+        match self {
+            Self::Connection(outbox) => outbox.send(frame).await.map_err(|_| ClientSinkClosed),
+            Self::Session(updates) => {
+                let permit = updates.reserve().await.map_err(|_| ClientSinkClosed)?;
+                pass_on(permit, &frame);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn pass_on(permit: mpsc::Permit<'_, RunUpdates>, frame: &[u8]) {
+    match RunUpdates::read(frame) {
+        Ok(updates) => permit.send(updates),
+        // Both ends are the same program, so this is our bug.
+        Err(error) => tracing::error!(%error, "updates for a session can't be read"),
+    }
+}
+
+/// The sinks of all clients. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct ClientSinks {
+    by_client: Arc<Mutex<HashMap<ClientId, ClientSink>>>,
+}
+
+impl ClientSinks {
+    /// Adds a client.
+    pub fn insert(&self, client: ClientId, sink: ClientSink) {
+        self.lock().insert(client, sink);
+    }
+
+    /// Removes a client that has left. Frames that still wait for room wait until the session has closed its
+    /// end.
+    pub fn remove(&self, client: ClientId) {
+        drop(self.lock().remove(&client));
+    }
+
+    /// Returns a client's sink; `None` after the client has left.
+    #[must_use]
+    pub fn get(&self, client: ClientId) -> Option<ClientSink> {
+        self.lock().get(&client).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClientId, ClientSink>> {
+        self.by_client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_protocol::control::{TestUpdate, UpdateEncoding};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn session_that_takes_no_updates_holds_their_sender_back() {
+        let (sender, mut updates) = mpsc::channel(1);
+        let sink = ClientSink::Session(sender);
+        let frame = UpdateEncoding::Typed.completion("r");
+        sink.try_send(frame.clone()).unwrap();
+        assert!(matches!(sink.try_send(frame.clone()), Err(ClientSinkError::Full(back)) if back == frame));
+        let expected = RunUpdates { run: "r".into(), updates: vec![TestUpdate::Completed] };
+        assert_eq!(updates.recv().await, Some(expected.clone()));
+        sink.send(frame.clone()).await.unwrap();
+        assert_eq!(updates.recv().await, Some(expected));
+        // What is no frame of updates is left out, and closes nothing.
+        sink.send(Bytes::from_static(b"{}")).await.unwrap();
+        drop(updates);
+        assert!(matches!(sink.try_send(frame.clone()), Err(ClientSinkError::Closed)));
+        assert_eq!(sink.send(frame).await, Err(ClientSinkClosed));
+    }
+}

@@ -1,0 +1,139 @@
+//! A second protocol on the shared scheduler, in a file of its own (`lines`), which uses nothing but what the server
+//! crate offers to every front end. Watchdog and workers are the real ones.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on ends here")]
+
+mod lines;
+
+use std::{collections::BTreeMap, os::unix::fs::symlink, path::Path, sync::Arc, time::Duration};
+
+use heeler_config::{CommandLineSettings, Config, ResolvedSettings};
+use heeler_protocol::control::TestProgram;
+use heeler_run_store::Provenance;
+use heeler_server::{
+    discovery::ProgramSource,
+    listen::{FrontEnd as _, SessionCommand, SessionEnd, SessionOptions},
+    scheduler::{SchedulerHandle, SchedulerOptions, SchedulerTask},
+};
+use lines::LineFrontEnd;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf},
+    sync::mpsc,
+    task::JoinSet,
+    time::timeout,
+};
+
+/// Upper bound of every wait.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client of the protocol of lines, with its server in this process.
+struct LineClient {
+    lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    writer: WriteHalf<DuplexStream>,
+    session: JoinSet<SessionEnd>,
+    commands: mpsc::Sender<SessionCommand>,
+    scheduler: SchedulerTask,
+}
+
+/// The tests of a run by uid, and what became of each.
+type Outcomes = BTreeMap<String, String>;
+
+impl LineClient {
+    fn start(dir: &Path) -> Self {
+        symlink(env!("CARGO_BIN_EXE_heeler-fake"), dir.join("json-lines")).unwrap();
+        let config = Config::without_file(dir);
+        let settings = ResolvedSettings::resolve(&config, CommandLineSettings::default()).unwrap();
+        let program = TestProgram {
+            suite: "fake".to_owned(),
+            path: dir.join("json-lines").as_path().into(),
+            cwd: dir.into(),
+            framework: Some("json-lines".to_owned()),
+            ..TestProgram::default()
+        };
+        let options = SessionOptions {
+            settings: Arc::new(settings),
+            sources: vec![ProgramSource { program, config_suite: None }],
+            client_host: String::new(),
+            callback: None,
+            exit_with: None,
+            initialize_within: None,
+            is_debug: false,
+            provenance: Provenance::default(),
+        };
+        let (handle, scheduler) = SchedulerHandle::start(SchedulerOptions {
+            program: env!("CARGO_BIN_EXE_heeler").into(),
+            slots: 2,
+            is_output_shared: false,
+        });
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let (commands, receiver) = mpsc::channel(4);
+        let mut session = JoinSet::new();
+        session.spawn(LineFrontEnd.serve(Box::new(theirs), options, handle, receiver));
+        let (read, writer) = tokio::io::split(ours);
+        Self { lines: BufReader::new(read).lines(), writer, session, commands, scheduler }
+    }
+
+    async fn send(&mut self, line: &str) {
+        self.writer.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn next_line(&mut self) -> String {
+        timeout(PATIENCE, self.lines.next_line()).await.unwrap().unwrap().unwrap()
+    }
+
+    /// Reads to the end of a run; each test ends once, after it has begun.
+    async fn outcomes(&mut self, run: &str) -> Outcomes {
+        let mut begun = Vec::new();
+        let mut outcomes = Outcomes::new();
+        loop {
+            let line = self.next_line().await;
+            let mut words = line.splitn(4, ' ');
+            let mut word = || words.next().unwrap_or_default();
+            match (word(), word()) {
+                ("log", _) => {}
+                ("begin", of) => {
+                    assert_eq!(of, run);
+                    begun.push(word().to_owned());
+                }
+                ("end", of) => {
+                    assert_eq!(of, run);
+                    let uid = word().to_owned();
+                    assert!(begun.contains(&uid) || word().starts_with("not"), "{line}");
+                    let outcome = line.split(&format!("{uid} ")).nth(1).unwrap().to_owned();
+                    assert_eq!(outcomes.insert(uid, outcome), None, "{line}");
+                }
+                ("over", of) => {
+                    assert_eq!((of, word()), (run, outcomes.len().to_string().as_str()));
+                    return outcomes;
+                }
+                _ => panic!("{line}"),
+            }
+        }
+    }
+
+    async fn exit(mut self) {
+        self.commands.send(SessionCommand::Exit).await.unwrap();
+        let end = timeout(PATIENCE, self.session.join_next()).await.unwrap().unwrap();
+        assert_eq!(end.unwrap(), SessionEnd::Exit);
+        self.scheduler.join(PATIENCE).await;
+    }
+}
+
+#[tokio::test]
+async fn second_protocol_gets_typed_results_and_the_end_of_its_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut client = LineClient::start(dir.path());
+    client.send("run first").await;
+    let outcomes = client.outcomes("first").await;
+    assert_eq!(outcomes.len(), 64);
+    for (uid, outcome) in &outcomes {
+        let expected = if uid == "fake::t05" { "failed actual 1 expected 2" } else { "passed" };
+        assert_eq!(outcome, expected, "{uid}");
+    }
+    // Uids of no test get a result as well, which no worker sends.
+    client.send("run second fake::t01 fake::none").await;
+    let outcomes = client.outcomes("second").await;
+    assert_eq!(outcomes.keys().map(String::as_str).collect::<Vec<_>>(), ["fake::none", "fake::t01"]);
+    assert_eq!(outcomes["fake::t01"], "passed");
+    assert!(outcomes["fake::none"].starts_with("not"), "{outcomes:?}");
+    client.exit().await;
+}

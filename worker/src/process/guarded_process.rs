@@ -1,0 +1,294 @@
+//! A process below its guard as one stream of events: orders for it, messages of its guard, output. What
+//! every process needs is carried out here: pauses, its end within the grace period, and reading its outputs
+//! to their ends. The callers decide which orders to follow and what the output means.
+
+use std::time::Duration;
+
+use heeler_adapters::InvocationChannel;
+use heeler_protocol::control::{TestCommand, ToGuard};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    guard_connection::{GuardConnection, GuardEvent},
+    guard_spawner::{GuardPipes, GuardSpawner, GuardStartError},
+    job_order::JobOrder,
+    launch_offer::AcceptedLaunch,
+    output_pipe::PipeRead,
+    process_clock::sleep_until_deadline,
+    process_handle::ProcessHandle,
+    process_outputs::ProcessOutputs,
+    report_channel::ReportChannel,
+};
+
+/// The capacity of a pipe, so that one read empties it.
+const READ_BUFFER_BYTES: usize = 64 << 10;
+
+/// Minimum time between two reads. Programs write each line by itself, and waking up for each would cost
+/// more than the tests. A read does not wait if the pipe is filling up or the process writes to its standard
+/// error.
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(1);
+
+/// A read of more than this means that the pipe is filling up.
+const PIPE_FILLING_BYTES: usize = READ_BUFFER_BYTES / 8;
+
+/// How long an output that is still open is read after the end of the process. No process should hold it any
+/// more.
+const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// After the grace period, a guard has this long to end its process before the guard itself is killed.
+const GUARD_KILL_DELAY: Duration = Duration::from_secs(5);
+
+/// One process, the worker's ends of its outputs, and the orders for it.
+pub(crate) struct GuardedProcess<'a> {
+    handle: ProcessHandle,
+    outputs: ProcessOutputs,
+    orders: &'a mut mpsc::Receiver<JobOrder>,
+    is_paused: bool,
+    /// Notified when the process is paused.
+    pause_confirmation: Option<oneshot::Sender<()>>,
+    /// When the guard is overdue and is killed.
+    guard_kill_at: Option<Instant>,
+    /// The earliest time of the next read, unless there is a reason to read sooner.
+    next_read_at: Instant,
+    /// When reading ends although an output is still open; set at the end of the process.
+    drain_deadline: Option<Instant>,
+    buffers: ReadBuffers,
+}
+
+struct ReadBuffers {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    channel: Vec<u8>,
+}
+
+/// An event of a process.
+#[derive(Debug)]
+pub(crate) enum ProcessEvent {
+    Order(JobOrder),
+    Guard(GuardEvent),
+    /// The deadline of the caller has passed.
+    Deadline,
+    /// There is output to read.
+    Output,
+    /// The guard did not end its process in time.
+    GuardOverdue,
+}
+
+/// The bytes of one read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadOutputs<'a> {
+    pub(crate) stdout: &'a [u8],
+    pub(crate) stderr: &'a [u8],
+}
+
+impl<'a> GuardedProcess<'a> {
+    /// Starts a guard and sends it the command to execute.
+    ///
+    /// Cancel safe: yes, because a guard whose connection ends exits, with its process.
+    pub(crate) async fn start(
+        guards: &GuardSpawner,
+        command: TestCommand,
+        channel: InvocationChannel,
+        orders: &'a mut mpsc::Receiver<JobOrder>,
+    ) -> Result<Self, GuardStartError> {
+        let (process, GuardPipes { control, outputs }) = guards.start_guard(channel).await?;
+        let mut guard = GuardConnection::open(process, control).map_err(GuardStartError::Pipes)?;
+        guard.send(ToGuard::Exec(command)).await;
+        Ok(Self {
+            handle: ProcessHandle::Guard(guard),
+            outputs,
+            orders,
+            is_paused: false,
+            pause_confirmation: None,
+            guard_kill_at: None,
+            next_read_at: Instant::now(),
+            drain_deadline: None,
+            buffers: ReadBuffers {
+                stdout: vec![0; READ_BUFFER_BYTES],
+                stderr: vec![0; READ_BUFFER_BYTES],
+                channel: vec![0; READ_BUFFER_BYTES],
+            },
+        })
+    }
+
+    /// Waits for the next event: orders come first, output last, so that a process which never stops writing
+    /// can still be ended. Without `accepts_output`, output is left in the pipes, and a process that fills them
+    /// waits. The caller passes each event to [`GuardedProcess::apply`].
+    ///
+    /// Cancel safe: yes, because it only receives and waits for readiness.
+    pub(crate) async fn next_event(
+        &mut self,
+        deadline: Option<Instant>,
+        accepts_output: bool,
+    ) -> ProcessEvent {
+        tokio::select! {
+            biased;
+            order = self.orders.recv() => ProcessEvent::Order(order.unwrap_or(JobOrder::Kill)),
+            event = self.handle.next_event() => ProcessEvent::Guard(event),
+            () = sleep_until_deadline(self.guard_kill_at) => ProcessEvent::GuardOverdue,
+            () = sleep_until_deadline(deadline) => ProcessEvent::Deadline,
+            () = self.outputs.wait_readable_after(self.next_read_at), if accepts_output => ProcessEvent::Output,
+        }
+    }
+
+    /// Carries out what is the same for every process: pauses, and the kill of an overdue guard. Returns
+    /// every other event.
+    ///
+    /// Cancel safe: no, because an order may be lost with the call.
+    pub(crate) async fn apply(&mut self, event: ProcessEvent) -> Option<ProcessEvent> {
+        match event {
+            ProcessEvent::Order(JobOrder::Pause { paused }) => {
+                self.is_paused = true;
+                self.pause_confirmation = Some(paused);
+                self.send(ToGuard::Pause).await;
+            }
+            ProcessEvent::Order(JobOrder::Resume) => {
+                self.is_paused = false;
+                self.send(ToGuard::Resume).await;
+            }
+            ProcessEvent::Guard(GuardEvent::Paused) => {
+                if let Some(paused) = self.pause_confirmation.take() {
+                    // The requester may be gone.
+                    paused.send(()).ok();
+                }
+            }
+            ProcessEvent::GuardOverdue => {
+                self.guard_kill_at = None;
+                self.handle.kill();
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// Sends a message to the guard.
+    ///
+    /// Cancel safe: yes, because a cancelled call has sent nothing.
+    pub(crate) async fn send(&mut self, message: ToGuard) {
+        self.handle.send(message).await;
+    }
+
+    /// Ends the process: with SIGTERM and a grace period, or at once if the period is zero. A guard that does
+    /// not manage it is killed.
+    ///
+    /// Cancel safe: no, because the process may stay paused.
+    pub(crate) async fn terminate(&mut self, grace_ms: u64) {
+        if std::mem::take(&mut self.is_paused) {
+            self.send(ToGuard::Resume).await;
+        }
+        self.send(if grace_ms == 0 { ToGuard::Kill } else { ToGuard::Terminate { grace_ms } }).await;
+        self.guard_kill_at = Some(Instant::now() + Duration::from_millis(grace_ms) + GUARD_KILL_DELAY);
+    }
+
+    /// Returns whether a pause was ordered.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// Returns whether the process was ordered to end, and its guard was not overdue.
+    pub(crate) fn is_terminating(&self) -> bool {
+        self.guard_kill_at.is_some()
+    }
+
+    /// Returns where the process reports, and whether it receives requests.
+    pub(crate) fn channel(&self) -> InvocationChannel {
+        match &self.outputs.channel {
+            None => InvocationChannel::StandardOutput,
+            Some(channel) if channel.is_for_requests_only() => InvocationChannel::StandardStreams,
+            Some(_) => InvocationChannel::Descriptor,
+        }
+    }
+
+    /// Sends a request, if the process receives requests.
+    pub(crate) fn send_request(&mut self, request: Vec<u8>) {
+        if let Some(channel) = &mut self.outputs.channel {
+            channel.send(request);
+        }
+    }
+
+    /// Ends the requests after those that are sent.
+    pub(crate) fn finish_requests(&mut self) {
+        if let Some(channel) = &mut self.outputs.channel {
+            channel.finish();
+        }
+    }
+
+    /// Returns whether the process has not read all of its requests.
+    pub(crate) fn has_unread_request(&self) -> bool {
+        self.outputs.channel.as_ref().is_some_and(ReportChannel::has_unsent)
+    }
+
+    /// Returns whether a process that receives requests has closed what it reports on.
+    pub(crate) fn has_closed_dialogue(&self) -> bool {
+        match self.channel() {
+            InvocationChannel::StandardOutput => false,
+            InvocationChannel::StandardStreams => self.outputs.stdout.is_at_end(),
+            InvocationChannel::Descriptor => {
+                self.outputs.channel.as_ref().is_some_and(ReportChannel::is_at_end)
+            }
+        }
+    }
+
+    /// Reads the available output, the reports first: what a test wrote to another output before its end marker
+    /// is then already there. `on_reports` takes those of a process that receives requests, and returns the
+    /// request that follows them.
+    pub(crate) fn read_outputs(&mut self, on_reports: impl FnOnce(&[u8]) -> Vec<u8>) -> ReadOutputs<'_> {
+        let ProcessOutputs { stdout, stderr, channel } = &mut self.outputs;
+        let buffers = &mut self.buffers;
+        let reported = channel.as_mut().map_or(0, |one| byte_count(one.try_read(&mut buffers.channel)));
+        let count = byte_count(stdout.try_read(&mut buffers.stdout));
+        let errors = byte_count(stderr.try_read(&mut buffers.stderr));
+        if let Some(channel) = channel {
+            let reports = if channel.is_for_requests_only() {
+                &buffers.stdout[..count]
+            } else {
+                &buffers.channel[..reported]
+            };
+            channel.send(on_reports(reports));
+        }
+        let is_filling = count.max(reported) > PIPE_FILLING_BYTES;
+        self.next_read_at = Instant::now() + if is_filling { Duration::ZERO } else { MIN_READ_INTERVAL };
+        ReadOutputs { stdout: &buffers.stdout[..count], stderr: &buffers.stderr[..errors] }
+    }
+
+    /// Waits, after the end of the process, until there is more output to read. Returns `false` when all
+    /// outputs are at their ends, or some time after the first call: a process that escaped its guard may hold
+    /// an output open, and even write to it, forever.
+    ///
+    /// Cancel safe: yes, because it only waits for readiness.
+    pub(crate) async fn wait_for_remaining_output(&mut self) -> bool {
+        let deadline = *self.drain_deadline.get_or_insert_with(|| Instant::now() + OUTPUT_DRAIN_TIMEOUT);
+        if self.outputs.are_at_end() {
+            return false;
+        }
+        let is_late = timeout_at(deadline, self.outputs.wait_readable()).await.is_err();
+        if is_late || Instant::now() >= deadline {
+            tracing::warn!("a process left its output open behind it");
+            return false;
+        }
+        true
+    }
+
+    /// Continues with a process that a debugger has launched; returns the handle of the one that it replaces.
+    pub(crate) fn replace(&mut self, launched: AcceptedLaunch) -> ProcessHandle {
+        let AcceptedLaunch { process, outputs } = launched;
+        self.outputs = outputs;
+        let has_unconfirmed_pause = self.pause_confirmation.is_some();
+        std::mem::replace(&mut self.handle, ProcessHandle::Debugger { process, has_unconfirmed_pause })
+    }
+
+    /// Returns the handle, whose guard may take a moment more to exit, and takes no more orders.
+    pub(crate) fn into_handle(self) -> ProcessHandle {
+        self.handle
+    }
+}
+
+fn byte_count(read: PipeRead) -> usize {
+    match read {
+        PipeRead::Bytes(count) => count,
+        PipeRead::WouldBlock | PipeRead::End => 0,
+    }
+}

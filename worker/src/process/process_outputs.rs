@@ -1,0 +1,82 @@
+//! The worker's ends of the outputs of a process: standard output, standard error and the report channel.
+
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    output_pipe::OutputPipe,
+    report_channel::{self, ReportChannel},
+};
+
+/// The worker's ends of the outputs of a process.
+pub(crate) struct ProcessOutputs {
+    pub(crate) stdout: OutputPipe,
+    pub(crate) stderr: OutputPipe,
+    /// The report channel, if the command has one.
+    pub(crate) channel: Option<ReportChannel>,
+}
+
+impl ProcessOutputs {
+    /// Returns whether the ends of all outputs were read.
+    pub(super) fn are_at_end(&self) -> bool {
+        let is_channel_at_end = self.channel.as_ref().is_none_or(ReportChannel::is_at_end);
+        self.stdout.is_at_end() && self.stderr.is_at_end() && is_channel_at_end
+    }
+
+    /// Waits until there is output to read.
+    ///
+    /// Cancel safe: yes, because it only waits for readiness.
+    pub(super) async fn wait_readable(&self) {
+        tokio::select! {
+            () = self.stdout.wait_readable() => {}
+            () = self.stderr.wait_readable() => {}
+            () = report_channel::wait_ready(self.channel.as_ref()) => {}
+        }
+    }
+
+    /// Waits until there is output to read, and until `next_read_at` for more to arrive.
+    ///
+    /// Cancel safe: yes, because it only waits for readiness.
+    pub(super) async fn wait_readable_after(&self, next_read_at: Instant) {
+        let is_urgent = tokio::select! {
+            () = self.stderr.wait_readable() => true,
+            () = self.stdout.wait_readable() => false,
+            () = report_channel::wait_ready(self.channel.as_ref()) => false,
+        };
+        // The timer rounds up to a whole millisecond, even for a time that has passed: a pipe that fills up
+        // must not wait for it.
+        if is_urgent || next_read_at <= Instant::now() {
+            // Timers and other connections advance only while this task waits, which it would not do as long
+            // as the process writes faster than the worker reads.
+            return yield_now().await;
+        }
+        tokio::select! {
+            () = self.stderr.wait_readable() => {}
+            () = sleep_until(next_read_at) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, io::Write as _};
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn process_that_writes_without_end_lets_other_tasks_run() {
+        let (stdout, writer) = OutputPipe::new().unwrap();
+        let (stderr, _stderr_writer) = OutputPipe::new().unwrap();
+        let outputs = ProcessOutputs { stdout, stderr, channel: None };
+        File::from(writer).write_all(b"y\ny\n").unwrap();
+        outputs.wait_readable().await;
+        let mut others = JoinSet::new();
+        others.spawn(async {});
+        outputs.wait_readable_after(Instant::now()).await;
+        assert!(others.try_join_next().is_some());
+    }
+}
