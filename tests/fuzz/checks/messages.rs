@@ -53,7 +53,7 @@ pub fn envelope(bytes: &[u8]) {
 
 /// Checks every message of the test protocol and of our own.
 pub fn message(bytes: &[u8]) {
-    let mtp: [RoundTripCheck; 22] = [
+    let mtp: [RoundTripCheck; 21] = [
         check_round_trip::<AttachDebuggerParams>,
         check_round_trip::<LaunchDebuggerParams>,
         check_round_trip::<DebuggerResult>,
