@@ -171,6 +171,7 @@ async fn await_crash_report(
         cwd: OsText::from(dir),
         memory_bytes: None,
         is_stopped_at_start: false,
+        is_channel_standard_input: false,
         trace: Some(TracePlan {
             mode: TraceMode::Root,
             dumps: DumpKinds { crash: true, hang: false },

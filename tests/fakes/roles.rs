@@ -124,7 +124,8 @@ fn fail_while_another_runs(asked: &[&str]) {
     run.end();
 }
 
-fn wait_for_ever() -> ! {
+/// Waits until somebody ends the process.
+pub(crate) fn wait_for_ever() -> ! {
     loop {
         std::thread::park();
     }

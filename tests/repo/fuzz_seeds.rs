@@ -11,8 +11,10 @@ type FuzzCheck = fn(&[u8]);
 
 /// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
 /// target.
-const CHECKS: [(&str, FuzzCheck); 14] = [
+const CHECKS: [(&str, FuzzCheck); 18] = [
     ("config", checks::config),
+    ("doctest_listing", checks::doctest_listing),
+    ("doctest_transcript", checks::doctest_transcript),
     ("envelope", checks::envelope),
     ("filter", checks::filter),
     ("frame", checks::frame),
@@ -20,6 +22,8 @@ const CHECKS: [(&str, FuzzCheck); 14] = [
     ("gtest_listing", checks::gtest_listing),
     ("gtest_transcript", checks::gtest_transcript),
     ("journal", checks::journal),
+    ("json_lines_listing", checks::json_lines_listing),
+    ("json_lines_transcript", checks::json_lines_transcript),
     ("libtest_listing", checks::libtest_listing),
     ("libtest_transcript", checks::libtest_transcript),
     ("manifest", checks::manifest),

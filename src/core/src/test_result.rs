@@ -274,6 +274,14 @@ pub struct ExitReason {
     /// Further cause, if known: a memory limit, or the system running out of memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
+    /// Number of other tests that ran in the process when it died: any of them may be the cause.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub other_suspects: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl std::fmt::Display for ExitReason {

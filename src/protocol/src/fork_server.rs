@@ -2,10 +2,10 @@
 //! descriptors passed with them carry the rest.
 //!
 //! - Request: [`FORK_REQUEST`], with a guard's control connection, standard output, standard error
-//!   and, if its test has one, report channel.
+//!   and, if its test has one, report channel or standard input.
 //! - Reply: a [`ForkReply`], with a descriptor of the guard's process if the fork succeeded.
 
-/// Argument of an executed guard whose descriptor 3 is its test's report channel.
+/// Argument of an executed guard whose descriptor 3 is its test's report channel or standard input.
 pub const CHANNEL_ARGUMENT: &str = "--channel";
 
 /// Length of a request.

@@ -1,6 +1,7 @@
-//! Programs that report on a channel of their own, in a dialogue of several batches, played by the fake.
+//! Programs that report as JSON lines, in a dialogue of several batches, played by the fake: on a channel of
+//! their own, and on standard input and output.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::json;
 
@@ -10,68 +11,204 @@ fn all_names() -> Vec<String> {
     (0..64).map(|number| format!("t{number:02}")).collect()
 }
 
-fn run_fake(role: &str) -> CheckedRun {
+/// A finished run of a fake.
+struct FakeRun {
+    books: CheckedRun,
+    /// Processes that ran tests.
+    pids: HashSet<u32>,
+    log: Vec<String>,
+}
+
+/// Runs all tests of a fake with these names, under settings of the default profile.
+fn run_named(role: &str, settings: &str, names: &[String]) -> FakeRun {
     let world = TestWorld::new();
+    world.note_starts();
     world.fake(role);
+    let framework = if role.starts_with("json-lines-stdio") { "json-lines-stdio" } else { "json-lines" };
     world.write(
         "heeler.toml",
-        &format!("[[suite]]\nname = \"fake\"\nprograms = [\"{role}\"]\nframework = \"json-lines\"\n"),
+        &format!(
+            "[profile.default]\n{settings}\n[[suite]]\nname = \"fake\"\nprograms = [\"{role}\"]\nframework = \"{framework}\"\n"
+        ),
     );
     let mut server = TestServer::initialized(&world, &[]);
     let run = server.run(None);
-    let names = all_names();
     let books = server.finish(&run, &uids("fake", names.iter().map(String::as_str)));
+    let log = server.recorder.events();
+    let log = log.iter().filter_map(|event| event.params("client/log"));
+    let log = log.filter_map(|line| line["message"].as_str().map(str::to_owned)).collect();
     assert_eq!(server.exit(), Some(0));
-    books
+    // The first start was for the listing.
+    let pids = world.starts().iter().skip(1).map(|start| start.pid).collect();
+    FakeRun { books, pids, log }
 }
 
-#[test]
-fn one_process_runs_several_requested_batches() {
-    let books = run_fake("json-lines");
-    let mut batches: HashMap<String, Vec<String>> = HashMap::new();
-    for name in all_names() {
-        let uid = format!("fake::{name}");
-        let node = books.test(&uid);
-        assert_eq!(books.state(&uid), if name == "t05" { "failed" } else { "passed" }, "{node:#}");
-        let part = node["heeler.parts"][0]["name"].as_str().unwrap();
+fn run_fake(role: &str) -> FakeRun {
+    run_named(role, "", &all_names())
+}
+
+/// The number of the batch, and the process, of each test that reported them.
+fn batches(run: &FakeRun) -> HashMap<String, (u32, u32)> {
+    let read = |name: String| {
+        let part = run.books.test(&format!("fake::{name}"))["heeler.parts"][0]["name"].as_str()?.to_owned();
         let words: Vec<_> = part.split(' ').collect();
-        batches.entry(words[4].to_owned()).or_default().push(words[1].to_owned());
-    }
-    assert!(batches.values().any(|batches| batches.contains(&"2".to_owned())), "{batches:?}");
-    let failed = books.test("fake::t05");
-    assert_eq!(
-        (&failed["assert.actual"], &failed["assert.expected"]),
-        (&"1".into(), &"2".into()),
-        "{failed:#}"
-    );
-    assert_eq!(failed["heeler.parts"][1], json!({"name": "row 1", "state": "passed"}));
-    assert_eq!(failed["heeler.parts"][2], json!({"name": "row 2", "state": "failed", "message": "odd"}));
-    assert!(failed["standardOutput"].as_str().unwrap().contains("out of t05\n"), "{failed:#}");
-    books.assert_no_program_failures();
+        Some((name, (words[1].parse().unwrap(), words[4].parse().unwrap())))
+    };
+    all_names().into_iter().filter_map(read).collect()
 }
 
-#[test]
-fn death_in_a_dialogue_is_named_and_the_rest_runs_on() {
-    let books = run_fake("json-lines-dies");
+fn assert_states(run: &FakeRun, of_t20: &str) {
     for name in all_names() {
         let uid = format!("fake::{name}");
         let expected = match name.as_str() {
             "t05" => "failed",
-            "t20" => "error",
+            "t20" => of_t20,
             _ => "passed",
         };
-        assert_eq!(books.state(&uid), expected, "{:#}", books.test(&uid));
+        assert_eq!(run.books.state(&uid), expected, "{:#}", run.books.test(&uid));
     }
-    let crashed = books.test("fake::t20");
-    assert_eq!(crashed["heeler.signal"], "SIGABRT", "{crashed:#}");
-    books.assert_no_program_failures();
+}
+
+#[test]
+fn one_process_runs_several_requested_batches() {
+    for role in ["json-lines", "json-lines-stdio"] {
+        let run = run_fake(role);
+        assert_states(&run, "passed");
+        let batches = batches(&run);
+        assert_eq!(batches.len(), 64);
+        let processes: HashSet<u32> = batches.values().map(|(_, pid)| *pid).collect();
+        let requests: HashSet<_> = batches.values().collect();
+        assert!(batches.values().any(|(batch, _)| *batch > 1), "{role}: {batches:?}");
+        assert!(processes.len() < requests.len(), "{role}: {batches:?}");
+        assert_eq!(run.pids, processes, "{role}");
+        let failed = run.books.test("fake::t05");
+        let values = (&failed["assert.actual"], &failed["assert.expected"]);
+        assert_eq!(values, (&"1".into(), &"2".into()), "{failed:#}");
+        assert_eq!(run.books.message("fake::t05"), "row 2: odd\nrows.rs:3: row 3: odd too");
+        assert_eq!(failed["heeler.parts"][1], json!({"name": "row 1", "state": "passed"}));
+        assert_eq!(failed["heeler.parts"][2], json!({"name": "row 2", "state": "failed", "message": "odd"}));
+        let output = failed["standardOutput"].as_str().unwrap();
+        assert!(output.contains("out of t05"), "{role}: {output:?}");
+        run.books.assert_no_program_failures();
+    }
+}
+
+#[test]
+fn output_on_standard_output_is_that_of_its_test_exactly() {
+    let run = run_fake("json-lines-stdio");
+    for name in all_names() {
+        let output = run.books.test(&format!("fake::{name}"))["standardOutput"].as_str().unwrap().to_owned();
+        let lines: Vec<_> = output.lines().collect();
+        assert!(
+            lines[0].starts_with("{\"k\":\"end\",\"i\":") && lines[0].ends_with("\"failed\"}"),
+            "{output:?}"
+        );
+        assert_eq!(lines[1..], [format!("out of {name}")]);
+    }
+}
+
+#[test]
+fn death_in_a_dialogue_is_named_and_the_rest_runs_on() {
+    for role in ["json-lines-dies", "json-lines-stdio-dies"] {
+        let run = run_fake(role);
+        assert_states(&run, "error");
+        let crashed = run.books.test("fake::t20");
+        assert_eq!(crashed["heeler.signal"], "SIGABRT", "{crashed:#}");
+        let batches = batches(&run);
+        // What ran after it in its batch has run in another process.
+        assert_ne!(batches["t19"].1, batches["t21"].1, "{batches:?}");
+        run.books.assert_no_program_failures();
+    }
+}
+
+#[test]
+fn exit_0_in_a_batch_is_no_success() {
+    let run = run_fake("json-lines-stdio-leaves");
+    assert_states(&run, "error");
+    assert!(
+        run.books.message("fake::t20").contains("exited with code 0"),
+        "{:#}",
+        run.books.test("fake::t20")
+    );
+    run.books.assert_no_program_failures();
+}
+
+#[test]
+fn hang_in_a_batch_is_that_of_one_test() {
+    let run = run_named("json-lines-stdio-hangs", "timeout = \"1s\"\ngrace-period = \"100ms\"", &all_names());
+    assert_states(&run, "timed-out");
+    run.books.assert_no_program_failures();
+}
+
+#[test]
+fn garbage_between_reports_is_output_and_a_wrong_report_fails_the_program() {
+    let run = run_fake("json-lines-stdio-garbage");
+    assert_states(&run, "passed");
+    let output = run.books.test("fake::t20")["standardOutput"].as_str().unwrap().to_owned();
+    assert!(output.ends_with("\u{1e}garbage\n\u{1e}\u{1e}[1]\n"), "{output:?}");
+    let message = run.books.programs["fake"]["error.message"].as_str().unwrap().to_owned();
+    assert!(message.contains("its reports are in error: \"end\" of \"t21\" at the wrong time"), "{message}");
+}
+
+#[test]
+fn process_that_closes_its_input_is_replaced() {
+    let run = run_fake("json-lines-stdio-closes-input");
+    assert_states(&run, "passed");
+    // None of its processes runs a second batch.
+    let batches = batches(&run);
+    assert!(batches.values().all(|(batch, _)| *batch == 1) && run.pids.len() >= 4, "{batches:?}");
+}
+
+#[test]
+fn process_that_closes_its_output_in_a_test_is_ended() {
+    let settings = "startup-timeout = \"1s\"\ngrace-period = \"100ms\"";
+    let run = run_named("json-lines-stdio-closes-output", settings, &all_names());
+    assert_states(&run, "timed-out");
+    let said = "the process closed its reports and did not exit within 1 s, and was ended";
+    assert!(run.log.iter().any(|line| line.contains(said)), "{:#?}", run.log);
+}
+
+#[test]
+fn process_that_does_not_read_its_request_is_ended() {
+    let names: Vec<_> = all_names().into_iter().map(|name| name + &"x".repeat(8 << 10)).collect();
+    let settings = "startup-timeout = \"1s\"\ngrace-period = \"100ms\"\nmax-startup-crashes = 100";
+    let run = run_named("json-lines-stdio-begins-unread", settings, &names);
+    let said = "the process did not read its next request within 1 s, and was ended";
+    assert!(run.log.iter().any(|line| line.contains(said)), "{:#?}", run.log);
+    let states: Vec<_> = names.iter().map(|name| run.books.state(&format!("fake::{name}"))).collect();
+    // In each process, only the test that began before its request was read has no result of its own.
+    assert!(states.iter().all(|state| ["passed", "timed-out"].contains(state)), "{states:?}");
+    let unread = states.iter().filter(|state| **state == "timed-out").count();
+    assert!((1..=4).contains(&unread), "{states:?}");
 }
 
 #[test]
 fn several_tests_in_flight_get_one_result_each() {
-    let books = run_fake("json-lines-parallel");
-    for name in all_names() {
-        assert_eq!(books.state(&format!("fake::{name}")), "passed");
+    for role in ["json-lines-parallel", "json-lines-stdio-parallel"] {
+        let run = run_fake(role);
+        for name in all_names() {
+            assert_eq!(run.books.state(&format!("fake::{name}")), "passed");
+        }
+        run.books.assert_no_program_failures();
     }
-    books.assert_no_program_failures();
+}
+
+#[test]
+fn of_several_tests_in_flight_at_a_death_only_one_that_dies_alone_is_blamed() {
+    for (role, of_t20) in
+        [("json-lines-parallel-dies", "error"), ("json-lines-stdio-parallel-dies-together", "passed")]
+    {
+        let run = run_fake(role);
+        for name in all_names() {
+            let uid = format!("fake::{name}");
+            let expected = if name == "t20" { of_t20 } else { "passed" };
+            assert_eq!(run.books.state(&uid), expected, "{:#}", run.books.test(&uid));
+        }
+        // The process died, whichever test did it.
+        let message = run.books.programs["fake"]["error.message"].as_str().unwrap();
+        assert!(
+            message.contains("the process died of SIGABRT while ") && message.contains("t20"),
+            "{message}"
+        );
+    }
 }

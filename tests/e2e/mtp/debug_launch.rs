@@ -305,3 +305,28 @@ fn client_disconnect_kills_launched_test() {
     server.wait_gone();
     wait_gone(pid);
 }
+
+#[test]
+fn dialogue_reaches_a_test_that_a_debugger_launches() {
+    for role in ["json-lines", "json-lines-stdio"] {
+        let world = TestWorld::new();
+        world.note_starts();
+        world.fake(role);
+        let suite = format!("name = \"fake\"\nprograms = [\"{role}\"]\nframework = \"{role}\"\n");
+        world.write("heeler.toml", &format!("[[suite]]\n{suite}"));
+        let mut server = TestServer::start(&world, &[]);
+        server.initialize(json!({"testing": {"debuggerProvider": true}}));
+        let tests = ["fake::t05", "fake::t06"];
+        let run = begin_debug_run(&mut server, 1, &tests);
+        let (_, first) = decline_attach(&mut server);
+        answer(&mut server, &first, json!({}));
+        first.launch_under_gdb(&["run"]).output();
+        let second = wait_launch_request(&server, 1);
+        answer(&mut server, &second, json!({}));
+        second.launch_under_gdb(&["run"]).output();
+        let books = finish(&server, &run, &tests);
+        assert_eq!((books.state(tests[0]), books.state(tests[1])), ("failed", "passed"), "{role}");
+        assert_eq!(books.message(tests[0]), "row 2: odd\nrows.rs:3: row 3: odd too");
+        assert!(books.test(tests[1])["standardOutput"].as_str().unwrap().contains("out of t06"), "{role}");
+    }
+}

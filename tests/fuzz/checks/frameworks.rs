@@ -21,6 +21,41 @@ pub fn libtest_transcript(bytes: &[u8]) {
     transcript("libtest-plain", bytes);
 }
 
+/// Checks the parser of a doctest program's output during a run.
+pub fn doctest_transcript(bytes: &[u8]) {
+    transcript("doctest", bytes);
+}
+
+/// Checks the parsers of reports as JSON lines, on a channel and on standard output. Several tests may run at
+/// once; each begins at most once, and ends at most once after that.
+pub fn json_lines_transcript(bytes: &[u8]) {
+    for framework in ["json-lines", "json-lines-stdio"] {
+        let (whole, pieces) = pieces(bytes);
+        let (events, requests) = replay_dialogue(framework, &[whole]);
+        let mut states = [0; NAMES.len()];
+        for event in &events {
+            let (place, state) = match event {
+                TranscriptEvent::Begun { place } => (place, 0),
+                TranscriptEvent::Part { place, .. } | TranscriptEvent::Ended { place, .. } => (place, 1),
+                TranscriptEvent::Output(_) => continue,
+            };
+            assert_eq!(states[*place], state, "{framework}: {event:?}");
+            states[*place] = if matches!(event, TranscriptEvent::Ended { .. }) { 2 } else { 1 };
+        }
+        assert_eq!(replay_dialogue(framework, &pieces), (events, requests), "cut otherwise, {framework}");
+    }
+}
+
+fn replay_dialogue(framework: &str, pieces: &[&[u8]]) -> (Vec<TranscriptEvent>, Vec<u8>) {
+    let tests = NAMES.map(|name| ListedTest { name: name.to_owned(), ..ListedTest::default() });
+    let mut transcript = adapter(framework).transcript_parser(&tests.iter().collect::<Vec<_>>());
+    let (mut events, mut requests) = (Vec::new(), transcript.opening_request());
+    pieces.iter().for_each(|piece| requests.extend(transcript.on_channel(piece, &mut events)));
+    transcript.on_output_end(&mut events);
+    assert!(!(transcript.explains_exit(0) && transcript.outside_failure().is_some()));
+    (merge(events), requests)
+}
+
 fn adapter(framework: &str) -> &'static dyn Adapter {
     by_name(framework).expect("one of ours")
 }
@@ -79,6 +114,17 @@ pub fn libtest_listing(bytes: &[u8]) {
     listing("libtest", &[printed(bytes)]);
     let refused = ListingOutput { code: Some(101), ..printed(b"") };
     listing("libtest", &[refused, printed(pieces[0]), printed(pieces[pieces.len() - 1])]);
+}
+
+/// Checks doctest's listing.
+pub fn doctest_listing(bytes: &[u8]) {
+    listing("doctest", &[printed(bytes)]);
+}
+
+/// Checks listings as JSON lines, on a channel and on standard output.
+pub fn json_lines_listing(bytes: &[u8]) {
+    listing("json-lines", &[ListingOutput { channel: bytes.to_vec(), ..printed(b"") }]);
+    listing("json-lines-stdio", &[printed(bytes)]);
 }
 
 fn printed(bytes: &[u8]) -> ListingOutput {

@@ -16,7 +16,10 @@ mod streams;
 mod texts;
 
 pub use dumps::minidump;
-pub use frameworks::{gtest_listing, gtest_transcript, libtest_listing, libtest_transcript};
+pub use frameworks::{
+    doctest_listing, doctest_transcript, gtest_listing, gtest_transcript, json_lines_listing,
+    json_lines_transcript, libtest_listing, libtest_transcript,
+};
 pub use messages::{envelope, message};
 pub use streams::{frame, journal, manifest, packet};
 pub use texts::{config, filter, graph_query};

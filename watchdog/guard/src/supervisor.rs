@@ -58,7 +58,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Serves the worker at the other end of the connection; the test process receives the report channel.
+/// Serves the worker at the other end of the connection; the test process receives the channel, as its command
+/// says.
 pub(crate) fn serve(socket: OwnedFd, channel: Option<OwnedFd>) -> Result<(), WorkerGone> {
     process::set_name(c"heeler-guard");
     let mut control = GuardSocket::new(socket);
@@ -162,10 +163,15 @@ fn start_test(
     channel: Option<OwnedFd>,
 ) -> Result<(StartedTest, Option<LeafCgroup>), SpawnError> {
     let string = |bytes: &OsText| bytes.as_os_str().to_owned();
+    let (stdin, channel) = match channel {
+        Some(requests) if command.is_channel_standard_input => (ChildStdio::Fd(requests), None),
+        channel => (ChildStdio::Null, channel),
+    };
     let start = SpawnOptions {
         args: command.args.iter().map(string).collect(),
         env: Some(command.env.iter().map(|(name, value)| (string(name), string(value))).collect()),
         cwd: Some(command.cwd.as_path().to_owned()),
+        stdin,
         stdout: ChildStdio::Inherit,
         stderr: ChildStdio::Inherit,
         channel,

@@ -217,5 +217,6 @@ pub(crate) fn shell_command(script: &str) -> TestCommand {
         trace: None,
         memory_bytes: None,
         is_stopped_at_start: false,
+        is_channel_standard_input: false,
     }
 }

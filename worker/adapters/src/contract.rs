@@ -163,7 +163,7 @@ pub struct AdapterInvocation {
     pub listing_file: Option<PathBuf>,
     /// Where the process reports.
     pub channel: InvocationChannel,
-    /// Request that a listing command gets on its report channel.
+    /// Request that a listing command gets on its report channel or its standard input.
     pub listing_request: Vec<u8>,
 }
 
@@ -175,6 +175,9 @@ pub enum InvocationChannel {
     StandardOutput,
     /// On descriptor 3, a stream socket on which it also receives requests.
     Descriptor,
+    /// On its standard output, between what the tests write. Its standard input is a pipe on which it receives
+    /// requests.
+    StandardStreams,
 }
 
 /// The error of building the command of a batch.

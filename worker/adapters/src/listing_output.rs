@@ -28,6 +28,21 @@ pub struct AdapterListing {
     pub tests: Vec<ListedTest>,
 }
 
+impl AdapterListing {
+    /// Returns the listing of a framework that has one listing command, from the output of that command.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub(crate) fn of_one_command(
+        framework: &'static str,
+        outputs: &[ListingOutput],
+        read: fn(&ListingOutput) -> Result<Vec<ListedTest>, ListingError>,
+    ) -> Result<Self, ListingError> {
+        let tests = read(outputs.first().unwrap_or(&ListingOutput::default()))?;
+        Ok(Self { framework, tests })
+    }
+}
+
 /// The error of listing a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListingError {

@@ -10,7 +10,8 @@ static ADAPTERS: &[&dyn Adapter] = &[
     &super::libtest::LibtestFormat::Events,
     &super::libtest::LibtestFormat::Plain,
     &super::doctest::Doctest,
-    &super::json_lines::JsonLines,
+    &super::json_lines::JsonLines::Channel,
+    &super::json_lines::JsonLines::StandardStreams,
 ];
 
 /// Returns all adapters, in the order in which a program of unknown kind is tried.

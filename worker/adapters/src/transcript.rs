@@ -8,18 +8,19 @@ use heeler_core::{Failure, Outcome};
 /// the names of the tests plus a constant, whatever the input.
 pub trait TranscriptParser {
     /// Parses the next chunk of standard output, and appends the recognized events. Not called for a command
-    /// with a report channel, whose standard output is the tests' own.
+    /// that receives requests.
     fn on_stdout(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) {
         let _ = (chunk, events);
     }
 
-    /// Returns the first request to write to the report channel.
+    /// Returns the first request to write to the report channel or to standard input.
     fn opening_request(&mut self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Parses the next chunk from the report channel, appends the recognized events, and returns the next
-    /// request to write to it. A process that answers several requests runs several batches.
+    /// Parses the next chunk of reports from the report channel, or from the standard output of a command that
+    /// receives its requests on standard input; appends the recognized events, and returns the next request. A
+    /// process that answers several requests runs several batches.
     fn on_channel(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let _ = (chunk, events);
         Vec::new()

@@ -11,6 +11,7 @@ pub(crate) fn exit_reason_of(end: &ProcessExit) -> ExitReason {
         has_core: end.has_core,
         detail: None,
         cause: None,
+        other_suspects: 0,
     }
 }
 

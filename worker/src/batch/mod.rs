@@ -12,6 +12,7 @@
 //! without one stays waiting, whatever the order of events: the coordinator leases it again.
 
 mod batch_input;
+mod dialogue_stall;
 pub(crate) mod exit_reason;
 mod process_end;
 mod process_leaks;
@@ -36,6 +37,7 @@ use crate::{
     results::{node_writer::NodeWriter, output_capture::truncate_text, update_batch::UpdateBatch},
 };
 pub(crate) use batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs};
+pub(crate) use dialogue_stall::DialogueStall;
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TranscriptEvent};
 use process_leaks::TestTimeSpans;
 use running_test::RunningTest;
@@ -98,6 +100,8 @@ pub(crate) struct RunningBatch {
     deferred_result: Option<DeferredResult>,
     /// How the process ended, if it ran one test only.
     process_exit: Option<ProcessExit>,
+    /// Why the dialogue with the process does not go on, and since when.
+    dialogue_stall: Option<(DialogueStall, Duration)>,
     /// A debugger controls the process, and no limits apply.
     is_unlimited: bool,
     /// A debugger has launched the process, and only the debugger learns how it ends.
@@ -133,6 +137,8 @@ enum BatchTerminateReason {
     TimedOut,
     /// No test began, or the process did not exit, within the startup limit.
     ProcessStalled,
+    /// The dialogue with it did not go on within the startup limit.
+    DialogueStalled(DialogueStall),
     /// It exceeded its memory limit; the number of bytes used.
     MemoryLimit(u64),
     /// The coordinator cancelled the lease.
@@ -183,6 +189,7 @@ impl RunningBatch {
             time_spans: TestTimeSpans::default(),
             deferred_result: None,
             process_exit: None,
+            dialogue_stall: None,
             is_unlimited: false,
             is_launched: false,
         }
@@ -217,11 +224,13 @@ impl RunningBatch {
         if self.is_unlimited {
             return self.deferred_result.as_ref().map(|kept| kept.send_at);
         }
+        let stall = self.stall_deadline();
         if self.running_tests.is_empty() {
-            let idle = self.idle_since.saturating_add(Duration::from_millis(self.limits.startup_ms));
-            return Some(self.deferred_result.as_ref().map_or(idle, |kept| idle.min(kept.send_at)));
+            let idle = self.idle_since.saturating_add(self.startup_limit());
+            let deferred = self.deferred_result.as_ref().map(|kept| kept.send_at);
+            return stall.into_iter().chain(deferred).chain([idle]).min();
         }
-        self.running_tests.iter().filter_map(|flight| self.deadline_of(flight)).min()
+        self.running_tests.iter().filter_map(|flight| self.deadline_of(flight)).chain(stall).min()
     }
 
     fn deadline_of(&self, flight: &RunningTest) -> Option<Duration> {
@@ -261,6 +270,10 @@ impl RunningBatch {
         }
         if self.deferred_result.is_some() {
             return DeadlineAction::SendDeferredResult;
+        }
+        if let Some(stall) = self.due_stall(now) {
+            self.terminate_reason = Some(BatchTerminateReason::DialogueStalled(stall));
+            return DeadlineAction::Terminate;
         }
         for place in 0..self.running_tests.len() {
             let limit = self.time_limit(self.running_tests[place].place).unwrap_or(Duration::MAX);

@@ -13,7 +13,7 @@ use super::{
     exit_reason::exit_reason_of,
     process_leaks::{ProcessLeak, leak_message},
     unattributed_output::ExitPosition,
-    verdict::TestEnding,
+    verdict::{TestEnding, format_seconds},
 };
 use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
 
@@ -22,6 +22,9 @@ const EXIT_KNOWN_TO_DEBUGGER_ONLY: &str =
     "ended under its debugger with unknown exit status, before the test had ended";
 /// The same for a process that did not begin its test.
 const NOT_BEGUN: &str = "its process ended under its debugger before it had begun";
+
+/// Number of tests that are named as running when their process died.
+const NAMED_SUSPECTS: usize = 10;
 
 impl RunningBatch {
     /// Decides all tests that are still running when the process has ended and its output is read to the end.
@@ -49,12 +52,19 @@ impl RunningBatch {
         }
         self.report_leaks(&gone.exit.leaked, parcel);
         let mut evidence = gone.evidence.clone();
+        self.log_dialogue_stall(parcel);
+        // Of several tests none is known to be the cause: those are rerun in isolation.
+        let is_stalled_in_one = self.running_tests.len() == 1
+            && matches!(self.terminate_reason, Some(BatchTerminateReason::DialogueStalled(_)));
+        let mut suspects = Vec::new();
+        let other_suspects = u32::try_from(self.running_tests.len().saturating_sub(1)).unwrap_or(u32::MAX);
         for mut flight in std::mem::take(&mut self.running_tests) {
             flight.duration = now.running.saturating_sub(flight.started_at.running);
             let seen = match self.terminate_reason {
                 _ if flight.is_idle => {
                     TestEnding::Idle(self.idle_timeout(flight.place).unwrap_or(flight.duration))
                 }
+                _ if is_stalled_in_one => TestEnding::Idle(self.startup_limit()),
                 _ if flight.is_timed_out => {
                     TestEnding::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
                 }
@@ -64,11 +74,21 @@ impl RunningBatch {
                     self.progress[flight.place].state = BatchTestState::Waiting;
                     continue;
                 }
-                Some(BatchTerminateReason::ProcessStalled | BatchTerminateReason::MemoryLimit(_)) | None => {
+                Some(
+                    BatchTerminateReason::ProcessStalled
+                    | BatchTerminateReason::DialogueStalled(_)
+                    | BatchTerminateReason::MemoryLimit(_),
+                )
+                | None => {
                     let untold = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
                     let detail = gone.detail.clone().or_else(untold);
-                    let death =
-                        ExitReason { cause: self.memory_cause(&gone), detail, ..exit_reason_of(&gone.exit) };
+                    suspects.push(self.tests[flight.place].listed.name.clone());
+                    let death = ExitReason {
+                        cause: self.memory_cause(&gone),
+                        detail,
+                        other_suspects,
+                        ..exit_reason_of(&gone.exit)
+                    };
                     TestEnding::Died { exit_reason: death, is_after_end_marker: gone.is_after_end_marker }
                 }
             };
@@ -79,10 +99,15 @@ impl RunningBatch {
         }
         match self.terminate_reason {
             Some(BatchTerminateReason::Cancelled | BatchTerminateReason::Abandoned) => LeaseEnd::Cancelled,
+            _ if suspects.len() > 1 => {
+                let message = suspects_text(&suspects, &exit_reason_of(&gone.exit));
+                LeaseEnd::DiedOutsideTest { end: gone.exit, message }
+            }
             _ if is_in_test => LeaseEnd::DiedInTest { end: gone.exit },
             Some(
                 BatchTerminateReason::TimedOut
                 | BatchTerminateReason::ProcessStalled
+                | BatchTerminateReason::DialogueStalled(_)
                 | BatchTerminateReason::MemoryLimit(_),
             )
             | None => self.end_outside_tests(gone),
@@ -94,7 +119,11 @@ impl RunningBatch {
     fn discard_limits(&mut self) {
         if matches!(
             self.terminate_reason,
-            Some(BatchTerminateReason::TimedOut | BatchTerminateReason::ProcessStalled)
+            Some(
+                BatchTerminateReason::TimedOut
+                    | BatchTerminateReason::ProcessStalled
+                    | BatchTerminateReason::DialogueStalled(_)
+            )
         ) {
             self.terminate_reason = None;
         }
@@ -102,6 +131,14 @@ impl RunningBatch {
             flight.is_timed_out = false;
             flight.is_idle = false;
         }
+    }
+
+    fn log_dialogue_stall(&self, parcel: &mut UpdateBatch) {
+        let Some(BatchTerminateReason::DialogueStalled(stall)) = self.terminate_reason else { return };
+        let test = self.running_tests.first().map(|flight| self.tests[flight.place].test);
+        let limit = format_seconds(self.startup_limit());
+        let message = format!("{} within {limit}, and was ended", stall.description());
+        parcel.logs.push(LogLine { test, level: LogLevel::Warning, message });
     }
 
     /// Sends a not-run result for tests whose process its debugger ended before they began: the user ended
@@ -176,6 +213,10 @@ impl RunningBatch {
         if let Some(cause) = self.memory_cause(&gone) {
             message = format!("{cause}\n{message}");
         }
+        if let Some(BatchTerminateReason::DialogueStalled(stall)) = self.terminate_reason {
+            let limit = format_seconds(self.startup_limit());
+            message = format!("{} within {limit}, and was ended\n{message}", stall.description());
+        }
         if let Some(failure) = &gone.outside_failure {
             message.push_str("\n--- failed outside tests ---\n");
             message.push_str(failure.trim_end());
@@ -187,6 +228,25 @@ impl RunningBatch {
             LeaseEnd::BadExit { end, message }
         }
     }
+}
+
+/// Describes the death of a process in which several tests ran. Each is rerun in isolation, and only those that
+/// die again are to blame; that the process died is a failure of the program, whether one is found or not.
+fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
+    let how = match (&death.signal, death.code) {
+        (Some(signal), _) => format!("the process died of {signal}"),
+        (None, Some(code)) => format!("the process exited with code {code}"),
+        (None, None) => "the process was lost".to_owned(),
+    };
+    let named = suspects.iter().take(NAMED_SUSPECTS).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match suspects.len().saturating_sub(NAMED_SUSPECTS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "{how} while {} tests ran in it, of which each is rerun in isolation: {named}{more}",
+        suspects.len()
+    )
 }
 
 /// Appends the evidence of a process that died outside any test.

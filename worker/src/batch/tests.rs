@@ -1,5 +1,6 @@
 //! Tests of a batch: results from events, times and process exits.
 
+mod dialogue_stall;
 mod random_steps;
 mod single_test_process;
 

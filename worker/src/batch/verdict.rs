@@ -130,10 +130,15 @@ fn result_of_verdict(verdict: FrameworkVerdict) -> TestResult {
     TestResult { reason: verdict.reason, failures: verdict.failures, ..TestResult::new(outcome) }
 }
 
-/// Returns the result of a test whose process died while it ran among others, and that has now been rerun in
-/// isolation. The first crash remains the result, whatever the isolated rerun did: it happened.
+/// Returns the result of a test whose process died while it ran after others, and that has now been rerun in
+/// isolation. The first crash remains the result, whatever the isolated rerun did: it happened. If several tests
+/// ran in the process when it died, only one that dies again is to blame; another has the result of its rerun.
 fn isolated_rerun_result(first: &Attempt, seen: TestEnding, isolated: TestOutputs) -> TestResult {
     let mut death = first.exit_reason.clone().unwrap_or_default();
+    if death.other_suspects > 0 && !matches!(seen, TestEnding::Died { .. }) {
+        let (_, isolated_rerun) = isolated_rerun_reason(&death, &seen);
+        return TestResult { isolated_rerun, ..single_run_result(seen, isolated) };
+    }
     if let TestEnding::Died { exit_reason: again, .. } = &seen
         && is_same_death(&death, again)
     {
@@ -346,6 +351,25 @@ mod tests {
             assert_eq!(outcome.exit_reason, Some(segv()));
             assert_eq!(outcome.stdout, "first out\n--- isolated rerun ---\nlone out");
             assert_eq!(outcome.stderr, "first err");
+        }
+    }
+
+    #[test]
+    fn one_of_several_suspects_is_blamed_only_if_it_dies_again() {
+        let first = || ExitReason { other_suspects: 2, ..death(Some("SIGSEGV"), None) };
+        for (seen, outcome, message) in [
+            (verdict(FrameworkResult::Passed, None), Outcome::Passed, None),
+            (verdict(FrameworkResult::Failed, Some("1 is not 2")), Outcome::Failed, Some("1 is not 2")),
+            (TestEnding::TimedOut(Duration::from_secs(2)), Outcome::TimedOut, Some("timed out after 2 s")),
+            (
+                died(death(Some("SIGSEGV"), None)),
+                Outcome::Crashed,
+                Some("crashed with SIGSEGV; also crashes in isolation"),
+            ),
+        ] {
+            let result = settled(&checking(first()), seen);
+            assert_eq!((result.outcome, result.message().as_deref()), (outcome, message));
+            assert!(result.isolated_rerun.is_some());
         }
     }
 

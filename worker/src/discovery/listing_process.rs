@@ -68,6 +68,7 @@ pub(crate) async fn capture_listing(
     let process = GuardedProcess::start(guards, command, invocation.channel, orders).await;
     let mut process = process.map_err(|error| CaptureError::NotStarted(error_chain(&error)))?;
     process.send_request(invocation.listing_request.clone());
+    process.finish_requests();
     let mut listing = ListingProcess { process, budget, captured: CapturedListing::default(), failure: None };
     loop {
         let deadline = listing.failure.is_none().then_some(budget.deadline);

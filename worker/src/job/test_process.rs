@@ -6,7 +6,8 @@ use super::{
 };
 use crate::{
     batch::{
-        DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs, RunningBatch, verdict::microseconds,
+        DeadlineAction, DialogueStall, OutputChunk, ProcessExitSummary, RawOutputs, RunningBatch,
+        verdict::microseconds,
     },
     process::{
         debugger_handover::DebuggerHandover,
@@ -19,7 +20,7 @@ use crate::{
         process_handle::ProcessHandle,
     },
 };
-use heeler_adapters::{TranscriptEvent, TranscriptParser};
+use heeler_adapters::{InvocationChannel, TranscriptEvent, TranscriptParser};
 use heeler_protocol::{
     control::{
         DebuggerDecision, LeaseEnd, LeaseEvent, ProcessExit, TestDiagnostics, TestId, ToGuard, TreeSample,
@@ -314,24 +315,37 @@ impl<'a> RunningProcess<'a> {
         self.process.terminate(grace_ms).await;
     }
 
-    /// Sends the first request to a process with a report channel.
+    /// Sends the first request to a process that receives requests.
     fn send_opening_request(&mut self) {
         self.process.send_request(self.reader.transcript.opening_request());
     }
 
     /// Reads the available output and handles it.
     fn read_outputs(&mut self) {
-        let has_channel = self.process.has_channel();
+        let channel = self.process.channel();
         let TranscriptReader { transcript, events, .. } = &mut self.reader;
         let read = self.process.read_outputs(|reports| transcript.on_channel(reports, events));
         let mut outputs = RawOutputs { stdout: read.stdout, stderr: read.stderr };
-        if !has_channel {
-            outputs.stdout = &[];
-            if !read.stdout.is_empty() {
-                transcript.on_stdout(read.stdout, events);
+        match channel {
+            InvocationChannel::Descriptor => {}
+            InvocationChannel::StandardStreams => outputs.stdout = &[],
+            InvocationChannel::StandardOutput => {
+                outputs.stdout = &[];
+                if !read.stdout.is_empty() {
+                    transcript.on_stdout(read.stdout, events);
+                }
             }
         }
         self.reader.pass_on(outputs, &self.clock, &mut self.batch, self.sink);
+        if self.reader.transcript.is_complete() {
+            self.process.finish_requests();
+        }
+        let stall = if self.process.has_unread_request() {
+            Some(DialogueStall::RequestUnread)
+        } else {
+            self.process.has_closed_dialogue().then_some(DialogueStall::ReportsClosed)
+        };
+        self.batch.set_dialogue_stall(stall, self.clock.now());
     }
 
     /// Logs which evidence of a crash or hang could not be kept, and why.

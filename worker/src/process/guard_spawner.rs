@@ -220,11 +220,12 @@ fn create_guard_pipes(channel: InvocationChannel) -> io::Result<(GuardPipes, Gua
     Ok((cradle, endpoints))
 }
 
-/// Creates the report channel that a command needs, if it needs one.
+/// Creates the report channel, or the standard input, that a command needs, if it needs one.
 pub(crate) fn create_channel(channel: InvocationChannel) -> io::Result<Option<(ReportChannel, OwnedFd)>> {
     match channel {
         InvocationChannel::StandardOutput => Ok(None),
         InvocationChannel::Descriptor => ReportChannel::new().map(Some),
+        InvocationChannel::StandardStreams => ReportChannel::for_requests().map(Some),
     }
 }
 

@@ -20,6 +20,7 @@ use super::{
     process_clock::sleep_until_deadline,
     process_handle::ProcessHandle,
     process_outputs::ProcessOutputs,
+    report_channel::ReportChannel,
 };
 
 /// The capacity of a pipe, so that one read empties it.
@@ -192,29 +193,61 @@ impl<'a> GuardedProcess<'a> {
         self.guard_kill_at.is_some()
     }
 
-    /// Returns whether the process has a report channel.
-    pub(crate) fn has_channel(&self) -> bool {
-        self.outputs.channel.is_some()
+    /// Returns where the process reports, and whether it receives requests.
+    pub(crate) fn channel(&self) -> InvocationChannel {
+        match &self.outputs.channel {
+            None => InvocationChannel::StandardOutput,
+            Some(channel) if channel.is_for_requests_only() => InvocationChannel::StandardStreams,
+            Some(_) => InvocationChannel::Descriptor,
+        }
     }
 
-    /// Sends a request over the report channel, if there is one.
+    /// Sends a request, if the process receives requests.
     pub(crate) fn send_request(&mut self, request: Vec<u8>) {
         if let Some(channel) = &mut self.outputs.channel {
             channel.send(request);
         }
     }
 
-    /// Reads the available output, the report channel first: what a test wrote to another output before its
-    /// end marker is then already there. `on_channel` takes the reports, and returns the request that follows
-    /// them.
-    pub(crate) fn read_outputs(&mut self, on_channel: impl FnOnce(&[u8]) -> Vec<u8>) -> ReadOutputs<'_> {
+    /// Ends the requests after those that are sent.
+    pub(crate) fn finish_requests(&mut self) {
+        if let Some(channel) = &mut self.outputs.channel {
+            channel.finish();
+        }
+    }
+
+    /// Returns whether the process has not read all of its requests.
+    pub(crate) fn has_unread_request(&self) -> bool {
+        self.outputs.channel.as_ref().is_some_and(ReportChannel::has_unsent)
+    }
+
+    /// Returns whether a process that receives requests has closed what it reports on.
+    pub(crate) fn has_closed_dialogue(&self) -> bool {
+        match self.channel() {
+            InvocationChannel::StandardOutput => false,
+            InvocationChannel::StandardStreams => self.outputs.stdout.is_at_end(),
+            InvocationChannel::Descriptor => {
+                self.outputs.channel.as_ref().is_some_and(ReportChannel::is_at_end)
+            }
+        }
+    }
+
+    /// Reads the available output, the reports first: what a test wrote to another output before its end marker
+    /// is then already there. `on_reports` takes those of a process that receives requests, and returns the
+    /// request that follows them.
+    pub(crate) fn read_outputs(&mut self, on_reports: impl FnOnce(&[u8]) -> Vec<u8>) -> ReadOutputs<'_> {
         let ProcessOutputs { stdout, stderr, channel } = &mut self.outputs;
         let buffers = &mut self.buffers;
         let reported = channel.as_mut().map_or(0, |one| byte_count(one.try_read(&mut buffers.channel)));
         let count = byte_count(stdout.try_read(&mut buffers.stdout));
         let errors = byte_count(stderr.try_read(&mut buffers.stderr));
         if let Some(channel) = channel {
-            channel.send(on_channel(&buffers.channel[..reported]));
+            let reports = if channel.is_for_requests_only() {
+                &buffers.stdout[..count]
+            } else {
+                &buffers.channel[..reported]
+            };
+            channel.send(on_reports(reports));
         }
         let is_filling = count.max(reported) > PIPE_FILLING_BYTES;
         self.next_read_at = Instant::now() + if is_filling { Duration::ZERO } else { MIN_READ_INTERVAL };

@@ -1,29 +1,56 @@
-//! The worker's end of a report channel: a stream socket that a test process inherits as descriptor 3, beside
-//! its standard output and error.
+//! The worker's end of a dialogue with a test process: a stream socket that the process inherits as descriptor
+//! 3, beside its standard output and error; or a pipe that is its standard input, if it reports on its standard
+//! output.
 
 use std::{
+    fs::File,
     io::{self, Read as _, Write as _},
-    os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream as StdUnixStream,
+    },
 };
 
-use tokio::net::UnixStream;
+use tokio::net::{UnixStream, unix::pipe};
 
 use super::output_pipe::PipeRead;
 
-/// The worker's end of one report channel.
+/// The worker's end of one report channel, or of one standard input.
 ///
 /// As with [`super::output_pipe::OutputPipe`], a read always calls `read`, even before the runtime has noticed
 /// that the socket is readable.
 pub(crate) struct ReportChannel {
     ends: Option<ChannelEnds>,
-    /// Requests that the process has not taken yet: bounded by what its adapter asks for at once.
+    /// Whether reports come on standard output, and the process only reads from here.
+    is_for_requests_only: bool,
+    /// No request follows: standard input ends after those that are unsent.
+    is_finished: bool,
+    /// Requests that the process has not taken yet. Its adapter makes one at a time; a process that answers
+    /// without reading gets at most those of its lease, which contain each test's name once. The batch limits
+    /// how long they may stay unsent.
     unsent: Vec<u8>,
 }
 
 /// The same end twice: registered with the runtime for waiting, and for reading and writing directly.
-struct ChannelEnds {
-    watched: UnixStream,
-    stream: StdUnixStream,
+enum ChannelEnds {
+    Socket { watched: UnixStream, stream: StdUnixStream },
+    Requests { watched: pipe::Sender, file: File },
+}
+
+impl ChannelEnds {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Only the runtime's own write clears its readiness flag.
+        match self {
+            Self::Socket { watched, stream } => match stream.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => watched.try_write(bytes),
+                written => written,
+            },
+            Self::Requests { watched, file } => match file.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => watched.try_write(bytes),
+                written => written,
+            },
+        }
+    }
 }
 
 impl ReportChannel {
@@ -33,7 +60,31 @@ impl ReportChannel {
         let stream = StdUnixStream::from(ours);
         stream.set_nonblocking(true)?;
         let watched = UnixStream::from_std(stream.try_clone()?)?;
-        Ok((Self { ends: Some(ChannelEnds { watched, stream }), unsent: Vec::new() }, theirs))
+        Ok((Self::with_ends(ChannelEnds::Socket { watched, stream }, false), theirs))
+    }
+
+    /// Returns the worker's end of a new standard input, and the end for a test process, which reports on its
+    /// standard output.
+    pub(crate) fn for_requests() -> io::Result<(Self, OwnedFd)> {
+        let (theirs, ours) = heeler_sys::io::pipe()?;
+        heeler_sys::io::set_nonblocking(ours.as_fd())?;
+        let file = File::from(ours.try_clone()?);
+        let watched = pipe::Sender::from_owned_fd(ours)?;
+        Ok((Self::with_ends(ChannelEnds::Requests { watched, file }, true), theirs))
+    }
+
+    fn with_ends(ends: ChannelEnds, is_for_requests_only: bool) -> Self {
+        Self { ends: Some(ends), is_for_requests_only, is_finished: false, unsent: Vec::new() }
+    }
+
+    /// Returns whether reports come on standard output.
+    pub(crate) fn is_for_requests_only(&self) -> bool {
+        self.is_for_requests_only
+    }
+
+    /// Returns whether the process has not taken all requests.
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
     }
 
     /// Waits until there is something to read, the end of file, or room for unsent bytes; forever after the
@@ -41,24 +92,31 @@ impl ReportChannel {
     ///
     /// Cancel safe: yes, because it only waits for readiness.
     pub(crate) async fn wait_ready(&self) {
-        let Some(ends) = &self.ends else { return std::future::pending().await };
         // The read or the write reports the error.
-        if self.unsent.is_empty() {
-            drop(ends.watched.readable().await);
-        } else {
-            tokio::select! {
-                _ = ends.watched.readable() => {}
-                _ = ends.watched.writable() => {}
+        match &self.ends {
+            Some(ChannelEnds::Socket { watched, .. }) if self.unsent.is_empty() => {
+                drop(watched.readable().await);
             }
+            Some(ChannelEnds::Socket { watched, .. }) => tokio::select! {
+                _ = watched.readable() => {}
+                _ = watched.writable() => {}
+            },
+            Some(ChannelEnds::Requests { watched, .. }) if !self.unsent.is_empty() => {
+                drop(watched.writable().await);
+            }
+            Some(ChannelEnds::Requests { .. }) | None => std::future::pending().await,
         }
     }
 
     /// Reads the available bytes without blocking.
     pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> PipeRead {
-        let Some(ends) = &mut self.ends else { return PipeRead::End };
-        let read = match ends.stream.read(buffer) {
+        let (watched, stream) = match &mut self.ends {
+            Some(ChannelEnds::Socket { watched, stream }) => (watched, stream),
+            Some(ChannelEnds::Requests { .. }) | None => return PipeRead::End,
+        };
+        let read = match stream.read(buffer) {
             // Only the runtime's own read clears its readiness flag for the socket.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ends.watched.try_read(buffer),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => watched.try_read(buffer),
             read => read,
         };
         match read {
@@ -66,6 +124,7 @@ impl ReportChannel {
             Err(error) if is_temporary(&error) => PipeRead::WouldBlock,
             Ok(_) | Err(_) => {
                 self.ends = None;
+                self.unsent.clear();
                 PipeRead::End
             }
         }
@@ -73,30 +132,36 @@ impl ReportChannel {
 
     /// Writes without blocking; keeps what the process does not take yet, for the next call.
     pub(crate) fn send(&mut self, mut bytes: Vec<u8>) {
+        if self.ends.is_none() {
+            return;
+        }
         if self.unsent.is_empty() {
             self.unsent = bytes;
         } else {
             self.unsent.append(&mut bytes);
         }
         while let (Some(ends), false) = (&mut self.ends, self.unsent.is_empty()) {
-            let written = match ends.stream.write(&self.unsent) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ends.watched.try_write(&self.unsent)
-                }
-                written => written,
-            };
-            match written {
+            match ends.write(&self.unsent) {
                 Ok(count) => drop(self.unsent.drain(..count)),
                 Err(error) if is_temporary(&error) => return,
                 // The process has closed its end; its last words can still be read.
                 Err(_) => self.unsent.clear(),
             }
         }
+        if self.is_finished && self.is_for_requests_only {
+            self.ends = None;
+        }
     }
 
-    /// Returns whether end of file was read.
+    /// Ends a standard input after what is unsent; a report channel stays open for reports.
+    pub(crate) fn finish(&mut self) {
+        self.is_finished = true;
+        self.send(Vec::new());
+    }
+
+    /// Returns whether nothing follows here: end of file was read, or reports come on standard output.
     pub(crate) fn is_at_end(&self) -> bool {
-        self.ends.is_none()
+        self.ends.is_none() || self.is_for_requests_only
     }
 }
 
@@ -145,5 +210,31 @@ mod tests {
         channel.wait_ready().await;
         assert_eq!(channel.try_read(&mut buffer), PipeRead::End);
         assert!(channel.is_at_end());
+    }
+
+    #[tokio::test]
+    async fn standard_input_larger_than_its_pipe_arrives_completely_and_ends() {
+        let (mut requests, theirs) = ReportChannel::for_requests().unwrap();
+        requests.send(vec![b'x'; 1 << 20]);
+        assert!(requests.has_unsent() && requests.is_at_end());
+        requests.finish();
+        let reader = std::thread::spawn(move || {
+            let mut received = Vec::new();
+            File::from(theirs).read_to_end(&mut received).unwrap();
+            received.len()
+        });
+        while requests.has_unsent() {
+            requests.wait_ready().await;
+            requests.send(Vec::new());
+        }
+        assert_eq!(reader.join().unwrap(), 1 << 20);
+    }
+
+    #[tokio::test]
+    async fn closed_standard_input_takes_no_more_requests() {
+        let (mut requests, theirs) = ReportChannel::for_requests().unwrap();
+        drop(theirs);
+        requests.send(b"x".to_vec());
+        assert!(!requests.has_unsent());
     }
 }

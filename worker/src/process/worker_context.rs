@@ -11,7 +11,7 @@ use std::{
 use heeler_protocol::control::{OsText, TestCommand, TestProgram, WorkerId};
 
 use super::guard_spawner::GuardSpawner;
-use heeler_adapters::AdapterInvocation;
+use heeler_adapters::{AdapterInvocation, InvocationChannel};
 
 /// State that does not change while a worker runs.
 #[derive(Debug)]
@@ -54,6 +54,7 @@ impl WorkerContext {
             trace: None,
             memory_bytes: None,
             is_stopped_at_start: false,
+            is_channel_standard_input: invocation.channel == InvocationChannel::StandardStreams,
         })
     }
 

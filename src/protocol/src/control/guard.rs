@@ -61,6 +61,10 @@ pub struct TestCommand {
     /// [`ToGuard::ContinueUntraced`] or [`ToGuard::ContinueTraced`].
     #[serde(default)]
     pub is_stopped_at_start: bool,
+    /// Whether the process receives its channel as its standard input instead of descriptor 3: a pipe from
+    /// which it reads requests.
+    #[serde(default)]
+    pub is_channel_standard_input: bool,
 }
 
 /// Crash capture of a test process: which processes are traced, and which files are written.

@@ -47,8 +47,7 @@ impl Adapter for Doctest {
         _program: &TestProgram,
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError> {
-        let tests = listing::read(outputs.first().unwrap_or(&ListingOutput::default()))?;
-        Ok(AdapterListing { framework: NAME, tests })
+        AdapterListing::of_one_command(NAME, outputs, listing::read)
     }
 
     fn selectable_together(&self, tests: &[&ListedTest]) -> usize {

@@ -54,8 +54,7 @@ impl Adapter for GoogleTest {
         _program: &TestProgram,
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError> {
-        let tests = listing::read(outputs.first().unwrap_or(&ListingOutput::default()))?;
-        Ok(AdapterListing { framework: NAME, tests })
+        AdapterListing::of_one_command(NAME, outputs, listing::read)
     }
 
     fn run_command(

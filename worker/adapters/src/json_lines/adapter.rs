@@ -1,4 +1,4 @@
-//! The adapter of programs that report as JSON lines.
+//! The adapters of programs that report as JSON lines.
 
 use std::path::Path;
 
@@ -10,28 +10,44 @@ use crate::{
     DiscoveryTarget, InvocationChannel, ListingError, ListingOutput, TranscriptParser, shell,
 };
 
-/// The adapter of programs that report as JSON lines.
-pub(crate) struct JsonLines;
+/// The adapters of programs that report as JSON lines, by what carries the lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JsonLines {
+    /// The report channel, descriptor 3, in both directions.
+    Channel,
+    /// Requests on standard input, and reports on standard output, between what the tests write: each begins
+    /// with the byte [`message::RECORD_START`].
+    StandardStreams,
+}
 
-pub(super) const NAME: &str = "json-lines";
+static CHANNEL: AdapterTraits = AdapterTraits::new("json-lines", "JSON lines");
+static STANDARD_STREAMS: AdapterTraits = AdapterTraits::new("json-lines-stdio", "JSON lines");
 
-static TRAITS: AdapterTraits = AdapterTraits::new(NAME, "JSON lines");
-
-/// Tells the program which descriptor is its channel; a program that is started by hand has none.
+/// Tells the program what its carrier is: `3`, its channel's descriptor, or `stdio`. A program that is started
+/// by hand has none.
 const CHANNEL_VARIABLE: &str = "HEELER_CHANNEL";
 
-fn invocation(listing_request: Vec<u8>) -> AdapterInvocation {
-    AdapterInvocation {
-        env: vec![(CHANNEL_VARIABLE.into(), Some("3".into()))],
-        channel: InvocationChannel::Descriptor,
-        listing_request,
-        ..AdapterInvocation::default()
+impl JsonLines {
+    fn invocation(self, listing_request: Vec<u8>) -> AdapterInvocation {
+        let (value, channel) = match self {
+            Self::Channel => ("3", InvocationChannel::Descriptor),
+            Self::StandardStreams => ("stdio", InvocationChannel::StandardStreams),
+        };
+        AdapterInvocation {
+            env: vec![(CHANNEL_VARIABLE.into(), Some(value.into()))],
+            channel,
+            listing_request,
+            ..AdapterInvocation::default()
+        }
     }
 }
 
 impl Adapter for JsonLines {
     fn traits(&self) -> &'static AdapterTraits {
-        &TRAITS
+        match self {
+            Self::Channel => &CHANNEL,
+            Self::StandardStreams => &STANDARD_STREAMS,
+        }
     }
 
     fn claims(&self, _target: &DiscoveryTarget<'_>) -> ClaimConfidence {
@@ -45,7 +61,7 @@ impl Adapter for JsonLines {
         outputs: &[ListingOutput],
         _scratch: &Path,
     ) -> Option<AdapterInvocation> {
-        outputs.is_empty().then(|| invocation([message::list(), message::stop()].concat()))
+        outputs.is_empty().then(|| self.invocation([message::list(), message::stop()].concat()))
     }
 
     fn read_listing(
@@ -53,8 +69,11 @@ impl Adapter for JsonLines {
         _program: &TestProgram,
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError> {
-        let tests = listing::read(outputs.first().unwrap_or(&ListingOutput::default()))?;
-        Ok(AdapterListing { framework: NAME, tests })
+        let read = match self {
+            Self::Channel => listing::read_channel,
+            Self::StandardStreams => listing::read_standard_output,
+        };
+        AdapterListing::of_one_command(self.traits().name, outputs, read)
     }
 
     fn run_command(
@@ -63,19 +82,20 @@ impl Adapter for JsonLines {
         _tests: &[&ListedTest],
         _scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
-        Ok(invocation(Vec::new()))
+        Ok(self.invocation(Vec::new()))
     }
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
-        Box::new(JsonLinesParser::new(tests.iter().map(|test| test.name.clone()).collect()))
+        Box::new(JsonLinesParser::new(*self, tests.iter().map(|test| test.name.clone()).collect()))
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
-        // The program needs the other end of its channel.
+        // The program needs the other side of its dialogue.
         format!(
-            "(cd {} && heeler run {} --framework {NAME} -E {})",
+            "(cd {} && heeler run {} --framework {} -E {})",
             shell::quote(program.cwd.as_bytes()),
             shell::quote(program.path.as_bytes()),
+            self.traits().name,
             shell::quote(test.name.as_bytes())
         )
     }

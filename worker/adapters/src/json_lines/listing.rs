@@ -2,20 +2,42 @@
 
 use heeler_protocol::control::{ListedTest, TraitPair};
 
-use super::{adapter::NAME, message::ReportLine};
+use super::message::{RECORD_START, ReportLine};
 use crate::{ListingError, ListingOutput, scan};
 
-/// Parses the reports of a listing.
-pub(super) fn read(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
-    if output.code != Some(0) {
-        return Err(ListingError::of_exit(output));
-    }
-    if output.channel.is_empty() {
+/// Parses the reports of a listing on the report channel.
+pub(super) fn read_channel(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
+    const NAME: &str = "json-lines";
+    if output.code == Some(0) && output.channel.is_empty() {
         let reason = "it wrote nothing to its report channel, descriptor 3".to_owned();
         return Err(ListingError::NotThisFramework { framework: NAME, reason });
     }
+    let lines = output.channel.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    read(NAME, output, lines)
+}
+
+/// Parses the reports of a listing on standard output; what stands between them is output of the program.
+pub(super) fn read_standard_output(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
+    const NAME: &str = "json-lines-stdio";
+    if output.code == Some(0) && !output.stdout.contains(&RECORD_START) {
+        let reason = "it wrote no record to its standard output".to_owned();
+        return Err(ListingError::NotThisFramework { framework: NAME, reason });
+    }
+    let records = output.stdout.split(|byte| *byte == RECORD_START).skip(1);
+    read(NAME, output, records.map(|record| record.split(|byte| *byte == b'\n').next().unwrap_or(record)))
+}
+
+fn read<'a>(
+    framework: &'static str,
+    output: &ListingOutput,
+    lines: impl Iterator<Item = &'a [u8]>,
+) -> Result<Vec<ListedTest>, ListingError> {
+    if output.code != Some(0) {
+        return Err(ListingError::of_exit(output));
+    }
+    let damaged = |reason: String| ListingError::Damaged { framework, reason };
     let mut tests = Vec::new();
-    for line in output.channel.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+    for line in lines {
         let unreadable = || {
             let text = scan::decode_lossy(line);
             damaged(format!("unreadable line {:?}", scan::truncated(&text, 200)))
@@ -28,10 +50,6 @@ pub(super) fn read(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingErr
         }
     }
     Err(damaged("it ends without \"listed\"".to_owned()))
-}
-
-fn damaged(reason: String) -> ListingError {
-    ListingError::Damaged { framework: NAME, reason }
 }
 
 fn listed_test(report: &ReportLine) -> Option<ListedTest> {
@@ -52,7 +70,7 @@ mod tests {
     use super::*;
 
     fn listing(channel: &str) -> Result<Vec<ListedTest>, ListingError> {
-        read(&ListingOutput { channel: channel.into(), code: Some(0), ..ListingOutput::default() })
+        read_channel(&ListingOutput { channel: channel.into(), code: Some(0), ..ListingOutput::default() })
     }
 
     #[test]
@@ -65,5 +83,19 @@ mod tests {
         assert!(matches!(listing("{\"k\":\"test\"}\n"), Err(ListingError::Damaged { .. })));
         assert!(matches!(listing("garbage\n"), Err(ListingError::Damaged { .. })));
         assert!(matches!(listing(""), Err(ListingError::NotThisFramework { .. })));
+    }
+
+    #[test]
+    fn records_of_a_listing_stand_between_output() {
+        let listing = |stdout: &str| {
+            let stdout = stdout.replace('~', "\u{1e}").into();
+            read_standard_output(&ListingOutput { stdout, code: Some(0), ..ListingOutput::default() })
+        };
+        let text = "hello~{\"k\":\"test\",\"id\":\"a\"}\nnoise {\"k\":\"test\",\"id\":\"b\"}\n~{\"k\":\"listed\"}\nbye\n";
+        let names: Vec<_> = listing(text).unwrap().into_iter().map(|test| test.name).collect();
+        assert_eq!(names, ["a"]);
+        assert!(matches!(listing("~{\"k\":\"test\",\"id\":\"a\"}\n"), Err(ListingError::Damaged { .. })));
+        assert!(matches!(listing("~garbage\n"), Err(ListingError::Damaged { .. })));
+        assert!(matches!(listing("{\"k\":\"listed\"}\n"), Err(ListingError::NotThisFramework { .. })));
     }
 }

@@ -2,6 +2,10 @@
 
 use serde_json::{Value, json};
 
+/// The byte before each report on standard output, as in JSON text sequences (RFC 7464): there a report may
+/// follow output that does not end its line.
+pub(super) const RECORD_START: u8 = 0x1e;
+
 fn line(message: &Value) -> Vec<u8> {
     let mut bytes = message.to_string().into_bytes();
     bytes.push(b'\n');

@@ -4,7 +4,10 @@ use std::{ops::Range, time::Duration};
 
 use heeler_core::Failure;
 
-use super::message::{self, ReportLine};
+use super::{
+    adapter::JsonLines,
+    message::{self, RECORD_START, ReportLine},
+};
 use crate::{FrameworkResult, FrameworkVerdict, TestPart, TranscriptEvent, TranscriptParser, scan};
 
 /// Tests of one request. Small, so that a process that dies has few tests in hand that it had not begun.
@@ -21,11 +24,12 @@ enum ReportedState {
 
 /// The parser of one process's reports.
 pub(super) struct JsonLinesParser {
+    carrier: JsonLines,
     tests: Vec<String>,
     states: Vec<ReportedState>,
     /// Tests of the current request.
     requested: Range<usize>,
-    /// The beginning of a line.
+    /// The beginning of a line; on standard output, with the byte before it.
     buffered: Vec<u8>,
     is_complete: bool,
     /// The first error of the program's reports.
@@ -33,26 +37,75 @@ pub(super) struct JsonLinesParser {
 }
 
 impl JsonLinesParser {
-    pub(super) fn new(tests: Vec<String>) -> Self {
+    pub(super) fn new(carrier: JsonLines, tests: Vec<String>) -> Self {
         let requested = 0..tests.len().min(TESTS_PER_REQUEST);
         let states = vec![ReportedState::Waiting; tests.len()];
-        Self { tests, states, requested, buffered: Vec::new(), is_complete: false, fault: None }
+        Self { carrier, tests, states, requested, buffered: Vec::new(), is_complete: false, fault: None }
     }
 
     fn request(&self) -> Vec<u8> {
         message::run(&self.tests[self.requested.clone()], self.tests.len() == 1)
     }
 
-    /// Handles a line; returns the next request.
-    fn on_line(&mut self, line: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
-        let Some(report) = ReportLine::parse(line) else {
-            let text = scan::decode_lossy(line);
-            self.record_fault(format!("unreadable line {:?}", scan::truncated(&text, 200)));
-            return Vec::new();
-        };
+    /// Reads lines, each of which is a report; returns the next requests.
+    fn read_lines(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        let mut request = Vec::new();
+        for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
+            let room = LINE_BYTES.saturating_sub(self.buffered.len());
+            self.buffered.extend_from_slice(&piece[..piece.len().min(room)]);
+            if piece.len() > room {
+                self.record_fault(format!("a line of more than {LINE_BYTES} bytes"));
+            }
+            if piece.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.buffered);
+                match ReportLine::parse(line.trim_ascii()) {
+                    Some(report) => request.extend(self.on_report_line(&report, events)),
+                    None => {
+                        let text = scan::decode_lossy(&line);
+                        self.record_fault(format!("unreadable line {:?}", scan::truncated(&text, 200)));
+                    }
+                }
+            }
+        }
+        request
+    }
+
+    /// Reads output with records in it; returns the next requests. A record that is no JSON object is output: a
+    /// test may write any byte.
+    fn read_records(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        let mut request = Vec::new();
+        let mut rest = chunk;
+        while !rest.is_empty() {
+            if self.buffered.is_empty() {
+                let start = memchr::memchr(RECORD_START, rest).unwrap_or(rest.len());
+                emit_output(&rest[..start], events);
+                rest = &rest[start..];
+            }
+            // A record ends with its line; another one that begins in it shows that it was none.
+            let from = usize::from(self.buffered.is_empty()).min(rest.len());
+            let end = memchr::memchr2(b'\n', RECORD_START, &rest[from..]).map(|end| from + end);
+            let is_line = end.is_some_and(|end| rest[end] == b'\n');
+            let (piece, behind) = rest.split_at(end.map_or(rest.len(), |end| end + usize::from(is_line)));
+            self.buffered.extend_from_slice(piece);
+            rest = behind;
+            if self.buffered.len() > LINE_BYTES || end.is_some() {
+                let record = std::mem::take(&mut self.buffered);
+                let report =
+                    record.get(1..).filter(|_| is_line).and_then(|line| ReportLine::parse(line.trim_ascii()));
+                match report.filter(|_| record.len() <= LINE_BYTES) {
+                    Some(report) => request.extend(self.on_report_line(&report, events)),
+                    None => emit_output(&record, events),
+                }
+            }
+        }
+        request
+    }
+
+    /// Handles a report; returns the next request.
+    fn on_report_line(&mut self, report: &ReportLine, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         match report.kind() {
             "done" => return self.on_done(),
-            "begin" | "end" | "part" => self.on_report(&report, events),
+            "begin" | "end" | "part" => self.on_report(report, events),
             _ => {}
         }
         Vec::new()
@@ -106,6 +159,12 @@ impl JsonLinesParser {
     }
 }
 
+fn emit_output(bytes: &[u8], events: &mut Vec<TranscriptEvent>) {
+    if !bytes.is_empty() {
+        events.push(TranscriptEvent::Output(bytes.to_vec()));
+    }
+}
+
 fn result(report: &ReportLine) -> Option<FrameworkResult> {
     match report.text("state")?.as_str() {
         "passed" => Some(FrameworkResult::Passed),
@@ -145,22 +204,18 @@ impl TranscriptParser for JsonLinesParser {
     }
 
     fn on_channel(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
-        let mut request = Vec::new();
-        for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
-            let room = LINE_BYTES.saturating_sub(self.buffered.len());
-            self.buffered.extend_from_slice(&piece[..piece.len().min(room)]);
-            if piece.len() > room {
-                self.record_fault(format!("a line of more than {LINE_BYTES} bytes"));
-            }
-            if piece.ends_with(b"\n") {
-                let line = std::mem::take(&mut self.buffered);
-                request.extend(self.on_line(line.trim_ascii(), events));
-            }
+        match self.carrier {
+            JsonLines::Channel => self.read_lines(chunk, events),
+            JsonLines::StandardStreams => self.read_records(chunk, events),
         }
-        request
     }
 
-    fn on_output_end(&mut self, _events: &mut Vec<TranscriptEvent>) {}
+    fn on_output_end(&mut self, events: &mut Vec<TranscriptEvent>) {
+        let rest = std::mem::take(&mut self.buffered);
+        if self.carrier == JsonLines::StandardStreams {
+            emit_output(&rest, events);
+        }
+    }
 
     fn is_complete(&self) -> bool {
         self.is_complete
@@ -180,7 +235,11 @@ mod tests {
     use super::*;
 
     fn parser(count: usize) -> JsonLinesParser {
-        JsonLinesParser::new((0..count).map(|number| format!("t{number}")).collect())
+        parser_on(JsonLines::Channel, count)
+    }
+
+    fn parser_on(carrier: JsonLines, count: usize) -> JsonLinesParser {
+        JsonLinesParser::new(carrier, (0..count).map(|number| format!("t{number}")).collect())
     }
 
     const FIRST: &str = "{\"k\":\"begin\",\"i\":0}\n{\"k\":\"part\",\"i\":0,\"name\":\"p\",\"state\":\"failed\"}\n\
@@ -263,5 +322,62 @@ mod tests {
             parser.on_channel(&vec![b'x'; LINE_BYTES / 10], &mut Vec::new());
         }
         assert!(parser.buffered.len() <= LINE_BYTES && parser.outside_failure().is_some());
+    }
+
+    /// Returns the events with adjacent outputs joined: how output is cut has no meaning.
+    fn replay(pieces: &[&[u8]]) -> (Vec<TranscriptEvent>, Vec<u8>) {
+        let mut parser = parser_on(JsonLines::StandardStreams, 2);
+        let (mut events, mut merged, mut requests) = (Vec::new(), Vec::new(), Vec::new());
+        for piece in pieces {
+            requests.extend(parser.on_channel(piece, &mut events));
+        }
+        parser.on_output_end(&mut events);
+        for event in events {
+            match (merged.last_mut(), event) {
+                (Some(TranscriptEvent::Output(before)), TranscriptEvent::Output(bytes)) => {
+                    before.extend(bytes)
+                }
+                (_, event) => merged.push(event),
+            }
+        }
+        (merged, requests)
+    }
+
+    #[test]
+    fn records_are_found_between_any_output() {
+        let text =
+            "start\n~{\"k\":\"begin\",\"i\":0}\nno newline~{\"k\":\"end\",\"i\":0,\"state\":\"passed\"}\n\
+                    {\"k\":\"begin\",\"i\":1}\n~~ab\n~{\"k\":\"begin\",\"i\":1}\n~{\"k\":\"done\"}\nbye~"
+                .replace('~', "\u{1e}");
+        let (events, requests) = replay(&[text.as_bytes()]);
+        let outputs: Vec<_> = events
+            .iter()
+            .filter_map(|event| match event {
+                TranscriptEvent::Output(bytes) => Some(String::from_utf8_lossy(bytes).replace('\u{1e}', "~")),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(outputs, ["start\n", "no newline", "{\"k\":\"begin\",\"i\":1}\n~~ab\n", "bye~"]);
+        assert_eq!((events.len(), requests.as_slice()), (7, &b"{\"k\":\"stop\"}\n"[..]));
+        for cut in 0..=text.len() {
+            let (head, tail) = text.as_bytes().split_at(cut);
+            assert_eq!(replay(&[head, tail]), (events.clone(), requests.clone()), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn record_without_end_is_output_and_not_kept() {
+        let mut parser = parser_on(JsonLines::StandardStreams, 1);
+        let mut events = Vec::new();
+        parser.on_channel(&[RECORD_START], &mut events);
+        for _ in 0..40 {
+            parser.on_channel(&vec![b'x'; LINE_BYTES / 10], &mut events);
+            assert!(parser.buffered.len() <= LINE_BYTES + LINE_BYTES / 10);
+        }
+        let bytes: usize = events
+            .iter()
+            .map(|event| if let TranscriptEvent::Output(bytes) = event { bytes.len() } else { 0 })
+            .sum();
+        assert!(bytes >= 3 * LINE_BYTES && parser.outside_failure().is_none());
     }
 }
