@@ -329,6 +329,46 @@ async fn guards_are_executed_without_fork_server() {
     assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }), "{:?}", seen.end);
 }
 
+/// Program that runs one requested test, which passes if a child of the process has these descriptors and no
+/// other, and if the guard has not kept the one that carries the requests.
+fn dialogue_program(requests: u32, reports: u32, record_start: &str, of_child: &str) -> String {
+    format!(
+        r#"say() {{ printf '{record_start}%s\n' "$1" >&{reports}; }}
+IFS= read -r request <&{requests}
+say '{{"k":"begin","i":0}}'
+state=failed
+own=$(readlink /proc/$$/fd/{requests})
+held=
+for fd in /proc/$PPID/fd/*; do [ "$(readlink "$fd")" != "$own" ] || held="the guard holds $fd"; done
+seen=$(ls /proc/self/fd | tr '\n' ' ')
+case "$request$held$seen" in *'"A.t0"'*'}}{of_child} ') state=passed ;; esac
+say "{{\"k\":\"end\",\"i\":0,\"state\":\"$state\",\"message\":\"$held; $seen\"}}"
+say '{{"k":"done"}}'
+IFS= read -r stop <&{requests}
+exit 0"#
+    )
+}
+
+#[tokio::test]
+async fn requests_reach_tests_of_forked_and_executed_guards_and_nobody_else() {
+    for mut bench in [WorkerHarness::new().await, WorkerHarness::without_fork_server().await] {
+        // The last descriptor of the child is its directory.
+        for (framework, program) in [
+            ("json-lines", dialogue_program(3, 3, "", "0 1 2 3 4")),
+            ("json-lines-stdio", dialogue_program(0, 1, "\\036", "0 1 2 3")),
+        ] {
+            let script = bench.script_without_markers(&program);
+            for _ in 0..2 {
+                let mut open = lease(&script, 1);
+                open.program.framework = Some(framework.into());
+                let seen = bench.run(open).await;
+                assert_eq!(seen.end, LeaseEnd::Complete, "{framework}");
+                assert_eq!(seen.states(), ["A.t0 passed"], "{framework}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn output_is_shown_immediately_when_enabled() {
     let (mut shown, output) = heeler_sys::io::pipe().map(|(read, write)| (File::from(read), write)).unwrap();
