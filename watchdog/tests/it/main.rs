@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("__guard") => return heeler_guard::main(),
-        Some("__nursery") => return heeler_guard::fork_server::main(),
+        Some("__fork-server") => return heeler_guard::fork_server::main(),
         Some("__watchdog") => return heeler_watchdog::main(std::path::Path::new(&args[1])),
         Some("__worker") => return sessions::play_worker(),
         Some("__dump_into_small_files") => {
