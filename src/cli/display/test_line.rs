@@ -166,8 +166,8 @@ fn assertion_lines(record: &TestReport) -> Vec<StyledLine> {
         ("expected", record.detail_text(|detail| detail.expected.as_ref())),
         ("actual", record.detail_text(|detail| detail.actual.as_ref())),
     ];
-    let told = |side: &str| message.contains(side);
-    if sides.iter().all(|(_, side)| side.is_none_or(told)) {
+    let is_in_message = |side: &str| message.contains(side);
+    if sides.iter().all(|(_, side)| side.is_none_or(is_in_message)) {
         return Vec::new();
     }
     let mut lines = Vec::new();
