@@ -192,7 +192,7 @@ fn run_object(run: &EarlierRun) -> Value {
         "run": id(run),
         "directory": run.dir.display().to_string(),
         "state": state,
-        "troubles": run.problems,
+        "problems": run.problems,
     });
     let mut put = |key: &str, value: Value| {
         object.as_object_mut().expect("it was made as one").insert(key.to_owned(), value);

@@ -110,7 +110,7 @@ pub(super) fn failure_details(record: &TestReport, manner: &DetailLevel<'_>) -> 
     );
     lines.extend(
         isolated_rerun_result(record)
-            .map(|words| StyledLine::with_label(Style::Dim, "alone").with_plain(words)),
+            .map(|words| StyledLine::with_label(Style::Dim, "isolated").with_plain(words)),
     );
     lines.extend(
         reproduce_command(record, manner.root)

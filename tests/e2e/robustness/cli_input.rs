@@ -49,9 +49,9 @@ fn non_executable_file_yields_one_error() {
     world.write("text", "no program at all\n");
     let message = listing_error(&world, "text");
     assert!(message.contains("is not executable"), "{message}");
-    world.write("noise", "\u{1}\u{2}no format that the system knows");
-    let message = listing_error(&executable(world, "noise"), "noise");
-    assert!(message.contains("noise"), "{message}");
+    world.write("formatless", "\u{1}\u{2}no format that the system knows");
+    let message = listing_error(&executable(world, "formatless"), "formatless");
+    assert!(message.contains("formatless"), "{message}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
-    let houses = [
+    let groups = [
         guards::TESTS,
         fork_server::TESTS,
         crashes::TESTS,
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         stacks::TESTS,
         dumps::TESTS,
     ];
-    let all = houses.concat();
+    let all = groups.concat();
     let tests: Vec<NamedTest> = all.into_iter().filter(|(name, _)| is_chosen(name)).collect();
     println!("running {} tests", tests.len());
     let mut failed = Vec::new();

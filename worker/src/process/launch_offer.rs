@@ -179,7 +179,7 @@ impl LaunchedProcess {
         self.kill_at = None;
         self.is_killed = true;
         drop(self.child.signal(Signal::KILL));
-        let _struck = self.lifeline.kill_holders();
+        let _killed = self.lifeline.kill_holders();
     }
 
     /// Waits until the process and all processes that it has started are gone; those that do not exit are
@@ -222,7 +222,7 @@ impl LaunchedProcess {
         if self.is_killed {
             leaked.clear();
         }
-        let _struck = self.lifeline.kill_holders();
+        let _killed = self.lifeline.kill_holders();
         let wall = ended.saturating_duration_since(self.launched_at);
         ProcessExit { leaked, wall_us: crate::batch::verdict::microseconds(wall), ..ProcessExit::default() }
     }
