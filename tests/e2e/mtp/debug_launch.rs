@@ -199,7 +199,7 @@ fn declined_launch_runs_tests_normally() {
         assert_eq!(cancelled_requests(&server), expected);
         // A launch that comes too late finds no server.
         let late = offered.launch("").output();
-        assert!(late.contains("nobody waits for it any more"), "{late}");
+        assert!(late.contains("its run no longer waits for it"), "{late}");
         assert_eq!(world.starts().len(), 1);
         assert_eq!(server.exit(), Some(0));
     }

@@ -177,6 +177,11 @@ fn cancel_flood_ends_run_once() {
     let listed = shared.begin();
     shared.good.wait_response(listed.request);
     let run = shared.begin();
+    // A run that is cancelled before it has begun has no results.
+    shared.good.recorder.wait("an update of the run", |events| {
+        let mut updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
+        updates.any(|params| params["runId"] == run.run_id).then_some(())
+    });
     let cancel = notification("$/cancelRequest", json!({"id": run.request})).to_string();
     let frame = format!("Content-Length: {}\r\n\r\n{cancel}", cancel.len());
     shared.good.send_bytes(frame.repeat(100_000).as_bytes());
